@@ -1,0 +1,49 @@
+# Everything starts here: `make serve` and `make test` set up what they need, and are quick the second time.
+
+HOST ?= 127.0.0.1
+PORT ?= 3000
+WEIGHTS ?= auto
+PYTHON ?= python3
+VENV ?= .venv
+
+# An NVIDIA driver on this machine chooses the CUDA build of ONNX Runtime.
+HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
+RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True
+BIN := $(VENV)/bin
+
+.PHONY: serve test check bench weights env env-dev bento lock clean
+
+serve: weights ## serve on HOST:PORT
+	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
+	@exec $(RUN) bentoml serve service.py:svc --host $(HOST) --port $(PORT)
+
+test: env-dev ## the whole test suite
+	@$(RUN) pytest
+
+check: env-dev ## linter, formatter and types
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+bench: env-dev weights ## measure the service against the raw model, about 3 minutes
+	@$(RUN) python -m benchmarks.bench
+
+weights: env ## model files from WEIGHTS=auto, official, random or a checkpoint's path
+	@$(BIN)/python -m mobile_sam_onnx --weights $(WEIGHTS) --output model_repository
+
+bento: weights ## package the service: `bentoml serve mobile_sam:latest`
+	@$(RUN) bentoml build
+
+env:
+	@$(PYTHON) -m utils.environment install $(VENV) $(HARDWARE)
+
+env-dev: env
+	@$(PYTHON) -m utils.environment install $(VENV) dev
+
+lock: ## pin the newest allowed versions (needs uv)
+	uv pip compile pyproject.toml --extra cpu --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -o requirements/cpu.txt
+	uv pip compile pyproject.toml --extra gpu --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/gpu.txt
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/dev.txt
+
+clean: ## remove the environment and the generated model files
+	rm -rf $(VENV) model_repository/*/1/model.onnx model_repository/mobile_sam/1/weights.json

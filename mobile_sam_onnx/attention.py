@@ -1,0 +1,87 @@
+"""TinyViT's window attention, rearranged so that the padding and the biases cost nothing.
+
+The original pads the tokens with zeros, partitions them into windows, and only then normalises and projects them. Here
+tokens are normalised and projected first and padded after. The results are the same, because
+- the norm's shift folds into the projection's bias: (g * n + b) W + c = g * n W + (b W + c);
+- a bias on the keys adds the same number to every score of a query, which softmax ignores;
+- a bias on the values passes through attention unchanged, as weights sum to one, and folds into the output projection;
+- what padded positions ask (their queries) is cropped away.
+So padded keys and values are exactly zero, and only the queries keep a bias.
+"""
+
+import math
+
+import numpy as np
+import spox.opset.ai.onnx.v20 as op
+from spox import Var
+
+from mobile_sam_onnx.errors import CheckpointError
+from mobile_sam_onnx.nodes import constant, ints, layer_norm, linear, reshape
+from mobile_sam_onnx.tensors import Array, Tensors
+
+
+def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int) -> Var:
+    """Self-attention within square windows; `tokens` and the result are (N, size, size, channels)."""
+    table = tensors.get("attention_biases", None, None)
+    heads, window = table.shape[0], math.isqrt(table.shape[1])
+    if window**2 != table.shape[1]:
+        raise CheckpointError(f"unexpected shape: expected attention_biases (heads, window**2), got {table.shape}")
+    projection = tensors.get("proj.weight", channels, None)
+    if projection.shape[1] % heads:
+        raise CheckpointError(f"unexpected shape: expected proj.weight divisible by {heads}, got {projection.shape}")
+    value_dim = projection.shape[1] // heads
+    qkv = tensors.get("qkv.weight", None, channels)
+    key_dim = (qkv.shape[0] // heads - value_dim) // 2
+    if key_dim < 1 or qkv.shape[0] != heads * (2 * key_dim + value_dim):
+        raise CheckpointError(f"unexpected shape: expected qkv.weight to hold {heads} heads, got {qkv.shape}")
+    shift = tensors.get("norm.bias", channels)
+    bias = tensors.get("qkv.bias", qkv.shape[0]) + qkv @ shift
+    # Rows are laid out per head as [query, key, value].
+    weights = np.split(qkv.reshape(heads, -1, channels), [key_dim, 2 * key_dim], axis=1)
+    biases = np.split(bias.reshape(heads, -1), [key_dim, 2 * key_dim], axis=1)
+    scale = key_dim**-0.5
+
+    normalised = layer_norm(tokens, tensors.get("norm.weight", channels), np.zeros(channels, np.float32))
+    layout = _Windows(size, window)
+    query = linear(normalised, weights[0].reshape(-1, channels).T * scale, biases[0].reshape(-1) * scale)
+    key = linear(normalised, weights[1].reshape(-1, channels).T, None)
+    value = linear(normalised, weights[2].reshape(-1, channels).T, None)
+    query, key = (layout.split(x, heads, key_dim) for x in (query, key))
+    value = layout.split(value, heads, value_dim)
+    scores = op.matmul(query, op.transpose(key, perm=[0, 1, 2, 4, 3]))
+    weights_ = op.softmax(op.add(scores, constant(relative_bias(table, window))), axis=-1)
+    mixed = layout.merge(op.matmul(weights_, value), heads, value_dim)
+    output_bias = tensors.get("proj.bias", channels) + projection @ biases[2].reshape(-1)
+    return linear(mixed, projection.T, output_bias)
+
+
+def relative_bias(table: Array, window: int) -> Array:
+    """(heads, window**2, window**2) from TinyViT's (heads, window**2): one value per absolute offset (|dy|, |dx|)."""
+    y, x = np.divmod(np.arange(window**2), window)
+    offsets = np.abs(y[:, None] - y) * window + np.abs(x[:, None] - x)
+    return np.ascontiguousarray(table[:, offsets])
+
+
+class _Windows:
+    """Partition of a (size, size) grid into (window, window) windows, padded right and bottom."""
+
+    def __init__(self, size: int, window: int) -> None:
+        self.size, self.window = size, window
+        self.padding = -size % window
+        self.across = (size + self.padding) // window
+
+    def split(self, x: Var, heads: int, dim: int) -> Var:
+        """(N, size, size, heads * dim) to (N, windows, heads, window**2, dim): windows and heads in one transposition."""
+        if self.padding:
+            x = op.pad(x, ints(0, 0, 0, 0, 0, self.padding, self.padding, 0), constant(0.0))
+        x = reshape(x, -1, self.across, self.window, self.across, self.window, heads, dim)
+        x = op.transpose(x, perm=[0, 1, 3, 5, 2, 4, 6])
+        return reshape(x, -1, self.across**2, heads, self.window**2, dim)
+
+    def merge(self, x: Var, heads: int, dim: int) -> Var:
+        """The inverse of `split`, cropped back to (N, size, size, heads * dim)."""
+        x = reshape(x, -1, self.across, self.across, heads, self.window, self.window, dim)
+        x = op.transpose(x, perm=[0, 1, 4, 2, 5, 3, 6])
+        padded = self.size + self.padding
+        x = reshape(x, -1, padded, padded, heads * dim)
+        return op.slice(x, ints(0, 0), ints(self.size, self.size), ints(1, 2)) if self.padding else x

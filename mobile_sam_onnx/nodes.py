@@ -1,0 +1,73 @@
+"""The few layers both graphs are made of, with what does not depend on the input folded into their constants."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import spox.opset.ai.onnx.v20 as op
+from spox import Var
+
+from mobile_sam_onnx.tensors import Array, Tensors
+
+Size: TypeAlias = int | None
+
+BATCH_NORM_EPSILON = 1e-5  # torch.nn.BatchNorm2d's default
+LAYER_NORM_EPSILON = 1e-5  # torch.nn.LayerNorm's default
+LAYER_NORM_2D_EPSILON = 1e-6  # segment-anything's LayerNorm2d
+
+
+def constant(value: Array | float) -> Var:
+    """A float32 constant."""
+    return op.const(np.asarray(value, dtype=np.float32))
+
+
+def ints(*values: int) -> Var:
+    """A 1-D int64 constant, as shape operators take it."""
+    return op.const(np.asarray(values, dtype=np.int64))
+
+
+def reshape(x: Var, *shape: int) -> Var:
+    """`x` in another shape; one -1 takes what is left."""
+    return op.reshape(x, ints(*shape))
+
+
+def linear(x: Var, weight: Array, bias: Array | None) -> Var:
+    """`x @ weight + bias` for `weight` (in, out), so already transposed from torch's (out, in)."""
+    y = op.matmul(x, constant(weight))
+    return y if bias is None else op.add(y, constant(bias))
+
+
+def layer_norm(x: Var, weight: Array, bias: Array, epsilon: float = LAYER_NORM_EPSILON) -> Var:
+    """Normalisation over the last axis."""
+    return op.layer_normalization(x, constant(weight), constant(bias), axis=-1, epsilon=epsilon)[0]
+
+
+def fold_batch_norm(tensors: Tensors, *shape: Size) -> tuple[Array, Array]:
+    """Weight (out, in/groups, kh, kw) and bias (out,) of a bias-free convolution `c` and the batch norm `bn` behind it.
+
+    Inference-time batch norm is gamma * (y - mean) / sqrt(var + eps) + beta, a scale and a shift per output channel.
+    """
+    weight = tensors.get("c.weight", *shape)
+    channels = weight.shape[0]
+    gamma, beta, mean, variance = (
+        tensors.get(f"bn.{name}", channels).astype(np.float64)
+        for name in ("weight", "bias", "running_mean", "running_var")
+    )
+    scale = gamma / np.sqrt(variance + BATCH_NORM_EPSILON)
+    folded = weight * scale[:, None, None, None]
+    return folded.astype(np.float32), (beta - mean * scale).astype(np.float32)
+
+
+def conv_batch_norm(x: Var, tensors: Tensors, shape: Sequence[Size], *, stride: int = 1, depthwise: bool = False) -> Var:
+    """A convolution with its batch norm folded in, padded to keep the size (divided by `stride`); `x` is NCHW."""
+    weight, bias = fold_batch_norm(tensors, *shape)
+    padding = weight.shape[-1] // 2
+    return op.conv(
+        x,
+        constant(weight),
+        constant(bias),
+        kernel_shape=weight.shape[2:],
+        pads=[padding] * 4,
+        strides=[stride, stride],
+        group=weight.shape[0] if depthwise else 1,
+    )

@@ -1,0 +1,64 @@
+"""Checked access to a state dict: every tensor is asked for by name and shape."""
+
+import re
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from mobile_sam_onnx.errors import CheckpointError
+
+Array: TypeAlias = npt.NDArray[np.float32]
+StateDict: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
+
+
+class Tensors:
+    """A view of a state dict below one prefix, e.g. `image_encoder.layers.0.`."""
+
+    def __init__(self, state: StateDict, prefix: str = "") -> None:
+        self._state = state
+        self._prefix = prefix
+
+    def under(self, name: str | int) -> "Tensors":
+        """The view one level down."""
+        return Tensors(self._state, f"{self._prefix}{name}.")
+
+    def has(self, name: str) -> bool:
+        """Whether anything carries this name or lies below it."""
+        key = f"{self._prefix}{name}"
+        return key in self._state or any(other.startswith(f"{key}.") for other in self._state)
+
+    def count(self) -> int:
+        """How many numbered children there are, the highest number plus one; none is an error."""
+        pattern = re.compile(re.escape(self._prefix) + r"(\d{1,3})\.")
+        numbers = [int(match.group(1)) for key in self._state if (match := pattern.match(key))]
+        if not numbers:
+            raise CheckpointError(f"missing key: expected {self._prefix}0..., got no such key in the checkpoint")
+        return max(numbers) + 1
+
+    def get(self, name: str, *shape: int | None) -> Array:
+        """The tensor as contiguous float32. `None` in `shape` accepts any positive size.
+
+        Raises:
+            CheckpointError: it is missing, has another shape, or holds a value that is not finite.
+        """
+        key = f"{self._prefix}{name}"
+        if key not in self._state:
+            raise CheckpointError(f"missing key: expected {key} {_text(shape)}, got no such key in the checkpoint")
+        value = self._state[key]
+        fits = value.ndim == len(shape) and all(
+            size > 0 and want in (None, size) for want, size in zip(shape, value.shape, strict=True)
+        )
+        if not fits:
+            raise CheckpointError(f"unexpected shape: expected {key} {_text(shape)}, got {_text(value.shape)}")
+        if value.dtype.kind not in "fiu":
+            raise CheckpointError(f"unexpected type: expected {key} to hold numbers, got {value.dtype}")
+        array = np.ascontiguousarray(value, dtype=np.float32)
+        if not np.isfinite(array).all():
+            raise CheckpointError(f"unexpected value: expected {key} to be finite, got NaN or infinity")
+        return array
+
+
+def _text(shape: tuple[int | None, ...]) -> str:
+    return "(" + ", ".join("any" if size is None else str(size) for size in shape) + ")"

@@ -1,0 +1,64 @@
+"""The picture of an answer: masks drawn over the image, or the object cut out of it."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+STYLES = ("overlay", "cutout", "none")
+OPACITY = 0.5
+COLOURS = ((30, 144, 255), (255, 99, 71), (50, 205, 50), (255, 193, 7), (186, 85, 211), (0, 206, 209))
+"""RGB, one per object, repeated where there are more objects."""
+
+RGB = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+
+def draw(image: RGB, masks: list[Mask], style: str) -> bytes:
+    """The body of an answer's `segmented_image` part, a PNG file; empty for `none`.
+
+    Args:
+        image: (H, W, 3) uint8 RGB.
+        masks: (H, W) bool, one per object.
+        style: `overlay`: the objects tinted and outlined; `cutout`: RGBA, transparent outside of the objects; `none`.
+    """
+    if style == "overlay":
+        return _png(cv2.cvtColor(overlay(image, masks), cv2.COLOR_RGB2BGR))
+    if style == "cutout":
+        alpha = np.logical_or.reduce(masks).view(np.uint8) * np.uint8(255)
+        return _png(cv2.merge([*cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2BGR)), alpha]))
+    if style == "none":
+        return b""
+    raise ValueError(f"segmented_image must be one of {', '.join(STYLES)}, got {style!r}")
+
+
+def overlay(image: RGB, masks: list[Mask]) -> RGB:
+    """A copy of the image with each mask tinted in a colour of its own and outlined in white and that colour.
+
+    Args:
+        image: (H, W, 3) uint8 RGB.
+        masks: (H, W) bool, one per object.
+
+    Returns:
+        (H, W, 3) uint8 RGB.
+    """
+    picture = image.copy()
+    line = max(1, round(max(image.shape[:2]) / 500))
+    for index, mask in enumerate(masks):
+        colour = COLOURS[index % len(COLOURS)]
+        inside = mask.view(np.uint8)
+        tinted = cv2.addWeighted(picture, 1 - OPACITY, np.full_like(picture, colour), OPACITY, 0)
+        cv2.copyTo(tinted, inside, picture)
+        outlines, _ = cv2.findContours(inside, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
+        cv2.drawContours(picture, outlines, -1, (255, 255, 255), 2 * line + 1)
+        cv2.drawContours(picture, outlines, -1, colour, line)
+    return picture
+
+
+def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
+    """A PNG file of (H, W, 3) BGR or (H, W, 4) BGRA pixels, quick rather than small."""
+    done, data = cv2.imencode(".png", pixels, [cv2.IMWRITE_PNG_COMPRESSION, 1])
+    if not done:
+        raise ValueError(f"OpenCV could not encode a picture of shape {pixels.shape} as PNG")
+    return data.tobytes()

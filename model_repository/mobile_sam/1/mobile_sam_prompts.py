@@ -1,0 +1,66 @@
+"""Prompts: checked against the image, and put into the decoder's terms.
+
+Labels: 0 negative click, 1 positive click, 2 and 3 the top-left and bottom-right corner of a box, -1 the padding point
+that the official predictor appends where there is no box, -2 a place that holds no point at all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from mobile_sam_problems import Rejected
+
+NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT, PADDING, ABSENT = 0, 1, 2, 3, -1, -2
+
+Floats = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.int32]
+
+
+def check_inside(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) -> None:
+    """Refuse points that are not on the image.
+
+    Args:
+        points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
+        labels: (N, P) int32.
+        size_hw: height and width of the displayed image.
+
+    Raises:
+        Rejected: naming each such point as `points[object][index]`.
+    """
+    height, width = size_hw
+    limit = np.array([width, height], np.float32)
+    outside = ~((points_xy >= 0) & (points_xy <= limit)).all(axis=2) & (labels != ABSENT)
+    errors = [
+        {
+            "field": f"points[{item}][{index}]",
+            "expected": f"a point of the image: 0 <= x <= {width}, 0 <= y <= {height}",
+            "got": "[{:g}, {:g}]".format(*points_xy[item, index]),
+        }
+        for item, index in np.argwhere(outside).tolist()
+    ]
+    if errors:
+        raise Rejected(422, "invalid-request", "The request is not valid", errors)
+
+
+def to_frame(
+    points_xy: Floats, labels: Labels, size_hw: tuple[int, int], frame_hw: tuple[int, int]
+) -> tuple[Floats, Floats]:
+    """Scale points into the encoder's frame and append the padding point to objects without a box.
+
+    Args:
+        points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
+        labels: (N, P) int32.
+        size_hw: height and width of the displayed image.
+        frame_hw: height and width of its valid area in the frame.
+
+    Returns:
+        The decoder's `point_coords` (N, P', 2) and `point_labels` (N, P'), both float32.
+    """
+    scale = np.array([frame_hw[1] / size_hw[1], frame_hw[0] / size_hw[0]], np.float32)
+    coords = points_xy * scale
+    boxed = (labels == BOX_TOP_LEFT).any(axis=1)
+    if boxed.all():
+        return coords, labels.astype(np.float32)
+    last = np.where(boxed, ABSENT, PADDING).astype(np.float32)[:, None]
+    coords = np.concatenate([coords, np.zeros_like(coords[:, :1])], axis=1)
+    return coords, np.concatenate([labels.astype(np.float32), last], axis=1)

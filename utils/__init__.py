@@ -1,0 +1,1 @@
+"""What `service.py` needs, a module per idea."""

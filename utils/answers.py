@@ -1,0 +1,109 @@
+"""The multipart answer, and the descriptors that put it and the request into BentoML's API and OpenAPI."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import bentoml
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+from urllib3.fields import RequestField
+from urllib3.filepost import encode_multipart_formdata
+
+from utils.errors import MEDIA_TYPE, Problem, ServiceError, UnsupportedMedia
+from utils.prompts import MaskFormat
+from utils.segmenter import Segmentation
+
+logger = logging.getLogger("bentoml.mobile_sam")
+
+MASK_PARTS: dict[MaskFormat, tuple[str, str | None]] = {
+    "json": ("application/json", None),
+    "npy": ("application/octet-stream", "mask.npy"),
+    "png": ("image/png", "mask.png"),
+}
+"""Content type and file name of the `mask` part, by format."""
+
+
+def multipart(segmentation: Segmentation, mask_format: MaskFormat) -> Response:
+    """The answer: `mask`, `segmented_image` where there is one, `result`, in this order."""
+    mask_type, mask_file = MASK_PARTS[mask_format]
+    parts = [_part("mask", segmentation.mask, mask_type, mask_file)]
+    if segmentation.picture is not None:
+        parts.append(_part("segmented_image", segmentation.picture, "image/png", "segmented_image.png"))
+    parts.append(_part("result", segmentation.result, "application/json", None))
+    body, content_type = encode_multipart_formdata(parts)
+    return Response(body, media_type=content_type)
+
+
+def _part(name: str, data: bytes, content_type: str, filename: str | None) -> RequestField:
+    part = RequestField(name, data, filename)
+    part.make_multipart(content_type=content_type)
+    return part
+
+
+def problem_response(problem: Problem) -> Response:
+    """An `application/problem+json` answer."""
+    return Response(problem.encode(), problem.status, problem.headers, MEDIA_TYPE)
+
+
+def answers_problems(api: Callable[[bytes], Awaitable[Response]]) -> Callable[[Any], Awaitable[Response]]:
+    """Let an API function raise: a `ServiceError` becomes its problem document and one line in the log.
+
+    BentoML itself turns what an API function raises into a plain 500 and a traceback.
+    """
+
+    @functools.wraps(api)
+    async def answer(body: bytes | ServiceError) -> Response:
+        try:
+            if isinstance(body, ServiceError):
+                raise body
+            return await api(body)
+        except ServiceError as error:
+            problem = error.problem()
+            logger.info("%d %s: %s", problem.status, problem.slug, problem.detail)
+        except Exception:
+            logger.exception("unexpected error in %s", api.__name__)
+            problem = ServiceError("an unexpected error; the server's log says more").problem()
+        return problem_response(problem)
+
+    return answer
+
+
+class JsonBody(bentoml.io.JSON):
+    """A JSON request body, handed to the API function as bytes; the model is what OpenAPI shows.
+
+    Parsing is the API function's: what goes wrong in a descriptor cannot be told to the caller.
+    """
+
+    def __init__(self, model: type[BaseModel], example: dict[str, Any]) -> None:
+        super().__init__(pydantic_model=model)
+        self._example = example
+
+    def openapi_example(self) -> dict[str, Any]:
+        """The example that the Swagger page sends when a person presses Execute."""
+        return self._example
+
+    async def from_http_request(self, request: Request) -> bytes | ServiceError:  # type: ignore[override]
+        """The body, or why it is not taken."""
+        content_type = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
+        if content_type != "application/json" and not content_type.endswith("+json"):
+            return UnsupportedMedia(f"expected Content-Type application/json, got {content_type[:80]}")
+        return await request.body()
+
+
+class Answer(bentoml.io.Multipart):
+    """A multipart answer that the API function has made already; the parts are what OpenAPI shows."""
+
+    def openapi_responses(self) -> Any:
+        """The 200 answer of the API."""
+        responses = super().openapi_responses()
+        responses["description"] = "the parts `mask`, `segmented_image` (left out for `none`) and `result`"
+        return responses
+
+    async def to_http_response(self, obj: Response, ctx: Any = None) -> Response:  # type: ignore[override]  # noqa: ARG002
+        """The response as it is."""
+        return obj

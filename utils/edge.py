@@ -1,0 +1,106 @@
+"""The ASGI edge: what every request passes before BentoML routes it, and every answer on its way out.
+
+- Bodies are read up to a cap; a larger one is answered 413 without being parsed.
+- Errors that BentoML or Starlette would answer in words of their own (unknown path, wrong method) leave as
+  `application/problem+json`.
+- `/` and `/docs.json` are the project's own Swagger page and OpenAPI document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from utils.answers import problem_response
+from utils.errors import MEDIA_TYPE, BodyTooLarge, Problem
+
+
+class Edge:
+    """ASGI middleware around BentoML's application."""
+
+    def __init__(self, app: ASGIApp, max_body_bytes: int, pages: Mapping[str, Response]) -> None:
+        """Wrap an application.
+
+        Args:
+            app: the application.
+            max_body_bytes: largest request body.
+            pages: answers to GET of these paths, in place of the application's.
+        """
+        self.app = app
+        self.max_body_bytes = max_body_bytes
+        self.pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection event of ASGI."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        page = self.pages.get(scope["path"])
+        if page is not None and scope["method"] in {"GET", "HEAD"}:
+            await page(scope, receive, send)
+            return
+        try:
+            body = await self._body(scope, receive)
+        except BodyTooLarge as error:
+            await problem_response(error.problem())(scope, receive, send)
+            return
+        if body is None:  # the caller left before the body was complete
+            return
+        await self.app(scope, _replay(body, receive), _as_problems(scope, receive, send))
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+        announced = dict(scope["headers"]).get(b"content-length", b"")
+        if announced.isdigit() and int(announced) > self.max_body_bytes:
+            raise BodyTooLarge.of(self.max_body_bytes, int(announced))
+        chunks, size = [], 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > self.max_body_bytes:
+                raise BodyTooLarge.of(self.max_body_bytes)
+            chunks.append(chunk)
+            if not message.get("more_body", False):
+                return b"".join(chunks)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that hands over the body in one message, then listens for the caller leaving."""
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return replay
+
+
+def _as_problems(scope: Scope, receive: Receive, send: Send) -> Send:
+    """A `send` that turns an error which is no problem document into one."""
+    replaced = False
+
+    async def filtered(message: Message) -> None:
+        nonlocal replaced
+        if message["type"] == "http.response.start" and message["status"] >= 400:
+            headers = {name.lower(): value for name, value in message["headers"]}
+            if not headers.get(b"content-type", b"").startswith(MEDIA_TYPE.encode()):
+                replaced = True
+                await problem_response(_plain_problem(message["status"], scope))(scope, receive, send)
+        if not replaced:
+            await send(message)
+
+    return filtered
+
+
+def _plain_problem(status: int, scope: Scope) -> Problem:
+    phrase = HTTPStatus(status).phrase
+    details = {
+        404: f"expected a path of this service, got {scope['path'][:200]!r}; the page at / lists them",
+        405: f"{scope['method']} is not a method of {scope['path'][:200]!r}",
+    }
+    slug = phrase.lower().replace(" ", "-")
+    return Problem(status, slug, phrase, details.get(status, phrase))

@@ -1,0 +1,173 @@
+"""Every error the service raises on purpose, and the RFC 9457 document each becomes.
+
+    ServiceError                    one base to catch; carries the HTTP status and the problem type
+    ├── MalformedBody         400   the body is no JSON
+    ├── InvalidRequest        422   a field is missing, unknown, of the wrong type or out of range
+    ├── BodyTooLarge          413   more bytes than the service takes
+    ├── UnsupportedMedia      415   a Content-Type that is not JSON
+    ├── RejectedByModel       4xx   the image cannot be used; status and type come from the orchestrator
+    ├── InferenceFailed       500   Triton answered with an error: a fault of ours, never of the caller
+    ├── InferenceUnavailable  503   Triton cannot be reached
+    └── InferenceTimeout      504   Triton did not answer in time
+
+Problem types are `urn:mobile-sam:` followed by the slug below. `errors` lists each offending field with what was
+expected and what came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import orjson
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:mobile-sam:"
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """One offending field of a request."""
+
+    field: str
+    """Path of the field, such as `pos_coords[1][0]`."""
+    expected: str
+    got: str
+
+    def as_json(self) -> dict[str, str]:
+        """The member of a problem's `errors` list."""
+        return {"field": self.field, "expected": self.expected, "got": self.got}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An RFC 9457 problem document with its HTTP status."""
+
+    status: int
+    slug: str
+    title: str
+    detail: str
+    errors: Sequence[FieldError] = ()
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The document's members."""
+        document: dict[str, Any] = {
+            "type": TYPE_PREFIX + self.slug,
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if self.errors:
+            document["errors"] = [error.as_json() for error in self.errors]
+        return document
+
+    def encode(self) -> bytes:
+        """The document as UTF-8 JSON."""
+        return orjson.dumps(self.as_json())
+
+
+class ServiceError(Exception):
+    """Base of everything the service answers with a problem document."""
+
+    status: ClassVar[int] = 500
+    slug: ClassVar[str] = "internal-error"
+    title: ClassVar[str] = "The service failed"
+
+    def __init__(self, detail: str, errors: Sequence[FieldError] = ()) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.errors = tuple(errors)
+
+    def problem(self) -> Problem:
+        """The document that tells a caller about this error."""
+        return Problem(self.status, self.slug, self.title, self.detail, self.errors, self.headers())
+
+    def headers(self) -> dict[str, str]:
+        """Response headers beside the document's own."""
+        return {}
+
+
+class MalformedBody(ServiceError):
+    """The body is not a JSON document."""
+
+    status = 400
+    slug = "malformed-body"
+    title = "The body is not valid JSON"
+
+
+class InvalidRequest(ServiceError):
+    """A field is missing, unknown, of the wrong type or out of range."""
+
+    status = 422
+    slug = "invalid-request"
+    title = "The request is not valid"
+
+    @classmethod
+    def of(cls, errors: Sequence[FieldError]) -> InvalidRequest:
+        """An error whose detail spells out the first few fields."""
+        shown = [f"{error.field}: expected {error.expected}, got {error.got}" for error in errors[:3]]
+        more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
+        return cls("; ".join(shown) + more, errors)
+
+
+class BodyTooLarge(ServiceError):
+    """The body has more bytes than the service takes."""
+
+    status = 413
+    slug = "body-too-large"
+    title = "The body is too large"
+
+    @classmethod
+    def of(cls, limit: int, got: int | None = None) -> BodyTooLarge:
+        """An error that names the limit, and the announced length where there was one (both in bytes)."""
+        came = f"{got} bytes" if got is not None else "more"
+        return cls(f"expected a body of at most {limit} bytes, got {came}")
+
+
+class UnsupportedMedia(ServiceError):
+    """The Content-Type is not JSON."""
+
+    status = 415
+    slug = "unsupported-media-type"
+    title = "The content type is not supported"
+
+
+class RejectedByModel(ServiceError):
+    """The orchestrator in Triton found fault with what the caller sent."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail, problem.errors)
+        self._problem = problem
+
+    def problem(self) -> Problem:
+        """The document as the orchestrator wrote it."""
+        return self._problem
+
+
+class InferenceFailed(ServiceError):
+    """Triton answered with an error. Its text goes to the log, never to the caller."""
+
+    slug = "inference-failed"
+    title = "The model failed"
+
+
+class InferenceUnavailable(ServiceError):
+    """Triton cannot be reached."""
+
+    status = 503
+    slug = "inference-unavailable"
+    title = "The model is not available"
+
+    def headers(self) -> dict[str, str]:
+        """Triton comes back within seconds when it is starting or restarting."""
+        return {"Retry-After": "5"}
+
+
+class InferenceTimeout(ServiceError):
+    """Triton did not answer in time."""
+
+    status = 504
+    slug = "inference-timeout"
+    title = "The model took too long"

@@ -1,0 +1,64 @@
+"""What can be set from the environment, read once at import of `service.py`.
+
+Each variable is `MOBILE_SAM_` and the field's name in capitals: `MOBILE_SAM_MAX_BODY_BYTES=1000000`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PREFIX = "MOBILE_SAM_"
+
+
+class SettingsError(ValueError):
+    """A variable holds what cannot be used; the message names the variable, what was expected and what came."""
+
+
+def default_cache_dir() -> Path:
+    """`$XDG_CACHE_HOME/mobile-sam-triton`, or `~/.cache/mobile-sam-triton`."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "mobile-sam-triton"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The service's settings; all sizes in bytes, all times in seconds."""
+
+    model_repository: Path = Path("model_repository")
+    """What Triton loads; a relative path is taken from the folder of `service.py`."""
+    cache_dir: Path = dataclasses.field(default_factory=default_cache_dir)
+    """Holds the assembled Triton backends and the downloaded checkpoint."""
+    max_body_bytes: int = 32 * 1024 * 1024
+    """Largest request body; base64 makes an image a third larger than its file."""
+    inference_timeout: float = 60.0
+    """How long one call of Triton may take before the caller gets a 504."""
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Settings:
+        """The settings with every `MOBILE_SAM_*` variable applied.
+
+        Raises:
+            SettingsError: a value is not of its field's type or not positive.
+        """
+        values: dict[str, object] = {}
+        for spec in dataclasses.fields(cls):
+            name = PREFIX + spec.name.upper()
+            text = environ.get(name)
+            if not text:
+                continue
+            if spec.type == "Path":
+                values[spec.name] = Path(text).expanduser()
+                continue
+            number_type = {"int": int, "float": float}[str(spec.type)]
+            try:
+                value = number_type(text)
+            except ValueError:
+                value = number_type(0)
+            if not value > 0:
+                raise SettingsError(f"{name}: expected a positive {spec.type}, got {text!r}")
+            values[spec.name] = value
+        return cls(**values)  # type: ignore[arg-type]
