@@ -30,7 +30,8 @@ triton_runner = bentoml.triton.Runner(
     tritonserver_type="http",
     cli_args=triton.server_flags(),
 )
-segmenter = TritonSegmenter(lambda **call: triton_runner.infer(**call), settings.inference_timeout)
+# The runner has its client, and with it `infer`, only once a worker has started.
+segmenter = TritonSegmenter(lambda **call: triton_runner.infer(**call), settings.inference_timeout)  # noqa: PLW0108
 
 svc = bentoml.legacy.Service("mobile_sam", runners=[triton_runner])
 

@@ -1,7 +1,7 @@
 """Sets up and checks what `make` needs, and says in one line what is wrong. Standard library only.
 
-    python3 -m utils.environment install .venv cpu dev      an environment from the locked requirements
-    python -m utils.environment check 127.0.0.1 3000        can the service run here, at this address?
+python3 -m utils.environment install .venv cpu dev      an environment from the locked requirements
+python -m utils.environment check 127.0.0.1 3000        can the service run here, at this address?
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
-import triton_python_backend_utils as pb_utils  # type: ignore[import-not-found]  # exists inside Triton only
+import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
 Array = npt.NDArray[Any]
 
@@ -131,34 +131,13 @@ def execution_providers(config: dict[str, Any], kind: str, device: int) -> list[
         TritonModelException: this ONNX Runtime lacks one that the config asks for.
     """
     accelerators = config.get("optimization", {}).get("execution_accelerators", {})
-    providers: list[tuple[str, dict[str, str]]] = []
     if kind == "GPU":
-        for accelerator in accelerators.get("gpu_execution_accelerator", []):
-            if accelerator["name"] != "tensorrt":
-                raise pb_utils.TritonModelException(f"unknown gpu_execution_accelerator {accelerator['name']!r}")
-            settings = accelerator.get("parameters", {})
-            tensorrt = {"device_id": str(device)}
-            if settings.get("precision_mode") == "FP16":
-                tensorrt["trt_fp16_enable"] = "1"
-            if "max_workspace_size_bytes" in settings:
-                tensorrt["trt_max_workspace_size"] = settings["max_workspace_size_bytes"]
-            providers.append(("TensorrtExecutionProvider", tensorrt))
-        cuda = {"device_id": str(device)}
-        search, limit, arena = (
-            parameter(config, key) for key in ("cudnn_conv_algo_search", "gpu_mem_limit", "arena_extend_strategy")
-        )
-        if search is not None:
-            cuda["cudnn_conv_algo_search"] = CONV_SEARCH[search]
-        if limit is not None:
-            cuda["gpu_mem_limit"] = limit
-        if arena is not None:
-            cuda["arena_extend_strategy"] = ARENA_EXTEND[arena]
-        providers.append(("CUDAExecutionProvider", cuda))
+        wanted = accelerators.get("gpu_execution_accelerator", [])
+        providers = [tensorrt_provider(accelerator, device) for accelerator in wanted]
+        providers.append(cuda_provider(config, device))
     else:
-        for accelerator in accelerators.get("cpu_execution_accelerator", []):
-            if accelerator["name"] != "openvino":
-                raise pb_utils.TritonModelException(f"unknown cpu_execution_accelerator {accelerator['name']!r}")
-            providers.append(("OpenVINOExecutionProvider", {}))
+        wanted = accelerators.get("cpu_execution_accelerator", [])
+        providers = [openvino_provider(accelerator) for accelerator in wanted]
     available = ort.get_available_providers()
     for name, _ in providers:
         if name not in available:
@@ -166,6 +145,49 @@ def execution_providers(config: dict[str, Any], kind: str, device: int) -> list[
                 f"config asks for {name} ({kind} instance), this onnxruntime {ort.__version__} has {available}"
             )
     return [*providers, ("CPUExecutionProvider", {})]
+
+
+def tensorrt_provider(accelerator: dict[str, Any], device: int) -> tuple[str, dict[str, str]]:
+    """The provider of a `gpu_execution_accelerator` entry."""
+    expect_name(accelerator, "tensorrt")
+    settings = accelerator.get("parameters", {})
+    options = {"device_id": str(device)}
+    if settings.get("precision_mode") == "FP16":
+        options["trt_fp16_enable"] = "1"
+    if "max_workspace_size_bytes" in settings:
+        options["trt_max_workspace_size"] = settings["max_workspace_size_bytes"]
+    return "TensorrtExecutionProvider", options
+
+
+def cuda_provider(config: dict[str, Any], device: int) -> tuple[str, dict[str, str]]:
+    """The CUDA provider with the model's `parameters`."""
+    options = {"device_id": str(device)}
+    search, limit, arena = (
+        parameter(config, key) for key in ("cudnn_conv_algo_search", "gpu_mem_limit", "arena_extend_strategy")
+    )
+    if search is not None:
+        options["cudnn_conv_algo_search"] = CONV_SEARCH[search]
+    if limit is not None:
+        options["gpu_mem_limit"] = limit
+    if arena is not None:
+        options["arena_extend_strategy"] = ARENA_EXTEND[arena]
+    return "CUDAExecutionProvider", options
+
+
+def openvino_provider(accelerator: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    """The provider of a `cpu_execution_accelerator` entry."""
+    expect_name(accelerator, "openvino")
+    return "OpenVINOExecutionProvider", {}
+
+
+def expect_name(accelerator: dict[str, Any], name: str) -> None:
+    """Refuse an accelerator this backend does not know.
+
+    Raises:
+        TritonModelException: it has another name.
+    """
+    if accelerator["name"] != name:
+        raise pb_utils.TritonModelException(f"unknown execution accelerator {accelerator['name']!r}, expected {name!r}")
 
 
 def check_signature(config: dict[str, Any], session: ort.InferenceSession, path: Path) -> None:

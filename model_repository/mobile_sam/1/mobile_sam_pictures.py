@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cv2
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +58,7 @@ def overlay(image: RGB, masks: list[Mask]) -> RGB:
     return picture
 
 
-def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
+def _png(pixels: npt.NDArray[Any]) -> bytes:
     """A PNG file of (H, W, 3) BGR or (H, W, 4) BGRA pixels, quick rather than small."""
     done, data = cv2.imencode(".png", pixels, [cv2.IMWRITE_PNG_COMPRESSION, 1])
     if not done:

@@ -17,7 +17,9 @@ class Rejected(Exception):
     """
 
     def __init__(self, status: int, slug: str, title: str, errors: Sequence[dict[str, str]]) -> None:
-        detail = "; ".join(f"{error['field']}: expected {error['expected']}, got {error['got']}" for error in errors[:3])
+        detail = "; ".join(
+            f"{error['field']}: expected {error['expected']}, got {error['got']}" for error in errors[:3]
+        )
         super().__init__(detail)
         self.status = status
         self.slug = slug

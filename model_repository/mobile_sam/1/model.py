@@ -18,7 +18,7 @@ import mobile_sam_prompts as prompts
 import numpy as np
 import numpy.typing as npt
 import orjson
-import triton_python_backend_utils as pb_utils  # type: ignore[import-not-found]  # exists inside Triton only
+import triton_python_backend_utils as pb_utils  # exists inside Triton only
 from mobile_sam_problems import Rejected
 
 Array = npt.NDArray[Any]
@@ -33,7 +33,9 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Read the limits and which weights these are."""
         config = json.loads(args["model_config"])
-        limit = os.environ.get("MOBILE_SAM_MAX_IMAGE_PIXELS") or config["parameters"]["max_image_pixels"]["string_value"]
+        limit = (
+            os.environ.get("MOBILE_SAM_MAX_IMAGE_PIXELS") or config["parameters"]["max_image_pixels"]["string_value"]
+        )
         if not limit.isdecimal() or int(limit) == 0:
             raise pb_utils.TritonModelException(f"max_image_pixels: expected a positive whole number, got {limit!r}")
         self.max_pixels = int(limit)
@@ -98,12 +100,12 @@ class TritonPythonModel:
 
     def _encode(self, frame: images.Frame) -> Array:
         """The image's embedding, (1, 256, 64, 64) float32."""
-        inputs = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
+        inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
         return call("mobile_sam_encoder", inputs, ["image_embeddings"])[0]
 
     def _decode(self, embedding: Array, coords: Array, labels: Array) -> tuple[Array, Array]:
         """Logits (N, 4, 256, 256) and predicted IoU (N, 4), both float32, of N prompts on one image."""
-        inputs = {
+        inputs: dict[str, Array] = {
             "image_embeddings": embedding,
             "point_coords": coords,
             "point_labels": labels,

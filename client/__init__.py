@@ -1,0 +1,1 @@
+"""Clients of the service; they share no code with the server."""
