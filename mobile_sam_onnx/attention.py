@@ -20,8 +20,11 @@ from mobile_sam_onnx.nodes import constant, ints, layer_norm, linear, reshape
 from mobile_sam_onnx.tensors import Array, Tensors
 
 
-def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int) -> Var:
-    """Self-attention within square windows; `tokens` and the result are (N, size, size, channels)."""
+def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int, *, biases: bool) -> Var:
+    """Self-attention within square windows; `tokens` and the result are (N, size, size, channels).
+
+    `biases` says whether the scores get the learned bias per offset.
+    """
     table = tensors.get("attention_biases", None, None)
     heads, window = table.shape[0], math.isqrt(table.shape[1])
     if window**2 != table.shape[1]:
@@ -38,20 +41,21 @@ def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int) ->
     bias = tensors.get("qkv.bias", qkv.shape[0]) + qkv @ shift
     # Rows are laid out per head as [query, key, value].
     weights = np.split(qkv.reshape(heads, -1, channels), [key_dim, 2 * key_dim], axis=1)
-    biases = np.split(bias.reshape(heads, -1), [key_dim, 2 * key_dim], axis=1)
+    shifts = np.split(bias.reshape(heads, -1), [key_dim, 2 * key_dim], axis=1)
     scale = key_dim**-0.5
 
     normalised = layer_norm(tokens, tensors.get("norm.weight", channels), np.zeros(channels, np.float32))
     layout = _Windows(size, window)
-    query = linear(normalised, weights[0].reshape(-1, channels).T * scale, biases[0].reshape(-1) * scale)
+    query = linear(normalised, weights[0].reshape(-1, channels).T * scale, shifts[0].reshape(-1) * scale)
     key = linear(normalised, weights[1].reshape(-1, channels).T, None)
     value = linear(normalised, weights[2].reshape(-1, channels).T, None)
     query, key = (layout.split(x, heads, key_dim) for x in (query, key))
     value = layout.split(value, heads, value_dim)
     scores = op.matmul(query, op.transpose(key, perm=[0, 1, 2, 4, 3]))
-    weights_ = op.softmax(op.add(scores, constant(relative_bias(table, window))), axis=-1)
-    mixed = layout.merge(op.matmul(weights_, value), heads, value_dim)
-    output_bias = tensors.get("proj.bias", channels) + projection @ biases[2].reshape(-1)
+    if biases:
+        scores = op.add(scores, constant(relative_bias(table, window)))
+    mixed = layout.merge(op.matmul(op.softmax(scores, axis=-1), value), heads, value_dim)
+    output_bias = tensors.get("proj.bias", channels) + projection @ shifts[2].reshape(-1)
     return linear(mixed, projection.T, output_bias)
 
 

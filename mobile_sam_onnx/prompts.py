@@ -1,0 +1,79 @@
+"""The prompt encoder: points, box corners and an earlier mask become tokens and a dense embedding (Kirillov et al. 2023)."""
+
+import math
+
+import numpy as np
+import spox.opset.ai.onnx.v20 as op
+from spox import Var
+
+from mobile_sam_onnx.encoder import EMBEDDING_SIZE, IMAGE_SIZE
+from mobile_sam_onnx.errors import CheckpointError
+from mobile_sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, ints, layer_norm, linear, reshape
+from mobile_sam_onnx.tensors import Array, Tensors
+
+POINT_KINDS = 4  # negative, positive, box top-left, box bottom-right
+PADDING_LABEL = -1.0  # a token of its own kind, as the official predictor appends it
+ABSENT_LABEL = -2.0  # no token at all: fills up the shorter prompts of a batch
+
+
+def embed_points(coords: Var, labels: Var, tensors: Tensors, width: int) -> Var:
+    """Point tokens (N, P, width) for `coords` (N, P, 2), x then y in the 1024-frame, and `labels` (N, P).
+
+    A point at the centre of its pixel is (x + 0.5, y + 0.5). Its token is [sin(2 pi u G), cos(2 pi u G)] for u in
+    [-1, 1] and a random matrix G, plus an embedding of its label; padding carries its embedding alone.
+    """
+    kinds = [tensors.under("not_a_point_embed").get("weight", 1, width)]
+    kinds += [tensors.under("point_embeddings").under(kind).get("weight", 1, width) for kind in range(POINT_KINDS)]
+    label_values = np.arange(PADDING_LABEL, POINT_KINDS, dtype=np.float32)
+    label = op.unsqueeze(labels, ints(2))
+    one_hot = op.cast(op.equal(label, constant(label_values)), to=np.float32)
+    placed = op.cast(op.greater_or_equal(label, constant(0.0)), to=np.float32)
+    centred = op.sub(op.mul(op.add(coords, constant(0.5)), constant(2 / IMAGE_SIZE)), constant(1.0))
+    angles = linear(centred, _frequencies(tensors, width), None)
+    position = op.concat([op.sin(angles), op.cos(angles)], axis=-1)
+    return op.add(op.mul(position, placed), linear(one_hot, np.concatenate(kinds), None))
+
+
+def image_positions(tensors: Tensors, width: int) -> Array:
+    """The same encoding of the centres of the (64, 64) embedding positions, (4096, width), row by row."""
+    centres = (np.arange(EMBEDDING_SIZE) + 0.5) / EMBEDDING_SIZE * 2 - 1
+    x, y = np.meshgrid(centres, centres)
+    angles = np.stack([x, y], axis=-1).reshape(-1, 2) @ _frequencies(tensors, width).astype(np.float64)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).astype(np.float32)
+
+
+def embed_masks(masks: Var, has_mask: Var, tensors: Tensors, width: int) -> Var:
+    """Dense embedding (M, 4096, width) of `masks` (M, 1, 256, 256) where `has_mask` (M,) is 1, else that of no mask.
+
+    The original's two 2x2 convolutions of stride 2 read disjoint blocks, so they are matrix products once the pixels
+    of a block lie side by side.
+    """
+    down = tensors.under("mask_downscaling")
+    first = down.get("0.weight", None, 1, 2, 2)
+    second = down.get("3.weight", None, first.shape[0], 2, 2)
+    grid = (EMBEDDING_SIZE, 2, 2)
+    x = op.transpose(reshape(masks, -1, *grid, *grid), perm=[0, 1, 4, 2, 5, 3, 6])
+    x = reshape(x, -1, EMBEDDING_SIZE**2, 4, 4)
+    x = _stage(linear(x, _blocks(first), down.get("0.bias", first.shape[0])), down.under(1), first.shape[0])
+    x = reshape(x, -1, EMBEDDING_SIZE**2, 4 * first.shape[0])
+    x = _stage(linear(x, _blocks(second), down.get("3.bias", second.shape[0])), down.under(4), second.shape[0])
+    last = down.get("6.weight", width, second.shape[0], 1, 1)
+    embedded = linear(x, last[:, :, 0, 0].T, down.get("6.bias", width))
+    used = op.greater(op.unsqueeze(has_mask, ints(1, 2)), constant(0.5))
+    return op.where(used, embedded, constant(tensors.under("no_mask_embed").get("weight", 1, width)[None]))
+
+
+def _stage(x: Var, norm: Tensors, channels: int) -> Var:
+    return op.gelu(layer_norm(x, norm.get("weight", channels), norm.get("bias", channels), LAYER_NORM_2D_EPSILON))
+
+
+def _blocks(kernel: Array) -> Array:
+    """(out, in, 2, 2) to (2 * 2 * in, out), the pixels of a block outermost."""
+    return np.ascontiguousarray(kernel.transpose(2, 3, 1, 0).reshape(-1, kernel.shape[0]))
+
+
+def _frequencies(tensors: Tensors, width: int) -> Array:
+    if width % 2:
+        raise CheckpointError(f"unexpected shape: expected an even embedding width, got {width}")
+    matrix = tensors.under("pe_layer").get("positional_encoding_gaussian_matrix", 2, width // 2)
+    return (2 * math.pi * matrix.astype(np.float64)).astype(np.float32)

@@ -1,0 +1,133 @@
+"""The two-way transformer between a few prompt tokens and the 4096 positions of an image.
+
+Attention is bilinear in tokens and positions: score = (t Wq) . (p Wk) = (t Wq Wk') . p. With a handful of tokens it is
+cheaper, and exact, to carry both projections to the token side, so that no 4096-row projection is left: the positions
+enter each attention as they are, and the heads lie side by side on the token axis. For T tokens, H heads and width C
+that is 4096 * C * H * T multiplications in place of 4096 * C * C / 2; even at T = 16, the official C = 256 and H = 8.
+"""
+
+import numpy as np
+import spox.opset.ai.onnx.v20 as op
+from spox import Var
+
+from mobile_sam_onnx.errors import CheckpointError
+from mobile_sam_onnx.nodes import constant, ints, layer_norm, linear, reshape
+from mobile_sam_onnx.tensors import Array, Tensors
+
+HEADS = 8  # tensors do not tell; every published SAM has 8
+
+
+class Attention:
+    """The weights of one attention, split by head."""
+
+    def __init__(self, tensors: Tensors, width: int) -> None:
+        self.query = tensors.get("q_proj.weight", None, width)
+        inner = self.query.shape[0]
+        if inner % HEADS:
+            raise CheckpointError(f"unexpected shape: expected q_proj.weight divisible by {HEADS}, got {inner}")
+        self.width, self.inner, self.dim = width, inner, inner // HEADS
+        self.key = tensors.get("k_proj.weight", inner, width)
+        self.value = tensors.get("v_proj.weight", inner, width)
+        self.output = tensors.get("out_proj.weight", width, inner)
+        self.query_bias, self.key_bias, self.value_bias = (tensors.get(f"{n}_proj.bias", inner) for n in "qkv")
+        self.output_bias = tensors.get("out_proj.bias", width)
+        self.scale = np.float32(self.dim**-0.5)
+
+    def heads(self, x: Var) -> Var:
+        """(N, T, inner) to (N, HEADS, T, dim)."""
+        return op.transpose(op.reshape(x, ints(0, 0, HEADS, self.dim)), perm=[0, 2, 1, 3])
+
+    def flat(self, x: Var) -> Var:
+        """(N, HEADS, T, dim) to (N, T, inner)."""
+        return op.reshape(op.transpose(x, perm=[0, 2, 1, 3]), ints(0, 0, self.inner))
+
+    def by_head(self, weight: Array) -> Array:
+        """(inner, width) to (HEADS, dim, width)."""
+        return np.ascontiguousarray(weight.reshape(HEADS, self.dim, self.width))
+
+
+def self_attention(queries: Var, values: Var, absent: Var, tensors: Tensors, width: int) -> Var:
+    """Among tokens (N, T, width); `absent` (N, 1, 1, T) is added to the scores."""
+    a = Attention(tensors, width)
+    query = a.heads(linear(queries, a.query.T * a.scale, a.query_bias * a.scale))
+    key = a.heads(linear(queries, a.key.T, a.key_bias))
+    value = a.heads(linear(values, a.value.T, a.value_bias))
+    scores = op.add(op.matmul(query, op.transpose(key, perm=[0, 1, 3, 2])), absent)
+    return linear(a.flat(op.matmul(op.softmax(scores, axis=-1), value)), a.output.T, a.output_bias)
+
+
+def tokens_to_image(queries: Var, positions: Var, placed: Var, tensors: Tensors, width: int) -> Var:
+    """What tokens (N, T, width) read from the positions (M, 4096, width); `placed` is those plus their encoding.
+
+    The key bias adds one number to all scores of a query, which softmax ignores.
+    """
+    a = Attention(tensors, width)
+    query = a.heads(linear(queries, a.query.T * a.scale, a.query_bias * a.scale))
+    query = _side_by_side(op.matmul(query, constant(a.by_head(a.key))), width)
+    weights = op.softmax(op.matmul(query, op.transpose(placed, perm=[0, 2, 1])), axis=-1)
+    read = op.reshape(op.matmul(weights, positions), ints(0, HEADS, -1, width))
+    value = a.flat(op.matmul(read, constant(a.by_head(a.value).transpose(0, 2, 1))))
+    return linear(value, a.output.T, a.output_bias + a.output @ a.value_bias)
+
+
+def image_to_tokens(placed: Var, keys: Var, values: Var, absent: Var, tensors: Tensors, width: int) -> Var:
+    """What the positions, (M, 4096, width) with their encoding, read from the tokens: (N, 4096, width).
+
+    The output bias is shared out over the heads' values: the weights of each head sum to one.
+    """
+    a = Attention(tensors, width)
+    key = a.heads(linear(keys, a.key.T * a.scale, a.key_bias * a.scale))
+    scores = op.matmul(placed, op.transpose(_side_by_side(op.matmul(key, constant(a.by_head(a.query))), width), perm=[0, 2, 1]))
+    query_bias = constant(a.query_bias.reshape(HEADS, a.dim, 1))
+    shift = op.add(op.transpose(op.matmul(key, query_bias), perm=[0, 1, 3, 2]), absent)
+    scores = op.add(scores, op.reshape(shift, ints(0, 1, -1)))
+    weights = op.softmax(op.reshape(scores, ints(0, 0, HEADS, -1)), axis=-1)
+    value = a.heads(linear(values, a.value.T, a.value_bias))
+    value = op.add(op.matmul(value, constant(a.by_head(a.output.T))), constant(a.output_bias / HEADS))
+    flat = op.reshape(weights, op.concat([ints(0, 0), ints(-1)], axis=0))
+    return op.matmul(flat, _side_by_side(value, width))
+
+
+def _side_by_side(x: Var, width: int) -> Var:
+    """(N, HEADS, T, width) to (N, HEADS * T, width)."""
+    return op.reshape(x, ints(0, -1, width))
+
+
+def two_way_transformer(tokens: Var, positions: Var, encoding: Array, absent: Var, tensors: Tensors) -> tuple[Var, Var]:
+    """Tokens (N, T, width) and positions (M, 4096, width) after reading from each other; both come back with N.
+
+    `encoding` (4096, width) is the positions' own, `absent` (N, 1, 1, T) is 0, or very negative for tokens to ignore.
+    """
+    width = encoding.shape[1]
+    place = constant(encoding[None])
+    queries = tokens
+    placed = op.add(positions, place)
+    layers = tensors.under("layers")
+    for index in range(layers.count()):
+        layer = layers.under(index)
+        attention = layer.under("self_attn")
+        if index == 0:  # the first layer neither adds the prompts again nor keeps a residual
+            queries = self_attention(queries, queries, absent, attention, width)
+        else:
+            queries = op.add(queries, self_attention(op.add(queries, tokens), queries, absent, attention, width))
+        queries = _norm(queries, layer.under("norm1"), width)
+        asked = op.add(queries, tokens)
+        read = tokens_to_image(asked, positions, placed, layer.under("cross_attn_token_to_image"), width)
+        queries = _norm(op.add(queries, read), layer.under("norm2"), width)
+        queries = _norm(op.add(queries, _mlp(queries, layer.under("mlp"), width)), layer.under("norm3"), width)
+        asked = op.add(queries, tokens)
+        read = image_to_tokens(placed, asked, queries, absent, layer.under("cross_attn_image_to_token"), width)
+        positions = _norm(op.add(positions, read), layer.under("norm4"), width)
+        placed = op.add(positions, place)
+    read = tokens_to_image(op.add(queries, tokens), positions, placed, tensors.under("final_attn_token_to_image"), width)
+    return _norm(op.add(queries, read), tensors.under("norm_final_attn"), width), positions
+
+
+def _mlp(x: Var, tensors: Tensors, width: int) -> Var:
+    first = tensors.get("lin1.weight", None, width)
+    y = op.relu(linear(x, first.T, tensors.get("lin1.bias", first.shape[0])))
+    return linear(y, tensors.get("lin2.weight", width, first.shape[0]).T, tensors.get("lin2.bias", width))
+
+
+def _norm(x: Var, tensors: Tensors, width: int) -> Var:
+    return layer_norm(x, tensors.get("weight", width), tensors.get("bias", width))
