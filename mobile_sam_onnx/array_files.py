@@ -3,6 +3,7 @@
 import json
 import zipfile
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,10 +45,10 @@ def read_safetensors(path: Path) -> dict[str, npt.NDArray[np.generic]]:
         raise CheckpointError(f"truncated or damaged file {path.name}: {error}") from error
 
 
-def _tensor(key: str, entry: dict[str, object], data: memoryview) -> npt.NDArray[np.generic]:
-    begin, end = entry["data_offsets"]  # type: ignore[misc]
-    shape = tuple(entry["shape"])  # type: ignore[arg-type]
-    dtype = np.dtype(DTYPES[str(entry["dtype"])])
+def _tensor(key: str, entry: dict[str, Any], data: memoryview) -> npt.NDArray[np.generic]:
+    begin, end = entry["data_offsets"]
+    shape = tuple(entry["shape"])
+    dtype = np.dtype(DTYPES[entry["dtype"]])
     expected = int(np.prod([dtype.itemsize, *shape], dtype=object))
     if not (0 <= begin <= end <= len(data) and end - begin == expected):
         raise CheckpointError(f"expected {key} to have {expected} bytes within the file, got {begin} to {end}")
@@ -71,9 +72,7 @@ def read_npz(path: Path) -> dict[str, npt.NDArray[np.generic]]:
             for info in archive.infolist():
                 key = info.filename.removesuffix(".npy")
                 with archive.open(info) as file:
-                    version = np.lib.format.read_magic(file)
-                    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                    shape, fortran, dtype = read(file)
+                    shape, fortran, dtype = _npy_header(file)
                     expected = int(np.prod([dtype.itemsize, *shape], dtype=object))
                     if dtype.hasobject or expected + file.tell() != info.file_size:
                         raise CheckpointError(f"expected {key} to hold {shape} numbers, got {info.file_size} bytes")
@@ -82,3 +81,12 @@ def read_npz(path: Path) -> dict[str, npt.NDArray[np.generic]]:
     except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
         raise CheckpointError(f"truncated or damaged file {path.name}: {error}") from error
     return arrays
+
+
+def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    formats: Any = np.lib.format
+    if formats.read_magic(file) == (1, 0):
+        header: tuple[tuple[int, ...], bool, np.dtype[Any]] = formats.read_array_header_1_0(file)
+    else:
+        header = formats.read_array_header_2_0(file)
+    return header

@@ -75,7 +75,7 @@ class _Windows:
         self.across = (size + self.padding) // window
 
     def split(self, x: Var, heads: int, dim: int) -> Var:
-        """(N, size, size, heads * dim) to (N, windows, heads, window**2, dim): windows and heads in one transposition."""
+        """(N, size, size, heads * dim) to (N, windows, heads, window**2, dim), in one transposition."""
         if self.padding:
             x = op.pad(x, ints(0, 0, 0, 0, 0, self.padding, self.padding, 0), constant(0.0))
         x = reshape(x, -1, self.across, self.window, self.across, self.window, heads, dim)

@@ -86,10 +86,8 @@ def _stem(x: Var, tensors: Tensors) -> tuple[Var, int]:
 def _layer(x: Var, blocks: Tensors, channels: int, size: int, biases: bool) -> Var:
     for index in range(blocks.count()):
         block = blocks.under(index)
-        if block.has("attn"):
-            x = _attention_block(x, block, channels, size, biases)
-        else:
-            x = _mb_conv(x, block, channels)
+        is_attention = block.has("attn")
+        x = _attention_block(x, block, channels, size, biases) if is_attention else _mb_conv(x, block, channels)
     return x
 
 

@@ -58,7 +58,9 @@ def fold_batch_norm(tensors: Tensors, *shape: Size) -> tuple[Array, Array]:
     return folded.astype(np.float32), (beta - mean * scale).astype(np.float32)
 
 
-def conv_batch_norm(x: Var, tensors: Tensors, shape: Sequence[Size], *, stride: int = 1, depthwise: bool = False) -> Var:
+def conv_batch_norm(
+    x: Var, tensors: Tensors, shape: Sequence[Size], *, stride: int = 1, depthwise: bool = False
+) -> Var:
     """A convolution with its batch norm folded in, padded to keep the size (divided by `stride`); `x` is NCHW."""
     weight, bias = fold_batch_norm(tensors, *shape)
     padding = weight.shape[-1] // 2

@@ -1,4 +1,4 @@
-"""The prompt encoder: points, box corners and an earlier mask become tokens and a dense embedding (Kirillov et al. 2023)."""
+"""The prompt encoder (Kirillov et al. 2023): points, box corners and an earlier mask become tokens and an embedding."""
 
 import math
 
@@ -39,7 +39,7 @@ def image_positions(tensors: Tensors, width: int) -> Array:
     centres = (np.arange(EMBEDDING_SIZE) + 0.5) / EMBEDDING_SIZE * 2 - 1
     x, y = np.meshgrid(centres, centres)
     angles = np.stack([x, y], axis=-1).reshape(-1, 2) @ _frequencies(tensors, width).astype(np.float64)
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).astype(np.float32)
+    return np.asarray(np.concatenate([np.sin(angles), np.cos(angles)], axis=-1), dtype=np.float32)
 
 
 def embed_masks(masks: Var, has_mask: Var, tensors: Tensors, width: int) -> Var:
@@ -76,4 +76,4 @@ def _frequencies(tensors: Tensors, width: int) -> Array:
     if width % 2:
         raise CheckpointError(f"unexpected shape: expected an even embedding width, got {width}")
     matrix = tensors.under("pe_layer").get("positional_encoding_gaussian_matrix", 2, width // 2)
-    return (2 * math.pi * matrix.astype(np.float64)).astype(np.float32)
+    return np.asarray(2 * math.pi * matrix.astype(np.float64), dtype=np.float32)

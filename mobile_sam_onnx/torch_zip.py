@@ -56,7 +56,9 @@ def read_torch_zip(path: Path) -> dict[str, npt.NDArray[np.generic]]:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name == "data.pkl" or name.endswith("/data.pkl")]
             if len(names) != 1:
-                raise CheckpointError(f"expected one data.pkl in {path.name}, got {len(names)}: not a PyTorch checkpoint")
+                raise CheckpointError(
+                    f"expected one data.pkl in {path.name}, got {len(names)}: not a PyTorch checkpoint"
+                )
             root = names[0].removesuffix("data.pkl")
             info = archive.getinfo(names[0])
             if info.file_size > MAX_PICKLE_BYTES:
@@ -76,7 +78,7 @@ def read_torch_zip(path: Path) -> dict[str, npt.NDArray[np.generic]]:
 class _Unpickler(pickle.Unpickler):
     """Allows the names of `find_class`; what it hands out is made anew per file, so that a pickle can alter nothing."""
 
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
+    def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and name in STORAGES:
             return name
         allowed: dict[tuple[str, str], Callable[..., Any]] = {
@@ -91,7 +93,7 @@ class _Unpickler(pickle.Unpickler):
             raise CheckpointError(f"refused: expected tensors only, got a reference to {_plain(f'{module}.{name}')}")
         return allowed[module, name]
 
-    def persistent_load(self, pid: Any) -> _Storage:  # noqa: ANN401
+    def persistent_load(self, pid: Any) -> _Storage:
         if not (isinstance(pid, tuple) and len(pid) == 5 and pid[0] == "storage"):
             raise CheckpointError("expected a storage as persistent id, got something else")
         _, kind, key, _, length = pid
@@ -115,7 +117,9 @@ def _state_dict(content: object) -> Mapping[str, _Tensor]:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
     if not isinstance(content, dict) or not content:
-        raise CheckpointError(f"expected a dict of tensors, got {type(content).__name__} of length 0 or another kind")
+        raise CheckpointError(
+            f"expected a dict of tensors, got {'an empty one' if content == {} else type(content).__name__}"
+        )
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, _Tensor):
             raise CheckpointError(f"expected a dict of tensors, got {type(value).__name__} at {_plain(str(key))}")
@@ -142,7 +146,7 @@ class _Storages:
             info = self._archive.getinfo(name)
         except KeyError:
             raise CheckpointError(f"expected storage {_plain(storage.key)} in the file, got none") from None
-        dtype = np.dtype(STORAGES[storage.kind]).newbyteorder(self._order)
+        dtype = np.dtype(self._order + STORAGES[storage.kind])
         expected = storage.length * dtype.itemsize
         if info.compress_type != zipfile.ZIP_STORED or info.file_size < expected:
             raise CheckpointError(
@@ -163,7 +167,9 @@ def _array(key: str, tensor: _Tensor, storages: _Storages) -> npt.NDArray[np.gen
         raise CheckpointError(f"expected {_plain(key)} to name a storage and an offset, got something else")
     shape, strides = _counts(key, size), _counts(key, stride)
     if len(shape) != len(strides) or len(shape) > MAX_DIMENSIONS:
-        raise CheckpointError(f"expected as many strides as sizes in {_plain(key)}, got {len(strides)} and {len(shape)}")
+        raise CheckpointError(
+            f"expected as many strides as sizes in {_plain(key)}, got {len(strides)} and {len(shape)}"
+        )
     flat = storages.get(storage)
     assert isinstance(offset, int)
     count = int(np.prod([1, *shape], dtype=object))

@@ -11,7 +11,7 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from mobile_sam_onnx.errors import CheckpointError
-from mobile_sam_onnx.nodes import constant, ints, layer_norm, linear, reshape
+from mobile_sam_onnx.nodes import constant, ints, layer_norm, linear
 from mobile_sam_onnx.tensors import Array, Tensors
 
 HEADS = 8  # tensors do not tell; every published SAM has 8
@@ -70,21 +70,24 @@ def tokens_to_image(queries: Var, positions: Var, placed: Var, tensors: Tensors,
     return linear(value, a.output.T, a.output_bias + a.output @ a.value_bias)
 
 
-def image_to_tokens(placed: Var, keys: Var, values: Var, absent: Var, tensors: Tensors, width: int) -> Var:
+def image_to_tokens(placed: Var, keys: Var, values: Var, absent: Var, tensors: Tensors) -> Var:
     """What the positions, (M, 4096, width) with their encoding, read from the tokens: (N, 4096, width).
 
     The output bias is shared out over the heads' values: the weights of each head sum to one.
     """
+    width = tensors.get("q_proj.weight", None, None).shape[1]
     a = Attention(tensors, width)
     key = a.heads(linear(keys, a.key.T * a.scale, a.key_bias * a.scale))
-    scores = op.matmul(placed, op.transpose(_side_by_side(op.matmul(key, constant(a.by_head(a.query))), width), perm=[0, 2, 1]))
+    scores = op.matmul(
+        placed, op.transpose(_side_by_side(op.matmul(key, constant(a.by_head(a.query))), width), perm=[0, 2, 1])
+    )
     query_bias = constant(a.query_bias.reshape(HEADS, a.dim, 1))
     shift = op.add(op.transpose(op.matmul(key, query_bias), perm=[0, 1, 3, 2]), absent)
     scores = op.add(scores, op.reshape(shift, ints(0, 1, -1)))
     weights = op.softmax(op.reshape(scores, ints(0, 0, HEADS, -1)), axis=-1)
     value = a.heads(linear(values, a.value.T, a.value_bias))
     value = op.add(op.matmul(value, constant(a.by_head(a.output.T))), constant(a.output_bias / HEADS))
-    flat = op.reshape(weights, op.concat([ints(0, 0), ints(-1)], axis=0))
+    flat = op.reshape(weights, ints(0, 0, -1))
     return op.matmul(flat, _side_by_side(value, width))
 
 
@@ -116,10 +119,12 @@ def two_way_transformer(tokens: Var, positions: Var, encoding: Array, absent: Va
         queries = _norm(op.add(queries, read), layer.under("norm2"), width)
         queries = _norm(op.add(queries, _mlp(queries, layer.under("mlp"), width)), layer.under("norm3"), width)
         asked = op.add(queries, tokens)
-        read = image_to_tokens(placed, asked, queries, absent, layer.under("cross_attn_image_to_token"), width)
+        read = image_to_tokens(placed, asked, queries, absent, layer.under("cross_attn_image_to_token"))
         positions = _norm(op.add(positions, read), layer.under("norm4"), width)
         placed = op.add(positions, place)
-    read = tokens_to_image(op.add(queries, tokens), positions, placed, tensors.under("final_attn_token_to_image"), width)
+    read = tokens_to_image(
+        op.add(queries, tokens), positions, placed, tensors.under("final_attn_token_to_image"), width
+    )
     return _norm(op.add(queries, read), tensors.under("norm_final_attn"), width), positions
 
 

@@ -1,0 +1,46 @@
+"""Command line: `python -m mobile_sam_onnx --weights auto --output model_repository`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mobile_sam_onnx.errors import MobileSamOnnxError
+from mobile_sam_onnx.weights import Preparer
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status: 0, or 1 after a known error told in one line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m mobile_sam_onnx", description="Make the ONNX models of a Triton model repository from weights."
+    )
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--weights", default="auto", help="auto (default), official, random, or the path of a weights file"
+    )
+    choice.add_argument("--checkpoint", type=Path, metavar="PATH", help="a weights file: .pt, .safetensors or .npz")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIRECTORY", help="the model repository")
+    parser.add_argument(
+        "--attention-biases",
+        action="store_true",
+        help="apply the encoder's learned attention biases, which the official model has only after a further .eval()",
+    )
+    options = parser.parse_args(arguments)
+    preparer = Preparer(options.output, _report, attention_biases=options.attention_biases)
+    try:
+        if options.checkpoint:
+            preparer.from_file(options.checkpoint)
+        else:
+            preparer.prepare(options.weights)
+    except MobileSamOnnxError as error:
+        _report(f"error: {error}")
+        return 1
+    return 0
+
+
+def _report(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Fetches a published file once: resumable, bounded, and accepted only with its published size and SHA-256."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import requests
+from tqdm import tqdm
+
+from mobile_sam_onnx.errors import DownloadError
+from mobile_sam_onnx.identity import sha256_of
+from mobile_sam_onnx.sources import Source
+
+CHUNK_BYTES = 2**18
+CONNECT_TIMEOUT_S = 5.0
+READ_TIMEOUT_S = 30.0
+
+
+def cache_directory() -> Path:
+    """`$MOBILE_SAM_CACHE`, or `mobile-sam-triton` in the user's cache directory."""
+    if own := os.environ.get("MOBILE_SAM_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mobile-sam-triton"
+
+
+def cached(source: Source, directory: Path) -> Path | None:
+    """The file where an earlier download left it, if it is what was published."""
+    path = directory / source.url.rsplit("/", 1)[-1]
+    try:
+        intact = path.stat().st_size == source.size and sha256_of(path) == source.sha256
+    except OSError:
+        return None
+    return path if intact else None
+
+
+def download(source: Source, directory: Path) -> Path:
+    """The file in `directory`, fetched where it is not there yet; what an interrupted attempt left is completed.
+
+    Raises:
+        DownloadError: the server cannot be reached or refuses, or the file differs from what was published.
+    """
+    if path := cached(source, directory):
+        return path
+    path = directory / source.url.rsplit("/", 1)[-1]
+    partial = path.with_name(f"{path.name}.part")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _fetch(source, partial)
+        _verify(source, partial)
+        partial.replace(path)
+    except requests.RequestException as error:
+        raise DownloadError(f"cannot download {source.url}: {_reason(error)}") from error
+    except OSError as error:
+        raise DownloadError(f"cannot write to {directory}: {error.strerror or error}") from error
+    return path
+
+
+def _fetch(source: Source, partial: Path) -> None:
+    have = partial.stat().st_size if partial.exists() else 0
+    if have >= source.size:
+        return
+    headers = {"Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    timeout = (CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
+    with requests.get(source.url, headers=headers, stream=True, timeout=timeout) as response:
+        response.raise_for_status()
+        resumed = response.status_code == requests.codes.partial_content and have > 0
+        if resumed and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+            raise DownloadError(f"expected bytes from {have} of {source.url}, got another part")
+        have = have if resumed else 0
+        with (
+            partial.open("ab" if resumed else "wb") as file,
+            tqdm(desc=partial.stem, total=source.size, initial=have, unit="B", unit_scale=True) as progress,
+        ):
+            for chunk in response.iter_content(CHUNK_BYTES):
+                have += len(chunk)
+                if have > source.size:
+                    break
+                file.write(chunk)
+                progress.update(len(chunk))
+    if have < source.size:
+        raise DownloadError(f"expected {source.size} bytes from {source.url}, got {have}: run again to resume")
+
+
+def _verify(source: Source, partial: Path) -> None:
+    digest = hashlib.sha256(partial.read_bytes()).hexdigest()
+    if digest != source.sha256:
+        partial.unlink()  # nothing to resume from
+        raise DownloadError(f"expected SHA-256 {source.sha256} from {source.url}, got {digest}")
+
+
+def _reason(error: requests.RequestException) -> str:
+    if error.response is not None:
+        return f"HTTP status {error.response.status_code}"
+    if isinstance(error, requests.Timeout):
+        return "timed out"
+    if isinstance(error, requests.ConnectionError):
+        return "cannot connect"
+    return type(error).__name__

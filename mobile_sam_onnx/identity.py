@@ -1,0 +1,56 @@
+"""What a model repository says about the weights in it: `mobile_sam/1/weights.json`. Imports nothing heavy."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+BUILDER_VERSION = "1"  # raise it with every change of the graphs, so that older exports are made anew
+ENCODER_PATH = Path("mobile_sam_encoder/1/model.onnx")
+DECODER_PATH = Path("mobile_sam_decoder/1/model.onnx")
+RECORD_PATH = Path("mobile_sam/1/weights.json")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Where weights came from."""
+
+    name: str
+    """`official`, `random`, or the name of a file."""
+    sha256: str
+    """Of the weights file in hex; of the tensors where there is no file."""
+    trained: bool
+    """False for random values, whose masks mean nothing."""
+    note: str
+    """One sentence for people."""
+
+
+def fingerprint(source: str, *, attention_biases: bool) -> str:
+    """What an export depends on: this builder, its option, and `source`, which tells weights apart."""
+    return hashlib.sha256(f"{BUILDER_VERSION}:{attention_biases}:{source}".encode()).hexdigest()
+
+
+def current_export(repository: Path) -> tuple[Identity, str] | None:
+    """Identity and fingerprint of a complete export in `repository`, None where there is none."""
+    if not all((repository / path).is_file() for path in (ENCODER_PATH, DECODER_PATH)):
+        return None
+    try:
+        record = json.loads((repository / RECORD_PATH).read_text(encoding="utf-8"))
+        mark = str(record.pop("fingerprint"))
+        return Identity(**record), mark
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def record_text(identity: Identity, mark: str) -> str:
+    """The JSON text of `weights.json`."""
+    return json.dumps({**asdict(identity), "fingerprint": mark}, indent=2) + "\n"
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file in hex. Raises OSError where it cannot be read."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(2**20):
+            digest.update(chunk)
+    return digest.hexdigest()

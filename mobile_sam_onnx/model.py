@@ -1,0 +1,93 @@
+"""State dict to checked ONNX models, and models to a Triton model repository."""
+
+import os
+from pathlib import Path
+
+import onnx
+
+from mobile_sam_onnx.decoder import build_decoder_graph
+from mobile_sam_onnx.encoder import build_encoder_graph
+from mobile_sam_onnx.errors import ExportError
+from mobile_sam_onnx.identity import (
+    BUILDER_VERSION,
+    DECODER_PATH,
+    ENCODER_PATH,
+    RECORD_PATH,
+    Identity,
+    fingerprint,
+    record_text,
+)
+from mobile_sam_onnx.tensors import StateDict
+
+IR_VERSION = 9  # of opset 20; ONNX Runtime 1.19 reads up to 10
+
+
+def build_encoder(state: StateDict, *, attention_biases: bool = False) -> onnx.ModelProto:
+    """The image encoder; inputs and outputs as in `encoder.build_encoder_graph`.
+
+    `attention_biases` applies the learned biases of the window attention. The official model caches them in `.eval()`,
+    which its loader calls before it loads the checkpoint: used as loaded, the official predictor runs with the zeros of
+    a new model (False), and with the learned ones (True) only after a further `.eval()`.
+
+    Raises:
+        CheckpointError: a tensor is missing or does not fit.
+    """
+    return _finish(build_encoder_graph(state, attention_biases=attention_biases), "mobile_sam_encoder")
+
+
+def build_decoder(state: StateDict) -> onnx.ModelProto:
+    """The prompt encoder and mask decoder; inputs and outputs as in `decoder.build_decoder_graph`.
+
+    Raises:
+        CheckpointError: a tensor is missing or does not fit.
+    """
+    return _finish(build_decoder_graph(state), "mobile_sam_decoder")
+
+
+def export(
+    state: StateDict, repository: Path, identity: Identity, source: str, *, attention_biases: bool = False
+) -> None:
+    """Write both graphs and `weights.json` below `repository`.
+
+    Each file is replaced at once, and `weights.json` is absent while they do not belong together. `source` tells these
+    weights from others (see `identity.fingerprint`).
+
+    Raises:
+        CheckpointError: a tensor is missing or does not fit.
+        ExportError: a file cannot be written.
+    """
+    models = {ENCODER_PATH: build_encoder(state, attention_biases=attention_biases), DECODER_PATH: build_decoder(state)}
+    properties = {
+        "weights_name": identity.name,
+        "weights_sha256": identity.sha256,
+        "weights_trained": str(identity.trained).lower(),
+        "weights_note": identity.note,
+    }
+    for model in models.values():
+        onnx.helper.set_model_props(model, properties)
+    record = record_text(identity, fingerprint(source, attention_biases=attention_biases))
+    try:
+        (repository / RECORD_PATH).unlink(missing_ok=True)
+        for path, model in models.items():
+            _replace(repository / path, model.SerializeToString())
+        _replace(repository / RECORD_PATH, record.encode())
+    except OSError as error:
+        raise ExportError(f"cannot write to {error.filename or repository}: {error.strerror or error}") from error
+
+
+def _finish(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    model.ir_version = IR_VERSION
+    model.graph.name = name
+    model.producer_name, model.producer_version = "mobile_sam_onnx", BUILDER_VERSION
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def _replace(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

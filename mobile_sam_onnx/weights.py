@@ -1,0 +1,108 @@
+"""From a choice of weights to a model repository that holds them; work already done is not done again."""
+
+import hashlib
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mobile_sam_onnx.errors import CheckpointError, DownloadError
+from mobile_sam_onnx.identity import Identity, current_export, fingerprint, sha256_of
+from mobile_sam_onnx.sources import OFFICIAL
+
+if TYPE_CHECKING:
+    from mobile_sam_onnx.tensors import StateDict
+
+RANDOM_SOURCE = "random:0"
+Report = Callable[[str], None]
+
+
+class Preparer:
+    """Brings weights into one repository and tells `report` what it does, a line at a time."""
+
+    def __init__(self, repository: Path, report: Report, *, attention_biases: bool = False) -> None:
+        self._repository = repository
+        self._report = report
+        self._attention_biases = attention_biases
+
+    def prepare(self, choice: str) -> Identity:
+        """Export `choice`: `auto`, `official`, `random`, or the path of a weights file.
+
+        `auto` is `official` where that is exported, cached or can be downloaded, else `random`.
+
+        Raises:
+            MobileSamOnnxError: the weights cannot be had, are unfit, or cannot be written.
+        """
+        if choice == "auto":
+            return self._auto()
+        if choice == "official":
+            return self._official()
+        if choice == "random":
+            return self._random()
+        return self.from_file(Path(choice))
+
+    def from_file(self, path: Path) -> Identity:
+        """Export the weights in `path`.
+
+        Raises:
+            MobileSamOnnxError: the file is absent or unfit, or the export cannot be written.
+        """
+        try:
+            digest = sha256_of(path)
+        except OSError as error:
+            raise CheckpointError(f"expected a weights file at {path}, got: {error.strerror or error}") from error
+        identity = Identity(path.name, digest, trained=True, note=f"Weights from the file {path.name}.")
+        return self._export(identity, digest, lambda: _load(path))
+
+    def _auto(self) -> Identity:
+        try:
+            return self._official()
+        except DownloadError as error:
+            self._report(f"warning: {error}; falling back to random weights, whose masks mean nothing")
+            return self._random()
+
+    def _official(self) -> Identity:
+        if done := self._current(OFFICIAL.sha256):
+            return done
+        fetching = import_module("mobile_sam_onnx.download")
+        path: Path = fetching.download(OFFICIAL, fetching.cache_directory())
+        identity = Identity(
+            "official", OFFICIAL.sha256, trained=True, note="The official MobileSAM checkpoint, mobile_sam.pt."
+        )
+        return self._export(identity, OFFICIAL.sha256, lambda: _load(path))
+
+    def _random(self) -> Identity:
+        if done := self._current(RANDOM_SOURCE):
+            return done
+        architecture = import_module("mobile_sam_onnx.architecture")
+        state: StateDict = architecture.random_state(architecture.Architecture())
+        digest = hashlib.sha256()
+        for key, value in sorted(state.items()):
+            digest.update(key.encode())
+            digest.update(value.tobytes())
+        note = "Untrained random weights: every answer has the right form, and its masks mean nothing."
+        identity = Identity("random", digest.hexdigest(), trained=False, note=note)
+        return self._export(identity, RANDOM_SOURCE, lambda: state)
+
+    def _current(self, source: str) -> Identity | None:
+        done = current_export(self._repository)
+        if done is None or done[1] != fingerprint(source, attention_biases=self._attention_biases):
+            return None
+        self._report(f"{self._repository} is up to date with {done[0].name} weights")
+        return done[0]
+
+    def _export(self, identity: Identity, source: str, load: "Callable[[], StateDict]") -> Identity:
+        if done := self._current(source):
+            return done
+        self._report(f"building encoder and decoder from {identity.name} weights")
+        state = load()
+        import_module("mobile_sam_onnx.model").export(
+            state, self._repository, identity, source, attention_biases=self._attention_biases
+        )
+        self._report(f"wrote both models to {self._repository}")
+        return identity
+
+
+def _load(path: Path) -> "StateDict":
+    state: StateDict = import_module("mobile_sam_onnx.checkpoint").load_checkpoint(path)
+    return state
