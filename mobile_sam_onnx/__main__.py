@@ -15,9 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m mobile_sam_onnx", description="Make the ONNX models of a Triton model repository from weights."
     )
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument(
-        "--weights", default="auto", help="auto (default), official, random, or the path of a weights file"
-    )
+    choice.add_argument("--weights", help="auto (default), official, random, or the path of a weights file")
     choice.add_argument("--checkpoint", type=Path, metavar="PATH", help="a weights file: .pt, .safetensors or .npz")
     parser.add_argument("--output", type=Path, required=True, metavar="DIRECTORY", help="the model repository")
     parser.add_argument(
@@ -31,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.checkpoint:
             preparer.from_file(options.checkpoint)
         else:
-            preparer.prepare(options.weights)
+            preparer.prepare(options.weights or "auto")
     except MobileSamOnnxError as error:
         _report(f"error: {error}")
         return 1

@@ -1,6 +1,7 @@
 """Keys and shapes of a MobileSAM state dict from its dimensions, and untrained weights of any such model."""
 
 import math
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ import numpy.typing as npt
 from mobile_sam_onnx.two_way import HEADS
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
+
+# Learned vectors and tables; every other matrix or kernel keeps the variance of what it multiplies.
+UNIT_KEYS = re.compile(r"(_embed|_tokens?|point_embeddings\.\d)\.weight$|gaussian_matrix$|attention_biases$")
 
 
 @dataclass(frozen=True)
@@ -112,8 +116,7 @@ def _random(key: str, shape: tuple[int, ...], seed: int) -> npt.NDArray[np.gener
         scale = key.endswith(("running_var", ".weight"))
         return np.full(shape, 1.0 if scale else 0.0, np.float32)
     generator = np.random.Generator(np.random.PCG64(zlib.crc32(f"{seed}:{key}".encode())))
-    unit = key.endswith(("gaussian_matrix", "attention_biases")) or "embed" in key or "token" in key
-    deviation = 1.0 if unit and len(shape) == 2 else math.sqrt(1.0 / math.prod(shape[1:]))
+    deviation = 1.0 if UNIT_KEYS.search(key) else math.sqrt(1.0 / math.prod(shape[1:]))
     return (generator.standard_normal(shape, dtype=np.float32) * np.float32(deviation)).astype(np.float32)
 
 

@@ -1,0 +1,77 @@
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from mobile_sam_onnx import build_decoder, build_encoder, load_checkpoint
+from mobile_sam_onnx.architecture import Architecture, random_state
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+SMALL = Architecture(
+    widths=(16, 24, 32, 40),
+    depths=(1, 1, 2, 1),
+    heads=(1, 2, 4, 5),
+    windows=(7, 7, 5, 4),
+    expansion=2,
+    embedding=64,
+    transformer_depth=3,
+    transformer_mlp=96,
+    mask_channels=8,
+)
+
+
+class Runnable(Protocol):
+    def __call__(self, **inputs: npt.NDArray[Any]) -> list[npt.NDArray[Any]]: ...
+
+
+def session(model: Any) -> Runnable:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 2
+    runtime = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+    def run(**inputs: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        answers: list[npt.NDArray[Any]] = runtime.run(None, inputs)
+        return answers
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def run_model() -> Callable[[Any], Runnable]:
+    """Starts an ONNX model in ONNX Runtime."""
+    return session
+
+
+@pytest.fixture(scope="session")
+def small_state() -> Mapping[str, npt.NDArray[np.generic]]:
+    return random_state(SMALL)
+
+
+@pytest.fixture(scope="session")
+def small_encoder(small_state: Arrays) -> Runnable:
+    return session(build_encoder(small_state, attention_biases=True))
+
+
+@pytest.fixture(scope="session")
+def small_decoder(small_state: Arrays) -> Runnable:
+    return session(build_decoder(small_state))
+
+
+@pytest.fixture(scope="session")
+def reference_state(shared: Path) -> Arrays:
+    return load_checkpoint(shared / "reference/mobile_sam_seed7.pt")
+
+
+@pytest.fixture(scope="session")
+def reference_encoder(reference_state: Arrays) -> Runnable:
+    return session(build_encoder(reference_state))
+
+
+@pytest.fixture(scope="session")
+def reference_decoder(reference_state: Arrays) -> Runnable:
+    return session(build_decoder(reference_state))

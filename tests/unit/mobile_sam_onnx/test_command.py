@@ -1,0 +1,145 @@
+import errno
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import mobile_sam_onnx
+from mobile_sam_onnx import weights
+from mobile_sam_onnx.__main__ import main
+from mobile_sam_onnx.sources import Source
+
+ENCODER = "mobile_sam_encoder/1/model.onnx"
+RECORD = "mobile_sam/1/weights.json"
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, small_state: Any) -> Path:
+    path = tmp_path / "small.npz"
+    np.savez(path, **small_state)
+    return path
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small_state: Any) -> None:
+    """No official weights to be had, and a small model in place of the full random one."""
+    from mobile_sam_onnx import architecture
+
+    monkeypatch.setenv("MOBILE_SAM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(weights, "OFFICIAL", Source("http://127.0.0.1:1/mobile_sam.pt", 1, "0" * 64))
+    monkeypatch.setattr(architecture, "random_state", lambda _: small_state)
+
+
+def test_a_checkpoint_becomes_a_repository(
+    tmp_path: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "repository"
+    assert main(["--checkpoint", str(checkpoint), "--output", str(output)]) == 0
+    record = json.loads((output / RECORD).read_text())
+    assert record["name"] == "small.npz"
+    assert record["sha256"] == hashlib.sha256(checkpoint.read_bytes()).hexdigest()
+    assert record["trained"] is True
+    properties = {entry.key: entry.value for entry in onnx.load(output / ENCODER).metadata_props}
+    assert properties["weights_sha256"] == record["sha256"]
+    assert properties["weights_name"] == "small.npz"
+    assert sorted(path.name for path in output.rglob("*") if path.is_file()) == [
+        "model.onnx",
+        "model.onnx",
+        "weights.json",
+    ]
+    before = (output / ENCODER).stat().st_mtime_ns
+    assert main(["--weights", str(checkpoint), "--output", str(output)]) == 0
+    assert (output / ENCODER).stat().st_mtime_ns == before
+    assert "up to date" in capsys.readouterr().err
+
+
+def test_other_options_or_weights_are_built_anew(tmp_path: Path, checkpoint: Path) -> None:
+    command = ["--checkpoint", str(checkpoint), "--output", str(tmp_path)]
+    main(command)
+    first = (tmp_path / ENCODER).read_bytes()
+    main([*command, "--attention-biases"])
+    assert (tmp_path / ENCODER).read_bytes() != first
+
+
+@pytest.mark.usefixtures("offline")
+def test_auto_falls_back_to_random_weights_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--output", str(tmp_path)]) == 0
+    warning = capsys.readouterr().err.splitlines()[0]
+    assert warning.startswith("warning: cannot download http://127.0.0.1:1/mobile_sam.pt: cannot connect;")
+    record = json.loads((tmp_path / RECORD).read_text())
+    assert (record["name"], record["trained"]) == ("random", False)
+    assert main(["--output", str(tmp_path)]) == 0
+    errors = capsys.readouterr().err
+    assert "warning" in errors
+    assert "up to date with random weights" in errors
+
+
+def test_auto_leaves_the_network_alone_once_official_weights_are_exported(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
+    official = Source("http://127.0.0.1:1/small.npz", checkpoint.stat().st_size, digest)
+    monkeypatch.setattr(weights, "OFFICIAL", official)
+    monkeypatch.setenv("MOBILE_SAM_CACHE", str(checkpoint.parent))  # as an earlier download left it
+    output = tmp_path / "repository"
+    assert main(["--output", str(output)]) == 0
+    assert json.loads((output / RECORD).read_text())["name"] == "official"
+    checkpoint.unlink()
+    assert main(["--weights", "auto", "--output", str(output)]) == 0
+    assert json.loads((output / RECORD).read_text())["name"] == "official"
+
+
+@pytest.mark.usefixtures("offline")
+def test_official_weights_that_cannot_be_had_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--weights", "official", "--output", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == "error: cannot download http://127.0.0.1:1/mobile_sam.pt: cannot connect\n"
+
+
+def test_an_absent_checkpoint_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--checkpoint", str(tmp_path / "no.pt"), "--output", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: expected a weights file at")
+    assert error.count("\n") == 1
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_record(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--checkpoint", str(checkpoint), "--output", str(tmp_path)]
+    main(command)
+    before = (tmp_path / ENCODER).read_bytes()
+
+    def full(self: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    capsys.readouterr()
+    assert main([*command, "--attention-biases"]) == 1
+    assert "error: cannot write to" in capsys.readouterr().err
+    assert (tmp_path / ENCODER).read_bytes() == before
+    assert not (tmp_path / RECORD).exists()
+
+
+def test_weights_and_checkpoint_exclude_each_other(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        main(["--weights", "auto", "--checkpoint", "a.pt", "--output", str(tmp_path)])
+
+
+def test_the_command_starts_without_heavy_imports() -> None:
+    code = "import sys, mobile_sam_onnx.__main__; print({'onnx', 'spox', 'numpy', 'requests'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_public_names_are_sorted_and_exist() -> None:
+    assert mobile_sam_onnx.__all__ == sorted(mobile_sam_onnx.__all__)
+    for name in mobile_sam_onnx.__all__:
+        assert getattr(mobile_sam_onnx, name).__module__.startswith("mobile_sam_onnx.")
+    with pytest.raises(AttributeError):
+        mobile_sam_onnx.missing  # noqa: B018
