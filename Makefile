@@ -24,6 +24,7 @@ check: env-dev ## linter, formatter and types
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
+	@$(BIN)/mypy triton_backends/onnxruntime/model.py
 
 bench: env-dev weights ## measure the service against the raw model, about 3 minutes
 	@$(RUN) python -m benchmarks.bench

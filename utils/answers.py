@@ -87,7 +87,7 @@ class JsonBody(bentoml.io.JSON):
         """The example that the Swagger page sends when a person presses Execute."""
         return self._example
 
-    async def from_http_request(self, request: Request) -> bytes | ServiceError:  # type: ignore[override]
+    async def from_http_request(self, request: Request) -> bytes | ServiceError:
         """The body, or why it is not taken."""
         content_type = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
         if content_type != "application/json" and not content_type.endswith("+json"):
@@ -104,6 +104,6 @@ class Answer(bentoml.io.Multipart):
         responses["description"] = "the parts `mask`, `segmented_image` (left out for `none`) and `result`"
         return responses
 
-    async def to_http_response(self, obj: Response, ctx: Any = None) -> Response:  # type: ignore[override]  # noqa: ARG002
+    async def to_http_response(self, obj: Response, ctx: Any = None) -> Response:  # noqa: ARG002
         """The response as it is."""
         return obj

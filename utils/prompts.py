@@ -169,7 +169,7 @@ def _field_error(detail: Any) -> FieldError:
         return FieldError(path, f"one of the fields {', '.join(SegmentRequest.model_fields)}", "an unknown field")
     if not path:
         return FieldError("body", "a JSON object", _shown(value))
-    expected = detail["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+    expected = detail["msg"].removeprefix("Input should be ")
     return FieldError(path, expected[:1].lower() + expected[1:], _shown(value))
 
 

@@ -1,0 +1,78 @@
+"""Nothing a caller can send is answered with a 5xx, and every refusal says why."""
+
+from __future__ import annotations
+
+import base64
+import logging
+
+import pytest
+
+IMAGE = base64.b64encode(b"an image file").decode()
+
+BODIES = {
+    "empty": (b"", 400),
+    "not JSON": (b"hello", 400),
+    "cut off": (b'{"input_image": "', 400),
+    "no UTF-8": (b'{"input_image": "\xff\xfe"}', 400),
+    "200,000 lists deep": (b"[" * 200_000 + b"]" * 200_000, 400),
+    "200,000 objects deep": (b'{"a":' * 200_000 + b"1" + b"}" * 200_000, 400),
+    "an integer of 10,000 digits": (b'{"labels": [' + b"9" * 10_000 + b"]}", 400),
+    "an integer of 1,000 digits": (b'{"input_image": "AAAA", "labels": [' + b"9" * 1_000 + b"]}", 422),
+    "a float of 1,000 digits": (b'{"input_image": "AAAA", "pos_coords": [[' + b"9" * 1_000 + b",1]]}", 422),
+    "a list": (b"[]", 422),
+    "null": (b"null", 422),
+    "a number": (b"1", 422),
+    "nothing in it": (b"{}", 422),
+    "NaN": (b'{"input_image": "AAAA", "pos_coords": [[NaN, 1]]}', 422),
+    "not base64": (b'{"input_image": "!!!!", "pos_coords": [[1, 1]]}', 422),
+    "lone surrogate in a key": (b'{"\\ud800": 1}', 400),
+    "a NUL in a key": (b'{"\\u0000": 1, "input_image": "AAAA"}', 422),
+    "keys twice": (b'{"input_image": "AAAA", "input_image": 5, "box": [0, 0, 1, 1]}', 422),
+}
+
+
+@pytest.mark.parametrize(("body", "status"), BODIES.values(), ids=BODIES.keys())
+def test_a_bad_body_is_a_4xx_problem_and_one_line_in_the_log(http, segmenter, caplog, body, status):
+    with caplog.at_level(logging.INFO, "bentoml.mobile_sam"):
+        response = http.post("/mobile_sam", content=body, headers={"content-type": "application/json"})
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/problem+json"
+    problem = response.json()
+    assert problem["type"].startswith("urn:mobile-sam:")
+    assert "expected" in problem["detail"]
+    assert "got" in problem["detail"]
+    assert len(response.content) < 10_000
+    assert not segmenter.jobs
+    ours = [record for record in caplog.records if record.name == "bentoml.mobile_sam"]
+    assert len(ours) == 1
+    assert not ours[0].exc_info
+    assert "\n" not in ours[0].getMessage()
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "multipart/form-data", "application/x-www-form-urlencoded", "x"])
+def test_a_body_that_is_not_json_by_name_is_a_415(http, content_type):
+    response = http.post("/mobile_sam", content=b"{}", headers={"content-type": content_type})
+    assert response.status_code == 415
+    assert content_type in response.json()["detail"]
+
+
+def test_a_body_over_the_limit_is_a_413(http, service):
+    response = http.post("/mobile_sam", content=b" " * (service.settings.max_body_bytes + 1))
+    assert response.status_code == 413
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/mobile_sam", 405), ("GET", "/no", 404), ("PUT", "/", 405)])
+def test_wrong_paths_and_methods_are_problems(http, method, path, status):
+    response = http.request(method, path)
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_the_page_and_its_files_are_served_from_here(http):
+    page = http.get("/")
+    assert page.status_code == 200
+    assert "swagger-ui" in page.text
+    for name in ("swagger-ui-bundle.js", "swagger-ui.css", "swagger-initializer.js"):
+        assert f"static_content/{name}" in page.text
+        assert http.get(f"/static_content/{name}").status_code == 200

@@ -1,0 +1,55 @@
+"""Points against the image, and in the decoder's terms."""
+
+from __future__ import annotations
+
+import mobile_sam_prompts as prompts
+import numpy as np
+import pytest
+from mobile_sam_problems import Rejected
+
+
+def points(*xy) -> np.ndarray:
+    return np.array([xy], np.float32)
+
+
+def labels(*values) -> np.ndarray:
+    return np.array([values], np.int32)
+
+
+def test_points_on_the_image_and_on_its_edges_pass():
+    prompts.check_inside(points((0, 0), (20, 10), (3.5, 9)), labels(1, 3, 0), (10, 20))
+
+
+@pytest.mark.parametrize("xy", [(-1, 5), (5, -0.5), (20.5, 5), (5, 11), (1e6, 1e6)])
+def test_a_point_outside_is_named_with_the_images_size(xy):
+    with pytest.raises(Rejected) as caught:
+        prompts.check_inside(points((1, 1), xy), labels(1, 1), (10, 20))
+    assert caught.value.status == 422
+    (error,) = caught.value.errors
+    assert error["field"] == "points[0][1]"
+    assert error["expected"] == "a point of the image: 0 <= x <= 20, 0 <= y <= 10"
+    assert error["got"] == f"[{xy[0]:g}, {xy[1]:g}]"
+
+
+def test_places_without_a_point_are_not_checked():
+    prompts.check_inside(points((1, 1), (-5, -5)), labels(1, prompts.ABSENT), (10, 20))
+
+
+def test_points_are_scaled_by_each_side_and_padded_where_there_is_no_box():
+    coords, decoder_labels = prompts.to_frame(points((900, 600)), labels(1), (1200, 1800), (683, 1024))
+    assert coords.tolist() == [[[512, 341.5], [0, 0]]]
+    assert decoder_labels.tolist() == [[1, prompts.PADDING]]
+    assert coords.dtype == decoder_labels.dtype == np.float32
+
+
+def test_a_box_needs_no_padding_point():
+    coords, decoder_labels = prompts.to_frame(points((1, 2), (3, 4)), labels(2, 3), (1024, 1024), (1024, 1024))
+    assert coords.tolist() == [[[1, 2], [3, 4]]]
+    assert decoder_labels.tolist() == [[2, 3]]
+
+
+def test_of_several_objects_only_those_without_a_box_get_the_padding_point():
+    _, decoder_labels = prompts.to_frame(
+        np.zeros((2, 2, 2), np.float32), np.array([[2, 3], [1, prompts.ABSENT]], np.int32), (9, 9), (1024, 1024)
+    )
+    assert decoder_labels.tolist() == [[2, 3, prompts.ABSENT], [1, prompts.ABSENT, prompts.PADDING]]

@@ -1,0 +1,44 @@
+"""Settings from the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from utils.settings import Settings, SettingsError, default_cache_dir
+
+
+def test_an_empty_environment_gives_the_defaults():
+    assert Settings.from_environment({}) == Settings()
+
+
+def test_variables_are_applied_in_their_type():
+    settings = Settings.from_environment(
+        {
+            "MOBILE_SAM_MODEL_REPOSITORY": "/models",
+            "MOBILE_SAM_MAX_BODY_BYTES": "1000",
+            "MOBILE_SAM_INFERENCE_TIMEOUT": "2.5",
+        }
+    )
+    assert settings.model_repository == Path("/models")
+    assert settings.max_body_bytes == 1000
+    assert settings.inference_timeout == 2.5
+
+
+def test_an_empty_variable_is_left_out():
+    assert Settings.from_environment({"MOBILE_SAM_MAX_BODY_BYTES": ""}).max_body_bytes == Settings().max_body_bytes
+
+
+@pytest.mark.parametrize("text", ["many", "0", "-5", "1.5", "nan"])
+def test_a_value_that_cannot_be_used_is_refused_by_name(text):
+    with pytest.raises(SettingsError, match=r"MOBILE_SAM_MAX_BODY_BYTES: expected a positive int, got '.*'"):
+        Settings.from_environment({"MOBILE_SAM_MAX_BODY_BYTES": text})
+
+
+def test_the_cache_follows_the_desktop_standard(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache_dir() == tmp_path / "mobile-sam-triton"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_cache_dir() == tmp_path / ".cache" / "mobile-sam-triton"

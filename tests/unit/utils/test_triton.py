@@ -1,0 +1,153 @@
+"""Finding a Triton and making it runnable."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from utils import triton
+from utils.triton import TritonSetupError
+
+HAS_WHEEL = sys.platform == "linux" and os.uname().machine == "x86_64"
+needs_wheel = pytest.mark.skipif(not HAS_WHEEL, reason="the nvidia-pytriton wheel exists for Linux on x86-64 only")
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch):
+    """What `prepare` and `server_flags` write into the environment is taken back."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    for name in ("KEY", "SHM_PREFIX", "METRICS_PORT"):
+        monkeypatch.delenv(f"MOBILE_SAM_TRITON_{name}", raising=False)
+        monkeypatch.setattr(os, "environ", os.environ.copy())
+
+
+def foreign_triton(folder: Path, *backends: str) -> Path:
+    binary = folder / "opt" / "bin" / "tritonserver"
+    binary.parent.mkdir(parents=True)
+    binary.write_text('#!/bin/sh\necho "real $*"\n')
+    binary.chmod(0o755)
+    for name in backends:
+        (folder / "opt" / "backends" / name).mkdir(parents=True)
+    os.environ["PATH"] = f"{binary.parent}:{os.environ['PATH']}"
+    return binary
+
+
+def test_a_triton_on_path_wins_over_the_wheel(tmp_path):
+    binary = foreign_triton(tmp_path, "python", "onnxruntime")
+    found = triton.find_installation()
+    assert found.binary == binary
+    assert found.backend_names() == {"python", "onnxruntime"}
+
+
+def test_a_triton_with_its_own_onnxruntime_is_used_as_it_is(tmp_path):
+    binary = foreign_triton(tmp_path, "python", "onnxruntime")
+    assert triton.prepare(tmp_path / "cache") == binary
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_triton_without_onnxruntime_gets_the_python_based_backend(tmp_path):
+    foreign_triton(tmp_path, "python", "tensorrt")
+    launcher = triton.prepare(tmp_path / "cache")
+    backends = launcher.parent / "backends"
+    assert sorted(entry.name for entry in backends.iterdir()) == ["onnxruntime", "python", "tensorrt"]
+    assert (backends / "onnxruntime" / "model.py").is_file()
+    answer = subprocess.run([launcher, "--flag"], capture_output=True, text=True, check=True).stdout
+    assert answer == f"real --backend-directory={backends} --flag\n"
+
+
+@needs_wheel
+def test_the_wheels_triton_is_assembled_with_the_stub_of_this_python(tmp_path):
+    launcher = triton.prepare(tmp_path)
+    python = launcher.parent / "backends" / "python"
+    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert (python / triton.STUB).resolve().parent.name == minor
+    assert not (python / "libtriton_python.so").is_symlink()
+    missing = subprocess.run([launcher, "--help"], capture_output=True, text=True, check=False)
+    assert "--model-repository" in missing.stdout + missing.stderr
+
+
+@needs_wheel
+def test_preparing_again_changes_nothing(tmp_path):
+    first = triton.prepare(tmp_path)
+    before = first.stat().st_mtime_ns
+    assert triton.prepare(tmp_path) == first
+    assert first.stat().st_mtime_ns == before
+    assert os.environ["PATH"].split(":").count(str(first.parent)) == 1
+    assert [entry.name for entry in (tmp_path / "triton").iterdir()] == [first.parent.name]
+
+
+@needs_wheel
+def test_processes_that_prepare_at_once_agree(tmp_path):
+    code = f"import sys; sys.path.insert(0, {str(Path.cwd())!r})\nfrom pathlib import Path\n"
+    code += f"from utils import triton\nprint(triton.prepare(Path({str(tmp_path)!r})))"
+    jobs = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    answers = {job.communicate()[0] for job in jobs}
+    assert [job.returncode for job in jobs] == [0] * 4
+    assert len(answers) == 1
+
+
+def test_without_a_triton_the_error_says_where_there_is_one(monkeypatch):
+    monkeypatch.setattr(triton, "find_spec", lambda _: None)
+    with pytest.raises(TritonSetupError, match="no tritonserver on PATH and no nvidia-pytriton wheel"):
+        triton.find_installation()
+
+
+@needs_wheel
+def test_numpy_2_is_refused_for_the_wheels_triton(monkeypatch):
+    monkeypatch.setattr(triton.metadata, "version", lambda _: "2.1.0")
+    with pytest.raises(TritonSetupError, match=r"needs numpy 1\.26, this environment has 2\.1\.0"):
+        triton.find_installation()
+
+
+def test_a_python_without_a_shared_library_is_told_what_to_install(monkeypatch):
+    monkeypatch.setattr(triton.sysconfig, "get_config_var", lambda _: None)
+    monkeypatch.setattr(triton.sys, "base_prefix", "/nowhere")
+    monkeypatch.setattr(Path, "is_file", lambda _: False)
+    with pytest.raises(TritonSetupError, match=rf"Debian, Ubuntu: libpython3\.{sys.version_info.minor}"):
+        triton.shared_libpython()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    foreign_triton(tmp_path, "python")
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(TritonSetupError, match=r"cannot write Triton's folder .*: Not a directory"):
+        triton.prepare(blocked)
+
+
+def test_flags_keep_triton_on_loopback_and_its_control_behind_a_key():
+    flags = triton.server_flags()
+    assert "--metrics-address=127.0.0.1" in flags
+    restricted = next(flag for flag in flags if flag.startswith("--http-restricted-api="))
+    apis, key = restricted.removeprefix("--http-restricted-api=").split(":", 1)
+    assert {"model-repository", "shared-memory", "logging"} <= set(apis.split(","))
+    header, secret = key.split("=", 1)
+    assert header == triton.KEY_HEADER
+    assert len(secret) >= 32
+
+
+def test_workers_inherit_key_prefix_and_port():
+    assert triton.server_flags() == triton.server_flags()
+
+
+def test_two_services_have_different_keys():
+    first = triton.server_flags()
+    for name in ("KEY", "SHM_PREFIX", "METRICS_PORT"):
+        del os.environ[f"MOBILE_SAM_TRITON_{name}"]
+    assert set(triton.server_flags()) != set(first)
+
+
+def test_shared_memory_of_dead_services_is_removed_and_of_living_ones_kept(tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    names = {f"mobile_sam_triton_{dead.pid}_region": False, f"mobile_sam_triton_{os.getpid()}_region": True}
+    names |= {"someone_elses": True, "mobile_sam_triton_x_region": True}
+    for name in names:
+        (tmp_path / name).write_text("")
+    removed = triton.remove_stale_shared_memory(tmp_path)
+    assert [region.name for region in removed] == [f"mobile_sam_triton_{dead.pid}_region"]
+    assert {entry.name for entry in tmp_path.iterdir()} == {name for name, kept in names.items() if kept}
