@@ -20,8 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, metavar="DIRECTORY", help="the model repository")
     parser.add_argument(
         "--attention-biases",
-        action="store_true",
-        help="apply the encoder's learned attention biases, which the official model has only after a further .eval()",
+        action=argparse.BooleanOptionalAction,
+        help="apply the encoder's learned attention biases, which the official model has only after a further .eval(); "
+        "default: for the official weights, not for a given file",
     )
     options = parser.parse_args(arguments)
     preparer = Preparer(options.output, _report, attention_biases=options.attention_biases)

@@ -17,8 +17,8 @@ READ_TIMEOUT_S = 30.0
 
 
 def cache_directory() -> Path:
-    """`$MOBILE_SAM_CACHE`, or `mobile-sam-triton` in the user's cache directory."""
-    if own := os.environ.get("MOBILE_SAM_CACHE"):
+    """`$MOBILE_SAM_CACHE_DIR`, or `mobile-sam-triton` in the user's cache directory."""
+    if own := os.environ.get("MOBILE_SAM_CACHE_DIR"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mobile-sam-triton"
 

@@ -14,13 +14,21 @@ if TYPE_CHECKING:
     from mobile_sam_onnx.tensors import StateDict
 
 RANDOM_SOURCE = "random:0"
+_OFFICIAL_IDENTITY = Identity(
+    "official", OFFICIAL.sha256, trained=True, note="The official MobileSAM checkpoint, mobile_sam.pt."
+)
 Report = Callable[[str], None]
 
 
 class Preparer:
-    """Brings weights into one repository and tells `report` what it does, a line at a time."""
+    """Brings weights into one repository and tells `report` what it does, a line at a time.
 
-    def __init__(self, repository: Path, report: Report, *, attention_biases: bool = False) -> None:
+    `attention_biases` is that of `build_encoder`. None decides by the weights: the official ones get their learned
+    biases, as in the official examples, which call `.eval()` once more after loading; a given file is taken as the
+    official loader leaves it, without.
+    """
+
+    def __init__(self, repository: Path, report: Report, *, attention_biases: bool | None = None) -> None:
         self._repository = repository
         self._report = report
         self._attention_biases = attention_biases
@@ -51,7 +59,14 @@ class Preparer:
             digest = sha256_of(path)
         except OSError as error:
             raise CheckpointError(f"expected a weights file at {path}, got: {error.strerror or error}") from error
+        if digest == OFFICIAL.sha256:
+            return self._export(_OFFICIAL_IDENTITY, digest, lambda: _load(path))
         identity = Identity(path.name, digest, trained=True, note=f"Weights from the file {path.name}.")
+        if self._attention_biases is None:
+            self._report(
+                f"note: {path.name} is used as the official loader leaves it, without the learned attention biases; "
+                "a fine-tune wants --attention-biases"
+            )
         return self._export(identity, digest, lambda: _load(path))
 
     def _auto(self) -> Identity:
@@ -66,10 +81,7 @@ class Preparer:
             return done
         fetching = import_module("mobile_sam_onnx.download")
         path: Path = fetching.download(OFFICIAL, fetching.cache_directory())
-        identity = Identity(
-            "official", OFFICIAL.sha256, trained=True, note="The official MobileSAM checkpoint, mobile_sam.pt."
-        )
-        return self._export(identity, OFFICIAL.sha256, lambda: _load(path))
+        return self._export(_OFFICIAL_IDENTITY, OFFICIAL.sha256, lambda: _load(path))
 
     def _random(self) -> Identity:
         if done := self._current(RANDOM_SOURCE):
@@ -86,7 +98,7 @@ class Preparer:
 
     def _current(self, source: str) -> Identity | None:
         done = current_export(self._repository)
-        if done is None or done[1] != fingerprint(source, attention_biases=self._attention_biases):
+        if done is None or done[1] != fingerprint(source, attention_biases=self._biases(source)):
             return None
         self._report(f"{self._repository} is up to date with {done[0].name} weights")
         return done[0]
@@ -97,10 +109,13 @@ class Preparer:
         self._report(f"building encoder and decoder from {identity.name} weights")
         state = load()
         import_module("mobile_sam_onnx.model").export(
-            state, self._repository, identity, source, attention_biases=self._attention_biases
+            state, self._repository, identity, source, attention_biases=self._biases(source)
         )
         self._report(f"wrote both models to {self._repository}")
         return identity
+
+    def _biases(self, source: str) -> bool:
+        return source == OFFICIAL.sha256 if self._attention_biases is None else self._attention_biases
 
 
 def _load(path: Path) -> "StateDict":

@@ -52,7 +52,7 @@ def service():
     return service
 
 
-@pytest.fixture()
+@pytest.fixture
 def segmenter(service, monkeypatch) -> FakeSegmenter:
     fake = FakeSegmenter()
     monkeypatch.setattr(service, "segmenter", fake)
@@ -65,7 +65,7 @@ def app(service):
     return service.svc.asgi_app
 
 
-@pytest.fixture()
+@pytest.fixture
 def http(app, segmenter) -> Http:
     """The whole application: edge, routing, API."""
     return Http(app)

@@ -49,7 +49,9 @@ def test_a_bad_body_is_a_4xx_problem_and_one_line_in_the_log(http, segmenter, ca
     assert "\n" not in ours[0].getMessage()
 
 
-@pytest.mark.parametrize("content_type", ["text/plain", "multipart/form-data", "application/x-www-form-urlencoded", "x"])
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "multipart/form-data", "application/x-www-form-urlencoded", "x"]
+)
 def test_a_body_that_is_not_json_by_name_is_a_415(http, content_type):
     response = http.post("/mobile_sam", content=b"{}", headers={"content-type": content_type})
     assert response.status_code == 415
@@ -62,7 +64,9 @@ def test_a_body_over_the_limit_is_a_413(http, service):
     assert response.headers["content-type"] == "application/problem+json"
 
 
-@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/mobile_sam", 405), ("GET", "/no", 404), ("PUT", "/", 405)])
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/mobile_sam", 405), ("GET", "/no", 404), ("PUT", "/", 405)]
+)
 def test_wrong_paths_and_methods_are_problems(http, method, path, status):
     response = http.request(method, path)
     assert response.status_code == status

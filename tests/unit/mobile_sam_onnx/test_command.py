@@ -31,7 +31,7 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small_state: Any) -
     """No official weights to be had, and a small model in place of the full random one."""
     from mobile_sam_onnx import architecture
 
-    monkeypatch.setenv("MOBILE_SAM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(weights, "OFFICIAL", Source("http://127.0.0.1:1/mobile_sam.pt", 1, "0" * 64))
     monkeypatch.setattr(architecture, "random_state", lambda _: small_state)
 
@@ -86,7 +86,7 @@ def test_auto_leaves_the_network_alone_once_official_weights_are_exported(
     digest = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
     official = Source("http://127.0.0.1:1/small.npz", checkpoint.stat().st_size, digest)
     monkeypatch.setattr(weights, "OFFICIAL", official)
-    monkeypatch.setenv("MOBILE_SAM_CACHE", str(checkpoint.parent))  # as an earlier download left it
+    monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(checkpoint.parent))  # as an earlier download left it
     output = tmp_path / "repository"
     assert main(["--output", str(output)]) == 0
     assert json.loads((output / RECORD).read_text())["name"] == "official"

@@ -109,8 +109,8 @@ def test_a_cache_that_cannot_be_written_is_told(server: Server, tmp_path: Path) 
 
 
 def test_the_cache_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("MOBILE_SAM_CACHE", raising=False)
+    monkeypatch.delenv("MOBILE_SAM_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_directory() == tmp_path / "mobile-sam-triton"
-    monkeypatch.setenv("MOBILE_SAM_CACHE", str(tmp_path / "own"))
+    monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(tmp_path / "own"))
     assert cache_directory() == tmp_path / "own"

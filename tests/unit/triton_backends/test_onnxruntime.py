@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -42,19 +42,18 @@ class Response:
         self.error = error
 
 
-@pytest.fixture()
+@pytest.fixture
 def backend(monkeypatch):
     """The backend's module, with a stand-in for what exists inside Triton only."""
-    utils = types.ModuleType("triton_python_backend_utils")
+    utils: Any = types.ModuleType("triton_python_backend_utils")
     utils.TritonModelException = TritonModelException
     utils.TritonError = str
     utils.Tensor = Tensor
     utils.InferenceResponse = Response
     utils.get_input_tensor_by_name = lambda request, name: Tensor(name, request.arrays[name])
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", utils)
-    spec = importlib.util.spec_from_file_location("onnxruntime_backend", SOURCE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = types.ModuleType("onnxruntime_backend")
+    exec(compile(SOURCE.read_text(), SOURCE, "exec"), module.__dict__)
     return module
 
 

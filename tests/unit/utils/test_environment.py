@@ -22,30 +22,30 @@ def test_this_machine_is_fit():
 
 @pytest.mark.parametrize("version", [(3, 9), (3, 13)])
 def test_an_unsupported_python_is_named(monkeypatch, version):
-    monkeypatch.setattr(environment.sys, "version_info", version)
+    monkeypatch.setattr("utils.environment.sys.version_info", version)
     with pytest.raises(Unfit, match=r"Python 3\.10 to 3\.12 is needed"):
         environment.check_platform()
 
 
 @pytest.mark.parametrize(("system", "machine"), [("Darwin", "arm64"), ("Linux", "aarch64"), ("Windows", "AMD64")])
 def test_an_unsupported_platform_is_named(monkeypatch, system, machine):
-    monkeypatch.setattr(environment.shutil, "which", lambda _: None)
-    monkeypatch.setattr(environment.platform, "system", lambda: system)
-    monkeypatch.setattr(environment.platform, "machine", lambda: machine)
+    monkeypatch.setattr("utils.environment.shutil.which", lambda _: None)
+    monkeypatch.setattr("utils.environment.platform.system", lambda: system)
+    monkeypatch.setattr("utils.environment.platform.machine", lambda: machine)
     with pytest.raises(Unfit, match=rf"Linux on x86-64 only, this is {system} on {machine}"):
         environment.check_platform()
 
 
 def test_an_old_c_library_is_named(monkeypatch):
-    monkeypatch.setattr(environment.shutil, "which", lambda _: None)
-    monkeypatch.setattr(environment.platform, "libc_ver", lambda: ("glibc", "2.31"))
+    monkeypatch.setattr("utils.environment.shutil.which", lambda _: None)
+    monkeypatch.setattr("utils.environment.platform.libc_ver", lambda: ("glibc", "2.31"))
     with pytest.raises(Unfit, match=r"glibc 2\.35 .* this is 2\.31"):
         environment.check_platform()
 
 
 def test_a_triton_on_path_needs_no_wheel(monkeypatch):
-    monkeypatch.setattr(environment.shutil, "which", lambda _: "/opt/tritonserver/bin/tritonserver")
-    monkeypatch.setattr(environment.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr("utils.environment.shutil.which", lambda _: "/opt/tritonserver/bin/tritonserver")
+    monkeypatch.setattr("utils.environment.platform.machine", lambda: "aarch64")
     environment.check_platform()
 
 
@@ -66,7 +66,7 @@ def test_an_address_of_another_machine_is_one_line(capsys):
 
 
 def test_a_full_disk_is_one_line(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(environment.shutil, "disk_usage", lambda _: DiskUsage(10, 10, 5_000_000))
+    monkeypatch.setattr("utils.environment.shutil.disk_usage", lambda _: DiskUsage(10, 10, 5_000_000))
     assert environment.main(["install", str(tmp_path / "venv"), "cpu"]) == 1
     assert capsys.readouterr().err == "error: the disk is too full: 2000 MB are needed, 5 MB are free\n"
 
@@ -82,7 +82,7 @@ def test_a_failing_pip_is_one_line(monkeypatch, tmp_path, capsys):
 def test_a_current_environment_is_left_alone(monkeypatch, tmp_path):
     locked = (environment.ROOT / "requirements" / "cpu.txt").read_bytes()
     (tmp_path / "installed-requirements-cpu").write_text(hashlib.sha256(sys.version.encode() + locked).hexdigest())
-    monkeypatch.setattr(environment.subprocess, "run", lambda *_, **__: pytest.fail("pip was called"))
+    monkeypatch.setattr("utils.environment.subprocess.run", lambda *_, **__: pytest.fail("pip was called"))
     environment.install(tmp_path, ["cpu"])
 
 

@@ -88,7 +88,9 @@ def test_what_is_no_json_is_malformed(body):
         pytest.param({"labels": [1], "box": [0, 0, 1, 1]}, "labels", "0 labels", "1", id="labels without points"),
         pytest.param({"pos_coords": [[1, 2]], "labels": [4]}, "labels[0]", "3", "4", id="unknown label"),
         pytest.param({"pos_coords": [[1, 2]], "labels": [1.5]}, "labels[0]", "integer", "1.5", id="half a label"),
-        pytest.param({"pos_coords": [[1, 2]], "labels": [2]}, "labels", "at most one box", "1 top-left", id="half a box"),
+        pytest.param(
+            {"pos_coords": [[1, 2]], "labels": [2]}, "labels", "at most one box", "1 top-left", id="half a box"
+        ),
         pytest.param({"box": [0, 0, 1]}, "box", "[x0, y0, x1, y1]", "a list of 3", id="a box of three"),
         pytest.param({"box": [5, 0, 1, 1]}, "box", "x0 < x1 and y0 < y1", "[5, 0, 1, 1]", id="a box inside out"),
         pytest.param({"box": [1, 1, 1, 1]}, "box", "x0 < x1 and y0 < y1", "[1, 1, 1, 1]", id="an empty box"),

@@ -98,14 +98,14 @@ def test_without_a_triton_the_error_says_where_there_is_one(monkeypatch):
 
 @needs_wheel
 def test_numpy_2_is_refused_for_the_wheels_triton(monkeypatch):
-    monkeypatch.setattr(triton.metadata, "version", lambda _: "2.1.0")
+    monkeypatch.setattr("utils.triton.metadata.version", lambda _: "2.1.0")
     with pytest.raises(TritonSetupError, match=r"needs numpy 1\.26, this environment has 2\.1\.0"):
         triton.find_installation()
 
 
 def test_a_python_without_a_shared_library_is_told_what_to_install(monkeypatch):
-    monkeypatch.setattr(triton.sysconfig, "get_config_var", lambda _: None)
-    monkeypatch.setattr(triton.sys, "base_prefix", "/nowhere")
+    monkeypatch.setattr("utils.triton.sysconfig.get_config_var", lambda _: None)
+    monkeypatch.setattr("utils.triton.sys.base_prefix", "/nowhere")
     monkeypatch.setattr(Path, "is_file", lambda _: False)
     with pytest.raises(TritonSetupError, match=rf"Debian, Ubuntu: libpython3\.{sys.version_info.minor}"):
         triton.shared_libpython()

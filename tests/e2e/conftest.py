@@ -1,0 +1,36 @@
+"""The real BentoML and the real Triton, started once for all end-to-end tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mobile_sam_onnx import Preparer
+from tests.e2e.server import ROOT, Server, start_server
+
+REFERENCE = Path(os.environ.get("SHARED", ROOT.parent / "shared")) / "reference" / "mobile_sam_seed7.pt"
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model repository with the reference weights, or untrained ones where the reference data is absent."""
+    folder = tmp_path_factory.mktemp("models") / "model_repository"
+    shutil.copytree(ROOT / "model_repository", folder, ignore=shutil.ignore_patterns("*.onnx", "weights.json"))
+    Preparer(folder, print).prepare(str(REFERENCE) if REFERENCE.is_file() else "random")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The service, shared by the tests that do not harm it."""
+    running = start_server(
+        tmp_path_factory.mktemp("server") / "log",
+        MOBILE_SAM_MODEL_REPOSITORY=str(repository),
+        MOBILE_SAM_MAX_IMAGE_PIXELS="20000000",
+    )
+    yield running
+    running.stop()

@@ -1,0 +1,58 @@
+"""Start and stop: ready in seconds, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+
+from tests.e2e.server import ROOT, start_server
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_stopped_service_leaves_no_process_and_no_shared_memory(repository, tmp_path):
+    server = start_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(repository))
+    family = psutil.Process(server.process.pid).children(recursive=True)
+    names = " ".join(" ".join(process.cmdline()) for process in family)
+    assert "tritonserver" in names
+    assert "triton_python_backend_stub" in names
+    regions = [entry for entry in Path("/dev/shm").iterdir() if f"_{server.process.pid}_" in entry.name]
+    assert regions
+
+    server.stop()
+    psutil.wait_procs(family, timeout=10)
+    assert not [process for process in family if process.is_running() and process.status() != "zombie"]
+    assert not [region for region in regions if region.exists()]
+
+
+def test_triton_listens_on_loopback_alone_and_keeps_its_control_api_shut(server):
+    family = psutil.Process(server.process.pid).children(recursive=True)
+    triton = next(process for process in family if process.name() == "tritonserver")
+    listening = [entry.laddr for entry in triton.net_connections() if entry.status == psutil.CONN_LISTEN]
+    assert listening
+    assert {address.ip for address in listening} == {"127.0.0.1"}
+    port = next(int(arg.split("=")[1]) for arg in triton.cmdline() if arg.startswith("--http-port="))
+    assert requests.get(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5).status_code == 200
+    answer = requests.post(f"http://127.0.0.1:{port}/v2/repository/index", timeout=5)
+    assert answer.status_code == 403
+
+
+def test_make_says_in_one_line_that_the_port_is_in_use(server):
+    host, port = server.url.removeprefix("http://").split(":")
+    check = subprocess.run(
+        [sys.executable, "-m", "utils.environment", "check", host, port],
+        cwd=ROOT,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert check.returncode == 1
+    assert check.stderr.startswith(f"error: port {port} of {host} is in use")
+    assert check.stderr.count("\n") == 1

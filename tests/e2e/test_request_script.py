@@ -1,0 +1,69 @@
+"""The first user's script: image and clicks in, two files out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from PIL import Image, ImageDraw
+
+from tests.e2e.server import ROOT
+
+pytestmark = pytest.mark.e2e
+
+
+def run(folder, *arguments) -> subprocess.CompletedProcess[str]:
+    script = ROOT / "client" / "request.py"
+    return subprocess.run(
+        [sys.executable, script, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def shape_of(path) -> tuple[str, tuple[int, int]]:
+    with Image.open(path) as picture:
+        return picture.mode, picture.size
+
+
+@pytest.fixture
+def photo(tmp_path):
+    picture = Image.new("RGB", (120, 80), (30, 90, 160))
+    ImageDraw.Draw(picture).rectangle([30, 20, 90, 60], fill=(220, 200, 90))
+    picture.save(tmp_path / "photo.jpg")
+    return tmp_path / "photo.jpg"
+
+
+def test_a_click_writes_mask_and_picture(server, photo):
+    done = run(photo.parent, "photo.jpg", "--point", "60,40", "--url", server.url)
+    assert done.returncode == 0, done.stderr
+    assert "photo.jpg: 120 x 80 pixels" in done.stdout
+    assert shape_of(photo.parent / "mask.png") == ("1", (120, 80))
+    assert shape_of(photo.parent / "segmented_image.png") == ("RGB", (120, 80))
+
+
+def test_box_negative_click_and_cutout(server, photo):
+    arguments = ["--box", "30,20,90,60", "--negative", "5,5", "--picture", "cutout", "--picture-out", "cut.png"]
+    done = run(photo.parent, "photo.jpg", *arguments, "--url", server.url)
+    assert done.returncode == 0, done.stderr
+    assert shape_of(photo.parent / "cut.png") == ("RGBA", (120, 80))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["photo.jpg", "--point", "500,40"], "error: 422: pos_coords[0]: expected a point of the image"),
+        (["photo.jpg"], "error: 422: pos_coords: expected a point"),
+        (["absent.jpg", "--point", "1,1"], "No such file"),
+        (
+            ["photo.jpg", "--point", "1,1", "--url", "http://127.0.0.1:9"],
+            "error: nothing answers at http://127.0.0.1:9",
+        ),
+    ],
+)
+def test_what_goes_wrong_is_one_line(server, photo, arguments, message):
+    if "--url" not in arguments:
+        arguments = [*arguments, "--url", server.url]
+    done = run(photo.parent, *arguments)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
