@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from pathlib import Path
 
 import bentoml
@@ -17,9 +16,6 @@ from utils.openapi import EXAMPLE, pages
 from utils.prompts import SegmentRequest, parse_body, to_prompt
 from utils.segmenter import Job, TritonSegmenter
 from utils.settings import Settings
-
-# Of BentoML's two APIs only the older one has the Triton runner.
-warnings.filterwarnings("ignore", ".*is deprecated since BentoML v1.4")
 
 settings = Settings.from_environment()
 

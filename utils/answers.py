@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -19,6 +20,9 @@ from utils.prompts import MaskFormat
 from utils.segmenter import Segmentation
 
 logger = logging.getLogger("bentoml.mobile_sam")
+
+# Of BentoML's two APIs only the older one, which this and `service.py` extend, has the Triton runner.
+warnings.filterwarnings("ignore", ".*is deprecated since BentoML v1.4")
 
 MASK_PARTS: dict[MaskFormat, tuple[str, str | None]] = {
     "json": ("application/json", None),

@@ -31,6 +31,7 @@ KEY_HEADER = "x-mobile-sam-triton-key"
 RESTRICTED_APIS = "model-repository,model-config,shared-memory,statistics,trace,logging"
 PYTHON_BASED_BACKENDS = Path(__file__).resolve().parent.parent / "triton_backends"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (the place Triton's Python backend uses; not a temporary file of ours)
+NVIDIA_DRIVER = Path("/dev/nvidiactl")
 
 _KEY_VARIABLE = "MOBILE_SAM_TRITON_KEY"
 _PREFIX_VARIABLE = "MOBILE_SAM_TRITON_SHM_PREFIX"
@@ -112,7 +113,10 @@ def server_flags() -> list[str]:
     key = _inherited(_KEY_VARIABLE, secrets.token_urlsafe(32))
     prefix = _inherited(_PREFIX_VARIABLE, f"{_SHM_PREFIX}{os.getpid()}_")
     metrics_port = _inherited(_METRICS_PORT_VARIABLE, str(_free_port()))
+    # Without a driver Triton warns at length of the GPU memory and the GPU metrics it cannot have.
+    without_gpu = [] if NVIDIA_DRIVER.exists() else ["--pinned-memory-pool-byte-size=0", "--allow-gpu-metrics=false"]
     return [
+        *without_gpu,
         "--allow-metrics=true",
         "--metrics-address=127.0.0.1",
         f"--metrics-port={metrics_port}",
@@ -239,7 +243,8 @@ def _launcher_script(found: Installation) -> str:
     return f"""#!/bin/sh
 # Made by utils/triton.py: sets what only Triton and its Python stubs need, then becomes the real server.
 export LD_LIBRARY_PATH={shlex.quote(os.pathsep.join(libraries))}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}
-export PYTHONPATH={shlex.quote(sysconfig.get_paths()["purelib"])}${{PYTHONPATH:+:$PYTHONPATH}}
+# The stub runs Python isolated, without PYTHONPATH: it finds the environment by the first python3 on PATH.
+export PATH={shlex.quote(str(Path(sys.prefix) / "bin"))}:"$PATH"
 exec {shlex.quote(str(found.binary))} --backend-directory=@HOME@/backends "$@"
 """
 

@@ -44,13 +44,13 @@ def free_port() -> int:
 def start_server(log: Path, target: str = "service.py:svc", **environment: str) -> Server:
     """Serve `target` on a free port of this machine and wait until it is ready."""
     port = free_port()
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    bentoml = str(Path(sys.executable).parent / "bentoml")
     own = {name: value for name, value in os.environ.items() if not name.startswith("MOBILE_SAM_TRITON_")}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            ["bentoml", "serve", target, "--host", "127.0.0.1", "--port", str(port)],
+            [bentoml, "serve", target, "--host", "127.0.0.1", "--port", str(port)],
             cwd=ROOT,
-            env={**own, "PATH": path, "BENTOML_DO_NOT_TRACK": "True", **environment},
+            env={**own, "BENTOML_DO_NOT_TRACK": "True", **environment},
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,

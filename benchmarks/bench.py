@@ -1,0 +1,117 @@
+"""Cold requests beside the raw model, and memory: `python -m benchmarks.bench`.
+
+The arms take turns within each round, so that whatever else the machine does meets all of them; the figure is the
+median over the rounds of each round's ratio to the raw model.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import requests
+from PIL import Image
+from tqdm import tqdm
+
+from benchmarks.raw import RawModel
+from benchmarks.service import Service, running
+
+ROUNDS = 25
+WARM_UP = 3
+REQUESTS_FOR_MEMORY = 200
+SIZE = (1800, 1200)
+
+
+def photo() -> bytes:
+    """A JPEG of 2 megapixels with the texture and the size of a photograph's."""
+    generator = np.random.default_rng(0)
+    picture = np.zeros((SIZE[1], SIZE[0], 3), np.float32)
+    for cells in (4, 16, 64, 256):
+        coarse = generator.normal(0, 1, (cells * 2 // 3 + 1, cells, 3)).astype(np.float32)
+        layers = [Image.fromarray(coarse[..., c]).resize(SIZE, Image.Resampling.BICUBIC) for c in range(3)]
+        picture += np.stack([np.asarray(layer) for layer in layers], axis=-1) * 60 / cells**0.5
+    file = io.BytesIO()
+    Image.fromarray((picture + 128).clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+class Asker:
+    """Sends requests over one kept connection."""
+
+    def __init__(self, service: Service) -> None:
+        self.session = requests.Session()
+        self.url = f"{service.url}/mobile_sam"
+        self.image = photo()
+        self.count = 0
+
+    def cold(self, picture: str) -> None:
+        """One click on an image the service has not seen: the same pixels, other bytes behind the JPEG's end."""
+        self.count += 1
+        data = self.image + self.count.to_bytes(8, "big")
+        body = {
+            "input_image": base64.b64encode(data).decode(),
+            "pos_coords": [[900, 600]],
+            "mask_format": "png",
+            "segmented_image": picture,
+        }
+        self.session.post(self.url, json=body, timeout=60).raise_for_status()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long the work takes."""
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def latency(asker: Asker, raw: RawModel) -> None:
+    """Print what a cold request costs over the raw model."""
+    arms: dict[str, Callable[[], object]] = {
+        "raw encoder + decoder": lambda: raw.decode(raw.encode()),
+        "cold request, png mask, no picture": lambda: asker.cold("none"),
+        "cold request, png mask, overlay": lambda: asker.cold("overlay"),
+        "cold request, png mask, cutout": lambda: asker.cold("cutout"),
+    }
+    times: dict[str, list[float]] = {name: [] for name in arms}
+    for index in tqdm(range(WARM_UP + ROUNDS), desc="latency", unit="round"):
+        for name, work in arms.items():
+            taken = seconds(work)
+            if index >= WARM_UP:
+                times[name].append(taken)
+    baseline = times["raw encoder + decoder"]
+    print(f"\n{'arm':38} {'p50 ms':>8} {'p95 ms':>8} {'/ raw':>6}   quartiles of the ratio")
+    for name, values in times.items():
+        ratios = [value / base for value, base in zip(values, baseline, strict=True)]
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        p95 = statistics.quantiles(values, n=20)[-1]
+        print(
+            f"{name:38} {statistics.median(values) * 1e3:8.1f} {p95 * 1e3:8.1f} {middle:6.3f}   {low:.3f} .. {high:.3f}"
+        )
+
+
+def memory(asker: Asker, service: Service) -> None:
+    """Print the resident memory after half and all of the requests."""
+    half = 0
+    for index in tqdm(range(asker.count, REQUESTS_FOR_MEMORY), desc="memory", unit="request"):
+        if index >= REQUESTS_FOR_MEMORY // 2 and not half:
+            half = service.resident_bytes()
+        asker.cold("overlay")
+    full = service.resident_bytes()
+    print(f"\nresident memory of all processes after {REQUESTS_FOR_MEMORY // 2} requests: {half / 1e9:.2f} GB")
+    print(f"resident memory of all processes after {REQUESTS_FOR_MEMORY} requests: {full / 1e9:.2f} GB")
+
+
+def main() -> None:
+    """Measure and print."""
+    with running() as service:
+        asker = Asker(service)
+        latency(asker, RawModel())
+        memory(asker, service)
+
+
+if __name__ == "__main__":
+    main()

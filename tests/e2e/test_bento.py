@@ -1,0 +1,47 @@
+"""The service as a Bento: built, then served from the store as `mobile_sam:latest`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.server import ROOT, start_server
+
+pytestmark = pytest.mark.e2e
+
+PARTS = ("service.py", "bentofile.yaml", "README.md", "LICENSE", "requirements", "utils", "triton_backends")
+
+
+def test_a_bento_is_built_and_serves_by_itself(repository, tmp_path):
+    project, home = tmp_path / "project", tmp_path / "bentoml"
+    project.mkdir()
+    for part in PARTS:
+        source = ROOT / part
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, project / part)
+    shutil.copytree(repository, project / "model_repository")
+    environment = {**os.environ, "BENTOML_HOME": str(home), "BENTOML_DO_NOT_TRACK": "True"}
+    bentoml = Path(sys.executable).parent / "bentoml"
+    built = subprocess.run(
+        [bentoml, "build"], cwd=project, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    shutil.rmtree(project)
+
+    (inside,) = (home / "bentos" / "mobile_sam").glob("*/src")
+    for model in ("mobile_sam", "mobile_sam_encoder", "mobile_sam_decoder"):
+        assert (inside / "model_repository" / model / "config.pbtxt").is_file()
+    assert (inside / "model_repository" / "mobile_sam_encoder" / "1" / "model.onnx").is_file()
+
+    server = start_server(tmp_path / "log", "mobile_sam:latest", BENTOML_HOME=str(home))
+    try:
+        from utils.openapi import EXAMPLE
+
+        assert server.post(**EXAMPLE).status_code == 200
+    finally:
+        server.stop()
