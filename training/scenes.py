@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training import camera, shapes
-from training.textures import Material, TextureBank, natural_colour
+from training.textures import Material, Palette, TextureBank, natural_colour
 
 SIDE = 256
 MAX_LEAVES = 60
@@ -76,7 +76,7 @@ def _lit(rng: Rng, picture: NDArray[np.float32], strength: float) -> NDArray[np.
 
 
 def _background(
-    rng: Rng, bank: TextureBank
+    rng: Rng, bank: TextureBank, palette: Palette
 ) -> tuple[NDArray[np.float32], NDArray[np.uint8], list[Material], list[int]]:
     """Paint the regions behind everything: picture, leaves, the materials used, and the nodes."""
     leaves = _regions(rng)
@@ -87,29 +87,52 @@ def _background(
         if materials and rng.random() < 0.25:
             material = materials[-1].akin(rng, rng.uniform(15, 50))
         else:
-            material = Material(rng, bank)
+            material = Material(rng, bank, palette.colour(rng))
             if leaf == 1 and rng.random() < 0.5:  # sky or wall: calm
                 material.contrast *= 0.3
-                material.recolour(rng, natural_colour(rng))
+                material.recolour(rng, material.colour)
         materials.append(material)
         painted = _lit(rng, material.painted(rng, SIDE).astype(np.float32), rng.choice([0.08, 0.25, 0.5]))
         alpha = cv2.GaussianBlur((leaves == leaf).astype(np.float32), (0, 0), 0.6)[..., None] if count > 1 else 1
         picture += painted * alpha
     nodes = [1 << leaf for leaf in range(1, count + 1)] * 2
     if rng.random() < 0.4:
+        _clutter(rng, bank, palette, picture)
+    if rng.random() < 0.4:
         picture = cv2.GaussianBlur(picture, (0, 0), rng.uniform(0.5, 5))  # out of focus
     return picture, leaves, materials, nodes
 
 
-def _part_materials(rng: Rng, bank: TextureBank, count: int, around: list[Material]) -> list[Material]:
+def _clutter(rng: Rng, bank: TextureBank, palette: Palette, picture: NDArray[np.float32]) -> None:
+    """Strew stones, leaves, distant things over the background, in place: too small to be meant by a click."""
+    drawn = shapes.DRAWERS[int(rng.integers(len(shapes.DRAWERS)))](rng)
+    surfaces = [Material(rng, bank, palette.colour(rng)).painted(rng, SIDE) for _ in range(2)]
+    low, high = sorted(rng.uniform(0.2, 1.1, 2))
+    size = rng.uniform(0.03, 0.12)
+    for _ in range(int(rng.integers(5, 60))):
+        span = max(int(size * SIDE * rng.uniform(0.5, 1.5)), 4)
+        stamp = cv2.resize(drawn, (span, span), interpolation=cv2.INTER_AREA) > 0
+        top, left = int(rng.uniform(low, high) * SIDE), int(rng.integers(0, SIDE))
+        window = picture[top : top + span, left : left + span]
+        stamp = stamp[: window.shape[0], : window.shape[1], None]
+        if stamp.size:
+            colour = surfaces[int(rng.integers(2))][top : top + span, left : left + span]
+            np.copyto(window, colour, where=stamp, casting="unsafe")
+
+
+def _part_materials(
+    rng: Rng, bank: TextureBank, palette: Palette, count: int, around: list[Material]
+) -> list[Material]:
     """One material for each of `count` parts: all alike, kin, or strangers; sometimes close to the background."""
-    base = rng.choice(np.array(around, object)).akin(rng, 30) if rng.random() < 0.15 else Material(rng, bank)
+    base = Material(rng, bank, palette.colour(rng))
+    if rng.random() < 0.15:
+        base = around[int(rng.integers(len(around)))].akin(rng, 30)
     mode = rng.random()
     if mode < 0.3:
         return [base] * count
     if mode < 0.6:
         return [base] + [base.akin(rng, rng.uniform(15, 70)) for _ in range(count - 1)]
-    return [base] + [Material(rng, bank) if rng.random() < 0.7 else base for _ in range(count - 1)]
+    return [base] + [Material(rng, bank, palette.colour(rng)) if rng.random() < 0.7 else base for _ in range(count - 1)]
 
 
 def _decorate(rng: Rng, picture: NDArray[np.float32], where: NDArray[np.bool_]) -> None:
@@ -132,8 +155,8 @@ def _decorate(rng: Rng, picture: NDArray[np.float32], where: NDArray[np.bool_]) 
 
 
 def _add_object(
-    rng: Rng, bank: TextureBank, picture: NDArray[np.float32], leaves: NDArray[np.uint8], around: list[Material],
-    light: NDArray[np.float64], like: tuple[NDArray[np.uint8], list[Material]] | None,
+    rng: Rng, bank: TextureBank, palette: Palette, picture: NDArray[np.float32], leaves: NDArray[np.uint8],
+    around: list[Material], light: NDArray[np.float64], like: tuple[NDArray[np.uint8], list[Material]] | None,
 ) -> tuple[list[int], tuple[NDArray[np.uint8], list[Material]]]:  # fmt: skip
     """Paint one object over `picture` and `leaves` in place; answers its nodes and what a twin needs."""
     drawn = like[0] if like else shapes.DRAWERS[int(rng.integers(len(shapes.DRAWERS)))](rng)
@@ -146,7 +169,7 @@ def _add_object(
     if not numbers or first + len(numbers) > MAX_LEAVES or int(solid.sum()) < 60:
         return [], like or (drawn, [])
     count = int(drawn.max())
-    materials = like[1] if like and like[1] else _part_materials(rng, bank, count, around)
+    materials = like[1] if like and like[1] else _part_materials(rng, bank, palette, count, around)
     surface = np.zeros((SIDE, SIDE, 3), np.float32)
     for number in numbers:
         material = materials[min(number - 1, len(materials) - 1)]
@@ -184,13 +207,14 @@ def _add_object(
 
 def make_scene(rng: Rng, bank: TextureBank) -> Scene:
     """One scene; the same generator state gives the same scene."""
-    picture, leaves, around, nodes = _background(rng, bank)
+    palette = Palette(rng)
+    picture, leaves, around, nodes = _background(rng, bank, palette)
     angle = rng.uniform(0, 2 * np.pi)
     light = np.array([np.cos(angle), np.sin(angle)])
-    like = None
+    like, herd = None, rng.choice([0.1, 0.8], p=[0.75, 0.25])
     for _ in range(int(rng.choice([1, 2, 3, 4, 6, 9], p=[0.2, 0.22, 0.22, 0.16, 0.12, 0.08]))):
-        twin = like if rng.random() < 0.25 else None
-        new, like = _add_object(rng, bank, picture, leaves, around, light, twin)
+        twin = like if rng.random() < herd else None
+        new, like = _add_object(rng, bank, palette, picture, leaves, around, light, twin)
         nodes += new
     if rng.random() < 0.2:
         picture *= camera.dappled(rng, SIDE)[..., None]

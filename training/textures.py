@@ -161,6 +161,26 @@ def natural_colour(rng: Rng) -> NDArray[np.float32]:
     return cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)[0, 0].astype(np.float32)
 
 
+class Palette:
+    """The colours of one place: a few that most materials keep close to, as photographs do."""
+
+    def __init__(self, rng: Rng) -> None:
+        count = int(rng.integers(2, 6))
+        self.colours = [natural_colour(rng) for _ in range(count)]
+        self.strictness = float(rng.choice([0.0, 0.6, 0.95]))
+        if rng.random() < 0.35:  # one light over everything
+            tint = natural_colour(rng)
+            share = rng.uniform(0.3, 0.75)
+            self.colours = [(1 - share) * colour + share * tint for colour in self.colours]
+
+    def colour(self, rng: Rng) -> NDArray[np.float32]:
+        """(3,) float32 RGB: near one of the palette's, lighter or darker, or now and then any colour."""
+        if rng.random() > self.strictness:
+            return natural_colour(rng)
+        near = self.colours[int(rng.integers(len(self.colours)))] * np.exp(rng.normal(0, 0.35)) + rng.normal(0, 10, 3)
+        return np.clip(near, 4, 252).astype(np.float32)
+
+
 class Material:
     """A texture with a colour for each of its greys; `painted` gives it on a whole canvas."""
 
