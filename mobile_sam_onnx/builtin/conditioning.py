@@ -155,13 +155,14 @@ def conditions(maps: dict[str, Var], points: Var, labels: Var, mask: Var, has_ma
     squared = [op.unsqueeze(_nearest(away, op.unsqueeze(c, ints([2, 3])), 1), ints([1])) for c in (positive, negative)]
     seeds = [op.mul(op.cast(op.greater(d, floats(0.51)), to=np.float32), floats(FAR)) for d in squared]
     seeds[1] = op.mul(seeds[1], op.sub(floats(1), outside))
-    reach_positive, reach_negative = (_path_costs(seed, maps["costs"]) for seed in seeds)
+    reach = _path_costs(op.concat(seeds, axis=0), maps["costs"])
+    reach_positive, reach_negative = op.split(reach, outputs_count=2, axis=0)
     near_positive, near_negative = op.exp(op.neg(reach_positive)), op.exp(op.neg(reach_negative))
     contest = op.sigmoid(op.sub(reach_negative, reach_positive))
     sources = op.concat([inside, mask, part(near_positive, 1, 1, 2), part(near_negative, 1, 1, 2)], axis=1)
 
     blobs = [op.exp(op.div(d, floats(-2 * sigma**2))) for d in squared for sigma in BLOB_SIGMAS]
-    ones = op.mul(op.add(op.mul(inside, floats(0)), floats(1)), floats(1))
+    ones = op.add(op.mul(inside, floats(0)), floats(1))
     toward = op.mul(op.tanh(op.div(margin, floats(8))), has_box)
     plain = [*blobs, inside, outside, toward, op.mul(ones, has_box), mask]
     plain += [op.mul(ones, op.unsqueeze(has_mask, ints([1, 2, 3]))), op.mul(ones, maps["valid"])]

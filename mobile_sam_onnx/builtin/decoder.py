@@ -8,7 +8,7 @@ import spox.opset.ai.onnx.v17 as op
 from spox import Tensor, Var, argument, build
 
 from mobile_sam_onnx.builtin.conditioning import conditions, earlier_mask, unpack
-from mobile_sam_onnx.builtin.encoder import IR_VERSION
+from mobile_sam_onnx.builtin.encoder import dated
 from mobile_sam_onnx.builtin.layers import average, conv, double, floats, ints, part, reshape, stage
 from mobile_sam_onnx.builtin.layout import CHANNELS, GUIDES, SIDE, TOKENS
 from mobile_sam_onnx.builtin.weights import State
@@ -98,5 +98,4 @@ def build_decoder(state: State) -> onnx.ModelProto:
         },
         {"low_res_masks": fine, "iou_predictions": scores},
     )  # fmt: skip
-    model.ir_version = IR_VERSION
-    return model
+    return dated(model)

@@ -12,6 +12,19 @@ from mobile_sam_onnx.builtin.layout import CHANNELS, FRAME, IMAGE_SIDE, LAYOUT, 
 from mobile_sam_onnx.builtin.weights import State
 
 IR_VERSION = 8
+OPSET = 17
+
+
+def dated(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Give `model` the IR version and opset its operators were taken from (spox writes the lowest that would do), and
+    its outputs the name of their batch dimension."""
+    model.ir_version = IR_VERSION
+    model.opset_import[0].version = OPSET
+    for output in model.graph.output:
+        output.type.tensor_type.shape.dim[0].dim_param = "N"
+    return model
+
+
 _CELL = FRAME // IMAGE_SIDE
 
 
@@ -105,6 +118,4 @@ def build_encoder(state: State) -> onnx.ModelProto:
     images = argument(Tensor(np.uint8, ("N", FRAME, FRAME, 3)))
     sizes_hw = argument(Tensor(np.int32, ("N", 2)))
     embeddings = embed(state, images, sizes_hw)
-    model = build({"images": images, "sizes_hw": sizes_hw}, {"image_embeddings": embeddings})
-    model.ir_version = IR_VERSION
-    return model
+    return dated(build({"images": images, "sizes_hw": sizes_hw}, {"image_embeddings": embeddings}))
