@@ -1,0 +1,7 @@
+"""The built-in weights: a small promptable segmenter trained on generated scenes, behind the interface of MobileSAM."""
+
+from mobile_sam_onnx.builtin.decoder import build_decoder
+from mobile_sam_onnx.builtin.encoder import build_encoder
+from mobile_sam_onnx.builtin.weights import WEIGHTS, load_weights
+
+__all__ = ["WEIGHTS", "build_decoder", "build_encoder", "load_weights"]

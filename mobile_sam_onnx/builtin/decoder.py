@@ -1,0 +1,101 @@
+"""The decoder graph: an embedding and a batch of prompts to low-resolution masks and their scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import spox.opset.ai.onnx.v17 as op
+from spox import Tensor, Var, argument, build
+
+from mobile_sam_onnx.builtin.conditioning import conditions, earlier_mask, unpack
+from mobile_sam_onnx.builtin.encoder import dated
+from mobile_sam_onnx.builtin.layers import average, conv, double, floats, ints, part, reshape, stage
+from mobile_sam_onnx.builtin.layout import CHANNELS, GUIDES, SIDE, TOKENS
+from mobile_sam_onnx.builtin.weights import State
+
+_CELLS = SIDE * SIDE
+
+
+def _linear(state: State, name: str, x: Var) -> Var:
+    return op.add(op.matmul(x, floats(state[f"{name}.weight"].T)), floats(state[f"{name}.bias"]))
+
+
+def _body(state: State, maps: dict[str, Var], given: Var) -> tuple[Var, Var]:
+    """Features at 64 and at 16 cells a side for each prompt, from its conditions and the picture's maps."""
+    x64 = op.relu(op.add(conv(state, "decoder.enter", given), maps["fine"]))
+    x32 = stage(state, "decoder.stage32", op.add(conv(state, "decoder.down32", x64, stride=2), maps["middle"]))
+    x16 = stage(state, "decoder.stage16", op.add(conv(state, "decoder.down16", x32, stride=2), maps["coarse"]))
+    x8 = stage(state, "decoder.stage8", conv(state, "decoder.down8", x16, stride=2))
+    x16 = stage(state, "decoder.merge16", op.add(x16, double(conv(state, "decoder.up16", x8))))
+    x32 = stage(state, "decoder.merge32", op.add(x32, double(conv(state, "decoder.up32", x16))))
+    x64 = op.add(x64, double(conv(state, "decoder.up64", x32)))
+    return op.relu(conv(state, "decoder.finish", x64)), x16
+
+
+def _masks(state: State, x64: Var, guide: Var) -> Var:
+    """Logits (N, 4, 128, 128): each cell's 2 x 2 pixels, and a slope along every map of the guide at 128."""
+    cells = reshape(conv(state, "decoder.cells", x64), 0, TOKENS, 4, _CELLS)
+    slopes = reshape(conv(state, "decoder.slopes", x64), 0, TOKENS, GUIDES, 1, _CELLS)
+    # the guide's 2 x 2 pixels as a dimension: (1, GUIDES, 64, 2, 64, 2) -> (1, 1, GUIDES, 4, cells)
+    shades = op.transpose(reshape(guide, 1, GUIDES, SIDE, 2, SIDE, 2), perm=[0, 1, 3, 5, 2, 4])
+    shades = reshape(shades, 1, 1, GUIDES, 4, _CELLS)
+    total = op.add(cells, op.reduce_sum(op.mul(slopes, shades), ints([2]), keepdims=0))
+    pixels = op.transpose(reshape(total, -1, TOKENS, 2, 2, SIDE, SIDE), perm=[0, 1, 4, 2, 5, 3])
+    return reshape(pixels, -1, TOKENS, 2 * SIDE, 2 * SIDE)
+
+
+def _judged(state: State, logits: Var, x64: Var, x16: Var) -> Var:
+    """Predicted IoU (N, 4), from what the masks cover."""
+    chance = reshape(op.sigmoid(average(logits, 2, 2)), 0, TOKENS, _CELLS)
+    cover = op.reduce_sum(chance, ints([2]), keepdims=1)
+    features = op.transpose(reshape(x64, 0, -1, _CELLS), perm=[0, 2, 1])
+    within = op.div(op.matmul(chance, features), op.add(cover, floats(1)))
+    like_tokens = op.shape(within)
+    everywhere = op.expand(op.reduce_mean(features, axes=[1], keepdims=1), like_tokens)
+    broad = op.unsqueeze(op.reduce_mean(x16, axes=[2, 3], keepdims=0), ints([1]))
+    broad = op.tile(broad, ints([1, TOKENS, 1]))
+
+    def count(above: float) -> Var:
+        return op.reduce_sum(op.cast(op.greater(chance, floats(above)), to=np.float32), ints([2]), keepdims=1)
+
+    certain = op.reduce_sum(op.mul(chance, chance), ints([2]), keepdims=1)
+    sure = op.div(certain, op.add(cover, floats(1)))
+    edge = op.div(op.sub(cover, certain), floats(256))
+    stable = op.div(count(0.8), op.add(count(0.2), floats(1)))
+    facts = op.concat([broad, within, everywhere, sure, edge, stable, op.div(cover, floats(_CELLS))], axis=2)
+    each = _linear(state, "decoder.judge2", op.relu(_linear(state, "decoder.judge1", facts)))
+    own = op.reduce_sum(op.mul(each, floats(np.eye(TOKENS))), ints([2]), keepdims=0)
+    return op.sigmoid(own)
+
+
+def build_decoder(state: State) -> onnx.ModelProto:
+    """The same interface as MobileSAM's decoder.
+
+    `image_embeddings` float32 (1, 256, 64, 64); `point_coords` float32 (N, P, 2), x then y in pixels of the 1024 frame;
+    `point_labels` float32 (N, P): 0 negative, 1 positive, 2 and 3 the corners of a box, below 0 ignored; `mask_input`
+    float32 (M, 1, 256, 256) logits with M = N or 1; `has_mask_input` float32 (M,) -> `low_res_masks` float32
+    (N, 4, 256, 256) logits, 0 the single answer, 1 to 3 the candidates; `iou_predictions` float32 (N, 4).
+    """
+    embeddings = argument(Tensor(np.float32, (1, CHANNELS, SIDE, SIDE)))
+    points = argument(Tensor(np.float32, ("N", "P", 2)))
+    labels = argument(Tensor(np.float32, ("N", "P")))
+    mask_input = argument(Tensor(np.float32, ("M", 1, 256, 256)))
+    has_mask_input = argument(Tensor(np.float32, ("M",)))
+
+    maps = unpack(embeddings)
+    prompts = part(op.shape(labels), 0, 0, 1)
+    mask = earlier_mask(mask_input, has_mask_input)
+    mask = op.expand(mask, op.concat([prompts, ints([1, 1, 1])], axis=0))
+    has_mask = op.expand(has_mask_input, prompts)
+    x64, x16 = _body(state, maps, conditions(maps, points, labels, mask, has_mask))
+    logits = _masks(state, x64, maps["guide"])
+    scores = _judged(state, logits, x64, x16)
+    fine = op.resize(logits, None, floats([1, 1, 2, 2]), mode="linear", coordinate_transformation_mode="half_pixel")
+    model = build(
+        {
+            "image_embeddings": embeddings, "point_coords": points, "point_labels": labels, "mask_input": mask_input,
+            "has_mask_input": has_mask_input,
+        },
+        {"low_res_masks": fine, "iou_predictions": scores},
+    )  # fmt: skip
+    return dated(model)

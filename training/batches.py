@@ -1,0 +1,112 @@
+"""From shards to batches: pick scenes, crop and jitter them, pick what a person means in each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from training.prompts import GRID, SLOTS, first_prompt
+from training.scenes import MAX_LEAVES, SIDE
+from training.shards import SCENES, Shard, complete_shards
+
+Rng = np.random.Generator
+
+
+@dataclass
+class Batch:
+    """`images` (B, 256, 256, 3) uint8 RGB, zero outside the valid part; `valid` (B, 256, 256) bool; `targets`
+    (B, K, 128, 128) float32 shares; `points` (B, K, SLOTS, 2) and `labels` (B, K, SLOTS) float32."""
+
+    images: NDArray[np.uint8]
+    valid: NDArray[np.bool_]
+    targets: NDArray[np.float32]
+    points: NDArray[np.float32]
+    labels: NDArray[np.float32]
+
+
+def _viewed(
+    rng: Rng, image: NDArray[np.uint8], leaves: NDArray[np.uint8]
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """A random part of a scene at a random aspect, enlarged to the frame, mirrored, in other colours; top left, rest 0."""
+    height, width = SIDE, SIDE
+    if rng.random() < 0.8:
+        short = int(SIDE * rng.uniform(0.5, 1.0))
+        height, width = (short, SIDE) if rng.random() < 0.6 else (SIDE, short)
+    zoom = rng.uniform(0.6, 1.0) if rng.random() < 0.4 else 1.0
+    crop_h, crop_w = int(height * zoom), int(width * zoom)
+    top, left = int(rng.integers(SIDE - crop_h + 1)), int(rng.integers(SIDE - crop_w + 1))
+    image = image[top : top + crop_h, left : left + crop_w]
+    leaves = leaves[top : top + crop_h, left : left + crop_w]
+    if zoom < 1:
+        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR).astype(np.uint8)
+        leaves = cv2.resize(leaves, (width, height), interpolation=cv2.INTER_NEAREST).astype(np.uint8)
+    if rng.random() < 0.5:
+        image, leaves = image[:, ::-1], leaves[:, ::-1]
+    if rng.random() < 0.3:
+        image = image[..., rng.permutation(3)]
+    gain = rng.uniform(0.8, 1.2, 3) * rng.uniform(0.8, 1.2)
+    image = np.clip(image * gain.astype(np.float32), 0, 255).astype(np.uint8)
+    full_image, full_leaves = np.zeros((SIDE, SIDE, 3), np.uint8), np.zeros((SIDE, SIDE), np.uint8)
+    full_image[:height, :width], full_leaves[:height, :width] = image, leaves
+    return full_image, full_leaves
+
+
+def _meant(rng: Rng, leaves: NDArray[np.uint8], nodes: NDArray[np.uint64], count: int) -> list[NDArray[np.float32]]:
+    """`count` masks (128, 128) float32 that a person could mean, larger ones rather than specks; empty if there are none."""
+    sizes = np.bincount(leaves.ravel(), minlength=MAX_LEAVES + 1).astype(np.float64)
+    valid = sizes[1:].sum()
+    leaf_bits = np.uint64(1) << np.arange(MAX_LEAVES + 1, dtype=np.uint64)
+    member = (nodes[:, None] & leaf_bits[None]) > 0
+    share = member @ sizes / max(valid, 1)
+    weight = np.where((share > 0.006) & (share < 0.8), np.minimum(share / 0.04, 1), 0)
+    if weight.sum() == 0:
+        return []
+    masks = []
+    for node in rng.choice(len(nodes), count, p=weight / weight.sum()):
+        mask = member[node][leaves]
+        if rng.random() < 0.5:
+            pieces, numbers, stats, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8))
+            if pieces > 2:
+                areas = stats[1:, cv2.CC_STAT_AREA].astype(np.float64)
+                mask = numbers == 1 + rng.choice(len(areas), p=areas**2 / (areas**2).sum())
+        masks.append(cv2.resize(mask.astype(np.float32), (GRID, GRID), interpolation=cv2.INTER_AREA))
+    return [mask for mask in masks if (mask > 0.5).sum() > 12]
+
+
+class Batches:
+    """Random batches from all complete shards of `folder`; new shards are noticed as they appear."""
+
+    def __init__(self, folder: Path, images: int, prompts: int) -> None:
+        self.folder, self.images, self.prompts = folder, images, prompts
+        self.shards: dict[Path, Shard] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look for new shards."""
+        for path in complete_shards(self.folder):
+            if path not in self.shards:
+                self.shards[path] = Shard(path)
+
+    def draw(self, rng: Rng) -> Batch:
+        """One batch; depends on nothing but `rng` and the shards there are."""
+        images, valid, targets, points, labels = [], [], [], [], []
+        shards = list(self.shards.values())
+        while len(images) < self.images:
+            shard, index = shards[int(rng.integers(len(shards)))], int(rng.integers(SCENES))
+            image, leaves = _viewed(rng, shard.images[index], shard.leaves[index])
+            nodes = shard.nodes[index]
+            masks = _meant(rng, leaves, nodes[nodes > 0], self.prompts)
+            if not masks:
+                continue
+            masks = [masks[at % len(masks)] for at in range(self.prompts)]
+            prompts = [first_prompt(rng, mask > 0.5) for mask in masks]
+            images.append(image)
+            valid.append(leaves > 0)
+            targets.append(np.stack(masks))
+            points.append(np.stack([p for p, _ in prompts]).reshape(self.prompts, SLOTS, 2))
+            labels.append(np.stack([q for _, q in prompts]))
+        return Batch(np.stack(images), np.stack(valid), np.stack(targets), np.stack(points), np.stack(labels))

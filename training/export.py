@@ -1,0 +1,107 @@
+"""Export a checkpoint: `python -m training.export --checkpoint last.pt` writes mobile_sam_onnx/builtin/weights.safetensors.
+
+With `--compare` it also builds the ONNX graphs and says how far PyTorch and ONNX Runtime are apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from mobile_sam_onnx.builtin import WEIGHTS, build_decoder, build_encoder, load_weights
+from training.encoder import pack
+from training.train import Segmenter
+
+
+def export(checkpoint: Path, out: Path, raw: bool = False) -> None:
+    """Write the averaged (or, `raw`, the last) weights of `checkpoint` to `out` as float16."""
+    kept = torch.load(checkpoint, weights_only=True)
+    state: dict[str, Tensor] = kept["model" if raw else "average"]
+    half = {name: value.to(torch.float16).contiguous() for name, value in state.items()}
+    if not all(torch.isfinite(value).all() for value in half.values()):
+        raise ValueError(f"{checkpoint} holds values that float16 cannot")
+    save_file(half, out, metadata={"steps": str(kept["step"])})
+
+
+def torch_answers(
+    model: Segmenter,
+    image: np.ndarray,
+    size_hw: tuple[int, int],
+    points: np.ndarray,
+    labels: np.ndarray,
+    mask: np.ndarray,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Embedding, masks (N, 4, 256, 256) and scores (N, 4) as the graphs should give them; arguments as theirs."""
+    pixels = torch.from_numpy(image.astype(np.float32)).permute(2, 0, 1)[None]
+    inside = torch.zeros(1, 1, 1024, 1024)
+    inside[..., : size_hw[0], : size_hw[1]] = 1
+    valid = nn.functional.avg_pool2d(inside, 4)
+    rgb = nn.functional.avg_pool2d(pixels * inside, 4) / valid.clamp(min=1e-6) / 255
+    maps = model.encoder(rgb, valid)
+    earlier = torch.sigmoid(nn.functional.avg_pool2d(torch.from_numpy(mask).clamp(-8, 8), 4))
+    given = torch.ones(1, len(points))
+    logits, scores = model.decoder(
+        maps, torch.from_numpy(points)[None], torch.from_numpy(labels)[None], earlier[None, :, 0], given
+    )
+    logits = nn.functional.interpolate(logits, scale_factor=2.0, mode="bilinear", align_corners=False)
+    return pack(maps), logits, scores
+
+
+@torch.no_grad()
+def compare(weights: Path) -> dict[str, float]:
+    """Largest differences between PyTorch and ONNX Runtime with `weights`, on a random picture and prompts."""
+    rng = np.random.default_rng(0)
+    state = load_weights(weights)
+    model = Segmenter()
+    model.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+    coarse = torch.from_numpy(rng.uniform(0, 255, (1, 3, 24, 24)).astype(np.float32))
+    image = nn.functional.interpolate(coarse, 1024, mode="bilinear")[0].permute(1, 2, 0).numpy().astype(np.uint8)
+    size_hw = (697, 1022)
+    points = rng.uniform(50, 600, (5, 4, 2)).astype(np.float32)
+    labels = np.array([[1, -1, -2, -2], [1, 0, 1, -1], [2, 3, -2, -2], [0, 2, 3, 1], [1, 1, 0, 0]], np.float32)
+    points[2:4, 2] = points[2:4, 1] + 150
+    mask = rng.normal(0, 4, (5, 1, 256, 256)).astype(np.float32)
+    wanted = torch_answers(model, image, size_hw, points, labels, mask)
+    encoder, decoder = (
+        onnxruntime.InferenceSession(build(state).SerializeToString(), providers=["CPUExecutionProvider"])
+        for build in (build_encoder, build_decoder)
+    )
+    sizes = np.array([size_hw], np.int32)
+    embedding = encoder.run(None, {"images": image[None], "sizes_hw": sizes})[0]
+    feed = {
+        "point_coords": points,
+        "point_labels": labels,
+        "mask_input": mask,
+        "has_mask_input": np.ones(5, np.float32),
+    }
+    masks, scores = decoder.run(None, {"image_embeddings": embedding, **feed})
+    found = (embedding, masks, scores)
+    return {
+        name: float(np.abs(w.numpy() - f).max())
+        for name, w, f in zip(("image_embeddings", "low_res_masks", "iou_predictions"), wanted, found, strict=True)
+    }
+
+
+def main() -> None:
+    """Export, and compare when asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=WEIGHTS)
+    parser.add_argument("--raw", action="store_true", help="the last weights instead of their running average")
+    parser.add_argument("--compare", action="store_true")
+    arguments = parser.parse_args()
+    export(arguments.checkpoint, arguments.out, arguments.raw)
+    print(f"{arguments.out}: {arguments.out.stat().st_size / 1e6:.2f} MB")
+    if arguments.compare:
+        for name, difference in compare(arguments.out).items():
+            print(f"{name}: largest difference {difference:.2e}")
+
+
+if __name__ == "__main__":
+    main()

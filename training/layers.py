@@ -1,0 +1,45 @@
+"""The two building blocks of both networks. There are no normalisation layers: blocks start close to the identity."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Block(nn.Module):
+    """x + w(relu(v(depthwise(x)))): a 5x5 depthwise convolution, then two 1x1 ones, `expansion` times as wide between."""
+
+    def __init__(self, channels: int, expansion: int) -> None:
+        super().__init__()
+        self.depth = nn.Conv2d(channels, channels, 5, padding=2, groups=channels)
+        self.wide = nn.Conv2d(channels, channels * expansion, 1)
+        self.narrow = nn.Conv2d(channels * expansion, channels, 1)
+        nn.init.kaiming_normal_(self.wide.weight, nonlinearity="relu")
+        nn.init.normal_(self.depth.weight, std=0.12)
+        with torch.no_grad():
+            self.depth.weight[:, :, 2, 2] += 0.8
+            self.narrow.weight.mul_(0.25)
+        for convolution in (self.depth, self.wide, self.narrow):
+            nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) to (N, C, H, W)."""
+        out: Tensor = x + self.narrow(torch.relu(self.wide(self.depth(x))))
+        return out
+
+
+class Stage(nn.Sequential):
+    """A row of `count` blocks."""
+
+    def __init__(self, channels: int, count: int, expansion: int = 2) -> None:
+        super().__init__(*[Block(channels, expansion) for _ in range(count)])
+
+
+def halve(before: int, after: int) -> nn.Conv2d:
+    """2x2 cells to one."""
+    return nn.Conv2d(before, after, 2, stride=2)
+
+
+def double(x: Tensor) -> Tensor:
+    """One cell to 2x2 equal ones."""
+    return nn.functional.interpolate(x, scale_factor=2.0, mode="nearest")
