@@ -29,7 +29,7 @@ check: env-dev ## linter, formatter and types
 bench: env-dev weights ## measure the service against the raw model, about 3 minutes
 	@$(RUN) python -m benchmarks.bench
 
-weights: env ## model files from WEIGHTS=auto, official, random or a checkpoint's path
+weights: env ## model files from WEIGHTS=auto, official, builtin, random or a checkpoint's path
 	@$(BIN)/python -m mobile_sam_onnx --weights $(WEIGHTS) --output model_repository
 
 bento: weights ## package the service: `bentoml serve mobile_sam:latest`

@@ -15,7 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m mobile_sam_onnx", description="Make the ONNX models of a Triton model repository from weights."
     )
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument("--weights", help="auto (default), official, random, or the path of a weights file")
+    choice.add_argument("--weights", help="auto (default), official, builtin, random, or the path of a weights file")
     choice.add_argument("--checkpoint", type=Path, metavar="PATH", help="a weights file: .pt, .safetensors or .npz")
     parser.add_argument("--output", type=Path, required=True, metavar="DIRECTORY", help="the model repository")
     parser.add_argument(

@@ -1,10 +1,15 @@
-"""State dict to checked ONNX models, and models to a Triton model repository."""
+"""State dict to checked ONNX models, and models to a Triton model repository.
+
+Two families of weights stand behind the same signatures: MobileSAM's, and the small one of the built-in weights. The
+keys tell which it is.
+"""
 
 import os
 from pathlib import Path
 
 import onnx
 
+from mobile_sam_onnx import builtin
 from mobile_sam_onnx.decoder import build_decoder_graph
 from mobile_sam_onnx.encoder import build_encoder_graph
 from mobile_sam_onnx.errors import ExportError
@@ -32,6 +37,8 @@ def build_encoder(state: StateDict, *, attention_biases: bool = False) -> onnx.M
     Raises:
         CheckpointError: a tensor is missing or does not fit.
     """
+    if builtin.holds(state):
+        return _finish(builtin.build_encoder(builtin.as_float32(state)), "mobile_sam_encoder")
     return _finish(build_encoder_graph(state, attention_biases=attention_biases), "mobile_sam_encoder")
 
 
@@ -41,6 +48,8 @@ def build_decoder(state: StateDict) -> onnx.ModelProto:
     Raises:
         CheckpointError: a tensor is missing or does not fit.
     """
+    if builtin.holds(state):
+        return _finish(builtin.build_decoder(builtin.as_float32(state)), "mobile_sam_decoder")
     return _finish(build_decoder_graph(state), "mobile_sam_decoder")
 
 

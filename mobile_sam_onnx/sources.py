@@ -1,6 +1,7 @@
-"""Published weights. A further set gets its constant here and its name in `weights.Preparer.prepare`."""
+"""Weights known by name. A further set gets its constant here and its name in `weights.Preparer.prepare`."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -19,3 +20,5 @@ OFFICIAL = Source(
     size=40_728_226,
     sha256="6dbb90523a35330fedd7f1d3dfc66f995213d81b29a5ca8108dbcdd4e37d6c2f",
 )
+
+BUILTIN = Path(__file__).parent / "builtin" / "weights.safetensors"

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 
 from mobile_sam_onnx.errors import CheckpointError, DownloadError
 from mobile_sam_onnx.identity import Identity, current_export, fingerprint, sha256_of
-from mobile_sam_onnx.sources import OFFICIAL
+from mobile_sam_onnx.sources import BUILTIN, OFFICIAL
 
 if TYPE_CHECKING:
     from mobile_sam_onnx.tensors import StateDict
 
 RANDOM_SOURCE = "random:0"
+BUILTIN_NOTE = (
+    "The built-in weights: a small segmenter of this project's own, trained on generated scenes; "
+    "the official MobileSAM weights segment better."
+)
 _OFFICIAL_IDENTITY = Identity(
     "official", OFFICIAL.sha256, trained=True, note="The official MobileSAM checkpoint, mobile_sam.pt."
 )
@@ -34,9 +38,9 @@ class Preparer:
         self._attention_biases = attention_biases
 
     def prepare(self, choice: str) -> Identity:
-        """Export `choice`: `auto`, `official`, `random`, or the path of a weights file.
+        """Export `choice`: `auto`, `official`, `builtin`, `random`, or the path of a weights file.
 
-        `auto` is `official` where that is exported, cached or can be downloaded, else `random`.
+        `auto` is `official` where that is exported, cached or can be downloaded, else `builtin`.
 
         Raises:
             MobileSamOnnxError: the weights cannot be had, are unfit, or cannot be written.
@@ -45,6 +49,8 @@ class Preparer:
             return self._auto()
         if choice == "official":
             return self._official()
+        if choice == "builtin":
+            return self._builtin()
         if choice == "random":
             return self._random()
         return self.from_file(Path(choice))
@@ -62,7 +68,7 @@ class Preparer:
         if digest == OFFICIAL.sha256:
             return self._export(_OFFICIAL_IDENTITY, digest, lambda: _load(path))
         identity = Identity(path.name, digest, trained=True, note=f"Weights from the file {path.name}.")
-        if self._attention_biases is None:
+        if self._attention_biases is None and path.suffix == ".pt":
             self._report(
                 f"note: {path.name} is used as the official loader leaves it, without the learned attention biases; "
                 "a fine-tune wants --attention-biases"
@@ -73,8 +79,8 @@ class Preparer:
         try:
             return self._official()
         except DownloadError as error:
-            self._report(f"warning: {error}; falling back to random weights, whose masks mean nothing")
-            return self._random()
+            self._report(f"warning: {error}; serving the built-in weights instead, which segment less well")
+            return self._builtin()
 
     def _official(self) -> Identity:
         if done := self._current(OFFICIAL.sha256):
@@ -82,6 +88,11 @@ class Preparer:
         fetching = import_module("mobile_sam_onnx.download")
         path: Path = fetching.download(OFFICIAL, fetching.cache_directory())
         return self._export(_OFFICIAL_IDENTITY, OFFICIAL.sha256, lambda: _load(path))
+
+    def _builtin(self) -> Identity:
+        digest = sha256_of(BUILTIN)
+        identity = Identity("builtin", digest, trained=True, note=BUILTIN_NOTE)
+        return self._export(identity, digest, lambda: _load(BUILTIN))
 
     def _random(self) -> Identity:
         if done := self._current(RANDOM_SOURCE):

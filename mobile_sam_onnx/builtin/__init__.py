@@ -2,6 +2,6 @@
 
 from mobile_sam_onnx.builtin.decoder import build_decoder
 from mobile_sam_onnx.builtin.encoder import build_encoder
-from mobile_sam_onnx.builtin.weights import WEIGHTS, load_weights
+from mobile_sam_onnx.builtin.weights import WEIGHTS, as_float32, holds, load_weights
 
-__all__ = ["WEIGHTS", "build_decoder", "build_encoder", "load_weights"]
+__all__ = ["WEIGHTS", "as_float32", "build_decoder", "build_encoder", "holds", "load_weights"]

@@ -1,39 +1,34 @@
-"""Reads the stored weights: a safetensors file of float16 tensors, with nothing but NumPy."""
+"""Where the built-in weights lie, and how they are read."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-WEIGHTS = Path(__file__).with_name("weights.safetensors")
+from mobile_sam_onnx.array_files import read_safetensors
+from mobile_sam_onnx.sources import BUILTIN
+from mobile_sam_onnx.tensors import StateDict
+
+WEIGHTS = BUILTIN
 State = dict[str, NDArray[np.float32]]
-_TYPES = {"F16": "<f2", "F32": "<f4"}
 
 
 def load_weights(path: Path = WEIGHTS) -> State:
-    """Tensor name to float32 array, as `build_encoder` and `build_decoder` take them.
+    """Tensor name to float32 array, as `build_encoder` and `build_decoder` take them; the file holds float16.
 
-    Raises `ValueError` for a file that is no safetensors file, or holds other types than float16 and float32.
+    Raises:
+        CheckpointError: a damaged file.
     """
-    content = path.read_bytes()
-    header_size = int.from_bytes(content[:8], "little")
-    if len(content) < 8 or header_size > len(content) - 8:
-        raise ValueError(f"{path} is not a whole safetensors file")
-    try:
-        header = json.loads(content[8 : 8 + header_size])
-    except ValueError as error:
-        raise ValueError(f"{path} has no readable safetensors header") from error
-    body = memoryview(content)[8 + header_size :]
-    state: State = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        if entry["dtype"] not in _TYPES:
-            raise ValueError(f"tensor {name} of {path} is {entry['dtype']}, expected F16 or F32")
-        start, end = entry["data_offsets"]
-        values = np.frombuffer(body[start:end], _TYPES[entry["dtype"]])
-        state[name] = values.reshape(entry["shape"]).astype(np.float32)
-    return state
+    return as_float32(read_safetensors(path))
+
+
+def holds(state: StateDict) -> bool:
+    """Whether these are weights of the built-in kind, by their keys."""
+    return bool(state) and all(key.startswith(("encoder.", "decoder.")) for key in state)
+
+
+def as_float32(state: StateDict) -> State:
+    """The same tensors in float32."""
+    return {name: values.astype(np.float32) for name, values in state.items()}

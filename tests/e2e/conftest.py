@@ -17,10 +17,10 @@ REFERENCE = Path(os.environ.get("SHARED", ROOT.parent / "shared")) / "reference"
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model repository with the reference weights, or untrained ones where the reference data is absent."""
+    """A model repository with the reference weights, or the built-in ones where the reference data is absent."""
     folder = tmp_path_factory.mktemp("models") / "model_repository"
     shutil.copytree(ROOT / "model_repository", folder, ignore=shutil.ignore_patterns("*.onnx", "weights.json"))
-    Preparer(folder, print).prepare(str(REFERENCE) if REFERENCE.is_file() else "random")
+    Preparer(folder, print).prepare(str(REFERENCE) if REFERENCE.is_file() else "builtin")
     return folder
 
 

@@ -7,6 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from mobile_sam_onnx import CheckpointError
 from mobile_sam_onnx.builtin import WEIGHTS, build_decoder, build_encoder, load_weights
 
 ABSENT = -2.0
@@ -101,7 +102,7 @@ def test_weights_are_small_and_half_precision():
 def test_a_file_that_is_no_safetensors_file_is_refused(tmp_path: Path, content: bytes):
     path = tmp_path / "weights.safetensors"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"safetensors"):
+    with pytest.raises(CheckpointError, match=r"safetensors"):
         load_weights(path)
 
 

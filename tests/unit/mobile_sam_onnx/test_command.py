@@ -13,7 +13,7 @@ import pytest
 import mobile_sam_onnx
 from mobile_sam_onnx import weights
 from mobile_sam_onnx.__main__ import main
-from mobile_sam_onnx.sources import Source
+from mobile_sam_onnx.sources import BUILTIN, Source
 
 ENCODER = "mobile_sam_encoder/1/model.onnx"
 RECORD = "mobile_sam/1/weights.json"
@@ -68,16 +68,25 @@ def test_other_options_or_weights_are_built_anew(tmp_path: Path, checkpoint: Pat
 
 
 @pytest.mark.usefixtures("offline")
-def test_auto_falls_back_to_random_weights_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_auto_falls_back_to_the_builtin_weights_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--output", str(tmp_path)]) == 0
     warning = capsys.readouterr().err.splitlines()[0]
     assert warning.startswith("warning: cannot download http://127.0.0.1:1/mobile_sam.pt: cannot connect;")
     record = json.loads((tmp_path / RECORD).read_text())
-    assert (record["name"], record["trained"]) == ("random", False)
+    assert (record["name"], record["trained"]) == ("builtin", True)
+    assert record["sha256"] == hashlib.sha256(BUILTIN.read_bytes()).hexdigest()
     assert main(["--output", str(tmp_path)]) == 0
     errors = capsys.readouterr().err
     assert "warning" in errors
-    assert "up to date with random weights" in errors
+    assert "up to date with builtin weights" in errors
+
+
+@pytest.mark.usefixtures("offline")
+def test_random_weights_are_chosen_by_name_and_marked_untrained(tmp_path: Path) -> None:
+    assert main(["--weights", "random", "--output", str(tmp_path)]) == 0
+    record = json.loads((tmp_path / RECORD).read_text())
+    assert (record["name"], record["trained"]) == ("random", False)
+    assert "mean nothing" in record["note"]
 
 
 def test_auto_leaves_the_network_alone_once_official_weights_are_exported(
