@@ -26,7 +26,7 @@ check: env-dev ## linter, formatter and types
 	@$(BIN)/mypy
 	@$(BIN)/mypy triton_backends/onnxruntime/model.py
 
-bench: env-dev weights ## measure the service against the raw model, about 3 minutes
+bench: env-dev ## measure the service against the raw model, about 7 minutes
 	@$(RUN) python -m benchmarks.bench
 
 weights: env ## model files from WEIGHTS=auto, official, builtin, random or a checkpoint's path

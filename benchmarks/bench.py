@@ -1,5 +1,8 @@
 """Cold requests beside the raw model, and memory: `python -m benchmarks.bench`.
 
+Measured twice: with a model of MobileSAM's size (untrained: time does not depend on the values of its weights)
+and with the built-in weights, whose encoder is many times smaller, so that everything around it weighs more.
+
 The arms take turns within each round, so that whatever else the machine does meets all of them; the figure is the
 median over the rounds of each round's ratio to the raw model.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import io
+import shutil
 import statistics
 import time
 from collections.abc import Callable
@@ -18,7 +22,8 @@ from PIL import Image
 from tqdm import tqdm
 
 from benchmarks.raw import RawModel
-from benchmarks.service import Service, running
+from benchmarks.service import ROOT, Service, running
+from mobile_sam_onnx import Preparer
 
 ROUNDS = 25
 WARM_UP = 3
@@ -105,12 +110,27 @@ def memory(asker: Asker, service: Service) -> None:
     print(f"resident memory of all processes after {REQUESTS_FOR_MEMORY} requests: {full / 1e9:.2f} GB")
 
 
+def measure(weights: str) -> None:
+    """Measure and print all for one choice of weights."""
+    repository = ROOT / ".cache" / f"benchmark-{weights}" / "model_repository"
+    shutil.copytree(
+        ROOT / "model_repository",
+        repository,
+        ignore=shutil.ignore_patterns("*.onnx", "weights.json"),
+        dirs_exist_ok=True,
+    )
+    Preparer(repository, print).prepare(weights)
+    print(f"\n== {weights} weights ==", flush=True)
+    with running(repository) as service:
+        asker = Asker(service)
+        latency(asker, RawModel(repository))
+        memory(asker, service)
+
+
 def main() -> None:
     """Measure and print."""
-    with running() as service:
-        asker = Asker(service)
-        latency(asker, RawModel())
-        memory(asker, service)
+    for weights in ("random", "builtin"):
+        measure(weights)
 
 
 if __name__ == "__main__":

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from benchmarks.service import ROOT
-
 
 class RawModel:
-    """The two graphs of `model_repository/`, with ONNX Runtime's default threads, as the service has them."""
+    """The two graphs of a model repository, with ONNX Runtime's default threads, as the service has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, repository: Path) -> None:
         options = ort.SessionOptions()
         options.log_severity_level = 3
         self.encoder, self.decoder = (
             ort.InferenceSession(
-                ROOT / "model_repository" / f"mobile_sam_{part}" / "1" / "model.onnx",
+                repository / f"mobile_sam_{part}" / "1" / "model.onnx",
                 options,
                 providers=["CPUExecutionProvider"],
             )

@@ -33,8 +33,8 @@ class Service:
 
 
 @contextmanager
-def running() -> Iterator[Service]:
-    """The service of this checkout on a free port, ready.
+def running(repository: Path) -> Iterator[Service]:
+    """The service of this checkout on a free port with the models of `repository`, ready.
 
     Raises:
         RuntimeError: it does not become ready; the message holds the end of its log.
@@ -49,7 +49,7 @@ def running() -> Iterator[Service]:
         server = subprocess.Popen(
             [bentoml, "serve", "service.py:svc", "--host", "127.0.0.1", "--port", str(port)],
             cwd=ROOT,
-            env={**os.environ, "BENTOML_DO_NOT_TRACK": "True"},
+            env={**os.environ, "BENTOML_DO_NOT_TRACK": "True", "MOBILE_SAM_MODEL_REPOSITORY": str(repository)},
             stdout=output,
             stderr=subprocess.STDOUT,
         )

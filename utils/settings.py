@@ -34,8 +34,8 @@ class Settings:
     """Holds the assembled Triton backends and the downloaded checkpoint."""
     max_body_bytes: int = 32 * 1024 * 1024
     """Largest request body; base64 makes an image a third larger than its file."""
-    inference_timeout: float = 60.0
-    """How long one call of Triton may take before the caller gets a 504."""
+    inference_timeout: float = 55.0
+    """How long one call of Triton may take before the caller gets a 504; BentoML itself ends a request after 60."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Settings:
