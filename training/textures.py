@@ -134,8 +134,8 @@ class TextureBank:
             quarter = cv2.resize(half, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
             self.pyramids.append([texture, half, quarter])
 
-    def read(self, rng: Rng, index: int, side: int, scale: float, angle: float, ground: bool) -> Grey:
-        """(side, side) uint8: texture `index`, `scale` texels a pixel, turned; `ground` foreshortens towards the top."""
+    def read(self, rng: Rng, index: int, side: int, *, scale: float, angle: float, ground: bool) -> Grey:
+        """(side, side) uint8: texture `index`, `scale` texels a pixel; `ground` foreshortens towards the top."""
         level = int(np.clip(np.log2(max(scale, 1)) + 0.5, 0, 2))
         texture = self.pyramids[index][level]
         scale = scale / 2**level
@@ -214,5 +214,5 @@ class Material:
 
     def painted(self, rng: Rng, side: int) -> Image:
         """(side, side, 3) uint8 RGB."""
-        grey = self.bank.read(rng, self.index, side, self.scale, self.angle, self.ground)
+        grey = self.bank.read(rng, self.index, side, scale=self.scale, angle=self.angle, ground=self.ground)
         return cv2.applyColorMap(grey, self.lut).astype(np.uint8)
