@@ -69,7 +69,7 @@ def _painted(studio: Studio, kind: Kind, parts: shapes.Parts, solid: NDArray[np.
     if rng.random() < 0.6:
         surface *= camera.relief(rng, solid, studio.light)[..., None]
     if rng.random() < 0.5:
-        surface = studio.lit(surface, rng.uniform(0.1, 0.4))
+        surface = studio.lit(surface, rng.uniform(0.1, 0.4)) * solid[..., None]
     return surface
 
 

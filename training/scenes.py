@@ -46,7 +46,7 @@ def make_scene(rng: Rng, bank: TextureBank) -> Scene:
         kind = kind if rng.random() < herd else new_kind(studio)
     if rng.random() < 0.2:
         studio.picture *= camera.dappled(rng, SIDE)[..., None]
-    picture = studio.lit(studio.picture, 0.1)
+    picture = studio.picture * np.clip(1 + rng.normal(0, 0.1) * camera.ramp(rng, SIDE), 0.5, 1.5)[..., None]
     return Scene(camera.photograph(rng, picture), studio.leaves, studio.nodes)
 
 

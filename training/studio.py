@@ -35,9 +35,14 @@ class Studio:
         return Material(self.rng, self.bank, self.palette.colour(self.rng))
 
     def lit(self, surface: Picture, strength: float) -> Picture:
-        """`surface` (SIDE, SIDE, 3) shaded by a ramp and slow noise."""
+        """`surface` (SIDE, SIDE, 3) shaded by a ramp and slow noise, sometimes changing its colour."""
         light = 1 + strength * self.rng.normal() * camera.ramp(self.rng, SIDE)
         if self.rng.random() < 0.5:
             light += strength * 0.5 * camera.smooth_field(self.rng, SIDE, int(self.rng.integers(2, 5)))
+        if self.rng.random() < 0.3:  # from one colour to another, as skies, walls and water go
+            share = np.clip(0.5 + self.rng.uniform(0.4, 1.2) * camera.ramp(self.rng, SIDE), 0, 1) * self.rng.uniform(
+                0.3, 0.9
+            )
+            surface = surface + share[..., None] * (self.palette.colour(self.rng) - surface)
         shaded: Picture = surface * np.clip(light, 0.25, 2.0)[..., None]
         return shaded
