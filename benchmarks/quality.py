@@ -184,7 +184,8 @@ def flood_fill(thing: Thing, tolerance: int) -> Mask:
     flags = 4 | cv2.FLOODFILL_MASK_ONLY | cv2.FLOODFILL_FIXED_RANGE | (1 << 8)
     start = (int(thing.point[0]), int(thing.point[1]))
     cv2.floodFill(lab, filled, start, 0, (tolerance,) * 3, (tolerance,) * 3, flags)
-    return filled[1:-1, 1:-1] > 0
+    mask: Mask = filled[1:-1, 1:-1] > 0
+    return mask
 
 
 def grab_cut(thing: Thing, from_box: bool) -> Mask:
@@ -199,19 +200,14 @@ def grab_cut(thing: Thing, from_box: bool) -> Mask:
         centre = (int(thing.point[0]), int(thing.point[1]))
         cv2.circle(state, centre, max(height, width) // 8, cv2.GC_PR_FGD, -1)
         cv2.circle(state, centre, 5, cv2.GC_FGD, -1)
-    if (state == cv2.GC_BGD).all() or not ((state == cv2.GC_BGD) | (state == cv2.GC_PR_BGD)).any():
-        return state != cv2.GC_BGD
+    if not (state & 1 == 0).any():  # a box that leaves no background (the even states)
+        return np.ones((height, width), bool)
     cv2.setRNGSeed(0)
-    cv2.grabCut(
-        np.ascontiguousarray(thing.image[..., ::-1]),
-        state,
-        None,
-        np.zeros((1, 65)),
-        np.zeros((1, 65)),
-        5,
-        cv2.GC_INIT_WITH_MASK,
-    )
-    return (state == cv2.GC_FGD) | (state == cv2.GC_PR_FGD)
+    backwards = np.ascontiguousarray(thing.image[..., ::-1])
+    models = np.zeros((1, 65)), np.zeros((1, 65))
+    cv2.grabCut(backwards, state, (0, 0, 0, 0), *models, 5, cv2.GC_INIT_WITH_MASK)
+    found: Mask = (state == cv2.GC_FGD) | (state == cv2.GC_PR_FGD)
+    return found
 
 
 def baselines(thing: Thing) -> dict[str, float]:

@@ -38,7 +38,8 @@ def _regions(rng: Rng) -> NDArray[np.uint8]:
     x = x + camera.smooth_field(rng, SIDE, 6) * strength + camera.smooth_field(rng, SIDE, 30) * strength * 0.15
     y = y + camera.smooth_field(rng, SIDE, 6) * strength + camera.smooth_field(rng, SIDE, 30) * strength * 0.15
     distance = np.stack([(x - sx) ** 2 + (y - sy) ** 2 for sx, sy in seeds])
-    return (distance.argmin(0) + 1).astype(np.uint8)
+    labels[:] = distance.argmin(0) + 1
+    return labels
 
 
 def paint_background(studio: Studio) -> None:

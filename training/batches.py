@@ -93,7 +93,8 @@ class Batches:
 
     def draw(self, rng: Rng) -> Batch:
         """One batch; depends on nothing but `rng` and the shards there are."""
-        images, valid, targets, points, labels = [], [], [], [], []
+        images: list[NDArray[np.uint8]] = []
+        valid, targets, points, labels = [], [], [], []
         shards = list(self.shards.values())
         while len(images) < self.images:
             shard, index = shards[int(rng.integers(len(shards)))], int(rng.integers(SCENES))

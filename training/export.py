@@ -43,6 +43,10 @@ def torch_answers(
     rgb = nn.functional.avg_pool2d(pixels * inside, 4) / valid.clamp(min=1e-6) / 255
     maps = model.encoder(rgb, valid)
     logits, scores = model.decoder(maps, prompt)
+    lone = ((prompt.labels >= 0).sum(2) == 1) & ((prompt.labels == 1).sum(2) == 1) & (prompt.has_mask == 0)
+    best = scores.argmax(1) * lone[0]
+    rows = torch.arange(len(best))
+    logits[:, 0], scores[:, 0] = logits[rows, best], scores[rows, best]
     logits = nn.functional.interpolate(logits, scale_factor=2.0, mode="bilinear", align_corners=False)
     return pack(maps), logits, scores
 
@@ -62,7 +66,8 @@ def compare(weights: Path) -> dict[str, float]:
     points[2:4, 2] = points[2:4, 1] + 150
     mask = rng.normal(0, 4, (5, 1, 256, 256)).astype(np.float32)
     earlier = torch.sigmoid(nn.functional.avg_pool2d(torch.from_numpy(mask).clamp(-MASK_CLAMP, MASK_CLAMP), 4))
-    given = (torch.from_numpy(points), torch.from_numpy(labels), earlier[:, 0], torch.ones(5))
+    earlier[0] = 0
+    given = (torch.from_numpy(points), torch.from_numpy(labels), earlier[:, 0], torch.tensor([0.0, 1, 1, 1, 1]))
     wanted = torch_answers(model, image, size_hw, Prompts(*(value[None] for value in given)))
     encoder, decoder = (
         onnxruntime.InferenceSession(build(state).SerializeToString(), providers=["CPUExecutionProvider"])
@@ -74,7 +79,7 @@ def compare(weights: Path) -> dict[str, float]:
         "point_coords": points,
         "point_labels": labels,
         "mask_input": mask,
-        "has_mask_input": np.ones(5, np.float32),
+        "has_mask_input": np.array([0, 1, 1, 1, 1], np.float32),
     }
     masks, scores = decoder.run(None, {"image_embeddings": embedding, **feed})
     found = (embedding, masks, scores)

@@ -39,7 +39,8 @@ def ring(rng: Rng, wobble: float, count: int = 60) -> Points:
     for term in range(2, 8):
         radius += wobble / term * rng.normal() * np.cos(term * angle + rng.uniform(0, 6.3))
     radius = np.clip(radius, 0.25, None)
-    return 0.5 + 0.42 * (radius / radius.max())[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)
+    outline: Points = 0.5 + 0.42 * (radius / radius.max())[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)
+    return outline
 
 
 def blob(rng: Rng) -> Parts:
@@ -227,7 +228,7 @@ def stroke(rng: Rng) -> Parts:
 def cloud(rng: Rng) -> Parts:
     """An irregular patch: thresholded smooth noise, its largest piece."""
     noise = cv2.resize(rng.normal(0, 1, (7, 7)).astype(np.float32), (UNIT, UNIT), interpolation=cv2.INTER_CUBIC)
-    noise += 0.4 * cv2.resize(
+    noise = noise + 0.4 * cv2.resize(
         rng.normal(0, 1, (24, 24)).astype(np.float32), (UNIT, UNIT), interpolation=cv2.INTER_CUBIC
     )
     y, x = np.mgrid[-1 : 1 : UNIT * 1j, -1 : 1 : UNIT * 1j]
@@ -235,7 +236,8 @@ def cloud(rng: Rng) -> Parts:
     count, pieces, stats, _ = cv2.connectedComponentsWithStats(level)
     if count < 2:
         return blob(rng)
-    return (pieces == 1 + int(stats[1:, cv2.CC_STAT_AREA].argmax())).astype(np.uint8)
+    largest: Parts = (pieces == 1 + int(stats[1:, cv2.CC_STAT_AREA].argmax())).astype(np.uint8)
+    return largest
 
 
 DRAWERS: tuple[Callable[[Rng], Parts], ...] = (

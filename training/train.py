@@ -51,7 +51,8 @@ class Trainer:
     def __init__(self, rank: int, arguments: argparse.Namespace) -> None:
         self.rank, self.arguments = rank, arguments
         torch.manual_seed(arguments.seed)
-        self.model = Segmenter().to(memory_format=torch.channels_last)
+        self.model = Segmenter()
+        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.parameters = list(self.model.parameters())
         self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-3, betas=(0.9, 0.99), weight_decay=0.01)
         self.average = {name: value.clone() for name, value in self.model.state_dict().items()}
