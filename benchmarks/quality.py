@@ -1,10 +1,10 @@
-"""Mean IoU with human masks: one click, best of three, a box, one to five clicks; beside what people use without a model.
+"""Mean IoU with human masks of one click, three candidates, a box, and up to five clicks; and of what needs no model.
 
-    python benchmarks/quality.py --data DIR --encoder encoder.onnx --decoder decoder.onnx --out report.md --sheet sheet.png
+    python benchmarks/quality.py --data DIR --encoder encoder.onnx --decoder decoder.onnx --out report.md --sheet x.png
 
-The folder holds `objects.json`, a list of {"image", "mask", "label", "point" [x, y], "box" [x0, y0, x1, y1]}, the pictures, and
-label maps in which the object has the value `label`. Each next click is put at the centre of the largest error region, and the
-answer before it is fed back as `mask_input`.
+The folder holds the pictures, label maps in which an object has the value `label`, and `objects.json`, a list of
+{"image", "mask", "label", "point" [x, y], "box" [x0, y0, x1, y1]}. Each next click is put at the centre of the largest
+error region, and the answer before it is fed back as `mask_input`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Picture = NDArray[np.uint8]
 
 @dataclass
 class Thing:
-    """One object of the benchmark: `image` (H, W, 3) uint8 RGB, `mask` (H, W) bool, `point` x, y, `box` x0, y0, x1, y1."""
+    """One object: `image` (H, W, 3) uint8 RGB, `mask` (H, W) bool, `point` x, y, `box` x0, y0, x1, y1."""
 
     name: str
     image: Picture
@@ -41,7 +41,7 @@ class Thing:
 
 @dataclass
 class Answer:
-    """`masks` (4, H, W) bool, 0 the returned one, 1 to 3 the candidates; `scores` (4,); `low_res` (1, 256, 256) of mask 0."""
+    """`masks` (4, H, W) bool, 0 the returned one, 1 to 3 candidates; `scores` (4,); `low_res` (1, 256, 256), mask 0."""
 
     masks: Mask
     scores: NDArray[np.float32]
@@ -184,7 +184,8 @@ def flood_fill(thing: Thing, tolerance: int) -> Mask:
     flags = 4 | cv2.FLOODFILL_MASK_ONLY | cv2.FLOODFILL_FIXED_RANGE | (1 << 8)
     start = (int(thing.point[0]), int(thing.point[1]))
     cv2.floodFill(lab, filled, start, 0, (tolerance,) * 3, (tolerance,) * 3, flags)
-    return filled[1:-1, 1:-1] > 0
+    mask: Mask = filled[1:-1, 1:-1] > 0
+    return mask
 
 
 def grab_cut(thing: Thing, from_box: bool) -> Mask:
@@ -199,19 +200,14 @@ def grab_cut(thing: Thing, from_box: bool) -> Mask:
         centre = (int(thing.point[0]), int(thing.point[1]))
         cv2.circle(state, centre, max(height, width) // 8, cv2.GC_PR_FGD, -1)
         cv2.circle(state, centre, 5, cv2.GC_FGD, -1)
-    if (state == cv2.GC_BGD).all() or not ((state == cv2.GC_BGD) | (state == cv2.GC_PR_BGD)).any():
-        return state != cv2.GC_BGD
+    if not (state & 1 == 0).any():  # a box that leaves no background (the even states)
+        return np.ones((height, width), bool)
     cv2.setRNGSeed(0)
-    cv2.grabCut(
-        np.ascontiguousarray(thing.image[..., ::-1]),
-        state,
-        None,
-        np.zeros((1, 65)),
-        np.zeros((1, 65)),
-        5,
-        cv2.GC_INIT_WITH_MASK,
-    )
-    return (state == cv2.GC_FGD) | (state == cv2.GC_PR_FGD)
+    backwards = np.ascontiguousarray(thing.image[..., ::-1])
+    models = np.zeros((1, 65)), np.zeros((1, 65))
+    cv2.grabCut(backwards, state, (0, 0, 0, 0), *models, 5, cv2.GC_INIT_WITH_MASK)
+    found: Mask = (state == cv2.GC_FGD) | (state == cv2.GC_PR_FGD)
+    return found
 
 
 def baselines(thing: Thing) -> dict[str, float]:

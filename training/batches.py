@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.prompts import GRID, SLOTS, first_prompt
-from training.scenes import MAX_LEAVES, SIDE
 from training.shards import SCENES, Shard, complete_shards
+from training.studio import MAX_LEAVES, SIDE
 
 Rng = np.random.Generator
 
@@ -31,7 +31,7 @@ class Batch:
 def _viewed(
     rng: Rng, image: NDArray[np.uint8], leaves: NDArray[np.uint8]
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """A random part of a scene at a random aspect, enlarged to the frame, mirrored, in other colours; top left, rest 0."""
+    """A random part of a scene, enlarged to the frame, mirrored, in other colours; at the top left, the rest 0."""
     height, width = SIDE, SIDE
     if rng.random() < 0.8:
         short = int(SIDE * rng.uniform(0.5, 1.0))
@@ -56,7 +56,7 @@ def _viewed(
 
 
 def _meant(rng: Rng, leaves: NDArray[np.uint8], nodes: NDArray[np.uint64], count: int) -> list[NDArray[np.float32]]:
-    """`count` masks (128, 128) float32 that a person could mean, larger ones rather than specks; empty if there are none."""
+    """Up to `count` masks (128, 128) float32 that a person could mean, larger ones rather than specks."""
     sizes = np.bincount(leaves.ravel(), minlength=MAX_LEAVES + 1).astype(np.float64)
     valid = sizes[1:].sum()
     leaf_bits = np.uint64(1) << np.arange(MAX_LEAVES + 1, dtype=np.uint64)
@@ -93,7 +93,8 @@ class Batches:
 
     def draw(self, rng: Rng) -> Batch:
         """One batch; depends on nothing but `rng` and the shards there are."""
-        images, valid, targets, points, labels = [], [], [], [], []
+        images: list[NDArray[np.uint8]] = []
+        valid, targets, points, labels = [], [], [], []
         shards = list(self.shards.values())
         while len(images) < self.images:
             shard, index = shards[int(rng.integers(len(shards)))], int(rng.integers(SCENES))

@@ -21,7 +21,8 @@ def ramp(rng: Rng, side: int) -> Alpha:
     """(side, side) float32, -1 to 1 along a random direction, mostly upright."""
     angle = rng.normal(np.pi / 2, 0.5)
     line = np.linspace(-1, 1, side, dtype=np.float32)
-    return (np.cos(angle) * line[None] + np.sin(angle) * line[:, None]).astype(np.float32)
+    slope: Alpha = (np.cos(angle) * line[None] + np.sin(angle) * line[:, None]).astype(np.float32)
+    return slope
 
 
 def relief(rng: Rng, solid: NDArray[np.uint8], light: NDArray[np.float64]) -> Alpha:
@@ -32,7 +33,8 @@ def relief(rng: Rng, solid: NDArray[np.uint8], light: NDArray[np.float64]) -> Al
     slope_x = cv2.Sobel(height, cv2.CV_32F, 1, 0, ksize=3)
     slope_y = cv2.Sobel(height, cv2.CV_32F, 0, 1, ksize=3)
     lit = -(slope_x * light[0] + slope_y * light[1]) * rng.uniform(0.1, 0.5)
-    return np.clip(1 + np.tanh(lit) * rng.uniform(0.2, 0.6), 0.3, 1.7).astype(np.float32)
+    factor: Alpha = np.clip(1 + np.tanh(lit) * rng.uniform(0.2, 0.6), 0.3, 1.7).astype(np.float32)
+    return factor
 
 
 def cast_shadow(rng: Rng, alpha: Alpha, light: NDArray[np.float64]) -> Alpha:
@@ -56,23 +58,22 @@ def photograph(rng: Rng, picture: Picture) -> NDArray[np.uint8]:
     if rng.random() < 0.25:
         picture = picture + (picture.mean() - picture) * rng.uniform(0, 0.5)  # haze
     if rng.random() < 0.25:
-        picture = cv2.GaussianBlur(picture, (0, 0), rng.uniform(0.4, 1.3))
+        picture = cv2.GaussianBlur(picture, (0, 0), rng.uniform(0.4, 1.3)).astype(np.float32)
     picture = picture * (rng.uniform(0.8, 1.2) * np.exp(rng.normal(0, 0.06, 3))).astype(np.float32)
     gamma = np.exp(rng.normal(0, 0.25))
     table = np.clip((np.arange(0, 1024, dtype=np.float32) / 255) ** gamma * 255, 0, 255)
-    picture = table[np.clip(picture * 1.0, 0, 1023).astype(np.int32)] if abs(gamma - 1) > 0.1 else picture
+    if abs(gamma - 1) > 0.1:
+        picture = table[np.clip(picture, 0, 1023).astype(np.int32)]
     if rng.random() < 0.35:
         picture = picture * 1.5 - 0.5 * cv2.GaussianBlur(picture, (0, 0), 1.0)  # sharpening
-    noise = rng.exponential(3.0)
-    grain = np.empty(picture.shape, np.float32)
-    cv2.randn(grain, 0, float(noise))
+    grain = rng.standard_normal(picture.shape, np.float32) * np.float32(rng.exponential(3.0))
     if rng.random() < 0.3:
         grain = cv2.GaussianBlur(grain, (0, 0), 0.8) * 2
-    out = np.clip(picture + grain, 0, 255).astype(np.uint8)
+    out: NDArray[np.uint8] = np.clip(picture + grain, 0, 255).astype(np.uint8)
     if rng.random() < 0.03:
         out = np.repeat(cv2.cvtColor(out, cv2.COLOR_RGB2GRAY)[..., None], 3, 2)
     if rng.random() < 0.6:
         quality = int(rng.integers(30, 95))
         stored = cv2.imencode(".jpg", out, [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
-        out = cv2.imdecode(stored, cv2.IMREAD_COLOR).astype(np.uint8)
+        out = np.asarray(cv2.imdecode(stored, cv2.IMREAD_COLOR), np.uint8)
     return out

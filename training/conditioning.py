@@ -3,20 +3,32 @@ colour models of box and mask. What is learned is the embedding these are comput
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
 from mobile_sam_onnx.builtin.layout import (
-    BLOB_SIGMAS, COSTS, FAR, HEAD_WIDTH, HEADS, KERNEL_WIDTH, KERNELS, ROUNDS, SIDE, SOURCES, SPOT_SIGMA,
+    BLOB_SIGMAS,
+    COSTS,
+    FAR,
+    HEAD_WIDTH,
+    HEADS,
+    KERNEL_WIDTH,
+    KERNELS,
+    ROUNDS,
+    SIDE,
+    SOURCES,
+    SPOT_SIGMA,
 )  # fmt: skip
 
 
 def path_costs(start: Tensor, costs: Tensor) -> Tensor:
     """Cheapest cost from the seeds to every cell along rows and columns.
 
-    `start` (B, K, S, S), 0 at seeds and FAR elsewhere; `costs` (B, 2 * COSTS, S, S), of stepping in from the left, then from
-    above. Answers (B, K, COSTS, S, S). A pass along a row is exact: with s the running sum of costs, the cheapest way in
-    from the left is cummin(d - s) + s.
+    `start` (B, K, S, S), 0 at seeds and FAR elsewhere; `costs` (B, 2 * COSTS, S, S), of stepping in from the left, then
+    from above. Answers (B, K, COSTS, S, S). A pass along a row is exact: with s the running sum of costs, the cheapest
+    way in from the left is cummin(d - s) + s.
     """
     across = torch.cumsum(costs[:, None, :COSTS], -1)
     down = torch.cumsum(costs[:, None, COSTS:], -2)
@@ -30,7 +42,7 @@ def path_costs(start: Tensor, costs: Tensor) -> Tensor:
 
 
 def kernel_matrices(kernels: Tensor, valid: Tensor) -> Tensor:
-    """(B, KERNELS, 1024, 256): for each cell at 32 a side, how alike the 16 x 16 larger cells are, each row adding to 1."""
+    """(B, KERNELS, 1024, 256): for each cell at 32 a side, how alike the 16 x 16 larger ones are; rows add to 1."""
     batch = kernels.shape[0]
     queries = kernels.reshape(batch, KERNELS, KERNEL_WIDTH, 1024)
     keys = nn.functional.avg_pool2d(kernels, 2).reshape(batch, KERNELS, KERNEL_WIDTH, 256)
@@ -46,11 +58,19 @@ def _nearest(distance: Tensor, chosen: Tensor) -> Tensor:
     return (distance + FAR * 100 * (1 - chosen.reshape(shape))).amin(2)
 
 
-def conditions(
-    maps: dict[str, Tensor], kernels: Tensor, points: Tensor, labels: Tensor, mask: Tensor, has_mask: Tensor
-) -> Tensor:
-    """`points` (B, K, P, 2) x, y of the 1024 frame; `labels` (B, K, P): 1, 0, 2 and 3 as in SAM, anything below 0 ignored;
-    `mask` (B, K, 64, 64) earlier probabilities; `has_mask` (B, K) 0 or 1. Answers (B, K, CONDITIONS, 64, 64)."""
+class Prompts(NamedTuple):
+    """K prompts for each of B pictures: `points` (B, K, P, 2) x, y of the 1024 frame; `labels` (B, K, P): 1, 0, 2 and
+    3 as in SAM, anything below 0 ignored; `mask` (B, K, 64, 64) earlier probabilities; `has_mask` (B, K) 0 or 1."""
+
+    points: Tensor
+    labels: Tensor
+    mask: Tensor
+    has_mask: Tensor
+
+
+def conditions(maps: dict[str, Tensor], kernels: Tensor, prompt: Prompts) -> Tensor:
+    """Maps of the layout, `kernel_matrices` of them, and prompts to (B, K, CONDITIONS, 64, 64)."""
+    points, labels, mask, has_mask = prompt
     batch, prompts = points.shape[:2]
     valid = maps["valid"][:, :, None]  # (B, 1, 1, 64, 64)
     positive, negative = (labels == 1).to(points.dtype), (labels == 0).to(points.dtype)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from mobile_sam_onnx.builtin.layout import CONDITIONS, GUIDES, TOKENS, WIDTHS
-from training.conditioning import conditions, kernel_matrices
-from training.layers import Stage, double, halve
+from training.conditioning import Prompts, conditions, kernel_matrices
+from training.layers import Mix, Stage, double, halve
 
 BOTTOM = 112
 POOLED = WIDTHS[2] + 2 * WIDTHS[0] + 4
@@ -19,29 +19,27 @@ class Decoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         fine, middle, coarse = WIDTHS
-        self.enter = nn.Conv2d(CONDITIONS, fine, 1)
+        self.enter = Mix(CONDITIONS, fine)
         self.down32, self.stage32 = halve(fine, middle), Stage(middle, 2, 1)
         self.down16, self.stage16 = halve(middle, coarse), Stage(coarse, 2)
         self.down8, self.stage8 = halve(coarse, BOTTOM), Stage(BOTTOM, 2)
-        self.up16, self.merge16 = nn.Conv2d(BOTTOM, coarse, 1), Stage(coarse, 2)
-        self.up32, self.merge32 = nn.Conv2d(coarse, middle, 1), Stage(middle, 2, 1)
-        self.up64 = nn.Conv2d(middle, fine, 1)
+        self.up16, self.merge16 = Mix(BOTTOM, coarse), Stage(coarse, 2)
+        self.up32, self.merge32 = Mix(coarse, middle), Stage(middle, 2, 1)
+        self.up64 = Mix(middle, fine)
         self.finish = nn.Conv2d(fine, fine, 3, padding=1)
-        self.cells = nn.Conv2d(fine, TOKENS * 4, 1)
-        self.slopes = nn.Conv2d(fine, TOKENS * GUIDES, 1)
+        self.cells = Mix(fine, TOKENS * 4)
+        self.slopes = Mix(fine, TOKENS * GUIDES)
         self.judge1 = nn.Linear(POOLED, 64)
         self.judge2 = nn.Linear(64, TOKENS)
 
-    def forward(
-        self, maps: dict[str, Tensor], points: Tensor, labels: Tensor, mask: Tensor, has_mask: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Arguments as for `conditions`. Answers logits (B * K, 4, 128, 128) and predicted IoU (B * K, 4)."""
-        batch, prompts = points.shape[:2]
-        given = conditions(maps, kernel_matrices(maps["kernels"], maps["valid"]), points, labels, mask, has_mask)
+    def forward(self, maps: dict[str, Tensor], prompt: Prompts) -> tuple[Tensor, Tensor]:
+        """Maps of the layout and prompts to logits (B * K, 4, 128, 128) and predicted IoU (B * K, 4)."""
+        batch, prompts = prompt.points.shape[:2]
+        given = conditions(maps, kernel_matrices(maps["kernels"], maps["valid"]), prompt)
 
         def with_image(x: Tensor, name: str) -> Tensor:
             """Add the picture's map `name` to every prompt of it."""
-            return (x.reshape(batch, prompts, *x.shape[1:]) + maps[name][:, None]).flatten(0, 1)
+            return x + maps[name].repeat_interleave(prompts, 0)
 
         x64 = torch.relu(with_image(self.enter(given.flatten(0, 1)), "fine"))
         x32 = self.stage32(with_image(self.down32(x64), "middle"))

@@ -1,4 +1,4 @@
-"""Image to embedding. The embedding is one (256, 64, 64) array that holds maps of several resolutions, see `mobile_sam_onnx.builtin.layout`."""
+"""Picture to embedding: maps of several resolutions, as `mobile_sam_onnx.builtin.layout` lists them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ import torch
 from torch import Tensor, nn
 
 from mobile_sam_onnx.builtin.layout import (
-    CHANNELS, COSTS, GUIDES, HEAD_WIDTH, HEADS, KERNEL_WIDTH, KERNELS, LAYOUT, WIDTHS,
+    CHANNELS,
+    COSTS,
+    GUIDES,
+    HEAD_WIDTH,
+    HEADS,
+    KERNEL_WIDTH,
+    KERNELS,
+    LAYOUT,
+    WIDTHS,
 )  # fmt: skip
-from training.layers import Stage, double, halve
+from training.layers import Mix, Stage, double, halve
 
 
 def pack(maps: dict[str, Tensor]) -> Tensor:
@@ -44,20 +52,20 @@ class Encoder(nn.Module):
         super().__init__()
         self.stem = nn.Conv2d(6, 20, 3, stride=2, padding=1)
         self.stem2 = nn.Conv2d(20, 20, 3, padding=1)
-        self.guide = nn.Conv2d(20, GUIDES, 1)
+        self.guide = Mix(20, GUIDES)
         self.down64, self.stage64 = halve(20, 40), Stage(48, 2)
         self.down32, self.stage32 = halve(48, 96), Stage(96, 3)
         self.down16, self.stage16 = halve(96, 160), Stage(160, 4)
         self.down8, self.stage8 = halve(160, 192), Stage(192, 3)
-        self.up16, self.merge16 = nn.Conv2d(192, 160, 1), Stage(160, 1)
-        self.up32, self.merge32 = nn.Conv2d(160, 96, 1), Stage(96, 1)
-        self.up64, self.merge64 = nn.Conv2d(96, 48, 1), Stage(48, 1)
-        self.likeness = nn.Conv2d(48 + 8, HEADS * HEAD_WIDTH, 1)
-        self.costs = nn.Conv2d(48 + 6, 2 * COSTS, 1)
-        self.fine = nn.Conv2d(48 + 8, WIDTHS[0], 1)
-        self.middle = nn.Conv2d(96, WIDTHS[1], 1)
-        self.coarse = nn.Conv2d(160, WIDTHS[2], 1)
-        self.kernels = nn.Conv2d(96, KERNELS * KERNEL_WIDTH, 1)
+        self.up16, self.merge16 = Mix(192, 160), Stage(160, 1)
+        self.up32, self.merge32 = Mix(160, 96), Stage(96, 1)
+        self.up64, self.merge64 = Mix(96, 48), Stage(48, 1)
+        self.likeness = Mix(48 + 8, HEADS * HEAD_WIDTH)
+        self.costs = Mix(48 + 6, 2 * COSTS)
+        self.fine = Mix(48 + 8, WIDTHS[0])
+        self.middle = Mix(96, WIDTHS[1])
+        self.coarse = Mix(160, WIDTHS[2])
+        self.kernels = Mix(96, KERNELS * KERNEL_WIDTH)
         with torch.no_grad():
             self.likeness.weight.mul_(2)
             self.costs.bias.fill_(-2.5)  # type: ignore[union-attr]
@@ -67,8 +75,8 @@ class Encoder(nn.Module):
                 self.costs.weight[COSTS + cost, 51:54] = 0.5 * (cost + 1)
 
     def forward(self, rgb: Tensor, valid: Tensor) -> dict[str, Tensor]:
-        """`rgb` (N, 3, 256, 256) 0..1, zero where not valid; `valid` (N, 1, 256, 256), the share of each pixel inside the
-        picture. Answers the maps of `LAYOUT`."""
+        """`rgb` (N, 3, 256, 256) 0..1, zero where not valid; `valid` (N, 1, 256, 256), the share of each pixel inside
+        the picture. Answers the maps of `LAYOUT`."""
         pool = nn.functional.avg_pool2d
         colour = opponent(rgb) * valid
         across = torch.linspace(-1, 1, 256, device=rgb.device).expand(rgb.shape[0], 1, 256, 256)

@@ -1,4 +1,4 @@
-"""Export a checkpoint: `python -m training.export --checkpoint last.pt` writes mobile_sam_onnx/builtin/weights.safetensors.
+"""Write a checkpoint as the weights that are served: `python -m training.export --checkpoint last.pt`.
 
 With `--compare` it also builds the ONNX graphs and says how far PyTorch and ONNX Runtime are apart.
 """
@@ -11,12 +11,15 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mobile_sam_onnx.builtin import WEIGHTS, build_decoder, build_encoder, load_weights
+from mobile_sam_onnx.builtin.layout import MASK_CLAMP
+from training.conditioning import Prompts
 from training.encoder import pack
-from training.train import Segmenter
+from training.rounds import Segmenter
 
 
 def export(checkpoint: Path, out: Path, raw: bool = False) -> None:
@@ -30,25 +33,20 @@ def export(checkpoint: Path, out: Path, raw: bool = False) -> None:
 
 
 def torch_answers(
-    model: Segmenter,
-    image: np.ndarray,
-    size_hw: tuple[int, int],
-    points: np.ndarray,
-    labels: np.ndarray,
-    mask: np.ndarray,
+    model: Segmenter, image: NDArray[np.uint8], size_hw: tuple[int, int], prompt: Prompts
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Embedding, masks (N, 4, 256, 256) and scores (N, 4) as the graphs should give them; arguments as theirs."""
+    """Embedding, masks (N, 4, 256, 256) and scores (N, 4) as the graphs should give them for a picture in its frame."""
     pixels = torch.from_numpy(image.astype(np.float32)).permute(2, 0, 1)[None]
     inside = torch.zeros(1, 1, 1024, 1024)
     inside[..., : size_hw[0], : size_hw[1]] = 1
     valid = nn.functional.avg_pool2d(inside, 4)
     rgb = nn.functional.avg_pool2d(pixels * inside, 4) / valid.clamp(min=1e-6) / 255
     maps = model.encoder(rgb, valid)
-    earlier = torch.sigmoid(nn.functional.avg_pool2d(torch.from_numpy(mask).clamp(-8, 8), 4))
-    given = torch.ones(1, len(points))
-    logits, scores = model.decoder(
-        maps, torch.from_numpy(points)[None], torch.from_numpy(labels)[None], earlier[None, :, 0], given
-    )
+    logits, scores = model.decoder(maps, prompt)
+    lone = ((prompt.labels >= 0).sum(2) == 1) & ((prompt.labels == 1).sum(2) == 1) & (prompt.has_mask == 0)
+    best = scores.argmax(1) * lone[0]
+    rows = torch.arange(len(best))
+    logits[:, 0], scores[:, 0] = logits[rows, best], scores[rows, best]
     logits = nn.functional.interpolate(logits, scale_factor=2.0, mode="bilinear", align_corners=False)
     return pack(maps), logits, scores
 
@@ -67,7 +65,10 @@ def compare(weights: Path) -> dict[str, float]:
     labels = np.array([[1, -1, -2, -2], [1, 0, 1, -1], [2, 3, -2, -2], [0, 2, 3, 1], [1, 1, 0, 0]], np.float32)
     points[2:4, 2] = points[2:4, 1] + 150
     mask = rng.normal(0, 4, (5, 1, 256, 256)).astype(np.float32)
-    wanted = torch_answers(model, image, size_hw, points, labels, mask)
+    earlier = torch.sigmoid(nn.functional.avg_pool2d(torch.from_numpy(mask).clamp(-MASK_CLAMP, MASK_CLAMP), 4))
+    earlier[0] = 0
+    given = (torch.from_numpy(points), torch.from_numpy(labels), earlier[:, 0], torch.tensor([0.0, 1, 1, 1, 1]))
+    wanted = torch_answers(model, image, size_hw, Prompts(*(value[None] for value in given)))
     encoder, decoder = (
         onnxruntime.InferenceSession(build(state).SerializeToString(), providers=["CPUExecutionProvider"])
         for build in (build_encoder, build_decoder)
@@ -78,7 +79,7 @@ def compare(weights: Path) -> dict[str, float]:
         "point_coords": points,
         "point_labels": labels,
         "mask_input": mask,
-        "has_mask_input": np.ones(5, np.float32),
+        "has_mask_input": np.array([0, 1, 1, 1, 1], np.float32),
     }
     masks, scores = decoder.run(None, {"image_embeddings": embedding, **feed})
     found = (embedding, masks, scores)

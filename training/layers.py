@@ -6,14 +6,25 @@ import torch
 from torch import Tensor, nn
 
 
+class Mix(nn.Conv2d):
+    """A 1x1 convolution. As a matrix product over channels-last memory it is faster on a CPU than as a convolution."""
+
+    def __init__(self, before: int, after: int) -> None:
+        super().__init__(before, after, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, before, H, W) to (N, after, H, W)."""
+        return nn.functional.linear(x.permute(0, 2, 3, 1), self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
+
+
 class Block(nn.Module):
-    """x + w(relu(v(depthwise(x)))): a 5x5 depthwise convolution, then two 1x1 ones, `expansion` times as wide between."""
+    """x + w(relu(v(depthwise(x)))): a 5x5 depthwise convolution, then two 1x1 ones, wider between by `expansion`."""
 
     def __init__(self, channels: int, expansion: int) -> None:
         super().__init__()
         self.depth = nn.Conv2d(channels, channels, 5, padding=2, groups=channels)
-        self.wide = nn.Conv2d(channels, channels * expansion, 1)
-        self.narrow = nn.Conv2d(channels * expansion, channels, 1)
+        self.wide = Mix(channels, channels * expansion)
+        self.narrow = Mix(channels * expansion, channels)
         nn.init.kaiming_normal_(self.wide.weight, nonlinearity="relu")
         nn.init.normal_(self.depth.weight, std=0.12)
         with torch.no_grad():

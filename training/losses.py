@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 def overlap(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """(N, T) IoU of the masks `logits` (N, T, S, S) > 0 with `target` (N, S, S) > 0.5, in the `valid` (N, S, S) part."""
+    """(N, T) IoU of the masks `logits` (N, T, S, S) > 0 with `target` (N, S, S) > 0.5, where `valid` (N, S, S)."""
     answer = (logits > 0) & (valid[:, None] > 0)
     wanted = (target > 0.5)[:, None]
     shared = (answer & wanted).sum((-1, -2)).float()

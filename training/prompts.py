@@ -25,7 +25,7 @@ def _frame(rng: Rng, row: int, column: int) -> tuple[float, float]:
 
 
 def click_in(rng: Rng, mask: NDArray[np.bool_], central: float) -> tuple[float, float]:
-    """x, y in the frame of a click in `mask` (128, 128): the very middle with chance `central`, else anywhere likely."""
+    """x, y in the frame of a click in `mask` (128, 128): its middle with chance `central`, else anywhere likely."""
     inner = depth(mask)
     if rng.random() < central:
         row, column = np.unravel_index(int(inner.argmax()), inner.shape)
@@ -38,7 +38,7 @@ def click_in(rng: Rng, mask: NDArray[np.bool_], central: float) -> tuple[float, 
 
 
 def first_prompt(rng: Rng, mask: NDArray[np.bool_]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """A click (most often), a box, or both for `mask` (128, 128): points (SLOTS, 2) float32 in the frame, labels (SLOTS,)."""
+    """A click, a box, or both for `mask` (128, 128): points (SLOTS, 2) in the frame, labels (SLOTS,), float32."""
     points, labels = np.zeros((SLOTS, 2), np.float32), np.full(SLOTS, ABSENT, np.float32)
     kind = rng.random()
     if kind < 0.68:

@@ -39,7 +39,8 @@ def ring(rng: Rng, wobble: float, count: int = 60) -> Points:
     for term in range(2, 8):
         radius += wobble / term * rng.normal() * np.cos(term * angle + rng.uniform(0, 6.3))
     radius = np.clip(radius, 0.25, None)
-    return 0.5 + 0.42 * (radius / radius.max())[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)
+    outline: Points = 0.5 + 0.42 * (radius / radius.max())[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)
+    return outline
 
 
 def blob(rng: Rng) -> Parts:
@@ -95,9 +96,10 @@ def creature(rng: Rng) -> Parts:
     if rng.random() < 0.8:
         _limb(canvas, np.array([[0.5 + length * 0.8, 0.48], head]), rng.uniform(0.06, 0.14), 1)
     _oval(canvas, (head[0], head[1]), (rng.uniform(0.06, 0.12), rng.uniform(0.05, 0.09)), rng.uniform(0, 60), 3)
+    ear = np.array([0.04, 0])
     for _ in range(int(rng.integers(0, 3))):
-        tip = head + [rng.uniform(-0.06, 0.04), rng.uniform(-0.14, -0.06)]
-        _fill(canvas, np.array([head + [-0.04, 0], tip, head + [0.04, 0]]), 3)
+        tip = head + np.array([rng.uniform(-0.06, 0.04), rng.uniform(-0.14, -0.06)])
+        _fill(canvas, np.array([head - ear, tip, head + ear]), 3)
     if rng.random() < 0.7:
         tail = np.array(
             [[0.5 - length * 0.9, 0.46], [0.4 - length, rng.uniform(0.3, 0.6)], [0.33 - length, rng.uniform(0.2, 0.8)]]
@@ -226,7 +228,7 @@ def stroke(rng: Rng) -> Parts:
 def cloud(rng: Rng) -> Parts:
     """An irregular patch: thresholded smooth noise, its largest piece."""
     noise = cv2.resize(rng.normal(0, 1, (7, 7)).astype(np.float32), (UNIT, UNIT), interpolation=cv2.INTER_CUBIC)
-    noise += 0.4 * cv2.resize(
+    noise = noise + 0.4 * cv2.resize(
         rng.normal(0, 1, (24, 24)).astype(np.float32), (UNIT, UNIT), interpolation=cv2.INTER_CUBIC
     )
     y, x = np.mgrid[-1 : 1 : UNIT * 1j, -1 : 1 : UNIT * 1j]
@@ -234,15 +236,17 @@ def cloud(rng: Rng) -> Parts:
     count, pieces, stats, _ = cv2.connectedComponentsWithStats(level)
     if count < 2:
         return blob(rng)
-    return (pieces == 1 + int(stats[1:, cv2.CC_STAT_AREA].argmax())).astype(np.uint8)
+    largest: Parts = (pieces == 1 + int(stats[1:, cv2.CC_STAT_AREA].argmax())).astype(np.uint8)
+    return largest
 
 
 DRAWERS: tuple[Callable[[Rng], Parts], ...] = (
-    blob, blob, polygon, house, creature, creature, person, person, tree, vehicle, vessel, compound, compound, stroke, cloud,
+    blob, blob, polygon, house, creature, creature, person, person, tree, vehicle, vessel, compound, compound, stroke,
+    cloud,
 )  # fmt: skip
 
 
-def placed(rng: Rng, parts: Parts, side: int, size: float, centre_xy: tuple[float, float], rough: float) -> Parts:
+def placed(rng: Rng, parts: Parts, side: int, *, size: float, centre_xy: tuple[float, float], rough: float) -> Parts:
     """`parts` put on a (side, side) canvas: `size` is the share of the side it spans, mirrored, turned and stretched at
     random; `rough` is the displacement of its edge in pixels."""
     angle = rng.normal(0, 0.15) if rng.random() < 0.75 else rng.uniform(0, 2 * np.pi)

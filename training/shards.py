@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from training.scenes import SIDE, make_scene
+from training.scenes import make_scene
+from training.studio import SIDE
 from training.textures import TextureBank
 
 SCENES = 256
@@ -18,8 +19,8 @@ NODES = 80
 
 
 def write_shard(folder: Path, number: int) -> None:
-    """Render shard `number`: `images` (256, 256, 256, 3) uint8, `leaves` (256, 256, 256) uint8 and `nodes` (256, 80) uint64,
-    each a .npy file. The number is the seed; the texture bank changes every sixteen shards."""
+    """Render shard `number`: `images` (256, 256, 256, 3) uint8, `leaves` (256, 256, 256) uint8, `nodes` (256, 80)
+    uint64, each a .npy file. The number is the seed; the texture bank changes every sixteen shards."""
     bank = TextureBank(number // 16)
     rng = np.random.default_rng([number, 7])
     images = np.empty((SCENES, SIDE, SIDE, 3), np.uint8)

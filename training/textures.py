@@ -15,7 +15,8 @@ Image = NDArray[np.uint8]
 def stretch(values: NDArray[np.float32]) -> Grey:
     """Any real (H, W) array to uint8, the 1st to 99th percentile over 0 to 255."""
     low, high = np.percentile(values[::4, ::4], (1, 99))
-    return np.clip((values - low) * (255 / max(high - low, 1e-6)), 0, 255).astype(np.uint8)
+    scaled: Grey = np.clip((values - low) * (255 / max(high - low, 1e-6)), 0, 255).astype(np.uint8)
+    return scaled
 
 
 def spectrum_noise(
@@ -30,8 +31,9 @@ def spectrum_noise(
     amplitude = np.exp(-(((radius - band) / (0.25 * band)) ** 2)) if band else radius**-power
     amplitude[0, 0] = 0
     spectrum = amplitude * np.exp(2j * np.pi * rng.random(radius.shape))
-    values = np.fft.irfft2(spectrum, (side, side)).astype(np.float32)
-    return values / np.float32(values.std() + 1e-9)
+    values: NDArray[np.float32] = np.fft.irfft2(spectrum, (side, side)).astype(np.float32)
+    values /= values.std() + 1e-9
+    return values
 
 
 def _leaves(rng: Rng) -> Grey:
@@ -109,7 +111,8 @@ def _warped(rng: Rng) -> Grey:
     reach = rng.uniform(10, 60)
     base = spectrum_noise(rng, SIDE, rng.uniform(0.8, 1.6))
     shift_x, shift_y = (spectrum_noise(rng, SIDE, 1.8) * reach for _ in range(2))
-    return stretch(cv2.remap(base, x + shift_x, y + shift_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP))
+    moved = cv2.remap(base, x + shift_x, y + shift_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP)
+    return stretch(moved.astype(np.float32))
 
 
 def _plain(rng: Rng) -> Grey:
@@ -129,13 +132,13 @@ class TextureBank:
             texture = _KINDS[index % len(_KINDS)](rng)
             if rng.random() < 0.3:
                 other = stretch(spectrum_noise(rng, SIDE, rng.uniform(0.8, 1.6)))
-                texture = cv2.addWeighted(texture, 0.7, other, 0.3, 0)
+                texture = cv2.addWeighted(texture, 0.7, other, 0.3, 0).astype(np.uint8)
             half = cv2.resize(texture, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
             quarter = cv2.resize(half, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
-            self.pyramids.append([texture, half, quarter])
+            self.pyramids.append([texture, half.astype(np.uint8), quarter.astype(np.uint8)])
 
-    def read(self, rng: Rng, index: int, side: int, scale: float, angle: float, ground: bool) -> Grey:
-        """(side, side) uint8: texture `index`, `scale` texels a pixel, turned; `ground` foreshortens towards the top."""
+    def read(self, rng: Rng, index: int, side: int, *, scale: float, angle: float, ground: bool) -> Grey:
+        """(side, side) uint8: texture `index`, `scale` texels a pixel; `ground` foreshortens towards the top."""
         level = int(np.clip(np.log2(max(scale, 1)) + 0.5, 0, 2))
         texture = self.pyramids[index][level]
         scale = scale / 2**level
@@ -158,7 +161,8 @@ def natural_colour(rng: Rng) -> NDArray[np.float32]:
     saturation = np.clip(rng.beta(1.3, 2.2) * 255, 0, 255)
     value = np.clip(rng.beta(1.6, 1.4) * 255, 8, 255)
     hsv = np.array([[[hue % 180, saturation, value]]], np.uint8)
-    return cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)[0, 0].astype(np.float32)
+    rgb: NDArray[np.float32] = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)[0, 0].astype(np.float32)
+    return rgb
 
 
 class Palette:
@@ -178,7 +182,8 @@ class Palette:
         if rng.random() > self.strictness:
             return natural_colour(rng)
         near = self.colours[int(rng.integers(len(self.colours)))] * np.exp(rng.normal(0, 0.35)) + rng.normal(0, 10, 3)
-        return np.clip(near, 4, 252).astype(np.float32)
+        bounded: NDArray[np.float32] = np.clip(near, 4, 252).astype(np.float32)
+        return bounded
 
 
 class Material:
@@ -214,5 +219,5 @@ class Material:
 
     def painted(self, rng: Rng, side: int) -> Image:
         """(side, side, 3) uint8 RGB."""
-        grey = self.bank.read(rng, self.index, side, self.scale, self.angle, self.ground)
+        grey = self.bank.read(rng, self.index, side, scale=self.scale, angle=self.angle, ground=self.ground)
         return cv2.applyColorMap(grey, self.lut).astype(np.uint8)

@@ -11,7 +11,19 @@ from spox import Var
 
 from mobile_sam_onnx.builtin.layers import average, double, floats, ints, part, reshape
 from mobile_sam_onnx.builtin.layout import (
-    BLOB_SIGMAS, COSTS, FAR, FRAME, HEAD_WIDTH, HEADS, KERNEL_WIDTH, KERNELS, LAYOUT, MASK_CLAMP, ROUNDS, SIDE, SOURCES,
+    BLOB_SIGMAS,
+    COSTS,
+    FAR,
+    FRAME,
+    HEAD_WIDTH,
+    HEADS,
+    KERNEL_WIDTH,
+    KERNELS,
+    LAYOUT,
+    MASK_CLAMP,
+    ROUNDS,
+    SIDE,
+    SOURCES,
     SPOT_SIGMA,
 )  # fmt: skip
 
@@ -87,8 +99,8 @@ def _running_min(x: Var, axis: int, backward: bool) -> Var:
 def _path_costs(start: Var, costs: Var) -> Var:
     """Cheapest cost from the seeds to every cell along rows and columns: (M, COSTS, 64, 64).
 
-    `start` (M, 1, 64, 64), 0 at seeds and FAR elsewhere; `costs` (1, 2 * COSTS, 64, 64), of stepping in from the left, then
-    from above. A pass along a row is exact: with s the running sum of costs, the way in from the left is
+    `start` (M, 1, 64, 64), 0 at seeds and FAR elsewhere; `costs` (1, 2 * COSTS, 64, 64), of stepping in from the left,
+    then from above. A pass along a row is exact: with s the running sum of costs, the way in from the left is
     runmin(d - s) + s.
     """
     passes = [
@@ -105,7 +117,7 @@ def _path_costs(start: Var, costs: Var) -> Var:
 
 
 def _spread(maps: dict[str, Var], sources: Var) -> Var:
-    """(N, SOURCES * KERNELS, 64, 64): each of the `sources` (N, SOURCES, 64, 64) averaged over the cells that look alike."""
+    """(N, SOURCES * KERNELS, 64, 64): each of `sources` (N, SOURCES, 64, 64) averaged over cells that look alike."""
     queries = reshape(maps["kernels"], KERNELS, KERNEL_WIDTH, 1024)
     keys = reshape(average(maps["kernels"], 2, 2), KERNELS, KERNEL_WIDTH, 256)
     present = op.max_pool(maps["valid"], kernel_shape=[4, 4], strides=[4, 4])[0]

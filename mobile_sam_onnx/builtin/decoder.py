@@ -68,6 +68,18 @@ def _judged(state: State, logits: Var, x64: Var, x16: Var) -> Var:
     return op.sigmoid(own)
 
 
+def _returned(answers: Var, scores: Var, labels: Var, has_mask: Var) -> Var:
+    """`answers` (N, 4, ...), masks or scores, with 0 replaced by the one of the highest score where the prompt is one
+    lone click: what it means is open, and the score tells better than the token trained to decide alone."""
+    given = op.reduce_sum(op.cast(op.greater_or_equal(labels, floats(0)), to=np.float32), ints([1]), keepdims=0)
+    clicks = op.reduce_sum(op.cast(op.equal(labels, floats(1)), to=np.float32), ints([1]), keepdims=0)
+    lone = op.and_(op.equal(given, floats(1)), op.equal(clicks, floats(1)))
+    lone = op.and_(lone, op.equal(has_mask, floats(0)))
+    index = op.mul(op.arg_max(scores, axis=1, keepdims=0), op.cast(lone, to=np.int64))
+    chosen = op.gather_nd(answers, op.unsqueeze(index, ints([1])), batch_dims=1)
+    return op.concat([op.unsqueeze(chosen, ints([1])), part(answers, 1, 1, TOKENS)], axis=1)
+
+
 def build_decoder(state: State) -> onnx.ModelProto:
     """The same interface as MobileSAM's decoder.
 
@@ -90,6 +102,8 @@ def build_decoder(state: State) -> onnx.ModelProto:
     x64, x16 = _body(state, maps, conditions(maps, points, labels, mask, has_mask))
     logits = _masks(state, x64, maps["guide"])
     scores = _judged(state, logits, x64, x16)
+    logits = _returned(logits, scores, labels, has_mask)
+    scores = _returned(scores, scores, labels, has_mask)
     fine = op.resize(logits, None, floats([1, 1, 2, 2]), mode="linear", coordinate_transformation_mode="half_pixel")
     model = build(
         {

@@ -1,4 +1,4 @@
-"""Pieces of graph that encoder and decoder share; names of tensors in the state are dotted paths, as PyTorch writes them."""
+"""Pieces of graph that both graphs share; names of tensors in the state are dotted paths, as PyTorch writes them."""
 
 from __future__ import annotations
 

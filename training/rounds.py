@@ -1,0 +1,64 @@
+"""One training step's questions and answers: a first prompt, then corrections to what was answered."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mobile_sam_onnx.builtin.layout import MASK_CLAMP
+from training.batches import Batch
+from training.conditioning import Prompts
+from training.decoder import Decoder
+from training.encoder import Encoder
+from training.losses import answer_loss
+from training.prompts import correct
+
+
+class Segmenter(nn.Module):
+    """Encoder and decoder together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = Encoder(), Decoder()
+
+
+def mask_for_feedback(logits: Tensor, batch: int) -> Tensor:
+    """Logits (N, 128, 128) of an answer to the (B, K, 64, 64) probabilities the decoder takes as the earlier mask."""
+    pooled = nn.functional.avg_pool2d(logits[:, None].clamp(-MASK_CLAMP, MASK_CLAMP), 2)
+    return torch.sigmoid(pooled).reshape(batch, -1, 64, 64)
+
+
+def rounds(model: Segmenter, batch: Batch, rng: np.random.Generator, count: int) -> tuple[Tensor, dict[str, Tensor]]:
+    """Loss over a first answer and `count` - 1 corrected ones; and IoUs to report."""
+    size, prompts = batch.targets.shape[:2]
+    images = torch.from_numpy(batch.images).permute(0, 3, 1, 2).float() / 255
+    valid = torch.from_numpy(batch.valid)[:, None].float()
+    maps = model.encoder(images.contiguous(memory_format=torch.channels_last), valid)
+    target = torch.from_numpy(batch.targets).flatten(0, 1)
+    seen = nn.functional.avg_pool2d(valid, 2).expand(-1, prompts, -1, -1).flatten(0, 1)
+    mask, has_mask = torch.zeros(size, prompts, 64, 64), torch.zeros(size, prompts)
+    points, labels = batch.points.copy(), batch.labels.copy()
+    total, report = torch.zeros(()), {}
+    for number in range(count):
+        prompt = Prompts(torch.from_numpy(points), torch.from_numpy(labels), mask, has_mask)
+        logits, scores = model.decoder(maps, prompt)
+        loss, found = answer_loss(logits, scores, target, seen)
+        total = total + loss
+        if number == 0:
+            boxed = torch.from_numpy(batch.labels[:, :, 1].flatten() == 2)
+            report = {"click": found[~boxed, 0], "three": found[~boxed, 1:].amax(1), "box": found[boxed, 0]}
+        else:
+            report[f"again{number}"] = found[:, 0]
+        report[f"off{number}"] = (scores.detach() - found).abs()[:, 0]
+        if number + 1 < count:
+            with torch.no_grad():
+                given = torch.from_numpy((rng.random((size, prompts)) < 0.8).astype(np.float32))
+                mask = mask_for_feedback(logits[:, 0].detach(), size) * given[..., None, None]
+                has_mask = given
+            answers = (logits[:, 0] > 0).numpy() & (seen > 0).numpy()
+            for at in range(size * prompts):
+                index = divmod(at, prompts)
+                points[index], labels[index] = points[index].copy(), labels[index].copy()
+                correct(rng, points[index], labels[index], answers[at], batch.targets[index] > 0.5)
+    return total / count, report
