@@ -3,6 +3,7 @@
 HOST ?= 127.0.0.1
 PORT ?= 3000
 WEIGHTS ?= auto
+OBJECTS ?= ../shared/quality
 PYTHON ?= python3
 VENV ?= .venv
 
@@ -11,7 +12,7 @@ HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True
 BIN := $(VENV)/bin
 
-.PHONY: serve test check bench weights env env-dev bento lock clean
+.PHONY: serve test check bench quality weights env env-dev bento lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -28,6 +29,9 @@ check: env-dev ## linter, formatter and types
 
 bench: env-dev ## measure the service against the raw model, about 7 minutes
 	@$(RUN) python -m benchmarks.bench
+
+quality: env-dev weights ## mean IoU of the service's answers with the human masks in OBJECTS
+	@$(RUN) python -m benchmarks.quality $(OBJECTS)
 
 weights: env ## model files from WEIGHTS=auto, official, builtin, random or a checkpoint's path
 	@$(BIN)/python -m mobile_sam_onnx --weights $(WEIGHTS) --output model_repository

@@ -24,9 +24,10 @@ try:
 except triton.TritonSetupError as error:  # no obstacle to `bentoml build`
     logging.getLogger("bentoml.mobile_sam").error("Triton cannot run here: %s", error)
 
+model_repository = Path(__file__).resolve().parent / settings.model_repository
 triton_runner = bentoml.triton.Runner(
     "triton",
-    str(Path(__file__).resolve().parent / settings.model_repository),
+    str(model_repository),
     tritonserver_type="http",
     cli_args=triton.server_flags(),
 )
@@ -57,4 +58,4 @@ async def mobile_sam(body: bytes) -> Response:
     return multipart(await segmenter.segment(job), request.mask_format)
 
 
-svc.add_asgi_middleware(Edge, max_body_bytes=settings.max_body_bytes, pages=pages())
+svc.add_asgi_middleware(Edge, max_body_bytes=settings.max_body_bytes, pages=pages(model_repository))

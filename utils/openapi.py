@@ -125,18 +125,36 @@ PAGE = """<!DOCTYPE html>
 """
 
 
-def pages() -> dict[str, Response]:
-    """The answers of `/` and `/docs.json`."""
-    return {"/": HTMLResponse(PAGE), "/docs.json": Response(orjson.dumps(document()), media_type="application/json")}
+def pages(repository: Path) -> dict[str, Response]:
+    """The answers of `/` and `/docs.json`.
+
+    Args:
+        repository: the model repository; where its weights are described there, the page names them.
+    """
+    text = orjson.dumps(document(weights_line(repository)))
+    return {"/": HTMLResponse(PAGE), "/docs.json": Response(text, media_type="application/json")}
 
 
-def document() -> dict[str, Any]:
-    """The OpenAPI 3.1 document of the service."""
+def weights_line(repository: Path) -> str:
+    """A sentence or two on the weights in a model repository; empty where it does not say."""
+    try:
+        weights = orjson.loads((repository / "mobile_sam" / "1" / "weights.json").read_bytes())
+        return f"Weights in use: **{weights['name']}**. {weights['note']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def document(weights: str = "") -> dict[str, Any]:
+    """The OpenAPI 3.1 document of the service.
+
+    Args:
+        weights: a line on the weights in use, for the description.
+    """
     request_schema = SegmentRequest.model_json_schema(ref_template=REFERENCES)
     definitions = request_schema.pop("$defs", {})
     return {
         "openapi": "3.1.0",
-        "info": {"title": "MobileSAM on Triton", "version": VERSION, "description": DESCRIPTION},
+        "info": {"title": "MobileSAM on Triton", "version": VERSION, "description": f"{DESCRIPTION}\n{weights}\n"},
         "servers": [{"url": "."}],
         "tags": [{"name": "Segmentation"}, {"name": "Operation"}],
         "paths": {

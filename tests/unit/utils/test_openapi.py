@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from utils.openapi import EXAMPLE, PAGE, VERSION, document
+import pytest
+
+from utils.openapi import EXAMPLE, PAGE, VERSION, document, pages
 from utils.prompts import SegmentRequest, to_prompt
 
 
@@ -25,11 +28,24 @@ def test_errors_are_declared_as_problems():
         assert list(responses[status]["content"]) == ["application/problem+json"]
 
 
+def test_the_page_names_the_weights_in_use(tmp_path):
+    record = tmp_path / "mobile_sam" / "1" / "weights.json"
+    record.parent.mkdir(parents=True)
+    record.write_text('{"name": "mine", "note": "Made at home."}')
+    assert b"Weights in use: **mine**. Made at home." in pages(tmp_path)["/docs.json"].body
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", '{"name": 1}'])
+def test_weights_that_are_not_described_are_not_named(tmp_path, content):
+    if content is not None:
+        (tmp_path / "mobile_sam" / "1").mkdir(parents=True)
+        (tmp_path / "mobile_sam" / "1" / "weights.json").write_text(content)
+    assert b"Weights in use" not in pages(tmp_path)["/docs.json"].body
+
+
 def test_the_page_asks_no_other_host():
     assert "://" not in PAGE
 
 
 def test_the_version_is_the_packages():
-    from pathlib import Path
-
     assert f'version = "{VERSION}"' in (Path(__file__).resolve().parents[3] / "pyproject.toml").read_text()
