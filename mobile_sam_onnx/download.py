@@ -19,7 +19,7 @@ READ_TIMEOUT_S = 30.0
 def cache_directory() -> Path:
     """`$MOBILE_SAM_CACHE_DIR`, or `mobile-sam-triton` in the user's cache directory."""
     if own := os.environ.get("MOBILE_SAM_CACHE_DIR"):
-        return Path(own)
+        return Path(own).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mobile-sam-triton"
 
 

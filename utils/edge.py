@@ -1,21 +1,24 @@
 """The ASGI edge: what every request passes before BentoML routes it, and every answer on its way out.
 
 - Bodies are read up to a cap; a larger one is answered 413 without being parsed.
-- Errors that BentoML or Starlette would answer in words of their own (unknown path, wrong method) leave as
-  `application/problem+json`.
+- Errors that BentoML's routing answers in words of its own (unknown path, wrong method) leave as
+  `application/problem+json`. BentoML's limits on time and concurrency lie outside of this middleware.
 - `/` and `/docs.json` are the project's own Swagger page and OpenAPI document.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from http import HTTPStatus
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from utils.answers import problem_response
-from utils.errors import MEDIA_TYPE, BodyTooLarge, Problem
+from utils.errors import MEDIA_TYPE, BodyTooLarge, Problem, UnsupportedMedia
+
+REPLACED_HEADERS = {b"content-type", b"content-length"}
 
 
 class Edge:
@@ -37,6 +40,11 @@ class Edge:
         """Handle one connection event of ASGI."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
+            return
+        if not all(value.isascii() for name, value in scope["headers"] if name == b"content-type"):
+            # What stands behind the edge fails to decode it.
+            error = UnsupportedMedia("expected Content-Type application/json, got bytes that are not ASCII")
+            await problem_response(error.problem())(scope, receive, send)
             return
         page = self.pages.get(scope["path"])
         if page is not None and scope["method"] in {"GET", "HEAD"}:
@@ -89,7 +97,11 @@ def _as_problems(scope: Scope, receive: Receive, send: Send) -> Send:
             headers = {name.lower(): value for name, value in message["headers"]}
             if not headers.get(b"content-type", b"").startswith(MEDIA_TYPE.encode()):
                 replaced = True
-                await problem_response(_plain_problem(message["status"], scope))(scope, receive, send)
+                problem = _plain_problem(message["status"], scope)
+                kept = {
+                    k.decode("latin-1"): v.decode("latin-1") for k, v in headers.items() if k not in REPLACED_HEADERS
+                }
+                await problem_response(replace(problem, headers=kept))(scope, receive, send)
         if not replaced:
             await send(message)
 

@@ -68,6 +68,13 @@ class Problem:
         return orjson.dumps(self.as_json())
 
 
+def summary(errors: Sequence[FieldError]) -> str:
+    """The first few errors in one line."""
+    shown = [f"{error.field}: expected {error.expected}, got {error.got}" for error in errors[:3]]
+    more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
+    return "; ".join(shown) + more
+
+
 class ServiceError(Exception):
     """Base of everything the service answers with a problem document."""
 
@@ -96,6 +103,12 @@ class MalformedBody(ServiceError):
     slug = "malformed-body"
     title = "The body is not valid JSON"
 
+    @classmethod
+    def of(cls, got: str) -> MalformedBody:
+        """An error that says what came in place of JSON."""
+        error = FieldError("body", "a JSON object in UTF-8", got)
+        return cls(summary([error]), [error])
+
 
 class InvalidRequest(ServiceError):
     """A field is missing, unknown, of the wrong type or out of range."""
@@ -107,9 +120,7 @@ class InvalidRequest(ServiceError):
     @classmethod
     def of(cls, errors: Sequence[FieldError]) -> InvalidRequest:
         """An error whose detail spells out the first few fields."""
-        shown = [f"{error.field}: expected {error.expected}, got {error.got}" for error in errors[:3]]
-        more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
-        return cls("; ".join(shown) + more, errors)
+        return cls(summary(errors), errors)
 
 
 class BodyTooLarge(ServiceError):

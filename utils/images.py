@@ -24,9 +24,9 @@ def decode_base64(text: str, field: str = "input_image") -> bytes:
         InvalidRequest: not base64, or nothing in it.
     """
     payload = text
-    if text.startswith("data:"):
+    if text[:5].lower() == "data:":
         header, comma, payload = text.partition(",")
-        if not comma or not header.endswith(";base64"):
+        if not comma or not header.lower().endswith(";base64"):
             raise _invalid(field, f"a data URL that does not say base64: {header[:60]!r}")
     try:
         data = pybase64.b64decode(payload, validate=True)

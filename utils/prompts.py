@@ -16,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from utils.errors import FieldError, InvalidRequest, MalformedBody
 
 MAX_POINTS = 256
+MAX_VALUES = 100_000
+"""How many values a body may have; two points for each of many prompts stay far below."""
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_ERRORS = 20
 """How many offending fields an error lists."""
 TUPLES = {"pos_coords": (2, "[x, y]"), "neg_coords": (2, "[x, y]"), "box": (1, "[x0, y0, x1, y1]")}
@@ -103,12 +106,16 @@ def parse_body(body: bytes) -> SegmentRequest:
         MalformedBody: no JSON.
         InvalidRequest: JSON, but not such a request.
     """
+    body = body.removeprefix(BYTE_ORDER_MARK)
+    # base64 holds no comma: what has many is not an image but a load on the parser.
+    if len(body) > MAX_VALUES and (values := body.count(b",")) > MAX_VALUES:
+        raise _invalid("body", f"at most {MAX_VALUES} values", f"{values}")
     try:
         return SegmentRequest.model_validate_json(body)
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=True)
         if details[0]["type"] == "json_invalid":
-            raise MalformedBody(f"expected a JSON object, got: {details[0]['ctx']['error']}") from None
+            raise MalformedBody.of(details[0]["ctx"]["error"]) from None
         raise InvalidRequest.of([_field_error(detail) for detail in details[:MAX_ERRORS]]) from None
 
 
@@ -169,6 +176,10 @@ def _field_error(detail: Any) -> FieldError:
         return FieldError(path, f"one of the fields {', '.join(SegmentRequest.model_fields)}", "an unknown field")
     if not path:
         return FieldError("body", "a JSON object", _shown(value))
+    if location[0] == "labels" and len(location) == 2:
+        return FieldError(path, "0, 1, 2 or 3", _shown(value))
+    if kind == "too_long":
+        return FieldError(path, f"at most {detail['ctx']['max_length']} items", _shown(value))
     expected = detail["msg"].removeprefix("Input should be ")
     return FieldError(path, expected[:1].lower() + expected[1:], _shown(value))
 
@@ -176,7 +187,9 @@ def _field_error(detail: Any) -> FieldError:
 def _path(location: tuple[int | str, ...], limit: int = 80) -> str:
     """`("pos_coords", 1, 0)` as `pos_coords[1][0]`."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(".")
-    return path if len(path) <= limit else path[:limit] + "..."
+    path = path if len(path) <= limit else path[:limit] + "..."
+    # A key of the caller's may hold line breaks, which have no place in a log.
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in path)
 
 
 def _shown(value: Any, limit: int = 80) -> str:

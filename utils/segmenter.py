@@ -16,7 +16,15 @@ from tritonclient.http import InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException
 
 from utils import tensors
-from utils.errors import FieldError, InferenceFailed, InferenceTimeout, InferenceUnavailable, Problem, RejectedByModel
+from utils.errors import (
+    FieldError,
+    InferenceFailed,
+    InferenceTimeout,
+    InferenceUnavailable,
+    Problem,
+    RejectedByModel,
+    summary,
+)
 from utils.prompts import MaskFormat, PictureStyle, Prompt
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -121,8 +129,11 @@ def _bytes(data: bytes) -> npt.NDArray[np.object_]:
 def _from_triton(error: InferenceServerException) -> InferenceFailed | InferenceUnavailable:
     """Triton's text goes to the log alone: it names files and addresses."""
     logger.error("Triton answered %s: %s", error.status(), error.message())
-    if error.status() in {"400", "404", "503"} and "not ready" in str(error.message()).lower():
+    text = str(error.message()).lower()
+    if "not ready" in text:
         return InferenceUnavailable("the model is being loaded; try again")
+    if "shared memory" in text:
+        return InferenceUnavailable("the server is short of shared memory for an image of this size")
     return InferenceFailed("the model could not process this request; the server's log says why")
 
 
@@ -131,5 +142,4 @@ def _problem(document: bytes, prompt: Prompt) -> Problem:
     fields = json.loads(document)
     names = {f"points[0][{index}]": name for index, name in enumerate(prompt.fields)}
     errors = [FieldError(names.get(e["field"], e["field"]), e["expected"], e["got"]) for e in fields["errors"]]
-    detail = "; ".join(f"{error.field}: expected {error.expected}, got {error.got}" for error in errors[:3])
-    return Problem(fields["status"], fields["slug"], fields["title"], detail, errors)
+    return Problem(fields["status"], fields["slug"], fields["title"], summary(errors), errors)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PREFIX = "MOBILE_SAM_"
+BENTOML_TIMEOUT = 60
+"""Seconds after which BentoML ends a request with an answer of its own."""
 
 
 class SettingsError(ValueError):
@@ -35,7 +37,7 @@ class Settings:
     max_body_bytes: int = 32 * 1024 * 1024
     """Largest request body; base64 makes an image a third larger than its file."""
     inference_timeout: float = 55.0
-    """How long one call of Triton may take before the caller gets a 504; BentoML itself ends a request after 60."""
+    """How long one call of Triton may take before the caller gets a 504; less than BentoML's 60."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -58,7 +60,9 @@ class Settings:
                 value = number_type(text)
             except ValueError:
                 value = number_type(0)
-            if not value > 0:
+            if not 0 < value < float("inf"):
                 raise SettingsError(f"{name}: expected a positive {spec.type}, got {text!r}")
+            if spec.name == "inference_timeout" and value >= BENTOML_TIMEOUT:
+                raise SettingsError(f"{name}: expected less than BentoML's own {BENTOML_TIMEOUT} s, got {text!r}")
             values[spec.name] = value
         return cls(**values)  # type: ignore[arg-type]

@@ -27,6 +27,10 @@ BODIES = {
     "not base64": (b'{"input_image": "!!!!", "pos_coords": [[1, 1]]}', 422),
     "lone surrogate in a key": (b'{"\\ud800": 1}', 400),
     "a NUL in a key": (b'{"\\u0000": 1, "input_image": "AAAA"}', 422),
+    "a line break in a key": (b'{"a\\n2026-11-21 [INFO] forged\\u001b[31m": 1, "input_image": "AAAA"}', 422),
+    "three million points": (b'{"input_image": "AAAA", "pos_coords": [' + b"[1,2]," * 3_000_000 + b"[1,2]]}", 422),
+    "a million empty lists": (b'{"x": [' + b"[]," * 1_000_000 + b"[]]}", 422),
+    "an unknown label": (b'{"input_image": "AAAA", "pos_coords": [[1, 1]], "labels": [7]}', 422),
     "keys twice": (b'{"input_image": "AAAA", "input_image": 5, "box": [0, 0, 1, 1]}', 422),
 }
 
@@ -39,14 +43,16 @@ def test_a_bad_body_is_a_4xx_problem_and_one_line_in_the_log(http, segmenter, ca
     assert response.headers["content-type"] == "application/problem+json"
     problem = response.json()
     assert problem["type"].startswith("urn:mobile-sam:")
-    assert "expected" in problem["detail"]
-    assert "got" in problem["detail"]
+    assert problem["errors"]
+    for error in problem["errors"]:
+        assert set(error) == {"field", "expected", "got"}
+        assert all(error.values())
     assert len(response.content) < 10_000
     assert not segmenter.jobs
     ours = [record for record in caplog.records if record.name == "bentoml.mobile_sam"]
     assert len(ours) == 1
     assert not ours[0].exc_info
-    assert "\n" not in ours[0].getMessage()
+    assert ours[0].getMessage().isprintable()
 
 
 @pytest.mark.parametrize(
@@ -56,6 +62,21 @@ def test_a_body_that_is_not_json_by_name_is_a_415(http, content_type):
     response = http.post("/mobile_sam", content=b"{}", headers={"content-type": content_type})
     assert response.status_code == 415
     assert content_type in response.json()["detail"]
+
+
+def test_a_content_type_that_is_no_ascii_is_a_415(http):
+    response = http.post("/mobile_sam", content=b"{}", headers={b"content-type": b"\xff/json"})
+    assert response.status_code == 415
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_a_wrong_method_is_told_the_right_one(http):
+    assert http.get("/mobile_sam").headers["allow"] == "POST"
+
+
+def test_a_byte_order_mark_is_no_obstacle(http):
+    body = b"\xef\xbb\xbf" + b'{"input_image": "AAAA", "box": [0, 0, 1, 1]}'
+    assert http.post("/mobile_sam", content=body, headers={"content-type": "application/json"}).status_code == 200
 
 
 def test_a_body_over_the_limit_is_a_413(http, service):

@@ -12,16 +12,33 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from mobile_sam_problems import Rejected, rejected_image
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, PngImagePlugin
 
 FRAME = 1024
 """Side of the encoder's square input; an image is scaled so that its longest side is this."""
 FORMATS = ("PNG", "JPEG", "WEBP")
+MAX_SIDE = 65_535
+"""Longest side taken, in pixels: what JPEG can hold, and well below where PNG encoders give up."""
 ORIENTATION = 0x0112
-TRANSPOSED = (5, 6, 7, 8)
+MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", 0, "PNG"),
+    (b"\xff\xd8\xff", 0, "JPEG"),
+    (b"WEBP", 8, "WEBP"),
+    (b"GIF8", 0, "GIF"),
+    (b"BM", 0, "BMP"),
+    (b"II*\0", 0, "TIFF"),
+    (b"MM\0*", 0, "TIFF"),
+    (b"ftyp", 4, "HEIF or AVIF"),
+    (b"\0\0\0\x0cjP", 0, "JPEG 2000"),
+    (b"\xff\x0a", 0, "JPEG XL"),
+)
+"""What files begin with, and at which byte, to name a file that cannot be opened."""
 
 # The limit is ours, checked in `open_image`, with an error that says what it is.
 Image.MAX_IMAGE_PIXELS = None
+# Editors write colour profiles and XMP of several megabytes, compressed; Pillow refuses more than 1 MB.
+PngImagePlugin.MAX_TEXT_CHUNK = 16 * 2**20
+PngImagePlugin.MAX_TEXT_MEMORY = 64 * 2**20
 
 RGB = npt.NDArray[np.uint8]
 
@@ -53,6 +70,14 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
     except Exception:  # Pillow's parsers raise many types on damaged headers
         raise _unreadable(data) from None
     width, height = image.size
+    if max(width, height) > MAX_SIDE:
+        raise rejected_image(
+            413,
+            "image-too-large",
+            "The image has too many pixels",
+            f"sides of at most {MAX_SIDE} pixels",
+            f"{width} x {height}",
+        )
     if width * height > max_pixels:
         raise rejected_image(
             413,
@@ -64,12 +89,6 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
     return image
 
 
-def displayed_size_hw(image: Image.Image) -> tuple[int, int]:
-    """Height and width with EXIF orientation applied."""
-    width, height = image.size
-    return (width, height) if _orientation(image) in TRANSPOSED else (height, width)
-
-
 def decode(image: Image.Image) -> RGB:
     """Pixels as displayed: (H, W, 3) uint8 RGB. Alpha is dropped, 16-bit samples are scaled to 8.
 
@@ -77,14 +96,13 @@ def decode(image: Image.Image) -> RGB:
         Rejected: the file is truncated or damaged.
     """
     try:
+        # Before anything reads EXIF: that decodes a PNG, and hides what is wrong with its pixels.
         image.load()
         if _orientation(image) != 1:
             image = ImageOps.exif_transpose(image)
         if image.mode.startswith("I"):
             return _from_16_bit(image)
         return np.asarray(image.convert("RGB"))
-    except Rejected:
-        raise
     except Exception as error:  # what a decoder raises on damaged data differs by format
         raise rejected_image(
             422, "invalid-image", "The image cannot be decoded", "a complete image file", _reason(error)
@@ -126,19 +144,18 @@ def _from_16_bit(image: Image.Image) -> RGB:
 
 
 def _unreadable(data: bytes) -> Rejected:
-    try:
-        other = Image.open(io.BytesIO(data)).format
-    except Exception:
+    kind = next((name for magic, place, name in MAGIC if data[place : place + len(magic)] == magic), None)
+    if kind is None:
         return _no_image(f"{len(data)} bytes that are no image")
-    if other in FORMATS:
-        return _no_image(f"a damaged {other} file")
+    if kind in FORMATS:
+        return _no_image(f"a damaged or truncated {kind} file of {len(data)} bytes")
     return rejected_image(
-        415, "unsupported-image-format", "The image format is not supported", "a PNG, JPEG or WebP file", f"{other}"
+        415, "unsupported-image-format", "The image format is not supported", "a PNG, JPEG or WebP file", kind
     )
 
 
 def _no_image(got: str) -> Rejected:
-    return rejected_image(422, "invalid-image", "The data is not an image", "a PNG, JPEG or WebP file", got)
+    return rejected_image(422, "invalid-image", "The image cannot be read", "a PNG, JPEG or WebP file", got)
 
 
 def _reason(error: Exception) -> str:

@@ -17,27 +17,16 @@ class Rejected(Exception):
     """
 
     def __init__(self, status: int, slug: str, title: str, errors: Sequence[dict[str, str]]) -> None:
-        detail = "; ".join(
-            f"{error['field']}: expected {error['expected']}, got {error['got']}" for error in errors[:3]
-        )
-        super().__init__(detail)
+        super().__init__(f"{slug}: {errors}")
         self.status = status
         self.slug = slug
         self.title = title
-        self.detail = detail
         self.errors = list(errors)
 
     def encode(self) -> bytes:
-        """UTF-8 JSON with `status`, `slug`, `title`, `detail` and `errors`."""
-        return json.dumps(
-            {
-                "status": self.status,
-                "slug": self.slug,
-                "title": self.title,
-                "detail": self.detail,
-                "errors": self.errors,
-            }
-        ).encode()
+        """UTF-8 JSON with `status`, `slug`, `title` and `errors`."""
+        document = {"status": self.status, "slug": self.slug, "title": self.title, "errors": self.errors}
+        return json.dumps(document).encode()
 
 
 def rejected_image(status: int, slug: str, title: str, expected: str, got: str) -> Rejected:

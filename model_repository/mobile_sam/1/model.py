@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Read the limits and which weights these are."""
+        # Pillow warns of oddities in callers' files, which would be lines in the log.
+        warnings.simplefilter("ignore")
         config = json.loads(args["model_config"])
         limit = (
             os.environ.get("MOBILE_SAM_MAX_IMAGE_PIXELS") or config["parameters"]["max_image_pixels"]["string_value"]
@@ -71,9 +74,9 @@ class TritonPythonModel:
         style: str = read(request, "segmented_image")[0].decode()
 
         opened = images.open_image(data, self.max_pixels)
-        size_hw = images.displayed_size_hw(opened)
-        prompts.check_inside(points_xy, labels, size_hw)
         pixels = images.decode(opened)
+        size_hw = (pixels.shape[0], pixels.shape[1])
+        prompts.check_inside(points_xy, labels, size_hw)
         frame = images.to_frame(pixels)
         embedding = self._encode(frame)
         coords, decoder_labels = prompts.to_frame(points_xy, labels, size_hw, frame.size_hw)

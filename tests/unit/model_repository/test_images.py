@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 
 import mobile_sam_images as images
 import numpy as np
@@ -85,7 +87,6 @@ def test_exif_orientation_is_applied(orientation):
         7: stored[::-1, ::-1].transpose(1, 0, 2),
         8: stored[:, ::-1].transpose(1, 0, 2),
     }[orientation]
-    assert images.displayed_size_hw(opened) == turned.shape[:2]
     assert np.array_equal(images.decode(opened), turned)
 
 
@@ -104,9 +105,10 @@ def test_a_senseless_orientation_is_ignored(orientation):
         pytest.param(encoded(Image.new("RGB", (3, 2)), "GIF"), 415, "GIF", id="GIF"),
         pytest.param(encoded(Image.new("RGB", (3, 2)), "BMP"), 415, "BMP", id="BMP"),
         pytest.param(encoded(Image.new("RGB", (3, 2)), "TIFF"), 415, "TIFF", id="TIFF"),
-        pytest.param(encoded(Image.new("RGB", (3, 2)))[:20], 422, "", id="PNG header cut off"),
-        pytest.param(b"\xff\xd8\xff\xe0", 422, "", id="JPEG marker alone"),
-        pytest.param(b"RIFF\x10\x00\x00\x00WEBPVP8 ", 422, "", id="WebP header alone"),
+        pytest.param(b"\0\0\0\x18ftypheic", 415, "HEIF", id="HEIC"),
+        pytest.param(encoded(Image.new("RGB", (3, 2)))[:20], 422, "truncated PNG", id="PNG header cut off"),
+        pytest.param(b"\xff\xd8\xff\xe0", 422, "truncated JPEG", id="JPEG marker alone"),
+        pytest.param(b"RIFF\x10\x00\x00\x00WEBPVP8 ", 422, "truncated WEBP", id="WebP header alone"),
     ],
 )
 def test_what_is_no_supported_image_is_rejected(data, status, got):
@@ -121,6 +123,39 @@ def test_truncated_files_are_rejected(file_format, kept):
     data = encoded(Image.fromarray(noise(100, 100)), file_format)
     rejected = rejection(data[: int(len(data) * kept)])
     assert (rejected.status, rejected.slug) == (422, "invalid-image")
+
+
+def chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def png(pixels: bytes, width: int, height: int, *further: bytes) -> bytes:
+    """A PNG of 8-bit grey whose compressed pixels are `pixels`, with further chunks before them."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + b"".join(further) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+def test_a_png_whose_pixels_are_missing_or_damaged_is_rejected_not_black():
+    rows = zlib.compress((b"\0" + bytes(range(100))) * 100)
+    assert decoded(png(rows, 100, 100)).shape == (100, 100, 3)
+    zeroed = rows[:60] + bytes(40) + rows[100:]
+    for pixels in (rows[:50], b"", zeroed):
+        rejected = rejection(png(pixels, 100, 100))
+        assert (rejected.status, rejected.slug) == (422, "invalid-image")
+
+
+@pytest.mark.parametrize("name", [b"zTXt", b"iCCP"])
+def test_large_metadata_does_not_hinder(name):
+    rows = zlib.compress((b"\0" + bytes(100)) * 100)
+    metadata = chunk(name, b"profile\0\0" + zlib.compress(bytes(5 * 2**20)))
+    assert decoded(png(rows, 100, 100, metadata)).shape == (100, 100, 3)
+
+
+@pytest.mark.parametrize("size", [(70_000, 1), (1, 70_000)])
+def test_a_side_that_no_encoder_takes_is_rejected(size):
+    rejected = rejection(encoded(Image.new("1", size)))
+    assert rejected.status == 413
+    assert rejected.errors[0]["expected"] == "sides of at most 65535 pixels"
 
 
 def test_damaged_pixels_are_rejected_or_read_but_never_crash():

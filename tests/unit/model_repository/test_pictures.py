@@ -56,6 +56,23 @@ def test_an_empty_mask_leaves_the_image_as_it_is():
     assert np.array_equal(pictures.overlay(IMAGE, [np.zeros_like(MASK)]), IMAGE)
 
 
+def test_an_outline_runs_along_the_object_and_not_along_the_images_edge():
+    half = np.zeros((40, 60), bool)
+    half[:, :30] = True
+    changed = (pictures.overlay(IMAGE, [half]) != IMAGE).any(axis=2)
+    assert changed[:, 30].all()
+    assert not changed[:, 35:].any()
+    colours = {tuple(pixel) for pixel in pictures.overlay(IMAGE, [half])[20].tolist()}
+    assert (255, 255, 255) in colours
+    assert pictures.COLOURS[0] in colours
+    assert pictures.overlay(IMAGE, [half])[0, 5].tolist() == pictures.overlay(IMAGE, [half])[20, 5].tolist()
+
+
+def test_time_does_not_grow_with_the_length_of_the_outline():
+    noise = np.random.default_rng(0).random((2000, 2000)) > 0.5
+    assert pictures.overlay(np.zeros((2000, 2000, 3), np.uint8), [noise]).shape == (2000, 2000, 3)
+
+
 def test_one_pixel_is_enough():
     assert opened(pictures.draw(IMAGE[:1, :1], [MASK[:1, :1]], "overlay")).size == (1, 1)
 

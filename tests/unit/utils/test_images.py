@@ -18,6 +18,7 @@ TEXT = base64.b64encode(DATA).decode()
     [
         pytest.param(TEXT, id="plain"),
         pytest.param("data:image/png;base64," + TEXT, id="data URL"),
+        pytest.param("DATA:image/png;BASE64," + TEXT, id="data URL in capitals"),
         pytest.param("data:;base64," + TEXT, id="data URL without a type"),
         pytest.param(base64.encodebytes(DATA).decode(), id="lines of 76"),
         pytest.param(base64.encodebytes(DATA).decode().replace("\n", "\r\n"), id="lines of 76 with CRLF"),

@@ -67,7 +67,7 @@ def test_defaults_are_one_mask_as_json_and_an_overlay():
     ],
 )
 def test_what_is_no_json_is_malformed(body):
-    with pytest.raises(MalformedBody, match="expected a JSON object, got"):
+    with pytest.raises(MalformedBody, match="expected a JSON object in UTF-8, got"):
         parse_body(body)
 
 
@@ -87,7 +87,8 @@ def test_what_is_no_json_is_malformed(body):
         pytest.param({"pos_coords": [[1, 2]], "labels": [1, 0]}, "labels", "1 labels", "2", id="lengths differ"),
         pytest.param({"labels": [1], "box": [0, 0, 1, 1]}, "labels", "0 labels", "1", id="labels without points"),
         pytest.param({"pos_coords": [[1, 2]], "labels": [4]}, "labels[0]", "3", "4", id="unknown label"),
-        pytest.param({"pos_coords": [[1, 2]], "labels": [1.5]}, "labels[0]", "integer", "1.5", id="half a label"),
+        pytest.param({"pos_coords": [[1, 2]], "labels": [1.5]}, "labels[0]", "0, 1, 2 or 3", "1.5", id="half a label"),
+        pytest.param({"pos_coords": [[1, 2]], "labels": [True]}, "labels[0]", "0, 1", "true", id="a bool as label"),
         pytest.param(
             {"pos_coords": [[1, 2]], "labels": [2]}, "labels", "at most one box", "1 top-left", id="half a box"
         ),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mobile_sam_onnx.download import cache_directory
 from utils.settings import Settings, SettingsError, default_cache_dir
 
 
@@ -34,6 +35,19 @@ def test_an_empty_variable_is_left_out():
 def test_a_value_that_cannot_be_used_is_refused_by_name(text):
     with pytest.raises(SettingsError, match=r"MOBILE_SAM_MAX_BODY_BYTES: expected a positive int, got '.*'"):
         Settings.from_environment({"MOBILE_SAM_MAX_BODY_BYTES": text})
+
+
+@pytest.mark.parametrize("text", ["60", "inf"])
+def test_a_timeout_that_bentoml_would_cut_short_is_refused(text):
+    with pytest.raises(SettingsError, match="MOBILE_SAM_INFERENCE_TIMEOUT"):
+        Settings.from_environment({"MOBILE_SAM_INFERENCE_TIMEOUT": text})
+
+
+def test_both_packages_keep_their_cache_in_one_place(monkeypatch, tmp_path):
+    for name, value in (("MOBILE_SAM_CACHE_DIR", "~/mine"), ("XDG_CACHE_HOME", str(tmp_path)), ("HOME", str(tmp_path))):
+        monkeypatch.setenv(name, value)
+        assert Settings.from_environment().cache_dir == cache_directory()
+        monkeypatch.delenv(name)
 
 
 def test_the_cache_follows_the_desktop_standard(monkeypatch, tmp_path):
