@@ -38,9 +38,14 @@ svc = bentoml.legacy.Service("mobile_sam", runners=[triton_runner])
 
 
 @svc.on_deployment
-def clean_up() -> None:
-    """Remove what an earlier service left behind when it was killed."""
+def check() -> None:
+    """Remove what a killed service left behind, and end here, in one line, where Triton could not load its models."""
     triton.remove_stale_shared_memory()
+    try:
+        triton.check_shared_memory()
+        triton.check_repository(model_repository)
+    except triton.TritonSetupError as error:
+        raise SystemExit(f"error: {error}") from None
 
 
 @svc.api(

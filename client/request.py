@@ -17,7 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import requests
-from requests_toolbelt.multipart.decoder import MultipartDecoder
+from requests_toolbelt.multipart.decoder import (
+    ImproperBodyPartContentException,
+    MultipartDecoder,
+    NonMultipartContentTypeException,
+)
 
 URL = "http://127.0.0.1:3000"
 
@@ -41,9 +45,12 @@ def segment(url: str, image: Path, timeout: float = 60, **prompt: Any) -> dict[s
     response = requests.post(f"{url}/mobile_sam", json=request, timeout=timeout)
     if not response.ok:
         problem = response.headers.get("Content-Type", "").startswith("application/problem+json")
-        reason = response.json()["detail"] if problem else response.text[:200]
+        reason = response.json()["detail"] if problem else (response.text.splitlines() or [response.reason])[0][:200]
         raise requests.HTTPError(f"{response.status_code}: {reason}", response=response)
-    return {_name(part.headers): part.content for part in MultipartDecoder.from_response(response).parts}
+    try:
+        return {_name(part.headers): part.content for part in MultipartDecoder.from_response(response).parts}
+    except (NonMultipartContentTypeException, ImproperBodyPartContentException, KeyError) as error:
+        raise requests.RequestException(f"{url} is no such service: its answer is not multipart") from error
 
 
 def _name(headers: Any) -> str:

@@ -59,12 +59,27 @@ def check_platform() -> None:
         raise Unfit(str(error)) from None
 
 
-def check_port(host: str, port: int) -> None:
+def check_shared_memory() -> None:
+    """Is there room for what Triton's processes exchange?
+
+    Raises:
+        Unfit: there is not.
+    """
+    try:
+        triton.check_shared_memory()
+    except triton.TritonSetupError as error:
+        raise Unfit(str(error)) from None
+
+
+def check_port(host: str, port_text: str) -> None:
     """Is the address free?
 
     Raises:
-        Unfit: it is in use, or no address of this machine.
+        Unfit: no port number, in use, or no address of this machine.
     """
+    port = int(port_text) if port_text.isdecimal() else 0
+    if not 0 < port < 65536:
+        raise Unfit(f"PORT must be a number from 1 to 65535, got {port_text!r}")
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:
@@ -121,7 +136,8 @@ def main(arguments: Sequence[str]) -> int:
             install(Path(arguments[1]), arguments[2:])
         else:
             check_platform()
-            check_port(arguments[1], int(arguments[2]))
+            check_shared_memory()
+            check_port(arguments[1], arguments[2])
     except Unfit as unfit:
         print(f"error: {unfit}", file=sys.stderr)
         return 1

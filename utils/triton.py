@@ -30,6 +30,9 @@ STUB = "triton_python_backend_stub"
 KEY_HEADER = "x-mobile-sam-triton-key"
 RESTRICTED_APIS = "model-repository,model-config,shared-memory,statistics,trace,logging"
 PYTHON_BASED_BACKENDS = Path(__file__).resolve().parent.parent / "triton_backends"
+SHARED_MEMORY_REGION = 8 * 1024 * 1024
+SHARED_MEMORY_NEEDED = 256 * 1024 * 1024
+"""Bytes that should be free: a region for each of four processes, and room for a few large images and answers."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (the place Triton's Python backend uses; not a temporary file of ours)
 NVIDIA_DRIVER = Path("/dev/nvidiactl")
 
@@ -127,25 +130,51 @@ def server_flags() -> list[str]:
         "--log-info=false",
         f"--http-restricted-api={RESTRICTED_APIS}:{KEY_HEADER}={key}",
         f"--backend-config=python,shm-region-prefix-name={prefix}",
-        # Regions start at 1 MB and grow by 1 MB a step by default: an image crosses in 3 MB, an answer in up to 8 MB.
-        f"--backend-config=python,shm-default-byte-size={32 * 1024 * 1024}",
-        f"--backend-config=python,shm-growth-byte-size={32 * 1024 * 1024}",
+        # By default regions start at 1 MB and grow by 1 MB a step: an image crosses in 3 MB, an answer in 4 and more.
+        f"--backend-config=python,shm-default-byte-size={SHARED_MEMORY_REGION}",
+        f"--backend-config=python,shm-growth-byte-size={SHARED_MEMORY_REGION}",
     ]
+
+
+def check_shared_memory(folder: Path = SHARED_MEMORY) -> None:
+    """Is there room for what Triton's Python processes exchange?
+
+    Raises:
+        TritonSetupError: the folder is too small or too full, as with a container's default of 64 MB.
+    """
+    free = shutil.disk_usage(folder).free if folder.is_dir() else 0
+    if free < SHARED_MEMORY_NEEDED:
+        raise TritonSetupError(
+            f"{folder} has {free // 2**20} MiB free, {SHARED_MEMORY_NEEDED // 2**20} MiB are needed: "
+            "enlarge it (docker run --shm-size=1g), or remove what fills it"
+        )
+
+
+def check_repository(repository: Path) -> None:
+    """Has the model repository what Triton will load from it?
+
+    Raises:
+        TritonSetupError: a file is missing.
+    """
+    for name in ("mobile_sam_encoder/1/model.onnx", "mobile_sam_decoder/1/model.onnx", "mobile_sam/1/weights.json"):
+        if not (repository / name).is_file():
+            raise TritonSetupError(f"no {repository / name}: `make weights` writes it")
 
 
 def remove_stale_shared_memory(folder: Path = SHARED_MEMORY) -> list[Path]:
     """Delete shared-memory regions of services that were killed before Triton could remove its own.
 
     Returns:
-        What was deleted.
+        What was deleted: the regions of this project that no process uses.
     """
-    removed = []
-    for region in folder.glob(f"{_SHM_PREFIX}*") if folder.is_dir() else ():
-        owner = region.name.removeprefix(_SHM_PREFIX).split("_")[0]
-        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
-            region.unlink(missing_ok=True)
-            removed.append(region)
-    return removed
+    regions = list(folder.glob(f"{_SHM_PREFIX}*")) if folder.is_dir() else []
+    if not regions:
+        return []
+    used = "".join(_text(maps) for maps in Path("/proc").glob("[0-9]*/maps"))
+    stale = [region for region in regions if str(region) not in used]
+    for region in stale:
+        region.unlink(missing_ok=True)
+    return stale
 
 
 def shared_libpython() -> Path:
@@ -194,7 +223,8 @@ def _assemble(found: Installation, parent: Path) -> Path:
     """Build the folder with launcher and backends; returns it."""
     files = dict(_layout(found))
     script = _launcher_script(found)
-    digest = hashlib.sha256(repr((sorted(files.items()), script)).encode()).hexdigest()[:16]
+    state = [(name, str(target), target.stat().st_size, target.stat().st_mtime_ns) for name, target in files.items()]
+    digest = hashlib.sha256(repr((state, script)).encode()).hexdigest()[:16]
     home = parent / digest
     if (home / LAUNCHER).is_file():
         return home
@@ -229,7 +259,8 @@ def _layout(found: Installation) -> Iterator[tuple[str, Path]]:
     for name in sorted(own):
         if name == "python" and found.stub is not None:
             for entry in sorted((found.backends / name).iterdir()):
-                yield f"{name}/{entry.name}", entry
+                if entry.is_file():
+                    yield f"{name}/{entry.name}", entry
             yield f"{name}/{STUB}", found.stub
         else:
             yield name, found.backends / name
@@ -245,13 +276,23 @@ def _launcher_script(found: Installation) -> str:
 export LD_LIBRARY_PATH={shlex.quote(os.pathsep.join(libraries))}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}
 # The stub runs Python isolated, without PYTHONPATH: it finds the environment by the first python3 on PATH.
 export PATH={shlex.quote(str(Path(sys.prefix) / "bin"))}:"$PATH"
-exec {shlex.quote(str(found.binary))} --backend-directory=@HOME@/backends "$@"
+# Where the tool is there, Triton ends with the service that started it, even one that was killed.
+with_parent=
+command -v setpriv >/dev/null && with_parent="setpriv --pdeathsig TERM"
+exec $with_parent {shlex.quote(str(found.binary))} --backend-directory=@HOME@/backends "$@"
 """
 
 
 def _is_launcher(candidate: Path) -> bool:
     with candidate.open("rb") as file:
         return b"Made by utils/triton.py" in file.read(200)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:  # the process has ended, or is another user's
+        return ""
 
 
 def _inherited(variable: str, fresh: str) -> str:

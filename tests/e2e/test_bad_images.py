@@ -6,6 +6,7 @@ import base64
 import io
 
 import pytest
+import requests
 from PIL import Image
 
 pytestmark = pytest.mark.e2e
@@ -17,11 +18,19 @@ def encoded(size: tuple[int, int], file_format: str, mode: str = "RGB") -> bytes
     return file.getvalue()
 
 
+def holes(png: bytes) -> bytes:
+    """The file with some of its compressed pixels zeroed."""
+    middle = len(png) // 2
+    return png[:middle] + bytes(40) + png[middle + 40 :]
+
+
 BAD = {
     "text": (b"this is no image", 422, "a PNG, JPEG or WebP file"),
     "an unsupported format": (encoded((9, 9), "GIF"), 415, "a PNG, JPEG or WebP file"),
     "a truncated JPEG": (encoded((900, 900), "JPEG")[:2000], 422, "a complete image file"),
     "a truncated PNG": (encoded((900, 900), "PNG")[:-40], 422, "a complete image file"),
+    "a PNG with holes in its pixels": (holes(encoded((900, 900), "PNG")), 422, "a complete image file"),
+    "a side too long": (encoded((70_000, 1), "PNG", "1"), 413, "sides of at most 65535 pixels"),
     "too many pixels": (encoded((6000, 6000), "PNG", "1"), 413, "at most 20000000 pixels"),
 }
 
@@ -47,6 +56,12 @@ def test_the_smallest_and_the_narrowest_images_are_answered(server):
     for size in ((1, 1), (1, 3000), (3000, 1), (2, 2)):
         image = base64.b64encode(encoded(size, "PNG")).decode()
         assert server.post(input_image=image, pos_coords=[[0, 0]], mask_format="png").status_code == 200, size
+
+
+def test_a_content_type_that_is_no_ascii_is_refused_in_full(server):
+    answer = requests.post(f"{server.url}/mobile_sam", data=b"{}", headers={"content-type": b"\xff"}, timeout=10)
+    assert answer.status_code == 415
+    assert answer.json()["status"] == 415
 
 
 def test_refusals_left_no_traceback_in_the_log(server):

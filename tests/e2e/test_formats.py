@@ -52,8 +52,8 @@ def test_formats_agree_and_the_result_describes_them(server, photo):
     original = np.asarray(Image.open(io.BytesIO(photo)))
     drawn = np.asarray(Image.open(io.BytesIO(overlay)))
     assert drawn.shape == original.shape
-    if mask.any():
-        assert (drawn[mask] != original[mask]).any()
+    assert mask.any()
+    assert (drawn[mask] != original[mask]).any()
 
     three, _, result = parts(server.post(**click, mask_format="npy", multimask_output=True))
     assert np.load(io.BytesIO(three)).shape == (3, 200, 300)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import psutil
 import pytest
 import requests
 
-from tests.e2e.server import ROOT, start_server
+from tests.e2e.server import ROOT, free_port, start_server
 
 pytestmark = pytest.mark.e2e
 
@@ -29,6 +30,37 @@ def test_a_stopped_service_leaves_no_process_and_no_shared_memory(repository, tm
     psutil.wait_procs(family, timeout=10)
     assert not [process for process in family if process.is_running() and process.status() != "zombie"]
     assert not [region for region in regions if region.exists()]
+
+
+def test_triton_ends_with_a_service_that_is_killed(repository, tmp_path):
+    if shutil.which("setpriv") is None:
+        pytest.skip("no setpriv on this machine; the launcher uses it where it is")
+    server = start_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(repository))
+    family = psutil.Process(server.process.pid).children(recursive=True)
+    server.process.kill()
+    server.process.wait()
+    triton = [process for process in family if process.is_running() and "triton" in process.name()]
+    assert triton
+    _, alive = psutil.wait_procs(triton, timeout=30)
+    for process in family:
+        if process.is_running():
+            process.kill()
+    assert not alive
+
+
+def test_a_repository_without_models_ends_the_service_in_one_line(tmp_path):
+    served = subprocess.run(
+        [Path(sys.executable).parent / "bentoml", "serve", "service.py:svc", "--port", str(free_port())],
+        cwd=ROOT,
+        env={**os.environ, "MOBILE_SAM_MODEL_REPOSITORY": str(tmp_path), "BENTOML_DO_NOT_TRACK": "True"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert served.returncode == 1
+    assert "`make weights` writes it" in served.stderr.splitlines()[-1]
+    assert "Traceback" not in served.stderr
 
 
 def test_triton_listens_on_loopback_alone_and_keeps_its_control_api_shut(server):

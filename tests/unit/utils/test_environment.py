@@ -60,6 +60,12 @@ def test_a_port_in_use_is_one_line(capsys):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("port", ["abc", "0", "70000", "-1", ""])
+def test_a_port_that_is_none_is_one_line(capsys, port):
+    assert environment.main(["check", "127.0.0.1", port]) == 1
+    assert capsys.readouterr().err == f"error: PORT must be a number from 1 to 65535, got {port!r}\n"
+
+
 def test_an_address_of_another_machine_is_one_line(capsys):
     assert environment.main(["check", "192.0.2.1", "3000"]) == 1
     assert capsys.readouterr().err.startswith("error: cannot listen on 192.0.2.1:3000")

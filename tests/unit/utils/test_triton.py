@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -142,12 +146,33 @@ def test_two_services_have_different_keys():
 
 
 def test_shared_memory_of_dead_services_is_removed_and_of_living_ones_kept(tmp_path):
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    names = {f"mobile_sam_triton_{dead.pid}_region": False, f"mobile_sam_triton_{os.getpid()}_region": True}
-    names |= {"someone_elses": True, "mobile_sam_triton_x_region": True}
-    for name in names:
-        (tmp_path / name).write_text("")
-    removed = triton.remove_stale_shared_memory(tmp_path)
-    assert [region.name for region in removed] == [f"mobile_sam_triton_{dead.pid}_region"]
-    assert {entry.name for entry in tmp_path.iterdir()} == {name for name, kept in names.items() if kept}
+    for name in ("mobile_sam_triton_1_dead", "mobile_sam_triton_1_living", "someone_elses"):
+        (tmp_path / name).write_bytes(bytes(4096))
+    with (tmp_path / "mobile_sam_triton_1_living").open("r+b") as file, mmap.mmap(file.fileno(), 4096):
+        removed = triton.remove_stale_shared_memory(tmp_path)
+    assert [region.name for region in removed] == ["mobile_sam_triton_1_dead"]
+    assert {entry.name for entry in tmp_path.iterdir()} == {"mobile_sam_triton_1_living", "someone_elses"}
+
+
+def test_too_little_shared_memory_is_one_line_that_says_what_helps(monkeypatch, tmp_path):
+    triton.check_shared_memory()
+    monkeypatch.setattr("utils.triton.shutil.disk_usage", lambda _: SimpleNamespace(free=63 * 2**20))
+    with pytest.raises(TritonSetupError, match=r"63 MiB free, 256 MiB are needed: .*--shm-size=1g"):
+        triton.check_shared_memory()
+
+
+def test_a_repository_without_models_is_one_line(tmp_path):
+    with pytest.raises(TritonSetupError, match=r"model\.onnx: `make weights` writes it"):
+        triton.check_repository(tmp_path)
+
+
+@needs_wheel
+def test_a_newer_triton_is_assembled_anew(tmp_path):
+    first = triton.find_installation()
+    changed = tmp_path / "backends"
+    shutil.copytree(first.backends, changed)
+    older = triton._assemble(replace(first, backends=changed), tmp_path / "home")
+    (changed / "python" / "libtriton_python.so").write_bytes(b"newer")
+    newer = triton._assemble(replace(first, backends=changed), tmp_path / "home")
+    assert newer != older
+    assert (newer / "backends" / "python" / "libtriton_python.so").read_bytes() == b"newer"
