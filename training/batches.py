@@ -56,13 +56,14 @@ def _viewed(
 
 
 def _meant(rng: Rng, leaves: NDArray[np.uint8], nodes: NDArray[np.uint64], count: int) -> list[NDArray[np.float32]]:
-    """Up to `count` masks (128, 128) float32 that a person could mean, larger ones rather than specks."""
+    """Up to `count` masks (128, 128) float32 that a person could mean: neither specks nor nearly everything."""
     sizes = np.bincount(leaves.ravel(), minlength=MAX_LEAVES + 1).astype(np.float64)
     valid = sizes[1:].sum()
     leaf_bits = np.uint64(1) << np.arange(MAX_LEAVES + 1, dtype=np.uint64)
     member = (nodes[:, None] & leaf_bits[None]) > 0
     share = member @ sizes / max(valid, 1)
-    weight = np.where((share > 0.006) & (share < 0.8), np.minimum(share / 0.04, 1), 0)
+    likely = np.minimum(share / 0.02, 1) * np.minimum(0.08 / np.maximum(share, 1e-6), 1)
+    weight = np.where((share > 0.006) & (share < 0.55), likely, 0)
     if weight.sum() == 0:
         return []
     masks = []

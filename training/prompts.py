@@ -11,6 +11,7 @@ SLOTS = 6  # a first click, the two corners of a box, three corrections
 ABSENT = -2.0
 GRID = 128  # targets and answers have this many pixels a side; the frame has 1024
 STEP = 1024 // GRID
+CLICKED = 0.5  # share of first prompts without a box; some of those with one have a click too
 
 
 def depth(mask: NDArray[np.bool_]) -> NDArray[np.float32]:
@@ -41,9 +42,9 @@ def first_prompt(rng: Rng, mask: NDArray[np.bool_]) -> tuple[NDArray[np.float32]
     """A click, a box, or both for `mask` (128, 128): points (SLOTS, 2) in the frame, labels (SLOTS,), float32."""
     points, labels = np.zeros((SLOTS, 2), np.float32), np.full(SLOTS, ABSENT, np.float32)
     kind = rng.random()
-    if kind < 0.68:
+    if kind < CLICKED + 0.08:
         points[0], labels[0] = click_in(rng, mask, 0.55), 1
-    if kind >= 0.6:
+    if kind >= CLICKED:
         rows, columns = np.nonzero(mask)
         corners = np.array([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1], np.float32) * STEP - 0.5
         if rng.random() < 0.7:
