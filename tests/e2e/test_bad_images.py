@@ -18,8 +18,11 @@ def encoded(size: tuple[int, int], file_format: str, mode: str = "RGB") -> bytes
     return file.getvalue()
 
 
-def holes(png: bytes) -> bytes:
-    """The file with some of its compressed pixels zeroed."""
+def png_with_a_hole() -> bytes:
+    """Noise, some of whose compressed pixels are zeroed."""
+    file = io.BytesIO()
+    Image.effect_noise((300, 300), 90).save(file, "PNG")
+    png = file.getvalue()
     middle = len(png) // 2
     return png[:middle] + bytes(40) + png[middle + 40 :]
 
@@ -29,7 +32,7 @@ BAD = {
     "an unsupported format": (encoded((9, 9), "GIF"), 415, "a PNG, JPEG or WebP file"),
     "a truncated JPEG": (encoded((900, 900), "JPEG")[:2000], 422, "a complete image file"),
     "a truncated PNG": (encoded((900, 900), "PNG")[:-40], 422, "a complete image file"),
-    "a PNG with holes in its pixels": (holes(encoded((900, 900), "PNG")), 422, "a complete image file"),
+    "a PNG with a hole in its pixels": (png_with_a_hole(), 422, "a complete image file"),
     "a side too long": (encoded((70_000, 1), "PNG", "1"), 413, "sides of at most 65535 pixels"),
     "too many pixels": (encoded((6000, 6000), "PNG", "1"), 413, "at most 20000000 pixels"),
 }
