@@ -15,6 +15,8 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import requests
@@ -110,8 +112,30 @@ def memory(asker: Asker, service: Service) -> None:
     print(f"resident memory of all processes after {REQUESTS_FOR_MEMORY} requests: {full / 1e9:.2f} GB")
 
 
-def measure(weights: str) -> None:
-    """Measure and print all for one choice of weights."""
+def encoders(raws: dict[str, RawModel]) -> None:
+    """Print the raw encoders and decoders beside each other."""
+    embeddings = {name: raw.encode() for name, raw in raws.items()}
+    arms: dict[str, Callable[[], object]] = {}
+    for name, raw in raws.items():
+        arms[f"encoder, {name}"] = raw.encode
+        arms[f"decoder, {name}"] = partial(raw.decode, embeddings[name])
+    times: dict[str, list[float]] = {name: [] for name in arms}
+    for index in tqdm(range(WARM_UP + ROUNDS), desc="raw models", unit="round"):
+        for name, work in arms.items():
+            taken = seconds(work)
+            if index >= WARM_UP:
+                times[name].append(taken)
+    print()
+    for part in ("encoder", "decoder"):
+        first, *others = [name for name in arms if name.startswith(part)]
+        print(f"{first:38} {statistics.median(times[first]) * 1e3:8.1f} ms")
+        for name in others:
+            ratio = statistics.median(b / a for a, b in zip(times[first], times[name], strict=True))
+            print(f"{name:38} {statistics.median(times[name]) * 1e3:8.1f} ms, {ratio:.3f} of the first")
+
+
+def prepare(weights: str) -> Path:
+    """A model repository with these weights."""
     repository = ROOT / ".cache" / f"benchmark-{weights}" / "model_repository"
     shutil.copytree(
         ROOT / "model_repository",
@@ -120,17 +144,19 @@ def measure(weights: str) -> None:
         dirs_exist_ok=True,
     )
     Preparer(repository, print).prepare(weights)
-    print(f"\n== {weights} weights ==", flush=True)
-    with running(repository) as service:
-        asker = Asker(service)
-        latency(asker, RawModel(repository))
-        memory(asker, service)
+    return repository
 
 
 def main() -> None:
     """Measure and print."""
-    for weights in ("random", "builtin"):
-        measure(weights)
+    repositories = {weights: prepare(weights) for weights in ("random", "builtin")}
+    encoders({weights: RawModel(repository) for weights, repository in repositories.items()})
+    for weights, repository in repositories.items():
+        print(f"\n== {weights} weights ==", flush=True)
+        with running(repository) as service:
+            asker = Asker(service)
+            latency(asker, RawModel(repository))
+            memory(asker, service)
 
 
 if __name__ == "__main__":
