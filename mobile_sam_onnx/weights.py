@@ -107,15 +107,18 @@ class Preparer:
         identity = Identity("random", digest.hexdigest(), trained=False, note=note)
         return self._export(identity, RANDOM_SOURCE, lambda: state)
 
-    def _current(self, source: str) -> Identity | None:
+    def _current(self, source: str, identity: Identity | None = None) -> Identity | None:
+        """The export in the repository, if it is of `source` (and called as `identity` says)."""
         done = current_export(self._repository)
         if done is None or done[1] != fingerprint(source, attention_biases=self._biases(source)):
+            return None
+        if identity is not None and done[0] != identity:  # the same file under another name
             return None
         self._report(f"{self._repository} is up to date with {done[0].name} weights")
         return done[0]
 
     def _export(self, identity: Identity, source: str, load: "Callable[[], StateDict]") -> Identity:
-        if done := self._current(source):
+        if done := self._current(source, identity):
             return done
         self._report(f"building encoder and decoder from {identity.name} weights")
         state = load()

@@ -67,6 +67,15 @@ def test_other_options_or_weights_are_built_anew(tmp_path: Path, checkpoint: Pat
     assert (tmp_path / ENCODER).read_bytes() != first
 
 
+def test_the_same_file_under_another_name_is_named_anew(tmp_path: Path, checkpoint: Path) -> None:
+    copy = checkpoint.with_name("renamed.npz")
+    copy.write_bytes(checkpoint.read_bytes())
+    output = tmp_path / "repository"
+    for path in (checkpoint, copy):
+        main(["--checkpoint", str(path), "--output", str(output)])
+        assert json.loads((output / RECORD).read_text())["name"] == path.name
+
+
 @pytest.mark.usefixtures("offline")
 def test_auto_falls_back_to_the_builtin_weights_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--output", str(tmp_path)]) == 0
