@@ -34,8 +34,8 @@ def keys(value):
 @pytest.fixture
 def folder(tmp_path):
     """A folder with a photo.jpg, as the README's reader has one."""
-    picture = Image.new("RGB", (400, 300), (90, 140, 70))
-    ImageDraw.Draw(picture).ellipse([60, 80, 280, 190], fill=(230, 190, 60))
+    picture = Image.new("RGB", (1024, 683), (90, 140, 70))
+    ImageDraw.Draw(picture).ellipse([440, 260, 900, 490], fill=(230, 190, 60))
     picture.save(tmp_path / "photo.jpg")
     return tmp_path
 

@@ -13,7 +13,7 @@ OPACITY = 0.5
 COLOURS = ((30, 144, 255), (255, 99, 71), (50, 205, 50), (255, 193, 7), (186, 85, 211), (0, 206, 209))
 """RGB, one per object, repeated where there are more objects."""
 
-WHITE = np.array((255, 255, 255), np.uint8)
+WHITE = (255, 255, 255)
 
 RGB = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
@@ -57,13 +57,14 @@ def overlay(image: RGB, masks: list[Mask]) -> RGB:
         rows = slice(max(0, y - margin), y + height + margin)
         columns = slice(max(0, x - margin), x + width + margin)
         part, inside = picture[rows, columns], np.ascontiguousarray(mask[rows, columns]).view(np.uint8)
-        colour = np.array(COLOURS[index % len(COLOURS)], np.uint8)
+        colour = COLOURS[index % len(COLOURS)]
         tinted = cv2.addWeighted(part, 1 - OPACITY, np.full_like(part, colour), OPACITY, 0)
-        np.copyto(part, tinted, where=inside[..., None] != 0)
+        cv2.copyTo(tinted, inside, part)
         for reach, shade in ((2 * line, WHITE), (line, colour)):
             # The time of a rectangular kernel depends neither on its size nor on how long the outline is.
             kernel = np.ones((2 * reach + 1, 2 * reach + 1), np.uint8)
-            np.copyto(part, shade, where=cv2.morphologyEx(inside, cv2.MORPH_GRADIENT, kernel)[..., None] != 0)
+            outline = cv2.morphologyEx(inside, cv2.MORPH_GRADIENT, kernel)
+            cv2.copyTo(np.full_like(part, shade), outline, part)
     return picture
 
 
