@@ -13,6 +13,7 @@ import pytest
 import requests
 
 from tests.e2e.server import ROOT, free_port, start_server
+from utils.triton import remove_stale_shared_memory
 
 pytestmark = pytest.mark.e2e
 
@@ -45,7 +46,11 @@ def test_triton_ends_with_a_service_that_is_killed(repository, tmp_path):
     for process in family:
         if process.is_running():
             process.kill()
+    psutil.wait_procs(family, timeout=10)
     assert not alive
+
+    remove_stale_shared_memory()  # as the next service does when it starts
+    assert not [entry for entry in Path("/dev/shm").iterdir() if f"_{server.process.pid}_" in entry.name]
 
 
 def test_a_repository_without_models_ends_the_service_in_one_line(tmp_path):
