@@ -75,6 +75,17 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
+def interleaved(arms: dict[str, Callable[[], object]], title: str) -> dict[str, list[float]]:
+    """Seconds of each arm in each round after the warm-up; the arms take turns."""
+    times: dict[str, list[float]] = {name: [] for name in arms}
+    for index in tqdm(range(WARM_UP + ROUNDS), desc=title, unit="round"):
+        for name, work in arms.items():
+            taken = seconds(work)
+            if index >= WARM_UP:
+                times[name].append(taken)
+    return times
+
+
 def latency(asker: Asker, raw: RawModel) -> None:
     """Print what a cold request costs over the raw model."""
     arms: dict[str, Callable[[], object]] = {
@@ -83,12 +94,7 @@ def latency(asker: Asker, raw: RawModel) -> None:
         "cold request, png mask, overlay": lambda: asker.cold("overlay"),
         "cold request, png mask, cutout": lambda: asker.cold("cutout"),
     }
-    times: dict[str, list[float]] = {name: [] for name in arms}
-    for index in tqdm(range(WARM_UP + ROUNDS), desc="latency", unit="round"):
-        for name, work in arms.items():
-            taken = seconds(work)
-            if index >= WARM_UP:
-                times[name].append(taken)
+    times = interleaved(arms, "latency")
     baseline = times["raw encoder + decoder"]
     print(f"\n{'arm':38} {'p50 ms':>8} {'p95 ms':>8} {'/ raw':>6}   quartiles of the ratio")
     for name, values in times.items():
@@ -119,12 +125,7 @@ def encoders(raws: dict[str, RawModel]) -> None:
     for name, raw in raws.items():
         arms[f"encoder, {name}"] = raw.encode
         arms[f"decoder, {name}"] = partial(raw.decode, embeddings[name])
-    times: dict[str, list[float]] = {name: [] for name in arms}
-    for index in tqdm(range(WARM_UP + ROUNDS), desc="raw models", unit="round"):
-        for name, work in arms.items():
-            taken = seconds(work)
-            if index >= WARM_UP:
-                times[name].append(taken)
+    times = interleaved(arms, "raw models")
     print()
     for part in ("encoder", "decoder"):
         first, *others = [name for name in arms if name.startswith(part)]
