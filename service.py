@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import bentoml
 from starlette.responses import Response
 
 from utils import triton
-from utils.answers import Answer, JsonBody, answers_problems, multipart
+from utils.answers import Answer, JsonAnswer, JsonBody, answers_problems, json_lines, json_response, multipart
 from utils.edge import Edge
-from utils.images import decode_base64
-from utils.openapi import EXAMPLE, pages
-from utils.prompts import SegmentRequest, parse_body, to_prompt
+from utils.everything import everything as segment_everything
+from utils.everything import result_of
+from utils.images import image_source
+from utils.openapi import EXAMPLE, EXAMPLE_IMAGE, pages
+from utils.prompts import to_prompts
+from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest, parse_body
 from utils.segmenter import Job, TritonSegmenter
 from utils.settings import Settings
 
 settings = Settings.from_environment()
+
+# Read by the orchestrator, whose own default does not know of `cache_dir`.
+os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
 
 try:
     triton.prepare(settings.cache_dir)
@@ -55,12 +62,29 @@ def check() -> None:
 )
 @answers_problems
 async def mobile_sam(body: bytes) -> Response:
-    """Find one object on an image: clicks or a box in, a mask and a picture out."""
-    request = parse_body(body)
-    prompt = to_prompt(request)
-    image = decode_base64(request.input_image)
-    job = Job(image, prompt, request.multimask_output, request.mask_format, request.segmented_image)
-    return multipart(await segmenter.segment(job), request.mask_format)
+    """Find objects on an image: clicks or boxes in, masks and a picture out."""
+    request = parse_body(body, SegmentRequest)
+    prompts, image = to_prompts(request), image_source(request)
+    job = Job(prompts, request.multimask_output, request.mask_format, request.segmented_image, request.low_res_mask)
+    return multipart(await segmenter.segment(image, job), request.mask_format)
+
+
+@svc.api(input=JsonBody(EmbedRequest, EXAMPLE_IMAGE), output=JsonAnswer(), route="/embed")
+@answers_problems
+async def embed(body: bytes) -> Response:
+    """Encode an image ahead of the first prompt: an image in, its id out."""
+    return json_response(await segmenter.embed(image_source(parse_body(body, EmbedRequest))))
+
+
+@svc.api(input=JsonBody(EverythingRequest, EXAMPLE_IMAGE), output=JsonAnswer(), route="/everything")
+@answers_problems
+async def everything(body: bytes) -> Response:
+    """Find everything on an image: an image in, Segment Anything's automatic-mask records out."""
+    request = parse_body(body, EverythingRequest)
+    steps = segment_everything(segmenter, image_source(request), request)
+    if request.progress:
+        return await json_lines(step.as_json() async for step in steps)
+    return json_response(await result_of(steps, settings.inference_timeout))
 
 
 svc.add_asgi_middleware(Edge, max_body_bytes=settings.max_body_bytes, pages=pages(model_repository))

@@ -1,14 +1,18 @@
-"""What a model repository says about the weights in it: `mobile_sam/1/weights.json`. Imports nothing heavy."""
+"""What a model repository says about its weights: `weights.json` beside the orchestrator's code. No heavy imports."""
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-BUILDER_VERSION = "1"  # raise it with every change of the graphs, so that older exports are made anew
+BUILDER_VERSION = "2"  # raise it with every change of the graphs and of the record, so that older exports are made anew
 ENCODER_PATH = Path("mobile_sam_encoder/1/model.onnx")
 DECODER_PATH = Path("mobile_sam_decoder/1/model.onnx")
-RECORD_PATH = Path("mobile_sam/1/weights.json")
+RECORD_PATHS = tuple(
+    Path(model) / "1" / "weights.json" for model in ("mobile_sam_everything", "mobile_sam_cached", "mobile_sam")
+)
+"""One for each model that reads it; that of `mobile_sam` is written last, when everything else is there."""
+SAM_THRESHOLDS = {"pred_iou_thresh": 0.88, "stability_score_thresh": 0.95}
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,8 @@ class Identity:
     """False for random values, whose masks mean nothing."""
     note: str
     """One sentence for people."""
+    everything: dict[str, float] = field(default_factory=lambda: dict(SAM_THRESHOLDS))
+    """What automatic masks must reach where a request does not say; the defaults are Segment Anything's."""
 
 
 def fingerprint(source: str, *, attention_biases: bool) -> str:
@@ -32,10 +38,10 @@ def fingerprint(source: str, *, attention_biases: bool) -> str:
 
 def current_export(repository: Path) -> tuple[Identity, str] | None:
     """Identity and fingerprint of a complete export in `repository`, None where there is none."""
-    if not all((repository / path).is_file() for path in (ENCODER_PATH, DECODER_PATH)):
+    if not all((repository / path).is_file() for path in (ENCODER_PATH, DECODER_PATH, *RECORD_PATHS)):
         return None
     try:
-        record = json.loads((repository / RECORD_PATH).read_text(encoding="utf-8"))
+        record = json.loads((repository / RECORD_PATHS[-1]).read_text(encoding="utf-8"))
         mark = str(record.pop("fingerprint"))
         return Identity(**record), mark
     except (OSError, ValueError, TypeError, KeyError, AttributeError):

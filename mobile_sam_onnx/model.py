@@ -17,7 +17,7 @@ from mobile_sam_onnx.identity import (
     BUILDER_VERSION,
     DECODER_PATH,
     ENCODER_PATH,
-    RECORD_PATH,
+    RECORD_PATHS,
     Identity,
     fingerprint,
     record_text,
@@ -76,10 +76,12 @@ def export(
         onnx.helper.set_model_props(model, properties)
     record = record_text(identity, fingerprint(source, attention_biases=attention_biases))
     try:
-        (repository / RECORD_PATH).unlink(missing_ok=True)
+        for path in RECORD_PATHS:
+            (repository / path).unlink(missing_ok=True)
         for path, model in models.items():
             _replace(repository / path, model.SerializeToString())
-        _replace(repository / RECORD_PATH, record.encode())
+        for path in RECORD_PATHS:
+            _replace(repository / path, record.encode())
     except OSError as error:
         raise ExportError(f"cannot write to {error.filename or repository}: {error.strerror or error}") from error
 

@@ -18,6 +18,8 @@ BUILTIN_NOTE = (
     "The built-in weights: a small segmenter of this project's own, trained on generated scenes; "
     "the official MobileSAM weights segment better."
 )
+BUILTIN_THRESHOLDS = {"pred_iou_thresh": 0.7, "stability_score_thresh": 0.85}
+"""Their scores are lower and their edges softer than MobileSAM's."""
 _OFFICIAL_IDENTITY = Identity(
     "official", OFFICIAL.sha256, trained=True, note="The official MobileSAM checkpoint, mobile_sam.pt."
 )
@@ -91,7 +93,7 @@ class Preparer:
 
     def _builtin(self) -> Identity:
         digest = sha256_of(BUILTIN)
-        identity = Identity("builtin", digest, trained=True, note=BUILTIN_NOTE)
+        identity = Identity("builtin", digest, trained=True, note=BUILTIN_NOTE, everything=BUILTIN_THRESHOLDS)
         return self._export(identity, digest, lambda: _load(BUILTIN))
 
     def _random(self) -> Identity:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import functools
 import logging
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import bentoml
+import orjson
 from pydantic import BaseModel
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from urllib3.fields import RequestField
 from urllib3.filepost import encode_multipart_formdata
 
 from utils.errors import MEDIA_TYPE, Problem, ServiceError, UnsupportedMedia
-from utils.prompts import MaskFormat
+from utils.schemas import MaskFormat
 from utils.segmenter import Segmentation
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -28,6 +29,8 @@ MASK_PARTS: dict[MaskFormat, tuple[str, str | None]] = {
     "json": ("application/json", None),
     "npy": ("application/octet-stream", "mask.npy"),
     "png": ("image/png", "mask.png"),
+    "rle": ("application/json", None),
+    "polygon": ("application/json", None),
 }
 """Content type and file name of the `mask` part, by format."""
 
@@ -49,6 +52,37 @@ def _part(name: str, data: bytes, content_type: str, filename: str | None) -> Re
     return part
 
 
+def json_response(document: bytes) -> Response:
+    """An answer in JSON."""
+    return Response(document, media_type="application/json")
+
+
+async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
+    """An answer that comes line by line; what goes wrong before the first line is raised, later it is the last line."""
+    first = await anext(steps)
+
+    async def lines() -> AsyncIterator[bytes]:
+        yield orjson.dumps(first, option=orjson.OPT_APPEND_NEWLINE)
+        try:
+            async for step in steps:
+                yield orjson.dumps(step, option=orjson.OPT_APPEND_NEWLINE)
+        except Exception as error:
+            document = {"problem": problem_of(error).as_json()}
+            yield orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+
+    return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+
+def problem_of(error: Exception) -> Problem:
+    """The problem document that tells a caller of an error, which the log gets too."""
+    if isinstance(error, ServiceError):
+        problem = error.problem()
+        logger.info("%d %s: %s", problem.status, problem.slug, problem.detail)
+        return problem
+    logger.error("unexpected error", exc_info=error)
+    return ServiceError("an unexpected error; the server's log says more").problem()
+
+
 def problem_response(problem: Problem) -> Response:
     """An `application/problem+json` answer."""
     return Response(problem.encode(), problem.status, problem.headers, MEDIA_TYPE)
@@ -66,13 +100,8 @@ def answers_problems(api: Callable[[bytes], Awaitable[Response]]) -> Callable[[A
             if isinstance(body, ServiceError):
                 raise body
             return await api(body)
-        except ServiceError as error:
-            problem = error.problem()
-            logger.info("%d %s: %s", problem.status, problem.slug, problem.detail)
-        except Exception:
-            logger.exception("unexpected error in %s", api.__name__)
-            problem = ServiceError("an unexpected error; the server's log says more").problem()
-        return problem_response(problem)
+        except Exception as error:
+            return problem_response(problem_of(error))
 
     return answer
 
@@ -107,6 +136,14 @@ class Answer(bentoml.io.Multipart):
         responses = super().openapi_responses()
         responses["description"] = "the parts `mask`, `segmented_image` (left out for `none`) and `result`"
         return responses
+
+    async def to_http_response(self, obj: Response, ctx: Any = None) -> Response:  # noqa: ARG002
+        """The response as it is."""
+        return obj
+
+
+class JsonAnswer(bentoml.io.JSON):
+    """A JSON answer that the API function has made already."""
 
     async def to_http_response(self, obj: Response, ctx: Any = None) -> Response:  # noqa: ARG002
         """The response as it is."""

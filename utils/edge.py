@@ -3,11 +3,13 @@
 - Bodies are read up to a cap; a larger one is answered 413 without being parsed.
 - Errors that BentoML's routing answers in words of its own (unknown path, wrong method) leave as
   `application/problem+json`. BentoML's limits on time and concurrency lie outside of this middleware.
+- What is being worked on for a caller who leaves is cancelled.
 - `/` and `/docs.json` are the project's own Swagger page and OpenAPI document.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from http import HTTPStatus
@@ -57,7 +59,7 @@ class Edge:
             return
         if body is None:  # the caller left before the body was complete
             return
-        await self.app(scope, _replay(body, receive), _as_problems(scope, receive, send))
+        await _until_gone(self.app, scope, body, receive, _as_problems(scope, receive, send))
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         announced = dict(scope["headers"]).get(b"content-length", b"")
@@ -77,14 +79,40 @@ class Edge:
                 return b"".join(chunks)
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that hands over the body in one message, then listens for the caller leaving."""
+async def _until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+    """Run the application, and cancel its work when the caller leaves before the answer is complete."""
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    answered = False
+    gone = asyncio.create_task(_gone(receive))
 
     async def replay() -> Message:
-        return pending.pop() if pending else await receive()
+        if pending:
+            return pending.pop()
+        await asyncio.wait([gone])
+        return {"type": "http.disconnect"}
 
-    return replay
+    async def watched(message: Message) -> None:
+        nonlocal answered
+        answered = answered or (message["type"] == "http.response.body" and not message.get("more_body", False))
+        await send(message)
+
+    work = asyncio.ensure_future(app(scope, replay, watched))
+    try:
+        await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
+        if not work.done() and not answered:
+            work.cancel()
+            await asyncio.wait([work])
+        else:
+            await work
+    finally:
+        gone.cancel()
+        work.cancel()
+
+
+async def _gone(receive: Receive) -> None:
+    """Returns when the caller has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _as_problems(scope: Scope, receive: Receive, send: Send) -> Send:

@@ -1,17 +1,44 @@
-"""The image of a request: base64 text to the bytes of a file. Nothing here looks at pixels; Triton's side does."""
+"""The image of a request: the bytes of a file, or an id. Nothing here looks at pixels; Triton's side does."""
 
 from __future__ import annotations
 
 import binascii
+from dataclasses import dataclass
 
 import pybase64
 
-from utils.errors import FieldError, InvalidRequest
+from utils.schemas import ImageFields, invalid
 
 WHITE_SPACE = str.maketrans("", "", " \t\r\n")
 
 
-def decode_base64(text: str, field: str = "input_image") -> bytes:
+IMAGE_FILE = "base64 of a PNG, JPEG or WebP file"
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """An image, sent now or earlier: one of the two is None."""
+
+    file: bytes | None
+    """A PNG, JPEG or WebP file."""
+    image_id: str | None
+
+
+def image_source(request: ImageFields) -> ImageSource:
+    """The image that a request is about.
+
+    Raises:
+        InvalidRequest: not exactly one of `input_image` and `image_id`, or not base64.
+    """
+    if (request.input_image is None) == (request.image_id is None):
+        got = "neither" if request.image_id is None else "both"
+        raise invalid("input_image", "exactly one of input_image and image_id", got)
+    if request.input_image is None:
+        return ImageSource(None, request.image_id)
+    return ImageSource(decode_base64(request.input_image, "input_image", IMAGE_FILE), None)
+
+
+def decode_base64(text: str, field: str, expected: str) -> bytes:
     """The bytes behind base64 text or a base64 `data:` URL.
 
     Line breaks and other white space are accepted, as `base64 FILE` and MIME encoders write them.
@@ -19,6 +46,7 @@ def decode_base64(text: str, field: str = "input_image") -> bytes:
     Args:
         text: base64 with padding, or `data:[<media type>];base64,<base64>`.
         field: the field's name, for the error.
+        expected: what it should hold, for the error.
 
     Raises:
         InvalidRequest: not base64, or nothing in it.
@@ -27,18 +55,16 @@ def decode_base64(text: str, field: str = "input_image") -> bytes:
     if text[:5].lower() == "data:":
         header, comma, payload = text.partition(",")
         if not comma or not header.lower().endswith(";base64"):
-            raise _invalid(field, f"a data URL that does not say base64: {header[:60]!r}")
+            raise invalid(field, expected, f"a data URL that does not say base64: {header[:60]!r}")
     try:
         data = pybase64.b64decode(payload, validate=True)
     except (binascii.Error, ValueError):
         try:
             data = pybase64.b64decode(payload.translate(WHITE_SPACE), validate=True)
         except (binascii.Error, ValueError):
-            raise _invalid(field, f"{len(payload)} characters that are not base64: {payload[:24]!r}...") from None
+            raise invalid(
+                field, expected, f"{len(payload)} characters that are not base64: {payload[:24]!r}..."
+            ) from None
     if not data:
-        raise _invalid(field, "an empty string")
+        raise invalid(field, expected, "an empty string")
     return data
-
-
-def _invalid(field: str, got: str) -> InvalidRequest:
-    return InvalidRequest.of([FieldError(field, "base64 of a PNG, JPEG or WebP file", got)])

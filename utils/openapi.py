@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from pydantic import BaseModel
 from starlette.responses import HTMLResponse, Response
 
 from utils.errors import (
@@ -20,27 +21,32 @@ from utils.errors import (
     InferenceUnavailable,
     InvalidRequest,
     MalformedBody,
-    ServiceError,
     UnsupportedMedia,
 )
-from utils.prompts import SegmentRequest
+from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest
 
 VERSION = "0.1.0"
 REFERENCES = "#/components/schemas/{model}"
 
-EXAMPLE: dict[str, Any] = {
+EXAMPLE_IMAGE: dict[str, Any] = {
     "input_image": base64.b64encode((Path(__file__).parent / "example.png").read_bytes()).decode(),
+}
+"""A small drawn scene."""
+
+EXAMPLE: dict[str, Any] = {
+    **EXAMPLE_IMAGE,
     "pos_coords": [[80, 60]],
     "mask_format": "json",
     "segmented_image": "overlay",
 }
-"""A request that answers 200: a small drawn scene and a click on its disc."""
+"""A request that answers 200: the scene and a click on its disc."""
 
 DESCRIPTION = """
 Send an image and a few prompts (clicks, a box), get a mask and a picture: MobileSAM, served by NVIDIA Triton.
 
-Every answer is `multipart/form-data` with the parts `mask`, `segmented_image` and `result`; every error is
-`application/problem+json`, and `errors` in it names each offending field, what was expected and what came.
+An image is encoded once, with the first request that sends it or ahead of that by `/embed`; from then on prompts name
+it by the `image_id` of any answer. Every error is `application/problem+json`, and `errors` in it names each offending
+field, what was expected and what came.
 """
 
 PROBLEM_SCHEMA: dict[str, Any] = {
@@ -64,46 +70,99 @@ PROBLEM_SCHEMA: dict[str, Any] = {
     },
 }
 
-RESULT_SCHEMA: dict[str, Any] = {
-    "title": "Result",
+WEIGHTS_SCHEMA: dict[str, Any] = {
     "type": "object",
-    "required": ["image_id", "width", "height", "weights", "masks"],
+    "description": "where the model's weights come from",
+    "required": ["name", "sha256", "trained", "note"],
     "properties": {
-        "image_id": {"type": "string", "description": "SHA-256 of the image file, in hexadecimal"},
+        "name": {"type": "string"},
+        "sha256": {"type": "string"},
+        "trained": {"type": "boolean"},
+        "note": {"type": "string"},
+    },
+}
+
+IMAGE_SCHEMA: dict[str, Any] = {
+    "title": "Image",
+    "type": "object",
+    "required": ["image_id", "width", "height", "weights"],
+    "properties": {
+        "image_id": {"type": "string", "description": "to name the image by in later requests"},
         "width": {"type": "integer", "description": "of the displayed image, in pixels"},
         "height": {"type": "integer", "description": "of the displayed image, in pixels"},
-        "weights": {
-            "type": "object",
-            "description": "where the model's weights come from",
-            "required": ["name", "sha256", "trained", "note"],
-            "properties": {
-                "name": {"type": "string"},
-                "sha256": {"type": "string"},
-                "trained": {"type": "boolean"},
-                "note": {"type": "string"},
-            },
-        },
-        "masks": {
-            "type": "array",
-            "description": "one per mask, in the order of the `mask` part",
-            "items": {
-                "type": "object",
-                "required": ["score", "area", "box"],
-                "properties": {
-                    "score": {"type": "number", "description": "the model's own estimate of the mask's IoU"},
-                    "area": {"type": "integer", "description": "pixels of the mask"},
-                    "box": {
-                        "type": "array",
-                        "description": "[x0, y0, x1, y1] around the mask; x1 and y1 lie one pixel outside of it",
-                        "items": {"type": "integer"},
-                        "minItems": 4,
-                        "maxItems": 4,
-                    },
-                },
+        "weights": WEIGHTS_SCHEMA,
+    },
+}
+
+
+def _with_masks(title: str, description: str, mask: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an image with a list of masks."""
+    masks = {"type": "array", "description": description, "items": mask}
+    return {
+        **IMAGE_SCHEMA,
+        "title": title,
+        "required": [*IMAGE_SCHEMA["required"], "masks"],
+        "properties": {**IMAGE_SCHEMA["properties"], "masks": masks},
+    }
+
+
+def _numbers(description: str, count: int, kind: str = "integer") -> dict[str, Any]:
+    return {
+        "type": "array",
+        "description": description,
+        "items": {"type": kind},
+        "minItems": count,
+        "maxItems": count,
+    }
+
+
+RESULT_SCHEMA = _with_masks(
+    "Result",
+    "one per mask, in the order of the `mask` part: objects as they stood in the request, candidates of one together",
+    {
+        "type": "object",
+        "required": ["object", "score", "area", "box"],
+        "properties": {
+            "object": {"type": "integer", "description": "which of the request's objects the mask is of, from 0"},
+            "score": {"type": "number", "description": "the model's own estimate of the mask's IoU"},
+            "area": {"type": "integer", "description": "pixels of the mask"},
+            "box": _numbers("[x0, y0, x1, y1] around the mask; x1 and y1 lie one pixel outside of it", 4),
+            "low_res_mask": {
+                "type": "string",
+                "description": "where asked for: base64 of a NumPy file, (256, 256) float32 logits; for `mask_input`",
             },
         },
     },
-}
+)
+
+EVERYTHING_SCHEMA = _with_masks(
+    "Everything",
+    "records as of Segment Anything's automatic mask generator",
+    {
+        "type": "object",
+        "required": [
+            "segmentation", "area", "bbox", "predicted_iou", "point_coords", "stability_score", "crop_box",
+        ],
+        "properties": {
+            "segmentation": {
+                "type": "object",
+                "description": "COCO's compressed run lengths",
+                "required": ["size", "counts"],
+                "properties": {"size": _numbers("[H, W]", 2), "counts": {"type": "string"}},
+            },
+            "area": {"type": "integer", "description": "pixels of the mask"},
+            "bbox": _numbers("[x, y, width, height] around the mask, in pixels", 4),
+            "predicted_iou": {"type": "number", "description": "the model's own estimate of the mask's IoU"},
+            "point_coords": {
+                "type": "array",
+                "description": "the click that found it",
+                "items": _numbers("[x, y]", 2, "number"),
+            },
+            "stability_score": {"type": "number", "description": "IoU of the mask at a higher and a lower threshold"},
+            "crop_box": _numbers("[x, y, width, height] of the crop it was found on", 4),
+        },
+    },
+)  # fmt: skip
 
 PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -150,8 +209,16 @@ def document(weights: str = "") -> dict[str, Any]:
     Args:
         weights: a line on the weights in use, for the description.
     """
-    request_schema = SegmentRequest.model_json_schema(ref_template=REFERENCES)
-    definitions = request_schema.pop("$defs", {})
+    schemas: dict[str, Any] = {
+        "Image": IMAGE_SCHEMA,
+        "Result": RESULT_SCHEMA,
+        "Everything": EVERYTHING_SCHEMA,
+        "Problem": PROBLEM_SCHEMA,
+    }
+    for model in (SegmentRequest, EmbedRequest, EverythingRequest):
+        schema = model.model_json_schema(ref_template=REFERENCES)
+        schemas |= schema.pop("$defs", {})
+        schemas[model.__name__] = schema
     return {
         "openapi": "3.1.0",
         "info": {"title": "MobileSAM on Triton", "version": VERSION, "description": f"{DESCRIPTION}\n{weights}\n"},
@@ -159,33 +226,19 @@ def document(weights: str = "") -> dict[str, Any]:
         "tags": [{"name": "Segmentation"}, {"name": "Operation"}],
         "paths": {
             "/mobile_sam": {"post": _segment()},
+            "/embed": {"post": _embed()},
+            "/everything": {"post": _everything()},
             "/livez": {"get": _probe("The process is alive.")},
             "/readyz": {"get": _probe("The service takes requests.", 503)},
             "/metrics": {"get": _probe("Prometheus metrics.")},
         },
-        "components": {
-            "schemas": {
-                "SegmentRequest": request_schema,
-                "Result": RESULT_SCHEMA,
-                "Problem": PROBLEM_SCHEMA,
-                **definitions,
-            }
-        },
+        "components": {"schemas": schemas},
     }
 
 
 def _segment() -> dict[str, Any]:
     """The operation `POST /mobile_sam`."""
-    errors: tuple[type[ServiceError], ...] = (
-        MalformedBody,
-        BodyTooLarge,
-        UnsupportedMedia,
-        InvalidRequest,
-        InferenceFailed,
-        InferenceUnavailable,
-        InferenceTimeout,
-    )
-    content = {
+    parts = {
         "schema": {
             "type": "object",
             "required": ["mask", "result"],
@@ -196,26 +249,79 @@ def _segment() -> dict[str, Any]:
             },
         }
     }
+    return _operation(
+        "mobile_sam",
+        "Find objects on an image",
+        "Clicks or boxes in, masks and a picture out.",
+        request=(SegmentRequest, EXAMPLE),
+        answer="the parts `mask`, `segmented_image` (left out for `none`) and `result`, in this order",
+        content={"multipart/form-data": parts},
+    )
+
+
+def _embed() -> dict[str, Any]:
+    """The operation `POST /embed`."""
+    return _operation(
+        "embed",
+        "Encode an image ahead of the first prompt",
+        "The heavy part of the first request on an image, done before it is asked: prompts by the `image_id` of this "
+        "answer are quick.",
+        request=(EmbedRequest, EXAMPLE_IMAGE),
+        answer="the image's id and size",
+        content={"application/json": {"schema": {"$ref": REFERENCES.format(model="Image")}}},
+    )
+
+
+def _everything() -> dict[str, Any]:
+    """The operation `POST /everything`."""
+    lines = {"schema": {"type": "string", "description": "one JSON document a line, where `progress` is true"}}
+    return _operation(
+        "everything",
+        "Find everything on an image",
+        "A grid of clicks; masks that are neither certain nor stable enough, and repeated ones, are left out.",
+        request=(EverythingRequest, {**EXAMPLE_IMAGE, "points_per_side": 8}),
+        answer="Segment Anything's automatic-mask records",
+        content={
+            "application/json": {"schema": {"$ref": REFERENCES.format(model="Everything")}},
+            "application/x-ndjson": lines,
+        },
+    )
+
+
+def _operation(
+    name: str,
+    summary: str,
+    description: str,
+    *,
+    request: tuple[type[BaseModel], dict[str, Any]],
+    answer: str,
+    content: dict[str, Any],
+) -> dict[str, Any]:
+    """A POST of JSON: `request` is its model and an example, `answer` and `content` tell of the 200."""
+    errors: dict[int, str] = {
+        error.status: error.title
+        for error in (
+            MalformedBody,
+            BodyTooLarge,
+            UnsupportedMedia,
+            InvalidRequest,
+            InferenceFailed,
+            InferenceUnavailable,
+            InferenceTimeout,
+        )
+    }
+    errors[404] = "The image is not known (any more): send it again"
+    model, example = request
+    schema = {"$ref": REFERENCES.format(model=model.__name__)}
     return {
         "tags": ["Segmentation"],
-        "operationId": "mobile_sam",
-        "summary": "Find one object on an image",
-        "description": "Clicks or a box in, a mask and a picture out.",
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {
-                    "schema": {"$ref": REFERENCES.format(model="SegmentRequest")},
-                    "example": EXAMPLE,
-                }
-            },
-        },
+        "operationId": name,
+        "summary": summary,
+        "description": description,
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": example}}},
         "responses": {
-            "200": {
-                "description": "the parts `mask`, `segmented_image` (left out for `none`) and `result`, in this order",
-                "content": {"multipart/form-data": content},
-            },
-            **{str(error.status): _problem_answer(error.title) for error in errors},
+            "200": {"description": answer, "content": content},
+            **{str(status): _problem_answer(title) for status, title in sorted(errors.items())},
         },
     }
 

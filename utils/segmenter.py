@@ -1,17 +1,18 @@
-"""The call of Triton, behind a protocol, so that everything above it can be tested without Triton."""
+"""The calls of Triton, behind a protocol, so that everything above it can be tested without Triton."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import aiohttp
 import numpy as np
 import numpy.typing as npt
+import orjson
 from tritonclient.http import InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException
 
@@ -25,21 +26,24 @@ from utils.errors import (
     RejectedByModel,
     summary,
 )
-from utils.prompts import MaskFormat, PictureStyle, Prompt
+from utils.images import ImageSource
+from utils.prompts import Prompts
+from utils.schemas import MaskFormat, PictureStyle
 
 logger = logging.getLogger("bentoml.mobile_sam")
+
+NOT_CACHED = "image-not-cached"
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the model is asked: one image, one object."""
+    """What to find on an image, and how to answer."""
 
-    image: bytes
-    """A PNG, JPEG or WebP file."""
-    prompt: Prompt
+    prompts: Prompts
     multimask_output: bool
     mask_format: MaskFormat
     picture_style: PictureStyle
+    low_res_mask: bool
 
 
 @dataclass(frozen=True)
@@ -53,43 +57,115 @@ class Segmentation:
     """JSON."""
 
 
+@dataclass(frozen=True)
+class GridBatch:
+    """Clicks on a crop of an image, and what their masks must reach."""
+
+    crop_box: tuple[int, int, int, int]
+    """x0, y0, x1, y1 in pixels of the image."""
+    points_xy: npt.NDArray[np.float32]
+    """(N, 2) float32, x then y, pixels of the image."""
+    pred_iou_thresh: float | None
+    stability_score_thresh: float | None
+    stability_score_offset: float
+    min_mask_region_area: int
+
+
 class Segmenter(Protocol):
-    """Something that segments images."""
+    """Something that segments images. Each method raises a `ServiceError`: the caller's image or a prompt is at fault,
+    or the model cannot answer."""
 
-    async def segment(self, job: Job) -> Segmentation:
-        """Answer one job.
+    async def embed(self, image: ImageSource) -> bytes:
+        """Encode an image ahead of the first prompt; the result, JSON."""
 
-        Raises:
-            ServiceError: the caller's image is at fault, or the model cannot answer.
-        """
+    async def segment(self, image: ImageSource, job: Job) -> Segmentation:
+        """Find objects on an image."""
+
+    async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
+        """The automatic masks of a batch that are worth keeping."""
 
 
 class TritonSegmenter:
-    """Asks the `mobile_sam` model of a Triton."""
+    """Asks the orchestrator's models of a Triton.
+
+    Each method raises `RejectedByModel` (the image or a prompt is at fault), `InferenceUnavailable` (Triton cannot be
+    reached, or the model is not loaded), `InferenceTimeout` or `InferenceFailed`.
+    """
 
     def __init__(self, infer: Callable[..., Awaitable[Any]], timeout: float) -> None:
         """Make a segmenter.
 
         Args:
             infer: `InferenceServerClient.infer` of `tritonclient.http.aio`, or the runner's method of that name.
-            timeout: seconds that one call may take.
+            timeout: seconds that one answer may take.
         """
         self._infer = infer
         self._timeout = timeout
 
-    async def segment(self, job: Job) -> Segmentation:
-        """Answer one job.
+    async def embed(self, image: ImageSource) -> bytes:
+        """Encode an image ahead of the first prompt; the result, JSON."""
+        answer = await self._known_or_new(_image_inputs(image), ())
+        return answer[tensors.RESULT]
 
-        Raises:
-            RejectedByModel: the image or a point is at fault.
-            InferenceUnavailable: Triton cannot be reached, or the model is not loaded.
-            InferenceTimeout: no answer in time.
-            InferenceFailed: the model failed.
-        """
-        outputs = [InferRequestedOutput(tensor.name, binary_data=True) for tensor in tensors.OUTPUTS]
+    async def segment(self, image: ImageSource, job: Job) -> Segmentation:
+        """Find objects on an image."""
+        prompts = job.prompts
+        inputs = _image_inputs(image) | {
+            tensors.POINT_COORDS: prompts.points_xy,
+            tensors.POINT_LABELS: prompts.labels,
+            tensors.MULTIMASK_OUTPUT: np.array([job.multimask_output]),
+            tensors.MASK_FORMAT: _bytes(job.mask_format.encode()),
+            tensors.SEGMENTED_IMAGE: _bytes(job.picture_style.encode()),
+            tensors.LOW_RES_MASK: np.array([job.low_res_mask]),
+        }
+        if len(prompts.masks):
+            inputs |= {tensors.MASK_INPUT: prompts.masks, tensors.MASK_INPUT_OBJECT: prompts.mask_objects}
+        answer = await self._known_or_new(inputs, prompts.fields)
+        return Segmentation(answer[tensors.MASK], answer[tensors.PICTURE] or None, answer[tensors.RESULT])
+
+    async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
+        """The automatic masks of a batch that are worth keeping."""
+        inputs = _image_inputs(image) | {
+            tensors.CROP_BOX: np.array(batch.crop_box, np.int32),
+            tensors.GRID_COORDS: batch.points_xy,
+            tensors.STABILITY_SCORE_OFFSET: np.array([batch.stability_score_offset], np.float32),
+            tensors.MIN_MASK_REGION_AREA: np.array([batch.min_mask_region_area], np.int32),
+        }
+        for tensor, value in (
+            (tensors.PRED_IOU_THRESH, batch.pred_iou_thresh),
+            (tensors.STABILITY_SCORE_THRESH, batch.stability_score_thresh),
+        ):
+            if value is not None:
+                inputs[tensor] = np.array([value], np.float32)
+        answer = await self._ask(tensors.EVERYTHING, inputs, self._timeout)
+        found: list[dict[str, Any]] = orjson.loads(answer[tensors.RECORDS])
+        return found
+
+    async def _known_or_new(
+        self, inputs: Mapping[tensors.Tensor, npt.NDArray[Any]], fields: Sequence[Sequence[str]]
+    ) -> dict[tensors.Tensor, bytes]:
+        """Ask the processes that only answer for known images, which are never busy with new ones; then the others."""
+        deadline = asyncio.get_running_loop().time() + self._timeout
+        try:
+            return await self._ask(tensors.SEGMENT_CACHED, inputs, self._timeout, fields)
+        except RejectedByModel as error:
+            if error.problem().slug != NOT_CACHED:
+                raise
+        return await self._ask(tensors.SEGMENT, inputs, deadline - asyncio.get_running_loop().time(), fields)
+
+    async def _ask(
+        self,
+        model: str,
+        inputs: Mapping[tensors.Tensor, npt.NDArray[Any]],
+        timeout: float,
+        fields: Sequence[Sequence[str]] = (),
+    ) -> dict[tensors.Tensor, bytes]:
+        """The outputs of a model; `fields` names the points of each object for error messages."""
+        declared = tensors.MODELS[model][1]
+        outputs = [InferRequestedOutput(tensor.name, binary_data=True) for tensor in declared]
         try:
             answer = await asyncio.wait_for(
-                self._infer(model_name=tensors.MODEL, inputs=_inputs(job), outputs=outputs), self._timeout
+                self._infer(model_name=model, inputs=_infer_inputs(inputs), outputs=outputs), timeout
             )
         except asyncio.TimeoutError:
             logger.error("Triton did not answer within %g s", self._timeout)
@@ -99,21 +175,19 @@ class TritonSegmenter:
             raise InferenceUnavailable("the inference server is starting or restarting; try again") from None
         except InferenceServerException as error:
             raise _from_triton(error) from None
-        mask, picture, result, problem = (answer.as_numpy(tensor.name)[0] for tensor in tensors.OUTPUTS)
-        if problem:
-            raise RejectedByModel(_problem(problem, job.prompt))
-        return Segmentation(mask, picture or None, result)
+        values = {tensor: answer.as_numpy(tensor.name)[0] for tensor in declared}
+        if values[tensors.PROBLEM]:
+            raise RejectedByModel(_problem(values[tensors.PROBLEM], fields))
+        return values
 
 
-def _inputs(job: Job) -> list[InferInput]:
-    values = {
-        tensors.INPUT_IMAGE: _bytes(job.image),
-        tensors.POINT_COORDS: job.prompt.points_xy[None],
-        tensors.POINT_LABELS: job.prompt.labels[None],
-        tensors.MULTIMASK_OUTPUT: np.array([job.multimask_output]),
-        tensors.MASK_FORMAT: _bytes(job.mask_format.encode()),
-        tensors.SEGMENTED_IMAGE: _bytes(job.picture_style.encode()),
-    }
+def _image_inputs(image: ImageSource) -> dict[tensors.Tensor, npt.NDArray[Any]]:
+    if image.file is not None:
+        return {tensors.INPUT_IMAGE: _bytes(image.file)}
+    return {tensors.IMAGE_ID: _bytes((image.image_id or "").encode())}
+
+
+def _infer_inputs(values: Mapping[tensors.Tensor, npt.NDArray[Any]]) -> list[InferInput]:
     inputs = []
     for tensor, value in values.items():
         infer_input = InferInput(tensor.name, list(value.shape), tensor.datatype)
@@ -137,9 +211,11 @@ def _from_triton(error: InferenceServerException) -> InferenceFailed | Inference
     return InferenceFailed("the model could not process this request; the server's log says why")
 
 
-def _problem(document: bytes, prompt: Prompt) -> Problem:
+def _problem(document: bytes, fields: Sequence[Sequence[str]]) -> Problem:
     """The orchestrator's problem, with its points named as the caller named them."""
-    fields = json.loads(document)
-    names = {f"points[0][{index}]": name for index, name in enumerate(prompt.fields)}
-    errors = [FieldError(names.get(e["field"], e["field"]), e["expected"], e["got"]) for e in fields["errors"]]
-    return Problem(fields["status"], fields["slug"], fields["title"], summary(errors), errors)
+    found = json.loads(document)
+    names = {
+        f"points[{item}][{index}]": name for item, points in enumerate(fields) for index, name in enumerate(points)
+    }
+    errors = [FieldError(names.get(e["field"], e["field"]), e["expected"], e["got"]) for e in found["errors"]]
+    return Problem(found["status"], found["slug"], found["title"], summary(errors), errors)

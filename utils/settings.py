@@ -33,7 +33,7 @@ class Settings:
     model_repository: Path = Path("model_repository")
     """What Triton loads; a relative path is taken from the folder of `service.py`."""
     cache_dir: Path = dataclasses.field(default_factory=default_cache_dir)
-    """Holds the assembled Triton backends and the downloaded checkpoint."""
+    """Holds the assembled Triton backends, the downloaded checkpoint and the embeddings of images."""
     max_body_bytes: int = 32 * 1024 * 1024
     """Largest request body; base64 makes an image a third larger than its file."""
     inference_timeout: float = 55.0

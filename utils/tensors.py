@@ -1,11 +1,16 @@
-"""The tensors of the `mobile_sam` model in Triton, declared once; a test holds its config.pbtxt to them."""
+"""The tensors of the orchestrator's models in Triton, declared once; a test holds each config.pbtxt to them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-MODEL = "mobile_sam"
+SEGMENT = "mobile_sam"
+"""Segments images new and known."""
+SEGMENT_CACHED = "mobile_sam_cached"
+"""The same for images whose embedding is at hand; others it refuses."""
+EVERYTHING = "mobile_sam_everything"
+"""A batch of automatic masks."""
 
 DataType = Literal["BYTES", "BOOL", "INT32", "FP32"]
 
@@ -20,15 +25,58 @@ class Tensor:
 
 
 INPUT_IMAGE = Tensor("input_image", "BYTES", (1,))
-POINT_COORDS = Tensor("point_coords", "FP32", (1, -1, 2))
-POINT_LABELS = Tensor("point_labels", "INT32", (1, -1))
+IMAGE_ID = Tensor("image_id", "BYTES", (1,))
+PROBLEM = Tensor("problem", "BYTES", (1,))
+
+POINT_COORDS = Tensor("point_coords", "FP32", (-1, -1, 2))
+POINT_LABELS = Tensor("point_labels", "INT32", (-1, -1))
+MASK_INPUT = Tensor("mask_input", "FP32", (-1, 256, 256))
+MASK_INPUT_OBJECT = Tensor("mask_input_object", "INT32", (-1,))
 MULTIMASK_OUTPUT = Tensor("multimask_output", "BOOL", (1,))
 MASK_FORMAT = Tensor("mask_format", "BYTES", (1,))
 SEGMENTED_IMAGE = Tensor("segmented_image", "BYTES", (1,))
-INPUTS = (INPUT_IMAGE, POINT_COORDS, POINT_LABELS, MULTIMASK_OUTPUT, MASK_FORMAT, SEGMENTED_IMAGE)
+LOW_RES_MASK = Tensor("low_res_mask", "BOOL", (1,))
+SEGMENT_INPUTS = (
+    INPUT_IMAGE,
+    IMAGE_ID,
+    POINT_COORDS,
+    POINT_LABELS,
+    MASK_INPUT,
+    MASK_INPUT_OBJECT,
+    MULTIMASK_OUTPUT,
+    MASK_FORMAT,
+    SEGMENTED_IMAGE,
+    LOW_RES_MASK,
+)
 
 MASK = Tensor("mask", "BYTES", (1,))
 PICTURE = Tensor("picture", "BYTES", (1,))
 RESULT = Tensor("result", "BYTES", (1,))
-PROBLEM = Tensor("problem", "BYTES", (1,))
-OUTPUTS = (MASK, PICTURE, RESULT, PROBLEM)
+SEGMENT_OUTPUTS = (MASK, PICTURE, RESULT, PROBLEM)
+
+CROP_BOX = Tensor("crop_box", "INT32", (4,))
+GRID_COORDS = Tensor("point_coords", "FP32", (-1, 2))
+PRED_IOU_THRESH = Tensor("pred_iou_thresh", "FP32", (1,))
+STABILITY_SCORE_THRESH = Tensor("stability_score_thresh", "FP32", (1,))
+STABILITY_SCORE_OFFSET = Tensor("stability_score_offset", "FP32", (1,))
+MIN_MASK_REGION_AREA = Tensor("min_mask_region_area", "INT32", (1,))
+EVERYTHING_INPUTS = (
+    INPUT_IMAGE,
+    IMAGE_ID,
+    CROP_BOX,
+    GRID_COORDS,
+    PRED_IOU_THRESH,
+    STABILITY_SCORE_THRESH,
+    STABILITY_SCORE_OFFSET,
+    MIN_MASK_REGION_AREA,
+)
+
+RECORDS = Tensor("records", "BYTES", (1,))
+EVERYTHING_OUTPUTS = (RECORDS, PROBLEM)
+
+MODELS = {
+    SEGMENT: (SEGMENT_INPUTS, SEGMENT_OUTPUTS),
+    SEGMENT_CACHED: (SEGMENT_INPUTS, SEGMENT_OUTPUTS),
+    EVERYTHING: (EVERYTHING_INPUTS, EVERYTHING_OUTPUTS),
+}
+"""Inputs and outputs of each model."""

@@ -25,6 +25,8 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from utils import tensors
+
 LAUNCHER = "tritonserver"
 STUB = "triton_python_backend_stub"
 KEY_HEADER = "x-mobile-sam-triton-key"
@@ -32,7 +34,7 @@ RESTRICTED_APIS = "model-repository,model-config,shared-memory,statistics,trace,
 PYTHON_BASED_BACKENDS = Path(__file__).resolve().parent.parent / "triton_backends"
 SHARED_MEMORY_REGION = 8 * 1024 * 1024
 SHARED_MEMORY_NEEDED = 256 * 1024 * 1024
-"""Bytes that should be free: a region for each of four processes, and room for a few large images and answers."""
+"""Bytes that should be free: a region for each of seven processes, and room for a few large images and answers."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (the place Triton's Python backend uses; not a temporary file of ours)
 NVIDIA_DRIVER = Path("/dev/nvidiactl")
 
@@ -156,7 +158,9 @@ def check_repository(repository: Path) -> None:
     Raises:
         TritonSetupError: a file is missing.
     """
-    for name in ("mobile_sam_encoder/1/model.onnx", "mobile_sam_decoder/1/model.onnx", "mobile_sam/1/weights.json"):
+    models = ("mobile_sam_encoder/1/model.onnx", "mobile_sam_decoder/1/model.onnx")
+    records = (f"{name}/1/weights.json" for name in tensors.MODELS)
+    for name in (*models, *records):
         if not (repository / name).is_file():
             raise TritonSetupError(f"no {repository / name}: `make weights` writes it")
 

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 import orjson
+from mobile_sam_png import bilevel_png, packed
+from mobile_sam_polygons import polygons
+from mobile_sam_problems import Rejected
+from pycocotools import mask as coco
 
 FRAME = 1024
-FORMATS = ("json", "npy", "png")
+FORMATS = ("json", "npy", "png", "rle", "polygon")
+MAX_PIXELS = {"json": 100_000_000, "npy": 200_000_000, "png": 1_000_000_000}
+"""Most pixels that an answer's masks may have together where the format spells out every one of them: about as many as
+fill 200 MB (json, npy) or 125 MB (png, before compression)."""
+MAX_PNG_ROWS = 1_000_000
+"""The tallest picture that PNG libraries read without being told otherwise."""
 
 Logits = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 
 
-def upsample(logits: Logits, frame_hw: tuple[int, int], size_hw: tuple[int, int]) -> Mask:
-    """A low-resolution answer as a mask of the image.
+def upsample(logits: Logits, frame_hw: tuple[int, int], size_hw: tuple[int, int]) -> Logits:
+    """A low-resolution answer at the size of the image; above 0 is the mask.
 
-    As the official predictor: bilinear to the 1024-frame, crop to the valid area, bilinear to the image, threshold 0.
+    As the official predictor: bilinear to the 1024-frame, crop to the valid area, bilinear to the image.
 
     Args:
         logits: (256, 256) float32.
@@ -27,35 +37,18 @@ def upsample(logits: Logits, frame_hw: tuple[int, int], size_hw: tuple[int, int]
         size_hw: height and width of the displayed image.
 
     Returns:
-        (H, W) bool.
+        (H, W) float32 logits.
     """
     in_frame = cv2.resize(logits, (FRAME, FRAME), interpolation=cv2.INTER_LINEAR)
     valid = in_frame[: frame_hw[0], : frame_hw[1]]
     height, width = size_hw
-    return np.greater(cv2.resize(valid, (width, height), interpolation=cv2.INTER_LINEAR), 0)
+    return cv2.resize(valid, (width, height), interpolation=cv2.INTER_LINEAR).astype(np.float32, copy=False)
 
 
-def encode(masks: Mask, mask_format: str) -> bytes:
-    """The body of an answer's `mask` part.
-
-    Args:
-        masks: (H, W) bool, or (K, H, W) bool for several.
-        mask_format: `json`: nested lists of 0 and 1; `npy`: a NumPy file of the bool array; `png`: a 1-bit picture, in
-            which several masks stand one below the other, (K * H, W).
-    """
-    if mask_format == "json":
-        return orjson.dumps(masks.view(np.uint8), option=orjson.OPT_SERIALIZE_NUMPY)
-    if mask_format == "npy":
-        file = io.BytesIO()
-        np.save(file, masks, allow_pickle=False)
-        return file.getvalue()
-    if mask_format == "png":
-        rows = masks.reshape(-1, masks.shape[-1])
-        done, data = cv2.imencode(".png", rows.view(np.uint8) * np.uint8(255), [cv2.IMWRITE_PNG_BILEVEL, 1])
-        if not done:
-            raise ValueError(f"OpenCV could not encode a mask of shape {masks.shape} as PNG")
-        return data.tobytes()
-    raise ValueError(f"mask_format must be one of {', '.join(FORMATS)}, got {mask_format!r}")
+def rle(mask: Mask) -> dict[str, Any]:
+    """A mask (H, W) bool as COCO's compressed run lengths: `size` [H, W] and `counts`, as pycocotools reads them."""
+    encoded = coco.encode(np.asfortranarray(mask.view(np.uint8)))
+    return {"size": [int(side) for side in encoded["size"]], "counts": encoded["counts"].decode("ascii")}
 
 
 def area_and_box(mask: Mask) -> tuple[int, list[int]]:
@@ -67,3 +60,69 @@ def area_and_box(mask: Mask) -> tuple[int, list[int]]:
     points = mask.view(np.uint8)
     x, y, width, height = cv2.boundingRect(points)
     return cv2.countNonZero(points), [x, y, x + width, y + height]
+
+
+class MaskPart:
+    """The body of an answer's `mask` part, made mask by mask, so that large ones need not all be held.
+
+    - `json`: nested lists of 0 and 1, `[H, W]`, or `[K, H, W]` for several;
+    - `npy`: a NumPy file of the same as bool;
+    - `png`: a 1-bit picture, in which several masks stand one below the other, (K * H, W);
+    - `rle`: see `rle`, or a list of such;
+    - `polygon`: see `mobile_sam_polygons`, or a list of such.
+    """
+
+    def __init__(self, mask_format: str, size_hw: tuple[int, int], count: int | None) -> None:
+        """Begin a part.
+
+        Args:
+            mask_format: one of `FORMATS`.
+            size_hw: height and width of each mask.
+            count: how many masks will be added; None: a single one, which is not wrapped in a list.
+
+        Raises:
+            Rejected: so many pixels that the format would not do.
+        """
+        if mask_format not in FORMATS:
+            raise ValueError(f"mask_format must be one of {', '.join(FORMATS)}, got {mask_format!r}")
+        self._format, self._size_hw, self._count = mask_format, size_hw, count
+        self._pieces: list[Any] = []
+        _check_size(mask_format, size_hw, count or 1)
+
+    def add(self, mask: Mask) -> None:
+        """Add the next mask, (H, W) bool."""
+        if self._format == "json":
+            self._pieces.append(orjson.dumps(mask.view(np.uint8), option=orjson.OPT_SERIALIZE_NUMPY))
+        elif self._format == "rle":
+            self._pieces.append(orjson.dumps(rle(mask)))
+        elif self._format == "polygon":
+            self._pieces.append(orjson.dumps(polygons(mask)))
+        elif self._format == "png":
+            self._pieces.append(packed(mask))
+        else:
+            self._pieces.append(mask.tobytes())
+
+    def encode(self) -> bytes:
+        """The whole part."""
+        several = self._count is not None
+        if self._format == "png":
+            return bilevel_png(self._pieces, self._size_hw[1])
+        if self._format == "npy":
+            file = io.BytesIO()
+            shape = (len(self._pieces), *self._size_hw) if several else self._size_hw
+            header = {"descr": "|b1", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)  # type: ignore[no-untyped-call]
+            return b"".join([file.getvalue(), *self._pieces])
+        return b"[" + b",".join(self._pieces) + b"]" if several else bytes(self._pieces[0])
+
+
+def _check_size(mask_format: str, size_hw: tuple[int, int], count: int) -> None:
+    if mask_format not in MAX_PIXELS:
+        return
+    most, rows = MAX_PIXELS[mask_format], count * size_hw[0]
+    if rows * size_hw[1] > most or (mask_format == "png" and rows > MAX_PNG_ROWS):
+        limit = f"{most} pixels and {MAX_PNG_ROWS} rows" if mask_format == "png" else f"{most} pixels"
+        expected = f"masks that have together at most {limit}, or the format rle or polygon"
+        got = f"{count} of {size_hw[1]} x {size_hw[0]} as {mask_format}"
+        error = {"field": "mask_format", "expected": expected, "got": got}
+        raise Rejected(422, "answer-too-large", "The answer would be too large", [error])

@@ -12,6 +12,9 @@ from mobile_sam_problems import Rejected
 
 NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT, PADDING, ABSENT = 0, 1, 2, 3, -1, -2
 
+SIDE = 256
+"""Of the decoder's masks."""
+
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int32]
 
@@ -64,3 +67,21 @@ def to_frame(
     last = np.where(boxed, ABSENT, PADDING).astype(np.float32)[:, None]
     coords = np.concatenate([coords, np.zeros_like(coords[:, :1])], axis=1)
     return coords, np.concatenate([labels.astype(np.float32), last], axis=1)
+
+
+def earlier_masks(masks: Floats | None, objects: Labels | None, count: int) -> tuple[Floats, Floats]:
+    """The decoder's `mask_input` and `has_mask_input`.
+
+    Args:
+        masks: (M, 256, 256) float32 logits, or None where no object has an earlier mask.
+        objects: (M,) int32, which object each is of.
+        count: how many objects there are.
+
+    Returns:
+        (count, 1, 256, 256) and (count,) float32; (1, 1, 256, 256) and (1,) where no object has an earlier mask.
+    """
+    if masks is None or objects is None or not len(objects):
+        return np.zeros((1, 1, SIDE, SIDE), np.float32), np.zeros(1, np.float32)
+    given, has = np.zeros((count, 1, SIDE, SIDE), np.float32), np.zeros(count, np.float32)
+    given[objects, 0], has[objects] = masks, 1
+    return given, has

@@ -1,148 +1,155 @@
-"""The orchestrator: decodes the image, calls encoder and decoder, encodes the answer.
+"""The orchestrator: finds the image's embedding, asks the decoder, encodes the answer.
 
 Nothing here but Triton's tensors and the order of the steps; the steps are in the `mobile_sam_*` modules beside it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
+import base64
+import io
 import warnings
-from pathlib import Path
 from typing import Any
 
 import mobile_sam_images as images
-import mobile_sam_masks as masks
-import mobile_sam_pictures as pictures
 import mobile_sam_prompts as prompts
 import numpy as np
 import numpy.typing as npt
 import orjson
-import triton_python_backend_utils as pb_utils  # exists inside Triton only
-from mobile_sam_problems import Rejected
+from mobile_sam_embeddings import Known
+from mobile_sam_masks import Mask, MaskPart, area_and_box, upsample
+from mobile_sam_models import MAX_BATCH, MAX_POINTS, Models, answer, decode, read, read_one
+from mobile_sam_pictures import Picture
 
-Array = npt.NDArray[Any]
-
-NO_MASK = (np.zeros((1, 1, 256, 256), np.float32), np.zeros(1, np.float32))
-"""The decoder's `mask_input` and `has_mask_input` where there is no earlier mask."""
+OUTPUTS = ("mask", "picture", "result")
 
 
 class TritonPythonModel:
     """One process of the orchestrator; it works on one request at a time."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Read the limits and which weights these are."""
+        """Read the settings."""
         # Pillow warns of oddities in callers' files, which would be lines in the log.
         warnings.simplefilter("ignore")
-        config = json.loads(args["model_config"])
-        limit = (
-            os.environ.get("MOBILE_SAM_MAX_IMAGE_PIXELS") or config["parameters"]["max_image_pixels"]["string_value"]
-        )
-        if not limit.isdecimal() or int(limit) == 0:
-            raise pb_utils.TritonModelException(f"max_image_pixels: expected a positive whole number, got {limit!r}")
-        self.max_pixels = int(limit)
-        identity = Path(args["model_repository"]) / args["model_version"] / "weights.json"
-        if not identity.is_file():
-            raise pb_utils.TritonModelException(f"{identity}: no such file; `make weights` writes it")
-        written = json.loads(identity.read_text())
-        self.weights = {key: written[key] for key in ("name", "sha256", "trained", "note")}
+        self.models = Models(args)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer each request; a failure of one does not touch the others."""
-        return [self._answer(request) for request in requests]
-
-    def _answer(self, request: Any) -> Any:
-        try:
-            mask, picture, result = self._segment(request)
-            parts = {"mask": mask, "picture": picture, "result": result, "problem": b""}
-        except Rejected as rejected:
-            parts = {"mask": b"", "picture": b"", "result": b"", "problem": rejected.encode()}
-        except Exception as error:
-            pb_utils.Logger.log_error(f"mobile_sam: {type(error).__name__}: {error}")
-            return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
-        return pb_utils.InferenceResponse(
-            output_tensors=[pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in parts.items()]
-        )
+        return [answer(request, OUTPUTS, self._segment) for request in requests]
 
     def _segment(self, request: Any) -> tuple[bytes, bytes, bytes]:
         """The bodies of the parts `mask`, `segmented_image` and `result`."""
-        data: bytes = read(request, "input_image")[0]
         points_xy, labels = read(request, "point_coords"), read(request, "point_labels")
-        multimask = bool(read(request, "multimask_output")[0])
-        mask_format: str = read(request, "mask_format")[0].decode()
-        style: str = read(request, "segmented_image")[0].decode()
 
-        opened = images.open_image(data, self.max_pixels)
-        pixels = images.decode(opened)
-        size_hw = (pixels.shape[0], pixels.shape[1])
-        prompts.check_inside(points_xy, labels, size_hw)
-        frame = images.to_frame(pixels)
-        embedding = self._encode(frame)
-        coords, decoder_labels = prompts.to_frame(points_xy, labels, size_hw, frame.size_hw)
-        logits, scores = self._decode(embedding, coords, decoder_labels)
+        def check(size_hw: tuple[int, int]) -> None:
+            if points_xy is not None and labels is not None:
+                prompts.check_inside(points_xy, labels, size_hw)
 
-        # Token 0 answers a prompt with one mask; tokens 1 to 3 are candidates, wanted when a prompt is ambiguous.
-        chosen = slice(1, 4) if multimask else slice(0, 1)
-        scores = scores[0, chosen]
-        found = [masks.upsample(low_res, frame.size_hw, size_hw) for low_res in logits[0, chosen]]
-        best = found[int(scores.argmax())]
-        return (
-            masks.encode(np.stack(found) if multimask else best, mask_format),
-            pictures.draw(pixels, [best], style),
-            orjson.dumps(
-                {
-                    "image_id": hashlib.sha256(data).hexdigest(),
-                    "width": size_hw[1],
-                    "height": size_hw[0],
-                    "weights": self.weights,
-                    "masks": [describe(mask, float(score)) for mask, score in zip(found, scores, strict=True)],
-                }
-            ),
+        image_id = read_one(request, "image_id")
+        known = self.models.embeddings.find(
+            read_one(request, "input_image"), image_id and image_id.decode("ascii", "replace"), check
         )
-
-    def _encode(self, frame: images.Frame) -> Array:
-        """The image's embedding, (1, 256, 64, 64) float32."""
-        inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
-        return call("mobile_sam_encoder", inputs, ["image_embeddings"])[0]
-
-    def _decode(self, embedding: Array, coords: Array, labels: Array) -> tuple[Array, Array]:
-        """Logits (N, 4, 256, 256) and predicted IoU (N, 4), both float32, of N prompts on one image."""
-        inputs: dict[str, Array] = {
-            "image_embeddings": embedding,
-            "point_coords": coords,
-            "point_labels": labels,
-            "mask_input": NO_MASK[0],
-            "has_mask_input": NO_MASK[1],
+        result = {
+            "image_id": known.image_id,
+            "width": known.size_hw[1],
+            "height": known.size_hw[0],
+            "weights": self.models.weights,
         }
-        logits, scores = call("mobile_sam_decoder", inputs, ["low_res_masks", "iou_predictions"])
-        return logits, scores
+        if points_xy is None or labels is None:
+            return b"", b"", orjson.dumps(result)
+        earlier = prompts.earlier_masks(read(request, "mask_input"), read(request, "mask_input_object"), len(points_xy))
+        # Token 0 answers a prompt with one mask; tokens 1 to 3 are candidates, wanted when a prompt is ambiguous.
+        multimask = bool(read_one(request, "multimask_output", False))
+        chosen = slice(1, 4) if multimask else slice(0, 1)
+        count = len(points_xy) * (chosen.stop - chosen.start)
+        drawn = Answer(
+            known,
+            read_one(request, "mask_format", b"json").decode(),
+            read_one(request, "segmented_image", b"none").decode(),
+            # One object's one mask stands alone; several stand in a list.
+            None if count == 1 else count,
+            bool(read_one(request, "low_res_mask", False)),
+        )
+        logits, scores = decode_all(known, points_xy, labels, *earlier)
+        for index in range(len(scores)):
+            drawn.add(index, logits[index, chosen], scores[index, chosen])
+        return drawn.encode(result)
 
 
-def read(request: Any, name: str) -> Array:
-    """An input tensor of the request."""
-    array: Array = pb_utils.get_input_tensor_by_name(request, name).as_numpy()
-    return array
+class Answer:
+    """The parts of an answer, made object by object."""
+
+    def __init__(self, known: Known, mask_format: str, style: str, count: int | None, low_res: bool) -> None:
+        """Begin an answer.
+
+        Args:
+            known: the image.
+            mask_format: of the `mask` part.
+            style: of the picture.
+            count: of the masks to come; None: a single one, outside of a list.
+            low_res: whether `result` holds the low-resolution masks.
+        """
+        self._size_hw, self._frame_hw = known.size_hw, images.frame_size_hw(known.size_hw)
+        self._mask = MaskPart(mask_format, known.size_hw, count)
+        self._picture = None if style == "none" else Picture(known.pixels(), style)
+        self._low_res = low_res
+        self._described: list[dict[str, Any]] = []
+
+    def add(self, index: int, logits: npt.NDArray[np.float32], scores: npt.NDArray[np.float32]) -> None:
+        """Add an object's masks, and its best to the picture.
+
+        Args:
+            index: which object it is.
+            logits: (K, 256, 256) float32.
+            scores: (K,) float32, predicted IoU.
+        """
+        best = int(scores.argmax())
+        for number, (low_res, score) in enumerate(zip(logits, scores, strict=True)):
+            mask: Mask = upsample(low_res, self._frame_hw, self._size_hw) > 0
+            self._mask.add(mask)
+            area, box = area_and_box(mask)
+            described = {"object": index, "score": round(float(score), 4), "area": area, "box": box}
+            if self._low_res:
+                described["low_res_mask"] = npy_base64(low_res)
+            self._described.append(described)
+            if self._picture is not None and number == best:
+                self._picture.add(mask)
+
+    def encode(self, result: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
+        """The bodies of the parts; `result` says what is not about the masks."""
+        picture = b"" if self._picture is None else self._picture.encode()
+        return self._mask.encode(), picture, orjson.dumps({**result, "masks": self._described})
 
 
-def call(model: str, inputs: dict[str, Array], outputs: list[str]) -> list[Array]:
-    """Run another model of this Triton.
+def decode_all(
+    known: Known,
+    points_xy: npt.NDArray[np.float32],
+    labels: npt.NDArray[np.int32],
+    mask_input: npt.NDArray[np.float32],
+    has_mask: npt.NDArray[np.float32],
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Logits (N, 4, 256, 256) and predicted IoU (N, 4) of N prompts on an image, as few decoder runs as possible.
 
-    Raises:
-        TritonModelException: it answered with an error.
+    Args:
+        known: the image.
+        points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
+        labels: (N, P) int32.
+        mask_input: (N, 1, 256, 256) or (1, 1, 256, 256) float32.
+        has_mask: (N,) or (1,) float32.
     """
-    response = pb_utils.InferenceRequest(
-        model_name=model,
-        requested_output_names=outputs,
-        inputs=[pb_utils.Tensor(name, np.ascontiguousarray(array)) for name, array in inputs.items()],
-        preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU),
-    ).exec()
-    if response.has_error():
-        raise pb_utils.TritonModelException(f"{model}: {response.error().message()}")
-    return [pb_utils.get_output_tensor_by_name(response, name).as_numpy() for name in outputs]
+    coords, decoder_labels = prompts.to_frame(points_xy, labels, known.size_hw, images.frame_size_hw(known.size_hw))
+    found = []
+    batch = max(1, min(MAX_BATCH, MAX_POINTS // coords.shape[1]))
+    for start in range(0, len(coords), batch):
+        part = slice(start, start + batch)
+        earlier = (mask_input[part], has_mask[part]) if len(has_mask) > 1 else (mask_input, has_mask)
+        found.append(decode(known.entry.embedding, coords[part], decoder_labels[part], *earlier))
+    if len(found) == 1:
+        return found[0]
+    return np.concatenate([logits for logits, _ in found]), np.concatenate([scores for _, scores in found])
 
 
-def describe(mask: masks.Mask, score: float) -> dict[str, Any]:
-    """What `result` says of a mask: predicted IoU, area in pixels, box_xyxy."""
-    area, box = masks.area_and_box(mask)
-    return {"score": round(score, 4), "area": area, "box": box}
+def npy_base64(array: npt.NDArray[Any]) -> str:
+    """An array as base64 of a NumPy file."""
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    return base64.b64encode(file.getvalue()).decode("ascii")

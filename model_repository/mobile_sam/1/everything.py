@@ -1,0 +1,86 @@
+"""A batch of automatic masks: clicks on one crop of an image, and the masks of them worth keeping.
+
+The service asks for batch after batch, and puts the records together; so a caller's clicks are never behind a whole
+image of these, and a caller who leaves costs one batch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import mobile_sam_images as images
+import mobile_sam_prompts as prompts
+import numpy as np
+import numpy.typing as npt
+import orjson
+from mobile_sam_grid import Box, Thresholds, record
+from mobile_sam_masks import upsample
+from mobile_sam_models import Models, answer, decode, read, read_one
+from mobile_sam_problems import Rejected
+
+CANDIDATES = (1, 2, 3)
+"""The decoder's answers to an ambiguous prompt; 0 is its answer to one that is not."""
+
+
+class TritonPythonModel:
+    """One process; it works on one batch at a time."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Read the settings."""
+        warnings.simplefilter("ignore")
+        self.models = Models(args)
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """Answer each request; a failure of one does not touch the others."""
+        return [answer(request, ("records",), self._records) for request in requests]
+
+    def _records(self, request: Any) -> tuple[bytes]:
+        """The records of a batch, as a JSON list."""
+        image_id = read_one(request, "image_id")
+        known = self.models.embeddings.find(
+            read_one(request, "input_image"), image_id and image_id.decode("ascii", "replace")
+        )
+        crop = checked_crop(read(request, "crop_box"), known.size_hw)
+        part = self.models.embeddings.crop(known, crop)
+        points_xy = read(request, "point_coords")
+        assert points_xy is not None  # not optional in config.pbtxt
+        thresholds = Thresholds(
+            float(read_one(request, "pred_iou_thresh", self.models.thresholds["pred_iou_thresh"])),
+            float(read_one(request, "stability_score_thresh", self.models.thresholds["stability_score_thresh"])),
+            float(read_one(request, "stability_score_offset")),
+            int(read_one(request, "min_mask_region_area")),
+        )
+        frame_hw = images.frame_size_hw(part.size_hw)
+        in_crop: npt.NDArray[np.float32] = (points_xy - np.array(crop[:2], np.float32))[:, None]
+        labels = np.full(in_crop.shape[:2], prompts.POSITIVE, np.int32)
+        coords, decoder_labels = prompts.to_frame(in_crop, labels, part.size_hw, frame_hw)
+        no_mask = prompts.earlier_masks(None, None, len(coords))
+        logits, scores = decode(part.entry.embedding, coords, decoder_labels, *no_mask)
+        records = [
+            record(
+                upsample(logits[index, token], frame_hw, part.size_hw),
+                float(scores[index, token]),
+                points_xy[index],
+                crop=crop,
+                size_hw=known.size_hw,
+                thresholds=thresholds,
+            )
+            for index, token in np.argwhere(scores > thresholds.pred_iou_thresh)
+            if token in CANDIDATES
+        ]
+        return (orjson.dumps([found for found in records if found is not None]),)
+
+
+def checked_crop(box: Any, size_hw: tuple[int, int]) -> Box:
+    """A crop as numbers.
+
+    Raises:
+        Rejected: it is not a part of the image.
+    """
+    x0, y0, x1, y1 = (int(side) for side in box)
+    if not (0 <= x0 < x1 <= size_hw[1] and 0 <= y0 < y1 <= size_hw[0]):
+        expected = f"a part of the image: 0 <= x0 < x1 <= {size_hw[1]}, 0 <= y0 < y1 <= {size_hw[0]}"
+        error = {"field": "crop_box", "expected": expected, "got": str([x0, y0, x1, y1])}
+        raise Rejected(422, "invalid-request", "The request is not valid", [error])
+    return x0, y0, x1, y1

@@ -1,0 +1,229 @@
+"""Embeddings on disk: shared by all processes of the orchestrator, kept over restarts, bounded in bytes.
+
+One file per image, named by the SHA-256 of the image file and the fingerprint of the weights:
+
+    header     64 bytes, see `HEADER`
+    embedding  (1, 256, 64, 64) float32, little-endian
+    file       the encoded image as it came, for pictures and crops
+
+A file is written under another name and renamed when it is whole, and its checksum is looked at before its first use:
+what a killed process leaves half-written is never served. The modification time is the time of the last use. Files are
+read through memory maps, so that all processes share one copy in the page cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import struct
+import tempfile
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+HEADER = struct.Struct("<8sIIQI36x")
+"""Magic, height and width of the displayed image in pixels, bytes of the file, CRC-32 of all behind the header."""
+MAGIC = b"MSAMEMB1"
+EMBEDDING_SHAPE = (1, 256, 64, 64)
+EMBEDDING_BYTES = 4 * 256 * 64 * 64
+SUFFIX = ".embedding"
+PARTIAL = ".partial"
+ABANDONED_AFTER = 600
+"""Seconds after which a half-written file belongs to a process that is gone."""
+IN_MEMORY = 4
+"""Entries that a process keeps at hand: their checksums are not looked at again, and they are all there is where the
+disk cannot be written."""
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of an image."""
+
+    embedding: Floats
+    """(1, 256, 64, 64) float32."""
+    size_hw: tuple[int, int]
+    """Height and width of the displayed image."""
+    file: memoryview | bytes
+    """The encoded image."""
+
+
+class InvalidEntry(ValueError):
+    """The bytes are no entry, or not all of one."""
+
+
+def pack(entry: Entry) -> list[memoryview | bytes]:
+    """An entry as the pieces of its file."""
+    embedding = np.ascontiguousarray(entry.embedding, "<f4").data.cast("B")
+    checksum = zlib.crc32(entry.file, zlib.crc32(embedding))
+    return [HEADER.pack(MAGIC, *entry.size_hw, len(entry.file), checksum), embedding, entry.file]
+
+
+def unpack(data: Any) -> Entry:
+    """The entry in the content of a file, without copying it.
+
+    Args:
+        data: bytes, or anything with the buffer interface.
+
+    Raises:
+        InvalidEntry: another format, a wrong length or a wrong checksum.
+    """
+    view = memoryview(data)
+    if len(view) < HEADER.size:
+        raise InvalidEntry(f"expected at least {HEADER.size} bytes, got {len(view)}")
+    magic, height, width, file_bytes, checksum = HEADER.unpack(view[: HEADER.size])
+    if magic != MAGIC:
+        raise InvalidEntry(f"expected an entry that begins with {MAGIC!r}, got {magic!r}")
+    wanted = HEADER.size + EMBEDDING_BYTES + file_bytes
+    if len(view) != wanted:
+        raise InvalidEntry(f"expected {wanted} bytes, got {len(view)}")
+    body = view[HEADER.size :]
+    if zlib.crc32(body) != checksum:
+        raise InvalidEntry("the checksum does not match the content")
+    embedding = np.frombuffer(body[:EMBEDDING_BYTES], "<f4").reshape(EMBEDDING_SHAPE)
+    return Entry(embedding, (height, width), body[EMBEDDING_BYTES:])
+
+
+class EmbeddingCache:
+    """The entries of one set of weights in a folder that other weights may share."""
+
+    def __init__(self, folder: Path, fingerprint: str, max_bytes: int, warn: Callable[[str], None]) -> None:
+        """Name the folder; it is made when something is written.
+
+        Args:
+            folder: where the files lie.
+            fingerprint: what tells these weights apart from others.
+            max_bytes: of all files together; 0: none are written.
+            warn: is told, once until it works again, what keeps files from being written, and which are damaged.
+        """
+        self._folder, self._fingerprint, self._max_bytes, self._warn = folder, fingerprint[:16], max_bytes, warn
+        self._failing = False
+        self._at_hand: OrderedDict[str, tuple[Entry, bool]] = OrderedDict()  # and whether there is a file of it
+
+    def get(self, image_id: str) -> Entry | None:
+        """The entry of an image, None where there is none. Counts as a use.
+
+        Args:
+            image_id: 64 hexadecimal digits.
+        """
+        path = self._path(image_id)
+        entry, on_disk = self._at_hand.get(image_id, (None, True))
+        if on_disk:
+            entry = self._used(path, entry)
+        if entry is None:
+            self._at_hand.pop(image_id, None)
+        else:
+            self._keep(image_id, entry, on_disk)
+        return entry
+
+    def put(self, image_id: str, entry: Entry) -> None:
+        """Keep an entry, on disk where that can be done, and let go of those not used for longest."""
+        on_disk = False
+        try:
+            on_disk = self._write(self._path(image_id), pack(entry))
+            self._failing = False
+        except OSError as error:
+            if not self._failing:
+                self._warn(f"embedding cache: {self._folder} cannot be written, embeddings are not kept: {error}")
+            self._failing = True
+        self._keep(image_id, entry, on_disk)
+
+    @contextlib.contextmanager
+    def alone(self, image_id: str) -> Iterator[None]:
+        """While one process is inside for an image, others that want in for the same one wait.
+
+        Ends with the process that holds it, however that ends. Where the folder cannot be written nobody waits.
+        """
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                stack.enter_context(self._lock(image_id[:2]))
+            yield
+
+    def _path(self, image_id: str) -> Path:
+        return self._folder / f"{image_id}-{self._fingerprint}{SUFFIX}"
+
+    def _used(self, path: Path, known: Entry | None) -> Entry | None:
+        """The entry in a file, now its last use; None where there is no such file or it is damaged."""
+        if not self._max_bytes:
+            return None
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            return None
+        except OSError:  # a read-only disk: its entries are as good as ever
+            pass
+        if known is not None:
+            return known
+        try:
+            with path.open("rb") as file:
+                return unpack(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            self._warn(f"embedding cache: {path.name} cannot be used: {error}")
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            return None
+
+    def _keep(self, image_id: str, entry: Entry, on_disk: bool) -> None:
+        self._at_hand[image_id] = (entry, on_disk)
+        self._at_hand.move_to_end(image_id)
+        while len(self._at_hand) > IN_MEMORY:
+            self._at_hand.popitem(last=False)
+
+    def _write(self, path: Path, pieces: list[memoryview | bytes]) -> bool:
+        size = sum(len(piece) for piece in pieces)
+        if size > self._max_bytes:
+            return False
+        self._make_room(size)
+        with tempfile.NamedTemporaryFile(dir=self._folder, suffix=PARTIAL, delete=False) as file:
+            partial = Path(file.name)
+            try:
+                file.writelines(pieces)
+                file.flush()
+                partial.replace(path)
+            except BaseException:
+                partial.unlink(missing_ok=True)
+                raise
+        return True
+
+    def _make_room(self, size: int) -> None:
+        """Remove files, those not used for longest first, until `size` more bytes fit."""
+        with self._lock("room"):
+            files = [found for path in self._folder.iterdir() if (found := _dated(path))]
+            total = sum(length for _, length, _ in files)
+            now = time.time_ns()
+            for used, length, path in sorted(files):
+                abandoned = path.suffix == PARTIAL and now - used > ABANDONED_AFTER * 10**9
+                if abandoned or (path.suffix == SUFFIX and total + size > self._max_bytes):
+                    path.unlink(missing_ok=True)
+                    total -= length
+
+    @contextlib.contextmanager
+    def _lock(self, name: str) -> Iterator[None]:
+        locks = self._folder / "locks"
+        locks.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (locks / name).open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _dated(path: Path) -> tuple[int, int, Path] | None:
+    """Time of the last use in ns and bytes of one of our files; None for others, and for one that just went away."""
+    if path.suffix not in {SUFFIX, PARTIAL}:
+        return None
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_mtime_ns, status.st_size, path

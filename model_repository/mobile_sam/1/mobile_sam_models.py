@@ -1,0 +1,165 @@
+"""Triton as this model's own code sees it: tensors of a request, and the encoder and the decoder (BLS)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import mobile_sam_images as images
+import numpy as np
+import numpy.typing as npt
+import triton_python_backend_utils as pb_utils  # exists inside Triton only
+from mobile_sam_cache import EmbeddingCache
+from mobile_sam_embeddings import Embeddings
+from mobile_sam_problems import Rejected
+from mobile_sam_redis import RedisTier
+
+Array = npt.NDArray[Any]
+
+MAX_BATCH = 32
+"""Prompts that the decoder gets at once: more would not be quicker, and each takes about 25 MB while it runs."""
+MAX_POINTS = 512
+"""Points that the decoder gets at once, in all prompts together: its attention takes memory for each of them too."""
+COUNTER = "mobile_sam_embeddings_total"
+VARIABLE = "MOBILE_SAM_"
+PARAMETERS = ("max_image_pixels", "embedding_cache_dir", "embedding_cache_bytes", "redis_url")
+
+
+class Models:
+    """What the models over this code share: settings, weights, embeddings, encoder and decoder."""
+
+    def __init__(self, args: dict[str, str]) -> None:
+        """Read the settings and which weights these are.
+
+        Args:
+            args: as Triton hands them to `initialize`.
+
+        Raises:
+            TritonModelException: a setting cannot be used, or the weights are not there.
+        """
+        config = json.loads(args["model_config"])["parameters"]
+        settings = {name: os.environ.get(VARIABLE + name.upper()) or _parameter(config, name) for name in PARAMETERS}
+        max_pixels = _whole_number("max_image_pixels", settings["max_image_pixels"], 1)
+        identity = Path(args["model_repository"]) / args["model_version"] / "weights.json"
+        if not identity.is_file():
+            raise pb_utils.TritonModelException(f"{identity}: no such file; `make weights` writes it")
+        written = json.loads(identity.read_text())
+        self.weights = {key: written[key] for key in ("name", "sha256", "trained", "note")}
+        self.thresholds: dict[str, float] = written["everything"]
+        cache = EmbeddingCache(
+            Path(os.path.expanduser(settings["embedding_cache_dir"])),  # noqa: PTH111  (no error without a home)
+            written["fingerprint"],
+            _whole_number("embedding_cache_bytes", settings["embedding_cache_bytes"], 0),
+            pb_utils.Logger.log_warn,
+        )
+        encodes = _parameter(config, "answers") != "known images"
+        try:
+            url = settings["redis_url"]
+            redis = RedisTier(url, written["fingerprint"], pb_utils.Logger.log_warn) if url else None
+        except ValueError as error:
+            raise pb_utils.TritonModelException(f"redis_url: {error}") from None
+        self._family = pb_utils.MetricFamily(
+            name=COUNTER,
+            description="Embeddings by where they came from: this machine's cache, Redis, the encoder",
+            kind=pb_utils.MetricFamily.COUNTER,
+        )
+        self._counters: dict[str, Any] = {}
+        self.embeddings = Embeddings(cache, redis, encode if encodes else None, max_pixels, self._count)
+
+    def _count(self, source: str) -> None:
+        if source not in self._counters:
+            self._counters[source] = self._family.Metric(labels={"source": source})
+        self._counters[source].increment(1)
+
+
+def answer(request: Any, outputs: tuple[str, ...], work: Any) -> Any:
+    """The response to a request: `work(request)` gives the bytes of each of `outputs`.
+
+    A request that is at fault gets a `problem` instead; a failure of ours is Triton's to report.
+    """
+    problem = b""
+    try:
+        parts = work(request)
+    except Rejected as rejected:
+        parts, problem = (b"",) * len(outputs), rejected.encode()
+    except Exception as error:
+        pb_utils.Logger.log_error(f"mobile_sam: {type(error).__name__}: {error}")
+        return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
+    named = zip((*outputs, "problem"), (*parts, problem), strict=True)
+    return pb_utils.InferenceResponse(
+        output_tensors=[pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in named]
+    )
+
+
+def read(request: Any, name: str) -> Array | None:
+    """An input tensor of the request; None where it was left out."""
+    tensor = pb_utils.get_input_tensor_by_name(request, name)
+    if tensor is None:
+        return None
+    array: Array = tensor.as_numpy()
+    return array
+
+
+def read_one(request: Any, name: str, otherwise: Any = None) -> Any:
+    """The only value of an input tensor, `otherwise` where it was left out; text and files come as bytes."""
+    array = read(request, name)
+    return otherwise if array is None else array[0]
+
+
+def encode(frame: images.Frame) -> npt.NDArray[np.float32]:
+    """The embedding of an image, (1, 256, 64, 64) float32."""
+    inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
+    return call("mobile_sam_encoder", inputs, ["image_embeddings"])[0]
+
+
+def decode(embedding: Array, coords: Array, labels: Array, mask_input: Array, has_mask: Array) -> tuple[Array, Array]:
+    """Masks and scores of up to `MAX_BATCH` prompts on one image.
+
+    Args:
+        embedding: (1, 256, 64, 64) float32.
+        coords: (N, P, 2) float32, x then y, pixels of the frame.
+        labels: (N, P) float32.
+        mask_input: (M, 1, 256, 256) float32 logits, M = N or 1.
+        has_mask: (M,) float32, 1 where there is an earlier mask.
+
+    Returns:
+        Logits (N, 4, 256, 256) and predicted IoU (N, 4), both float32.
+    """
+    inputs = {
+        "image_embeddings": embedding,
+        "point_coords": coords,
+        "point_labels": labels,
+        "mask_input": mask_input,
+        "has_mask_input": has_mask,
+    }
+    logits, scores = call("mobile_sam_decoder", inputs, ["low_res_masks", "iou_predictions"])
+    return logits, scores
+
+
+def call(model: str, inputs: dict[str, Array], outputs: list[str]) -> list[Array]:
+    """Run another model of this Triton.
+
+    Raises:
+        TritonModelException: it answered with an error.
+    """
+    response = pb_utils.InferenceRequest(
+        model_name=model,
+        requested_output_names=outputs,
+        inputs=[pb_utils.Tensor(name, np.ascontiguousarray(array)) for name, array in inputs.items()],
+        preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU),
+    ).exec()
+    if response.has_error():
+        raise pb_utils.TritonModelException(f"{model}: {response.error().message()}")
+    return [pb_utils.get_output_tensor_by_name(response, name).as_numpy() for name in outputs]
+
+
+def _parameter(config: dict[str, Any], name: str) -> str:
+    return str(config[name]["string_value"]) if name in config else ""
+
+
+def _whole_number(name: str, text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise pb_utils.TritonModelException(f"{name}: expected a whole number of at least {least}, got {text!r}")
+    return int(text)
