@@ -19,9 +19,12 @@ from utils.openapi import EXAMPLE, EXAMPLE_IMAGE, pages
 from utils.prompts import to_prompts
 from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest, parse_body
 from utils.segmenter import Job, TritonSegmenter
-from utils.settings import Settings
+from utils.settings import Settings, SettingsError
 
-settings = Settings.from_environment()
+try:
+    settings = Settings.from_environment()
+except SettingsError as error:
+    raise SystemExit(f"error: {error}") from None
 
 # Read by the orchestrator, whose own default does not know of `cache_dir`.
 os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))

@@ -3,14 +3,13 @@
     python -m benchmarks.quality DIR
 
 asks the running service, as a user would, for every object of a folder (see `benchmarks.objects`): one click, three
-candidates, a box, and up to five clicks, each next one at the centre of the largest error. Prints a table, and writes
-it with a sheet of the best, middle and worst objects to `out/quality/`.
+candidates, a box, and up to five clicks, each next one at the centre of the largest error and refining the answer so
+far. Prints a table, and writes it with a sheet of the best, middle and worst objects to `out/quality/`.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
 import io
 import json
 from collections.abc import Sequence
@@ -20,13 +19,12 @@ from typing import Any
 
 import cv2
 import numpy as np
-import requests
-from requests_toolbelt.multipart.decoder import MultipartDecoder
 from tqdm import tqdm
 
 from benchmarks.baselines import baselines
 from benchmarks.objects import Mask, Picture, Thing, iou, next_click, read_things
 from benchmarks.service import ROOT, running
+from client.request import Photo
 
 OUTPUT = ROOT / "out" / "quality"
 ROWS = 4
@@ -36,31 +34,23 @@ CLICKS = 5
 
 @dataclass
 class Answer:
-    """`masks` (K, H, W) bool and their `scores` (K,); `weights` is the name of those that answered."""
+    """`masks` (K, H, W) bool, their `scores` (K,) and what to refine them by; the name of the weights that answered."""
 
     masks: Mask
     scores: list[float]
+    low_res: list[str]
     weights: str
 
 
-class Asker:
-    """Asks a service over one kept connection."""
-
-    def __init__(self, url: str) -> None:
-        self.url = f"{url}/mobile_sam"
-        self.session = requests.Session()
-
-    def ask(self, thing: Thing, **prompt: Any) -> Answer:
-        """The service's answer to a prompt on the object's picture."""
-        image = base64.b64encode(thing.file.read_bytes()).decode()
-        body = {"input_image": image, "mask_format": "npy", "segmented_image": "none", **prompt}
-        response = self.session.post(self.url, json=body, timeout=60)
-        response.raise_for_status()
-        mask_part, result_part = MultipartDecoder.from_response(response).parts
-        masks = np.load(io.BytesIO(mask_part.content))
-        result = json.loads(result_part.content)
-        scores = [mask["score"] for mask in result["masks"]]
-        return Answer(masks.reshape(-1, *thing.mask.shape), scores, result["weights"]["name"])
+def ask(photo: Photo, **prompt: Any) -> Answer:
+    """The service's answer to a prompt."""
+    parts = photo.segment(mask_format="npy", segmented_image="none", low_res_mask=True, **prompt)
+    masks = np.load(io.BytesIO(parts["mask"]))
+    result = json.loads(parts["result"])
+    scores = [mask["score"] for mask in result["masks"]]
+    low_res = [mask["low_res_mask"] for mask in result["masks"]]
+    shape = (len(scores), result["height"], result["width"])
+    return Answer(masks.reshape(shape), scores, low_res, result["weights"]["name"])
 
 
 @dataclass
@@ -74,12 +64,13 @@ class Score:
     weights: str = ""
 
 
-def clicks(asker: Asker, thing: Thing) -> list[Answer]:
-    """Answers after 1 to 5 clicks."""
+def clicks(photo: Photo, thing: Thing) -> list[Answer]:
+    """Answers after 1 to 5 clicks, each refining the one before it."""
     points, labels = [thing.point], [1]
     answers: list[Answer] = []
     for _ in range(CLICKS):
-        answers.append(asker.ask(thing, pos_coords=points, labels=labels))
+        earlier = {"mask_input": answers[-1].low_res[0]} if answers else {}
+        answers.append(ask(photo, pos_coords=points, labels=labels, **earlier))
         click = next_click(answers[-1].masks[0], thing.mask)
         if click:
             points.append(click[0])
@@ -87,17 +78,18 @@ def clicks(asker: Asker, thing: Thing) -> list[Answer]:
     return answers
 
 
-def measure(asker: Asker, thing: Thing) -> Score:
+def measure(url: str, thing: Thing) -> Score:
     """All ways of asking the service for one object."""
     result = Score(thing)
-    answers = clicks(asker, thing)
+    photo = Photo(url, thing.file.read_bytes())
+    answers = clicks(photo, thing)
     for number, answer in enumerate(answers, 1):
         result.iou[f"{number} click{'s' if number > 1 else ''}"] = iou(answer.masks[0], thing.mask)
-    three = asker.ask(thing, pos_coords=[thing.point], multimask_output=True)
+    three = ask(photo, pos_coords=[thing.point], multimask_output=True)
     candidates = [iou(mask, thing.mask) for mask in three.masks]
     result.iou["1 click, best of three candidates"] = max(candidates)
     result.iou["1 click, candidate of highest score"] = candidates[int(np.argmax(three.scores))]
-    boxed = asker.ask(thing, box=thing.box)
+    boxed = ask(photo, box=thing.box)
     result.iou["box"] = iou(boxed.masks[0], thing.mask)
     best = three.masks[int(np.argmax(candidates))]
     result.shown = {"1 click": answers[0].masks[0], "1 click, best of three candidates": best, "box": boxed.masks[0]}
@@ -155,8 +147,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="photographs with outlined objects")
     things = read_things(parser.parse_args().folder)
     with running(ROOT / "model_repository") as service:
-        asker = Asker(service.url)
-        scores = [measure(asker, thing) for thing in tqdm(things, desc="service", unit="object")]
+        scores = [measure(service.url, thing) for thing in tqdm(things, desc="service", unit="object")]
     others = [baselines(thing) for thing in tqdm(things, desc="without a model", unit="object")]
     report = table(scores, others)
     OUTPUT.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,35 +29,53 @@ class Service:
 
     process: psutil.Process
     url: str
+    metrics_url: str
+    """Triton's metrics."""
 
     def resident_bytes(self) -> int:
         """Resident memory of all its processes, shared pages counted in each."""
         return sum(process.memory_info().rss for process in [self.process, *self.process.children(recursive=True)])
 
+    def embeddings(self) -> dict[str, int]:
+        """How many embeddings came from where since the start."""
+        return embedding_counts(self.metrics_url)
+
 
 @contextmanager
-def running(repository: Path) -> Iterator[Service]:
+def running(repository: Path, *, known_images: bool = False) -> Iterator[Service]:
     """The service of this checkout on a free port with the models of `repository`, ready.
+
+    Args:
+        repository: the model repository.
+        known_images: begin with the embeddings that the last one left, instead of with none.
 
     Raises:
         RuntimeError: it does not become ready; the message holds the end of its log.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port, metrics_port = free_ports(2)
     log = ROOT / ".cache" / "benchmark-service.log"
     log.parent.mkdir(exist_ok=True)
+    embeddings = ROOT / ".cache" / "benchmark-embeddings"
+    if not known_images:
+        shutil.rmtree(embeddings, ignore_errors=True)
     bentoml = str(Path(sys.executable).parent / "bentoml")
     with log.open("wb") as output:
         server = subprocess.Popen(
             [bentoml, "serve", "service.py:svc", "--host", "127.0.0.1", "--port", str(port)],
             cwd=ROOT,
-            env={**os.environ, "BENTOML_DO_NOT_TRACK": "True", "MOBILE_SAM_MODEL_REPOSITORY": str(repository)},
+            env={
+                **os.environ,
+                "BENTOML_DO_NOT_TRACK": "True",
+                "MOBILE_SAM_MODEL_REPOSITORY": str(repository),
+                "MOBILE_SAM_EMBEDDING_CACHE_DIR": str(embeddings),
+                "MOBILE_SAM_TRITON_METRICS_PORT": str(metrics_port),
+            },
             stdout=output,
             stderr=subprocess.STDOUT,
         )
     try:
-        service = Service(psutil.Process(server.pid), f"http://127.0.0.1:{port}")
+        url, metrics_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{metrics_port}/metrics"
+        service = Service(psutil.Process(server.pid), url, metrics_url)
         deadline = time.monotonic() + READY_TIMEOUT_S
         while not _ready(service.url):
             if server.poll() is not None or time.monotonic() > deadline:
@@ -64,6 +85,22 @@ def running(repository: Path) -> Iterator[Service]:
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(60)
+
+
+def embedding_counts(metrics_url: str) -> dict[str, int]:
+    """How many embeddings came from where, by Triton's metrics: `found`, `shared`, `encoded`."""
+    text = requests.get(metrics_url, timeout=5).text
+    counted = re.findall(r'^mobile_sam_embeddings_total\{source="(\w+)"\} (\d+)', text, re.MULTILINE)
+    return {"found": 0, "shared": 0, "encoded": 0} | {source: int(count) for source, count in counted}
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def _ready(url: str) -> bool:

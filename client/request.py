@@ -1,9 +1,11 @@
-"""Segment one object of an image, with nothing but `requests` and `requests_toolbelt`.
+"""Segment an image, with nothing but `requests` and `requests_toolbelt`.
 
     python client/request.py photo.jpg --point 320,240
     python client/request.py photo.jpg --box 100,80,400,360 --negative 150,300 --picture cutout
+    python client/request.py photo.jpg --everything records.json
 
-writes `mask.png` (white where the object is) and `segmented_image.png`, and prints what the service says of the mask.
+The first two write `mask.png` (white where the object is) and `segmented_image.png`, and print what the service says of
+the mask; the third writes all objects it finds.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import argparse
 import base64
 import json
 import sys
+from collections.abc import Callable
 from email.message import Message
 from pathlib import Path
 from typing import Any
@@ -24,33 +27,100 @@ from requests_toolbelt.multipart.decoder import (
 )
 
 URL = "http://127.0.0.1:3000"
+NOT_CACHED = "urn:mobile-sam:image-not-cached"
 
 
-def segment(url: str, image: Path, timeout: float = 60, **prompt: Any) -> dict[str, bytes]:
-    """Ask the service for one object.
+class Photo:
+    """An image at a service: sent once, then named by its id, and sent again where the service has forgotten it.
 
-    Args:
-        url: where the service listens.
-        image: a PNG, JPEG or WebP file.
-        timeout: seconds to wait for the answer.
-        prompt: further fields of the request, such as `pos_coords=[[320, 240]]`.
-
-    Returns:
-        The parts of the answer by name: `mask`, `segmented_image`, `result`.
-
-    Raises:
-        requests.HTTPError: the service refused; the message holds what it said.
+    Every method raises `requests.RequestException`; of a refusal the message holds what the service said.
     """
-    request = {"input_image": base64.b64encode(image.read_bytes()).decode(), **prompt}
-    response = requests.post(f"{url}/mobile_sam", json=request, timeout=timeout)
-    if not response.ok:
-        problem = response.headers.get("Content-Type", "").startswith("application/problem+json")
-        reason = response.json()["detail"] if problem else (response.text.splitlines() or [response.reason])[0][:200]
-        raise requests.HTTPError(f"{response.status_code}: {reason}", response=response)
+
+    def __init__(self, url: str, file: bytes, timeout: float = 60) -> None:
+        """Remember the image; nothing is sent yet.
+
+        Args:
+            url: where the service listens.
+            file: a PNG, JPEG or WebP file.
+            timeout: seconds to wait for an answer.
+        """
+        self._url, self._file, self._timeout = url, file, timeout
+        self._session = requests.Session()
+        self.image_id: str | None = None
+
+    def embed(self) -> dict[str, Any]:
+        """Have the image encoded ahead of the first prompt; what the service says of it."""
+        said: dict[str, Any] = _json(self._post("/embed", {}))
+        self.image_id = str(said["image_id"])
+        return said
+
+    def segment(self, **fields: Any) -> dict[str, bytes]:
+        """Find objects.
+
+        Args:
+            fields: of the request, such as `pos_coords=[[320, 240]]`.
+
+        Returns:
+            The parts of the answer by name: `mask`, `segmented_image`, `result`.
+        """
+        response = self._post("/mobile_sam", fields)
+        try:
+            parts = {_name(part.headers): part.content for part in MultipartDecoder.from_response(response).parts}
+        except (NonMultipartContentTypeException, ImproperBodyPartContentException, KeyError) as error:
+            raise requests.RequestException(f"{self._url} is no such service: its answer is not multipart") from error
+        self.image_id = json.loads(parts["result"])["image_id"]
+        return parts
+
+    def everything(self, report: Callable[[int, int], None], **fields: Any) -> dict[str, Any]:
+        """Find everything.
+
+        Args:
+            report: is told how far the service is, as work done and work in all.
+            fields: of the request, such as `points_per_side=16`.
+
+        Returns:
+            What the service says of the image, and `masks`: Segment Anything's records.
+        """
+        response = self._post("/everything", {**fields, "progress": True}, stream=True)
+        for line in response.iter_lines():
+            step = json.loads(line)
+            if "problem" in step:
+                raise requests.RequestException(step["problem"]["detail"])
+            report(step["done"], step["total"])
+            if "result" in step:
+                result: dict[str, Any] = step["result"]
+                return result
+        raise requests.RequestException("the answer ended before the result")
+
+    def _post(self, path: str, fields: dict[str, Any], stream: bool = False) -> requests.Response:
+        if self.image_id is not None:
+            try:
+                return self._send(path, {"image_id": self.image_id, **fields}, stream)
+            except requests.HTTPError as error:
+                if error.response is None or _problem(error.response).get("type") != NOT_CACHED:
+                    raise
+        return self._send(path, {"input_image": base64.b64encode(self._file).decode(), **fields}, stream)
+
+    def _send(self, path: str, request: dict[str, Any], stream: bool) -> requests.Response:
+        response = self._session.post(f"{self._url}{path}", json=request, timeout=self._timeout, stream=stream)
+        if not response.ok:
+            reason = _problem(response).get("detail") or (response.text.splitlines() or [response.reason])[0][:200]
+            raise requests.HTTPError(f"{response.status_code}: {reason}", response=response)
+        return response
+
+
+def _problem(response: requests.Response) -> dict[str, Any]:
+    """The problem document of a refusal; empty where the answer is none."""
+    if not response.headers.get("Content-Type", "").startswith("application/problem+json"):
+        return {}
+    return dict(response.json())
+
+
+def _json(response: requests.Response) -> dict[str, Any]:
     try:
-        return {_name(part.headers): part.content for part in MultipartDecoder.from_response(response).parts}
-    except (NonMultipartContentTypeException, ImproperBodyPartContentException, KeyError) as error:
-        raise requests.RequestException(f"{url} is no such service: its answer is not multipart") from error
+        return dict(response.json())
+    except (ValueError, TypeError) as error:
+        raise requests.RequestException(f"{response.url} is no such service: its answer is not JSON") from error
 
 
 def _name(headers: Any) -> str:
@@ -70,9 +140,12 @@ def _numbers(count: int) -> Any:
     return numbers
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Segment one object of an image.")
+def _show_progress(done: int, total: int) -> None:
+    print(f"\r{100 * done // max(total, 1)} %", end="\n" if done == total else "", file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Segment an image.")
     parser.add_argument("image", type=Path, help="a PNG, JPEG or WebP file")
     parser.add_argument(
         "--point", type=_numbers(2), metavar="X,Y", action="append", default=[], help="a click on the object"
@@ -84,33 +157,51 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--picture", choices=["overlay", "cutout"], default="overlay", help="default: %(default)s")
     parser.add_argument("--mask-out", type=Path, default=Path("mask.png"), help="default: %(default)s")
     parser.add_argument("--picture-out", type=Path, default=Path("segmented_image.png"), help="default: %(default)s")
+    parser.add_argument("--everything", type=Path, metavar="FILE", help="write all objects the service finds as JSON")
     parser.add_argument("--url", default=URL, help="default: %(default)s")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def _write_object(photo: Photo, options: argparse.Namespace) -> dict[str, Any]:
+    """Ask for the object of the prompts and write both files; the result."""
+    parts = photo.segment(
+        pos_coords=options.point,
+        neg_coords=options.negative,
+        box=options.box,
+        mask_format="png",
+        segmented_image=options.picture,
+    )
+    options.mask_out.write_bytes(parts["mask"])
+    options.picture_out.write_bytes(parts["segmented_image"])
+    result: dict[str, Any] = json.loads(parts["result"])
+    return result
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    options = _parser().parse_args(arguments)
     try:
-        parts = segment(
-            options.url,
-            options.image,
-            pos_coords=options.point,
-            neg_coords=options.negative,
-            box=options.box,
-            mask_format="png",
-            segmented_image=options.picture,
-        )
-        options.mask_out.write_bytes(parts["mask"])
-        options.picture_out.write_bytes(parts["segmented_image"])
+        photo = Photo(options.url, options.image.read_bytes())
+        if options.everything:
+            result = photo.everything(_show_progress)
+            options.everything.write_text(json.dumps(result))
+        else:
+            result = _write_object(photo, options)
     except requests.ConnectionError:
         print(f"error: nothing answers at {options.url}; start it with `make serve`", file=sys.stderr)
         return 1
     except (requests.RequestException, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    result = json.loads(parts["result"])
-    mask, weights = result["masks"][0], result["weights"]
-    print(f"{options.image}: {result['width']} x {result['height']} pixels, weights: {weights['name']}")
-    print(f"mask: score {mask['score']}, {mask['area']} pixels in box {mask['box']}")
-    print(f"wrote {options.mask_out} and {options.picture_out}")
-    if not weights["trained"]:
-        print(f"note: {weights['note']}")
+    print(f"{options.image}: {result['width']} x {result['height']} pixels, weights: {result['weights']['name']}")
+    if options.everything:
+        print(f"{len(result['masks'])} masks\nwrote {options.everything}")
+    else:
+        mask = result["masks"][0]
+        print(f"mask: score {mask['score']}, {mask['area']} pixels in box {mask['box']}")
+        print(f"wrote {options.mask_out} and {options.picture_out}")
+    if not result["weights"]["trained"]:
+        print(f"note: {result['weights']['note']}")
     return 0
 
 

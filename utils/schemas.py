@@ -112,8 +112,8 @@ class SegmentRequest(ImageFields, ObjectFields):
             description="encoding of the `mask` part. `json`: nested lists of 0 and 1, `[H, W]`, or `[K, H, W]` for "
             "several; `npy`: a NumPy file of the same as bool; `png`: 1-bit picture, several one below the other; "
             '`rle`: COCO\'s compressed run lengths, `{"size": [H, W], "counts": "..."}`; `polygon`: `[[outer ring, '
-            "hole, ...], ...]`, each ring a list of `[x, y]` with whole numbers at the edges of pixels. Several of the last "
-            "two stand in a list"
+            "hole, ...], ...]`, each ring a list of `[x, y]` with whole numbers at the edges of pixels. Several of "
+            "the last two stand in a list"
         ),
     ] = "json"
     segmented_image: Annotated[

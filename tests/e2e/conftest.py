@@ -19,7 +19,8 @@ REFERENCE = Path(os.environ.get("SHARED", ROOT.parent / "shared")) / "reference"
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model repository with the reference weights, or the built-in ones where the reference data is absent."""
     folder = tmp_path_factory.mktemp("models") / "model_repository"
-    shutil.copytree(ROOT / "model_repository", folder, ignore=shutil.ignore_patterns("*.onnx", "weights.json"))
+    generated = shutil.ignore_patterns("*.onnx", "weights.json", "__pycache__")
+    shutil.copytree(ROOT / "model_repository", folder, symlinks=True, ignore=generated)
     Preparer(folder, print).prepare(str(REFERENCE) if REFERENCE.is_file() else "builtin")
     return folder
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ from pathlib import Path
 
 import pytest
 import requests
+
+from benchmarks.service import embedding_counts, free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_TIMEOUT = 60
@@ -25,9 +26,14 @@ class Server:
     process: subprocess.Popen[bytes]
     url: str
     log: Path
+    metrics_url: str
 
-    def post(self, **fields) -> requests.Response:
-        return requests.post(f"{self.url}/mobile_sam", json=fields, timeout=60)
+    def post(self, path: str = "/mobile_sam", **fields) -> requests.Response:
+        return requests.post(f"{self.url}{path}", json=fields, timeout=60)
+
+    def embeddings(self) -> dict[str, int]:
+        """How many embeddings came from where since the start: `found`, `shared`, `encoded`."""
+        return embedding_counts(self.metrics_url)
 
     def stop(self) -> int:
         """SIGTERM, and wait for the end; the exit status."""
@@ -35,27 +41,30 @@ class Server:
         return self.process.wait(40)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def start_server(log: Path, target: str = "service.py:svc", **environment: str) -> Server:
-    """Serve `target` on a free port of this machine and wait until it is ready."""
-    port = free_port()
+    """Serve `target` on a free port of this machine and wait until it is ready.
+
+    Embeddings are kept beside the log unless `environment` says otherwise.
+    """
+    port, metrics_port = free_ports(2)
     bentoml = str(Path(sys.executable).parent / "bentoml")
     own = {name: value for name, value in os.environ.items() if not name.startswith("MOBILE_SAM_TRITON_")}
     with log.open("wb") as output:
         process = subprocess.Popen(
             [bentoml, "serve", target, "--host", "127.0.0.1", "--port", str(port)],
             cwd=ROOT,
-            env={**own, "BENTOML_DO_NOT_TRACK": "True", **environment},
+            env={
+                **own,
+                "BENTOML_DO_NOT_TRACK": "True",
+                "MOBILE_SAM_EMBEDDING_CACHE_DIR": str(log.parent / "embeddings"),
+                "MOBILE_SAM_TRITON_METRICS_PORT": str(metrics_port),
+                **environment,
+            },
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    server = Server(process, f"http://127.0.0.1:{port}", log)
+    server = Server(process, f"http://127.0.0.1:{port}", log, f"http://127.0.0.1:{metrics_port}/metrics")
     deadline = time.monotonic() + READY_TIMEOUT
     while time.monotonic() < deadline and process.poll() is None:
         try:

@@ -12,7 +12,8 @@ import psutil
 import pytest
 import requests
 
-from tests.e2e.server import ROOT, free_port, start_server
+from benchmarks.service import free_ports
+from tests.e2e.server import ROOT, start_server
 from utils.triton import remove_stale_shared_memory
 
 pytestmark = pytest.mark.e2e
@@ -42,7 +43,7 @@ def test_triton_ends_with_a_service_that_is_killed(repository, tmp_path):
     server.process.wait()
     triton = [process for process in family if process.is_running() and "triton" in process.name()]
     assert triton
-    _, alive = psutil.wait_procs(triton, timeout=30)
+    _, alive = psutil.wait_procs(triton, timeout=60)
     for process in family:
         if process.is_running():
             process.kill()
@@ -55,7 +56,7 @@ def test_triton_ends_with_a_service_that_is_killed(repository, tmp_path):
 
 def test_a_repository_without_models_ends_the_service_in_one_line(tmp_path):
     served = subprocess.run(
-        [Path(sys.executable).parent / "bentoml", "serve", "service.py:svc", "--port", str(free_port())],
+        [Path(sys.executable).parent / "bentoml", "serve", "service.py:svc", "--port", str(free_ports(1)[0])],
         cwd=ROOT,
         env={**os.environ, "MOBILE_SAM_MODEL_REPOSITORY": str(tmp_path), "BENTOML_DO_NOT_TRACK": "True"},
         capture_output=True,

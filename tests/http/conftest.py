@@ -3,25 +3,59 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from typing import Any
 
 import httpx
 import pytest
 
-from utils.segmenter import Job, Segmentation
+from utils.images import ImageSource
+from utils.segmenter import GridBatch, Job, Segmentation
 
 
 class FakeSegmenter:
-    """Keeps the jobs; answers with fixed parts, or raises."""
+    """Keeps what it was asked; answers with fixed parts, or raises."""
 
     def __init__(self) -> None:
-        self.jobs: list[Job] = []
+        self.embeds: list[ImageSource] = []
+        self.jobs: list[tuple[ImageSource, Job]] = []
+        self.batches: list[tuple[ImageSource, GridBatch]] = []
         self.error: Exception | None = None
+        self.errors_of_batches: list[Exception | None] = []
+        """What the next batches raise."""
 
-    async def segment(self, job: Job) -> Segmentation:
-        self.jobs.append(job)
+    @property
+    def asked(self) -> list:
+        """All that it was asked."""
+        return [*self.embeds, *self.jobs, *self.batches]
+
+    async def embed(self, image: ImageSource) -> bytes:
+        self.embeds.append(image)
+        if self.error:
+            raise self.error
+        return json.dumps({"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}}).encode()
+
+    async def segment(self, image: ImageSource, job: Job) -> Segmentation:
+        self.jobs.append((image, job))
         if self.error:
             raise self.error
         return Segmentation(b"the mask", None if job.picture_style == "none" else b"the picture", b'{"masks": []}')
+
+    async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
+        self.batches.append((image, batch))
+        if self.errors_of_batches and (error := self.errors_of_batches.pop(0)):
+            raise error
+        side = len(self.batches)  # no batch's mask is like another's
+        return [
+            {
+                "area": side * side,
+                "bbox": [0, 0, side, side],
+                "predicted_iou": 0.9,
+                "crop_box": [0, 0, 40, 30],
+                "box": [10 * side, 0, 10 * side + side, side],
+                "tidied": False,
+            }
+        ]
 
 
 class Http:

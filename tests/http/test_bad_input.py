@@ -7,7 +7,8 @@ import logging
 
 import pytest
 
-IMAGE = base64.b64encode(b"an image file").decode()
+PATHS = ["/mobile_sam", "/embed", "/everything"]
+BOX = [0, 0, 1, 1]
 
 BODIES = {
     "empty": (b"", 400),
@@ -32,13 +33,18 @@ BODIES = {
     "a million empty lists": (b'{"x": [' + b"[]," * 1_000_000 + b"[]]}", 422),
     "an unknown label": (b'{"input_image": "AAAA", "pos_coords": [[1, 1]], "labels": [7]}', 422),
     "keys twice": (b'{"input_image": "AAAA", "input_image": 5, "box": [0, 0, 1, 1]}', 422),
+    "image and id": (b'{"input_image": "AAAA", "image_id": "an id"}', 422),
+    "an image that is no base64": (b'{"input_image": "!!!!"}', 422),
+    "an id of 200 characters": (b'{"image_id": "' + b"x" * 200 + b'"}', 422),
+    "an id that is a number": (b'{"image_id": 5}', 422),
 }
 
 
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("body", "status"), BODIES.values(), ids=BODIES.keys())
-def test_a_bad_body_is_a_4xx_problem_and_one_line_in_the_log(http, segmenter, caplog, body, status):
+def test_a_bad_body_is_a_4xx_problem_and_one_line_in_the_log(http, segmenter, caplog, *, path, body, status):
     with caplog.at_level(logging.INFO, "bentoml.mobile_sam"):
-        response = http.post("/mobile_sam", content=body, headers={"content-type": "application/json"})
+        response = http.post(path, content=body, headers={"content-type": "application/json"})
     assert response.status_code == status
     assert response.headers["content-type"] == "application/problem+json"
     problem = response.json()
@@ -48,18 +54,77 @@ def test_a_bad_body_is_a_4xx_problem_and_one_line_in_the_log(http, segmenter, ca
         assert set(error) == {"field", "expected", "got"}
         assert all(error.values())
     assert len(response.content) < 10_000
-    assert not segmenter.jobs
+    assert not segmenter.asked
     ours = [record for record in caplog.records if record.name == "bentoml.mobile_sam"]
     assert len(ours) == 1
     assert not ours[0].exc_info
     assert ours[0].getMessage().isprintable()
 
 
+def npy(header: str) -> str:
+    """base64 of a NumPy file that ends with its header."""
+    data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+    return base64.b64encode(data).decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "field"),
+    [
+        pytest.param("/mobile_sam", {}, "pos_coords", id="no prompt"),
+        pytest.param("/mobile_sam", {"prompts": []}, "prompts", id="no objects"),
+        pytest.param("/mobile_sam", {"prompts": [{}]}, "prompts[0].pos_coords", id="an object without prompts"),
+        pytest.param("/mobile_sam", {"prompts": [{"box": [0, 0, 1]}]}, "prompts[0].box", id="a box of three"),
+        pytest.param("/mobile_sam", {"prompts": [{"point": 1}]}, "prompts[0].point", id="an unknown field"),
+        pytest.param(
+            "/mobile_sam", {"prompts": [{"box": BOX}], "box": BOX}, "box", id="prompts twice"
+        ),
+        pytest.param("/mobile_sam", {"box": BOX, "mask_input": "AAAA"}, "mask_input", id="a mask of zeros"),
+        pytest.param(
+            "/mobile_sam",
+            {"box": BOX, "mask_input": npy("{'descr': '|O', 'fortran_order': False, 'shape': (256, 256)}")},
+            "mask_input",
+            id="a mask of objects",
+        ),
+        pytest.param(
+            "/mobile_sam",
+            {"box": BOX, "mask_input": npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2000000000,)}")},
+            "mask_input",
+            id="a mask of 8 GB",
+        ),
+        pytest.param(
+            "/mobile_sam", {"box": BOX, "mask_input": npy("{[]: 1}")}, "mask_input", id="a mask of nonsense"
+        ),
+        pytest.param("/embed", {"box": BOX}, "box", id="a prompt to embed"),
+        pytest.param("/everything", {"pos_coords": [[1, 1]]}, "pos_coords", id="a prompt beside the grid"),
+        pytest.param("/everything", {"points_per_side": 65}, "points_per_side", id="too many clicks"),
+        pytest.param("/everything", {"crop_n_layers": 4}, "crop_n_layers", id="too many layers"),
+        pytest.param("/everything", {"progress": True, "box_nms_thresh": 2}, "box_nms_thresh", id="with progress"),
+    ],
+)  # fmt: skip
+def test_a_bad_field_is_a_422_that_names_it(http, segmenter, path, fields, field):
+    response = http.post(path, json={"image_id": "an id", **fields})
+    assert response.status_code == 422
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.json()["errors"][0]["field"] == field
+    assert not segmenter.asked
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("fields", [{}, {"input_image": None}, {"input_image": "AAAA", "image_id": "an id"}], ids=str)
+def test_an_image_is_named_exactly_once(http, segmenter, path, fields):
+    prompt = {"pos_coords": [[1, 1]]} if path == "/mobile_sam" else {}
+    response = http.post(path, json={**prompt, **fields})
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["expected"] == "exactly one of input_image and image_id"
+    assert not segmenter.asked
+
+
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     "content_type", ["text/plain", "multipart/form-data", "application/x-www-form-urlencoded", "x"]
 )
-def test_a_body_that_is_not_json_by_name_is_a_415(http, content_type):
-    response = http.post("/mobile_sam", content=b"{}", headers={"content-type": content_type})
+def test_a_body_that_is_not_json_by_name_is_a_415(http, path, content_type):
+    response = http.post(path, content=b"{}", headers={"content-type": content_type})
     assert response.status_code == 415
     assert content_type in response.json()["detail"]
 
@@ -68,10 +133,6 @@ def test_a_content_type_that_is_no_ascii_is_a_415(http):
     response = http.post("/mobile_sam", content=b"{}", headers={b"content-type": b"\xff/json"})
     assert response.status_code == 415
     assert response.headers["content-type"] == "application/problem+json"
-
-
-def test_a_wrong_method_is_told_the_right_one(http):
-    assert http.get("/mobile_sam").headers["allow"] == "POST"
 
 
 def test_a_byte_order_mark_is_no_obstacle(http):

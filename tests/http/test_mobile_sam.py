@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 
+import numpy as np
 import pytest
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 
-from utils.errors import InferenceFailed, InferenceUnavailable, Problem, RejectedByModel
+from utils.errors import InferenceFailed, InferenceTimeout, InferenceUnavailable, Problem, RejectedByModel
+from utils.images import ImageSource
+from utils.segmenter import Segmentation
 
 IMAGE = base64.b64encode(b"an image file").decode()
 
@@ -29,12 +33,33 @@ def test_the_request_reaches_the_model(http, segmenter):
         multimask_output=True,
         mask_format="npy",
         segmented_image="cutout",
+        low_res_mask=True,
     )
-    (job,) = segmenter.jobs
-    assert job.image == b"an image file"
-    assert job.prompt.points_xy.tolist() == [[1, 2], [3, 4], [0, 0], [9, 9]]
-    assert job.prompt.labels.tolist() == [1, 0, 2, 3]
+    ((image, job),) = segmenter.jobs
+    assert image == ImageSource(b"an image file", None)
+    assert job.prompts.points_xy.tolist() == [[[1, 2], [3, 4], [0, 0], [9, 9]]]
+    assert job.prompts.labels.tolist() == [[1, 0, 2, 3]]
     assert (job.multimask_output, job.mask_format, job.picture_style) == (True, "npy", "cutout")
+    assert job.low_res_mask is True
+
+
+def test_an_image_may_be_named_by_its_id(http, segmenter):
+    response = ask(http, input_image=None, image_id="an id")
+    assert response.status_code == 200
+    ((image, _),) = segmenter.jobs
+    assert image == ImageSource(None, "an id")
+
+
+def test_several_objects_reach_the_model_with_their_masks(http, segmenter):
+    file = io.BytesIO()
+    np.save(file, np.full((256, 256), 7, np.float32))
+    second = {"pos_coords": [[3, 4]], "mask_input": base64.b64encode(file.getvalue()).decode()}
+    response = ask(http, pos_coords=None, prompts=[{"box": [0, 0, 9, 9]}, second])
+    assert response.status_code == 200
+    ((_, job),) = segmenter.jobs
+    assert job.prompts.labels.tolist() == [[2, 3], [1, -2]]
+    assert job.prompts.mask_objects.tolist() == [1]
+    assert (job.prompts.masks == 7).all()
 
 
 def test_the_answer_has_mask_picture_and_result_in_this_order(http):
@@ -52,7 +77,13 @@ def test_no_picture_was_asked_for_and_none_comes(http):
 
 @pytest.mark.parametrize(
     ("mask_format", "content_type"),
-    [("json", b"application/json"), ("npy", b"application/octet-stream"), ("png", b"image/png")],
+    [
+        ("json", b"application/json"),
+        ("npy", b"application/octet-stream"),
+        ("png", b"image/png"),
+        ("rle", b"application/json"),
+        ("polygon", b"application/json"),
+    ],
 )
 def test_parts_say_what_they_are(http, mask_format, content_type):
     mask, picture, result = parts(ask(http, mask_format=mask_format))
@@ -62,49 +93,70 @@ def test_parts_say_what_they_are(http, mask_format, content_type):
 
 
 def test_a_binary_mask_survives_whatever_bytes_it_has(http, segmenter, monkeypatch):
-    from utils.segmenter import Segmentation
-
     awkward = b"\r\n--boundary\r\n\r\n--\x00\xff" * 3 + b"\r\n"
 
-    async def answer(job):
+    async def answer(image, job):
         return Segmentation(awkward, awkward, b"{}")
 
     monkeypatch.setattr(segmenter, "segment", answer)
     assert [part.content for part in parts(ask(http))] == [awkward, awkward, b"{}"]
 
 
+BODIES = {
+    "/mobile_sam": {"input_image": IMAGE, "pos_coords": [[1, 2]]},
+    "/embed": {"input_image": IMAGE},
+    "/everything": {"input_image": IMAGE},
+}
+each_endpoint = pytest.mark.parametrize("path", BODIES)
+
+
+@each_endpoint
 @pytest.mark.parametrize(
     ("error", "status"),
     [
         (InferenceUnavailable("starting"), 503),
+        (InferenceTimeout("too long"), 504),
         (InferenceFailed("failed"), 500),
         (RejectedByModel(Problem(415, "unsupported-image-format", "t", "d")), 415),
+        (RejectedByModel(Problem(404, "image-not-cached", "t", "d")), 404),
         (RuntimeError("a bug with a /secret/path"), 500),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_the_model_raises_becomes_a_problem(http, segmenter, error, status):
+def test_what_the_model_raises_becomes_a_problem(http, segmenter, path, error, status):
     segmenter.error = error
-    response = ask(http)
+    response = http.post(path, json=BODIES[path])
     assert response.status_code == status
     assert response.headers["content-type"] == "application/problem+json"
-    assert response.json()["status"] == status
+    problem = response.json()
+    assert problem["status"] == status
+    if isinstance(error, RejectedByModel):
+        assert problem["type"] == f"urn:mobile-sam:{error.problem().slug}"
     assert "secret" not in response.text
 
 
-def test_a_caller_is_told_to_come_back(http, segmenter):
+@each_endpoint
+def test_a_caller_is_told_to_come_back(http, segmenter, path):
     segmenter.error = InferenceUnavailable("starting")
-    assert ask(http).headers["retry-after"] == "5"
+    assert http.post(path, json=BODIES[path]).headers["retry-after"] == "5"
 
 
-def test_the_documented_example_is_answered(http):
-    example = http.get("/docs.json").json()["paths"]["/mobile_sam"]["post"]["requestBody"]
-    response = http.post("/mobile_sam", json=example["content"]["application/json"]["example"])
+@each_endpoint
+def test_the_documented_example_is_answered(http, path):
+    example = http.get("/docs.json").json()["paths"][path]["post"]["requestBody"]
+    response = http.post(path, json=example["content"]["application/json"]["example"])
     assert response.status_code == 200
 
 
+def test_what_is_documented_is_what_there_is(http):
+    documented = {path for path, methods in http.get("/docs.json").json()["paths"].items() if "post" in methods}
+    assert documented == set(BODIES)
+    for path in BODIES:
+        assert http.get(path).headers["allow"] == "POST"
+
+
+@each_endpoint
 @pytest.mark.parametrize("content_type", [None, "application/json", "application/json; charset=utf-8", "x/y+json"])
-def test_json_is_taken_under_its_names(http, content_type):
-    body = json.dumps({"input_image": IMAGE, "pos_coords": [[1, 2]]}).encode()
+def test_json_is_taken_under_its_names(http, path, content_type):
     headers = {"content-type": content_type} if content_type else {}
-    assert http.post("/mobile_sam", content=body, headers=headers).status_code == 200
+    assert http.post(path, content=json.dumps(BODIES[path]).encode(), headers=headers).status_code == 200

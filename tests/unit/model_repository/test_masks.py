@@ -5,67 +5,201 @@ from __future__ import annotations
 import io
 import json
 
+import cv2
 import mobile_sam_masks as masks
 import numpy as np
 import pytest
+from mobile_sam_masks import MaskPart
+from mobile_sam_polygons import polygons
+from mobile_sam_problems import Rejected
 from PIL import Image
+from pycocotools import mask as coco
+
+SIZES = [(1, 1), (1, 50), (50, 1), (3, 5), (31, 47), (64, 64)]
 
 
-def half(height: int, width: int) -> np.ndarray:
-    mask = np.zeros((height, width), bool)
-    mask[:, : width // 2] = True
-    return mask
+def some(size_hw: tuple[int, int], count: int = 1) -> list[np.ndarray]:
+    """Smooth random masks."""
+    height, width = size_hw
+    noise = np.random.default_rng(height * width).standard_normal((count, 5, 5)).astype(np.float32)
+    return [cv2.resize(part, (width, height), interpolation=cv2.INTER_CUBIC) > 0 for part in noise]
 
 
-def test_the_sign_of_the_logits_decides_and_padding_is_cut_off():
+def part(mask_format: str, *of: np.ndarray) -> bytes:
+    """The part with several masks, or with a single one outside of a list."""
+    height, width = of[0].shape
+    made = MaskPart(mask_format, (height, width), None if len(of) == 1 else len(of))
+    for mask in of:
+        made.add(mask)
+    return made.encode()
+
+
+def bilinear(values: np.ndarray, length: int, axis: int) -> np.ndarray:
+    """As torch.nn.functional.interpolate with align_corners=False does it along an axis."""
+    place = ((np.arange(length) + 0.5) * values.shape[axis] / length - 0.5).clip(0)
+    low = place.astype(int)
+    high = np.minimum(low + 1, values.shape[axis] - 1)
+    share = np.expand_dims(place - low, 1 - axis)
+    result: np.ndarray = values.take(low, axis) * (1 - share) + values.take(high, axis) * share
+    return result
+
+
+def official(logits: np.ndarray, frame_hw: tuple[int, int], size_hw: tuple[int, int]) -> np.ndarray:
+    """What the official predictor's `postprocess_masks` computes, in float64."""
+    in_frame = bilinear(bilinear(logits.astype(np.float64), 1024, 0), 1024, 1)
+    return bilinear(bilinear(in_frame[: frame_hw[0], : frame_hw[1]], size_hw[0], 0), size_hw[1], 1)
+
+
+@pytest.mark.parametrize(
+    ("frame_hw", "size_hw"),
+    [
+        pytest.param((683, 1024), (1200, 1800), id="larger"),
+        pytest.param((683, 1024), (200, 300), id="smaller"),
+        pytest.param((1024, 1024), (512, 512), id="half"),
+        pytest.param((1024, 1024), (1024, 1024), id="as the frame"),
+        pytest.param((1024, 1), (4000, 3), id="tall"),
+        pytest.param((1, 1024), (1, 5000), id="a row"),
+        pytest.param((1024, 1024), (1, 1), id="a pixel"),
+    ],
+)
+def test_logits_are_brought_to_the_images_size_as_the_official_predictor_does(frame_hw, size_hw):
+    logits = np.random.default_rng(0).normal(0, 10, (256, 256)).astype(np.float32)
+    found, wanted = masks.upsample(logits, frame_hw, size_hw), official(logits, frame_hw, size_hw)
+    assert found.shape == size_hw
+    assert found.dtype == np.float32
+    assert np.abs(found - wanted).max() < 0.01
+    assert ((found > 0) == (wanted > 0))[np.abs(wanted) > 0.01].all()
+
+
+def test_padding_is_cut_off():
     logits = np.full((256, 256), -5, np.float32)
     logits[:64] = 5  # upper half of the valid area, which is the upper half of the frame
-    mask = masks.upsample(logits, (512, 1024), (100, 200))
-    assert mask.shape == (100, 200)
-    assert mask.dtype == bool
+    mask = masks.upsample(logits, (512, 1024), (100, 200)) > 0
     assert mask[:49].all()
     assert not mask[51:].any()
 
 
 def test_edges_are_smooth_not_blocks_of_the_low_resolution():
     y, x = np.mgrid[:256, :256].astype(np.float32)
-    mask = masks.upsample(60 - np.hypot(x - 128, y - 128), (1024, 1024), (1024, 1024))
+    mask = masks.upsample(60 - np.hypot(x - 128, y - 128), (1024, 1024), (1024, 1024)) > 0
     y, x = (np.mgrid[:1024, :1024] + 0.5) / 4 - 0.5
     assert (mask != (np.hypot(x - 128, y - 128) < 60)).mean() < 0.0005
 
 
-@pytest.mark.parametrize("size_hw", [(1, 1), (1, 500), (37, 53), (2000, 1500)])
-def test_any_size_of_image_gets_a_mask_of_its_size(size_hw):
-    assert masks.upsample(np.ones((256, 256), np.float32), (1024, 1024), size_hw).shape == size_hw
+@pytest.mark.parametrize("size_hw", SIZES)
+@pytest.mark.parametrize("count", [1, 3])
+def test_json_is_nested_lists_of_0_and_1(size_hw, count):
+    several = some(size_hw, count)
+    wanted = [mask.astype(int).tolist() for mask in several]
+    assert json.loads(part("json", *several)) == (wanted[0] if count == 1 else wanted)
 
 
-def test_json_is_nested_lists_of_0_and_1():
-    assert json.loads(masks.encode(half(2, 4), "json")) == [[1, 1, 0, 0], [1, 1, 0, 0]]
-    assert json.loads(masks.encode(np.stack([half(1, 2), ~half(1, 2)]), "json")) == [[[1, 0]], [[0, 1]]]
-
-
-def test_npy_is_the_bool_array():
-    several = np.stack([half(3, 5), ~half(3, 5)])
-    loaded = np.load(io.BytesIO(masks.encode(several, "npy")), allow_pickle=False)
+@pytest.mark.parametrize("size_hw", SIZES)
+@pytest.mark.parametrize("count", [1, 3])
+def test_npy_is_the_bool_array(size_hw, count):
+    several = some(size_hw, count)
+    loaded = np.load(io.BytesIO(part("npy", *several)), allow_pickle=False)
     assert loaded.dtype == bool
-    assert np.array_equal(loaded, several)
+    assert loaded.flags.c_contiguous
+    assert np.array_equal(loaded, several[0] if count == 1 else np.stack(several))
 
 
-def test_png_is_one_bit_a_pixel():
-    picture = Image.open(io.BytesIO(masks.encode(half(30, 50), "png")))
+@pytest.mark.parametrize("size_hw", SIZES)
+@pytest.mark.parametrize("count", [1, 3])
+def test_png_is_one_bit_a_pixel_with_several_one_below_the_other(size_hw, count):
+    several = some(size_hw, count)
+    data = part("png", *several)
+    picture = Image.open(io.BytesIO(data))
     assert picture.mode == "1"
-    assert np.array_equal(np.asarray(picture), half(30, 50))
+    assert np.array_equal(np.asarray(picture), np.concatenate(several))
+    read = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
+    assert np.array_equal(read, np.concatenate(several) * np.uint8(255))
 
 
-def test_several_masks_stand_one_below_the_other_in_a_png():
-    several = np.stack([half(3, 5), ~half(3, 5)])
-    picture = Image.open(io.BytesIO(masks.encode(several, "png")))
-    assert np.array_equal(np.asarray(picture).reshape(2, 3, 5), several)
+@pytest.mark.parametrize("size_hw", SIZES)
+@pytest.mark.parametrize("count", [1, 3])
+def test_rle_is_what_pycocotools_reads(size_hw, count):
+    several = some(size_hw, count)
+    read = json.loads(part("rle", *several))
+    for mask, encoded in zip(several, [read] if count == 1 else read, strict=True):
+        assert encoded["size"] == list(size_hw)
+        assert np.array_equal(coco.decode(encoded), mask)
+        assert coco.area(encoded) == np.count_nonzero(mask)
+
+
+@pytest.mark.parametrize("size_hw", SIZES)
+@pytest.mark.parametrize("value", [False, True])
+def test_rle_of_empty_and_full_masks(size_hw, value):
+    encoded = masks.rle(np.full(size_hw, value))
+    assert encoded.keys() == {"size", "counts"}
+    assert np.array_equal(coco.decode(encoded), np.full(size_hw, value))
+
+
+def test_rle_of_noise_and_of_a_part_of_a_mask():
+    noise = np.random.default_rng(0).random((60, 80)) > 0.5
+    assert np.array_equal(coco.decode(masks.rle(noise)), noise)
+    assert np.array_equal(coco.decode(masks.rle(noise[5:40, 7:50])), noise[5:40, 7:50])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_polygon_is_the_masks_polygons(count):
+    several = some((31, 47), count)
+    wanted = [polygons(mask) for mask in several]
+    assert json.loads(part("polygon", *several)) == (wanted[0] if count == 1 else wanted)
+
+
+@pytest.mark.parametrize("mask_format", masks.FORMATS)
+def test_a_list_of_one_is_a_list(mask_format):
+    (mask,) = some((3, 5))
+    made = MaskPart(mask_format, (3, 5), 1)
+    made.add(mask)
+    in_a_list, alone = made.encode(), part(mask_format, mask)
+    if mask_format == "npy":
+        assert np.load(io.BytesIO(in_a_list)).shape == (1, 3, 5)
+    elif mask_format == "png":
+        assert in_a_list == alone
+    else:
+        assert json.loads(in_a_list) == [json.loads(alone)]
 
 
 def test_an_unknown_format_is_an_error():
-    with pytest.raises(ValueError, match="mask_format must be one of json, npy, png, got 'bmp'"):
-        masks.encode(half(2, 2), "bmp")
+    with pytest.raises(ValueError, match="mask_format must be one of json, npy, png, rle, polygon, got 'bmp'"):
+        MaskPart("bmp", (2, 2), None)
+
+
+@pytest.mark.parametrize(
+    ("mask_format", "size_hw", "count", "expected"),
+    [
+        pytest.param("json", (10_000, 10_001), None, "at most 100000000 pixels, or", id="json"),
+        pytest.param("json", (5_000, 5_000), 5, "at most 100000000 pixels, or", id="json of several"),
+        pytest.param("npy", (10_000, 10_000), 3, "at most 200000000 pixels, or", id="npy"),
+        pytest.param("png", (10_000, 10_000), 11, "at most 1000000000 pixels and 1000000 rows, or", id="png"),
+        pytest.param("png", (50_000, 10), 21, "at most 1000000000 pixels and 1000000 rows, or", id="png rows"),
+    ],
+)
+def test_an_answer_that_would_be_too_large_is_refused(mask_format, size_hw, count, expected):
+    with pytest.raises(Rejected) as caught:
+        MaskPart(mask_format, size_hw, count)
+    assert (caught.value.status, caught.value.slug) == (422, "answer-too-large")
+    (error,) = caught.value.errors
+    assert error["field"] == "mask_format"
+    assert expected in error["expected"]
+    assert error["got"] == f"{count or 1} of {size_hw[1]} x {size_hw[0]} as {mask_format}"
+
+
+@pytest.mark.parametrize(
+    ("mask_format", "size_hw", "count"),
+    [
+        pytest.param("json", (10_000, 10_000), None, id="json"),
+        pytest.param("npy", (10_000, 10_000), 2, id="npy"),
+        pytest.param("png", (10_000, 10_000), 10, id="png"),
+        pytest.param("png", (50_000, 10), 20, id="png rows"),
+        pytest.param("rle", (10_000, 10_000), 1000, id="rle"),
+        pytest.param("polygon", (10_000, 10_000), 1000, id="polygon"),
+    ],
+)
+def test_the_largest_answers_are_begun(mask_format, size_hw, count):
+    MaskPart(mask_format, size_hw, count)
 
 
 def test_area_and_box_have_exclusive_ends():

@@ -7,19 +7,28 @@ import io
 import mobile_sam_pictures as pictures
 import numpy as np
 import pytest
+from mobile_sam_pictures import Picture, overlay
 from PIL import Image
 
 IMAGE = np.full((40, 60, 3), (100, 150, 200), np.uint8)
+IMAGE.flags.writeable = False
 MASK = np.zeros((40, 60), bool)
 MASK[10:30, 10:30] = True
 
 
-def opened(data: bytes) -> Image.Image:
-    return Image.open(io.BytesIO(data))
+def drawn(style: str, *masks: np.ndarray, image: np.ndarray = IMAGE) -> Image.Image:
+    picture = Picture(image, style)
+    for mask in masks:
+        picture.add(mask)
+    return Image.open(io.BytesIO(picture.encode()))
+
+
+def overlaid(*masks: np.ndarray, image: np.ndarray = IMAGE) -> np.ndarray:
+    return np.asarray(drawn("overlay", *masks, image=image))
 
 
 def test_an_overlay_tints_the_object_and_leaves_the_rest():
-    picture = opened(pictures.draw(IMAGE, [MASK], "overlay"))
+    picture = drawn("overlay", MASK)
     assert (picture.format, picture.mode, picture.size) == ("PNG", "RGB", (60, 40))
     pixels = np.asarray(picture).astype(int)
     tint = (np.array(pictures.COLOURS[0]) + IMAGE[0, 0]) / 2
@@ -27,56 +36,105 @@ def test_an_overlay_tints_the_object_and_leaves_the_rest():
     assert np.array_equal(pixels[35:, 35:], IMAGE[35:, 35:])
 
 
-def test_an_overlay_does_not_write_into_the_image():
-    before = IMAGE.copy()
-    pictures.overlay(IMAGE, [MASK])
-    assert np.array_equal(IMAGE, before)
+@pytest.mark.parametrize("style", ["overlay", "cutout"])
+def test_drawing_does_not_write_into_the_image(style):
+    image = IMAGE.copy()
+    drawn(style, MASK, image=image)
+    assert np.array_equal(image, IMAGE)
 
 
-def test_objects_have_colours_of_their_own():
+def test_overlay_draws_in_place_near_the_mask_only():
+    image = np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)
+    mask = np.zeros((90, 120), bool)
+    mask[30:50, 40:70] = True
+    picture = image.copy()
+    overlay(picture, mask, (255, 0, 0))
+    changed = (picture != image).any(axis=2)
+    assert changed[mask].all()
+    outside = changed & ~mask
+    assert outside.any()
+    assert not outside[:28].any()
+    assert not outside[52:].any()
+    assert not outside[:, :38].any()
+    assert not outside[:, 72:].any()
+
+
+def test_an_overlay_of_a_part_of_a_picture_stays_in_it():
+    picture = np.zeros((80, 100, 3), np.uint8)
+    overlay(picture[20:60, 20:80], MASK, (255, 0, 0))
+    assert picture[20:60, 20:80].any()
+    picture[20:60, 20:80] = 0
+    assert not picture.any()
+
+
+def test_objects_have_colours_of_their_own_which_begin_again_when_all_are_used():
+    masks = []
+    for index in range(len(pictures.COLOURS) + 1):
+        mask = np.zeros((20, 200), bool)
+        mask[5:15, 20 * index + 5 : 20 * index + 15] = True
+        masks.append(mask)
+    pixels = overlaid(*masks, image=np.zeros((20, 200, 3), np.uint8))
+    shades = [tuple(pixels[10, 20 * index + 10].tolist()) for index in range(len(masks))]
+    assert len(set(shades)) == len(pictures.COLOURS)
+    assert shades[0] == shades[-1]
+
+
+def test_later_objects_are_drawn_over_earlier_ones():
+    assert overlaid(MASK, MASK)[20, 20].tolist() != overlaid(MASK)[20, 20].tolist()
+
+
+def test_a_cutout_is_transparent_outside_of_all_objects():
     other = np.zeros_like(MASK)
-    other[10:30, 40:55] = True
-    picture = pictures.overlay(IMAGE, [MASK, other])
-    assert picture[20, 20].tolist() != picture[20, 47].tolist()
-
-
-def test_a_cutout_is_transparent_outside():
-    picture = opened(pictures.draw(IMAGE, [MASK], "cutout"))
+    other[25:38, 40:55] = True
+    picture = drawn("cutout", MASK, other)
     assert picture.mode == "RGBA"
     pixels = np.asarray(picture)
-    assert np.array_equal(pixels[..., 3] == 255, MASK)
+    assert np.array_equal(pixels[..., 3], np.where(MASK | other, 255, 0))
     assert np.array_equal(pixels[..., :3], IMAGE)
 
 
-def test_none_is_no_picture():
-    assert pictures.draw(IMAGE, [MASK], "none") == b""
+def test_without_objects_there_is_the_image_or_nothing_visible():
+    assert np.array_equal(overlaid(), IMAGE)
+    assert not np.asarray(drawn("cutout"))[..., 3].any()
 
 
-def test_an_empty_mask_leaves_the_image_as_it_is():
-    assert np.array_equal(pictures.overlay(IMAGE, [np.zeros_like(MASK)]), IMAGE)
+def test_an_empty_mask_leaves_the_image_as_it_is_but_takes_its_colour():
+    empty = np.zeros_like(MASK)
+    assert np.array_equal(overlaid(empty), IMAGE)
+    assert overlaid(empty, MASK)[20, 20].tolist() != overlaid(MASK)[20, 20].tolist()
 
 
 def test_an_outline_runs_along_the_object_and_not_along_the_images_edge():
     half = np.zeros((40, 60), bool)
     half[:, :30] = True
-    changed = (pictures.overlay(IMAGE, [half]) != IMAGE).any(axis=2)
+    pixels = overlaid(half)
+    changed = (pixels != IMAGE).any(axis=2)
     assert changed[:, 30].all()
     assert not changed[:, 35:].any()
-    colours = {tuple(pixel) for pixel in pictures.overlay(IMAGE, [half])[20].tolist()}
+    colours = {tuple(pixel) for pixel in pixels[20].tolist()}
     assert (255, 255, 255) in colours
     assert pictures.COLOURS[0] in colours
-    assert pictures.overlay(IMAGE, [half])[0, 5].tolist() == pictures.overlay(IMAGE, [half])[20, 5].tolist()
+    assert pixels[0, 5].tolist() == pixels[20, 5].tolist()
 
 
-def test_time_does_not_grow_with_the_length_of_the_outline():
-    noise = np.random.default_rng(0).random((2000, 2000)) > 0.5
-    assert pictures.overlay(np.zeros((2000, 2000, 3), np.uint8), [noise]).shape == (2000, 2000, 3)
+def test_an_outline_is_the_same_wherever_the_object_lies():
+    image = np.zeros((200, 300, 3), np.uint8)
+    parts = []
+    for x, y in ((20, 20), (150, 100), (270, 170)):
+        mask = np.zeros((200, 300), bool)
+        mask[y : y + 20, x : x + 20] = True
+        parts.append(overlaid(mask, image=image)[y - 10 : y + 30, x - 10 : x + 30])
+    assert np.array_equal(parts[0], parts[1])
+    assert np.array_equal(parts[0], parts[2])
 
 
-def test_one_pixel_is_enough():
-    assert opened(pictures.draw(IMAGE[:1, :1], [MASK[:1, :1]], "overlay")).size == (1, 1)
+@pytest.mark.parametrize("value", [False, True])
+@pytest.mark.parametrize("style", ["overlay", "cutout"])
+def test_one_pixel_is_enough(style, value):
+    assert drawn(style, np.full((1, 1), value), image=IMAGE[:1, :1]).size == (1, 1)
 
 
-def test_an_unknown_style_is_an_error():
-    with pytest.raises(ValueError, match="segmented_image must be one of overlay, cutout, none, got 'x'"):
-        pictures.draw(IMAGE, [MASK], "x")
+@pytest.mark.parametrize("style", ["none", "x"])
+def test_an_unknown_style_is_an_error(style):
+    with pytest.raises(ValueError, match=f"segmented_image must be one of overlay, cutout, none, got '{style}'"):
+        Picture(IMAGE, style)

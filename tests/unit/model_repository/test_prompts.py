@@ -53,3 +53,38 @@ def test_of_several_objects_only_those_without_a_box_get_the_padding_point():
         np.zeros((2, 2, 2), np.float32), np.array([[2, 3], [1, prompts.ABSENT]], np.int32), (9, 9), (1024, 1024)
     )
     assert decoder_labels.tolist() == [[2, 3, prompts.ABSENT], [1, prompts.ABSENT, prompts.PADDING]]
+
+
+def low_res(*values: float) -> np.ndarray:
+    return np.stack([np.full((256, 256), value, np.float32) for value in values])
+
+
+@pytest.mark.parametrize(
+    ("masks", "objects"),
+    [
+        pytest.param(None, None, id="left out"),
+        pytest.param(np.zeros((0, 256, 256), np.float32), np.zeros(0, np.int32), id="none"),
+    ],
+)
+def test_without_earlier_masks_one_empty_one_stands_for_all_objects(masks, objects):
+    given, has = prompts.earlier_masks(masks, objects, 5)
+    assert given.shape == (1, 1, 256, 256)
+    assert not given.any()
+    assert has.tolist() == [0]
+    assert given.dtype == has.dtype == np.float32
+
+
+def test_each_earlier_mask_goes_to_its_object():
+    given, has = prompts.earlier_masks(low_res(7, -8), np.array([3, 1], np.int32), 4)
+    assert given.shape == (4, 1, 256, 256)
+    assert given.dtype == has.dtype == np.float32
+    assert has.tolist() == [0, 1, 0, 1]
+    assert [given[index].min() for index in range(4)] == [0, -8, 0, 7]
+    assert [given[index].max() for index in range(4)] == [0, -8, 0, 7]
+
+
+def test_an_objects_earlier_mask_comes_as_it_was():
+    mask = np.random.default_rng(0).normal(0, 10, (1, 256, 256)).astype(np.float32)
+    given, has = prompts.earlier_masks(mask, np.array([0], np.int32), 1)
+    assert np.array_equal(given[0], mask)
+    assert has.tolist() == [1]

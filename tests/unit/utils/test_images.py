@@ -1,4 +1,4 @@
-"""base64 in all the shapes that callers send it."""
+"""base64 in all the shapes that callers send it, and the two ways to name an image."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import base64
 
 import pytest
 
-from utils.errors import InvalidRequest
-from utils.images import decode_base64
+from utils.errors import FieldError, InvalidRequest
+from utils.images import ImageSource, decode_base64, image_source
+from utils.schemas import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 
 DATA = bytes(range(256))
 TEXT = base64.b64encode(DATA).decode()
@@ -26,13 +27,14 @@ TEXT = base64.b64encode(DATA).decode()
     ],
 )
 def test_base64_is_decoded(text):
-    assert decode_base64(text) == DATA
+    assert decode_base64(text, "field", "something") == DATA
 
 
 @pytest.mark.parametrize(
     ("text", "got"),
     [
         pytest.param("", "an empty string", id="empty"),
+        pytest.param(" \n", "an empty string", id="white space"),
         pytest.param("data:image/png;base64,", "an empty string", id="empty data URL"),
         pytest.param("data:image/png,abc", "does not say base64", id="data URL without base64"),
         pytest.param("data:", "does not say base64", id="data URL cut off"),
@@ -43,9 +45,38 @@ def test_base64_is_decoded(text):
         pytest.param(TEXT.replace("A", "-"), "not base64", id="URL alphabet"),
     ],
 )
-def test_what_is_not_base64_is_refused(text, got):
+def test_what_is_not_base64_is_refused_in_the_name_of_its_field(text, got):
     with pytest.raises(InvalidRequest) as caught:
-        decode_base64(text)
-    assert caught.value.errors[0].field == "input_image"
-    assert got in caught.value.errors[0].got
+        decode_base64(text, "prompts[1].mask_input", "something")
+    (error,) = caught.value.errors
+    assert (error.field, error.expected) == ("prompts[1].mask_input", "something")
+    assert got in error.got
     assert len(caught.value.detail) < 300
+
+
+@pytest.mark.parametrize("model", [SegmentRequest, EmbedRequest, EverythingRequest])
+def test_an_image_is_a_file_or_an_id(model: type[ImageFields]):
+    assert image_source(model(input_image=TEXT)) == ImageSource(DATA, None)
+    assert image_source(model(image_id="an id")) == ImageSource(None, "an id")
+
+
+@pytest.mark.parametrize(
+    ("fields", "got"),
+    [
+        pytest.param({}, "neither", id="neither"),
+        pytest.param({"input_image": None, "image_id": None}, "neither", id="both null"),
+        pytest.param({"input_image": TEXT, "image_id": "an id"}, "both", id="both"),
+        pytest.param({"input_image": "", "image_id": ""}, "both", id="both empty"),
+    ],
+)
+def test_an_image_is_named_exactly_once(fields, got):
+    with pytest.raises(InvalidRequest) as caught:
+        image_source(EmbedRequest(**fields))
+    assert caught.value.errors == (FieldError("input_image", "exactly one of input_image and image_id", got),)
+
+
+def test_an_image_that_is_not_base64_is_told_what_it_should_be():
+    with pytest.raises(InvalidRequest) as caught:
+        image_source(EmbedRequest(input_image="!"))
+    (error,) = caught.value.errors
+    assert (error.field, error.expected) == ("input_image", "base64 of a PNG, JPEG or WebP file")

@@ -1,145 +1,316 @@
-"""The request model and its parsing."""
+"""From the request's objects to arrays."""
 
 from __future__ import annotations
 
+import base64
+import builtins
+import io
 import json
+import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
 
-from utils.errors import InvalidRequest, MalformedBody
-from utils.prompts import MAX_ERRORS, MAX_POINTS, SegmentRequest, parse_body, to_prompt
+from utils.errors import FieldError, InvalidRequest
+from utils.prompts import MAX_POINTS_TOGETHER, to_prompts
+from utils.schemas import MAX_POINTS, SegmentRequest, parse_body
+
+BOX = {"box": [0, 0, 9, 9]}
+LOGITS = np.random.default_rng(1).normal(size=(256, 256)).astype(np.float32)
+VALUES = 4 * 256 * 256
 
 
-def parse(**fields: object) -> SegmentRequest:
-    return parse_body(json.dumps({"input_image": "AAAA", **fields}).encode())
+def prompts_of(**fields: object):
+    body = json.dumps({"input_image": "AAAA", **fields}).encode()
+    return to_prompts(parse_body(body, SegmentRequest))
 
 
-def refusal(body: bytes) -> InvalidRequest:
+def refusal(**fields: object) -> FieldError:
     with pytest.raises(InvalidRequest) as caught:
-        to_prompt(parse_body(body))
-    return caught.value
+        prompts_of(**fields)
+    (error,) = caught.value.errors
+    return error
+
+
+def npy(array, **options) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
+
+
+def text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def header(descr: str = "'<f4'", fortran: str = "False", shape: str = "(256, 256)") -> str:
+    return f"{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}}}"
+
+
+def with_header(source: str, version: bytes = b"\x01\x00") -> bytes:
+    length = len(source).to_bytes(2 if version < b"\x02" else 4, "little")
+    return b"\x93NUMPY" + version + length + source.encode("latin-1") + bytes(VALUES)
 
 
 def test_a_click_is_positive_unless_labels_say_otherwise():
-    prompt = to_prompt(parse(pos_coords=[[3, 4.5]]))
-    assert prompt.points_xy.tolist() == [[3, 4.5]]
-    assert prompt.points_xy.dtype == np.float32
-    assert prompt.labels.tolist() == [1]
-    assert prompt.fields == ("pos_coords[0]",)
+    prompts = prompts_of(pos_coords=[[3, 4.5]])
+    assert prompts.points_xy.tolist() == [[[3, 4.5]]]
+    assert prompts.points_xy.dtype == np.float32
+    assert prompts.labels.tolist() == [[1]]
+    assert prompts.labels.dtype == np.int32
+    assert prompts.fields == (("pos_coords[0]",),)
+    assert prompts.masks.shape == (0, 256, 256)
+    assert prompts.mask_objects.shape == (0,)
 
 
 def test_labels_negative_points_and_box_become_one_list():
-    prompt = to_prompt(parse(pos_coords=[[1, 2], [3, 4]], labels=[1, 0], neg_coords=[[5, 6]], box=[0, 1, 9, 8]))
-    assert prompt.points_xy.tolist() == [[1, 2], [3, 4], [5, 6], [0, 1], [9, 8]]
-    assert prompt.labels.tolist() == [1, 0, 0, 2, 3]
-    assert prompt.fields == ("pos_coords[0]", "pos_coords[1]", "neg_coords[0]", "box", "box")
+    prompts = prompts_of(pos_coords=[[1, 2], [3, 4]], labels=[1, 0], neg_coords=[[5, 6]], box=[0, 1, 9, 8])
+    assert prompts.points_xy.tolist() == [[[1, 2], [3, 4], [5, 6], [0, 1], [9, 8]]]
+    assert prompts.labels.tolist() == [[1, 0, 0, 2, 3]]
+    assert prompts.fields == (("pos_coords[0]", "pos_coords[1]", "neg_coords[0]", "box", "box"),)
 
 
 def test_a_box_and_points_labelled_2_and_3_are_the_same():
-    by_field = to_prompt(parse(box=[1, 2, 3, 4]))
-    by_labels = to_prompt(parse(pos_coords=[[1, 2], [3, 4]], labels=[2, 3]))
+    by_field = prompts_of(box=[1, 2, 3, 4])
+    by_labels = prompts_of(pos_coords=[[1, 2], [3, 4]], labels=[2, 3])
     assert by_field.points_xy.tolist() == by_labels.points_xy.tolist()
     assert by_field.labels.tolist() == by_labels.labels.tolist()
 
 
 def test_null_means_left_out():
-    assert to_prompt(parse(pos_coords=None, labels=None, neg_coords=None, box=[0, 0, 1, 1])).labels.tolist() == [2, 3]
+    assert prompts_of(pos_coords=None, labels=None, neg_coords=None, prompts=None, **BOX).labels.tolist() == [[2, 3]]
 
 
-def test_defaults_are_one_mask_as_json_and_an_overlay():
-    request = parse(box=[0, 0, 1, 1])
-    assert (request.multimask_output, request.mask_format, request.segmented_image) == (False, "json", "overlay")
+def test_several_objects_are_padded_with_points_that_are_none():
+    prompts = prompts_of(prompts=[{"pos_coords": [[1, 2]]}, {"box": [0, 1, 9, 8], "neg_coords": [[5, 6]]}])
+    assert prompts.points_xy.tolist() == [[[1, 2], [0, 0], [0, 0]], [[5, 6], [0, 1], [9, 8]]]
+    assert prompts.labels.tolist() == [[1, -2, -2], [0, 2, 3]]
+    assert prompts.fields == (
+        ("prompts[0].pos_coords[0]",),
+        ("prompts[1].neg_coords[0]", "prompts[1].box", "prompts[1].box"),
+    )
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"{", id="cut off"),
-        pytest.param(b"{'a': 1}", id="single quotes"),
-        pytest.param(b"\xff\xfe", id="no UTF-8"),
-        pytest.param(b'{"input_image": "\xff"}', id="no UTF-8 in a string"),
-        pytest.param(b'{"input_image": "\\ud800"}', id="half a surrogate pair"),
-        pytest.param(b"[" * 200_000, id="200,000 deep"),
-        pytest.param(b'{"input_image":' + b'{"a":' * 200_000, id="200,000 deep in a field"),
-        pytest.param(b'{"labels": [1' + b"0" * 10_000 + b"]}", id="an integer of 10,000 digits"),
-    ],
-)
-def test_what_is_no_json_is_malformed(body):
-    with pytest.raises(MalformedBody, match="expected a JSON object in UTF-8, got"):
-        parse_body(body)
+def test_one_object_in_a_list_is_the_same_as_one_beside_it():
+    alone, listed = prompts_of(pos_coords=[[1, 2]], **BOX), prompts_of(prompts=[{"pos_coords": [[1, 2]], **BOX}])
+    assert alone.points_xy.tolist() == listed.points_xy.tolist()
+    assert alone.labels.tolist() == listed.labels.tolist()
 
 
+NO_PROMPT = "a point in pos_coords or neg_coords, or a box"
+ONE_BOX = "at most one box: one point labelled 2 and one labelled 3, or the field box"
+ORDERED = "a box with x0 < x1 and y0 < y1"
+
+
+@pytest.mark.parametrize("place", ["", "prompts[1]."], ids=["one object", "the second of two"])
 @pytest.mark.parametrize(
     ("fields", "field", "expected", "got"),
     [
-        pytest.param({}, "pos_coords", "a point in pos_coords or neg_coords, or a box", "no prompt", id="no prompt"),
-        pytest.param({"pos_coords": []}, "pos_coords", "a point in", "no prompt", id="no points"),
-        pytest.param({"point": [1, 2]}, "point", "one of the fields input_image, pos_coords", "unknown", id="unknown"),
-        pytest.param({"pos_coords": [[1, 2, 3]]}, "pos_coords[0]", "[x, y]", "a list of 3", id="three numbers"),
-        pytest.param({"pos_coords": [[1]]}, "pos_coords[0]", "[x, y]", "a list of 1", id="one number"),
-        pytest.param({"pos_coords": [1, 2]}, "pos_coords[0]", "[x, y]", "1", id="a flat list"),
-        pytest.param({"pos_coords": [["1", 2]]}, "pos_coords[0][0]", "number", "'1'", id="a number as text"),
-        pytest.param({"pos_coords": [[True, 2]]}, "pos_coords[0][0]", "number", "true", id="a bool as number"),
-        pytest.param({"pos_coords": "all"}, "pos_coords", "array", "'all'", id="text for a list"),
-        pytest.param({"pos_coords": [[1e7, 2]]}, "pos_coords[0][0]", "1000000", "10000000.0", id="far outside"),
-        pytest.param({"pos_coords": [[1, 2]], "labels": [1, 0]}, "labels", "1 labels", "2", id="lengths differ"),
-        pytest.param({"labels": [1], "box": [0, 0, 1, 1]}, "labels", "0 labels", "1", id="labels without points"),
-        pytest.param({"pos_coords": [[1, 2]], "labels": [4]}, "labels[0]", "3", "4", id="unknown label"),
-        pytest.param({"pos_coords": [[1, 2]], "labels": [1.5]}, "labels[0]", "0, 1, 2 or 3", "1.5", id="half a label"),
-        pytest.param({"pos_coords": [[1, 2]], "labels": [True]}, "labels[0]", "0, 1", "true", id="a bool as label"),
+        pytest.param({}, "pos_coords", NO_PROMPT, "no prompt", id="nothing"),
+        pytest.param({"pos_coords": [], "neg_coords": []}, "pos_coords", NO_PROMPT, "no prompt", id="empty lists"),
+        pytest.param({"mask_input": text(npy(LOGITS))}, "pos_coords", NO_PROMPT, "no prompt", id="a mask alone"),
         pytest.param(
-            {"pos_coords": [[1, 2]], "labels": [2]}, "labels", "at most one box", "1 top-left", id="half a box"
+            {"pos_coords": [[1, 2]], "labels": [1, 0]},
+            "labels",
+            "1 labels, one per point of pos_coords",
+            "2",
+            id="lengths differ",
         ),
-        pytest.param({"box": [0, 0, 1]}, "box", "[x0, y0, x1, y1]", "a list of 3", id="a box of three"),
-        pytest.param({"box": [5, 0, 1, 1]}, "box", "x0 < x1 and y0 < y1", "[5, 0, 1, 1]", id="a box inside out"),
-        pytest.param({"box": [1, 1, 1, 1]}, "box", "x0 < x1 and y0 < y1", "[1, 1, 1, 1]", id="an empty box"),
-        pytest.param({"mask_format": "bmp"}, "mask_format", "'json'", "'bmp'", id="unknown format"),
-        pytest.param({"segmented_image": 1}, "segmented_image", "'overlay'", "1", id="a number for a word"),
-        pytest.param({"multimask_output": "yes"}, "multimask_output", "boolean", "'yes'", id="text for a bool"),
-        pytest.param({"input_image": 5}, "input_image", "string", "5", id="a number for the image"),
+        pytest.param(
+            {"labels": [1], **BOX}, "labels", "0 labels, one per point of pos_coords", "1", id="labels without points"
+        ),
+        pytest.param(
+            {"pos_coords": [[1, 2]], "labels": [2]},
+            "labels",
+            ONE_BOX,
+            "1 top-left and 0 bottom-right corners",
+            id="half a box",
+        ),
+        pytest.param(
+            {"pos_coords": [[0, 0], [9, 9]] * 2, "labels": [2, 3] * 2},
+            "labels",
+            ONE_BOX,
+            "2 top-left and 2 bottom-right corners",
+            id="two boxes by labels",
+        ),
+        pytest.param(
+            {"pos_coords": [[0, 0], [9, 9]], "labels": [2, 3], **BOX},
+            "box",
+            ONE_BOX,
+            "2 top-left and 2 bottom-right corners",
+            id="a box by both ways",
+        ),
+        pytest.param({"box": [5, 0, 1, 1]}, "box", ORDERED, "[5, 0, 1, 1]", id="left and right swapped"),
+        pytest.param({"box": [0, 5, 1, 1]}, "box", ORDERED, "[0, 5, 1, 1]", id="top and bottom swapped"),
+        pytest.param({"box": [1, 1, 1, 1]}, "box", ORDERED, "[1, 1, 1, 1]", id="an empty box"),
+        pytest.param(
+            {"pos_coords": [[5, 0], [1, 1]], "labels": [2, 3]}, "labels", ORDERED, "[5, 0, 1, 1]", id="by labels"
+        ),
     ],
 )
-def test_a_wrong_field_is_named_with_expected_and_got(fields, field, expected, got):
-    error = refusal(json.dumps({"input_image": "AAAA", **fields}).encode()).errors[0]
-    assert error.field == field
-    assert expected in error.expected
-    assert got in error.got
+def test_an_object_that_is_none_is_refused(fields, field, expected, got, place):
+    error = refusal(prompts=[BOX, fields]) if place else refusal(**fields)
+    assert error == FieldError(place + field, expected, got)
 
 
-def test_two_boxes_for_one_object_are_refused():
-    error = refusal(b'{"input_image": "A", "box": [0,0,1,1], "pos_coords": [[0,0],[1,1]], "labels": [2,3]}').errors[0]
-    assert (error.field, error.got) == ("box", "2 top-left and 2 bottom-right corners")
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("pos_coords", [[1, 2]]), ("pos_coords", []), ("labels", [1]), ("neg_coords", [[1, 2]]), ("box", [0, 0, 1, 1])],
+)
+def test_prompts_in_both_places_are_refused(field, value):
+    assert refusal(prompts=[BOX], **{field: value}) == FieldError(field, f"either prompts or {field}", "both")
 
 
-@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999"])
-def test_numbers_must_be_finite(number):
-    error = refusal(b'{"input_image": "A", "pos_coords": [[%s, 1]]}' % number).errors[0]
-    assert (error.field, error.expected) == ("pos_coords[0][0]", "a finite number")
+def test_an_earlier_mask_beside_several_objects_is_refused():
+    assert refusal(prompts=[BOX], mask_input="AAAA").field == "mask_input"
 
 
-def test_a_body_that_is_no_object_is_refused():
-    assert refusal(b"[1, 2]").errors[0].expected == "a JSON object"
+def test_points_of_one_object_are_bounded():
+    assert prompts_of(pos_coords=[[1, 2]] * MAX_POINTS).labels.shape == (1, MAX_POINTS)
 
 
-def test_the_image_is_required():
-    error = refusal(b'{"pos_coords": [[1, 2]]}').errors[0]
-    assert (error.field, error.got) == ("input_image", "nothing")
+def test_points_of_all_objects_are_bounded_together():
+    full = {"pos_coords": [[1, 2]] * MAX_POINTS}
+    fitting = [full] * (MAX_POINTS_TOGETHER // MAX_POINTS)
+    assert prompts_of(prompts=fitting).labels.shape == (len(fitting), MAX_POINTS)
+    error = refusal(prompts=[*fitting, {"pos_coords": [[1, 2]]}])
+    assert error == FieldError(
+        "prompts", f"at most {MAX_POINTS_TOGETHER} points together", str(MAX_POINTS_TOGETHER + 1)
+    )
 
 
-def test_points_are_bounded():
-    assert len(to_prompt(parse(pos_coords=[[1, 2]] * MAX_POINTS)).labels) == MAX_POINTS
-    assert refusal(json.dumps({"input_image": "A", "pos_coords": [[1, 2]] * 100_000}).encode()).errors
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(npy(LOGITS), id="two dimensions"),
+        pytest.param(npy(LOGITS[None]), id="three dimensions"),
+        pytest.param(with_header(header(), b"\x02\x00")[:-VALUES] + LOGITS.tobytes(), id="version 2"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "data:application/octet-stream;base64,"], ids=["base64", "data URL"])
+def test_an_earlier_mask_is_read(data, prefix):
+    prompts = prompts_of(mask_input=prefix + text(data), **BOX)
+    assert prompts.masks.dtype == np.float32
+    np.testing.assert_array_equal(prompts.masks, LOGITS[None])
+    assert prompts.mask_objects.tolist() == [0]
+    assert prompts.mask_objects.dtype == np.int32
 
 
-def test_an_error_lists_no_more_than_a_few_fields_and_short_ones():
-    fields = {f"{'x' * 500}{index}": 0 for index in range(1000)}
-    error = refusal(json.dumps(fields).encode())
-    assert len(error.errors) == MAX_ERRORS
-    assert len(error.problem().encode()) < 10_000
+def test_masks_of_several_objects_say_whose_they_are():
+    other = {**BOX, "mask_input": text(npy(-LOGITS))}
+    prompts = prompts_of(prompts=[BOX, {**BOX, "mask_input": text(npy(LOGITS))}, BOX, other])
+    assert prompts.mask_objects.tolist() == [1, 3]
+    np.testing.assert_array_equal(prompts.masks, [LOGITS, -LOGITS])
 
 
-def test_the_schema_describes_every_field():
-    for name, field in SegmentRequest.model_json_schema()["properties"].items():
-        assert field["description"], name
+class Bomb:
+    """Goes off where it is unpickled."""
+
+    def __reduce__(self):
+        return exec, ("import builtins; builtins.bomb_went_off = True",)
+
+
+@pytest.mark.parametrize(
+    ("data", "got"),
+    [
+        pytest.param(npy(LOGITS.astype(np.float64)), "float64 of shape (256, 256)", id="float64"),
+        pytest.param(npy(LOGITS.astype(">f4")), ">f4 of shape (256, 256)", id="the other byte order"),
+        pytest.param(npy(LOGITS > 0), "bool of shape (256, 256)", id="a mask of bool"),
+        pytest.param(npy(LOGITS[:128]), "float32 of shape (128, 256)", id="half of it"),
+        pytest.param(npy(np.stack([LOGITS] * 3)), "float32 of shape (3, 256, 256)", id="three candidates"),
+        pytest.param(npy(LOGITS[None, None]), "float32 of shape (1, 1, 256, 256)", id="four dimensions"),
+        pytest.param(npy(LOGITS.ravel()), "float32 of shape (65536,)", id="flat"),
+        pytest.param(npy(np.float32(1)), "float32 of shape ()", id="a number"),
+        pytest.param(npy(LOGITS.T), "float32 of shape (256, 256)", id="Fortran order"),
+        pytest.param(npy(np.array([Bomb()] * 4, object), allow_pickle=True), "object of shape (4,)", id="pickled"),
+        pytest.param(with_header(header("'|O'")), "object of shape (256, 256)", id="object of the right shape"),
+        pytest.param(npy(LOGITS)[:-1], f"{VALUES - 1} bytes of values in place of {VALUES}", id="a byte short"),
+        pytest.param(npy(LOGITS) + b"x", f"{VALUES + 1} bytes of values in place of {VALUES}", id="a byte more"),
+        pytest.param(npy(LOGITS)[:100], "100 bytes that are no NumPy file", id="cut off in the header"),
+        pytest.param(npy(LOGITS)[:6], "6 bytes that are no NumPy file", id="cut off in the magic"),
+        pytest.param(b"PK\x03\x04 a zip", "10 bytes that are no NumPy file", id="no NumPy file"),
+        pytest.param(b"\x93NUMPY\x09\x09", "8 bytes that are no NumPy file", id="an unknown version"),
+        pytest.param(with_header("hello")[:40], "40 bytes that are no NumPy file", id="no header"),
+        pytest.param(
+            with_header(header(shape=f"({2**40}, 256)")), f"float32 of shape ({2**40}, 256)", id="a huge shape"
+        ),
+        pytest.param(
+            with_header(header(shape="(40000, 40000)")), "float32 of shape (40000, 40000)", id="a large shape"
+        ),
+        pytest.param(with_header(header(shape="(-1, 256)")), "float32 of shape (-1, 256)", id="a negative shape"),
+        pytest.param(
+            with_header(header("'V2000000000'")), "|V2000000000 of shape (256, 256)", id="values of 2 GB each"
+        ),
+        pytest.param(
+            b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 50, "62 bytes that are no NumPy file", id="a header of 4 GB"
+        ),
+    ],
+)
+def test_an_earlier_mask_that_is_none_is_refused_at_little_cost(data, got):
+    encoded = text(data)
+    tracemalloc.start()
+    try:
+        error = refusal(prompts=[BOX, {**BOX, "mask_input": encoded}])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert error.field == "prompts[1].mask_input"
+    assert error.expected == "a low_res_mask of an earlier answer: base64 of a NumPy file of 256 x 256 float32"
+    assert error.got.startswith(got)
+    assert peak < 10 * len(encoded) + 2**20
+    assert not hasattr(builtins, "bomb_went_off")
+
+
+HEADERS = {
+    "mixed keys": "{1: 2, 'descr': 3}",
+    "a list as key": "{[]: 1}",
+    "signs without end": "-" * 9000 + "1",
+    "signs in the shape": header(shape=f"({'-' * 5000}1,)"),
+    "a sum without end": "1" + "+1" * 4000,
+    "brackets that stay open": "(" * 5000,
+    "a string that stays open": "{'descr': '''",
+    "an odd indent": "  1\n 2\n   3",
+    "a side of 9,000 hexadecimal digits": header(shape=f"(0x{'f' * 9000},)"),
+    "no type": header("()"),
+    "half a type": header("('<f4',)"),
+    "a type of its own shape": header("('<f4', (1, 2))"),
+    "a type with a field": header("[('a', '<f4')]"),
+    "a type with half a field": header("[('a',)]"),
+    "a type that is text": header("'hello'"),
+    "a shape that is a list": header(shape="[256, 256]"),
+    "an order that is a number": header(fortran="0"),
+    "a header over the limit of NumPy": " " * 20_000 + header(),
+    "no Latin-1 that parses": "\xff\xfe",
+    "a NUL": "\x00",
+    "a call": "__import__('os').abort()",
+}
+
+
+@pytest.mark.parametrize("source", HEADERS.values(), ids=HEADERS.keys())
+@pytest.mark.parametrize("version", [b"\x01\x00", b"\x02\x00"], ids=["version 1", "version 2"])
+def test_a_header_that_is_none_is_refused(source, version):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy warns of headers that only Python 2 could read
+        error = refusal(mask_input=text(with_header(source, version)), **BOX)
+    assert error.field == "mask_input"
+    assert len(error.got) < 200
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_earlier_mask_has_finite_values(value):
+    logits = LOGITS.copy()
+    logits[200, 100] = value
+    assert refusal(mask_input=text(npy(logits)), **BOX) == FieldError("mask_input", "finite values", "NaN or infinity")
+
+
+@pytest.mark.parametrize(
+    ("value", "got"),
+    [
+        pytest.param("", "an empty string", id="empty"),
+        pytest.param("hello!", "6 characters that are not base64: 'hello!'...", id="no base64"),
+        pytest.param("data:text/plain,abc", "a data URL that does not say base64: 'data:text/plain'", id="data URL"),
+    ],
+)
+def test_an_earlier_mask_is_base64(value, got):
+    error = refusal(mask_input=value, **BOX)
+    assert (error.field, error.got) == ("mask_input", got)

@@ -1,4 +1,4 @@
-"""The call of Triton, with a stand-in for its client."""
+"""The calls of Triton, with a stand-in for its client."""
 
 from __future__ import annotations
 
@@ -12,32 +12,99 @@ from tritonclient.utils import InferenceServerException
 
 from utils import tensors
 from utils.errors import InferenceFailed, InferenceTimeout, InferenceUnavailable, RejectedByModel
-from utils.prompts import Prompt
-from utils.segmenter import Job, TritonSegmenter
+from utils.images import ImageSource
+from utils.prompts import Prompts
+from utils.segmenter import GridBatch, Job, TritonSegmenter
 
-PROMPT = Prompt(np.array([[1, 2], [3, 4]], np.float32), np.array([1, 0], np.int32), ("pos_coords[0]", "neg_coords[0]"))
-JOB = Job(b"file", PROMPT, True, "png", "none")
+NEW, KNOWN = ImageSource(b"file", None), ImageSource(None, "an id")
+ONE = Prompts(
+    np.array([[[1, 2], [3, 4]]], np.float32),
+    np.array([[1, 0]], np.int32),
+    (("pos_coords[0]", "neg_coords[0]"),),
+    np.zeros((0, 256, 256), np.float32),
+    np.zeros(0, np.int32),
+)
+TWO = Prompts(
+    np.array([[[1, 2], [0, 0]], [[5, 6], [7, 8]]], np.float32),
+    np.array([[1, -2], [2, 3]], np.int32),
+    (("prompts[0].pos_coords[0]",), ("prompts[1].box", "prompts[1].box")),
+    np.ones((1, 256, 256), np.float32),
+    np.array([1], np.int32),
+)
+BATCH = GridBatch((0, 0, 9, 9), np.array([[1, 2], [3, 4]], np.float32), None, None, 1.0, 0)
 
 
-class Client:
-    """Answers like `tritonclient.http.aio.InferenceServerClient.infer`, and keeps what it was asked."""
+def job_of(prompts: Prompts) -> Job:
+    return Job(prompts, True, "png", "none", True)
 
-    def __init__(self, error: BaseException | None = None, delay: float = 0, **outputs: bytes) -> None:
-        self.error, self.delay, self.outputs = error, delay, outputs
 
-    async def infer(self, **call):
-        self.call = call
-        await asyncio.sleep(self.delay)
-        if self.error:
-            raise self.error
-        return self
+def problem_of(slug: str = "invalid-request", status: int = 422, field: str = "input_image") -> bytes:
+    errors = [{"field": field, "expected": "this", "got": "that"}]
+    return json.dumps({"status": status, "slug": slug, "title": "a title", "errors": errors}).encode()
+
+
+NOT_CACHED = problem_of("image-not-cached", 404, "image_id")
+
+
+class Answer:
+    """Like `tritonclient.http.InferResult`."""
+
+    def __init__(self, outputs: dict[str, bytes]) -> None:
+        self.outputs = outputs
 
     def as_numpy(self, name: str):
         return np.array([self.outputs.get(name, b"")], np.object_)
 
 
-def segment(client: Client):
-    return asyncio.run(TritonSegmenter(client.infer, timeout=0.2).segment(JOB))
+class Client:
+    """Answers like `tritonclient.http.aio.InferenceServerClient.infer`, and keeps what it was asked."""
+
+    def __init__(
+        self, error: BaseException | None = None, problems: dict[str, bytes] | None = None, **outputs: bytes
+    ) -> None:
+        self.error, self.problems, self.outputs = error, problems or {}, outputs
+        self.calls: list[dict] = []
+        self.waits_for: dict[str, float] = {}
+
+    async def infer(self, **call):
+        self.calls.append(call)
+        await asyncio.sleep(self.waits_for.get(call["model_name"], 0))
+        if self.error:
+            raise self.error
+        if call["model_name"] in self.problems:
+            return Answer({"problem": self.problems[call["model_name"]]})
+        return Answer(self.outputs)
+
+    @property
+    def asked(self) -> list[str]:
+        return [call["model_name"] for call in self.calls]
+
+    def sent(self, index: int = 0) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+        """Data type, shape and bytes by the input's name."""
+        return {
+            entry.name(): (entry.datatype(), tuple(entry.shape()), entry._get_binary_data())
+            for entry in self.calls[index]["inputs"]
+        }
+
+
+def segmenter_of(client: Client, timeout: float = 60) -> TritonSegmenter:
+    return TritonSegmenter(client.infer, timeout)
+
+
+def segment(client: Client, image: ImageSource = NEW, prompts: Prompts = ONE):
+    return asyncio.run(segmenter_of(client).segment(image, job_of(prompts)))
+
+
+def embed(client: Client, image: ImageSource = NEW):
+    return asyncio.run(segmenter_of(client).embed(image))
+
+
+def records(client: Client, image: ImageSource = NEW, batch: GridBatch = BATCH):
+    return asyncio.run(segmenter_of(client).records(image, batch))
+
+
+def numbers(data: bytes, dtype) -> list[float]:
+    return list(np.frombuffer(data, dtype))
 
 
 def test_the_parts_of_the_answer_are_handed_on():
@@ -49,35 +116,154 @@ def test_no_picture_is_none():
     assert segment(Client(mask=b"m", result=b"r")).picture is None
 
 
-def test_inputs_are_as_declared():
+def test_an_embedded_image_is_answered_with_the_result_and_no_prompts_are_sent():
+    client = Client(result=b"r")
+    assert embed(client, KNOWN) == b"r"
+    assert set(client.sent()) == {"image_id"}
+    embed(client, NEW)
+    assert set(client.sent(1)) == {"input_image"}
+
+
+def test_records_are_read():
+    assert records(Client(records=b'[{"area": 1}]')) == [{"area": 1}]
+
+
+@pytest.mark.parametrize(
+    ("ask", "model", "left_out"),
+    [
+        pytest.param(lambda client: segment(client, NEW, TWO), tensors.SEGMENT_CACHED, {"image_id"}, id="new image"),
+        pytest.param(
+            lambda client: segment(client, KNOWN, TWO), tensors.SEGMENT_CACHED, {"input_image"}, id="known image"
+        ),
+        pytest.param(
+            lambda client: segment(client, NEW, ONE),
+            tensors.SEGMENT_CACHED,
+            {"image_id", "mask_input", "mask_input_object"},
+            id="no earlier mask",
+        ),
+        pytest.param(
+            lambda client: records(client, KNOWN),
+            tensors.EVERYTHING,
+            {"input_image", "pred_iou_thresh", "stability_score_thresh"},
+            id="automatic masks",
+        ),
+        pytest.param(
+            lambda client: records(client, NEW, GridBatch((0, 0, 9, 9), BATCH.points_xy, 0.5, 0.25, 2.0, 7)),
+            tensors.EVERYTHING,
+            {"image_id"},
+            id="automatic masks with thresholds",
+        ),
+    ],
+)
+def test_inputs_and_outputs_are_as_declared(ask, model, left_out):
+    client = Client(records=b"[]")
+    ask(client)
+    assert client.asked == [model]
+    inputs, outputs = tensors.MODELS[model]
+    sent = client.sent()
+    assert {tensor.name for tensor in inputs} - set(sent) == left_out
+    declared = {tensor.name: tensor for tensor in inputs}
+    for name, (datatype, shape, _) in sent.items():
+        assert datatype == declared[name].datatype
+        assert len(shape) == len(declared[name].shape)
+        assert all(want in {-1, have} for want, have in zip(declared[name].shape, shape, strict=True))
+    assert [output.name() for output in client.calls[0]["outputs"]] == [tensor.name for tensor in outputs]
+
+
+def test_values_arrive_as_they_are():
     client = Client()
-    segment(client)
-    assert client.call["model_name"] == tensors.MODEL
-    sent = {entry.name(): (entry.datatype(), tuple(entry.shape())) for entry in client.call["inputs"]}
-    for declared in tensors.INPUTS:
-        datatype, shape = sent.pop(declared.name)
-        assert datatype == declared.datatype
-        assert len(shape) == len(declared.shape)
-        assert all(want in {-1, have} for want, have in zip(declared.shape, shape, strict=True))
-    assert not sent
+    segment(client, KNOWN, TWO)
+    data = {name: value for name, (_, _, value) in client.sent().items()}
+    assert numbers(data["point_coords"], np.float32) == [1, 2, 0, 0, 5, 6, 7, 8]
+    assert numbers(data["point_labels"], np.int32) == [1, -2, 2, 3]
+    assert numbers(data["mask_input"], np.float32) == [1] * 256 * 256
+    assert numbers(data["mask_input_object"], np.int32) == [1]
+    assert numbers(data["multimask_output"], bool) == [True]
+    assert numbers(data["low_res_mask"], bool) == [True]
+    for name, value in (("image_id", b"an id"), ("mask_format", b"png"), ("segmented_image", b"none")):
+        assert data[name] == len(value).to_bytes(4, "little") + value
 
 
-def test_a_problem_names_points_as_the_caller_did():
-    document = {
-        "status": 422,
-        "slug": "invalid-request",
-        "title": "The request is not valid",
-        "detail": "",
-        "errors": [{"field": "points[0][1]", "expected": "inside", "got": "outside"}],
-    }
+def test_thresholds_arrive_as_they_are():
+    client = Client(records=b"[]")
+    records(client, NEW, GridBatch((1, 2, 30, 40), BATCH.points_xy, 0.5, 0.0, 2.0, 7))
+    data = {name: value for name, (_, _, value) in client.sent().items()}
+    assert numbers(data["crop_box"], np.int32) == [1, 2, 30, 40]
+    assert numbers(data["point_coords"], np.float32) == [1, 2, 3, 4]
+    assert numbers(data["pred_iou_thresh"], np.float32) == [0.5]
+    assert numbers(data["stability_score_thresh"], np.float32) == [0]
+    assert numbers(data["stability_score_offset"], np.float32) == [2]
+    assert numbers(data["min_mask_region_area"], np.int32) == [7]
+
+
+CALLS = pytest.mark.parametrize("call", [segment, embed])
+
+
+@CALLS
+@pytest.mark.parametrize("image", [NEW, KNOWN], ids=["a file", "an id"])
+def test_a_known_image_is_asked_of_the_processes_for_known_images_alone(call, image):
+    client = Client(result=b"r")
+    call(client, image)
+    assert client.asked == ["mobile_sam_cached"]
+
+
+@CALLS
+@pytest.mark.parametrize("image", [NEW, KNOWN], ids=["a file", "an id"])
+def test_an_image_that_is_not_known_is_asked_of_the_others_with_the_same_inputs(call, image):
+    client = Client(problems={"mobile_sam_cached": NOT_CACHED}, result=b"r")
+    call(client, image)
+    assert client.asked == ["mobile_sam_cached", "mobile_sam"]
+    assert client.sent(0) == client.sent(1)
+
+
+@CALLS
+def test_an_id_that_nobody_knows_is_refused(call):
+    client = Client(problems={"mobile_sam_cached": NOT_CACHED, "mobile_sam": NOT_CACHED})
     with pytest.raises(RejectedByModel) as caught:
-        segment(Client(problem=json.dumps(document).encode()))
+        call(client, KNOWN)
+    problem = caught.value.problem()
+    assert (problem.status, problem.slug) == (404, "image-not-cached")
+    assert problem.detail == "image_id: expected this, got that"
+
+
+@CALLS
+def test_other_refusals_are_final(call):
+    client = Client(problems={"mobile_sam_cached": problem_of("image-too-large")})
+    with pytest.raises(RejectedByModel) as caught:
+        call(client)
+    assert caught.value.problem().slug == "image-too-large"
+    assert client.asked == ["mobile_sam_cached"]
+
+
+def test_records_of_a_forgotten_image_are_refused():
+    client = Client(problems={"mobile_sam_everything": NOT_CACHED})
+    with pytest.raises(RejectedByModel) as caught:
+        records(client, KNOWN)
+    assert caught.value.problem().slug == "image-not-cached"
+    assert client.asked == ["mobile_sam_everything"]
+
+
+@pytest.mark.parametrize("model", ["mobile_sam_cached", "mobile_sam"])
+@pytest.mark.parametrize(
+    ("prompts", "field", "name"),
+    [
+        pytest.param(ONE, "points[0][1]", "neg_coords[0]", id="one object"),
+        pytest.param(TWO, "points[0][0]", "prompts[0].pos_coords[0]", id="the first of two"),
+        pytest.param(TWO, "points[1][1]", "prompts[1].box", id="the second of two"),
+        pytest.param(ONE, "input_image", "input_image", id="no point"),
+    ],
+)
+def test_a_problem_names_points_as_the_caller_did(model, prompts, field, name):
+    problems = {"mobile_sam_cached": NOT_CACHED} | {model: problem_of(field=field)}
+    with pytest.raises(RejectedByModel) as caught:
+        segment(Client(problems=problems), prompts=prompts)
     problem = caught.value.problem()
     assert problem.status == 422
-    assert problem.errors[0].field == "neg_coords[0]"
-    assert problem.detail == "neg_coords[0]: expected inside, got outside"
+    assert problem.errors[0].field == name
+    assert problem.detail == f"{name}: expected this, got that"
 
 
+@pytest.mark.parametrize("call", [segment, embed, records])
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -89,16 +275,52 @@ def test_a_problem_names_points_as_the_caller_did():
             InferenceUnavailable,
             id="loading",
         ),
+        pytest.param(
+            InferenceServerException("Failed to increase the shared memory pool of /secret", status="400"),
+            InferenceUnavailable,
+            id="out of shared memory",
+        ),
     ],
 )
-def test_tritons_own_words_never_reach_the_caller(error, expected):
+def test_tritons_own_words_never_reach_the_caller(call, error, expected):
+    client = Client(error)
     with pytest.raises(expected) as caught:
-        segment(Client(error))
+        call(client)
+    assert len(client.asked) == 1
     text = caught.value.problem().encode()
     assert b"secret" not in text
     assert b"127.0.0.1" not in text
 
 
-def test_a_slow_triton_is_a_timeout():
-    with pytest.raises(InferenceTimeout, match=r"no answer within 0\.2 s"):
-        segment(Client(delay=5))
+@pytest.mark.parametrize(
+    "ask",
+    [
+        pytest.param(lambda segmenter: segmenter.segment(NEW, job_of(ONE)), id="segment"),
+        pytest.param(lambda segmenter: segmenter.embed(NEW), id="embed"),
+        pytest.param(lambda segmenter: segmenter.records(NEW, BATCH), id="records"),
+    ],
+)
+@pytest.mark.parametrize("slow", ["mobile_sam_cached", "mobile_sam"])
+def test_a_slow_triton_is_a_timeout(ask, slow):
+    client = Client(problems={"mobile_sam_cached": NOT_CACHED})
+    client.waits_for = {slow: 600, "mobile_sam_everything": 600}
+    with pytest.raises(InferenceTimeout, match=r"no answer within 0\.05 s"):
+        asyncio.run(ask(segmenter_of(client, timeout=0.05)))
+
+
+@pytest.mark.parametrize("ask", ["embed", "segment"])
+def test_the_second_call_has_only_the_time_that_the_first_left(monkeypatch, ask):
+    client = Client(problems={"mobile_sam_cached": NOT_CACHED})
+    client.waits_for = {"mobile_sam_cached": 0.05}
+    timeouts, wait_for = [], asyncio.wait_for
+
+    async def recorded(awaitable, timeout):
+        timeouts.append(timeout)
+        return await wait_for(awaitable, timeout)
+
+    monkeypatch.setattr("utils.segmenter.asyncio.wait_for", recorded)
+    arguments = (NEW, job_of(ONE)) if ask == "segment" else (NEW,)
+    asyncio.run(getattr(segmenter_of(client, timeout=60), ask)(*arguments))
+    first, second = timeouts
+    assert first == 60
+    assert second < first - 0.04

@@ -32,12 +32,38 @@ def test_an_empty_variable_is_left_out():
 
 
 @pytest.mark.parametrize("text", ["many", "0", "-5", "1.5", "nan"])
-def test_a_value_that_cannot_be_used_is_refused_by_name(text):
-    with pytest.raises(SettingsError, match=r"MOBILE_SAM_MAX_BODY_BYTES: expected a positive int, got '.*'"):
-        Settings.from_environment({"MOBILE_SAM_MAX_BODY_BYTES": text})
+@pytest.mark.parametrize("name", ["MOBILE_SAM_MAX_BODY_BYTES", "MOBILE_SAM_MAX_IMAGE_PIXELS"])
+def test_a_value_that_cannot_be_used_is_refused_by_name(name, text):
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_environment({name: text})
+    assert str(caught.value) == f"{name}: expected a positive whole number, got '{text}'"
 
 
-@pytest.mark.parametrize("text", ["60", "inf"])
+@pytest.mark.parametrize("text", ["soon", "0", "-5", "nan", "inf"])
+def test_a_time_that_cannot_be_used_is_refused(text):
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_environment({"MOBILE_SAM_INFERENCE_TIMEOUT": text})
+    assert str(caught.value) == f"MOBILE_SAM_INFERENCE_TIMEOUT: expected a positive number, got '{text}'"
+
+
+def test_a_cache_of_0_bytes_is_none():
+    assert Settings.from_environment({"MOBILE_SAM_EMBEDDING_CACHE_BYTES": "0"}).embedding_cache_bytes == 0
+    with pytest.raises(SettingsError, match="expected a positive whole number or 0, got '-1'"):
+        Settings.from_environment({"MOBILE_SAM_EMBEDDING_CACHE_BYTES": "-1"})
+
+
+@pytest.mark.parametrize("url", ["redis://localhost:6379/0", "rediss://host", "unix:///run/redis.sock"])
+def test_a_redis_is_named_by_its_url(url):
+    assert Settings.from_environment({"MOBILE_SAM_REDIS_URL": url}).redis_url == url
+
+
+@pytest.mark.parametrize("text", ["localhost:6379", "http://localhost:6379", "REDIS"])
+def test_what_is_no_url_of_a_redis_is_refused(text):
+    with pytest.raises(SettingsError, match="MOBILE_SAM_REDIS_URL: expected a URL with redis://, rediss://, unix://"):
+        Settings.from_environment({"MOBILE_SAM_REDIS_URL": text})
+
+
+@pytest.mark.parametrize("text", ["60", "1e9"])
 def test_a_timeout_that_bentoml_would_cut_short_is_refused(text):
     with pytest.raises(SettingsError, match="MOBILE_SAM_INFERENCE_TIMEOUT"):
         Settings.from_environment({"MOBILE_SAM_INFERENCE_TIMEOUT": text})

@@ -1,0 +1,28 @@
+"""Pictures to send."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+
+def scene(seed: int, size: tuple[int, int] = (480, 320)) -> bytes:
+    """A PNG file of three discs on noise, a different one for each seed; `size` is width and height."""
+    rng = np.random.default_rng(seed)
+    picture = Image.fromarray(rng.integers(90, 150, (size[1], size[0], 3), dtype=np.uint8))
+    draw = ImageDraw.Draw(picture)
+    for colour in ((220, 60, 50), (60, 190, 80), (70, 90, 220)):
+        radius = int(rng.integers(min(size) // 8, min(size) // 4))
+        x, y = int(rng.integers(radius, size[0] - radius)), int(rng.integers(radius, size[1] - radius))
+        draw.ellipse([x - radius, y - radius, x + radius, y + radius], fill=colour)
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    return file.getvalue()
+
+
+def as_base64(file: bytes) -> str:
+    """A file as it stands in a request."""
+    return base64.b64encode(file).decode()

@@ -1,0 +1,138 @@
+"""A whole image: records as of Segment Anything's generator, progress, and an end when the caller leaves."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import requests
+from pycocotools import mask as coco
+
+from client.request import Photo
+from tests.e2e.answers import found, problem
+from tests.e2e.pictures import as_base64, scene
+
+pytestmark = pytest.mark.e2e
+
+KEYS = {"segmentation", "area", "bbox", "predicted_iou", "point_coords", "stability_score", "crop_box"}
+ANYTHING = {"pred_iou_thresh": 0, "stability_score_thresh": 0, "box_nms_thresh": 1}
+
+
+def decoder_runs(server) -> int:
+    text = requests.get(server.metrics_url, timeout=5).text
+    (count,) = re.findall(r'^nv_inference_exec_count\{model="mobile_sam_decoder",version="1"\} (\d+)', text, re.M)
+    return int(count)
+
+
+@pytest.fixture(scope="module")
+def image(server) -> dict[str, str]:
+    return {"image_id": server.post("/embed", input_image=as_base64(scene(30))).json()["image_id"]}
+
+
+def test_records_describe_distinct_masks(server, image):
+    answer = server.post("/everything", **image, points_per_side=6, **ANYTHING)
+    assert answer.status_code == 200, answer.text
+    said = answer.json()
+    assert said["image_id"] == image["image_id"]
+    assert said["masks"]
+    for record in said["masks"]:
+        assert set(record) == KEYS
+        mask = coco.decode(record["segmentation"]).astype(bool)
+        assert mask.shape == (320, 480)
+        assert record["area"] == mask.sum() > 0
+        rows, columns = np.nonzero(mask)
+        x, y, width, height = record["bbox"]
+        assert [x, y, x + width, y + height] == [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+        assert record["crop_box"] == [0, 0, 480, 320]
+        ((px, py),) = record["point_coords"]
+        assert ((px / 480 * 6) % 1, (py / 320 * 6) % 1) == pytest.approx((0.5, 0.5), abs=1e-3)
+
+
+def test_a_record_is_one_of_the_candidates_of_its_click(server, image):
+    record = server.post("/everything", **image, points_per_side=3, **ANYTHING).json()["masks"][0]
+    candidates = found(
+        server.post(
+            **image,
+            pos_coords=record["point_coords"],
+            multimask_output=True,
+            mask_format="npy",
+            segmented_image="none",
+        )
+    )
+    scores = [mask["score"] for mask in candidates.result["masks"]]
+    index = int(np.abs(np.array(scores) - record["predicted_iou"]).argmin())
+    assert scores[index] == pytest.approx(record["predicted_iou"], abs=1e-3)
+    mask = coco.decode(record["segmentation"]).astype(bool)
+    assert (mask != candidates.masks[index]).mean() < 1e-3
+
+
+def test_thresholds_leave_out_what_does_not_reach_them(server, image):
+    everything = server.post("/everything", **image, points_per_side=4, **ANYTHING).json()["masks"]
+    limit = float(np.median([record["stability_score"] for record in everything]))
+    assert min(record["stability_score"] for record in everything) < limit
+    strict = {**ANYTHING, "stability_score_thresh": limit}
+    some = server.post("/everything", **image, points_per_side=4, **strict).json()["masks"]
+    assert some
+    assert all(record["stability_score"] >= limit - 1e-4 for record in some)
+
+
+def test_crops_are_searched_too_and_small_regions_removed(server, image):
+    options = {"points_per_side": 2, "crop_n_layers": 1, "min_mask_region_area": 50, **ANYTHING}
+    before = server.embeddings()["encoded"]
+    said = server.post("/everything", **image, **options).json()
+    assert server.embeddings()["encoded"] - before == 4  # one embedding for each crop
+    assert said["masks"]
+    for record in said["masks"]:
+        mask = coco.decode(record["segmentation"])
+        assert mask.shape == (320, 480)
+        count, _, stats, _ = cv2.connectedComponentsWithStats(1 - mask, connectivity=8)
+        assert count == 1 or stats[1:, cv2.CC_STAT_AREA].min() >= 50
+        x, y, width, height = record["crop_box"]
+        assert x + width <= 480
+        assert y + height <= 320
+
+
+def test_progress_reaches_the_client(server):
+    steps = []
+    photo = Photo(server.url, scene(31))
+    said = photo.everything(lambda done, total: steps.append((done, total)), points_per_side=8, **ANYTHING)
+    assert steps == [(done, 4) for done in range(5)]
+    assert said["masks"]
+
+
+def test_what_is_wrong_is_said_before_the_first_line(server, image):
+    answer = server.post("/everything", **image, points_per_side=0, progress=True)
+    assert answer.status_code == 422
+    assert problem(answer)["errors"][0]["field"] == "points_per_side"
+    answer = server.post("/everything", image_id="0" * 64, progress=True)
+    assert answer.status_code == 404
+
+
+def leave_after_two_lines(url: str, fields: dict[str, Any]) -> None:
+    with requests.post(url, json={**fields, "progress": True}, stream=True, timeout=30) as answer:
+        lines = answer.iter_lines()
+        assert json.loads(next(lines))["done"] == 0
+        next(lines)
+
+
+def leave_after_a_second(url: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(requests.Timeout):
+        requests.post(url, json=fields, timeout=(5, 1))
+
+
+@pytest.mark.parametrize("ask", [leave_after_two_lines, leave_after_a_second])
+def test_the_work_ends_when_the_caller_leaves(server, image, ask):
+    before = decoder_runs(server)
+    ask(f"{server.url}/everything", {**image, "points_per_side": 64, "pred_iou_thresh": 1})
+    deadline = time.monotonic() + 60
+    last, runs = -1, decoder_runs(server)
+    while runs != last and time.monotonic() < deadline:
+        time.sleep(2)
+        last, runs = runs, decoder_runs(server)
+    assert runs == last
+    assert runs - before < 64 * 64 // 16

@@ -1,0 +1,147 @@
+"""Encode once, ask often: ids of images, over restarts, and where they are forgotten."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import json
+import os
+import shutil
+
+import pytest
+import requests
+
+from client.request import Photo
+from tests.e2e.answers import found, parts, problem
+from tests.e2e.pictures import as_base64, scene
+from tests.e2e.server import Server, start_server
+
+pytestmark = pytest.mark.e2e
+
+QUIET = {"mask_format": "npy", "segmented_image": "none"}
+CLICK = {"pos_coords": [[240, 160]]}
+
+
+def test_an_image_is_encoded_once_and_then_named_by_its_id(server):
+    file = scene(10)
+    before = server.embeddings()
+    said = server.post("/embed", input_image=as_base64(file)).json()
+    assert said["image_id"] == hashlib.sha256(file).hexdigest()
+    assert (said["width"], said["height"]) == (480, 320)
+    by_id = found(server.post(image_id=said["image_id"], **CLICK, **QUIET))
+    by_file = found(server.post(input_image=as_base64(file), **CLICK, **QUIET))
+    assert (by_id.masks == by_file.masks).all()
+    assert by_id.result == by_file.result
+    after = server.embeddings()
+    assert after["encoded"] - before["encoded"] == 1
+    assert after["found"] - before["found"] == 2
+
+
+def test_pictures_of_an_image_named_by_its_id_show_it(server):
+    file = scene(11)
+    image_id = server.post("/embed", input_image=as_base64(file)).json()["image_id"]
+    by_id = parts(server.post(image_id=image_id, **CLICK, mask_format="rle"))
+    by_file = parts(server.post(input_image=as_base64(file), **CLICK, mask_format="rle"))
+    assert by_id == by_file
+
+
+def test_requests_for_one_new_image_at_once_encode_it_once(server):
+    file = as_base64(scene(12, (1600, 1200)))
+    before = server.embeddings()["encoded"]
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda _: server.post(input_image=file, **CLICK, **QUIET), range(6)))
+    masks = [found(answer).masks for answer in answers]
+    assert all((mask == masks[0]).all() for mask in masks)
+    assert server.embeddings()["encoded"] - before == 1
+
+
+def test_a_click_on_a_known_image_does_not_wait_for_new_ones(server):
+    image_id = server.post("/embed", input_image=as_base64(scene(13))).json()["image_id"]
+    new = [as_base64(scene(100 + number, (1600, 1200))) for number in range(8)]
+    with concurrent.futures.ThreadPoolExecutor(len(new)) as pool:
+        encodes = [pool.submit(server.post, "/embed", input_image=image) for image in new]
+        assert found(server.post(image_id=image_id, **CLICK, **QUIET))
+        waiting = [encode for encode in encodes if not encode.done()]
+        assert waiting  # the click was answered first
+        assert all(encode.result().status_code == 200 for encode in encodes)
+
+
+@pytest.mark.parametrize("image_id", ["0" * 64, "no id at all", "../../etc/passwd", "\N{SNOWMAN}"])
+def test_an_unknown_id_is_answered_404_and_says_what_to_do(server, image_id):
+    for path, fields in (("/mobile_sam", CLICK), ("/embed", {}), ("/everything", {})):
+        answer = server.post(path, image_id=image_id, **fields)
+        assert answer.status_code == 404
+        document = problem(answer)
+        assert document["type"] == "urn:mobile-sam:image-not-cached"
+        assert "send the image itself again" in document["detail"]
+
+
+def test_an_image_and_an_id_together_are_refused(server):
+    answer = server.post(input_image=as_base64(scene(14)), image_id="0" * 64, **CLICK)
+    assert answer.status_code == 422
+    assert problem(answer)["errors"][0]["got"] == "both"
+
+
+@pytest.fixture
+def own_server(repository, tmp_path):
+    """Starts services that share a cache folder, `embeddings`."""
+    running: list[Server] = []
+
+    def start(**environment):
+        log = tmp_path / f"log{len(running)}"
+        running.append(start_server(log, MOBILE_SAM_MODEL_REPOSITORY=str(repository), **environment))
+        return running[-1]
+
+    yield start
+    for server in running:
+        if server.process.poll() is None:
+            server.stop()
+
+
+def test_a_restart_forgets_nothing_and_the_client_sends_again_what_was_forgotten(own_server, tmp_path):
+    first = own_server()
+    photo = Photo(first.url, scene(15))
+    before = json.loads(photo.segment(**CLICK, **QUIET)["result"])
+    first.stop()
+
+    second = own_server()
+    known = Photo(second.url, scene(15))
+    known.image_id = photo.image_id
+    assert json.loads(known.segment(**CLICK, **QUIET)["result"]) == before
+    assert second.embeddings() == {"found": 1, "shared": 0, "encoded": 0}
+
+    shutil.rmtree(tmp_path / "embeddings")
+    assert json.loads(known.segment(**CLICK, **QUIET)["result"]) == before
+    assert second.embeddings()["encoded"] == 1
+
+
+def test_without_room_for_embeddings_the_service_serves_and_warns_once(own_server, tmp_path):
+    (tmp_path / "a file").write_text("where the folder should be")
+    server = own_server(MOBILE_SAM_EMBEDDING_CACHE_DIR=str(tmp_path / "a file" / "embeddings"))
+    for seed in range(6):
+        answer = found(server.post(input_image=as_base64(scene(seed)), **CLICK, **QUIET))
+        assert answer.result["masks"]
+    warnings = server.log.read_text().count("embeddings are not kept")
+    processes = 2  # each of those that encode says it once
+    assert 1 <= warnings <= processes
+
+
+def test_what_the_cache_holds_stays_below_its_bound(own_server, tmp_path):
+    bound = 15_000_000
+    server = own_server(MOBILE_SAM_EMBEDDING_CACHE_BYTES=str(bound))
+    first = server.post("/embed", input_image=as_base64(scene(0))).json()["image_id"]
+    for seed in range(1, 6):
+        assert server.post("/embed", input_image=as_base64(scene(seed))).status_code == 200
+        held = sum(entry.stat().st_size for entry in os.scandir(tmp_path / "embeddings") if entry.is_file())
+        assert 0 < held <= bound
+    answer = server.post(image_id=first, **CLICK, **QUIET)
+    assert answer.status_code == 404
+    photo = Photo(server.url, scene(0))
+    photo.image_id = first
+    assert photo.segment(**CLICK, **QUIET)
+
+
+def test_the_client_reports_other_refusals(server):
+    photo = Photo(server.url, b"no image")
+    with pytest.raises(requests.HTTPError, match="422"):
+        photo.embed()

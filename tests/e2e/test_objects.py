@@ -1,0 +1,126 @@
+"""Several objects in one request: the same masks as one by one, in every format."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+from pycocotools import mask as coco
+
+from tests.e2e.answers import found, parts, problem
+from tests.e2e.pictures import as_base64, scene
+
+pytestmark = pytest.mark.e2e
+
+OBJECTS: list[dict[str, Any]] = [
+    {"pos_coords": [[100, 100]]},
+    {"box": [50, 60, 300, 280]},
+    {"pos_coords": [[240, 160], [300, 200]], "neg_coords": [[20, 20]]},
+    {"pos_coords": [[200, 150]], "box": [150, 100, 400, 300]},
+]
+QUIET = {"mask_format": "npy", "segmented_image": "none"}
+
+
+@pytest.fixture(scope="module")
+def image(server) -> dict[str, str]:
+    """The id of an image that the service knows."""
+    answer = server.post("/embed", input_image=as_base64(scene(1)))
+    assert answer.status_code == 200
+    return {"image_id": answer.json()["image_id"]}
+
+
+def test_objects_together_have_the_masks_they_have_alone(server, image):
+    alone = [found(server.post(**image, **QUIET, **prompt)) for prompt in OBJECTS]
+    together = found(server.post(**image, **QUIET, prompts=OBJECTS))
+    assert together.masks.shape == (4, 320, 480)
+    for index, one in enumerate(alone):
+        described = together.result["masks"][index]
+        assert described["object"] == index
+        assert described["score"] == pytest.approx(one.result["masks"][0]["score"], abs=1e-3)
+        assert (together.masks[index] != one.masks).mean() < 1e-3
+
+
+def test_three_candidates_of_each_object_stand_together(server, image):
+    answer = found(server.post(**image, **QUIET, prompts=OBJECTS, multimask_output=True))
+    assert answer.masks.shape == (12, 320, 480)
+    assert [mask["object"] for mask in answer.result["masks"]] == [index // 3 for index in range(12)]
+
+
+def test_an_object_of_several_can_refine_an_earlier_mask(server, image):
+    first = found(server.post(**image, **QUIET, **OBJECTS[0], low_res_mask=True))
+    refine = {**OBJECTS[0], "neg_coords": [[10, 10]], "mask_input": first.result["masks"][0]["low_res_mask"]}
+    alone = found(server.post(**image, **QUIET, **refine))
+    together = found(server.post(**image, **QUIET, prompts=[OBJECTS[1], refine]))
+    assert (together.masks[1] != alone.masks).mean() < 1e-3
+
+
+def test_every_format_holds_the_same_masks(server, image):
+    masks = found(server.post(**image, **QUIET, prompts=OBJECTS)).masks
+    ask = {**image, "prompts": OBJECTS, "segmented_image": "none"}
+
+    as_json, _ = parts(server.post(**ask, mask_format="json"))
+    assert np.array_equal(np.array(json.loads(as_json), bool), masks)
+
+    as_png, _ = parts(server.post(**ask, mask_format="png"))
+    picture = Image.open(io.BytesIO(as_png))
+    assert picture.mode == "1"
+    assert np.array_equal(np.asarray(picture).reshape(masks.shape), masks)
+
+    as_rle, _ = parts(server.post(**ask, mask_format="rle"))
+    lengths = json.loads(as_rle)
+    assert np.array_equal(np.stack([coco.decode(one) for one in lengths]).astype(bool), masks)
+
+    as_polygon, _ = parts(server.post(**ask, mask_format="polygon"))
+    for polygons, mask in zip(json.loads(as_polygon), masks, strict=True):
+        drawn = Image.new("1", (480 * 4, 320 * 4))
+        for outer, *holes in polygons:
+            ImageDraw.Draw(drawn).polygon([(4 * x, 4 * y) for x, y in outer], fill=1)
+            for hole in holes:
+                ImageDraw.Draw(drawn).polygon([(4 * x, 4 * y) for x, y in hole], fill=0)
+        again = np.asarray(drawn)[2::4, 2::4]
+        # A ring may stray half a pixel from the edge, which is much of a mask that is all edge.
+        edge = np.abs(np.diff(mask.astype(int), axis=0)).sum() + np.abs(np.diff(mask.astype(int), axis=1)).sum()
+        assert (again != mask).sum() <= 0.6 * edge + 4
+
+
+def test_the_overlay_shows_every_object(server, image):
+    _, drawn, result = parts(server.post(**image, prompts=OBJECTS, mask_format="rle"))
+    assert len(json.loads(result)["masks"]) == 4
+    before = np.asarray(Image.open(io.BytesIO(scene(1))))
+    after = np.asarray(Image.open(io.BytesIO(drawn)))
+    masks = found(server.post(**image, **QUIET, prompts=OBJECTS)).masks
+    for mask in masks:
+        if mask.any():
+            assert (after[mask] != before[mask]).any()
+
+
+@pytest.mark.parametrize(
+    ("prompts", "field"),
+    [
+        ([], "prompts"),
+        ([{"pos_coords": [[1, 1]]}] * 257, "prompts"),
+        ([{"pos_coords": [[1, 1]]}, {"pos_coords": [[9999, 1]]}], "prompts[1].pos_coords[0]"),
+        ([{"pos_coords": [[1, 1]]}, {"box": [5, 5, 5, 9]}], "prompts[1].box"),
+        ([{"pos_coords": [[1, 1]], "mask_input": "AAAA"}], "prompts[0].mask_input"),
+    ],
+    ids=["none", "too many", "outside", "inside out", "no mask"],
+)
+def test_a_faulty_object_is_named(server, image, prompts, field):
+    answer = server.post(**image, **QUIET, prompts=prompts)
+    assert answer.status_code == 422
+    assert problem(answer)["errors"][0]["field"] == field
+
+
+def test_masks_that_would_fill_the_memory_are_refused_before_they_are_made(server):
+    large = scene(2, (4000, 3000))
+    prompts = [{"pos_coords": [[10 * index, 5]]} for index in range(1, 11)]
+    image = {"image_id": server.post("/embed", input_image=as_base64(large)).json()["image_id"]}
+    answer = server.post(**image, prompts=prompts, mask_format="json", segmented_image="none")
+    assert answer.status_code == 422
+    assert problem(answer)["type"] == "urn:mobile-sam:answer-too-large"
+    lengths, _ = parts(server.post(**image, prompts=prompts, mask_format="rle", segmented_image="none"))
+    assert len(json.loads(lengths)) == 10

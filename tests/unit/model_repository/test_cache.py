@@ -1,0 +1,480 @@
+"""Embeddings on disk: shared, bounded, and never served when they are not whole."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pickle
+import random
+import resource
+import subprocess
+import tempfile
+import threading
+import time
+import zlib
+from pathlib import Path
+
+import mobile_sam_cache
+import numpy as np
+import pytest
+from mobile_sam_cache import EMBEDDING_BYTES, HEADER, IN_MEMORY, MAGIC, PARTIAL, SUFFIX, InvalidEntry, pack, unpack
+
+ENTRY_BYTES = HEADER.size + EMBEDDING_BYTES + 100
+"""Of the file of an entry as `entries` makes them."""
+
+
+def files(folder: Path, suffix: str = SUFFIX) -> list[Path]:
+    return sorted(path for path in folder.glob(f"*{suffix}") if path.is_file())
+
+
+def total(folder: Path) -> int:
+    return sum(path.stat().st_size for path in [*files(folder), *files(folder, PARTIAL)])
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_an_entry_comes_back_as_it_was_put(open_cache, entries):
+    cache = open_cache()
+    assert cache.get(entries.name(1)) is None
+    cache.put(entries.name(1), entries.make(1))
+    assert entries.same(cache.get(entries.name(1)), entries.make(1))
+    assert cache.get(entries.name(2)) is None
+
+
+def test_it_is_there_after_a_restart(open_cache, entries):
+    open_cache().put(entries.name(1), entries.make(1, file_bytes=0))
+    open_cache().put(entries.name(2), entries.make(2, file_bytes=12_345))
+    reopened = open_cache()
+    assert entries.same(reopened.get(entries.name(1)), entries.make(1, file_bytes=0))
+    assert entries.same(reopened.get(entries.name(2)), entries.make(2, file_bytes=12_345))
+
+
+def test_another_process_sees_it(open_cache, entries, folder, start):
+    entry = entries.make(1)
+    open_cache().put(entries.name(1), entry)
+    reader = start(
+        """
+        import sys, zlib
+        from pathlib import Path
+        from mobile_sam_cache import EmbeddingCache
+        found = EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print).get(sys.argv[2])
+        print(found.embedding.shape, zlib.crc32(found.embedding), found.size_hw, bytes(found.file).hex())
+        """,
+        folder,
+        entries.name(1),
+    )
+    assert line(reader) == f"(1, 256, 64, 64) {zlib.crc32(entry.embedding)} {entry.size_hw} {bytes(entry.file).hex()}"
+
+
+def test_other_weights_do_not_see_it(open_cache, entries):
+    open_cache(fingerprint="a" * 64).put(entries.name(1), entries.make(1))
+    other = open_cache(fingerprint="b" * 64)
+    assert other.get(entries.name(1)) is None
+    other.put(entries.name(1), entries.make(2))
+    assert entries.same(open_cache(fingerprint="a" * 64).get(entries.name(1)), entries.make(1))
+    assert entries.same(open_cache(fingerprint="b" * 64).get(entries.name(1)), entries.make(2))
+
+
+def test_an_entry_may_be_put_again(open_cache, entries, folder):
+    cache = open_cache()
+    cache.put(entries.name(1), entries.make(1))
+    cache.put(entries.name(1), entries.make(2))
+    assert entries.same(cache.get(entries.name(1)), entries.make(2))
+    assert entries.same(open_cache().get(entries.name(1)), entries.make(2))
+    assert len(files(folder)) == 1
+
+
+@pytest.mark.parametrize("same_process", [True, False], ids=["same process", "another process"])
+def test_the_entry_not_used_for_longest_goes_first(open_cache, entries, folder, same_process):
+    cache = open_cache(max_bytes=3 * ENTRY_BYTES)
+    for seed in (1, 2, 3):
+        cache.put(entries.name(seed), entries.make(seed))
+        (path,) = folder.glob(f"{entries.name(seed)}*")
+        os.utime(path, (seed, seed))
+    user = cache if same_process else open_cache()
+    assert user.get(entries.name(1)) is not None
+    cache.put(entries.name(4), entries.make(4))
+    for reader in (cache, open_cache()):
+        assert [seed for seed in (1, 2, 3, 4) if reader.get(entries.name(seed))] == [1, 3, 4]
+
+
+def test_an_entry_larger_than_the_bound_is_served_from_memory_and_removes_none(open_cache, entries, folder):
+    cache = open_cache(max_bytes=ENTRY_BYTES)
+    cache.put(entries.name(1), entries.make(1))
+    cache.put(entries.name(2), entries.make(2, file_bytes=101))
+    assert entries.same(cache.get(entries.name(2)), entries.make(2, file_bytes=101))
+    assert open_cache(max_bytes=ENTRY_BYTES).get(entries.name(2)) is None
+    assert [path.name.partition("-")[0] for path in files(folder)] == [entries.name(1)]
+
+
+def test_a_bound_of_0_writes_nothing_and_keeps_a_few_in_memory(open_cache, entries, tmp_path, said):
+    cache = open_cache(max_bytes=0)
+    entry = entries.make(1)
+    for seed in range(IN_MEMORY + 1):
+        cache.put(entries.name(seed), entry)
+    assert list(tmp_path.iterdir()) == []
+    assert cache.get(entries.name(0)) is None
+    assert entries.same(cache.get(entries.name(1)), entry)
+    assert said == []
+
+
+def test_all_files_together_stay_below_the_bound_even_while_one_is_written(open_cache, entries, folder, monkeypatch):
+    seen = []
+    replace = Path.replace
+
+    def measured(path: Path, target: Path) -> Path:
+        seen.append(total(folder))
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", measured)
+    bound = 3 * ENTRY_BYTES + 500_000
+    cache = open_cache(max_bytes=bound)
+    generator = random.Random(0)
+    for seed in range(12):
+        cache.put(entries.name(seed), entries.make(0, file_bytes=generator.choice([0, 100, 1_000_000])))
+        seen.append(total(folder))
+    assert len(seen) == 24
+    assert max(seen) <= bound
+    assert len(files(folder)) >= 2
+
+
+def test_two_that_write_at_once_stay_below_the_bound_together(open_cache, entries, folder, monkeypatch):
+    bound = 2 * ENTRY_BYTES
+    for seed in (1, 2):
+        open_cache(max_bytes=bound).put(entries.name(seed), entries.make(seed))
+    room_made, second_done = threading.Event(), threading.Event()
+    create = tempfile.NamedTemporaryFile
+
+    def paused(*args, **kwargs):
+        if threading.current_thread() is first:
+            room_made.set()
+            second_done.wait(1)  # in vain where the second has to wait for the first
+        return create(*args, **kwargs)
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", paused)
+    cache, entry = open_cache(max_bytes=bound), entries.make(3)
+    first = threading.Thread(target=cache.put, args=(entries.name(3), entry), daemon=True)
+    first.start()
+    room_made.wait()
+    open_cache(max_bytes=bound).put(entries.name(4), entries.make(4))
+    second_done.set()
+    first.join()
+    assert total(folder) <= bound
+
+
+def damaged(open_cache, entries, folder, data) -> Path:
+    """The place of an entry, with other content in it."""
+    cache = open_cache()
+    cache.put(entries.name(1), entries.make(1))
+    (path,) = files(folder)
+    path.write_bytes(data)
+    return path
+
+
+def pickled() -> bytes:
+    return pickle.dumps(np.array([object()], object))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda data: b"", id="empty"),
+        pytest.param(lambda data: data[: HEADER.size], id="header alone"),
+        pytest.param(lambda data: data + b"\0", id="a byte too many"),
+        pytest.param(lambda data: b"MSAMEMB2" + data[8:], id="another format"),
+        pytest.param(lambda data: bytes(len(data)), id="zeros"),
+        pytest.param(lambda data: data[: len(data) // 2] + bytes(len(data) - len(data) // 2), id="half zeros"),
+        pytest.param(lambda data: pickled(), id="pickle"),
+        pytest.param(lambda data: data[: HEADER.size] + pickled().ljust(len(data) - HEADER.size), id="pickle inside"),
+    ],
+)
+def test_what_is_no_whole_entry_is_removed_and_not_served(open_cache, entries, folder, said, damage):
+    path = damaged(open_cache, entries, folder, damage(entries.file(1)))
+    cache = open_cache()
+    assert cache.get(entries.name(1)) is None
+    assert not path.exists()
+    assert len(said) == 1
+    assert path.name in said[0]
+    assert cache.get(entries.name(1)) is None
+    assert len(said) == 1
+    cache.put(entries.name(1), entries.make(1))
+    assert entries.same(open_cache().get(entries.name(1)), entries.make(1))
+
+
+def test_a_file_cut_off_anywhere_is_not_served(open_cache, entries, folder):
+    path = damaged(open_cache, entries, folder, b"")
+    generator = random.Random(0)
+    whole = entries.file(1)
+    edges = [1, HEADER.size - 1, HEADER.size + 1, HEADER.size + EMBEDDING_BYTES, len(whole) - 1]
+    for length in [*edges, *(generator.randrange(len(whole)) for _ in range(20))]:
+        path.write_bytes(whole[:length])
+        assert open_cache().get(entries.name(1)) is None, length
+        assert not path.exists()
+
+
+def test_a_file_with_a_changed_byte_is_not_served(open_cache, entries, folder):
+    path = damaged(open_cache, entries, folder, b"")
+    generator = random.Random(0)
+    fields = range(len(MAGIC) + 4 + 4 + 8 + 4)
+    served, whole = [], entries.file(1)
+    for place in [*fields, HEADER.size, *(generator.randrange(HEADER.size, len(whole)) for _ in range(20))]:
+        changed = bytearray(whole)
+        changed[place] ^= 1 << generator.randrange(8)
+        path.write_bytes(changed)
+        if open_cache().get(entries.name(1)) is not None or path.exists():
+            served.append(place)
+    assert served == []
+
+
+def test_no_pickle_is_ever_loaded(open_cache, entries, folder, tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "loaded",))
+
+    payload = pickle.dumps(Payload())
+    pickle.loads(payload)
+    (tmp_path / "loaded").unlink()
+    entry = entries.make(1)
+    body = payload.ljust(EMBEDDING_BYTES, b"\0")
+    in_the_embedding = b"".join(pack(mobile_sam_cache.Entry(np.frombuffer(body, "<f4"), (1, 1), entry.file)))
+    in_the_file = b"".join(pack(mobile_sam_cache.Entry(entry.embedding, (1, 1), payload)))
+    for data in (payload, in_the_embedding, in_the_file):
+        damaged(open_cache, entries, folder, data)
+        open_cache().get(entries.name(1))
+    assert not (tmp_path / "loaded").exists()
+
+
+def test_an_entry_is_read_without_copying_it(entries):
+    whole = entries.file(1)
+    entry = unpack(whole)
+    assert np.shares_memory(entry.embedding, np.frombuffer(whole, np.uint8))
+    with pytest.raises(InvalidEntry, match=f"expected at least {HEADER.size} bytes, got 3"):
+        unpack(b"abc")
+
+
+WRITER = """
+    import sys
+    from pathlib import Path
+    import numpy as np
+    from mobile_sam_cache import EMBEDDING_SHAPE, EmbeddingCache, Entry
+    cache = EmbeddingCache(Path(sys.argv[1]), "f" * 64, 80_000_000, print)
+    seed = 0
+    while True:
+        seed = seed % 15 + 1
+        embedding = np.full(EMBEDDING_SHAPE, seed, np.float32)
+        cache.put(f"{seed:064x}", Entry(embedding, (seed, seed), bytes([seed]) * 500_000))
+        print(flush=True)
+"""
+
+
+def test_killed_writers_leave_only_whole_entries(open_cache, folder, start, said):
+    generator = random.Random(0)
+    checked = 0
+    for _ in range(5):
+        writers = [start(WRITER, folder) for _ in range(2)]
+        assert [line(writer) for writer in writers] == ["", ""]
+        for writer in writers:
+            time.sleep(generator.uniform(0, 0.05))
+            writer.kill()
+            writer.wait()
+        for path in files(folder):
+            seed = int(path.name.partition("-")[0], 16)
+            entry = open_cache().get(f"{seed:064x}")
+            assert entry is not None
+            assert entry.size_hw == (seed, seed)
+            assert (entry.embedding == seed).all()
+            assert bytes(entry.file) == bytes([seed]) * 500_000
+            checked += 1
+    assert checked >= 5
+    assert said == []
+
+
+HALF_WRITER = """
+    import sys, time
+    from pathlib import Path
+    import mobile_sam_cache
+    import numpy as np
+
+    class Pieces(list):
+        rounds = 0
+
+        def __iter__(self):
+            self.rounds += 1
+            yield from self[:2]
+            if self.rounds == 2:  # the first is to sum up their lengths
+                print("half", flush=True)
+                time.sleep(600)
+            yield from self[2:]
+
+    pack = mobile_sam_cache.pack
+    mobile_sam_cache.pack = lambda entry: Pieces(pack(entry))
+    embedding = np.zeros(mobile_sam_cache.EMBEDDING_SHAPE, np.float32)
+    cache = mobile_sam_cache.EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print)
+    cache.put(sys.argv[2], mobile_sam_cache.Entry(embedding, (1, 1), bytes(100)))
+"""
+
+
+@pytest.fixture
+def half_written(folder, entries, start) -> Path:
+    """What a process left that was killed in the middle of writing entry 9."""
+    writer = start(HALF_WRITER, folder, entries.name(9))
+    assert line(writer) == "half"
+    writer.kill()
+    writer.wait()
+    (partial,) = files(folder, PARTIAL)
+    assert partial.stat().st_size >= EMBEDDING_BYTES
+    return partial
+
+
+def test_what_a_killed_writer_left_is_not_served_and_goes_when_it_is_old(open_cache, entries, folder, half_written):
+    cache = open_cache()
+    assert cache.get(entries.name(9)) is None
+    assert files(folder) == []
+    an_hour_ago = time.time() - 3600
+    os.utime(half_written, (an_hour_ago, an_hour_ago))
+    others = folder / "notes.txt"
+    others.touch()
+    os.utime(others, (0, 0))
+    cache.put(entries.name(9), entries.make(9))
+    assert not half_written.exists()
+    assert others.exists()
+    assert entries.same(open_cache().get(entries.name(9)), entries.make(9))
+
+
+def test_what_a_killed_writer_left_counts_too(open_cache, entries, folder, half_written):
+    bound = ENTRY_BYTES + 1000
+    open_cache(max_bytes=bound).put(entries.name(1), entries.make(1))
+    assert total(folder) <= bound
+
+
+@contextlib.contextmanager
+def a_file_where_the_folder_should_be(folder: Path):
+    folder.parent.touch()
+    yield
+    folder.parent.unlink()
+
+
+@contextlib.contextmanager
+def a_full_disk(folder: Path):
+    """Files end after a million bytes, with an error as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("hindrance", [a_file_where_the_folder_should_be, a_full_disk])
+def test_a_disk_that_cannot_be_written_costs_one_warning_until_it_can(open_cache, entries, folder, said, hindrance):
+    cache = open_cache()
+    with hindrance(folder):
+        for seed in (1, 2, 3):
+            cache.put(entries.name(seed), entries.make(seed))
+            assert entries.same(cache.get(entries.name(seed)), entries.make(seed))
+        assert len(said) == 1
+        assert str(folder) in said[0]
+        assert "cannot be written" in said[0]
+        assert files(folder, PARTIAL) == files(folder) == []
+    cache.put(entries.name(4), entries.make(4))
+    assert entries.same(open_cache().get(entries.name(4)), entries.make(4))
+    assert len(said) == 1
+    with a_full_disk(folder):
+        cache.put(entries.name(5), entries.make(5))
+    assert len(said) == 2
+
+
+def test_a_read_only_disk_still_serves_what_it_has(open_cache, entries, said, monkeypatch):
+    open_cache().put(entries.name(1), entries.make(1))
+
+    def refused(*args, **kwargs):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "utime", refused)
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refused)
+    cache = open_cache()
+    for _ in range(2):
+        assert entries.same(cache.get(entries.name(1)), entries.make(1))
+    cache.put(entries.name(2), entries.make(2))
+    assert entries.same(cache.get(entries.name(2)), entries.make(2))
+    assert len(said) == 1
+
+
+def test_what_another_process_removed_is_gone(open_cache, entries, folder):
+    cache = open_cache()
+    cache.put(entries.name(1), entries.make(1))
+    (path,) = files(folder)
+    path.unlink()
+    assert cache.get(entries.name(1)) is None
+
+
+def test_one_process_at_a_time_is_alone_with_an_image(folder, entries, tmp_path, start):
+    program = """
+        import sys, time
+        from pathlib import Path
+        from mobile_sam_cache import EmbeddingCache
+        cache = EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print)
+        print(flush=True)
+        sys.stdin.readline()
+        with open(sys.argv[3], "a", buffering=1) as log:
+            for _ in range(15):
+                with cache.alone(sys.argv[2]):
+                    log.write(f"in {sys.argv[4]}\\n")
+                    time.sleep(0.003)
+                    log.write(f"out {sys.argv[4]}\\n")
+    """
+    log = tmp_path / "log"
+    processes = [start(program, folder, entries.name(1), log, name) for name in "ab"]
+    assert [line(process) for process in processes] == ["", ""]
+    for process in processes:
+        process.communicate("go\n")
+        assert process.returncode == 0
+    events = log.read_text().splitlines()
+    assert len(events) == 60
+    for entered, left in zip(events[::2], events[1::2], strict=True):
+        assert entered.removeprefix("in ") == left.removeprefix("out ")
+
+
+@pytest.mark.timeout(60)
+def test_who_waits_gets_in_when_the_holder_is_killed_and_other_images_do_not_wait(open_cache, folder, entries, start):
+    holder = start(
+        """
+        import sys, time
+        from pathlib import Path
+        from mobile_sam_cache import EmbeddingCache
+        with EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print).alone(sys.argv[2]):
+            print("in", flush=True)
+            time.sleep(600)
+        """,
+        folder,
+        entries.name(1),
+    )
+    assert line(holder) == "in"
+    with open_cache().alone(entries.name(2)):
+        pass
+    inside = threading.Event()
+
+    def wait():
+        with open_cache().alone(entries.name(1)):
+            inside.set()
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    try:
+        assert not inside.wait(0.2)
+    finally:
+        holder.kill()
+        waiting.join()
+    assert inside.is_set()
+
+
+def test_where_the_folder_cannot_be_written_nobody_waits(open_cache, folder, entries, tmp_path):
+    with a_file_where_the_folder_should_be(folder):
+        with open_cache().alone(entries.name(1)), open_cache().alone(entries.name(1)):
+            pass
+        with pytest.raises(OSError, match="from inside"), open_cache().alone(entries.name(1)):
+            raise OSError("from inside")

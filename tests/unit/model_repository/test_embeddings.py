@@ -1,0 +1,326 @@
+"""From an image or an id to its embedding: looked up where possible, encoded once where not."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from collections.abc import Callable
+
+import mobile_sam_images as images
+import numpy as np
+import numpy.typing as npt
+import pytest
+from mobile_sam_cache import EMBEDDING_SHAPE, Entry
+from mobile_sam_embeddings import ENCODED, FOUND, SHARED, Embeddings
+from mobile_sam_problems import Rejected
+from PIL import Image
+
+MAX_PIXELS = 10_000
+HEIGHT, WIDTH = 30, 40
+
+
+def photo(seed: int = 0) -> bytes:
+    """A PNG file of noise."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def digest(file: bytes) -> str:
+    return hashlib.sha256(file).hexdigest()
+
+
+class Encoder:
+    """Answers with the mean of the frame, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.frames: list[images.Frame] = []
+
+    def __call__(self, frame: images.Frame) -> npt.NDArray[np.float32]:
+        self.frames.append(frame)
+        return np.full(EMBEDDING_SHAPE, frame.pixels.mean(), np.float32)
+
+
+class SharedEntries:
+    """In place of Redis."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+
+    def get(self, image_id: str) -> Entry | None:
+        return self.entries.get(image_id)
+
+    def put(self, image_id: str, entry: Entry) -> None:
+        self.entries[image_id] = entry
+
+
+@pytest.fixture
+def encoder() -> Encoder:
+    return Encoder()
+
+
+@pytest.fixture
+def counted() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def open_embeddings(open_cache, encoder, counted) -> Callable[..., Embeddings]:
+    """Embeddings as another process would open them."""
+
+    def opened(encode=encoder, redis=None, **options) -> Embeddings:
+        return Embeddings(open_cache(**options), redis, encode, MAX_PIXELS, counted.append)
+
+    return opened
+
+
+def rejection(work: Callable[[], object]) -> Rejected:
+    with pytest.raises(Rejected) as caught:
+        work()
+    return caught.value
+
+
+def test_a_new_image_is_encoded_as_the_encoder_takes_it(open_embeddings, encoder, counted):
+    known = open_embeddings().find(photo(), None)
+    assert known.image_id == digest(photo())
+    assert known.size_hw == (HEIGHT, WIDTH)
+    assert bytes(known.entry.file) == photo()
+    (frame,) = encoder.frames
+    assert frame.size_hw == (768, 1024)
+    assert (known.entry.embedding == np.float32(frame.pixels.mean())).all()
+    assert counted == [ENCODED]
+
+
+@pytest.mark.parametrize("same_process", [True, False], ids=["same process", "another process"])
+@pytest.mark.parametrize("by", ["file", "id"])
+def test_an_image_seen_before_is_found_and_not_encoded(open_embeddings, encoder, counted, same_process, by):
+    embeddings = open_embeddings()
+    first = embeddings.find(photo(), None)
+    later = embeddings if same_process else open_embeddings()
+    known = later.find(photo(), None) if by == "file" else later.find(None, digest(photo()))
+    assert (known.image_id, known.size_hw) == (first.image_id, first.size_hw)
+    assert np.array_equal(known.entry.embedding, first.entry.embedding)
+    assert len(encoder.frames) == 1
+    assert counted == [ENCODED, FOUND]
+
+
+def test_images_have_embeddings_of_their_own(open_embeddings, encoder, counted):
+    embeddings = open_embeddings()
+    first, second = embeddings.find(photo(1), None), embeddings.find(photo(2), None)
+    assert first.image_id != second.image_id
+    assert first.entry.embedding.flat[0] != second.entry.embedding.flat[0]
+    assert counted == [ENCODED, ENCODED]
+
+
+def test_what_another_machine_encoded_is_shared_and_then_found(open_embeddings, open_cache, tmp_path, encoder, counted):
+    redis = SharedEntries()
+    first = open_embeddings(redis=redis, at=tmp_path / "another machine").find(photo(), None)
+    here = open_embeddings(redis=redis)
+    for source in (SHARED, FOUND):
+        known = here.find(None, digest(photo()))
+        assert np.array_equal(known.entry.embedding, first.entry.embedding)
+        assert known.size_hw == (HEIGHT, WIDTH)
+        assert counted[-1] == source
+    assert open_embeddings(redis=None).find(photo(), None).image_id == first.image_id
+    assert counted == [ENCODED, SHARED, FOUND, FOUND]
+    assert len(encoder.frames) == 1
+
+
+def test_threads_that_ask_for_one_image_at_once_encode_it_once(open_embeddings, counted):
+    inside, go_on = threading.Event(), threading.Event()
+    encoder = Encoder()
+
+    def slow(frame: images.Frame) -> npt.NDArray[np.float32]:
+        inside.set()
+        assert go_on.wait(30)
+        return encoder(frame)
+
+    found = []
+
+    def find(embeddings: Embeddings) -> None:
+        found.append(embeddings.find(photo(), None))
+
+    threads = [threading.Thread(target=find, args=(open_embeddings(encode=slow),), daemon=True) for _ in range(3)]
+    threads[0].start()
+    assert inside.wait(30)
+    for thread in threads[1:]:
+        thread.start()
+    threads[1].join(0.2)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3
+    assert len(encoder.frames) == 1
+    assert sorted(counted) == [ENCODED, FOUND, FOUND]
+
+
+def test_processes_that_ask_for_one_image_at_once_encode_it_once(folder, tmp_path, start):
+    program = """
+        import sys, time
+        from pathlib import Path
+        import numpy as np
+        from mobile_sam_cache import EMBEDDING_SHAPE, EmbeddingCache
+        from mobile_sam_embeddings import Embeddings
+
+        def encode(frame):
+            time.sleep(0.3)
+            return np.zeros(EMBEDDING_SHAPE, np.float32)
+
+        cache = EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print)
+        embeddings = Embeddings(cache, None, encode, 10_000, print)
+        file = Path(sys.argv[2]).read_bytes()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        embeddings.find(file, None)
+    """
+    file = tmp_path / "photo.png"
+    file.write_bytes(photo())
+    processes = [start(program, folder, file) for _ in range(3)]
+    assert [process.stdout.readline() for process in processes] == ["ready\n"] * 3
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    assert sorted(process.communicate()[0] for process in processes) == ["encoded\n", "found\n", "found\n"]
+
+
+def test_a_failed_encoder_leaves_nothing_and_the_next_may_try(open_embeddings, encoder, counted):
+    def failing(frame: images.Frame) -> npt.NDArray[np.float32]:
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        open_embeddings(encode=failing).find(photo(), None)
+    assert counted == []
+    open_embeddings().find(photo(), None)
+    assert counted == [ENCODED]
+
+
+def test_without_an_encoder_known_images_are_answered_and_others_refused(open_embeddings, counted):
+    open_embeddings().find(photo(), None)
+    redis = SharedEntries()
+    cached = open_embeddings(encode=None, redis=redis)
+    assert cached.find(photo(), None).size_hw == (HEIGHT, WIDTH)
+    assert cached.find(None, digest(photo())).size_hw == (HEIGHT, WIDTH)
+    for arguments in ((photo(1), None), (None, digest(photo(1)))):
+        rejected = rejection(lambda arguments=arguments: cached.find(*arguments))  # type: ignore[misc]
+        assert (rejected.status, rejected.slug) == (404, "image-not-cached")
+        assert rejected.errors[0]["field"] == "image_id"
+        assert rejected.errors[0]["got"] == digest(photo(1))
+    assert counted == [ENCODED, FOUND, FOUND]
+
+
+@pytest.mark.parametrize(
+    "image_id",
+    [
+        pytest.param(digest(b"never seen"), id="unknown"),
+        pytest.param("", id="empty"),
+        pytest.param("abc", id="too short"),
+        pytest.param("A" * 64, id="capitals"),
+        pytest.param("g" * 64, id="no hexadecimal digits"),
+        pytest.param("a" * 64 + "\n", id="a line break after it"),
+        pytest.param("../" * 21 + "a", id="a path"),
+        pytest.param("a" * 100_000, id="far too long"),
+    ],
+)
+def test_an_id_that_is_not_known_is_a_404(open_embeddings, counted, image_id):
+    rejected = rejection(lambda: open_embeddings().find(None, image_id))
+    assert (rejected.status, rejected.slug) == (404, "image-not-cached")
+    (error,) = rejected.errors
+    assert error["field"] == "image_id"
+    assert "input_image" in error["expected"]
+    assert error["got"] == image_id[:80]
+    assert counted == []
+
+
+@pytest.mark.parametrize(
+    ("file", "image_id", "got"),
+    [pytest.param(None, None, "neither", id="neither"), pytest.param(photo(), digest(photo()), "both", id="both")],
+)
+def test_exactly_one_of_image_and_id_is_wanted(open_embeddings, counted, file, image_id, got):
+    rejected = rejection(lambda: open_embeddings().find(file, image_id))
+    assert (rejected.status, rejected.slug) == (422, "invalid-request")
+    assert rejected.errors[0]["expected"] == "exactly one of input_image and image_id"
+    assert rejected.errors[0]["got"] == got
+    assert counted == []
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["new image", "known image"])
+def test_the_check_sees_the_size_and_its_refusal_comes_before_encoding(open_embeddings, encoder, counted, known):
+    if known:
+        open_embeddings().find(photo(), None)
+    encoder.frames.clear()
+    sizes = []
+
+    def check(size_hw: tuple[int, int]) -> None:
+        sizes.append(size_hw)
+        raise Rejected(422, "invalid-request", "", [])
+
+    assert rejection(lambda: open_embeddings().find(photo(), None, check)).slug == "invalid-request"
+    assert sizes == [(HEIGHT, WIDTH)]
+    assert encoder.frames == []
+
+
+@pytest.mark.parametrize(
+    ("file", "status"),
+    [
+        pytest.param(b"", 422, id="empty"),
+        pytest.param(photo()[:-1000], 422, id="truncated"),
+        pytest.param(b"GIF89a", 415, id="GIF"),
+    ],
+)
+def test_what_is_no_whole_image_is_refused_and_not_encoded(open_embeddings, encoder, folder, file, status):
+    embeddings = open_embeddings()
+    for _ in range(2):
+        rejected = rejection(lambda: embeddings.find(file, None))
+        assert rejected.status == status
+        assert rejected.errors[0]["field"] == "input_image"
+    assert encoder.frames == []
+    assert [path for path in folder.glob("*") if path.is_file()] == []
+
+
+def test_an_image_with_too_many_pixels_is_refused_and_not_encoded(open_embeddings, encoder):
+    file = io.BytesIO()
+    Image.new("RGB", (101, 100)).save(file, "PNG")
+    assert rejection(lambda: open_embeddings().find(file.getvalue(), None)).status == 413
+    assert encoder.frames == []
+
+
+def test_the_pixels_of_a_known_image_are_decoded_from_what_is_kept(open_embeddings):
+    wanted = images.decode(images.open_image(photo(), MAX_PIXELS))
+    assert np.array_equal(open_embeddings().find(photo(), None).pixels(), wanted)
+    known = open_embeddings().find(None, digest(photo()))
+    assert np.array_equal(known.pixels(), wanted)
+    assert known.pixels() is known.pixels()
+
+
+def test_a_crop_has_an_embedding_of_its_own_that_is_found_again(open_embeddings, encoder, counted):
+    embeddings = open_embeddings()
+    whole = embeddings.find(photo(), None)
+    crop = embeddings.crop(whole, (10, 5, 30, 20))
+    assert crop.size_hw == (15, 20)
+    assert crop.image_id != whole.image_id
+    wanted = images.to_frame(np.ascontiguousarray(whole.pixels()[5:20, 10:30]))
+    assert np.array_equal(encoder.frames[1].pixels, wanted.pixels)
+    assert encoder.frames[1].size_hw == wanted.size_hw
+    later = open_embeddings()
+    again = later.crop(later.find(None, whole.image_id), (10, 5, 30, 20))
+    assert np.array_equal(again.entry.embedding, crop.entry.embedding)
+    assert again.size_hw == (15, 20)
+    assert counted == [ENCODED, ENCODED, FOUND, FOUND]
+
+
+def test_crops_of_other_places_and_other_images_are_others(open_embeddings, counted):
+    embeddings = open_embeddings()
+    first, second = embeddings.find(photo(1), None), embeddings.find(photo(2), None)
+    crops = [embeddings.crop(first, (0, 0, 20, 20)), embeddings.crop(first, (1, 0, 21, 20))]
+    crops.append(embeddings.crop(second, (0, 0, 20, 20)))
+    assert len({crop.image_id for crop in crops}) == 3
+    assert counted == [ENCODED] * 5
+
+
+def test_a_crop_of_the_whole_image_is_the_image(open_embeddings, counted):
+    embeddings = open_embeddings()
+    whole = embeddings.find(photo(), None)
+    assert embeddings.crop(whole, (0, 0, WIDTH, HEIGHT)) is whole
+    assert counted == [ENCODED]

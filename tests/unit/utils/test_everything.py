@@ -1,0 +1,318 @@
+"""Automatic masks: where is clicked, what is kept, and how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from utils.errors import InferenceTimeout, InferenceUnavailable, Problem, RejectedByModel
+from utils.everything import Progress, crop_boxes, distinct, everything, grid, result_of
+from utils.images import ImageSource
+from utils.schemas import EverythingRequest
+from utils.segmenter import GridBatch, Job, Segmentation
+
+FILE, ID = ImageSource(b"file", None), ImageSource(None, "the id")
+FORGOTTEN = RejectedByModel(Problem(404, "image-not-cached", "a title", "a detail"))
+IMAGE = {"image_id": "the id", "width": 100, "height": 80}
+
+
+def record(box, score: float = 0.9, *, crop=(0, 0, 100, 80), bbox=None, tidied: bool = False) -> dict[str, Any]:
+    """What the model says of one mask; `bbox` is the box without small regions where it is another."""
+    x0, y0, x1, y1 = bbox or box
+    return {
+        "bbox": [x0, y0, x1 - x0, y1 - y0],
+        "predicted_iou": score,
+        "crop_box": [crop[0], crop[1], crop[2] - crop[0], crop[3] - crop[1]],
+        "box": list(box),
+        "tidied": tidied,
+    }
+
+
+class FakeSegmenter:
+    """Answers each batch with the next records, and keeps what it was asked."""
+
+    def __init__(self, *answers: list[dict[str, Any]] | Exception) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[ImageSource, GridBatch]] = []
+        self.embedded: list[ImageSource] = []
+
+    async def embed(self, image: ImageSource) -> bytes:
+        self.embedded.append(image)
+        return json.dumps(IMAGE).encode()
+
+    async def segment(self, image: ImageSource, job: Job) -> Segmentation:
+        raise NotImplementedError
+
+    async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
+        self.asked.append((image, batch))
+        answer = self.answers.pop(0) if self.answers else []
+        if isinstance(answer, Exception):
+            raise answer
+        return copy.deepcopy(answer)
+
+
+def steps_of(segmenter: FakeSegmenter, image: ImageSource = FILE, **fields: Any) -> list[Progress]:
+    async def collect() -> list[Progress]:
+        return [step async for step in everything(segmenter, image, EverythingRequest(**fields))]
+
+    return asyncio.run(collect())
+
+
+def boxes_of(segmenter: FakeSegmenter, **fields: Any) -> list[list[int]]:
+    result = steps_of(segmenter, **fields)[-1].result
+    assert result is not None
+    return [mask["bbox"] for mask in result["masks"]]
+
+
+def test_without_layers_the_image_is_the_only_crop():
+    assert crop_boxes((683, 1024), 0, 0.34) == [((0, 0, 1024, 683), 0)]
+
+
+def test_crops_are_those_of_segment_anything():
+    # Layer 1: overlap int(512/1500 * 683 * 2/2) = 233, sides ceil((233 + 1024)/2) = 629 and ceil((233 + 683)/2) = 458.
+    # Layer 2: overlap int(512/1500 * 683 * 2/4) = 116, sides ceil((348 + 1024)/4) = 343 and ceil((348 + 683)/4) = 258.
+    boxes = crop_boxes((683, 1024), 2, 512 / 1500)
+    assert boxes[:5] == [
+        ((0, 0, 1024, 683), 0),
+        ((0, 0, 629, 458), 1),
+        ((0, 225, 629, 683), 1),
+        ((396, 0, 1024, 458), 1),
+        ((396, 225, 1024, 683), 1),
+    ]
+    assert boxes[5:] == [
+        ((x, y, min(x + 343, 1024), min(y + 258, 683)), 2) for x in (0, 227, 454, 681) for y in (0, 142, 284, 426)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"),
+    [
+        pytest.param(0, [(0, 0, 50, 40), (0, 40, 50, 80), (50, 0, 100, 40), (50, 40, 100, 80)], id="none"),
+        pytest.param(0.5, [(0, 0, 70, 60), (0, 20, 70, 80), (30, 0, 100, 60), (30, 20, 100, 80)], id="half"),
+        pytest.param(1, [(0, 0, 90, 80), (0, 0, 90, 80), (10, 0, 100, 80), (10, 0, 100, 80)], id="all"),
+    ],
+)
+def test_crops_overlap_by_a_share_of_the_shorter_side(ratio, expected):
+    assert crop_boxes((80, 100), 1, ratio)[1:] == [(box, 1) for box in expected]
+
+
+@pytest.mark.parametrize("size_hw", [(1, 1), (1, 9), (7, 3), (13, 200), (683, 1024), (1000, 1000)], ids=str)
+@pytest.mark.parametrize("ratio", [0, 512 / 1500, 1])
+def test_the_crops_of_each_layer_cover_the_image_and_nothing_beside_it(size_hw, ratio):
+    height, width = size_hw
+    covered = np.zeros((4, height, width), bool)
+    for (x0, y0, x1, y1), layer in crop_boxes(size_hw, 3, ratio):
+        assert 0 <= x0 < x1 <= width
+        assert 0 <= y0 < y1 <= height
+        covered[layer, y0:y1, x0:x1] = True
+    assert covered.all()
+
+
+def test_clicks_lie_in_the_middles_of_equal_parts():
+    assert grid((10, 20, 14, 22), 2).tolist() == [[11, 20.5], [13, 20.5], [11, 21.5], [13, 21.5]]
+    assert grid((0, 0, 3, 5), 1).tolist() == [[1.5, 2.5]]
+    assert grid((0, 0, 3, 5), 7).dtype == np.float32
+
+
+def naive_distinct(records, priority, threshold):
+    def iou(a, b):
+        wide, high = (min(a[i + 2], b[i + 2]) - max(a[i], b[i]) for i in (0, 1))
+        shared = max(wide, 0) * max(high, 0)
+        areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
+        return shared / (areas - shared)
+
+    kept: list = []
+    for index in sorted(range(len(records)), key=lambda index: -priority[index]):
+        if all(iou(records[index]["box"], other["box"]) <= threshold for other in kept):
+            kept.append(records[index])
+    return kept
+
+
+@pytest.mark.parametrize("threshold", [0, 0.25, 0.5, 0.75, 1])
+@pytest.mark.parametrize("seed", range(5))
+def test_repeats_go_as_in_a_naive_search(seed, threshold):
+    random = np.random.default_rng(seed)
+    corners = random.integers(0, 12, (80, 2))
+    boxes = np.concatenate([corners, corners + random.integers(1, 12, (80, 2))], axis=1)
+    found = [{"box": box.tolist(), "number": number} for number, box in enumerate(boxes)]
+    priority = random.integers(0, 10, 80).astype(float).tolist()
+    kept = distinct(found, priority, threshold)
+    assert kept == naive_distinct(found, priority, threshold)
+    assert (len(kept) < len(found)) == (threshold < 1)
+
+
+def test_of_nothing_nothing_is_left():
+    assert distinct([], [], 0.5) == []
+
+
+def test_progress_is_told_after_each_batch_and_the_result_with_the_last():
+    segmenter = FakeSegmenter([record((0, 0, 10, 10))], [record((50, 50, 70, 70))])
+    steps = steps_of(segmenter, points_per_side=5)  # 25 clicks: 16 and 9
+    assert [(step.done, step.total) for step in steps] == [(0, 2), (1, 2), (2, 2)]
+    assert [step.result is None for step in steps] == [True, True, False]
+    assert [len(batch.points_xy) for _, batch in segmenter.asked] == [16, 9]
+    clicks = np.concatenate([batch.points_xy for _, batch in segmenter.asked])
+    assert clicks.tolist() == grid((0, 0, 100, 80), 5).tolist()
+
+
+def test_the_work_of_one_batch_has_a_first_step_too():
+    assert [(step.done, step.total) for step in steps_of(FakeSegmenter(), points_per_side=1)] == [(0, 1), (1, 1)]
+
+
+def test_each_layer_has_its_crops_and_its_grid():
+    segmenter = FakeSegmenter()
+    steps = steps_of(
+        segmenter, points_per_side=8, crop_n_layers=2, crop_n_points_downscale_factor=4, crop_overlap_ratio=0.0
+    )
+    assert [(step.done, step.total) for step in steps] == [(done, 24) for done in range(25)]
+    asked = [(batch.crop_box, len(batch.points_xy)) for _, batch in segmenter.asked]
+    assert asked[:4] == [((0, 0, 100, 80), 16)] * 4
+    assert asked[4:8] == [
+        ((0, 0, 50, 40), 4),
+        ((0, 40, 50, 80), 4),
+        ((50, 0, 100, 40), 4),
+        ((50, 40, 100, 80), 4),
+    ]
+    assert [count for _, count in asked[8:]] == [1] * 16
+    assert segmenter.asked[4][1].points_xy.tolist() == [[12.5, 10], [37.5, 10], [12.5, 30], [37.5, 30]]
+
+
+def test_thresholds_reach_the_model():
+    segmenter = FakeSegmenter()
+    steps_of(
+        segmenter,
+        points_per_side=1,
+        pred_iou_thresh=0.5,
+        stability_score_thresh=0.25,
+        stability_score_offset=2.0,
+        min_mask_region_area=7,
+    )
+    ((_, batch),) = segmenter.asked
+    assert (batch.pred_iou_thresh, batch.stability_score_thresh) == (0.5, 0.25)
+    assert (batch.stability_score_offset, batch.min_mask_region_area) == (2.0, 7)
+
+
+def test_thresholds_that_depend_on_the_weights_are_left_to_the_model():
+    segmenter = FakeSegmenter()
+    steps_of(segmenter, points_per_side=1)
+    ((_, batch),) = segmenter.asked
+    assert batch.pred_iou_thresh is None
+    assert batch.stability_score_thresh is None
+
+
+def test_the_result_is_that_of_the_image_and_the_records_without_internal_members():
+    line = steps_of(FakeSegmenter([record((0, 0, 10, 10), 0.5)]), points_per_side=1)[-1].as_json()
+    mask = {"bbox": [0, 0, 10, 10], "predicted_iou": 0.5, "crop_box": [0, 0, 100, 80]}
+    assert line == {"done": 1, "total": 1, "result": {**IMAGE, "masks": [mask]}}
+
+
+def test_a_line_before_the_last_has_no_result():
+    assert Progress(1, 2).as_json() == {"done": 1, "total": 2}
+
+
+def test_an_image_is_sent_once_and_named_by_its_id_from_then_on():
+    segmenter = FakeSegmenter()
+    steps_of(segmenter, points_per_side=5)
+    assert segmenter.embedded == [FILE]
+    assert [image for image, _ in segmenter.asked] == [ID, ID]
+
+
+def test_an_image_that_is_forgotten_in_between_is_sent_again():
+    segmenter = FakeSegmenter([record((0, 0, 10, 10))], FORGOTTEN, [record((50, 50, 70, 70))])
+    result = steps_of(segmenter, points_per_side=5)[-1].result
+    assert result is not None
+    assert len(result["masks"]) == 2
+    assert [image for image, _ in segmenter.asked] == [ID, ID, FILE]
+    assert segmenter.asked[1][1] is segmenter.asked[2][1]
+
+
+def test_an_image_that_is_forgotten_and_was_never_sent_is_refused():
+    with pytest.raises(RejectedByModel) as caught:
+        steps_of(FakeSegmenter([], FORGOTTEN), ID, points_per_side=5)
+    assert caught.value is FORGOTTEN
+
+
+@pytest.mark.parametrize(
+    "error",
+    [InferenceUnavailable("starting"), RejectedByModel(Problem(422, "invalid-request", "a title", "a detail"))],
+    ids=lambda error: type(error).__name__,
+)
+def test_other_errors_are_final(error):
+    segmenter = FakeSegmenter([], error)
+    with pytest.raises(type(error)) as caught:
+        steps_of(segmenter, points_per_side=5)
+    assert caught.value is error
+    assert len(segmenter.asked) == 2
+
+
+def test_of_masks_alike_the_better_one_stays_wherever_it_was_clicked():
+    alike = [record((0, 0, 10, 10), 0.8)], [record((0, 0, 10, 9), 0.9)]
+    assert boxes_of(FakeSegmenter(*alike), points_per_side=5) == [[0, 0, 10, 9]]
+
+
+def test_masks_are_alike_above_the_threshold():
+    found = [record((0, 0, 10, 10), 0.8), record((0, 0, 10, 5), 0.9)]  # an IoU of 0.5
+    assert len(boxes_of(FakeSegmenter(found), points_per_side=1, box_nms_thresh=0.5)) == 2
+    assert len(boxes_of(FakeSegmenter(found), points_per_side=1, box_nms_thresh=0.49)) == 1
+
+
+def test_of_masks_alike_on_two_crops_that_of_the_smaller_one_stays():
+    found = [[record((0, 0, 10, 10), 0.99)], [record((0, 0, 10, 9), 0.5, crop=(0, 0, 50, 40))]]
+    one_layer = {"points_per_side": 1, "crop_n_layers": 1}
+    assert boxes_of(FakeSegmenter(*found), **one_layer) == [[0, 0, 10, 9]]
+    assert len(boxes_of(FakeSegmenter(*found), **one_layer, crop_nms_thresh=1.0)) == 2
+
+
+def cleaned() -> list[dict[str, Any]]:
+    """Two masks whose boxes became the same as the better one lost an island."""
+    return [record((0, 0, 40, 40), 0.9, bbox=(0, 0, 10, 10), tidied=True), record((0, 0, 10, 10), 0.5)]
+
+
+def test_of_masks_that_became_alike_the_one_that_was_left_as_it_was_stays():
+    result = steps_of(FakeSegmenter(cleaned()), points_per_side=1, min_mask_region_area=5)[-1].result
+    assert result is not None
+    assert [mask["predicted_iou"] for mask in result["masks"]] == [0.5]
+    assert not {"box", "tidied"} & set(result["masks"][0])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({}, id="small regions stay"),
+        pytest.param({"min_mask_region_area": 5, "box_nms_thresh": 1.0}, id="no threshold within crops"),
+        pytest.param({"min_mask_region_area": 5, "crop_nms_thresh": 1.0}, id="no threshold between crops"),
+    ],
+)
+def test_masks_that_became_alike_stay_where_no_repeats_are_looked_for(fields):
+    assert len(boxes_of(FakeSegmenter(cleaned()), points_per_side=1, **fields)) == 2
+
+
+def test_the_result_is_that_of_the_last_step():
+    steps = everything(FakeSegmenter(), FILE, EverythingRequest(points_per_side=5))
+    assert json.loads(asyncio.run(result_of(steps, 60))) == {**IMAGE, "masks": []}
+
+
+def test_work_that_takes_too_long_ends_with_advice():
+    ended = []
+
+    async def endless():
+        try:
+            yield Progress(0, 2)
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    with pytest.raises(InferenceTimeout, match=r"no answer within 0\.05 s: ask with progress true"):
+        asyncio.run(result_of(endless(), 0.05))
+    assert ended
+
+
+def test_an_error_of_a_step_is_that_of_the_result():
+    steps = everything(FakeSegmenter(InferenceUnavailable("starting")), FILE, EverythingRequest())
+    with pytest.raises(InferenceUnavailable):
+        asyncio.run(result_of(steps, 60))
