@@ -20,6 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from utils.answers import problem_response
 from utils.errors import MEDIA_TYPE, BodyTooLarge, Problem, UnsupportedMedia
 
+CALLER_LEFT = 499
+"""As nginx calls it; nobody sees it."""
 REPLACED_HEADERS = {b"content-type", b"content-length"}
 
 
@@ -58,8 +60,10 @@ class Edge:
             await problem_response(error.problem())(scope, receive, send)
             return
         if body is None:  # the caller left before the body was complete
+            await _nobody(send)
             return
-        await _until_gone(self.app, scope, body, receive, _as_problems(scope, receive, send))
+        if not await _until_gone(self.app, scope, body, receive, _as_problems(scope, receive, send)):
+            await _nobody(send)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         announced = dict(scope["headers"]).get(b"content-length", b"")
@@ -79,10 +83,14 @@ class Edge:
                 return b"".join(chunks)
 
 
-async def _until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-    """Run the application, and cancel its work when the caller leaves before the answer is complete."""
+async def _until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, send: Send) -> bool:
+    """Run the application, and cancel its work when the caller leaves before the answer is complete.
+
+    Returns:
+        Whether an answer was begun.
+    """
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-    answered = False
+    started = answered = False
     gone = asyncio.create_task(_gone(receive))
 
     async def replay() -> Message:
@@ -92,7 +100,8 @@ async def _until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive,
         return {"type": "http.disconnect"}
 
     async def watched(message: Message) -> None:
-        nonlocal answered
+        nonlocal started, answered
+        started = True
         answered = answered or (message["type"] == "http.response.body" and not message.get("more_body", False))
         await send(message)
 
@@ -107,6 +116,13 @@ async def _until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive,
     finally:
         gone.cancel()
         work.cancel()
+    return started
+
+
+async def _nobody(send: Send) -> None:
+    """End the answer to a caller who left: BentoML's limit on time, outside of the edge, waits for a first message."""
+    await send({"type": "http.response.start", "status": CALLER_LEFT, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _gone(receive: Receive) -> None:

@@ -122,11 +122,12 @@ def _low_res_mask(text: str, field: str) -> npt.NDArray[np.float32]:
         header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         # The header alone: what it announces is allocated only once it is what is expected.
         shape, fortran, dtype = header(file)  # type: ignore[no-untyped-call]
-    except (ValueError, KeyError):
+        got = f"{dtype} of shape {shape}{' in Fortran order' if fortran else ''}"[:120]
+    except Exception:  # the header is Python source, and what its parser raises has no end
         raise invalid(field, LOW_RES_MASK, f"{len(data)} bytes that are no NumPy file") from None
     rest = data[file.tell() :]
     if dtype != np.dtype("<f4") or shape not in {(MASK_SIDE, MASK_SIDE), (1, MASK_SIDE, MASK_SIDE)} or fortran:
-        raise invalid(field, LOW_RES_MASK, f"{dtype} of shape {shape}"[:120])
+        raise invalid(field, LOW_RES_MASK, got)
     if len(rest) != 4 * MASK_SIDE * MASK_SIDE:
         raise invalid(field, LOW_RES_MASK, f"{len(rest)} bytes of values in place of {4 * MASK_SIDE * MASK_SIDE}")
     mask = np.frombuffer(rest, "<f4").reshape(MASK_SIDE, MASK_SIDE)

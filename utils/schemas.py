@@ -90,7 +90,7 @@ class EmbedRequest(ImageFields):
     """An image to encode ahead of the first click."""
 
 
-class SegmentRequest(ImageFields, ObjectFields):
+class SegmentRequest(ObjectFields, ImageFields):
     """An image and what to find on it: one object, or several as `prompts`."""
 
     prompts: Annotated[
@@ -196,7 +196,9 @@ def parse_body(body: bytes, model: type[Request]) -> Request:
         details = error.errors(include_url=False, include_context=True)
         if details[0]["type"] == "json_invalid":
             raise MalformedBody.of(details[0]["ctx"]["error"]) from None
-        raise InvalidRequest.of([_field_error(detail, model) for detail in details[:MAX_ERRORS]]) from None
+        # One short list in place of a pair of numbers is several errors of pydantic's, and one of ours.
+        fields = dict.fromkeys(_field_error(detail, model) for detail in details[: 4 * MAX_ERRORS])
+        raise InvalidRequest.of(list(fields)[:MAX_ERRORS]) from None
 
 
 def invalid(field: str, expected: str, got: str) -> InvalidRequest:
@@ -226,8 +228,8 @@ def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
     if kind == "too_long":
         return FieldError(path, f"at most {detail['ctx']['max_length']} items", _shown(value))
     if kind == "too_short":
-        return FieldError(path, f"at least {detail['ctx']['min_length']} items", _shown(value))
-    expected = detail["msg"].removeprefix("Input should be ")
+        return FieldError(path, f"at least {detail['ctx']['min_length']} item", _shown(value))
+    expected = detail["msg"].removeprefix("Input should be ").removeprefix("String should have ")
     return FieldError(path, expected[:1].lower() + expected[1:], _shown(value))
 
 

@@ -75,9 +75,7 @@ def npy(header: str) -> str:
         pytest.param("/mobile_sam", {"prompts": [{}]}, "prompts[0].pos_coords", id="an object without prompts"),
         pytest.param("/mobile_sam", {"prompts": [{"box": [0, 0, 1]}]}, "prompts[0].box", id="a box of three"),
         pytest.param("/mobile_sam", {"prompts": [{"point": 1}]}, "prompts[0].point", id="an unknown field"),
-        pytest.param(
-            "/mobile_sam", {"prompts": [{"box": BOX}], "box": BOX}, "box", id="prompts twice"
-        ),
+        pytest.param("/mobile_sam", {"prompts": [{"box": BOX}], "box": BOX}, "box", id="prompts twice"),
         pytest.param("/mobile_sam", {"box": BOX, "mask_input": "AAAA"}, "mask_input", id="a mask of zeros"),
         pytest.param(
             "/mobile_sam",
@@ -91,16 +89,14 @@ def npy(header: str) -> str:
             "mask_input",
             id="a mask of 8 GB",
         ),
-        pytest.param(
-            "/mobile_sam", {"box": BOX, "mask_input": npy("{[]: 1}")}, "mask_input", id="a mask of nonsense"
-        ),
+        pytest.param("/mobile_sam", {"box": BOX, "mask_input": npy("{[]: 1}")}, "mask_input", id="a mask of nonsense"),
         pytest.param("/embed", {"box": BOX}, "box", id="a prompt to embed"),
         pytest.param("/everything", {"pos_coords": [[1, 1]]}, "pos_coords", id="a prompt beside the grid"),
         pytest.param("/everything", {"points_per_side": 65}, "points_per_side", id="too many clicks"),
         pytest.param("/everything", {"crop_n_layers": 4}, "crop_n_layers", id="too many layers"),
         pytest.param("/everything", {"progress": True, "box_nms_thresh": 2}, "box_nms_thresh", id="with progress"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_field_is_a_422_that_names_it(http, segmenter, path, fields, field):
     response = http.post(path, json={"image_id": "an id", **fields})
     assert response.status_code == 422

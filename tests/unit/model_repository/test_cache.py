@@ -248,6 +248,14 @@ def test_no_pickle_is_ever_loaded(open_cache, entries, folder, tmp_path):
     assert not (tmp_path / "loaded").exists()
 
 
+def test_a_whole_entry_of_another_format_is_not_served(open_cache, entries, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(mobile_sam_cache, "MAGIC", b"MSAMEMB0")
+        open_cache().put(entries.name(1), entries.make(1))
+        assert open_cache().get(entries.name(1)) is not None
+    assert open_cache().get(entries.name(1)) is None
+
+
 def test_an_entry_is_read_without_copying_it(entries):
     whole = entries.file(1)
     entry = unpack(whole)

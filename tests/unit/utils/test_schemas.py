@@ -291,7 +291,7 @@ def test_null_means_left_out(field):
 
 
 def test_an_error_lists_no_more_than_a_few_fields_and_short_ones():
-    fields = {f"{'x' * 500}{index}": 0 for index in range(1000)}
+    fields = {f"{index}{'x' * 500}": 0 for index in range(1000)}
     error = refusal(json.dumps(fields).encode())
     assert len(error.errors) == MAX_ERRORS
     assert len(error.problem().encode()) < 10_000
