@@ -18,7 +18,7 @@ BUILTIN_NOTE = (
     "The built-in weights: a small segmenter of this project's own, trained on generated scenes; "
     "the official MobileSAM weights segment better."
 )
-BUILTIN_THRESHOLDS = {"pred_iou_thresh": 0.7, "stability_score_thresh": 0.85}
+BUILTIN_THRESHOLDS = {"pred_iou_thresh": 0.6, "stability_score_thresh": 0.8}
 """Their scores are lower and their edges softer than MobileSAM's."""
 _OFFICIAL_IDENTITY = Identity(
     "official", OFFICIAL.sha256, trained=True, note="The official MobileSAM checkpoint, mobile_sam.pt."

@@ -65,9 +65,8 @@ class Settings:
                 continue
             if spec.name == "redis_url":
                 if not text.startswith(REDIS_SCHEMES):
-                    raise SettingsError(
-                        f"{name}: expected a URL with {', '.join(REDIS_SCHEMES)}, got another"
-                    )  # may hold a password
+                    # What came is not shown: it may hold a password.
+                    raise SettingsError(f"{name}: expected a URL with {', '.join(REDIS_SCHEMES)}")
                 values[spec.name] = text
                 continue
             value = _number(name, text, float if spec.type == "float" else int, spec.name == "embedding_cache_bytes")

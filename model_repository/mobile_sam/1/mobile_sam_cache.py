@@ -19,7 +19,6 @@ import mmap
 import os
 import struct
 import tempfile
-import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -31,14 +30,12 @@ import numpy as np
 import numpy.typing as npt
 
 HEADER = struct.Struct("<8sIIQI36x")
-"""Magic, height and width of the displayed image in pixels, bytes of the file, CRC-32 of all behind the header."""
+"""Magic, height and width of the displayed image in pixels, bytes of the file, CRC-32 of all that and what follows."""
 MAGIC = b"MSAMEMB1"
 EMBEDDING_SHAPE = (1, 256, 64, 64)
 EMBEDDING_BYTES = 4 * 256 * 64 * 64
 SUFFIX = ".embedding"
 PARTIAL = ".partial"
-ABANDONED_AFTER = 600
-"""Seconds after which a half-written file belongs to a process that is gone."""
 IN_MEMORY = 4
 """Entries that a process keeps at hand: their checksums are not looked at again, and they are all there is where the
 disk cannot be written."""
@@ -65,8 +62,9 @@ class InvalidEntry(ValueError):
 def pack(entry: Entry) -> list[memoryview | bytes]:
     """An entry as the pieces of its file."""
     embedding = np.ascontiguousarray(entry.embedding, "<f4").data.cast("B")
-    checksum = zlib.crc32(entry.file, zlib.crc32(embedding))
-    return [HEADER.pack(MAGIC, *entry.size_hw, len(entry.file), checksum), embedding, entry.file]
+    fields = (MAGIC, *entry.size_hw, len(entry.file))
+    checksum = zlib.crc32(entry.file, zlib.crc32(embedding, zlib.crc32(HEADER.pack(*fields, 0))))
+    return [HEADER.pack(*fields, checksum), embedding, entry.file]
 
 
 def unpack(data: Any) -> Entry:
@@ -88,7 +86,7 @@ def unpack(data: Any) -> Entry:
     if len(view) != wanted:
         raise InvalidEntry(f"expected {wanted} bytes, got {len(view)}")
     body = view[HEADER.size :]
-    if zlib.crc32(body) != checksum:
+    if zlib.crc32(body, zlib.crc32(HEADER.pack(magic, height, width, file_bytes, 0))) != checksum:
         raise InvalidEntry("the checksum does not match the content")
     embedding = np.frombuffer(body[:EMBEDDING_BYTES], "<f4").reshape(EMBEDDING_SHAPE)
     return Entry(embedding, (height, width), body[EMBEDDING_BYTES:])
@@ -133,9 +131,7 @@ class EmbeddingCache:
             on_disk = self._write(self._path(image_id), pack(entry))
             self._failing = False
         except OSError as error:
-            if not self._failing:
-                self._warn(f"embedding cache: {self._folder} cannot be written, embeddings are not kept: {error}")
-            self._failing = True
+            self._failed(error)
         self._keep(image_id, entry, on_disk)
 
     @contextlib.contextmanager
@@ -169,8 +165,11 @@ class EmbeddingCache:
                 return unpack(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
-            self._warn(f"embedding cache: {path.name} cannot be used: {error}")
+        except OSError as error:
+            self._failed(error)
+            return None
+        except ValueError as error:
+            self._warn(f"embedding cache: {path.name} is removed: {error}")
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
             return None
@@ -181,47 +180,54 @@ class EmbeddingCache:
         while len(self._at_hand) > IN_MEMORY:
             self._at_hand.popitem(last=False)
 
+    def _failed(self, error: OSError) -> None:
+        """Tell of the first of a row of failures."""
+        if not self._failing:
+            self._warn(f"embedding cache: {self._folder} cannot be used, embeddings are not kept: {error}")
+        self._failing = True
+
     def _write(self, path: Path, pieces: list[memoryview | bytes]) -> bool:
         size = sum(len(piece) for piece in pieces)
         if size > self._max_bytes:
             return False
-        self._make_room(size)
-        with tempfile.NamedTemporaryFile(dir=self._folder, suffix=PARTIAL, delete=False) as file:
-            partial = Path(file.name)
-            try:
-                file.writelines(pieces)
-                file.flush()
-                partial.replace(path)
-            except BaseException:
-                partial.unlink(missing_ok=True)
-                raise
+        # One process writes at a time: so the bound holds, and what is half-written here was left by one that is gone.
+        with self._lock("room"):
+            self._make_room(size)
+            with tempfile.NamedTemporaryFile(dir=self._folder, suffix=PARTIAL, delete=False) as file:
+                partial = Path(file.name)
+                try:
+                    file.writelines(pieces)
+                    file.flush()
+                    partial.replace(path)
+                except BaseException:
+                    partial.unlink(missing_ok=True)
+                    raise
         return True
 
     def _make_room(self, size: int) -> None:
-        """Remove files, those not used for longest first, until `size` more bytes fit."""
-        with self._lock("room"):
-            files = [found for path in self._folder.iterdir() if (found := _dated(path))]
-            total = sum(length for _, length, _ in files)
-            now = time.time_ns()
-            for used, length, path in sorted(files):
-                abandoned = path.suffix == PARTIAL and now - used > ABANDONED_AFTER * 10**9
-                if abandoned or (path.suffix == SUFFIX and total + size > self._max_bytes):
-                    path.unlink(missing_ok=True)
-                    total -= length
+        """Remove what is half-written, and files, those not used for longest first, until `size` more bytes fit."""
+        for path in self._folder.glob(f"*{PARTIAL}"):
+            path.unlink(missing_ok=True)
+        files = [found for path in self._folder.glob(f"*{SUFFIX}") if (found := _dated(path))]
+        total = sum(length for _, length, _ in files)
+        for _, length, path in sorted(files):
+            if total + size <= self._max_bytes:
+                break
+            path.unlink(missing_ok=True)
+            total -= length
 
     @contextlib.contextmanager
     def _lock(self, name: str) -> Iterator[None]:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         locks = self._folder / "locks"
-        locks.mkdir(parents=True, exist_ok=True, mode=0o700)
+        locks.mkdir(exist_ok=True)
         with (locks / name).open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
 
 def _dated(path: Path) -> tuple[int, int, Path] | None:
-    """Time of the last use in ns and bytes of one of our files; None for others, and for one that just went away."""
-    if path.suffix not in {SUFFIX, PARTIAL}:
-        return None
+    """Time of the last use in ns and bytes of a file; None for one that just went away."""
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -54,6 +54,14 @@ def _edges(mask: Mask) -> npt.NDArray[np.uint8]:
 
 def _ring(contour: npt.NDArray[np.int32], x: int, y: int) -> Ring:
     """A contour of the fine grid, simplified, in pixels of the image."""
-    simple = cv2.approxPolyDP(contour, 2 * TOLERANCE, closed=True)[:, 0]
+    simple = cv2.approxPolyDP(_with_corners(contour[:, 0]), 2 * TOLERANCE, closed=True)[:, 0]
     ring: Ring = (simple / 2 + (x, y)).tolist()
     return ring
+
+
+def _with_corners(contour: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """A contour of the fine grid, (N, 2), with the corners of pixels that it cuts: they lie at even coordinates."""
+    following = np.roll(contour, -1, axis=0)
+    cut = np.flatnonzero((contour != following).all(axis=1))
+    here, there = contour[cut], following[cut]
+    return np.insert(contour, cut + 1, np.where(here % 2 == 0, here, there), axis=0)

@@ -45,6 +45,11 @@ class RedisTier:
             socket_timeout=TRANSFER_TIMEOUT,
             retry=Retry(NoBackoff(), 0),
         )
+        pool = self._redis.connection_pool
+        try:
+            pool.connection_class(**pool.connection_kwargs)  # connects to nothing yet, but knows its options
+        except TypeError as error:
+            raise ValueError(error) from None
         self._prefix, self._warn = f"mobile-sam:{fingerprint[:16]}:", warn
         self._paused_until, self._failing = 0.0, False
         self._waiting: queue.Queue[tuple[str, Entry]] = queue.Queue(WAITING)
@@ -77,7 +82,7 @@ class RedisTier:
             return None
         try:
             result = work()
-        except redis.RedisError as error:
+        except Exception as error:  # beside Redis's own errors, those of options that only a first use brings to light
             self._paused_until = time.monotonic() + PAUSE
             if not self._failing:
                 self._failing = True
