@@ -386,7 +386,7 @@ def test_a_disk_that_cannot_be_written_costs_one_warning_until_it_can(open_cache
             assert entries.same(cache.get(entries.name(seed)), entries.make(seed))
         assert len(said) == 1
         assert str(folder) in said[0]
-        assert "cannot be written" in said[0]
+        assert "cannot be used" in said[0]
         assert files(folder, PARTIAL) == files(folder) == []
     cache.put(entries.name(4), entries.make(4))
     assert entries.same(open_cache().get(entries.name(4)), entries.make(4))
