@@ -16,7 +16,7 @@ import numpy.typing as npt
 import orjson
 from mobile_sam_grid import Box, Thresholds, record
 from mobile_sam_masks import upsample
-from mobile_sam_models import Models, answer, decode, read, read_one
+from mobile_sam_models import Models, answer, read, read_one
 from mobile_sam_problems import Rejected
 
 CANDIDATES = (1, 2, 3)
@@ -54,20 +54,20 @@ class TritonPythonModel:
         frame_hw = images.frame_size_hw(part.size_hw)
         in_crop: npt.NDArray[np.float32] = (points_xy - np.array(crop[:2], np.float32))[:, None]
         labels = np.full(in_crop.shape[:2], prompts.POSITIVE, np.int32)
-        coords, decoder_labels = prompts.to_frame(in_crop, labels, part.size_hw, frame_hw)
-        no_mask = prompts.earlier_masks(None, None, len(coords))
-        logits, scores = decode(part.entry.embedding, coords, decoder_labels, *no_mask)
+        no_mask = prompts.earlier_masks(None, None, len(in_crop))
+        answers = self.models.decode(part, in_crop, labels, *no_mask)
         records = [
             record(
-                upsample(logits[index, token], frame_hw, part.size_hw),
-                float(scores[index, token]),
-                points_xy[index],
+                upsample(logits[token], frame_hw, part.size_hw),
+                float(scores[token]),
+                point_xy,
                 crop=crop,
                 size_hw=known.size_hw,
                 thresholds=thresholds,
             )
-            for index, token in np.argwhere(scores > thresholds.pred_iou_thresh)
-            if token in CANDIDATES
+            for point_xy, (logits, scores) in zip(points_xy, answers, strict=True)
+            for token in CANDIDATES
+            if scores[token] > thresholds.pred_iou_thresh
         ]
         return (orjson.dumps([found for found in records if found is not None]),)
 

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import mobile_sam_images as images
+import mobile_sam_prompts as prompts
 import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
 from mobile_sam_cache import EmbeddingCache
-from mobile_sam_embeddings import Embeddings
+from mobile_sam_embeddings import Embeddings, Known
 from mobile_sam_problems import Rejected
 from mobile_sam_redis import RedisTier
 
 Array = npt.NDArray[Any]
 
-MAX_BATCH = 32
-"""Prompts that the decoder gets at once: more would not be quicker, and each takes about 25 MB while it runs."""
 MAX_POINTS = 512
-"""Points that the decoder gets at once, in all prompts together: its attention takes memory for each of them too."""
+"""Points that the decoder gets at once, in all prompts together: its attention takes memory for each of them."""
 COUNTER = "mobile_sam_embeddings_total"
 VARIABLE = "MOBILE_SAM_"
-PARAMETERS = ("max_image_pixels", "embedding_cache_dir", "embedding_cache_bytes", "redis_url")
+PARAMETERS = ("max_image_pixels", "decoder_batch", "embedding_cache_dir", "embedding_cache_bytes", "redis_url")
 
 
 class Models:
@@ -47,6 +47,7 @@ class Models:
             raise pb_utils.TritonModelException(f"{identity}: no such file; `make weights` writes it")
         written = json.loads(identity.read_text())
         self.weights = {key: written[key] for key in ("name", "sha256", "trained", "note")}
+        self._decoder_batch = _whole_number("decoder_batch", settings["decoder_batch"], 1)
         self.thresholds: dict[str, float] = written["everything"]
         cache = EmbeddingCache(
             Path(os.path.expanduser(settings["embedding_cache_dir"])),  # noqa: PTH111  (no error without a home)
@@ -67,6 +68,38 @@ class Models:
         )
         self._counters: dict[str, Any] = {}
         self.embeddings = Embeddings(cache, redis, encode if encodes else None, max_pixels, self._count)
+
+    def decode(
+        self, known: Known, points_xy: Array, labels: Array, mask_input: Array, has_mask: Array
+    ) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
+        """Masks and scores of N prompts on an image, prompt by prompt, in as few runs of the decoder as is quick.
+
+        Args:
+            known: the image.
+            points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
+            labels: (N, P) int32.
+            mask_input: (M, 1, 256, 256) float32 logits, M = N or 1.
+            has_mask: (M,) float32, 1 where there is an earlier mask.
+
+        Yields:
+            Logits (4, 256, 256) and predicted IoU (4,), both float32: the answer to a prompt that is not ambiguous,
+            and three candidates for one that is.
+        """
+        frame_hw = images.frame_size_hw(known.size_hw)
+        coords, decoder_labels = prompts.to_frame(points_xy, labels, known.size_hw, frame_hw)
+        batch = max(1, min(self._decoder_batch, MAX_POINTS // coords.shape[1]))
+        own = len(has_mask) > 1
+        for start in range(0, len(coords), batch):
+            part = slice(start, start + batch)
+            inputs: dict[str, Array] = {
+                "image_embeddings": known.entry.embedding,
+                "point_coords": coords[part],
+                "point_labels": decoder_labels[part],
+                "mask_input": mask_input[part] if own else mask_input,
+                "has_mask_input": has_mask[part] if own else has_mask,
+            }
+            masks, scores = call("mobile_sam_decoder", inputs, ["low_res_masks", "iou_predictions"])
+            yield from zip(masks, scores, strict=True)
 
     def _count(self, source: str) -> None:
         if source not in self._counters:
@@ -112,30 +145,6 @@ def encode(frame: images.Frame) -> npt.NDArray[np.float32]:
     """The embedding of an image, (1, 256, 64, 64) float32."""
     inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
     return call("mobile_sam_encoder", inputs, ["image_embeddings"])[0]
-
-
-def decode(embedding: Array, coords: Array, labels: Array, mask_input: Array, has_mask: Array) -> tuple[Array, Array]:
-    """Masks and scores of up to `MAX_BATCH` prompts on one image.
-
-    Args:
-        embedding: (1, 256, 64, 64) float32.
-        coords: (N, P, 2) float32, x then y, pixels of the frame.
-        labels: (N, P) float32.
-        mask_input: (M, 1, 256, 256) float32 logits, M = N or 1.
-        has_mask: (M,) float32, 1 where there is an earlier mask.
-
-    Returns:
-        Logits (N, 4, 256, 256) and predicted IoU (N, 4), both float32.
-    """
-    inputs = {
-        "image_embeddings": embedding,
-        "point_coords": coords,
-        "point_labels": labels,
-        "mask_input": mask_input,
-        "has_mask_input": has_mask,
-    }
-    logits, scores = call("mobile_sam_decoder", inputs, ["low_res_masks", "iou_predictions"])
-    return logits, scores
 
 
 def call(model: str, inputs: dict[str, Array], outputs: list[str]) -> list[Array]:

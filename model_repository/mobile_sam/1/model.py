@@ -17,7 +17,7 @@ import numpy.typing as npt
 import orjson
 from mobile_sam_embeddings import Known
 from mobile_sam_masks import Mask, MaskPart, area_and_box, upsample
-from mobile_sam_models import MAX_BATCH, MAX_POINTS, Models, answer, decode, read, read_one
+from mobile_sam_models import Models, answer, read, read_one
 from mobile_sam_pictures import Picture
 
 OUTPUTS = ("mask", "picture", "result")
@@ -69,9 +69,8 @@ class TritonPythonModel:
             None if count == 1 else count,
             bool(read_one(request, "low_res_mask", False)),
         )
-        logits, scores = decode_all(known, points_xy, labels, *earlier)
-        for index in range(len(scores)):
-            drawn.add(index, logits[index, chosen], scores[index, chosen])
+        for index, (logits, scores) in enumerate(self.models.decode(known, points_xy, labels, *earlier)):
+            drawn.add(index, logits[chosen], scores[chosen])
         return drawn.encode(result)
 
 
@@ -118,34 +117,6 @@ class Answer:
         """The bodies of the parts; `result` says what is not about the masks."""
         picture = b"" if self._picture is None else self._picture.encode()
         return self._mask.encode(), picture, orjson.dumps({**result, "masks": self._described})
-
-
-def decode_all(
-    known: Known,
-    points_xy: npt.NDArray[np.float32],
-    labels: npt.NDArray[np.int32],
-    mask_input: npt.NDArray[np.float32],
-    has_mask: npt.NDArray[np.float32],
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Logits (N, 4, 256, 256) and predicted IoU (N, 4) of N prompts on an image, as few decoder runs as possible.
-
-    Args:
-        known: the image.
-        points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
-        labels: (N, P) int32.
-        mask_input: (N, 1, 256, 256) or (1, 1, 256, 256) float32.
-        has_mask: (N,) or (1,) float32.
-    """
-    coords, decoder_labels = prompts.to_frame(points_xy, labels, known.size_hw, images.frame_size_hw(known.size_hw))
-    found = []
-    batch = max(1, min(MAX_BATCH, MAX_POINTS // coords.shape[1]))
-    for start in range(0, len(coords), batch):
-        part = slice(start, start + batch)
-        earlier = (mask_input[part], has_mask[part]) if len(has_mask) > 1 else (mask_input, has_mask)
-        found.append(decode(known.entry.embedding, coords[part], decoder_labels[part], *earlier))
-    if len(found) == 1:
-        return found[0]
-    return np.concatenate([logits for logits, _ in found]), np.concatenate([scores for _, scores in found])
 
 
 def npy_base64(array: npt.NDArray[Any]) -> str:
