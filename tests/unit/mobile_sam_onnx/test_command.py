@@ -52,6 +52,8 @@ def test_a_checkpoint_becomes_a_repository(
         "model.onnx",
         "model.onnx",
         "weights.json",
+        "weights.json",
+        "weights.json",
     ]
     before = (output / ENCODER).stat().st_mtime_ns
     assert main(["--weights", str(checkpoint), "--output", str(output)]) == 0
