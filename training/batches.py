@@ -67,7 +67,7 @@ def _meant(rng: Rng, leaves: NDArray[np.uint8], nodes: NDArray[np.uint64], count
     if weight.sum() == 0:
         return []
     masks = []
-    for node in rng.choice(len(nodes), count, p=weight / weight.sum()):
+    for node in rng.choice(len(nodes), 2 * count, p=weight / weight.sum()):
         mask = member[node][leaves]
         if rng.random() < 0.5:
             pieces, numbers, stats, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8))
@@ -75,7 +75,17 @@ def _meant(rng: Rng, leaves: NDArray[np.uint8], nodes: NDArray[np.uint64], count
                 areas = stats[1:, cv2.CC_STAT_AREA].astype(np.float64)
                 mask = numbers == 1 + rng.choice(len(areas), p=areas**2 / (areas**2).sum())
         masks.append(cv2.resize(mask.astype(np.float32), (GRID, GRID), interpolation=cv2.INTER_AREA))
-    return [mask for mask in masks if (mask > 0.5).sum() > 12]
+    masks = [mask for mask in masks if (mask > 0.5).sum() > 12]
+    # What fills little of its box is harder to find from it, and rarer among drawn shapes than among things.
+    odds = np.array([1.2 - _fill(mask > 0.5) for mask in masks])
+    picked = rng.choice(len(masks), min(count, len(masks)), replace=False, p=odds / odds.sum()) if masks else []
+    return [masks[at] for at in picked]
+
+
+def _fill(mask: NDArray[np.bool_]) -> float:
+    """The share of its own box that a mask (H, W) covers."""
+    _, _, width, height = cv2.boundingRect(mask.view(np.uint8))
+    return float(mask.sum()) / max(width * height, 1)
 
 
 class Batches:

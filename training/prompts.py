@@ -11,7 +11,7 @@ SLOTS = 6  # a first click, the two corners of a box, three corrections
 ABSENT = -2.0
 GRID = 128  # targets and answers have this many pixels a side; the frame has 1024
 STEP = 1024 // GRID
-CLICKED = 0.5  # share of first prompts without a box; some of those with one have a click too
+CLICKED = 0.35  # share of first prompts without a box; some of those with one have a click too
 
 
 def depth(mask: NDArray[np.bool_]) -> NDArray[np.float32]:
@@ -47,7 +47,7 @@ def first_prompt(rng: Rng, mask: NDArray[np.bool_]) -> tuple[NDArray[np.float32]
     if kind >= CLICKED:
         rows, columns = np.nonzero(mask)
         corners = np.array([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1], np.float32) * STEP - 0.5
-        if rng.random() < 0.7:
+        if rng.random() < 0.5:
             size = np.array([corners[2] - corners[0], corners[3] - corners[1]])
             corners = corners + rng.normal(0, 0.03, 4) * np.tile(size, 2)
         corners = np.clip(corners, 0, 1023)

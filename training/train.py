@@ -12,12 +12,14 @@ import os
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from safetensors.torch import load_file
 from torch import nn
 from tqdm import tqdm
 
@@ -45,6 +47,15 @@ def learning_rate(spent: float, total: float, step: int, peak: float) -> float:
     return peak * min(1.0, (step + 1) / 150) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(spent / total, 1.0))))
 
 
+def read_start(path: Path) -> dict[str, Any]:
+    """A checkpoint, or exported weights, which have no optimizer state and no counters."""
+    if path.suffix != ".safetensors":
+        kept: dict[str, Any] = torch.load(path, weights_only=True)
+        return kept
+    weights = {name: value.float() for name, value in load_file(path).items()}
+    return {"model": weights, "average": {name: value.clone() for name, value in weights.items()}}
+
+
 class Trainer:
     """One process's model, optimizer and counters."""
 
@@ -60,7 +71,7 @@ class Trainer:
         self.checkpoint: Path = arguments.run / "last.pt"
         start = self.checkpoint if self.checkpoint.exists() else arguments.start
         if start:
-            kept = torch.load(start, weights_only=True)
+            kept = read_start(start)
             self.model.load_state_dict(kept["model"])
             self.average = kept["average"]
             if start == self.checkpoint:
@@ -139,7 +150,7 @@ def main() -> None:
     parser.add_argument("--shards", type=Path, required=True, help="folder written by training.shards")
     parser.add_argument("--run", type=Path, required=True, help="folder for checkpoints")
     parser.add_argument("--minutes", type=float, required=True, help="training time in all, resumed runs counted in")
-    parser.add_argument("--start", type=Path, help="checkpoint whose weights to begin from")
+    parser.add_argument("--start", type=Path, help="checkpoint or .safetensors whose weights to begin from")
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--images", type=int, default=2, help="per process and step")
     parser.add_argument("--prompts", type=int, default=6, help="per image")
