@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mobile_sam_onnx.builtin import WEIGHTS, build_decoder, build_encoder, load_weights
-from mobile_sam_onnx.builtin.layout import MASK_CLAMP
+from mobile_sam_onnx.builtin.layout import FRAME, MASK_CLAMP
 from training.conditioning import Prompts
 from training.encoder import pack
 from training.rounds import Segmenter
@@ -43,12 +43,35 @@ def torch_answers(
     rgb = nn.functional.avg_pool2d(pixels * inside, 4) / valid.clamp(min=1e-6) / 255
     maps = model.encoder(rgb, valid)
     logits, scores = model.decoder(maps, prompt)
-    lone = ((prompt.labels >= 0).sum(2) == 1) & ((prompt.labels == 1).sum(2) == 1) & (prompt.has_mask == 0)
-    best = scores.argmax(1) * lone[0]
+    given, fresh = (prompt.labels[0] >= 0).sum(1), prompt.has_mask[0] == 0
+    lone_click = (given == 1) & ((prompt.labels[0] == 1).sum(1) == 1) & fresh
+    lone_box = (given == 2) & ((prompt.labels[0] >= 2).sum(1) == 2) & fresh
+    ranked = torch.where(lone_box[:, None], scores * agreement(logits, prompt), scores)
+    best = ranked.argmax(1) * (lone_click | lone_box)
     rows = torch.arange(len(best))
     logits[:, 0], scores[:, 0] = logits[rows, best], scores[rows, best]
     logits = nn.functional.interpolate(logits, scale_factor=2.0, mode="bilinear", align_corners=False)
     return pack(maps), logits, scores
+
+
+def agreement(logits: Tensor, prompt: Prompts) -> Tensor:
+    """(N, 4) IoU of each mask's own box with the box among the points; meaningless where there is none."""
+    step = FRAME / logits.shape[-1]
+    found = torch.zeros(logits.shape[:2])
+    for row, masks in enumerate(logits > 0):
+        x0, y0 = prompt.points[0, row][prompt.labels[0, row] == 2].sum(0)
+        x1, y1 = prompt.points[0, row][prompt.labels[0, row] == 3].sum(0)
+        for column, mask in enumerate(masks):
+            if mask.any():
+                rows, columns = torch.nonzero(mask, as_tuple=True)
+                left, top, right, bottom = (
+                    value * step for value in (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+                )
+                shared = (torch.minimum(right, x1) - torch.maximum(left, x0)).clamp(min=0)
+                shared = shared * (torch.minimum(bottom, y1) - torch.maximum(top, y0)).clamp(min=0)
+                both = (right - left) * (bottom - top) + (x1 - x0) * (y1 - y0)
+                found[row, column] = shared / (both - shared)
+    return found
 
 
 @torch.no_grad()
@@ -61,13 +84,15 @@ def compare(weights: Path) -> dict[str, float]:
     coarse = torch.from_numpy(rng.uniform(0, 255, (1, 3, 24, 24)).astype(np.float32))
     image = nn.functional.interpolate(coarse, 1024, mode="bilinear")[0].permute(1, 2, 0).numpy().astype(np.uint8)
     size_hw = (697, 1022)
-    points = rng.uniform(50, 600, (5, 4, 2)).astype(np.float32)
-    labels = np.array([[1, -1, -2, -2], [1, 0, 1, -1], [2, 3, -2, -2], [0, 2, 3, 1], [1, 1, 0, 0]], np.float32)
-    points[2:4, 2] = points[2:4, 1] + 150
-    mask = rng.normal(0, 4, (5, 1, 256, 256)).astype(np.float32)
+    points = rng.uniform(50, 600, (6, 4, 2)).astype(np.float32)
+    labels = np.array(
+        [[1, -1, -2, -2], [1, 0, 1, -1], [2, 3, -2, -2], [0, 2, 3, 1], [1, 1, 0, 0], [2, 3, -2, -2]], np.float32
+    )
+    points[3, 2], points[[2, 5], 1] = points[3, 1] + 150, points[[2, 5], 0] + 250
+    mask = rng.normal(0, 4, (6, 1, 256, 256)).astype(np.float32)
     earlier = torch.sigmoid(nn.functional.avg_pool2d(torch.from_numpy(mask).clamp(-MASK_CLAMP, MASK_CLAMP), 4))
-    earlier[0] = 0
-    given = (torch.from_numpy(points), torch.from_numpy(labels), earlier[:, 0], torch.tensor([0.0, 1, 1, 1, 1]))
+    earlier[[0, 5]] = 0
+    given = (torch.from_numpy(points), torch.from_numpy(labels), earlier[:, 0], torch.tensor([0.0, 1, 1, 1, 1, 0]))
     wanted = torch_answers(model, image, size_hw, Prompts(*(value[None] for value in given)))
     encoder, decoder = (
         onnxruntime.InferenceSession(build(state).SerializeToString(), providers=["CPUExecutionProvider"])
@@ -79,7 +104,7 @@ def compare(weights: Path) -> dict[str, float]:
         "point_coords": points,
         "point_labels": labels,
         "mask_input": mask,
-        "has_mask_input": np.array([0, 1, 1, 1, 1], np.float32),
+        "has_mask_input": np.array([0, 1, 1, 1, 1, 0], np.float32),
     }
     masks, scores = decoder.run(None, {"image_embeddings": embedding, **feed})
     found = (embedding, masks, scores)

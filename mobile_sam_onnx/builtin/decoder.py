@@ -10,7 +10,7 @@ from spox import Tensor, Var, argument, build
 from mobile_sam_onnx.builtin.conditioning import conditions, earlier_mask, unpack
 from mobile_sam_onnx.builtin.encoder import dated
 from mobile_sam_onnx.builtin.layers import average, conv, double, floats, ints, part, reshape, stage
-from mobile_sam_onnx.builtin.layout import CHANNELS, GUIDES, SIDE, TOKENS
+from mobile_sam_onnx.builtin.layout import CHANNELS, FRAME, GUIDES, SIDE, TOKENS
 from mobile_sam_onnx.builtin.weights import State
 
 _CELLS = SIDE * SIDE
@@ -68,15 +68,57 @@ def _judged(state: State, logits: Var, x64: Var, x16: Var) -> Var:
     return op.sigmoid(own)
 
 
-def _returned(answers: Var, scores: Var, labels: Var, has_mask: Var) -> Var:
-    """`answers` (N, 4, ...), masks or scores, with 0 replaced by the one of the highest score where the prompt is one
-    lone click: what it means is open, and the score tells better than the token trained to decide alone."""
-    given = op.reduce_sum(op.cast(op.greater_or_equal(labels, floats(0)), to=np.float32), ints([1]), keepdims=0)
-    clicks = op.reduce_sum(op.cast(op.equal(labels, floats(1)), to=np.float32), ints([1]), keepdims=0)
-    lone = op.and_(op.equal(given, floats(1)), op.equal(clicks, floats(1)))
-    lone = op.and_(lone, op.equal(has_mask, floats(0)))
-    index = op.mul(op.arg_max(scores, axis=1, keepdims=0), op.cast(lone, to=np.int64))
-    chosen = op.gather_nd(answers, op.unsqueeze(index, ints([1])), batch_dims=1)
+def _best(logits: Var, scores: Var, points: Var, labels: Var, has_mask: Var) -> Var:
+    """Which of the four masks to return as the single answer, (N,) int64.
+
+    To a lone click the one of the highest score, to a lone box the one of the highest score times how well its own box
+    agrees with that (IoU): what these mean is open, and scores tell better than the token trained to decide alone. To
+    anything else 0, that token.
+    """
+
+    def given(least: float, most: float) -> Var:
+        inside = op.and_(op.greater_or_equal(labels, floats(least)), op.less_or_equal(labels, floats(most)))
+        return op.cast(inside, to=np.float32)
+
+    def count(least: float, most: float) -> Var:
+        return op.reduce_sum(given(least, most), ints([1]), keepdims=0)
+
+    points_given, fresh = count(0, 3), op.equal(has_mask, floats(0))
+    lone_click = op.and_(op.and_(op.equal(points_given, floats(1)), op.equal(count(1, 1), floats(1))), fresh)
+    lone_box = op.and_(op.and_(op.equal(points_given, floats(2)), op.equal(count(2, 3), floats(2))), fresh)
+    corners = [
+        op.reduce_sum(op.mul(points, op.unsqueeze(given(label, label), ints([2]))), ints([1]), keepdims=1)
+        for label in (2, 3)
+    ]
+    ranked = op.mul(scores, _agreement(logits, corners[0], corners[1]))
+    chosen = op.where(op.unsqueeze(lone_box, ints([1])), ranked, scores)
+    return op.mul(op.arg_max(chosen, axis=1, keepdims=0), op.cast(op.or_(lone_click, lone_box), to=np.int64))
+
+
+def _agreement(logits: Var, top_left: Var, bottom_right: Var) -> Var:
+    """(N, 4) IoU of each mask's own box with a given one, whose corners are (N, 1, 2), x then y in the 1024 frame."""
+    inside = op.cast(op.greater(logits, floats(0)), to=np.float32)
+    sides = [op.reduce_max(inside, axes=[axis], keepdims=0) for axis in (2, 3)]  # (N, 4, 128): columns, rows
+    step = FRAME / (2 * SIDE)
+
+    def places(last: int) -> Var:
+        found = [op.arg_max(side, axis=2, keepdims=1, select_last_index=last) for side in sides]
+        return op.mul(op.cast(op.concat(found, axis=2), to=np.float32), floats(step))
+
+    low, high = places(0), op.add(places(1), floats(step))  # (N, 4, 2)
+    shared = _product(op.max([op.sub(op.min([high, bottom_right]), op.max([low, top_left])), floats(0)]))
+    both = op.add(_product(op.sub(high, low)), _product(op.sub(bottom_right, top_left)))
+    found = op.reduce_max(sides[0], axes=[2], keepdims=0)  # 0 for a mask that is empty
+    return op.mul(found, op.div(shared, op.sub(both, shared)))
+
+
+def _product(lengths: Var) -> Var:
+    return op.reduce_prod(lengths, axes=[2], keepdims=0)
+
+
+def _returned(answers: Var, best: Var) -> Var:
+    """`answers` (N, 4, ...), masks or scores, with 0 replaced by the one of index `best` (N,)."""
+    chosen = op.gather_nd(answers, op.unsqueeze(best, ints([1])), batch_dims=1)
     return op.concat([op.unsqueeze(chosen, ints([1])), part(answers, 1, 1, TOKENS)], axis=1)
 
 
@@ -102,8 +144,8 @@ def build_decoder(state: State) -> onnx.ModelProto:
     x64, x16 = _body(state, maps, conditions(maps, points, labels, mask, has_mask))
     logits = _masks(state, x64, maps["guide"])
     scores = _judged(state, logits, x64, x16)
-    logits = _returned(logits, scores, labels, has_mask)
-    scores = _returned(scores, scores, labels, has_mask)
+    best = _best(logits, scores, points, labels, has_mask)
+    logits, scores = _returned(logits, best), _returned(scores, best)
     fine = op.resize(logits, None, floats([1, 1, 2, 2]), mode="linear", coordinate_transformation_mode="half_pixel")
     model = build(
         {

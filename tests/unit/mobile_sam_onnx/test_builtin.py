@@ -181,3 +181,38 @@ def test_a_plain_disc_is_found(sessions, points, labels):
 def test_scores_are_between_zero_and_one(sessions):
     _, scores = decode(sessions, encode(sessions, frame_with_disc()[0]), [[[3, 3]]], [[0]])
     assert ((scores >= 0) & (scores <= 1)).all()
+
+
+def own_box(mask) -> tuple[float, float, float, float]:
+    """x0, y0, x1, y1 of a mask (256, 256) in pixels of the frame, on the decoder's 128 cells a side."""
+    rows, columns = np.nonzero(mask.reshape(128, 2, 128, 2).mean(axis=(1, 3)) > 0)
+    return columns.min() * 8, rows.min() * 8, columns.max() * 8 + 8, rows.max() * 8 + 8
+
+
+def box_iou(one, other) -> float:
+    width = max(0, min(one[2], other[2]) - max(one[0], other[0]))
+    height = max(0, min(one[3], other[3]) - max(one[1], other[1]))
+    areas = [(x1 - x0) * (y1 - y0) for x0, y0, x1, y1 in (one, other)]
+    return width * height / (sum(areas) - width * height)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_lone_box_is_answered_by_the_mask_of_good_score_whose_own_box_agrees(sessions, seed):
+    rng = np.random.default_rng(seed)
+    embedding = encode(sessions, frame_with_disc(centre_xy=(400 + 20 * seed, 300))[0])
+    x0, y0 = rng.uniform(50, 400), rng.uniform(50, 300)
+    box = (x0, y0, x0 + rng.uniform(100, 500), y0 + rng.uniform(100, 400))
+    masks, scores = decode(sessions, embedding, [[box[:2], box[2:]]], [[2, 3]])
+    ranks = [
+        score * box_iou(own_box(mask), box) if (mask > 0).any() else 0
+        for mask, score in zip(masks[0] > 0, scores[0], strict=True)
+    ]
+    # Up-sampling from the decoder's 128 cells moves an edge by at most one of them.
+    assert ranks[0] >= max(ranks) - 0.05
+
+
+def test_a_lone_click_is_answered_by_the_mask_of_the_highest_score(sessions):
+    embedding = encode(sessions, frame_with_disc()[0])
+    for point in ([500, 300], [100, 700], [620, 320], [900, 50]):
+        _, scores = decode(sessions, embedding, [[point]], [[1]])
+        assert scores[0, 0] >= scores[0, 1:].max()
