@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+from typing import Any
 
 import pytest
 import requests
@@ -18,8 +19,8 @@ from tests.e2e.server import Server, start_server
 
 pytestmark = pytest.mark.e2e
 
-QUIET = {"mask_format": "npy", "segmented_image": "none"}
-CLICK = {"pos_coords": [[240, 160]]}
+QUIET: dict[str, Any] = {"mask_format": "npy", "segmented_image": "none"}
+CLICK: dict[str, Any] = {"pos_coords": [[240, 160]]}
 
 
 def test_an_image_is_encoded_once_and_then_named_by_its_id(server):

@@ -193,7 +193,7 @@ def box_iou(one, other) -> float:
     width = max(0, min(one[2], other[2]) - max(one[0], other[0]))
     height = max(0, min(one[3], other[3]) - max(one[1], other[1]))
     areas = [(x1 - x0) * (y1 - y0) for x0, y0, x1, y1 in (one, other)]
-    return width * height / (sum(areas) - width * height)
+    return float(width * height / (sum(areas) - width * height))
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -2,82 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
-import socket
-import subprocess
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import mobile_sam_redis
 import pytest
-import redis
 from mobile_sam_redis import RedisTier
+
+from tests.redis_server import RedisServer, redis_server, until
 
 WEIGHTS = "f" * 64
 PREFIX = f"mobile-sam:{WEIGHTS[:16]}:"
 
 
-class Server:
-    """A Redis of a test's own, that keeps nothing."""
-
-    def __init__(self, program: str, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"redis://127.0.0.1:{self.port}"
-        self._command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self._process = subprocess.Popen([*self._command, "--dir", str(self._folder)], stdout=subprocess.DEVNULL)
-        with self.client() as client:
-            until(lambda: answers(client))
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self.send(signal.SIGCONT)
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def send(self, number: int) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def client(self) -> redis.Redis:
-        return redis.Redis(port=self.port)
-
-    def names(self) -> list[str]:
-        with self.client() as client:
-            return sorted(key.decode() for key in client.scan_iter())
-
-
-def answers(client: redis.Redis) -> bool:
-    try:
-        return bool(client.ping())
-    except redis.ConnectionError:
-        return False
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.fixture
-def server(tmp_path) -> Iterator[Server]:
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("no redis-server on PATH; Debian's package redis-server has one")
-    server = Server(program, tmp_path)
-    server.start()
-    yield server
-    server.stop()
+def server(tmp_path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path) as running:
+        yield running
 
 
 @pytest.fixture

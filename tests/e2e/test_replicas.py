@@ -1,0 +1,49 @@
+"""Two services with caches of their own and one Redis: what one has encoded the other need not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.answers import found
+from tests.e2e.pictures import as_base64, scene
+from tests.e2e.server import Server, start_server
+from tests.redis_server import redis_server, until
+
+pytestmark = pytest.mark.e2e
+
+QUIET: dict[str, Any] = {"mask_format": "npy", "segmented_image": "none"}
+CLICK: dict[str, Any] = {"pos_coords": [[240, 160]]}
+
+
+def test_replicas_share_embeddings_and_go_on_without_redis(repository, tmp_path):
+    with redis_server(tmp_path) as redis:
+        replicas: list[Server] = []
+        try:
+            for name in ("first", "second"):
+                folder = tmp_path / name
+                folder.mkdir()
+                settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "MOBILE_SAM_REDIS_URL": redis.url}
+                replicas.append(start_server(folder / "log", **settings))
+            one, other = replicas
+
+            answer = found(one.post(input_image=as_base64(scene(50)), **CLICK, **QUIET))
+            until(lambda: len(redis.names()) == 1)
+            again = found(other.post(image_id=answer.result["image_id"], **CLICK, **QUIET))
+            assert (again.masks == answer.masks).all()
+            assert again.result == answer.result
+            assert other.embeddings() == {"found": 0, "shared": 1, "encoded": 0}
+            found(other.post(image_id=answer.result["image_id"], **CLICK, **QUIET))
+            assert other.embeddings() == {"found": 1, "shared": 1, "encoded": 0}
+
+            redis.stop()
+            for seed in range(51, 55):
+                assert found(other.post(input_image=as_base64(scene(seed)), **CLICK, **QUIET))
+            assert other.embeddings()["encoded"] == 4
+            warnings = other.log.read_text().count("Redis cannot be used")
+            processes = 2  # each of those that encode says it once
+            assert 1 <= warnings <= processes
+        finally:
+            for replica in replicas:
+                replica.stop()
