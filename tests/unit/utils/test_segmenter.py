@@ -324,3 +324,9 @@ def test_the_second_call_has_only_the_time_that_the_first_left(monkeypatch, ask)
     first, second = timeouts
     assert first == 60
     assert second < first - 0.04
+
+
+def test_triton_is_asked_not_to_compress_its_answers():
+    client = Client(mask=b"m", result=b"r")
+    segment(client)
+    assert client.calls[0]["headers"] == {"Accept-Encoding": "identity"}
