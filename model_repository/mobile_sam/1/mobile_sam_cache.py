@@ -163,7 +163,7 @@ class EmbeddingCache:
         try:
             with path.open("rb") as file:
                 return unpack(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             self._failed(error)
