@@ -16,9 +16,9 @@ from pycocotools import mask as coco
 
 FRAME = 1024
 FORMATS = ("json", "npy", "png", "rle", "polygon")
-MAX_PIXELS = {"json": 100_000_000, "npy": 200_000_000, "png": 1_000_000_000}
+MAX_PIXELS = {"json": 100_000_000, "npy": 100_000_000, "png": 1_000_000_000}
 """Most pixels that an answer's masks may have together where the format spells out every one of them: about as many as
-fill 200 MB (json, npy) or 125 MB (png, before compression)."""
+fill 200 MB (json), 100 MB (npy) or 125 MB (png, before compression)."""
 MAX_PNG_ROWS = 1_000_000
 """The tallest picture that PNG libraries read without being told otherwise."""
 
