@@ -27,7 +27,7 @@ check: env-dev ## linter, formatter and types
 	@$(BIN)/mypy
 	@$(BIN)/mypy triton_backends/onnxruntime/model.py
 
-bench: env-dev ## measure the service against the raw model, about 7 minutes
+bench: env-dev ## measure the service against the raw model, about 10 minutes
 	@$(RUN) python -m benchmarks.bench
 
 quality: env-dev weights ## mean IoU of the service's answers with the human masks in OBJECTS

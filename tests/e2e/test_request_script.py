@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -46,6 +47,15 @@ def test_box_negative_click_and_cutout(server, photo):
     done = run(photo.parent, "photo.jpg", *arguments, "--url", server.url)
     assert done.returncode == 0, done.stderr
     assert shape_of(photo.parent / "cut.png") == ("RGBA", (120, 80))
+
+
+def test_everything_is_written_as_records_with_progress_on_the_way(server, photo):
+    done = run(photo.parent, "photo.jpg", "--everything", "records.json", "--url", server.url)
+    assert done.returncode == 0, done.stderr
+    assert "100 %" in done.stderr
+    result = json.loads((photo.parent / "records.json").read_text())
+    assert f"{len(result['masks'])} masks" in done.stdout
+    assert (result["width"], result["height"]) == (120, 80)
 
 
 @pytest.mark.parametrize(
