@@ -158,6 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--mask-out", type=Path, default=Path("mask.png"), help="default: %(default)s")
     parser.add_argument("--picture-out", type=Path, default=Path("segmented_image.png"), help="default: %(default)s")
     parser.add_argument("--everything", type=Path, metavar="FILE", help="write all objects the service finds as JSON")
+    parser.add_argument("--points-per-side", type=int, default=32, help="of the grid for that; default: %(default)s")
     parser.add_argument("--url", default=URL, help="default: %(default)s")
     return parser
 
@@ -183,7 +184,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         photo = Photo(options.url, options.image.read_bytes())
         if options.everything:
-            result = photo.everything(_show_progress)
+            result = photo.everything(_show_progress, points_per_side=options.points_per_side)
             options.everything.write_text(json.dumps(result))
         else:
             result = _write_object(photo, options)

@@ -50,7 +50,7 @@ def test_box_negative_click_and_cutout(server, photo):
 
 
 def test_everything_is_written_as_records_with_progress_on_the_way(server, photo):
-    done = run(photo.parent, "photo.jpg", "--everything", "records.json", "--url", server.url)
+    done = run(photo.parent, "photo.jpg", "--everything", "records.json", "--points-per-side", "4", "--url", server.url)
     assert done.returncode == 0, done.stderr
     assert "100 %" in done.stderr
     result = json.loads((photo.parent / "records.json").read_text())
