@@ -58,7 +58,7 @@ class Models:
         encodes = _parameter(config, "answers") != "known images"
         try:
             url = settings["redis_url"]
-            redis = RedisTier(url, written["fingerprint"], pb_utils.Logger.log_warn) if url else None
+            redis = RedisTier(url, written["fingerprint"], pb_utils.Logger.log_warn) if url and encodes else None
         except ValueError as error:
             raise pb_utils.TritonModelException(f"redis_url: {error}") from None
         self._family = pb_utils.MetricFamily(
