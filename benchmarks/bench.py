@@ -1,4 +1,4 @@
-"""The service beside the raw model: `python -m benchmarks.bench [--only PART]`, parts being `cold` and `interactive`.
+"""The service beside the raw model: `python -m benchmarks.bench [--only cold, interactive or parts]`.
 
 Measured twice: with a model of MobileSAM's size (untrained: time does not depend on the values of its weights) and with
 the built-in weights, whose encoder is many times smaller, so that everything around it weighs more.
@@ -13,12 +13,12 @@ import argparse
 import shutil
 from pathlib import Path
 
-from benchmarks import cold, interactive
+from benchmarks import cold, interactive, parts
 from benchmarks.raw import RawModel
 from benchmarks.service import ROOT, running
 from mobile_sam_onnx import Preparer
 
-PARTS = ("cold", "interactive")
+PARTS = ("cold", "interactive", "parts")
 WEIGHTS = ("random", "builtin")
 
 
@@ -43,7 +43,11 @@ def main() -> None:
     repositories = {weights: prepare(weights) for weights in WEIGHTS}
     raws = {weights: RawModel(repository) for weights, repository in repositories.items()}
     cold.encoders(raws)
+    if only in {None, "parts"}:
+        parts.measure(raws["random"])
     for weights, repository in repositories.items():
+        if only == "parts":
+            break
         print(f"\n== {weights} weights ==", flush=True)
         if only in {None, "cold"}:
             with running(repository) as service:

@@ -16,11 +16,8 @@ import numpy.typing as npt
 import orjson
 from mobile_sam_grid import Box, Thresholds, record
 from mobile_sam_masks import upsample
-from mobile_sam_models import Models, answer, read, read_one
+from mobile_sam_models import CANDIDATES, Models, answer, read, read_one
 from mobile_sam_problems import Rejected
-
-CANDIDATES = (1, 2, 3)
-"""The decoder's answers to an ambiguous prompt; 0 is its answer to one that is not."""
 
 
 class TritonPythonModel:
@@ -37,10 +34,7 @@ class TritonPythonModel:
 
     def _records(self, request: Any) -> tuple[bytes]:
         """The records of a batch, as a JSON list."""
-        image_id = read_one(request, "image_id")
-        known = self.models.embeddings.find(
-            read_one(request, "input_image"), image_id and image_id.decode("ascii", "replace")
-        )
+        known = self.models.find(request)
         crop = checked_crop(read(request, "crop_box"), known.size_hw)
         part = self.models.embeddings.crop(known, crop)
         points_xy = read(request, "point_coords")
@@ -58,16 +52,16 @@ class TritonPythonModel:
         answers = self.models.decode(part, in_crop, labels, *no_mask)
         records = [
             record(
-                upsample(logits[token], frame_hw, part.size_hw),
-                float(scores[token]),
+                upsample(low_res, frame_hw, part.size_hw),
+                float(score),
                 point_xy,
                 crop=crop,
                 size_hw=known.size_hw,
                 thresholds=thresholds,
             )
             for point_xy, (logits, scores) in zip(points_xy, answers, strict=True)
-            for token in CANDIDATES
-            if scores[token] > thresholds.pred_iou_thresh
+            for low_res, score in zip(logits[CANDIDATES], scores[CANDIDATES], strict=True)
+            if score > thresholds.pred_iou_thresh
         ]
         return (orjson.dumps([found for found in records if found is not None]),)
 

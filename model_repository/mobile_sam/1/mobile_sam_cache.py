@@ -101,7 +101,7 @@ class EmbeddingCache:
         Args:
             folder: where the files lie.
             fingerprint: what tells these weights apart from others.
-            max_bytes: of all files together; 0: none are written.
+            max_bytes: of all entries together; 0: none are written.
             warn: is told, once until it works again, what keeps files from being written, and which are damaged.
         """
         self._folder, self._fingerprint, self._max_bytes, self._warn = folder, fingerprint[:16], max_bytes, warn
@@ -138,7 +138,8 @@ class EmbeddingCache:
     def alone(self, image_id: str) -> Iterator[None]:
         """While one process is inside for an image, others that want in for the same one wait.
 
-        Ends with the process that holds it, however that ends. Where the folder cannot be written nobody waits.
+        Ends with the process that holds it, however that ends. Where the folder cannot be written nobody waits. One
+        image in 256 shares its lock with a given other one, which costs it a wait and nothing else.
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ Array = npt.NDArray[Any]
 
 MAX_POINTS = 512
 """Points that the decoder gets at once, in all prompts together: its attention takes memory for each of them."""
+SINGLE, CANDIDATES = slice(0, 1), slice(1, 4)
+"""Of the decoder's four masks: its answer to a prompt that is not ambiguous, and its three to one that is."""
 COUNTER = "mobile_sam_embeddings_total"
 VARIABLE = "MOBILE_SAM_"
 PARAMETERS = ("max_image_pixels", "decoder_batch", "embedding_cache_dir", "embedding_cache_bytes", "redis_url")
@@ -69,6 +71,12 @@ class Models:
         self._counters: dict[str, Any] = {}
         self.embeddings = Embeddings(cache, redis, encode if encodes else None, max_pixels, self._count)
 
+    def find(self, request: Any, check: Callable[[tuple[int, int]], None] | None = None) -> Known:
+        """The image that a request sends or names, with its embedding; `check` as in `Embeddings.find`."""
+        image_id: bytes | None = read_one(request, "image_id")
+        name = None if image_id is None else image_id.decode("ascii", "replace")
+        return self.embeddings.find(read_one(request, "input_image"), name, check)
+
     def decode(
         self, known: Known, points_xy: Array, labels: Array, mask_input: Array, has_mask: Array
     ) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
@@ -82,8 +90,7 @@ class Models:
             has_mask: (M,) float32, 1 where there is an earlier mask.
 
         Yields:
-            Logits (4, 256, 256) and predicted IoU (4,), both float32: the answer to a prompt that is not ambiguous,
-            and three candidates for one that is.
+            Logits (4, 256, 256) and predicted IoU (4,), both float32: `SINGLE` and `CANDIDATES` of them.
         """
         frame_hw = images.frame_size_hw(known.size_hw)
         coords, decoder_labels = prompts.to_frame(points_xy, labels, known.size_hw, frame_hw)

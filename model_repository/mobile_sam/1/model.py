@@ -17,7 +17,7 @@ import numpy.typing as npt
 import orjson
 from mobile_sam_embeddings import Known
 from mobile_sam_masks import Mask, MaskPart, area_and_box, upsample
-from mobile_sam_models import Models, answer, read, read_one
+from mobile_sam_models import CANDIDATES, SINGLE, Models, answer, read, read_one
 from mobile_sam_pictures import Picture
 
 OUTPUTS = ("mask", "picture", "result")
@@ -44,10 +44,7 @@ class TritonPythonModel:
             if points_xy is not None and labels is not None:
                 prompts.check_inside(points_xy, labels, size_hw)
 
-        image_id = read_one(request, "image_id")
-        known = self.models.embeddings.find(
-            read_one(request, "input_image"), image_id and image_id.decode("ascii", "replace"), check
-        )
+        known = self.models.find(request, check)
         result = {
             "image_id": known.image_id,
             "width": known.size_hw[1],
@@ -57,9 +54,7 @@ class TritonPythonModel:
         if points_xy is None or labels is None:
             return b"", b"", orjson.dumps(result)
         earlier = prompts.earlier_masks(read(request, "mask_input"), read(request, "mask_input_object"), len(points_xy))
-        # Token 0 answers a prompt with one mask; tokens 1 to 3 are candidates, wanted when a prompt is ambiguous.
-        multimask = bool(read_one(request, "multimask_output", False))
-        chosen = slice(1, 4) if multimask else slice(0, 1)
+        chosen = CANDIDATES if read_one(request, "multimask_output", False) else SINGLE
         count = len(points_xy) * (chosen.stop - chosen.start)
         drawn = Answer(
             known,
