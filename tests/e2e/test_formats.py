@@ -10,7 +10,8 @@ import json
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
-from requests_toolbelt.multipart.decoder import MultipartDecoder
+
+from tests.e2e.answers import parts
 
 pytestmark = pytest.mark.e2e
 
@@ -22,11 +23,6 @@ def photo() -> bytes:
     file = io.BytesIO()
     picture.save(file, "PNG")
     return file.getvalue()
-
-
-def parts(answer) -> list[bytes]:
-    assert answer.status_code == 200, answer.text
-    return [part.content for part in MultipartDecoder.from_response(answer).parts]
 
 
 def test_formats_agree_and_the_result_describes_them(server, photo):
