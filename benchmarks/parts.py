@@ -47,7 +47,7 @@ def pictures() -> None:
 
 def cache() -> None:
     """Print what writing and reading an embedding costs."""
-    entry = Entry(np.zeros((1, 256, 64, 64), np.float32), (SIZE[1], SIZE[0]), photo())
+    entry = Entry(np.zeros((1, 256, 64, 64), np.float16), (SIZE[1], SIZE[0]), photo())
     with tempfile.TemporaryDirectory(dir=ROOT / ".cache") as folder:
         name = "0" * 64
         kept = EmbeddingCache(Path(folder), "f" * 64, 2**30, print)

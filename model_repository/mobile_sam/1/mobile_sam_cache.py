@@ -3,7 +3,7 @@
 One file per image, named by the SHA-256 of the image file and the fingerprint of the weights:
 
     header     64 bytes, see `HEADER`
-    embedding  (1, 256, 64, 64) float32, little-endian
+    embedding  (1, 256, 64, 64) float16, little-endian
     file       the encoded image as it came, for pictures and crops
 
 A file is written under another name and renamed when it is whole, and its checksum is looked at before its first use:
@@ -31,24 +31,24 @@ import numpy.typing as npt
 
 HEADER = struct.Struct("<8sIIQI36x")
 """Magic, height and width of the displayed image in pixels, bytes of the file, CRC-32 of all that and what follows."""
-MAGIC = b"MSAMEMB1"
+MAGIC = b"MSAMEMB2"
 EMBEDDING_SHAPE = (1, 256, 64, 64)
-EMBEDDING_BYTES = 4 * 256 * 64 * 64
+EMBEDDING_BYTES = 2 * 256 * 64 * 64
 SUFFIX = ".embedding"
 PARTIAL = ".partial"
 IN_MEMORY = 4
 """Entries that a process keeps at hand: their checksums are not looked at again, and they are all there is where the
 disk cannot be written."""
 
-Floats = npt.NDArray[np.float32]
+Halves = npt.NDArray[np.float16]
 
 
 @dataclass(frozen=True)
 class Entry:
     """What is known of an image."""
 
-    embedding: Floats
-    """(1, 256, 64, 64) float32."""
+    embedding: Halves
+    """(1, 256, 64, 64) float16."""
     size_hw: tuple[int, int]
     """Height and width of the displayed image."""
     file: memoryview | bytes
@@ -61,7 +61,7 @@ class InvalidEntry(ValueError):
 
 def pack(entry: Entry) -> list[memoryview | bytes]:
     """An entry as the pieces of its file."""
-    embedding = np.ascontiguousarray(entry.embedding, "<f4").data.cast("B")
+    embedding = np.ascontiguousarray(entry.embedding, "<f2").data.cast("B")
     fields = (MAGIC, *entry.size_hw, len(entry.file))
     checksum = zlib.crc32(entry.file, zlib.crc32(embedding, zlib.crc32(HEADER.pack(*fields, 0))))
     return [HEADER.pack(*fields, checksum), embedding, entry.file]
@@ -88,7 +88,7 @@ def unpack(data: Any) -> Entry:
     body = view[HEADER.size :]
     if zlib.crc32(body, zlib.crc32(HEADER.pack(magic, height, width, file_bytes, 0))) != checksum:
         raise InvalidEntry("the checksum does not match the content")
-    embedding = np.frombuffer(body[:EMBEDDING_BYTES], "<f4").reshape(EMBEDDING_SHAPE)
+    embedding = np.frombuffer(body[:EMBEDDING_BYTES], "<f2").reshape(EMBEDDING_SHAPE)
     return Entry(embedding, (height, width), body[EMBEDDING_BYTES:])
 
 

@@ -18,7 +18,7 @@ FOUND, SHARED, ENCODED = "found", "shared", "encoded"
 """Where an embedding came from: this machine's cache, Redis, the encoder."""
 IMAGE_ID = re.compile("[0-9a-f]{64}")
 
-Encode = Callable[[images.Frame], npt.NDArray[np.float32]]
+Encode = Callable[[images.Frame], npt.NDArray[np.float16]]
 
 
 @dataclass

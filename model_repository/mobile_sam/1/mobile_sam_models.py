@@ -148,8 +148,8 @@ def read_one(request: Any, name: str, otherwise: Any = None) -> Any:
     return otherwise if array is None else array[0]
 
 
-def encode(frame: images.Frame) -> npt.NDArray[np.float32]:
-    """The embedding of an image, (1, 256, 64, 64) float32."""
+def encode(frame: images.Frame) -> npt.NDArray[np.float16]:
+    """The embedding of an image, (1, 256, 64, 64) float16."""
     inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
     return call("mobile_sam_encoder", inputs, ["image_embeddings"])[0]
 

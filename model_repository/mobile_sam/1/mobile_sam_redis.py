@@ -16,7 +16,7 @@ from redis.retry import Retry
 
 CONNECT_TIMEOUT = 0.25
 TRANSFER_TIMEOUT = 1.0
-"""Seconds without a byte after which a transfer is given up; an entry has 4 MB and the image."""
+"""Seconds without a byte after which a transfer is given up; an entry has 2 MB and the image."""
 PAUSE = 10.0
 """Seconds for which Redis is left alone after a failure."""
 KEEP = 24 * 3600

@@ -27,7 +27,7 @@ class Entries:
 
     def make(self, seed: int, file_bytes: int = 100) -> Entry:
         generator = np.random.default_rng(seed)
-        embedding = generator.random(EMBEDDING_SHAPE, np.float32) - 0.5
+        embedding = generator.random(EMBEDDING_SHAPE, np.float32).astype(np.float16) - np.float16(0.5)
         return Entry(embedding, (480 + seed, 640 + seed), generator.bytes(file_bytes))
 
     def file(self, seed: int) -> bytes:
@@ -37,7 +37,7 @@ class Entries:
         """Whether an entry was found, and has the contents of another."""
         return (
             found is not None
-            and found.embedding.dtype == np.float32
+            and found.embedding.dtype == np.float16
             and np.array_equal(found.embedding, wanted.embedding)
             and found.size_hw == wanted.size_hw
             and bytes(found.file) == bytes(wanted.file)

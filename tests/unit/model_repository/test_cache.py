@@ -185,7 +185,7 @@ def pickled() -> bytes:
         pytest.param(lambda data: b"", id="empty"),
         pytest.param(lambda data: data[: HEADER.size], id="header alone"),
         pytest.param(lambda data: data + b"\0", id="a byte too many"),
-        pytest.param(lambda data: b"MSAMEMB2" + data[8:], id="another format"),
+        pytest.param(lambda data: b"MSAMEMB1" + data[8:], id="another format"),
         pytest.param(lambda data: bytes(len(data)), id="zeros"),
         pytest.param(lambda data: data[: len(data) // 2] + bytes(len(data) - len(data) // 2), id="half zeros"),
         pytest.param(lambda data: pickled(), id="pickle"),
@@ -240,7 +240,7 @@ def test_no_pickle_is_ever_loaded(open_cache, entries, folder, tmp_path):
     (tmp_path / "loaded").unlink()
     entry = entries.make(1)
     body = payload.ljust(EMBEDDING_BYTES, b"\0")
-    in_the_embedding = b"".join(pack(mobile_sam_cache.Entry(np.frombuffer(body, "<f4"), (1, 1), entry.file)))
+    in_the_embedding = b"".join(pack(mobile_sam_cache.Entry(np.frombuffer(body, "<f2"), (1, 1), entry.file)))
     in_the_file = b"".join(pack(mobile_sam_cache.Entry(entry.embedding, (1, 1), payload)))
     for data in (payload, in_the_embedding, in_the_file):
         damaged(open_cache, entries, folder, data)
@@ -273,7 +273,7 @@ WRITER = """
     seed = 0
     while True:
         seed = seed % 15 + 1
-        embedding = np.full(EMBEDDING_SHAPE, seed, np.float32)
+        embedding = np.full(EMBEDDING_SHAPE, seed, np.float16)
         cache.put(f"{seed:064x}", Entry(embedding, (seed, seed), bytes([seed]) * 500_000))
         print(flush=True)
 """
@@ -320,7 +320,7 @@ HALF_WRITER = """
 
     pack = mobile_sam_cache.pack
     mobile_sam_cache.pack = lambda entry: Pieces(pack(entry))
-    embedding = np.zeros(mobile_sam_cache.EMBEDDING_SHAPE, np.float32)
+    embedding = np.zeros(mobile_sam_cache.EMBEDDING_SHAPE, np.float16)
     cache = mobile_sam_cache.EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print)
     cache.put(sys.argv[2], mobile_sam_cache.Entry(embedding, (1, 1), bytes(100)))
 """

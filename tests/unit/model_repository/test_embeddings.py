@@ -38,9 +38,9 @@ class Encoder:
     def __init__(self) -> None:
         self.frames: list[images.Frame] = []
 
-    def __call__(self, frame: images.Frame) -> npt.NDArray[np.float32]:
+    def __call__(self, frame: images.Frame) -> npt.NDArray[np.float16]:
         self.frames.append(frame)
-        return np.full(EMBEDDING_SHAPE, frame.pixels.mean(), np.float32)
+        return np.full(EMBEDDING_SHAPE, frame.pixels.mean(), np.float16)
 
 
 class SharedEntries:
@@ -89,7 +89,7 @@ def test_a_new_image_is_encoded_as_the_encoder_takes_it(open_embeddings, encoder
     assert bytes(known.entry.file) == photo()
     (frame,) = encoder.frames
     assert frame.size_hw == (768, 1024)
-    assert (known.entry.embedding == np.float32(frame.pixels.mean())).all()
+    assert (known.entry.embedding == np.float16(frame.pixels.mean())).all()
     assert counted == [ENCODED]
 
 
@@ -132,7 +132,7 @@ def test_threads_that_ask_for_one_image_at_once_encode_it_once(open_embeddings, 
     inside, go_on = threading.Event(), threading.Event()
     encoder = Encoder()
 
-    def slow(frame: images.Frame) -> npt.NDArray[np.float32]:
+    def slow(frame: images.Frame) -> npt.NDArray[np.float16]:
         inside.set()
         assert go_on.wait(30)
         return encoder(frame)
@@ -166,7 +166,7 @@ def test_processes_that_ask_for_one_image_at_once_encode_it_once(folder, tmp_pat
 
         def encode(frame):
             time.sleep(0.3)
-            return np.zeros(EMBEDDING_SHAPE, np.float32)
+            return np.zeros(EMBEDDING_SHAPE, np.float16)
 
         cache = EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print)
         embeddings = Embeddings(cache, None, encode, 10_000, print)
@@ -186,7 +186,7 @@ def test_processes_that_ask_for_one_image_at_once_encode_it_once(folder, tmp_pat
 
 
 def test_a_failed_encoder_leaves_nothing_and_the_next_may_try(open_embeddings, encoder, counted):
-    def failing(frame: images.Frame) -> npt.NDArray[np.float32]:
+    def failing(frame: images.Frame) -> npt.NDArray[np.float16]:
         raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError, match="out of memory"):
