@@ -25,7 +25,7 @@ check: env-dev ## linter, formatter and types
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
-	@$(BIN)/mypy triton_backends/onnxruntime/model.py
+	@for backend in triton_backends/*; do MYPYPATH=$$backend $(BIN)/mypy $$backend/model.py || exit 1; done
 
 bench: env-dev ## measure the service against the raw model, about 10 minutes
 	@$(RUN) python -m benchmarks.bench

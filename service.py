@@ -11,11 +11,13 @@ from starlette.responses import Response
 
 from utils import triton
 from utils.answers import Answer, JsonAnswer, JsonBody, answers_problems, json_lines, json_response, multipart
+from utils.deployment import deploy, plan_here
 from utils.edge import Edge
 from utils.everything import everything as segment_everything
 from utils.everything import result_of
 from utils.images import image_source
 from utils.openapi import EXAMPLE, EXAMPLE_IMAGE, pages
+from utils.plan import PlanError
 from utils.prompts import to_prompts
 from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest, parse_body
 from utils.segmenter import Job, TritonSegmenter
@@ -29,15 +31,22 @@ except SettingsError as error:
 # Read by the orchestrator, whose own default does not know of `cache_dir`.
 os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
 
+model_repository = Path(__file__).resolve().parent / settings.model_repository
+try:
+    plan = plan_here(model_repository, settings)
+except PlanError as error:
+    raise SystemExit(f"error: {error}") from None
+
 try:
     triton.prepare(settings.cache_dir)
+    served_repository = deploy(model_repository, plan, settings.cache_dir)
 except triton.TritonSetupError as error:  # no obstacle to `bentoml build`
+    served_repository = model_repository
     logging.getLogger("bentoml.mobile_sam").error("Triton cannot run here: %s", error)
 
-model_repository = Path(__file__).resolve().parent / settings.model_repository
 triton_runner = bentoml.triton.Runner(
     "triton",
-    str(model_repository),
+    str(served_repository),
     tritonserver_type="http",
     cli_args=triton.server_flags(),
 )
@@ -56,6 +65,7 @@ def check() -> None:
         triton.check_repository(model_repository)
     except triton.TritonSetupError as error:
         raise SystemExit(f"error: {error}") from None
+    logging.getLogger("bentoml.mobile_sam").info("%s", plan)
 
 
 @svc.api(

@@ -27,6 +27,8 @@ class Identity:
     """False for random values, whose masks mean nothing."""
     note: str
     """One sentence for people."""
+    architecture: str = "mobile_sam"
+    """Of the networks, which tells what runs them best: `mobile_sam` or `builtin`."""
     everything: dict[str, float] = field(default_factory=lambda: dict(SAM_THRESHOLDS))
     """What automatic masks must reach where a request does not say; the defaults are Segment Anything's."""
 

@@ -93,7 +93,9 @@ class Preparer:
 
     def _builtin(self) -> Identity:
         digest = sha256_of(BUILTIN)
-        identity = Identity("builtin", digest, trained=True, note=BUILTIN_NOTE, everything=BUILTIN_THRESHOLDS)
+        identity = Identity(
+            "builtin", digest, trained=True, note=BUILTIN_NOTE, architecture="builtin", everything=BUILTIN_THRESHOLDS
+        )
         return self._export(identity, digest, lambda: _load(BUILTIN))
 
     def _random(self) -> Identity:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from utils.plan import ENGINES
 
 PREFIX = "MOBILE_SAM_"
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
@@ -47,6 +49,15 @@ class Settings:
     redis_url: str | None = None
     """Where replicas share embeddings: `redis://`, `rediss://` or `unix://`."""
 
+    engine: str = "auto"
+    """What runs encoder and decoder: one of `utils.plan.ENGINES`, or `auto`."""
+    threads: int | None = None
+    """Threads that one run of the encoder has; default: the cores this process may use."""
+    encoders: int | None = None
+    """Instances of the encoder; default: by cores or GPU."""
+    orchestrators: int | None = None
+    """Processes for requests on new images, and as many for those on known ones; default: by cores."""
+
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Settings:
         """The settings with every `MOBILE_SAM_*` variable applied.
@@ -58,30 +69,59 @@ class Settings:
         for spec in dataclasses.fields(cls):
             name = PREFIX + spec.name.upper()
             text = environ.get(name)
-            if not text:
-                continue
-            if spec.type == "Path":
-                values[spec.name] = Path(text).expanduser()
-                continue
-            if spec.name == "redis_url":
-                if not text.startswith(REDIS_SCHEMES):
-                    # What came is not shown: it may hold a password.
-                    raise SettingsError(f"{name}: expected a URL with {', '.join(REDIS_SCHEMES)}")
-                values[spec.name] = text
-                continue
-            value = _number(name, text, float if spec.type == "float" else int, spec.name == "embedding_cache_bytes")
-            if spec.name == "inference_timeout" and value >= BENTOML_TIMEOUT:
-                raise SettingsError(f"{name}: expected less than BentoML's own {BENTOML_TIMEOUT} s, got {text!r}")
-            values[spec.name] = value
+            if text:
+                values[spec.name] = PARSERS.get(spec.name, _whole_number)(name, text)
         return cls(**values)  # type: ignore[arg-type]
 
 
-def _number(name: str, text: str, kind: type[int] | type[float], or_zero: bool) -> float:
+def _path(_: str, text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _engine(name: str, text: str) -> str:
+    if text not in ("auto", *ENGINES):
+        raise SettingsError(f"{name}: expected one of auto, {', '.join(ENGINES)}, got {text!r}")
+    return text
+
+
+def _redis_url(name: str, text: str) -> str:
+    if not text.startswith(REDIS_SCHEMES):
+        # What came is not shown: it may hold a password.
+        raise SettingsError(f"{name}: expected a URL with {', '.join(REDIS_SCHEMES)}")
+    return text
+
+
+def _timeout(name: str, text: str) -> float:
+    seconds = _number(name, text, float, "a positive number", 0)
+    if seconds >= BENTOML_TIMEOUT:
+        raise SettingsError(f"{name}: expected less than BentoML's own {BENTOML_TIMEOUT} s, got {text!r}")
+    return seconds
+
+
+def _whole_number(name: str, text: str) -> float:
+    return _number(name, text, int, "a positive whole number", 0)
+
+
+def _whole_number_or_0(name: str, text: str) -> float:
+    return _number(name, text, int, "a positive whole number or 0", -1)
+
+
+def _number(name: str, text: str, kind: type[int] | type[float], expected: str, above: int) -> float:
     try:
         value = kind(text)
     except ValueError:
         value = kind(-1)
-    if not 0 < value < float("inf") and not (or_zero and value == 0):
-        expected = "a positive whole number" if kind is int else "a positive number"
-        raise SettingsError(f"{name}: expected {expected}{' or 0' if or_zero else ''}, got {text!r}")
+    if not above < value < float("inf"):
+        raise SettingsError(f"{name}: expected {expected}, got {text!r}")
     return value
+
+
+PARSERS: dict[str, Callable[[str, str], object]] = {
+    "model_repository": _path,
+    "cache_dir": _path,
+    "inference_timeout": _timeout,
+    "embedding_cache_bytes": _whole_number_or_0,
+    "redis_url": _redis_url,
+    "engine": _engine,
+}
+"""How the text of each field is read; the others are whole numbers."""

@@ -97,7 +97,7 @@ def prepare(cache_dir: Path) -> Path:
         TritonSetupError: as `find_installation`, or there is no shared libpython, or the folder cannot be written.
     """
     found = find_installation()
-    if found.libraries is None and "onnxruntime" in found.backend_names():
+    if found.libraries is None and {backend.name for backend in _python_based_backends()} <= found.backend_names():
         return found.binary
     try:
         home = _assemble(found, cache_dir / "triton")
@@ -268,9 +268,13 @@ def _layout(found: Installation) -> Iterator[tuple[str, Path]]:
             yield f"{name}/{STUB}", found.stub
         else:
             yield name, found.backends / name
-    for backend in sorted(PYTHON_BASED_BACKENDS.iterdir()):
-        if (backend / "model.py").is_file() and backend.name not in own:
+    for backend in _python_based_backends():
+        if backend.name not in own:
             yield backend.name, backend
+
+
+def _python_based_backends() -> list[Path]:
+    return sorted(folder for folder in PYTHON_BASED_BACKENDS.iterdir() if (folder / "model.py").is_file())
 
 
 def _launcher_script(found: Installation) -> str:

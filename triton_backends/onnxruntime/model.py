@@ -16,14 +16,13 @@ What it cannot honour is an error at load, never a silent change of device or en
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
+from graph_model import GraphModel, Signature, parameter
 
 Array = npt.NDArray[Any]
 
@@ -42,75 +41,20 @@ TRITON_TYPES = {
 }
 
 
-class TritonPythonModel:
+class TritonPythonModel(GraphModel):
     """One instance of an ONNX model."""
 
-    def initialize(self, args: dict[str, str]) -> None:
-        """Load the model named by `args`; Triton reports what is raised here as the model's load error."""
-        config = json.loads(args["model_config"])
-        filename = config.get("default_model_filename") or "model.onnx"
-        path = Path(args["model_repository"]) / args["model_version"] / filename
-        if not path.is_file():
-            raise pb_utils.TritonModelException(f"{path}: no such file; `make weights` writes it")
+    def load(self, path: Path, config: dict[str, Any], args: dict[str, str]) -> tuple[Signature, Signature]:
+        """Load an ONNX file."""
         options = session_options(config)
         providers = execution_providers(config, args["model_instance_kind"], int(args["model_instance_device_id"]))
-        try:
-            self.session = ort.InferenceSession(str(path), options, providers=providers)
-        except Exception as error:  # onnxruntime raises its own types, RuntimeError and ValueError alike
-            raise pb_utils.TritonModelException(f"{path}: {first_line(error)}") from None
-        check_signature(config, self.session, path)
-        self.batched = int(config.get("max_batch_size", 0)) > 0
-        self.inputs = [node.name for node in self.session.get_inputs()]
+        self.session = ort.InferenceSession(str(path), options, providers=providers)
+        return signature(self.session.get_inputs()), signature(self.session.get_outputs())
 
-    def execute(self, requests: list[Any]) -> list[Any]:
-        """Answer the requests, those of equal shapes in one run; one that fails does not touch the others."""
-        feeds = [
-            {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self.inputs}
-            for request in requests
-        ]
-        responses: list[Any] = [None] * len(requests)
-        for group in self._groups(feeds):
-            names = sorted({name for index in group for name in requests[index].requested_output_names()})
-            try:
-                answers = self._run([feeds[index] for index in group], names)
-            except Exception as error:
-                failure = pb_utils.InferenceResponse(error=pb_utils.TritonError(first_line(error)))
-                for index in group:
-                    responses[index] = failure
-                continue
-            for index, answer in zip(group, answers, strict=True):
-                wanted = requests[index].requested_output_names()
-                tensors = [pb_utils.Tensor(name, answer[name]) for name in names if name in wanted]
-                responses[index] = pb_utils.InferenceResponse(output_tensors=tensors)
-        return responses
-
-    def _groups(self, feeds: list[dict[str, Array]]) -> list[list[int]]:
-        """Indices of the requests that can run as one batch."""
-        if not self.batched:
-            return [[index] for index in range(len(feeds))]
-        groups: dict[tuple[tuple[int, ...], ...], list[int]] = {}
-        for index, feed in enumerate(feeds):
-            groups.setdefault(tuple(feed[name].shape[1:] for name in self.inputs), []).append(index)
-        return list(groups.values())
-
-    def _run(self, feeds: list[dict[str, Array]], names: list[str]) -> list[dict[str, Array]]:
-        if len(feeds) == 1:
-            return [dict(zip(names, self.session.run(names, feeds[0]), strict=True))]
-        joined = {name: np.concatenate([feed[name] for feed in feeds]) for name in self.inputs}
-        ends = np.cumsum([feed[self.inputs[0]].shape[0] for feed in feeds])[:-1]
-        parts = [np.split(output, ends) for output in self.session.run(names, joined)]
-        return [dict(zip(names, answer, strict=True)) for answer in zip(*parts, strict=True)]
-
-
-def first_line(error: Exception) -> str:
-    """The error's message up to the first line break."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def parameter(config: dict[str, Any], key: str) -> str | None:
-    """The `parameters` entry of that key, or None."""
-    entry = config.get("parameters", {}).get(key)
-    return entry["string_value"] if entry else None
+    def run(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
+        """The named outputs."""
+        outputs: list[Array] = self.session.run(names, feed)
+        return outputs
 
 
 def session_options(config: dict[str, Any]) -> ort.SessionOptions:
@@ -194,15 +138,6 @@ def expect_name(accelerator: dict[str, Any], name: str) -> None:
         raise pb_utils.TritonModelException(f"unknown execution accelerator {accelerator['name']!r}, expected {name!r}")
 
 
-def check_signature(config: dict[str, Any], session: ort.InferenceSession, path: Path) -> None:
-    """Hold config.pbtxt to the graph: the C++ backend does, and a mismatch is best found at load.
-
-    Raises:
-        TritonModelException: a tensor is missing on either side or differs in type or number of dimensions.
-    """
-    batch = 1 if int(config.get("max_batch_size", 0)) > 0 else 0
-    for side, nodes in (("input", session.get_inputs()), ("output", session.get_outputs())):
-        graph = {node.name: (TRITON_TYPES.get(node.type, node.type), len(node.shape)) for node in nodes}
-        declared = {entry["name"]: (entry["data_type"], len(entry["dims"]) + batch) for entry in config[side]}
-        if graph != declared:
-            raise pb_utils.TritonModelException(f"{path}: {side}s are {graph}, config.pbtxt declares {declared}")
+def signature(nodes: list[Any]) -> Signature:
+    """Names, types and numbers of dimensions of a model's inputs or outputs."""
+    return {node.name: (TRITON_TYPES.get(node.type, node.type), len(node.shape)) for node in nodes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -49,18 +50,20 @@ class Models:
             raise pb_utils.TritonModelException(f"{identity}: no such file; `make weights` writes it")
         written = json.loads(identity.read_text())
         self.weights = {key: written[key] for key in ("name", "sha256", "trained", "note")}
+        self.engine = {part: _parameter(config, f"{part}_engine") for part in ("encoder", "decoder")}
         self._decoder_batch = _whole_number("decoder_batch", settings["decoder_batch"], 1)
         self.thresholds: dict[str, float] = written["everything"]
+        fingerprint = _fingerprint(written["fingerprint"], self.engine["encoder"])
         cache = EmbeddingCache(
             Path(os.path.expanduser(settings["embedding_cache_dir"])),  # noqa: PTH111  (no error without a home)
-            written["fingerprint"],
+            fingerprint,
             _whole_number("embedding_cache_bytes", settings["embedding_cache_bytes"], 0),
             pb_utils.Logger.log_warn,
         )
         encodes = _parameter(config, "answers") != "known images"
         try:
             url = settings["redis_url"]
-            redis = RedisTier(url, written["fingerprint"], pb_utils.Logger.log_warn) if url and encodes else None
+            redis = RedisTier(url, fingerprint, pb_utils.Logger.log_warn) if url and encodes else None
         except ValueError as error:
             raise pb_utils.TritonModelException(f"redis_url: {error}") from None
         self._family = pb_utils.MetricFamily(
@@ -169,6 +172,11 @@ def call(model: str, inputs: dict[str, Array], outputs: list[str]) -> list[Array
     if response.has_error():
         raise pb_utils.TritonModelException(f"{model}: {response.error().message()}")
     return [pb_utils.get_output_tensor_by_name(response, name).as_numpy() for name in outputs]
+
+
+def _fingerprint(weights: str, engine: str) -> str:
+    """What embeddings depend on: the weights, and the encoder's precision; engines agree in float32."""
+    return hashlib.sha256(f"{weights} {engine.rpartition(' ')[2]}".encode()).hexdigest()
 
 
 def _parameter(config: dict[str, Any], name: str) -> str:

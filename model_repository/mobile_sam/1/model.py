@@ -50,6 +50,7 @@ class TritonPythonModel:
             "width": known.size_hw[1],
             "height": known.size_hw[0],
             "weights": self.models.weights,
+            "engine": self.models.engine,
         }
         if points_xy is None or labels is None:
             return b"", b"", orjson.dumps(result)

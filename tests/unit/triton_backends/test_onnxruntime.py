@@ -52,6 +52,8 @@ def backend(monkeypatch):
     utils.InferenceResponse = Response
     utils.get_input_tensor_by_name = lambda request, name: Tensor(name, request.arrays[name])
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", utils)
+    monkeypatch.syspath_prepend(str(SOURCE.parent))
+    monkeypatch.delitem(sys.modules, "graph_model", raising=False)
     module = types.ModuleType("onnxruntime_backend")
     exec(compile(SOURCE.read_text(), SOURCE, "exec"), module.__dict__)
     return module

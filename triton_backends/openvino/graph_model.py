@@ -1,0 +1,1 @@
+../onnxruntime/graph_model.py

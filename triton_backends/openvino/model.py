@@ -1,0 +1,100 @@
+"""A Python-based Triton backend with the name and the parameters of NVIDIA's C++ `openvino` backend.
+
+It serves models that say `backend: "openvino"` where the Triton at hand has no such backend (the one in the
+`nvidia-pytriton` wheel has none). The keys honoured, in `config.pbtxt`:
+
+- `default_model_filename`; `max_batch_size` (requests that Triton hands over together run as one batch);
+- `parameters`: `PERFORMANCE_HINT` (`LATENCY`, the default, or `THROUGHPUT`), `INFERENCE_NUM_THREADS`,
+  `COMPILATION_NUM_THREADS`, `NUM_STREAMS`, `HINT_BF16` (`YES`: matrix products and convolutions in bfloat16; without
+  it they are in float32, also where the processor could do both).
+
+What it cannot honour is an error at load, never a silent change of precision or device.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import openvino as ov
+import triton_python_backend_utils as pb_utils  # exists inside Triton only
+from graph_model import GraphModel, Signature, parameter
+
+Array = npt.NDArray[Any]
+
+DEVICE = "CPU"
+AS_THEY_ARE = ("INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS", "NUM_STREAMS")
+TRITON_TYPES = {
+    "f32": "TYPE_FP32",
+    "f16": "TYPE_FP16",
+    "bf16": "TYPE_BF16",
+    "f64": "TYPE_FP64",
+    "u8": "TYPE_UINT8",
+    "i8": "TYPE_INT8",
+    "i32": "TYPE_INT32",
+    "i64": "TYPE_INT64",
+    "boolean": "TYPE_BOOL",
+    "string": "TYPE_STRING",
+}
+
+
+class TritonPythonModel(GraphModel):
+    """One instance of a model that OpenVINO runs."""
+
+    def load(self, path: Path, config: dict[str, Any], args: dict[str, str]) -> tuple[Signature, Signature]:
+        """Load a graph: ONNX, or OpenVINO's own format."""
+        if args["model_instance_kind"] != "CPU":
+            raise pb_utils.TritonModelException(f"openvino runs on KIND_CPU, not on {args['model_instance_kind']}")
+        core = ov.Core()
+        model = core.read_model(path)
+        self.compiled = core.compile_model(model, DEVICE, properties(config, core))
+        # Its outputs lie in the request: a further run of one `execute` needs a request of its own.
+        self.requests = [self.compiled.create_infer_request()]
+        self.used = 0
+        # Compiled, tensors have names of OpenVINO's own as well.
+        return signature(model.inputs), signature(model.outputs)
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """Answer the requests."""
+        self.used = 0
+        return super().execute(requests)
+
+    def run(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
+        """The named outputs."""
+        if self.used == len(self.requests):
+            self.requests.append(self.compiled.create_infer_request())
+        request = self.requests[self.used]
+        self.used += 1
+        answer = request.infer(feed, share_inputs=True, share_outputs=True)
+        return [answer[name] for name in names]
+
+
+def properties(config: dict[str, Any], core: ov.Core) -> dict[str, str]:
+    """OpenVINO's properties for the model's `parameters`.
+
+    Raises:
+        TritonModelException: this processor has no bfloat16, and the model asks for it.
+    """
+    bf16 = parameter(config, "HINT_BF16") == "YES"
+    if bf16 and "BF16" not in core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES"):
+        raise pb_utils.TritonModelException("config asks for HINT_BF16, this processor has no bfloat16")
+    given = {key: parameter(config, key) for key in AS_THEY_ARE}
+    return {
+        "PERFORMANCE_HINT": parameter(config, "PERFORMANCE_HINT") or "LATENCY",
+        "INFERENCE_PRECISION_HINT": "bf16" if bf16 else "f32",
+        # Several processes compute on this machine: threads that are bound to a core wait where another one is free.
+        "ENABLE_CPU_PINNING": "NO",
+        **{key: value for key, value in given.items() if value is not None},
+    }
+
+
+def signature(ports: list[Any]) -> Signature:
+    """Names, types and numbers of dimensions of a model's inputs or outputs."""
+    return {
+        port.get_any_name(): (
+            TRITON_TYPES.get(port.get_element_type().get_type_name(), port.get_element_type().get_type_name()),
+            port.get_partial_shape().rank.get_length(),
+        )
+        for port in ports
+    }

@@ -1,0 +1,144 @@
+"""The model repository as this machine's Triton loads it: the files of the given one, each config.pbtxt by the plan.
+
+The given repository is complete by itself, for any Triton and any machine; what depends on the machine (engine,
+instances, threads) is set in copies of its config.pbtxt files. They lie in the cache folder, beside links to everything
+else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
+
+from utils import tensors
+from utils.machine import this_machine
+from utils.plan import Network, Plan, make_plan
+from utils.settings import Settings
+from utils.triton import TritonSetupError
+
+CONFIG = "config.pbtxt"
+ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
+TENSORRT_WORKSPACE = 2 * 2**30
+"""Bytes that TensorRT may use while it looks for the quickest kernels."""
+
+
+def plan_here(repository: Path, settings: Settings) -> Plan:
+    """The plan for this machine, the weights in `repository` and what was set.
+
+    Raises:
+        PlanError: the engine that was set cannot run here.
+    """
+    try:
+        record = json.loads((repository / tensors.SEGMENT / "1" / "weights.json").read_text(encoding="utf-8"))
+        architecture = str(record["architecture"])
+    except (OSError, ValueError, KeyError):  # not there yet: `utils.triton.check_repository` says so
+        architecture = "mobile_sam"
+    return make_plan(
+        this_machine(),
+        architecture,
+        settings.engine,
+        threads=settings.threads,
+        encoders=settings.encoders,
+        orchestrators=settings.orchestrators,
+    )
+
+
+def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
+    """A repository with the models of `repository`, set up by the plan.
+
+    Safe to call from several processes at once, and quick when it is there already.
+
+    Args:
+        repository: holds a folder per model.
+        plan: what runs where.
+        cache_dir: where the folder is made.
+
+    Raises:
+        TritonSetupError: a config.pbtxt cannot be read, or the folder cannot be written.
+    """
+    try:
+        configs = {
+            path.parent.name: planned(path.parent.name, path.read_text(encoding="utf-8"), plan)
+            for path in sorted(repository.glob(f"*/{CONFIG}"))
+        }
+    except (OSError, text_format.ParseError) as error:
+        raise TritonSetupError(f"cannot read the configuration of the models in {repository}: {error}") from error
+    home = repository.resolve()
+    digest = hashlib.sha256(repr((str(home), configs)).encode()).hexdigest()[:16]
+    deployed = cache_dir / "deployments" / digest
+    if deployed.is_dir():
+        return deployed
+    try:
+        deployed.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        building = Path(tempfile.mkdtemp(dir=deployed.parent, prefix=".building-"))
+        try:
+            for model, config in configs.items():
+                (building / model).mkdir()
+                (building / model / CONFIG).write_text(config, encoding="utf-8")
+                for entry in (home / model).iterdir():
+                    if entry.name != CONFIG:
+                        (building / model / entry.name).symlink_to(entry)
+            try:
+                building.rename(deployed)
+            except OSError:
+                if not deployed.is_dir():  # else another process was first with the same content
+                    raise
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+    except OSError as error:
+        raise TritonSetupError(f"cannot write {deployed.parent}: {error.strerror}") from error
+    return deployed
+
+
+def planned(model: str, config: str, plan: Plan) -> str:
+    """The text of a model's config.pbtxt, set up by the plan.
+
+    Raises:
+        ParseError: the text is not a model configuration.
+    """
+    parsed = text_format.Parse(config, ModelConfig())
+    if model in (ENCODER, DECODER):
+        _set_up_network(parsed, plan.encoder if model == ENCODER else plan.decoder)
+    elif model in tensors.MODELS:
+        counts = {
+            tensors.SEGMENT: plan.orchestrators,
+            tensors.SEGMENT_CACHED: plan.orchestrators_cached,
+            tensors.EVERYTHING: plan.orchestrators_everything,
+        }
+        _set_instances(parsed, counts[model], gpu=False)
+        _set(parsed, "encoder_engine", plan.encoder.engine)
+        _set(parsed, "decoder_engine", plan.decoder.engine)
+        _set(parsed, "decoder_batch", str(plan.decoder_batch))
+    return str(text_format.MessageToString(parsed))
+
+
+def _set_up_network(config: ModelConfig, network: Network) -> None:
+    config.backend = network.backend
+    _set_instances(config, network.instances, network.gpu)
+    if network.backend == "openvino":
+        _set(config, "INFERENCE_NUM_THREADS", str(network.threads))
+        _set(config, "NUM_STREAMS", "1")
+        if network.precision == "bf16":
+            _set(config, "HINT_BF16", "YES")
+    elif not network.gpu:
+        _set(config, "intra_op_thread_count", str(network.threads))
+    if network.tensorrt:
+        accelerator = config.optimization.execution_accelerators.gpu_execution_accelerator.add(name="tensorrt")
+        accelerator.parameters["precision_mode"] = "FP16"
+        accelerator.parameters["max_workspace_size_bytes"] = str(TENSORRT_WORKSPACE)
+
+
+def _set_instances(config: ModelConfig, count: int, gpu: bool) -> None:
+    del config.instance_group[:]
+    kind = ModelInstanceGroup.KIND_GPU if gpu else ModelInstanceGroup.KIND_CPU
+    config.instance_group.add(count=count, kind=kind)
+
+
+def _set(config: ModelConfig, parameter: str, value: str) -> None:
+    config.parameters[parameter].string_value = value
