@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,8 @@ class Models:
         coords, decoder_labels = prompts.to_frame(points_xy, labels, known.size_hw, frame_hw)
         batch = max(1, min(self._decoder_batch, MAX_POINTS // coords.shape[1]))
         own = len(has_mask) > 1
-        for start in range(0, len(coords), batch):
+
+        def run(start: int) -> list[Array]:
             part = slice(start, start + batch)
             inputs: dict[str, Array] = {
                 "image_embeddings": known.entry.embedding,
@@ -108,13 +110,28 @@ class Models:
                 "mask_input": mask_input[part] if own else mask_input,
                 "has_mask_input": has_mask[part] if own else has_mask,
             }
-            masks, scores = call("mobile_sam_decoder", inputs, ["low_res_masks", "iou_predictions"])
+            return call("mobile_sam_decoder", inputs, ["low_res_masks", "iou_predictions"])
+
+        for masks, scores in ahead(run, range(0, len(coords), batch)):
             yield from zip(masks, scores, strict=True)
 
     def _count(self, source: str) -> None:
         if source not in self._counters:
             self._counters[source] = self._family.Metric(labels={"source": source})
         self._counters[source].increment(1)
+
+
+def ahead(work: Callable[[int], Any], steps: Sequence[int]) -> Iterator[Any]:
+    """What `work` gives for each step, the next one being worked on while the caller uses the last."""
+    if len(steps) == 1:
+        yield work(steps[0])
+        return
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(work, steps[0])
+        for step in steps[1:]:
+            done, coming = coming, thread.submit(work, step)
+            yield done.result()
+        yield coming.result()
 
 
 def answer(request: Any, outputs: tuple[str, ...], work: Any) -> Any:

@@ -39,6 +39,22 @@ def test_a_value_that_cannot_be_used_is_refused_by_name(name, text):
     assert str(caught.value) == f"{name}: expected a positive whole number, got '{text}'"
 
 
+@pytest.mark.parametrize("engine", ["auto", "onnxruntime", "openvino", "openvino-bf16", "tensorrt"])
+def test_an_engine_is_set_by_name(engine):
+    assert Settings.from_environment({"MOBILE_SAM_ENGINE": engine}).engine == engine
+
+
+def test_an_engine_that_is_none_is_refused_with_those_there_are():
+    with pytest.raises(SettingsError, match="expected one of auto, onnxruntime, openvino, .*, got 'fast'"):
+        Settings.from_environment({"MOBILE_SAM_ENGINE": "fast"})
+
+
+def test_threads_and_instances_are_whole_numbers():
+    names = ("THREADS", "ENCODERS", "ORCHESTRATORS")
+    settings = Settings.from_environment({f"MOBILE_SAM_{name}": "3" for name in names})
+    assert (settings.threads, settings.encoders, settings.orchestrators) == (3, 3, 3)
+
+
 @pytest.mark.parametrize("text", ["soon", "0", "-5", "nan", "inf"])
 def test_a_time_that_cannot_be_used_is_refused(text):
     with pytest.raises(SettingsError) as caught:

@@ -47,17 +47,17 @@ def test_a_triton_on_path_wins_over_the_wheel(tmp_path):
     assert found.backend_names() == {"python", "onnxruntime"}
 
 
-def test_a_triton_with_its_own_onnxruntime_is_used_as_it_is(tmp_path):
-    binary = foreign_triton(tmp_path, "python", "onnxruntime")
+def test_a_triton_with_its_own_backends_is_used_as_it_is(tmp_path):
+    binary = foreign_triton(tmp_path, "python", "onnxruntime", "openvino")
     assert triton.prepare(tmp_path / "cache") == binary
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_triton_without_onnxruntime_gets_the_python_based_backend(tmp_path):
+def test_a_triton_without_them_gets_the_python_based_backends(tmp_path):
     foreign_triton(tmp_path, "python", "tensorrt")
     launcher = triton.prepare(tmp_path / "cache")
     backends = launcher.parent / "backends"
-    assert sorted(entry.name for entry in backends.iterdir()) == ["onnxruntime", "python", "tensorrt"]
+    assert sorted(entry.name for entry in backends.iterdir()) == ["onnxruntime", "openvino", "python", "tensorrt"]
     assert (backends / "onnxruntime" / "model.py").is_file()
     answer = subprocess.run([launcher, "--flag"], capture_output=True, text=True, check=True).stdout
     assert answer == f"real --backend-directory={backends} --flag\n"

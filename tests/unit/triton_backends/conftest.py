@@ -1,0 +1,50 @@
+"""Python-based backends outside of Triton."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.triton_backends.graphs import TritonModelException
+
+BACKENDS = Path(__file__).resolve().parents[3] / "triton_backends"
+
+
+class Tensor:
+    def __init__(self, name, array):
+        self.name, self.array = name, array
+
+    def as_numpy(self):
+        return self.array
+
+
+class Response:
+    def __init__(self, output_tensors=(), error=None):
+        self.outputs = {tensor.name: tensor.array for tensor in output_tensors}
+        self.error = error
+
+
+@pytest.fixture
+def load_backend(monkeypatch):
+    """Loads a backend's module, with a stand-in for what exists inside Triton only."""
+
+    def load(name: str) -> Any:
+        utils: Any = types.ModuleType("triton_python_backend_utils")
+        utils.TritonModelException = TritonModelException
+        utils.TritonError = str
+        utils.Tensor = Tensor
+        utils.InferenceResponse = Response
+        utils.get_input_tensor_by_name = lambda request, name: Tensor(name, request.arrays[name])
+        monkeypatch.setitem(sys.modules, "triton_python_backend_utils", utils)
+        monkeypatch.syspath_prepend(str(BACKENDS / name))
+        monkeypatch.delitem(sys.modules, "graph_model", raising=False)
+        module = types.ModuleType(f"{name}_backend")
+        source = BACKENDS / name / "model.py"
+        exec(compile(source.read_text(), source, "exec"), module.__dict__)
+        return module
+
+    return load

@@ -1,0 +1,73 @@
+"""A small graph, and requests for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+
+class TritonModelException(Exception):
+    pass
+
+
+class Request:
+    def __init__(self, *names, **arrays):
+        self.names, self.arrays = names, arrays
+
+    def requested_output_names(self):
+        return self.names
+
+
+def write_model(folder: Path) -> None:
+    """y = x + x and n = the size of the batch it ran in."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("Add", ["x", "x"], ["y"]),
+            helper.make_node("Shape", ["x"], ["shape"], end=1),
+            helper.make_node("Expand", ["shape", "shape"], ["n"]),
+        ],
+        "double",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", "W"])],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", "W"]),
+            helper.make_tensor_value_info("n", TensorProto.INT64, ["N"]),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (folder / "1").mkdir(parents=True, exist_ok=True)
+    onnx.save(model, folder / "1" / "model.onnx")
+
+
+def config(batched: bool = True, **fields) -> dict:
+    batch = [] if batched else [-1]
+    return {
+        "max_batch_size": 8 if batched else 0,
+        "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [*batch, -1]}],
+        "output": [
+            {"name": "y", "data_type": "TYPE_FP32", "dims": [*batch, -1]},
+            {"name": "n", "data_type": "TYPE_INT64", "dims": batch},
+        ],
+        **fields,
+    }
+
+
+def load(backend, folder: Path, model_config: dict, kind: str = "CPU"):
+    model = backend.TritonPythonModel()
+    model.initialize(
+        {
+            "model_config": json.dumps(model_config),
+            "model_repository": str(folder),
+            "model_version": "1",
+            "model_instance_kind": kind,
+            "model_instance_device_id": "0",
+        }
+    )
+    return model
+
+
+def x(*rows) -> np.ndarray:
+    return np.array(rows, np.float32)

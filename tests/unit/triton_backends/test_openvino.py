@@ -1,0 +1,71 @@
+"""What the Python-based openvino backend makes of config.pbtxt."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.triton_backends.graphs import Request, TritonModelException, config, load, write_model, x
+
+
+class Core:
+    """A processor of which only the capabilities are known."""
+
+    def __init__(self, *capabilities):
+        self.capabilities = list(capabilities)
+
+    def get_property(self, device, name):
+        assert (device, name) == ("CPU", "OPTIMIZATION_CAPABILITIES")
+        return self.capabilities
+
+
+@pytest.fixture
+def backend(load_backend):
+    return load_backend("openvino")
+
+
+def parameters(**values) -> dict:
+    return {"parameters": {key: {"string_value": value} for key, value in values.items()}}
+
+
+def test_float32_is_the_precision_also_where_the_processor_has_bfloat16(backend):
+    assert backend.properties({}, Core("FP32", "BF16"))["INFERENCE_PRECISION_HINT"] == "f32"
+
+
+def test_bfloat16_is_used_where_it_is_asked_for(backend):
+    asked = parameters(HINT_BF16="YES")
+    assert backend.properties(asked, Core("FP32", "BF16"))["INFERENCE_PRECISION_HINT"] == "bf16"
+    assert backend.properties(parameters(HINT_BF16="NO"), Core("BF16"))["INFERENCE_PRECISION_HINT"] == "f32"
+
+
+def test_bfloat16_on_a_processor_without_it_is_an_error_not_float32(backend):
+    with pytest.raises(TritonModelException, match="config asks for HINT_BF16, this processor has no bfloat16"):
+        backend.properties(parameters(HINT_BF16="YES"), Core("FP32"))
+
+
+def test_threads_streams_and_hint_are_those_of_the_config(backend):
+    given = {"INFERENCE_NUM_THREADS": "3", "NUM_STREAMS": "2", "PERFORMANCE_HINT": "THROUGHPUT"}
+    found = backend.properties(parameters(**given), Core())
+    assert {key: found[key] for key in given} == given
+
+
+def test_the_model_runs_with_the_threads_of_the_config(backend, tmp_path):
+    write_model(tmp_path)
+    model = load(backend, tmp_path, config(**parameters(INFERENCE_NUM_THREADS="1", NUM_STREAMS="1")))
+    assert model.compiled.get_property("INFERENCE_NUM_THREADS") == 1
+    assert str(model.compiled.get_property("INFERENCE_PRECISION_HINT")).endswith("float32'>")
+
+
+def test_a_gpu_instance_is_an_error(backend, tmp_path):
+    write_model(tmp_path)
+    with pytest.raises(TritonModelException, match="openvino runs on KIND_CPU, not on GPU"):
+        load(backend, tmp_path, config(), kind="GPU")
+
+
+def test_a_shape_not_seen_before_is_run(backend, tmp_path):
+    write_model(tmp_path)
+    model = load(backend, tmp_path, config())
+    for width in (1, 5, 3):
+        (answer,) = model.execute([Request("y", x=np.ones((2, width), np.float32))])
+        assert answer.outputs["y"].shape == (2, width)
+    assert x([1]).shape == (1, 1)

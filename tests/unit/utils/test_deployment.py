@@ -1,0 +1,137 @@
+"""The model repository as this machine's Triton loads it."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
+
+from utils.deployment import deploy, plan_here, planned
+from utils.machine import Machine
+from utils.plan import make_plan
+from utils.settings import Settings
+from utils.triton import TritonSetupError
+
+REPOSITORY = Path(__file__).resolve().parents[3] / "model_repository"
+LAPTOP = make_plan(Machine(cores=2, bf16=True, gpus=0, openvino=True), "mobile_sam")
+GPU = Machine(cores=8, bf16=False, gpus=1, openvino=False)
+
+
+def config(repository: Path, model: str) -> ModelConfig:
+    return text_format.Parse((repository / model / "config.pbtxt").read_text(), ModelConfig())
+
+
+def instances(parsed: ModelConfig) -> tuple[int, int]:
+    (group,) = parsed.instance_group
+    return group.count, group.kind
+
+
+def parameters(parsed: ModelConfig) -> dict[str, str]:
+    return {key: value.string_value for key, value in parsed.parameters.items()}
+
+
+def test_every_model_is_there_with_all_its_files(tmp_path):
+    deployed = deploy(REPOSITORY, LAPTOP, tmp_path)
+    for model in REPOSITORY.iterdir():
+        for entry in model.iterdir():
+            found = deployed / model.name / entry.name
+            assert found.exists()
+            assert found.name == "config.pbtxt" or found.resolve() == entry.resolve()
+
+
+def test_a_processor_with_bfloat16_encodes_by_openvino(tmp_path):
+    deployed = deploy(REPOSITORY, LAPTOP, tmp_path)
+    encoder, decoder = config(deployed, "mobile_sam_encoder"), config(deployed, "mobile_sam_decoder")
+    assert (encoder.backend, decoder.backend) == ("openvino", "openvino")
+    assert instances(encoder) == (1, ModelInstanceGroup.KIND_CPU)
+    assert parameters(encoder)["HINT_BF16"] == "YES"
+    assert "HINT_BF16" not in parameters(decoder)
+    assert parameters(decoder)["INFERENCE_NUM_THREADS"] == "2"
+
+
+def test_a_gpu_gets_both_networks(tmp_path):
+    deployed = deploy(REPOSITORY, make_plan(GPU, "mobile_sam"), tmp_path)
+    for model in ("mobile_sam_encoder", "mobile_sam_decoder"):
+        parsed = config(deployed, model)
+        assert parsed.backend == "onnxruntime"
+        assert instances(parsed) == (1, ModelInstanceGroup.KIND_GPU)
+        assert not parsed.optimization.execution_accelerators.gpu_execution_accelerator
+        assert parameters(parsed)["cudnn_conv_algo_search"] == "1"
+
+
+def test_tensorrt_gets_the_encoder_alone(tmp_path):
+    deployed = deploy(REPOSITORY, make_plan(GPU, "mobile_sam", "tensorrt"), tmp_path)
+    (accelerator,) = config(
+        deployed, "mobile_sam_encoder"
+    ).optimization.execution_accelerators.gpu_execution_accelerator
+    assert (accelerator.name, accelerator.parameters["precision_mode"]) == ("tensorrt", "FP16")
+    decoder = config(deployed, "mobile_sam_decoder")
+    assert not decoder.optimization.execution_accelerators.gpu_execution_accelerator
+
+
+@pytest.mark.parametrize(
+    ("model", "count"), [("mobile_sam", 3), ("mobile_sam_cached", 3), ("mobile_sam_everything", 1)]
+)
+def test_the_orchestrator_is_told_what_runs_beside_it(tmp_path, model, count):
+    plan = make_plan(GPU, "mobile_sam", orchestrators=3)
+    parsed = config(deploy(REPOSITORY, plan, tmp_path), model)
+    assert instances(parsed) == (count, ModelInstanceGroup.KIND_CPU)
+    assert parameters(parsed)["encoder_engine"] == "cuda f32"
+    assert parameters(parsed)["decoder_engine"] == "cuda f32"
+    assert parameters(parsed)["decoder_batch"] == "64"
+
+
+@pytest.mark.parametrize("model", [entry.name for entry in sorted(REPOSITORY.iterdir())])
+def test_what_does_not_depend_on_the_machine_stays(model):
+    text = (REPOSITORY / model / "config.pbtxt").read_text()
+    before, after = (text_format.Parse(config, ModelConfig()) for config in (text, planned(model, text, LAPTOP)))
+    assert {key: parameters(after)[key] for key in parameters(before).keys() - parameters(after).keys()} == {}
+    for parsed in (before, after):
+        parsed.ClearField("instance_group")
+        parsed.ClearField("parameters")
+        parsed.ClearField("backend")
+    assert before == after
+
+
+def test_the_same_plan_has_one_folder_and_another_plan_another(tmp_path):
+    first = deploy(REPOSITORY, LAPTOP, tmp_path)
+    assert deploy(REPOSITORY, LAPTOP, tmp_path) == first
+    assert deploy(REPOSITORY, make_plan(GPU, "mobile_sam"), tmp_path) != first
+    assert len(list(first.parent.iterdir())) == 2
+
+
+def test_processes_that_start_together_get_the_same_folder(tmp_path):
+    with ThreadPoolExecutor(8) as threads:
+        folders = set(threads.map(lambda _: deploy(REPOSITORY, LAPTOP, tmp_path), range(8)))
+    (folder,) = folders
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_configuration_that_is_none_is_one_line(tmp_path):
+    (tmp_path / "models" / "mobile_sam").mkdir(parents=True)
+    (tmp_path / "models" / "mobile_sam" / "config.pbtxt").write_text("nonsense {")
+    with pytest.raises(TritonSetupError, match="cannot read the configuration of the models in ") as caught:
+        deploy(tmp_path / "models", LAPTOP, tmp_path / "cache")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cache_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(TritonSetupError, match=r"cannot write .*deployments: "):
+        deploy(REPOSITORY, LAPTOP, tmp_path / "cache")
+
+
+@pytest.mark.parametrize(("record", "engine"), [({"architecture": "builtin"}, "onnxruntime f32"), ({}, "openvino f32")])
+def test_the_plan_depends_on_the_weights(tmp_path, monkeypatch, record, engine):
+    monkeypatch.setattr("utils.deployment.this_machine", lambda: Machine(2, bf16=False, gpus=0, openvino=True))
+    (tmp_path / "mobile_sam" / "1").mkdir(parents=True)
+    (tmp_path / "mobile_sam" / "1" / "weights.json").write_text(json.dumps(record))
+    assert plan_here(tmp_path, Settings()).encoder.engine == engine
+
+
+def test_weights_that_are_not_there_yet_are_no_obstacle(tmp_path):
+    assert plan_here(tmp_path, Settings(engine="onnxruntime")).encoder.engine == "onnxruntime f32"

@@ -1,0 +1,89 @@
+"""What this process may use of the machine."""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+import pytest
+
+from utils import machine
+from utils.machine import has_bf16, this_machine, usable_cores
+
+
+@pytest.fixture
+def many_cores(monkeypatch):
+    """A machine of 16 cores with two hardware threads each, all of them allowed."""
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 32 if logical else 16)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)))
+
+
+def test_without_a_limit_every_physical_core_counts(many_cores, tmp_path):
+    assert usable_cores(tmp_path) == 16
+
+
+def test_a_process_bound_to_some_processors_has_only_those(many_cores, monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 4, 5})
+    assert usable_cores(tmp_path) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"), [("max 100000", 16), ("200000 100000", 2), ("150000 100000", 2), ("10000 100000", 1)]
+)
+def test_a_containers_quota_is_kept(many_cores, tmp_path, text, cores):
+    (tmp_path / "cpu.max").write_text(text + "\n")
+    assert usable_cores(tmp_path) == cores
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("-1", 16), ("400000", 4)])
+def test_the_older_kind_of_quota_is_kept_too(many_cores, tmp_path, quota, cores):
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(quota + "\n")
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert usable_cores(tmp_path) == cores
+
+
+def test_a_machine_that_cannot_tell_its_physical_cores_has_its_processors(monkeypatch, tmp_path):
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: None)
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
+    assert usable_cores(tmp_path) == 6
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("fpu sse avx512f avx512_bf16 avx512_vnni", True),
+        ("fpu amx_tile amx_bf16", True),
+        ("fpu sse avx512f not_avx512_bf16", False),
+        ("", False),
+    ],
+)
+def test_bfloat16_is_seen_by_the_processors_flags(tmp_path, flags, expected):
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: avx512_bf16\n")
+    assert has_bf16(tmp_path / "cpuinfo") is expected
+
+
+def test_a_machine_without_cpuinfo_has_no_bfloat16(tmp_path):
+    assert has_bf16(tmp_path / "cpuinfo") is False
+
+
+def test_a_machine_without_nvidias_driver_has_no_gpu(monkeypatch):
+    def missing():
+        raise machine.pynvml.NVMLError(machine.pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(machine.pynvml, "nvmlInit", missing)
+    assert machine.count_gpus() == 0
+
+
+def test_gpus_are_those_that_the_driver_shows(monkeypatch):
+    closed = []
+    monkeypatch.setattr(machine.pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(machine.pynvml, "nvmlDeviceGetCount", lambda: 2)
+    monkeypatch.setattr(machine.pynvml, "nvmlShutdown", lambda: closed.append(True))
+    assert machine.count_gpus() == 2
+    assert closed
+
+
+def test_this_machine_has_a_core():
+    assert this_machine().cores >= 1
