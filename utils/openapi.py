@@ -82,15 +82,23 @@ WEIGHTS_SCHEMA: dict[str, Any] = {
     },
 }
 
+ENGINE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "what ran the networks, and in which precision: `openvino bf16`, `onnxruntime f32`, ...",
+    "required": ["encoder", "decoder"],
+    "properties": {"encoder": {"type": "string"}, "decoder": {"type": "string"}},
+}
+
 IMAGE_SCHEMA: dict[str, Any] = {
     "title": "Image",
     "type": "object",
-    "required": ["image_id", "width", "height", "weights"],
+    "required": ["image_id", "width", "height", "weights", "engine"],
     "properties": {
         "image_id": {"type": "string", "description": "to name the image by in later requests"},
         "width": {"type": "integer", "description": "of the displayed image, in pixels"},
         "height": {"type": "integer", "description": "of the displayed image, in pixels"},
         "weights": WEIGHTS_SCHEMA,
+        "engine": ENGINE_SCHEMA,
     },
 }
 

@@ -31,6 +31,7 @@ def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     running = start_server(
         tmp_path_factory.mktemp("server") / "log",
         MOBILE_SAM_MODEL_REPOSITORY=str(repository),
+        MOBILE_SAM_ENGINE="openvino",
         MOBILE_SAM_MAX_IMAGE_PIXELS="20000000",
     )
     yield running

@@ -37,6 +37,7 @@ def test_formats_agree_and_the_result_describes_them(server, photo):
     assert (result["width"], result["height"]) == (300, 200)
     assert result["masks"][0]["area"] == mask.sum()
     assert set(result["weights"]) == {"name", "sha256", "trained", "note"}
+    assert result["engine"] == {"encoder": "openvino f32", "decoder": "openvino f32"}
 
     as_npy, cutout, _ = parts(server.post(**click, mask_format="npy", segmented_image="cutout"))
     assert np.array_equal(np.load(io.BytesIO(as_npy)), mask)

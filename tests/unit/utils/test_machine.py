@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 import psutil
+import pynvml
 import pytest
 
-from utils import machine
-from utils.machine import has_bf16, this_machine, usable_cores
+from utils.machine import count_gpus, has_bf16, this_machine, usable_cores
 
 
 @pytest.fixture
@@ -70,18 +70,18 @@ def test_a_machine_without_cpuinfo_has_no_bfloat16(tmp_path):
 
 def test_a_machine_without_nvidias_driver_has_no_gpu(monkeypatch):
     def missing():
-        raise machine.pynvml.NVMLError(machine.pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
-    monkeypatch.setattr(machine.pynvml, "nvmlInit", missing)
-    assert machine.count_gpus() == 0
+    monkeypatch.setattr(pynvml, "nvmlInit", missing)
+    assert count_gpus() == 0
 
 
 def test_gpus_are_those_that_the_driver_shows(monkeypatch):
     closed = []
-    monkeypatch.setattr(machine.pynvml, "nvmlInit", lambda: None)
-    monkeypatch.setattr(machine.pynvml, "nvmlDeviceGetCount", lambda: 2)
-    monkeypatch.setattr(machine.pynvml, "nvmlShutdown", lambda: closed.append(True))
-    assert machine.count_gpus() == 2
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 2)
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: closed.append(True))
+    assert count_gpus() == 2
     assert closed
 
 

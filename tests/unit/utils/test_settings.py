@@ -45,7 +45,7 @@ def test_an_engine_is_set_by_name(engine):
 
 
 def test_an_engine_that_is_none_is_refused_with_those_there_are():
-    with pytest.raises(SettingsError, match="expected one of auto, onnxruntime, openvino, .*, got 'fast'"):
+    with pytest.raises(SettingsError, match=r"expected one of auto, onnxruntime, openvino, .*, got 'fast'"):
         Settings.from_environment({"MOBILE_SAM_ENGINE": "fast"})
 
 

@@ -1,0 +1,97 @@
+"""Every engine gives the same masks, and answers name it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.e2e.answers import found, problem
+from tests.e2e.pictures import as_base64
+from tests.e2e.server import ROOT, Server, start_server
+from utils.machine import has_bf16
+
+pytestmark = pytest.mark.e2e
+
+
+def masks(server: Server, shared: Path) -> tuple[list[np.ndarray], dict[str, str]]:
+    """All masks of the reference cases, and the engine that made them."""
+    made = []
+    for case in json.loads((shared / "reference" / "cases.json").read_text()):
+        if "mask_input" in case:
+            continue
+        answer = server.post(
+            input_image=as_base64((shared / "images" / case["image"]).read_bytes()),
+            pos_coords=case["points"],
+            labels=case["labels"],
+            box=case["box"],
+            multimask_output=case["multimask"],
+            mask_format="npy",
+            segmented_image="none",
+        )
+        made += list(found(answer).masks)
+    return made, found(answer).result["engine"]
+
+
+def ious(some: list[np.ndarray], others: list[np.ndarray]) -> list[float]:
+    return [float((a & b).sum() / max(1, (a | b).sum())) for a, b in zip(some, others, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("engine", "encoder", "decoder", "least"),
+    [
+        pytest.param("onnxruntime", "onnxruntime f32", "onnxruntime f32", 0.999, id="onnxruntime"),
+        pytest.param(
+            "openvino-bf16",
+            "openvino bf16",
+            "openvino f32",
+            0.98,
+            marks=pytest.mark.skipif(not has_bf16(), reason="this processor has no bfloat16"),
+            id="openvino-bf16",
+        ),
+    ],
+)
+def test_masks_are_those_of_openvino_in_float32(*, server, shared, repository, tmp_path, engine, encoder, decoder, least):
+    expected, _ = masks(server, shared)
+    photo = as_base64((shared / "images" / "dog.jpg").read_bytes())
+    known = server.post("/embed", input_image=photo).json()["image_id"]
+    other = start_server(
+        tmp_path / "log",
+        MOBILE_SAM_MODEL_REPOSITORY=str(repository),
+        MOBILE_SAM_ENGINE=engine,
+        MOBILE_SAM_EMBEDDING_CACHE_DIR=str(server.log.parent / "embeddings"),
+    )
+    try:
+        # Embeddings that the two keep in one folder are shared where they are of one precision.
+        click = other.post(image_id=known, pos_coords=[[500, 300]], mask_format="rle", segmented_image="none")
+        if encoder.endswith("f32"):
+            assert click.status_code == 200
+        else:
+            assert problem(click)["type"].endswith("image-not-cached")
+        made, named = masks(other, shared)
+    finally:
+        other.stop()
+    assert named == {"encoder": encoder, "decoder": decoder}
+    assert np.mean(ious(made, expected)) >= least
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
+def test_an_engine_that_cannot_run_here_ends_the_start_with_one_line():
+    bentoml = str(Path(sys.executable).parent / "bentoml")
+    ended = subprocess.run(
+        [bentoml, "serve", "service.py:svc", "--host", "127.0.0.1", "--port", "0"],
+        cwd=ROOT,
+        env={**os.environ, "MOBILE_SAM_ENGINE": "tensorrt", "BENTOML_DO_NOT_TRACK": "True"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode != 0
+    assert "error: the engine tensorrt needs an NVIDIA GPU, this machine shows none" in ended.stderr
+    assert "Traceback" not in ended.stderr
