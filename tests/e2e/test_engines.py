@@ -56,7 +56,9 @@ def ious(some: list[np.ndarray], others: list[np.ndarray]) -> list[float]:
         ),
     ],
 )
-def test_masks_are_those_of_openvino_in_float32(*, server, shared, repository, tmp_path, engine, encoder, decoder, least):
+def test_masks_are_those_of_openvino_in_float32(
+    *, server, shared, repository, tmp_path, engine, encoder, decoder, least
+):
     expected, _ = masks(server, shared)
     photo = as_base64((shared / "images" / "dog.jpg").read_bytes())
     known = server.post("/embed", input_image=photo).json()["image_id"]
