@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,6 +36,8 @@ logger = logging.getLogger("bentoml.mobile_sam")
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
 """Left to itself the client library accepts gzip, and Triton takes 20 ms to compress each megabyte for this machine."""
 NOT_CACHED = "image-not-cached"
+HASHED_AT_ONCE = 1_000_000
+"""Bytes that take a millisecond; larger files are hashed beside the event loop."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +109,13 @@ class TritonSegmenter:
 
     async def embed(self, image: ImageSource) -> bytes:
         """Encode an image ahead of the first prompt; the result, JSON."""
-        answer = await self._known_or_new(_image_inputs(image), ())
+        answer = await self._known_or_new(image, {}, ())
         return answer[tensors.RESULT]
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         """Find objects on an image."""
         prompts = job.prompts
-        inputs = _image_inputs(image) | {
+        inputs = {
             tensors.POINT_COORDS: prompts.points_xy,
             tensors.POINT_LABELS: prompts.labels,
             tensors.MULTIMASK_OUTPUT: np.array([job.multimask_output]),
@@ -122,7 +125,7 @@ class TritonSegmenter:
         }
         if len(prompts.masks):
             inputs |= {tensors.MASK_INPUT: prompts.masks, tensors.MASK_INPUT_OBJECT: prompts.mask_objects}
-        answer = await self._known_or_new(inputs, prompts.fields)
+        answer = await self._known_or_new(image, inputs, prompts.fields)
         return Segmentation(answer[tensors.MASK], answer[tensors.PICTURE] or None, answer[tensors.RESULT])
 
     async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
@@ -144,16 +147,21 @@ class TritonSegmenter:
         return found
 
     async def _known_or_new(
-        self, inputs: Mapping[tensors.Tensor, npt.NDArray[Any]], fields: Sequence[Sequence[str]]
+        self, image: ImageSource, inputs: dict[tensors.Tensor, npt.NDArray[Any]], fields: Sequence[Sequence[str]]
     ) -> dict[tensors.Tensor, bytes]:
-        """Ask the processes that only answer for known images, which are never busy with new ones; then the others."""
+        """Ask the processes that only answer for known images, which are never busy with new ones; then the others.
+
+        The first are told the image's id alone, also where a file came: it goes no further if they know it.
+        """
         deadline = asyncio.get_running_loop().time() + self._timeout
+        image_id = ImageSource(None, await _image_id(image))
         try:
-            return await self._ask(tensors.SEGMENT_CACHED, inputs, self._timeout, fields)
+            return await self._ask(tensors.SEGMENT_CACHED, _image_inputs(image_id) | inputs, self._timeout, fields)
         except RejectedByModel as error:
             if error.problem().slug != NOT_CACHED:
                 raise
-        return await self._ask(tensors.SEGMENT, inputs, deadline - asyncio.get_running_loop().time(), fields)
+        left = deadline - asyncio.get_running_loop().time()
+        return await self._ask(tensors.SEGMENT, _image_inputs(image) | inputs, left, fields)
 
     async def _ask(
         self,
@@ -182,6 +190,13 @@ class TritonSegmenter:
         if values[tensors.PROBLEM]:
             raise RejectedByModel(_problem(values[tensors.PROBLEM], fields))
         return values
+
+
+async def _image_id(image: ImageSource) -> str:
+    if image.file is None:
+        return image.image_id or ""
+    digest = hashlib.sha256(image.file) if len(image.file) < HASHED_AT_ONCE else None
+    return (digest or await asyncio.to_thread(hashlib.sha256, image.file)).hexdigest()
 
 
 def _image_inputs(image: ImageSource) -> dict[tensors.Tensor, npt.NDArray[Any]]:

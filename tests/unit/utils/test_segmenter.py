@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 
 import aiohttp
@@ -17,6 +18,7 @@ from utils.prompts import Prompts
 from utils.segmenter import GridBatch, Job, TritonSegmenter
 
 NEW, KNOWN = ImageSource(b"file", None), ImageSource(None, "an id")
+LARGE = ImageSource(b"file" * 300_000, None)
 ONE = Prompts(
     np.array([[[1, 2], [3, 4]]], np.float32),
     np.array([[1, 0]], np.int32),
@@ -120,7 +122,8 @@ def test_an_embedded_image_is_answered_with_the_result_and_no_prompts_are_sent()
     client = Client(result=b"r")
     assert embed(client, KNOWN) == b"r"
     assert set(client.sent()) == {"image_id"}
-    embed(client, NEW)
+    client = Client(problems={"mobile_sam_cached": NOT_CACHED}, result=b"r")
+    assert embed(client, NEW) == b"r"
     assert set(client.sent(1)) == {"input_image"}
 
 
@@ -131,14 +134,14 @@ def test_records_are_read():
 @pytest.mark.parametrize(
     ("ask", "model", "left_out"),
     [
-        pytest.param(lambda client: segment(client, NEW, TWO), tensors.SEGMENT_CACHED, {"image_id"}, id="new image"),
+        pytest.param(lambda client: segment(client, NEW, TWO), tensors.SEGMENT_CACHED, {"input_image"}, id="new image"),
         pytest.param(
             lambda client: segment(client, KNOWN, TWO), tensors.SEGMENT_CACHED, {"input_image"}, id="known image"
         ),
         pytest.param(
             lambda client: segment(client, NEW, ONE),
             tensors.SEGMENT_CACHED,
-            {"image_id", "mask_input", "mask_input_object"},
+            {"input_image", "mask_input", "mask_input_object"},
             id="no earlier mask",
         ),
         pytest.param(
@@ -208,12 +211,17 @@ def test_a_known_image_is_asked_of_the_processes_for_known_images_alone(call, im
 
 
 @CALLS
-@pytest.mark.parametrize("image", [NEW, KNOWN], ids=["a file", "an id"])
-def test_an_image_that_is_not_known_is_asked_of_the_others_with_the_same_inputs(call, image):
+@pytest.mark.parametrize("image", [NEW, KNOWN, LARGE], ids=["a file", "an id", "a large file"])
+def test_an_image_that_is_not_known_is_asked_of_the_others_with_the_same_prompts(call, image):
     client = Client(problems={"mobile_sam_cached": NOT_CACHED}, result=b"r")
     call(client, image)
     assert client.asked == ["mobile_sam_cached", "mobile_sam"]
-    assert client.sent(0) == client.sent(1)
+    first, second = client.sent(0), client.sent(1)
+    name = image.image_id or hashlib.sha256(image.file).hexdigest()
+    assert first.pop("image_id")[2][4:] == name.encode()
+    sent = second.pop("image_id" if image.file is None else "input_image")[2][4:]
+    assert sent == (image.file or name.encode())
+    assert first == second
 
 
 @CALLS
