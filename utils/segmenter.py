@@ -195,8 +195,9 @@ class TritonSegmenter:
 async def _image_id(image: ImageSource) -> str:
     if image.file is None:
         return image.image_id or ""
-    digest = hashlib.sha256(image.file) if len(image.file) < HASHED_AT_ONCE else None
-    return (digest or await asyncio.to_thread(hashlib.sha256, image.file)).hexdigest()
+    if len(image.file) <= HASHED_AT_ONCE:
+        return hashlib.sha256(image.file).hexdigest()
+    return (await asyncio.to_thread(hashlib.sha256, image.file)).hexdigest()
 
 
 def _image_inputs(image: ImageSource) -> dict[tensors.Tensor, npt.NDArray[Any]]:
