@@ -6,13 +6,17 @@ The size is read from the header and checked before anything is decoded. "Displa
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
+import simplejpeg
 from mobile_sam_problems import Rejected, rejected_image
-from PIL import Image, ImageOps, PngImagePlugin
+from PIL import Image, JpegImagePlugin, PngImagePlugin
 
 FRAME = 1024
 """Side of the encoder's square input; an image is scaled so that its longest side is this."""
@@ -40,7 +44,12 @@ Image.MAX_IMAGE_PIXELS = None
 PngImagePlugin.MAX_TEXT_CHUNK = 16 * 2**20
 PngImagePlugin.MAX_TEXT_MEMORY = 64 * 2**20
 
+THREADS = 2
+"""How many work at the scaling of one image; two take 0.6 of the time of one, and no less of them on a busy machine."""
+
 RGB = npt.NDArray[np.uint8]
+
+_threads = ThreadPoolExecutor(THREADS)  # which starts them at the first use
 
 
 @dataclass(frozen=True)
@@ -96,13 +105,12 @@ def decode(image: Image.Image) -> RGB:
         Rejected: the file is truncated or damaged.
     """
     try:
-        # Before anything reads EXIF: that decodes a PNG, and hides what is wrong with its pixels.
-        image.load()
-        if _orientation(image) != 1:
-            image = ImageOps.exif_transpose(image)
-        if image.mode.startswith("I"):
-            return _from_16_bit(image)
-        return np.asarray(image.convert("RGB"))
+        pixels = _flawless_jpeg(image)
+        if pixels is None:
+            # Before anything reads EXIF: that decodes a PNG, and hides what is wrong with its pixels.
+            image.load()
+            pixels = _from_16_bit(image) if image.mode.startswith("I") else _rgb(image)
+        return _turned(pixels, _orientation(image))
     except Exception as error:  # what a decoder raises on damaged data differs by format
         raise rejected_image(
             422, "invalid-image", "The image cannot be decoded", "a complete image file", _reason(error)
@@ -123,10 +131,63 @@ def to_frame(pixels: RGB) -> Frame:
         pixels: (H, W, 3) uint8 RGB.
     """
     height, width = frame_size_hw((pixels.shape[0], pixels.shape[1]))
-    scaled = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
     frame = np.zeros((FRAME, FRAME, 3), np.uint8)
-    frame[:height, :width] = np.asarray(scaled)
+    _scale(pixels, frame[:height, :width])
     return Frame(frame, (height, width))
+
+
+def _scale(pixels: RGB, scaled: RGB) -> None:
+    """Scale an image as `Image.resize` with `BILINEAR` does, to the bit, in several threads.
+
+    That goes along the rows first, rounds to 8 bits, and then goes along the columns; neither looks across.
+
+    Args:
+        pixels: (H, W, 3) uint8 RGB.
+        scaled: (h, w, 3) uint8 RGB, to be filled.
+    """
+    height, width = scaled.shape[:2]
+    if pixels.shape == scaled.shape:
+        scaled[:] = pixels
+        return
+    narrow = Image.new("RGB", (width, len(pixels)), None)
+
+    def along_rows(top: int, bottom: int) -> None:
+        rows = Image.fromarray(pixels[top:bottom])
+        narrow.paste(rows.resize((width, bottom - top), Image.Resampling.BILINEAR), (0, top))
+
+    def along_columns(left: int, right: int) -> None:
+        columns = narrow.crop((left, 0, right, narrow.height))
+        scaled[:, left:right] = np.asarray(columns.resize((right - left, height), Image.Resampling.BILINEAR))
+
+    for work, length in ((along_rows, len(pixels)), (along_columns, width)):
+        list(_threads.map(work, *_shares(length)))
+
+
+def _shares(length: int) -> tuple[Iterable[int], Iterable[int]]:
+    """First and last of what each thread does of so many."""
+    cuts = sorted({length * part // THREADS for part in range(THREADS + 1)})
+    return cuts[:-1], cuts[1:]
+
+
+def _flawless_jpeg(image: Image.Image) -> RGB | None:
+    """The pixels of a colour JPEG as stored, the same as Pillow's in two thirds of the time.
+
+    None where there is anything to object to; Pillow, which forgives more, says then whether it can be read.
+    """
+    if not isinstance(image, JpegImagePlugin.JpegImageFile) or image.mode != "RGB":
+        return None
+    assert isinstance(image.fp, io.BytesIO)  # as `open_image` made it
+    pixels = np.empty((image.height, image.width, 3), np.uint8)
+    try:
+        # The buffer is what keeps a file whose two headers disagree from growing.
+        decoded: RGB = simplejpeg.decode_jpeg(image.fp.getvalue(), buffer=pixels)
+    except ValueError:
+        return None
+    return decoded if decoded.shape == pixels.shape else None
+
+
+def _rgb(image: Image.Image) -> RGB:
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
 def _orientation(image: Image.Image) -> int:
@@ -135,6 +196,14 @@ def _orientation(image: Image.Image) -> int:
     except Exception:  # damaged EXIF says nothing about the orientation
         return 1
     return value if value in range(1, 9) else 1
+
+
+def _turned(pixels: RGB, orientation: int) -> RGB:
+    """An image as stored (H, W, 3) as it is displayed, which may be (W, H, 3)."""
+    if orientation >= 5:
+        pixels = cv2.transpose(pixels)
+    flips = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
+    return np.asarray(cv2.flip(pixels, flips[orientation])) if orientation in flips else pixels
 
 
 def _from_16_bit(image: Image.Image) -> RGB:
