@@ -6,8 +6,6 @@ The size is read from the header and checked before anything is decoded. "Displa
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg
 from mobile_sam_problems import Rejected, rejected_image
+from mobile_sam_threads import in_shares
 from PIL import Image, JpegImagePlugin, PngImagePlugin
 
 FRAME = 1024
@@ -24,6 +23,8 @@ FORMATS = ("PNG", "JPEG", "WEBP")
 MAX_SIDE = 65_535
 """Longest side taken, in pixels: what JPEG can hold, and well below where PNG encoders give up."""
 ORIENTATION = 0x0112
+FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
+"""How `cv2.flip` sets an image right, by EXIF orientation; those from 5 on are transposed before."""
 MAGIC = (
     (b"\x89PNG\r\n\x1a\n", 0, "PNG"),
     (b"\xff\xd8\xff", 0, "JPEG"),
@@ -44,12 +45,7 @@ Image.MAX_IMAGE_PIXELS = None
 PngImagePlugin.MAX_TEXT_CHUNK = 16 * 2**20
 PngImagePlugin.MAX_TEXT_MEMORY = 64 * 2**20
 
-THREADS = 2
-"""How many work at the scaling of one image; two take 0.6 of the time of one, and no less of them on a busy machine."""
-
 RGB = npt.NDArray[np.uint8]
-
-_threads = ThreadPoolExecutor(THREADS)  # which starts them at the first use
 
 
 @dataclass(frozen=True)
@@ -159,14 +155,8 @@ def _scale(pixels: RGB, scaled: RGB) -> None:
         columns = narrow.crop((left, 0, right, narrow.height))
         scaled[:, left:right] = np.asarray(columns.resize((right - left, height), Image.Resampling.BILINEAR))
 
-    for work, length in ((along_rows, len(pixels)), (along_columns, width)):
-        list(_threads.map(work, *_shares(length)))
-
-
-def _shares(length: int) -> tuple[Iterable[int], Iterable[int]]:
-    """First and last of what each thread does of so many."""
-    cuts = sorted({length * part // THREADS for part in range(THREADS + 1)})
-    return cuts[:-1], cuts[1:]
+    in_shares(along_rows, len(pixels))
+    in_shares(along_columns, width)
 
 
 def _flawless_jpeg(image: Image.Image) -> RGB | None:
@@ -199,11 +189,11 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _turned(pixels: RGB, orientation: int) -> RGB:
-    """An image as stored (H, W, 3) as it is displayed, which may be (W, H, 3)."""
-    if orientation >= 5:
-        pixels = cv2.transpose(pixels)
-    flips = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
-    return np.asarray(cv2.flip(pixels, flips[orientation])) if orientation in flips else pixels
+    """An image as stored, (H, W, 3), as it is displayed."""
+    upright = cv2.transpose(pixels) if orientation >= 5 else pixels
+    if orientation in FLIPS:
+        upright = cv2.flip(upright, FLIPS[orientation])
+    return np.asarray(upright, np.uint8)
 
 
 def _from_16_bit(image: Image.Image) -> RGB:
