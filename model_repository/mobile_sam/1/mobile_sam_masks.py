@@ -69,9 +69,15 @@ def area_and_box(mask: Mask) -> tuple[int, list[int]]:
     Args:
         mask: (H, W) bool.
     """
-    points = mask.view(np.uint8)
-    x, y, width, height = cv2.boundingRect(points)
-    return cv2.countNonZero(points), [x, y, x + width, y + height]
+    top, bottom = _ends(mask.any(axis=1))
+    left, right = _ends(mask[top:bottom].any(axis=0))
+    return cv2.countNonZero(mask[top:bottom].view(np.uint8)), [left, top, right, bottom]
+
+
+def _ends(found: npt.NDArray[np.bool_]) -> tuple[int, int]:
+    """The first place where something was found, and one past the last; (0, 0) for nothing."""
+    first, past = int(found.argmax()), len(found) - int(found[::-1].argmax())
+    return (first, past) if found.any() else (0, 0)
 
 
 class MaskPart:
