@@ -1,23 +1,27 @@
 """PNG files, written quickly rather than small; the format is that of https://www.w3.org/TR/png-3/.
 
-Rows are compressed by ISA-L at its level 1. For a photograph that takes a quarter of the time of OpenCV's encoder, and
-the file is a little smaller.
+Rows are compressed by ISA-L at its level 1, those of a picture in several threads. For a photograph that takes a
+quarter of the time of OpenCV's encoder or less, and the file is a little smaller.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
 
 import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
+from mobile_sam_threads import in_shares
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 GREY = 0
 COLOUR_TYPES = {3: 2, 4: 6}
 """Of RGB and RGBA, by the number of channels."""
 FILTER_NONE, FILTER_UP = 0, 2
+LEVEL = 1
+ZLIB_HEADER = b"\x78\x01"
+RAW = -15
+"""Window bits that ask for a stream without the header and the checksum of zlib's format."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -31,10 +35,19 @@ def png(pixels: Bytes) -> bytes:
     height, width, channels = pixels.shape
     flat = pixels.reshape(height, width * channels)
     rows = np.empty((height, 1 + width * channels), np.uint8)
-    rows[:, 0] = FILTER_UP
-    rows[0, 1:] = flat[0]
-    np.subtract(flat[1:], flat[:-1], out=rows[1:, 1:])
-    return _file(width, height, 8, COLOUR_TYPES[channels], rows)
+
+    def compressed(top: int, bottom: int) -> bytes:
+        below_first = max(top, 1)
+        rows[top:bottom, 0] = FILTER_UP
+        rows[top, 1:] = flat[top]
+        np.subtract(flat[below_first:bottom], flat[below_first - 1 : bottom - 1], out=rows[below_first:bottom, 1:])
+        stream = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, RAW)
+        end = isal_zlib.Z_FINISH if bottom == height else isal_zlib.Z_SYNC_FLUSH
+        return b"".join([stream.compress(rows[top:bottom]), stream.flush(end)])
+
+    shares = in_shares(compressed, height)
+    checksum = struct.pack(">I", isal_zlib.adler32(rows))
+    return _file(width, height, 8, COLOUR_TYPES[channels], [ZLIB_HEADER, *shares, checksum])
 
 
 def packed(mask: npt.NDArray[np.bool_]) -> Bytes:
@@ -53,14 +66,18 @@ def bilevel_png(rows: list[Bytes], width: int) -> bytes:
         rows: what `packed` makes of masks, which will stand one below the other.
         width: of each of them.
     """
-    return _file(width, sum(len(part) for part in rows), 1, GREY, np.concatenate(rows))
+    data = isal_zlib.compress(np.concatenate(rows), LEVEL)
+    return _file(width, sum(len(part) for part in rows), 1, GREY, [data])
 
 
-def _file(width: int, height: int, depth: int, colour_type: int, rows: Bytes) -> bytes:
+def _file(width: int, height: int, depth: int, colour_type: int, data: list[bytes]) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, depth, colour_type, 0, 0, 0)
-    chunks = [_chunk(b"IHDR", header), _chunk(b"IDAT", isal_zlib.compress(rows, 1)), _chunk(b"IEND", b"")]
-    return b"".join([SIGNATURE, *chunks])
+    chunks = [_chunk(b"IHDR", [header]), _chunk(b"IDAT", data), _chunk(b"IEND", [])]
+    return b"".join([SIGNATURE, *(piece for chunk in chunks for piece in chunk)])
 
 
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return b"".join([struct.pack(">I", len(data)), kind, data, struct.pack(">I", zlib.crc32(data, zlib.crc32(kind)))])
+def _chunk(kind: bytes, data: list[bytes]) -> list[bytes]:
+    checksum = 0
+    for piece in (kind, *data):
+        checksum = isal_zlib.crc32(piece, checksum)
+    return [struct.pack(">I", sum(map(len, data))), kind, *data, struct.pack(">I", checksum)]

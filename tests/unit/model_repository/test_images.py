@@ -9,8 +9,9 @@ import zlib
 import mobile_sam_images as images
 import numpy as np
 import pytest
+import simplejpeg
 from mobile_sam_problems import Rejected
-from PIL import Image
+from PIL import Image, ImageOps
 
 MAX_PIXELS = 1_000_000
 
@@ -69,6 +70,135 @@ def test_a_palette_becomes_rgb():
 
 def test_cmyk_jpeg_becomes_rgb():
     assert decoded(encoded(Image.new("CMYK", (8, 8), (0, 0, 0, 0)), "JPEG"))[0, 0].min() > 250
+
+
+def textured(height: int, width: int) -> np.ndarray:
+    """Neither flat nor noise: something of every frequency."""
+    y, x = np.mgrid[:height, :width].astype(np.float32)
+    waves = [128 + 90 * np.sin(x * x / 90 + channel) * np.cos(y / (4 + channel)) for channel in range(3)]
+    pixels: np.ndarray = (np.stack(waves, axis=2) + noise(height, width) / 8).clip(0, 255).astype(np.uint8)
+    return pixels
+
+
+def by_pillow(data: bytes) -> np.ndarray:
+    return np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
+
+
+@pytest.fixture
+def fast(monkeypatch) -> list[bool]:
+    """Whether simplejpeg read the files of a test."""
+    calls: list[bool] = []
+    decode_jpeg = simplejpeg.decode_jpeg
+
+    def counted(*args, **options):
+        calls.append(False)
+        pixels = decode_jpeg(*args, **options)
+        calls[-1] = True
+        return pixels
+
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", counted)
+    return calls
+
+
+JPEG_SIZES = [(1, 1), (1, 40), (40, 1), (8, 8), (15, 17), (16, 16), (33, 47), (100, 150), (301, 203)]
+
+
+@pytest.mark.parametrize("size_hw", JPEG_SIZES)
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+def test_jpegs_are_to_the_bit_what_pillow_reads(fast, subsampling, progressive, size_hw):
+    for quality in (20, 75, 95):
+        data = encoded(
+            Image.fromarray(textured(*size_hw)),
+            "JPEG",
+            quality=quality,
+            subsampling=subsampling,
+            progressive=progressive,
+        )
+        assert np.array_equal(decoded(data), by_pillow(data))
+    assert fast == [True] * 3
+
+
+@pytest.mark.parametrize("size_hw", JPEG_SIZES)
+@pytest.mark.parametrize("subsampling", ["411", "440"])
+def test_rare_subsamplings_are_to_the_bit_what_pillow_reads(fast, subsampling, size_hw):
+    data = simplejpeg.encode_jpeg(textured(*size_hw), colorsubsampling=subsampling)
+    assert np.array_equal(decoded(data), by_pillow(data))
+    assert fast == [True]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"keep_rgb": True}, id="RGB, not YCbCr"),
+        pytest.param({"restart_marker_rows": 1}, id="restart markers"),
+        pytest.param({"optimize": True}, id="its own Huffman tables"),
+        pytest.param({"comment": b"x" * 60_000, "icc_profile": bytes(300_000)}, id="large metadata"),
+    ],
+)
+def test_jpegs_made_in_other_ways_are_to_the_bit_what_pillow_reads(fast, options):
+    data = encoded(Image.fromarray(textured(99, 77)), "JPEG", **options) + b"and something behind the end"
+    assert np.array_equal(decoded(data), by_pillow(data))
+    assert fast == [True]
+
+
+def test_of_several_pictures_in_a_jpeg_the_first_is_read(fast):
+    pictures = [Image.fromarray(textured(60, height)) for height in (40, 50)]
+    data = encoded(pictures[0], "MPO", save_all=True, append_images=pictures[1:])
+    assert np.array_equal(decoded(data), by_pillow(data))
+    assert fast == [True]
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK"])
+def test_jpegs_that_are_not_rgb_are_left_to_pillow(fast, mode):
+    data = encoded(Image.fromarray(textured(40, 50)).convert(mode), "JPEG")
+    assert np.array_equal(decoded(data), by_pillow(data))
+    assert not fast
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("size_hw", [(6, 10), (1, 5), (33, 20)])
+def test_jpegs_are_turned_as_pillow_turns_them(fast, size_hw, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(Image.fromarray(textured(*size_hw)), "JPEG", exif=exif)
+    assert np.array_equal(decoded(data), by_pillow(data))
+    assert fast == [True]
+
+
+def answer(data: bytes) -> list:
+    """The pixels, or the rejection."""
+    try:
+        return [decoded(data).tolist()]
+    except Rejected as rejected:
+        return [rejected.status, *rejected.errors]
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_damaged_jpeg_is_answered_as_if_there_were_pillow_alone(fast, progressive, monkeypatch):
+    whole = encoded(Image.fromarray(textured(40, 50)), "JPEG", progressive=progressive)
+    generator = np.random.default_rng(2)
+    files = [whole[:length] for length in range(2, len(whole), 97)]
+    files += [whole[:length] + b"\xff\xd9" for length in range(600, len(whole), 97)]
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for place in generator.integers(2, len(whole), 2):
+            damaged[place] = generator.integers(0, 256)
+        files.append(bytes(damaged))
+    found = [answer(file) for file in files]
+    assert {True, False} == set(fast)
+
+    def refuse(*args, **options):
+        raise ValueError
+
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", refuse)
+    assert found == [answer(file) for file in files]
+
+
+def test_a_jpeg_that_is_smaller_than_its_header_said_is_left_to_pillow(monkeypatch):
+    data = encoded(Image.fromarray(textured(40, 50)), "JPEG")
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", lambda data, buffer: buffer[:30])
+    assert np.array_equal(decoded(data), by_pillow(data))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -198,3 +328,44 @@ def test_a_frame_is_padded_right_and_below_with_zero():
     assert frame.pixels.shape == (1024, 1024, 3)
     assert (frame.pixels[:512] == 9).all()
     assert not frame.pixels[512:].any()
+
+
+@pytest.mark.parametrize(
+    "size_hw",
+    [
+        (1, 1),
+        (1, 5000),
+        (5000, 1),
+        (2, 3),
+        (3, 4000),
+        (7, 5),
+        (427, 640),
+        (683, 1024),
+        (1024, 1023),
+        (1024, 1024),
+        (1025, 1024),
+        (1200, 1800),
+        (1501, 999),
+        (2048, 2048),
+    ],
+)
+def test_a_frame_is_to_the_bit_what_pillow_scales(size_hw):
+    pixels = textured(*size_hw)
+    frame = images.to_frame(pixels)
+    height, width = frame.size_hw
+    wanted = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
+    assert np.array_equal(frame.pixels[:height, :width], np.asarray(wanted))
+    assert not frame.pixels[height:].any()
+    assert not frame.pixels[:, width:].any()
+
+
+def test_a_part_of_an_image_is_scaled_alike():
+    part = textured(400, 500)[50:350, 30:480]
+    assert np.array_equal(images.to_frame(part).pixels, images.to_frame(np.ascontiguousarray(part)).pixels)
+
+
+def test_a_frame_is_not_the_image_itself():
+    pixels = textured(1024, 1024)
+    frame = images.to_frame(pixels)
+    pixels[:] = 0
+    assert frame.pixels.any()

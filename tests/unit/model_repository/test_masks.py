@@ -8,6 +8,7 @@ import json
 import cv2
 import mobile_sam_masks as masks
 import numpy as np
+import orjson
 import pytest
 from mobile_sam_masks import MaskPart
 from mobile_sam_polygons import polygons
@@ -71,6 +72,36 @@ def test_logits_are_brought_to_the_images_size_as_the_official_predictor_does(fr
     assert ((found > 0) == (wanted > 0))[np.abs(wanted) > 0.01].all()
 
 
+def two_steps(logits: np.ndarray, frame_hw: tuple[int, int], size_hw: tuple[int, int]) -> np.ndarray:
+    """The predictor's two steps with nothing of ours."""
+    in_frame = cv2.resize(logits, (1024, 1024), interpolation=cv2.INTER_LINEAR)
+    scaled = cv2.resize(in_frame[: frame_hw[0], : frame_hw[1]], size_hw[::-1], interpolation=cv2.INTER_LINEAR)
+    return scaled.reshape(size_hw)
+
+
+@pytest.mark.parametrize("most", [0, 10**9])
+def test_one_mask_after_another_comes_out_right(monkeypatch, most):
+    monkeypatch.setattr(masks, "MAX_KEPT_PIXELS", most)
+    generator = np.random.default_rng(0)
+    for size_hw in ((30, 40), (30, 40), (40, 30), (1, 1), (1, 7), (7, 1), (300, 400), (300, 400)):
+        logits = generator.normal(0, 10, (256, 256)).astype(np.float32)
+        frame_hw = (768, 1024) if size_hw[0] < size_hw[1] else (1024, 768)
+        assert np.array_equal(masks.upsample(logits, frame_hw, size_hw), two_steps(logits, frame_hw, size_hw))
+
+
+def test_memory_is_kept_for_images_up_to_a_limit(monkeypatch):
+    logits = np.ones((256, 256), np.float32)
+
+    def again() -> bool:
+        first = masks.upsample(logits, (1024, 1024), (50, 50))
+        return np.shares_memory(first, masks.upsample(logits, (1024, 1024), (50, 50)))
+
+    monkeypatch.setattr(masks, "MAX_KEPT_PIXELS", 2500)
+    assert again()
+    monkeypatch.setattr(masks, "MAX_KEPT_PIXELS", 2499)
+    assert not again()
+
+
 def test_padding_is_cut_off():
     logits = np.full((256, 256), -5, np.float32)
     logits[:64] = 5  # upper half of the valid area, which is the upper half of the frame
@@ -92,6 +123,12 @@ def test_json_is_nested_lists_of_0_and_1(size_hw, count):
     several = some(size_hw, count)
     wanted = [mask.astype(int).tolist() for mask in several]
     assert json.loads(part("json", *several)) == (wanted[0] if count == 1 else wanted)
+
+
+@pytest.mark.parametrize("size_hw", [*SIZES, (2, 300), (300, 2)])
+def test_json_is_to_the_byte_what_a_json_library_writes(size_hw):
+    for mask in (*some(size_hw), np.zeros(size_hw, bool), np.ones(size_hw, bool)):
+        assert part("json", mask) == orjson.dumps(mask.view(np.uint8), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 @pytest.mark.parametrize("size_hw", SIZES)
@@ -210,3 +247,15 @@ def test_area_and_box_have_exclusive_ends():
 
 def test_an_empty_mask_has_an_empty_box():
     assert masks.area_and_box(np.zeros((4, 4), bool)) == (0, [0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("size_hw", SIZES)
+def test_area_and_box_of_all_kinds_of_masks(size_hw):
+    generator = np.random.default_rng(0)
+    for share in (0.001, 0.05, 0.5, 1.0):
+        mask = generator.random(size_hw) < share
+        ys, xs = np.nonzero(mask)
+        box = [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1] if len(ys) else [0, 0, 0, 0]
+        area, found = masks.area_and_box(mask)
+        assert (area, found) == (len(ys), box)
+        assert {type(number) for number in (area, *found)} == {int}
