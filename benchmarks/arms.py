@@ -7,8 +7,9 @@ import io
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from urllib3 import encode_multipart_formdata
 from benchmarks.load import Connection, Request, Run
 from benchmarks.objects import Mask, iou
 from benchmarks.photo import SIZE, photo
-from benchmarks.service import ROOT, Server, Service, running, serving
+from benchmarks.service import ROOT, Server, Service, serving
 from utils import tensors
 
 OURS, TRITON = "ours", "ours, straight to Triton"
@@ -52,7 +53,7 @@ class Arm(ABC):
         """A click on an image: its file, or its id."""
 
     @abstractmethod
-    def read(self, body: bytes, headers: Mapping[str, str]) -> Mask:
+    def read(self, body: bytes, headers: Message) -> Mask:
         """The mask in an answer, (H, W) bool."""
 
     def run(self, requests: Sequence[Request], concurrency: int = 1, due: Sequence[float] | None = None) -> Run:
@@ -69,7 +70,7 @@ class Ours(Arm):
         """A click on an image: its file, or its id."""
         return json_request(**image_fields(image), pos_coords=[point], mask_format="png", segmented_image="none")
 
-    def read(self, body: bytes, headers: Mapping[str, str]) -> Mask:
+    def read(self, body: bytes, headers: Message) -> Mask:
         """The mask in an answer, (H, W) bool."""
         return read_png(MultipartDecoder(body, headers["Content-Type"]).parts[0].content)
 
@@ -99,7 +100,7 @@ class Triton(Arm):
         model = tensors.SEGMENT if new else tensors.SEGMENT_CACHED
         return Request(f"/v2/models/{model}/infer", {"Inference-Header-Content-Length": str(length)}, bytes(body))
 
-    def read(self, body: bytes, headers: Mapping[str, str]) -> Mask:
+    def read(self, body: bytes, headers: Message) -> Mask:
         """The mask in an answer, (H, W) bool."""
         length = int(headers["Inference-Header-Content-Length"])
         answer = InferenceServerClient.parse_response_body(body, header_length=length)
@@ -112,11 +113,11 @@ class PlainBentoml(Arm):
     def click(self, image: bytes | str, point: Point) -> Request:
         """A click on an image's file."""
         assert isinstance(image, bytes)
-        fields = {"input_image": ("image.jpg", image, "image/jpeg"), "pos_coords": json.dumps([point])}
+        fields: dict[str, Any] = {"input_image": ("image.jpg", image, "image/jpeg"), "pos_coords": json.dumps([point])}
         body, content_type = encode_multipart_formdata(fields)
         return Request("/segment", {"Content-Type": content_type}, body)
 
-    def read(self, body: bytes, headers: Mapping[str, str]) -> Mask:  # noqa: ARG002
+    def read(self, body: bytes, headers: Message) -> Mask:  # noqa: ARG002
         """The mask in an answer, (H, W) bool."""
         return np.array(json.loads(body), bool)
 
@@ -128,7 +129,7 @@ class PlainFastapi(Arm):
         """A click on an image's file."""
         return json_request(**image_fields(image), pos_coords=[point], mask_format="png")
 
-    def read(self, body: bytes, headers: Mapping[str, str]) -> Mask:  # noqa: ARG002
+    def read(self, body: bytes, headers: Message) -> Mask:  # noqa: ARG002
         """The mask in an answer, (H, W) bool."""
         return read_png(body)
 

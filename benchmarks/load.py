@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from email.message import Message
 from multiprocessing.connection import Connection as Pipe
 from types import TracebackType
 
@@ -67,7 +68,7 @@ class Connection:
     def __init__(self, port: int) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
 
-    def ask(self, request: Request, refusal: bytes | None = None) -> tuple[bytes, Mapping[str, str]]:
+    def ask(self, request: Request, refusal: bytes | None = None) -> tuple[bytes, Message]:
         """The body of the answer, and its headers.
 
         Raises:
@@ -156,7 +157,9 @@ class LoadClient:
         self._process.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._process.is_alive():
             self._pipe.send(None)
         self._process.join(TIMEOUT_S)

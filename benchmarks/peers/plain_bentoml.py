@@ -20,7 +20,7 @@ class PlainBentoml:
         self.predictor = Predictor()
 
     @bentoml.api
-    def segment(self, input_image: Image, pos_coords: list[list[float]]) -> np.ndarray:
+    def segment(self, input_image: Image, pos_coords: list[list[float]]) -> np.ndarray:  # type: ignore[type-arg]
         """Find an object: a picture and clicks in, its mask out, (H, W) of 0 and 1."""
         return self.predictor.segment(input_image, pos_coords)
 

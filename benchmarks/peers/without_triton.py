@@ -91,7 +91,7 @@ class InProcessSegmenter:
         frame_hw = images.frame_size_hw(known.size_hw)
         coords, labels = own_prompts.to_frame(job.prompts.points_xy, job.prompts.labels, known.size_hw, frame_hw)
         masks, has_mask = own_prompts.earlier_masks(None, None, len(coords))
-        inputs = {
+        inputs: dict[str, Array] = {
             "image_embeddings": known.entry.embedding,
             "point_coords": coords,
             "point_labels": labels,
@@ -103,7 +103,7 @@ class InProcessSegmenter:
             yield logits[0], float(score[0])
 
     def _encode(self, frame: images.Frame) -> Array:
-        inputs = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
+        inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
         return self._encoder.run(["image_embeddings"], inputs)[0]
 
     def _embeddings(self) -> Embeddings:
