@@ -51,7 +51,8 @@ class Report:
     def __init__(self, full: bool) -> None:
         self.blocks: dict[str, str] = {}
         self.json: dict[str, Any] = {"full": full, "machine": machine.machine()}
-        self.show("machine", machine.line(self.json["machine"]))
+        rounds = f"{suite.ROUNDS} rounds, {'all' if full else 'part'} of the combinations."
+        self.show("machine", f"{machine.line(self.json['machine'])} {rounds}")
 
     def show(self, name: str, text: str) -> None:
         """Print a part, and keep it for the page."""

@@ -98,10 +98,10 @@ class Cells:
             cost = self.per_request(cell)
             times = (p50, p95, p99, spread(self.throughputs(cell)), cost["cpu"] * 1e3)
             answer = (cost["client_cpu"] * 1e3, f"{cost['bytes']:.0f}") if cost["bytes"] else ("", "")
-            rows.append((cell.workload, cell.concurrency, cell.arm, *times, *answer))
-        rows.sort(key=lambda row: (*WORKLOADS, ENCODE).index(row[0]))
+            rows.append((cell.workload, cell.concurrency, cell.arm, len(self.latencies(cell)), *times, *answer))
+        rows.sort(key=lambda row: ((*WORKLOADS, ENCODE).index(row[0]), row[1]))
         speed = ("p50 ms", "p95 ms", "p99 ms", "answers/s (quartiles)")
-        return table(("", "callers", "arm", *speed, "CPU ms", "client CPU ms", "answer bytes"), rows)
+        return table(("", "callers", "arm", "answers", *speed, "CPU ms", "client CPU ms", "answer bytes"), rows)
 
 
 def plan(full: bool) -> dict[Cell, int]:

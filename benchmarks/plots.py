@@ -9,6 +9,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
+from matplotlib.ticker import LogLocator
 
 from benchmarks.arms import OURS, TRITON, WITHOUT_TRITON
 from benchmarks.closed import Cell, Cells
@@ -18,6 +19,7 @@ from benchmarks.workloads import CACHED, COLD, WORKLOADS
 COLOURS = {OURS: "#0b6e4f", TRITON: "#73b797", WITHOUT_TRITON: "#d17a22"}
 OTHER = ("#6d6a75", "#a3a0aa", "#c9c6cf", "#3a3740")
 plt.rcParams["svg.hashsalt"] = "mobile-sam-triton"  # the same figures give the same file
+plt.rcParams["svg.fonttype"] = "none"
 
 
 def latency(cells: Cells, path: Path) -> None:
@@ -41,10 +43,13 @@ def latency(cells: Cells, path: Path) -> None:
             panel.fill_between(callers, middle, high, color=colour, alpha=0.15)
         panel.set(title=workload, xlabel="callers", yscale="log", xscale="log")
         panel.set_xticks([1, 2, 4, 8], labels=["1", "2", "4", "8"], minor=False)
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter("{x:g}")
         panel.minorticks_off()
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("latency, ms: median, band to p95")
-    panels[0].legend(fontsize="small")
+    lines = {line.get_label(): line for panel in panels for line in panel.get_lines()}
+    figure.legend(lines.values(), lines.keys(), loc="outside upper center", ncols=len(lines), fontsize="small")
     _save(figure, path)
 
 
@@ -60,10 +65,10 @@ def throughput(cells: Cells, path: Path) -> None:
         for place, (arm, found) in enumerate(spreads.items()):
             error = [[found.median - found.low], [found.high - found.median]]
             panel.barh(place, found.median, xerr=error, color=COLOURS.get(arm, OTHER[0]))
-        labels = [f"{arm}, {best[arm].concurrency}" for arm in spreads]
+        labels = [arm if arm.startswith("raw") else f"{arm}, callers: {best[arm].concurrency}" for arm in spreads]
         panel.set_yticks(range(len(labels)), labels=labels)
         panel.invert_yaxis()
-        panel.set(title=f"{workload}: answers a second, by callers", xlabel="answers/s, quartiles")
+        panel.set(title=workload, xlabel="answers a second, quartiles")
         panel.grid(alpha=0.3, axis="x")
     _save(figure, path)
 
