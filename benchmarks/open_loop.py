@@ -26,7 +26,25 @@ class OpenLoop:
 
     def tail(self) -> float:
         """The 99th percentile over the median."""
-        return percentile(self.latencies, 99) / percentile(self.latencies, 50)
+        return tail(self.latencies)
+
+    def queue_tail(self) -> float:
+        """The same of a server that takes equally long for every request, one after the other, by the same schedule."""
+        return tail(queue(poisson(self.rate, len(self.latencies), SEED), SHARE / self.rate))
+
+
+def tail(latencies: Sequence[float]) -> float:
+    """The 99th percentile over the median."""
+    return percentile(latencies, 99) / percentile(latencies, 50)
+
+
+def queue(due: Sequence[float], work: float) -> list[float]:
+    """Latencies at a server that takes `work` seconds for every request, one after the other, and nothing else."""
+    free, latencies = 0.0, []
+    for time in due:
+        free = max(time, free) + work
+        latencies.append(free - time)
+    return latencies
 
 
 def capacity(cells: Cells, arm: str, workload: str) -> float:
@@ -47,5 +65,9 @@ def as_table(loops: Sequence[OpenLoop]) -> str:
     rows = []
     for loop in loops:
         p50, p95, p99 = (percentile(loop.latencies, percent) * 1e3 for percent in (50, 95, 99))
-        rows.append((loop.workload, loop.arm, loop.rate, len(loop.latencies), p50, p95, p99, loop.tail()))
-    return table(("", "arm", "requests/s", "requests", "p50 ms", "p95 ms", "p99 ms", "p99 / p50"), rows)
+        rows.append(
+            (loop.workload, loop.arm, loop.rate, len(loop.latencies), p50, p95, p99, loop.tail(), loop.queue_tail())
+        )
+    return table(
+        ("", "arm", "requests/s", "requests", "p50 ms", "p95 ms", "p99 ms", "p99 / p50", "of an ideal queue"), rows
+    )
