@@ -30,7 +30,7 @@ check: env-dev ## linter, formatter and types
 bench: env-bench ## measure the service beside the raw model and its peers, about 5 minutes
 	@$(RUN) python -m benchmarks.bench
 
-bench-full: env-bench ## everything, about an hour; writes the figures into docs/performance.md
+bench-full: env-bench ## everything, about half an hour; writes the figures into docs/performance.md
 	@$(RUN) python -m benchmarks.bench --full
 
 quality: env-dev weights ## mean IoU of the service's answers with the human masks in OBJECTS

@@ -58,7 +58,7 @@ class OpenVino:
 
 def load(graph: Path, engine: str) -> Engine:
     """A graph on an engine, one of `ENGINES`."""
-    name, precision = engine.split()
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    name, precision = engine.split()
     return OnnxRuntime(graph) if name == "onnxruntime" else OpenVino(graph, precision)
