@@ -14,6 +14,12 @@ from benchmarks.closed import Cells
 from benchmarks.figures import percentile
 
 
+WEIGHTS = ("random", "builtin")
+OF_EACH_MODEL = ("goals", "closed", "open", "where", "cold", "interactive")
+BLOCKS = ("machine", "parts", *(f"{name}-{weights}" for name in OF_EACH_MODEL for weights in WEIGHTS))
+"""The generated parts of the page."""
+
+
 def cells_as_json(cells: Cells) -> list[dict[str, Any]]:
     """Each cell with its rounds."""
     found = []
@@ -40,16 +46,16 @@ def write_json(path: Path, results: Mapping[str, Any]) -> None:
 
 
 def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
-    """A page with new text in its generated parts, which stand between `<!-- bench NAME -->` and `<!-- end -->`.
+    """A page with new text in its generated parts, which stand between lines `<!-- bench NAME -->` and `<!-- end -->`.
 
     Raises:
         ValueError: the page has no part of a name, or one of another name.
     """
-    places = re.findall(r"<!-- bench (\S+) -->", page)
+    places = re.findall(r"^<!-- bench (\S+) -->$", page, re.MULTILINE)
     if sorted(places) != sorted(blocks):
         raise ValueError(f"expected the generated parts {sorted(blocks)}, got {sorted(places)}")
 
     def fill(match: re.Match[str]) -> str:
         return f"<!-- bench {match[1]} -->\n{blocks[match[1]]}\n<!-- end -->"
 
-    return re.sub(r"<!-- bench (\S+) -->\n.*?<!-- end -->", fill, page, flags=re.DOTALL)
+    return re.sub(r"^<!-- bench (\S+) -->\n.*?<!-- end -->$", fill, page, flags=re.DOTALL | re.MULTILINE)

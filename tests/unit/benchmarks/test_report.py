@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from benchmarks.report import with_blocks
+from benchmarks.report import BLOCKS, with_blocks
+
+ROOT = Path(__file__).resolve().parents[3]
 
 PAGE = "# Page\n\n<!-- bench one -->\nold\n<!-- end -->\n\ntext\n\n<!-- bench two -->\n<!-- end -->\n"
 
@@ -28,3 +31,12 @@ def test_page_written_again_is_the_same():
 def test_page_without_the_same_parts_is_refused(blocks):
     with pytest.raises(ValueError, match=re.escape(f"expected the generated parts {sorted(blocks)}")):
         with_blocks(PAGE, blocks)
+
+
+def test_text_that_speaks_of_the_marks_is_no_generated_part():
+    page = "What stands after `<!-- bench one -->` is generated.\n" + PAGE
+    assert with_blocks(page, {"one": "", "two": ""}).startswith(page.splitlines()[0])
+
+
+def test_performance_page_has_the_parts_that_are_generated():
+    with_blocks((ROOT / "docs" / "performance.md").read_text(), dict.fromkeys(BLOCKS, ""))
