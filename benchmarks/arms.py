@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -169,6 +170,7 @@ def all_arms(repository: Path, service: Service, engines: tuple[str, str]) -> It
         engines: of encoder and decoder.
     """
     embeddings = ROOT / ".cache" / "benchmark-embeddings-without-triton"
+    shutil.rmtree(embeddings, ignore_errors=True)
     environment = {
         "BENCHMARK_MODEL_REPOSITORY": str(repository),
         "BENCHMARK_ENCODER": engines[0],

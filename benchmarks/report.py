@@ -13,7 +13,6 @@ import orjson
 from benchmarks.closed import Cells
 from benchmarks.figures import percentile
 
-
 WEIGHTS = ("random", "builtin")
 OF_EACH_MODEL = ("goals", "closed", "open", "where", "cold", "interactive")
 BLOCKS = ("machine", "parts", *(f"{name}-{weights}" for name in OF_EACH_MODEL for weights in WEIGHTS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import time
 from collections.abc import Iterator
 
 from benchmarks.arms import Arm
@@ -18,12 +19,12 @@ POINTS = tuple((x, y) for x in range(300, 1500, 100) for y in range(200, 1000, 1
 
 
 class Clicks:
-    """Makes requests; no two of its new images are the same."""
+    """Makes requests; new images are all different, also from those of an earlier run, which a cache may still have."""
 
     def __init__(self) -> None:
         self._photo = photo()
         self._id = hashlib.sha256(self._photo).hexdigest()
-        self._numbers: Iterator[int] = itertools.count()
+        self._numbers: Iterator[int] = itertools.count(time.time_ns())
         self._points = itertools.cycle(POINTS)
 
     def new(self, arm: Arm) -> Request:
