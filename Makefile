@@ -12,7 +12,7 @@ HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True
 BIN := $(VENV)/bin
 
-.PHONY: serve test check bench quality weights env env-dev bento lock clean
+.PHONY: serve test check bench bench-full quality weights env env-dev env-bench bento lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -27,8 +27,11 @@ check: env-dev ## linter, formatter and types
 	@$(BIN)/mypy
 	@for backend in triton_backends/*; do MYPYPATH=$$backend $(BIN)/mypy $$backend/model.py || exit 1; done
 
-bench: env-dev ## measure the service against the raw model, about 10 minutes
+bench: env-bench ## measure the service beside the raw model and its peers, about 5 minutes
 	@$(RUN) python -m benchmarks.bench
+
+bench-full: env-bench ## everything, about half an hour; writes the figures into docs/performance.md
+	@$(RUN) python -m benchmarks.bench --full
 
 quality: env-dev weights ## mean IoU of the service's answers with the human masks in OBJECTS
 	@$(RUN) python -m benchmarks.quality $(OBJECTS)
@@ -45,10 +48,14 @@ env:
 env-dev: env
 	@$(PYTHON) -m utils.environment install $(VENV) dev
 
+env-bench: env
+	@$(PYTHON) -m utils.environment install $(VENV) bench
+
 lock: ## pin the newest allowed versions (needs uv)
 	uv pip compile pyproject.toml --extra cpu --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -o requirements/cpu.txt
 	uv pip compile pyproject.toml --extra gpu --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/gpu.txt
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/dev.txt
+	uv pip compile pyproject.toml --extra bench --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/bench.txt
 
 clean: ## remove the environment and the generated model files
 	rm -rf $(VENV) model_repository/*/1/model.onnx model_repository/mobile_sam/1/weights.json

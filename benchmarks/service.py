@@ -1,4 +1,4 @@
-"""The service as a process of its own, started and stopped by a measurement."""
+"""The service, and others, as processes of their own, started and stopped by a measurement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,21 +24,49 @@ READY_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
-class Service:
-    """A running service."""
+class Server:
+    """A running server and all its processes."""
 
     process: psutil.Process
-    url: str
-    metrics_url: str
-    """Triton's metrics."""
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def processes(self) -> list[psutil.Process]:
+        """All its processes."""
+        return [self.process, *self.process.children(recursive=True)]
 
     def resident_bytes(self) -> int:
         """Resident memory of all its processes, shared pages counted in each."""
-        return sum(process.memory_info().rss for process in [self.process, *self.process.children(recursive=True)])
+        return sum(process.memory_info().rss for process in self.processes())
+
+    def cpu_seconds(self) -> float:
+        """What its processes have used of the processor since they started."""
+        times = [process.cpu_times() for process in self.processes()]
+        return sum(time.user + time.system for time in times)
+
+
+@dataclass(frozen=True)
+class Service(Server):
+    """The service of this checkout."""
+
+    metrics_url: str
+    """Triton's metrics."""
 
     def embeddings(self) -> dict[str, int]:
         """How many embeddings came from where since the start."""
         return embedding_counts(self.metrics_url)
+
+    def triton_port(self) -> int:
+        """Where its Triton listens, as the Triton's command line says."""
+        for process in self.processes():
+            found = re.search(r"--http-port[= ](\d+)", " ".join(process.cmdline()))
+            if found and "tritonserver" in process.name():
+                return int(found[1])
+        raise RuntimeError("no tritonserver among the service's processes")
 
 
 @contextmanager
@@ -52,39 +80,54 @@ def running(repository: Path, *, known_images: bool = False) -> Iterator[Service
     Raises:
         RuntimeError: it does not become ready; the message holds the end of its log.
     """
-    port, metrics_port = free_ports(2)
-    log = ROOT / ".cache" / "benchmark-service.log"
-    log.parent.mkdir(exist_ok=True)
     embeddings = ROOT / ".cache" / "benchmark-embeddings"
     if not known_images:
         shutil.rmtree(embeddings, ignore_errors=True)
-    bentoml = str(Path(sys.executable).parent / "bentoml")
+    (metrics_port,) = free_ports(1)
+    environment = {
+        "MOBILE_SAM_MODEL_REPOSITORY": str(repository),
+        "MOBILE_SAM_EMBEDDING_CACHE_DIR": str(embeddings),
+        "MOBILE_SAM_TRITON_METRICS_PORT": str(metrics_port),
+    }
+    with serving("service", ["bentoml", "serve", "service.py:svc"], environment) as server:
+        yield Service(server.process, server.port, f"http://127.0.0.1:{metrics_port}/metrics")
+
+
+@contextmanager
+def serving(name: str, command: Sequence[str], environment: Mapping[str, str]) -> Iterator[Server]:
+    """A server that this environment's `command` starts, on a free port, ready.
+
+    Args:
+        name: of its log.
+        command: takes `--host` and `--port`.
+        environment: what it gets beside this process's variables.
+
+    Raises:
+        RuntimeError: it does not become ready; the message holds the end of its log.
+    """
+    (port,) = free_ports(1)
+    log = ROOT / ".cache" / f"benchmark-{name}.log"
+    log.parent.mkdir(exist_ok=True)
+    program = str(Path(sys.executable).parent / command[0])
     with log.open("wb") as output:
-        server = subprocess.Popen(
-            [bentoml, "serve", "service.py:svc", "--host", "127.0.0.1", "--port", str(port)],
+        process = subprocess.Popen(
+            [program, *command[1:], "--host", "127.0.0.1", "--port", str(port)],
             cwd=ROOT,
-            env={
-                **os.environ,
-                "BENTOML_DO_NOT_TRACK": "True",
-                "MOBILE_SAM_MODEL_REPOSITORY": str(repository),
-                "MOBILE_SAM_EMBEDDING_CACHE_DIR": str(embeddings),
-                "MOBILE_SAM_TRITON_METRICS_PORT": str(metrics_port),
-            },
+            env={**os.environ, "BENTOML_DO_NOT_TRACK": "True", **environment},
             stdout=output,
             stderr=subprocess.STDOUT,
         )
     try:
-        url, metrics_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{metrics_port}/metrics"
-        service = Service(psutil.Process(server.pid), url, metrics_url)
+        server = Server(psutil.Process(process.pid), port)
         deadline = time.monotonic() + READY_TIMEOUT_S
-        while not _ready(service.url):
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the service did not become ready; the end of {log}:\n{log.read_text()[-2000:]}")
+        while not _ready(server.url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{name} did not become ready; the end of {log}:\n{log.read_text()[-2000:]}")
             time.sleep(0.2)
-        yield service
+        yield server
     finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(60)
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
 
 
 def embedding_counts(metrics_url: str) -> dict[str, int]:

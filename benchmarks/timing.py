@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tqdm import tqdm
 
+from benchmarks.figures import percentile, ratios, table
+
 WARM_UP = 3
 
 
@@ -29,23 +31,16 @@ def interleaved(arms: Mapping[str, Callable[[], object]], rounds: int, title: st
     return times
 
 
-def show_ratios(times: Mapping[str, Sequence[float]], baselines: Mapping[str, str]) -> None:
-    """Print each arm's median and 95th percentile, and the median over the rounds of its ratio to its baseline.
+def ratio_table(times: Mapping[str, Sequence[float]], baselines: Mapping[str, str]) -> str:
+    """Each arm's median and 95th percentile, and the median over the rounds of its ratio to its baseline.
 
     Args:
         times: seconds of each arm in each round.
         baselines: the baseline of each arm that has one.
     """
-    print(f"\n{'arm':48} {'p50 ms':>8} {'p95 ms':>8} {'ratio':>6}   quartiles of the ratio, and to what")
+    rows = []
     for name, values in times.items():
-        line = f"{name:48} {statistics.median(values) * 1e3:8.1f} {p95(values) * 1e3:8.1f}"
-        if name in baselines:
-            ratios = [value / base for value, base in zip(values, times[baselines[name]], strict=True)]
-            low, middle, high = statistics.quantiles(ratios, n=4)
-            line += f" {middle:6.3f}   {low:.3f} .. {high:.3f} of {baselines[name]}"
-        print(line)
-
-
-def p95(values: Sequence[float]) -> float:
-    """The 95th percentile."""
-    return statistics.quantiles(values, n=20)[-1]
+        base = baselines.get(name)
+        over = (ratios(values, times[base]), base) if base else ("", "")
+        rows.append((name, statistics.median(values) * 1e3, percentile(values, 95) * 1e3, *over))
+    return table(("", "p50 ms", "p95 ms", "ratio (quartiles)", "to"), rows)

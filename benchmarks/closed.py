@@ -1,0 +1,171 @@
+"""Closed loop: each arm under each workload at several numbers of callers, who wait for their answers; in rounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import psutil
+from tqdm import tqdm
+
+from benchmarks.arms import OURS, PLAIN_BENTOML, PLAIN_FASTAPI, TRITON, WITHOUT_TRITON, Arm
+from benchmarks.figures import Spread, percentile, ratios, spread, table
+from benchmarks.load import LoadClient, Outcome
+from benchmarks.service import Service
+from benchmarks.timing import seconds
+from benchmarks.workloads import CACHED, COLD, MIXED, WORKLOADS, Clicks, new_images
+
+ENCODE = "encode"
+"""The raw arms' further workload: the encoder alone."""
+REMEMBERING = (OURS, TRITON, WITHOUT_TRITON)
+FORGETFUL = (PLAIN_BENTOML, PLAIN_FASTAPI)
+CONCURRENCIES = (1, 2, 4, 8)
+PAUSE_S = 0.05
+"""Before each turn, so that the last arm's threads have gone to sleep."""
+
+RawArms = Mapping[tuple[str, str], Callable[[], object]]
+"""What to call, by name of the arm and workload."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What is measured, and what it is measured with."""
+
+    service: Service
+    arms: Mapping[str, Arm]
+    client: LoadClient
+    clicks: Clicks
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One place of the table."""
+
+    arm: str
+    workload: str
+    concurrency: int = 1
+
+
+@dataclass
+class Cells:
+    """What was measured in each round."""
+
+    rounds: dict[Cell, list[Outcome]] = field(default_factory=dict)
+    cpu_seconds: dict[Cell, list[float]] = field(default_factory=dict)
+    """Of the server's processes, of each round; of a raw arm: of this process."""
+
+    def add(self, cell: Cell, outcome: Outcome, cpu_seconds: float) -> None:
+        """Add a round."""
+        self.rounds.setdefault(cell, []).append(outcome)
+        self.cpu_seconds.setdefault(cell, []).append(cpu_seconds)
+
+    def latencies(self, cell: Cell) -> list[float]:
+        """Seconds, of all rounds together."""
+        return [latency for outcome in self.rounds[cell] for latency in outcome.latencies]
+
+    def medians(self, cell: Cell) -> list[float]:
+        """The median latency of each round, in seconds."""
+        return [percentile(outcome.latencies, 50) for outcome in self.rounds[cell]]
+
+    def throughputs(self, cell: Cell) -> list[float]:
+        """Answers a second, of each round."""
+        return [len(outcome.latencies) / outcome.seconds for outcome in self.rounds[cell]]
+
+    def latency_ratio(self, cell: Cell, base: Cell) -> Spread:
+        """Over the rounds."""
+        return ratios(self.medians(cell), self.medians(base))
+
+    def throughput_ratio(self, cell: Cell, base: Cell) -> Spread:
+        """Over the rounds."""
+        return ratios(self.throughputs(cell), self.throughputs(base))
+
+    def per_request(self, cell: Cell) -> dict[str, float]:
+        """What one request of the cell costs: `cpu` and `client_cpu` in seconds, `bytes` of the answer."""
+        outcomes = self.rounds[cell]
+        count = sum(len(outcome.latencies) for outcome in outcomes)
+        return {
+            "cpu": sum(self.cpu_seconds[cell]) / count,
+            "client_cpu": sum(outcome.client_cpu_seconds for outcome in outcomes) / count,
+            "bytes": sum(outcome.answer_bytes for outcome in outcomes) / count,
+        }
+
+    def as_table(self) -> str:
+        """All cells."""
+        rows = []
+        for cell in self.rounds:
+            p50, p95, p99 = (percentile(self.latencies(cell), percent) * 1e3 for percent in (50, 95, 99))
+            cost = self.per_request(cell)
+            times = (p50, p95, p99, spread(self.throughputs(cell)), cost["cpu"] * 1e3)
+            answer = (cost["client_cpu"] * 1e3, f"{cost['bytes']:.0f}") if cost["bytes"] else ("", "")
+            rows.append((cell.workload, cell.concurrency, cell.arm, len(self.latencies(cell)), *times, *answer))
+        rows.sort(key=lambda row: ((*WORKLOADS, ENCODE).index(row[0]), row[1]))
+        speed = ("p50 ms", "p95 ms", "p99 ms", "answers/s (quartiles)")
+        return table(("", "callers", "arm", "answers", *speed, "CPU ms", "client CPU ms", "answer bytes"), rows)
+
+
+def plan(full: bool) -> dict[Cell, int]:
+    """The cells of the HTTP arms, and how many requests a round of each has."""
+    cells: dict[Cell, int] = {}
+    for arm in REMEMBERING + FORGETFUL:
+        forgetful = arm in FORGETFUL
+        for concurrency in CONCURRENCIES if full else (1,):
+            cells[Cell(arm, COLD, concurrency)] = max(4, 2 * concurrency) if full else 2
+            if forgetful:
+                continue  # a known image is to it as a new one
+            cells[Cell(arm, CACHED, concurrency)] = max(20, 5 * concurrency) if full else 10
+            cells[Cell(arm, MIXED, concurrency)] = max(10, 3 * concurrency) if full else 5
+        if forgetful:
+            cells[Cell(arm, CACHED)] = 2 if full else 1
+    if not full:
+        for arm in (OURS, WITHOUT_TRITON):
+            cells |= {Cell(arm, CACHED, 2): 16, Cell(arm, CACHED, 4): 16, Cell(arm, CACHED, 8): 40}
+            cells |= {Cell(arm, COLD, 8): 10, Cell(arm, MIXED, 8): 20}
+        cells[Cell(TRITON, CACHED, 8)] = 40
+    return cells
+
+
+def measure(site: Site, raw: RawArms, rounds: int, full: bool) -> Cells:
+    """Measure all cells in turn, round by round, after a short round that does not count."""
+    found, planned = Cells(), plan(full)
+    raw_count = 4 if full else 2
+    for number in tqdm(range(rounds + 1), desc="closed loop", unit="round"):
+        for (name, workload), work in raw.items():
+            outcome, cpu = raw_turn(work, 1 if number == 0 else raw_count * (5 if workload == CACHED else 1))
+            if number:
+                found.add(Cell(name, workload), outcome, cpu)
+        for cell, count in planned.items():
+            warm = cell.concurrency if cell.workload == CACHED else 1
+            outcome, cpu = turn(site, cell, count if number else warm)
+            if number:
+                found.add(cell, outcome, cpu)
+    return found
+
+
+def turn(site: Site, cell: Cell, count: int) -> tuple[Outcome, float]:
+    """One arm's turn; and the seconds of the processor that its server used.
+
+    Raises:
+        LoadError: an answer was not what it should be.
+        RuntimeError: the service encoded more or fewer images than were new.
+    """
+    arm = site.arms[cell.arm]
+    run = arm.run(site.clicks.of(cell.workload, arm, count), cell.concurrency)
+    time.sleep(PAUSE_S)
+    encoded, cpu = site.service.embeddings()["encoded"], arm.server.cpu_seconds()
+    outcome = site.client.run(run)
+    cpu = arm.server.cpu_seconds() - cpu
+    encoded = site.service.embeddings()["encoded"] - encoded
+    expected = new_images(cell.workload, count) if arm.server is site.service else 0
+    if encoded != expected:
+        raise RuntimeError(f"{cell}: {expected} images were new to the service, it encoded {encoded}")
+    return outcome, cpu
+
+
+def raw_turn(work: Callable[[], object], count: int) -> tuple[Outcome, float]:
+    """A raw arm's turn."""
+    time.sleep(PAUSE_S)
+    me = psutil.Process().cpu_times()
+    latencies = [seconds(work) for _ in range(count)]
+    now = psutil.Process().cpu_times()
+    return Outcome(latencies, sum(latencies)), now.user + now.system - me.user - me.system

@@ -1,0 +1,90 @@
+"""What the service aims at beside the raw model and its peers. A goal that is missed is said, and fails nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.arms import OURS, PLAIN_BENTOML, PLAIN_FASTAPI, WITHOUT_TRITON
+from benchmarks.closed import ENCODE, Cell, Cells
+from benchmarks.figures import Spread, percentile, short, spread, table
+from benchmarks.open_loop import OpenLoop
+from benchmarks.workloads import CACHED, COLD, WORKLOADS
+
+AT_MOST, AT_LEAST = "at most", "at least"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure and its limit."""
+
+    name: str
+    sense: str
+    limit: float
+    figure: Spread
+
+    @property
+    def met(self) -> bool:
+        """Whether the median keeps to the limit."""
+        return self.figure.median <= self.limit if self.sense == AT_MOST else self.figure.median >= self.limit
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What the goals need beside the closed loop."""
+
+    loops: Sequence[OpenLoop]
+    rle_bytes: int
+    json_bytes: int
+    first_requests: Sequence[float]
+    """Seconds of the first request after the service was ready, on a new image, of each start."""
+
+
+def goals(cells: Cells, raw: str, extras: Extras) -> list[Goal]:
+    """All that were measured.
+
+    Args:
+        cells: of the closed loop.
+        raw: name of the raw arm that has the service's engines.
+        extras: the rest.
+    """
+    cold, cached = Cell(OURS, COLD), Cell(OURS, CACHED)
+    steady = percentile(cells.latencies(cold), 50)
+    encodes = [1 / latency for latency in cells.medians(Cell(raw, ENCODE))]
+    at_eight = [value / encode for value, encode in zip(cells.throughputs(Cell(OURS, COLD, 8)), encodes, strict=True)]
+    found = [
+        Goal("cold click / raw encoder + decoder", AT_MOST, 1.10, cells.latency_ratio(cold, Cell(raw, COLD))),
+        Goal(f"cold click / {PLAIN_FASTAPI}", AT_MOST, 0.45, cells.latency_ratio(cold, Cell(PLAIN_FASTAPI, COLD))),
+        Goal("cached click / raw decoder", AT_MOST, 1.20, cells.latency_ratio(cached, Cell(raw, CACHED))),
+        Goal(
+            f"cached click / {PLAIN_BENTOML}", AT_MOST, 0.05, cells.latency_ratio(cached, Cell(PLAIN_BENTOML, CACHED))
+        ),
+    ]
+    for workload in WORKLOADS:
+        for concurrency, limit in ((1, 1.0), (8, 1.2)):
+            ours, without = (Cell(arm, workload, concurrency) for arm in (OURS, WITHOUT_TRITON))
+            name = f"answers/s, {workload}, {concurrency} callers / without Triton"
+            found.append(Goal(name, AT_LEAST, limit, cells.throughput_ratio(ours, without)))
+    found += [
+        Goal("answers/s, cold, 8 callers / raw encoder's", AT_LEAST, 0.85, spread(at_eight)),
+        Goal("bytes, rle mask / json mask", AT_MOST, 0.01, spread([extras.rle_bytes / extras.json_bytes])),
+        Goal(
+            "first request after ready / steady p50",
+            AT_MOST,
+            1.3,
+            spread([first / steady for first in extras.first_requests]),
+        ),
+    ]
+    return found + [
+        Goal(f"open loop at 70 %, {loop.workload}: p99 / p50", AT_MOST, 2.0, spread([loop.tail()]))
+        for loop in extras.loops
+        if loop.arm == OURS
+    ]
+
+
+def as_table(found: Sequence[Goal]) -> str:
+    """Goal, figure, met or missed."""
+    rows = [
+        (goal.name, f"{goal.sense} {short(goal.limit)}", goal.figure, "met" if goal.met else "missed") for goal in found
+    ]
+    return table(("", "goal", "measured (quartiles)", ""), rows)

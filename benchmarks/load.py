@@ -1,0 +1,202 @@
+"""The load client: kept connections and prepared bodies, in a process of its own, the same for all servers.
+
+Closed loop: so many connections, each sends its next request when its answer is there. Open loop: requests have times
+at which they are due, whatever the server does, and a latency counts from that time on.
+
+An answer that is not a 200, or that says it refuses, ends the run with an error.
+"""
+
+from __future__ import annotations
+
+import http.client
+import multiprocessing
+import random
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from email.message import Message
+from multiprocessing.connection import Connection as Pipe
+from types import TracebackType
+
+OPEN_LOOP_CONNECTIONS = 64
+TIMEOUT_S = 120
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request, ready to be sent."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Run:
+    """Requests to send to a server of this machine."""
+
+    port: int
+    requests: Sequence[Request]
+    concurrency: int = 1
+    due: Sequence[float] | None = None
+    """For an open loop, of each request: seconds after the start."""
+    refusal: bytes | None = None
+    """What stands in the answers that refuse, of a server that refuses with a 200."""
+
+
+@dataclass
+class Outcome:
+    """What came of a run."""
+
+    latencies: list[float] = field(default_factory=list)
+    """Seconds, in the order in which the answers came."""
+    seconds: float = 0.0
+    """From the first request to the last answer."""
+    answer_bytes: int = 0
+    """Of all bodies."""
+    client_cpu_seconds: float = 0.0
+
+
+class LoadError(RuntimeError):
+    """A server did not answer as it should."""
+
+
+class Connection:
+    """A kept connection."""
+
+    def __init__(self, port: int) -> None:
+        self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+
+    def ask(self, request: Request, refusal: bytes | None = None) -> tuple[bytes, Message]:
+        """The body of the answer, and its headers.
+
+        Raises:
+            LoadError: it is not a 200, or it refuses, or there is none.
+        """
+        try:
+            self._http.request("POST", request.path, request.body, dict(request.headers))
+            response = self._http.getresponse()
+            body = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise LoadError(f"{request.path}: {type(error).__name__}: {error}") from error
+        if response.status != 200 or (refusal and refusal in body):
+            raise LoadError(f"{request.path}: {response.status}: {body[:500]!r}")
+        return body, response.headers
+
+    def close(self) -> None:
+        """Close it."""
+        self._http.close()
+
+
+def poisson(rate: float, count: int, seed: int) -> list[float]:
+    """Times of arrival at a mean `rate` per second, of callers who know nothing of each other."""
+    generator = random.Random(seed)
+    now, times = 0.0, []
+    for _ in range(count):
+        now += generator.expovariate(rate)
+        times.append(now)
+    return times
+
+
+def perform(run: Run) -> Outcome:
+    """Send the requests of a run from threads of this process.
+
+    Raises:
+        LoadError: as `Connection.ask`; no further request is sent then.
+    """
+    outcome, errors = Outcome(), list[LoadError]()
+    lock, turn = threading.Lock(), iter(range(len(run.requests)))
+    count = min(len(run.requests), run.concurrency if run.due is None else OPEN_LOOP_CONNECTIONS)
+    gate = threading.Barrier(count + 1)
+    begun = 0.0
+
+    def work() -> None:
+        connection = Connection(run.port)
+        gate.wait()
+        try:
+            while not errors:
+                with lock:
+                    index = next(turn, None)
+                if index is None:
+                    return
+                start = time.perf_counter()
+                if run.due is not None:
+                    start = begun + run.due[index]
+                    time.sleep(max(0.0, start - time.perf_counter()))
+                body, _ = connection.ask(run.requests[index], run.refusal)
+                taken = time.perf_counter() - start
+                with lock:
+                    outcome.latencies.append(taken)
+                    outcome.answer_bytes += len(body)
+        except LoadError as error:
+            errors.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    cpu, begun = time.process_time(), time.perf_counter()
+    gate.wait()
+    for thread in threads:
+        thread.join()
+    outcome.seconds, outcome.client_cpu_seconds = time.perf_counter() - begun, time.process_time() - cpu
+    if errors:
+        raise errors[0]
+    return outcome
+
+
+class LoadClient:
+    """The process that sends runs, one at a time."""
+
+    def __enter__(self) -> LoadClient:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve_runs, args=(theirs,), daemon=True)
+        self._process.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.is_alive():
+            self._pipe.send(None)
+        self._process.join(TIMEOUT_S)
+
+    def begin(self, run: Run) -> None:
+        """Start a run."""
+        self._pipe.send(run)
+
+    def busy(self) -> bool:
+        """Whether the run that was started last still goes on."""
+        return not self._pipe.poll()
+
+    def end(self) -> Outcome:
+        """Wait for the run that was started last.
+
+        Raises:
+            LoadError: it failed.
+        """
+        answer = self._pipe.recv()
+        if isinstance(answer, str):
+            raise LoadError(answer)
+        assert isinstance(answer, Outcome)
+        return answer
+
+    def run(self, run: Run) -> Outcome:
+        """What comes of a run.
+
+        Raises:
+            LoadError: it failed.
+        """
+        self.begin(run)
+        return self.end()
+
+
+def _serve_runs(pipe: Pipe) -> None:
+    while (run := pipe.recv()) is not None:
+        try:
+            pipe.send(perform(run))
+        except LoadError as error:
+            pipe.send(str(error))

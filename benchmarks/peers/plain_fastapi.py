@@ -1,0 +1,41 @@
+"""FastAPI and ONNX Runtime: JSON in, a mask as PNG or JSON out. FastAPI runs `segment` in its pool of threads."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import Body, FastAPI, HTTPException, Response
+from PIL import Image, UnidentifiedImageError
+
+from benchmarks.peers.predictor import Predictor
+
+app = FastAPI()
+predictor = Predictor()
+
+
+@app.get("/readyz")
+def ready() -> str:
+    """Whether the models are loaded."""
+    return "ready"
+
+
+@app.post("/mobile_sam", response_model=None)
+def segment(
+    input_image: Annotated[str, Body()],
+    pos_coords: Annotated[list[list[float]], Body()],
+    mask_format: Annotated[Literal["json", "png"], Body()] = "json",
+) -> Response | dict[str, Any]:
+    """Find an object: a picture and clicks in, a mask out."""
+    try:
+        image = Image.open(io.BytesIO(base64.b64decode(input_image)))
+        mask = predictor.segment(image, pos_coords)
+    except (ValueError, UnidentifiedImageError) as error:
+        raise HTTPException(422, str(error)) from None
+    if mask_format == "json":
+        return {"mask": mask.tolist()}
+    file = io.BytesIO()
+    Image.fromarray(mask * np.uint8(255)).convert("1").save(file, "PNG")
+    return Response(file.getvalue(), media_type="image/png")

@@ -1,0 +1,79 @@
+"""Pictures of what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+from matplotlib import pyplot as plt
+from matplotlib.ticker import LogLocator
+
+from benchmarks.arms import OURS, TRITON, WITHOUT_TRITON
+from benchmarks.closed import Cell, Cells
+from benchmarks.figures import percentile, spread
+from benchmarks.workloads import CACHED, COLD, WORKLOADS
+
+COLOURS = {OURS: "#0b6e4f", TRITON: "#73b797", WITHOUT_TRITON: "#d17a22"}
+OTHER = ("#6d6a75", "#a3a0aa", "#c9c6cf", "#3a3740")
+plt.rcParams["svg.hashsalt"] = "mobile-sam-triton"  # the same figures give the same file
+plt.rcParams["svg.fonttype"] = "none"
+
+
+def latency(cells: Cells, path: Path) -> None:
+    """Median latency, and the band up to the 95th percentile, over the number of callers."""
+    figure, panels = plt.subplots(1, len(WORKLOADS), figsize=(11, 3.6), constrained_layout=True)
+    for panel, workload in zip(panels, WORKLOADS, strict=True):
+        names = list(dict.fromkeys(cell.arm for cell in cells.rounds if cell.workload == workload))
+        for arm in names:
+            found = sorted(
+                (cell for cell in cells.rounds if (cell.arm, cell.workload) == (arm, workload)),
+                key=lambda cell: cell.concurrency,
+            )
+            if len(found) < 2:
+                continue
+            callers = [cell.concurrency for cell in found]
+            middle, high = (
+                [percentile(cells.latencies(cell), percent) * 1e3 for cell in found] for percent in (50, 95)
+            )
+            colour = COLOURS.get(arm, OTHER[names.index(arm) % len(OTHER)])
+            panel.plot(callers, middle, "o-", color=colour, label=arm)
+            panel.fill_between(callers, middle, high, color=colour, alpha=0.15)
+        panel.set(title=workload, xlabel="callers", yscale="log", xscale="log")
+        panel.set_xticks([1, 2, 4, 8], labels=["1", "2", "4", "8"], minor=False)
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.minorticks_off()
+        panel.grid(alpha=0.3)
+    panels[0].set_ylabel("latency, ms: median, band to p95")
+    lines = {line.get_label(): line for panel in panels for line in panel.get_lines()}
+    figure.legend(lines.values(), lines.keys(), loc="outside upper center", ncols=len(lines), fontsize="small")
+    _save(figure, path)
+
+
+def throughput(cells: Cells, path: Path) -> None:
+    """Answers a second by arm, at the most callers measured."""
+    figure, panels = plt.subplots(1, 2, figsize=(11, 3.2), constrained_layout=True)
+    for panel, workload in zip(panels, (COLD, CACHED), strict=True):
+        best: dict[str, Cell] = {}
+        for cell in sorted(cells.rounds, key=lambda cell: cell.concurrency):
+            if cell.workload == workload:
+                best[cell.arm] = cell
+        spreads = {arm: spread(cells.throughputs(cell)) for arm, cell in best.items()}
+        for place, (arm, found) in enumerate(spreads.items()):
+            error = [[found.median - found.low], [found.high - found.median]]
+            panel.barh(place, found.median, xerr=error, color=COLOURS.get(arm, OTHER[0]))
+        labels = [arm if arm.startswith("raw") else f"{arm}, callers: {best[arm].concurrency}" for arm in spreads]
+        panel.set_yticks(range(len(labels)), labels=labels)
+        panel.invert_yaxis()
+        panel.set(title=workload, xlabel="answers a second, quartiles")
+        panel.grid(alpha=0.3, axis="x")
+    _save(figure, path)
+
+
+def _save(figure: plt.Figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)

@@ -1,0 +1,136 @@
+"""All that is measured of the service with one set of weights, and what is said of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks import closed, goals, machine, open_loop, where
+from benchmarks.arms import CENTRE, OURS, WITHOUT_TRITON, Ours, all_arms, engines_of, json_request
+from benchmarks.engines import ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32
+from benchmarks.load import Connection, LoadClient
+from benchmarks.photo import photo, unseen
+from benchmarks.raw import RawModel
+from benchmarks.report import cells_as_json
+from benchmarks.service import Service, running
+from benchmarks.timing import seconds
+from benchmarks.workloads import CACHED, COLD, MIXED, WORKLOADS, Clicks
+
+ROUNDS = 5
+STARTS = 5
+"""Of the service, for the first request after it is ready."""
+CLICKS_TAKEN_APART = {COLD: 10, CACHED: 40}
+OPEN_LOOP_REQUESTS = {COLD: 100, CACHED: 1000, MIXED: 300}
+OPEN_LOOP_REQUESTS_QUICK = {CACHED: 300}
+
+Engines = tuple[str, str]
+"""Of encoder and decoder."""
+
+
+@dataclass
+class Results:
+    """What was measured."""
+
+    engines: Engines
+    cells: closed.Cells
+    loops: list[open_loop.OpenLoop]
+    profiles: dict[str, list[where.Step]]
+    judged: list[goals.Goal]
+    extras: goals.Extras
+    resident_bytes: dict[str, int] = field(default_factory=dict)
+    """By arm, after all that."""
+
+    def blocks(self) -> dict[str, str]:
+        """Tables by name."""
+        memory = ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in self.resident_bytes.items())
+        encoder, decoder = self.engines
+        return {
+            "goals": f"Encoder: {encoder}; decoder: {decoder}.\n\n{goals.as_table(self.judged)}",
+            "closed": f"{self.cells.as_table()}\n\nResident memory, shared pages counted in each process: {memory}.",
+            "open": open_loop.as_table(self.loops),
+            "where": where.as_table(self.profiles),
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything."""
+        return {
+            "engine": dict(zip(("encoder", "decoder"), self.engines, strict=True)),
+            "goals": [{**vars(goal), "met": goal.met} for goal in self.judged],
+            "closed_loop": cells_as_json(self.cells),
+            "open_loop": self.loops,
+            "where_the_time_goes": self.profiles,
+            "extras": {key: value for key, value in vars(self.extras).items() if key != "loops"},
+            "resident_bytes": self.resident_bytes,
+        }
+
+
+def raw_name(engines: Engines) -> str:
+    """What the tables call the raw model on these engines."""
+    encoder, decoder = engines
+    return f"raw, {encoder}" if decoder in {encoder, OPENVINO_F32} else f"raw, {encoder} and {decoder}"
+
+
+def raw_arms(repository: Path, engines: Engines) -> closed.RawArms:
+    """The raw model on each engine of this machine, the service's first."""
+    choices = [engines, (ONNX_RUNTIME, ONNX_RUNTIME), (OPENVINO_F32, OPENVINO_F32)]
+    if "bf16" in machine.machine()["features"]:
+        choices.append((OPENVINO_BF16, OPENVINO_F32))
+    arms: dict[tuple[str, str], Callable[[], object]] = {}
+    for choice in dict.fromkeys(choices):
+        raw = RawModel(repository, *choice)
+        works = {COLD: raw.click_on_a_new_image, closed.ENCODE: raw.encode, CACHED: raw.decode}
+        arms |= {(raw_name(choice), workload): work for workload, work in works.items()}
+    return arms
+
+
+def first_request(service: Service, clicks: Clicks) -> float:
+    """Seconds that the first click takes, on a new image."""
+    arm = Ours(OURS, service)
+    request = clicks.new(arm)
+    return seconds(lambda: Connection(service.port).ask(request))
+
+
+def answer_bytes(service: Service, mask_format: str) -> int:
+    """Of the answer to a click on `photo()`, which is known, without a picture."""
+    image_id = hashlib.sha256(photo()).hexdigest()
+    request = json_request(image_id=image_id, pos_coords=[CENTRE], mask_format=mask_format, segmented_image="none")
+    return len(Connection(service.port).ask(request)[0])
+
+
+def measure(repository: Path, client: LoadClient, full: bool) -> Results:
+    """Everything, with the models of a repository."""
+    clicks = Clicks()
+    firsts = []
+    for _ in range(STARTS - 1 if full else 0):
+        with running(repository) as service:
+            firsts.append(first_request(service, clicks))
+    with running(repository) as service:
+        firsts.append(first_request(service, clicks))
+        engines = engines_of(service, unseen(photo(), 2**48))
+        raw = raw_arms(repository, engines)
+        with all_arms(repository, service, engines) as arms:
+            site = closed.Site(service, arms, client, clicks)
+            cells = closed.measure(site, raw, ROUNDS, full)
+            loops = open_loops(site, cells, full)
+            resident = {name: arm.server.resident_bytes() for name, arm in arms.items()}
+            profiles = {
+                f"{workload} click": where.profile(service, arms[OURS], clicks.of(workload, arms[OURS], count))
+                for workload, count in CLICKS_TAKEN_APART.items()
+            }
+            extras = goals.Extras(loops, answer_bytes(service, "rle"), answer_bytes(service, "json"), firsts)
+    judged = goals.goals(cells, raw_name(engines), extras)
+    return Results(engines, cells, loops, profiles, judged, extras, resident)
+
+
+def open_loops(site: closed.Site, cells: closed.Cells, full: bool) -> list[open_loop.OpenLoop]:
+    """Of the service; where there is time for it also without Triton, each at a share of its own best."""
+    counts = OPEN_LOOP_REQUESTS if full else OPEN_LOOP_REQUESTS_QUICK
+    return [
+        open_loop.measure(site, cells, name, workload, counts[workload])
+        for workload in WORKLOADS
+        if workload in counts
+        for name in ((OURS, WITHOUT_TRITON) if full else (OURS,))
+    ]

@@ -1,0 +1,50 @@
+"""What callers do: click on new images, click on a known one, or both."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import time
+from collections.abc import Iterator
+
+from benchmarks.arms import Arm
+from benchmarks.load import Request
+from benchmarks.photo import photo, unseen
+
+COLD, CACHED, MIXED = WORKLOADS = ("cold", "cached", "mixed")
+"""Every click on a new image; every click on a known one; every fifth on a new one."""
+NEW_OF_MIXED = 5
+
+POINTS = tuple((x, y) for x in range(300, 1500, 100) for y in range(200, 1000, 100))
+
+
+class Clicks:
+    """Makes requests; new images are all different, also from those of an earlier run, which a cache may still have."""
+
+    def __init__(self) -> None:
+        self._photo = photo()
+        self._id = hashlib.sha256(self._photo).hexdigest()
+        self._numbers: Iterator[int] = itertools.count(time.time_ns())
+        self._points = itertools.cycle(POINTS)
+
+    def new(self, arm: Arm) -> Request:
+        """A click on an image that no server has seen."""
+        return arm.click(unseen(self._photo, next(self._numbers)), next(self._points))
+
+    def known(self, arm: Arm) -> Request:
+        """A click on `photo()`: by its id, where the server has such a thing."""
+        return arm.click(self._id if arm.remembers else self._photo, next(self._points))
+
+    def of(self, workload: str, arm: Arm, count: int) -> list[Request]:
+        """So many requests of a workload."""
+        return [self.new(arm) if is_new(workload, index) else self.known(arm) for index in range(count)]
+
+
+def is_new(workload: str, index: int) -> bool:
+    """Whether the request at this place of a workload is on a new image."""
+    return workload == COLD or (workload == MIXED and index % NEW_OF_MIXED == 0)
+
+
+def new_images(workload: str, count: int) -> int:
+    """How many of so many requests are on new images."""
+    return sum(is_new(workload, index) for index in range(count))

@@ -1,0 +1,65 @@
+"""Percentiles, ratios and tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.figures import percentile, ratios, short, spread, table
+
+
+@pytest.mark.parametrize(
+    ("percent", "expected"),
+    [
+        pytest.param(50, 50, id="median"),
+        pytest.param(95, 95, id="p95"),
+        pytest.param(99, 99, id="p99"),
+        pytest.param(100, 100, id="largest"),
+        pytest.param(0, 1, id="smallest"),
+    ],
+)
+def test_percentile_is_a_value_that_was_measured(percent, expected):
+    assert percentile(list(range(100, 0, -1)), percent) == expected
+
+
+def test_percentile_of_one_value_is_that_value():
+    assert percentile([7.0], 99) == 7.0
+
+
+def test_percentile_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="at least one value"):
+        percentile([], 50)
+
+
+def test_ratio_is_the_median_of_the_rounds_ratios_and_not_the_ratio_of_the_medians():
+    assert ratios([1.0, 20.0, 3.0], [1.0, 10.0, 1.0]).median == 2.0
+
+
+def test_ratio_of_rounds_that_do_not_match_is_refused():
+    with pytest.raises(ValueError, match="argument 2"):
+        ratios([1.0, 2.0], [1.0])
+
+
+def test_spread_has_the_quartiles():
+    found = spread([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (found.low, found.median, found.high) == (2.0, 3.0, 4.0)
+
+
+def test_spread_of_one_round_is_that_round():
+    assert str(spread([2.0])) == "2.00 (2.00 to 2.00)"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0.0, "0"), (0.001234, "0.00123"), (1.0, "1.00"), (42.42, "42.4"), (12345.6, "12346"), (-2.5, "-2.50")],
+)
+def test_figures_have_three_digits_that_count(value, expected):
+    assert short(value) == expected
+
+
+def test_table_is_aligned_markdown():
+    assert table(("arm", "ms"), [("ours", 1.0), ("raw", 12.345)]).splitlines() == [
+        "| arm  | ms   |",
+        "|------|------|",
+        "| ours | 1.00 |",
+        "| raw  | 12.3 |",
+    ]

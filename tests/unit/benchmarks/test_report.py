@@ -1,0 +1,42 @@
+"""The generated parts of a page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.report import BLOCKS, with_blocks
+
+ROOT = Path(__file__).resolve().parents[3]
+
+PAGE = "# Page\n\n<!-- bench one -->\nold\n<!-- end -->\n\ntext\n\n<!-- bench two -->\n<!-- end -->\n"
+
+
+def test_generated_parts_are_replaced_and_the_rest_is_left_alone():
+    page = with_blocks(PAGE, {"one": r"new \1", "two": "| a |"})
+    expected = (
+        "# Page\n\n<!-- bench one -->\nnew \\1\n<!-- end -->\n\ntext\n\n<!-- bench two -->\n| a |\n<!-- end -->\n"
+    )
+    assert page == expected
+
+
+def test_page_written_again_is_the_same():
+    blocks = {"one": "1", "two": "2"}
+    assert with_blocks(with_blocks(PAGE, blocks), blocks) == with_blocks(PAGE, blocks)
+
+
+@pytest.mark.parametrize("blocks", [{"one": ""}, {"one": "", "two": "", "three": ""}], ids=["too few", "too many"])
+def test_page_without_the_same_parts_is_refused(blocks):
+    with pytest.raises(ValueError, match=re.escape(f"expected the generated parts {sorted(blocks)}")):
+        with_blocks(PAGE, blocks)
+
+
+def test_text_that_speaks_of_the_marks_is_no_generated_part():
+    page = "What stands after `<!-- bench one -->` is generated.\n" + PAGE
+    assert with_blocks(page, {"one": "", "two": ""}).startswith(page.splitlines()[0])
+
+
+def test_performance_page_has_the_parts_that_are_generated():
+    with_blocks((ROOT / "docs" / "performance.md").read_text(), dict.fromkeys(BLOCKS, ""))
