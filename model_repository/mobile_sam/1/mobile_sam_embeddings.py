@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import mobile_sam_images as images
 import numpy as np
@@ -29,7 +29,8 @@ class Known:
     """SHA-256 of the image file, in hexadecimal."""
     entry: Entry
     max_pixels: int
-    _pixels: images.RGB | None = None
+    decoded: dict[str, images.RGB] = field(default_factory=dict)
+    """Pixels at hand, by image id."""
 
     @property
     def size_hw(self) -> tuple[int, int]:
@@ -37,10 +38,12 @@ class Known:
         return self.entry.size_hw
 
     def pixels(self) -> images.RGB:
-        """(H, W, 3) uint8 RGB, decoded at the first call."""
-        if self._pixels is None:
-            self._pixels = images.decode(images.open_image(bytes(self.entry.file), self.max_pixels))
-        return self._pixels
+        """(H, W, 3) uint8 RGB, not to be written to; decoded unless this process did so for its last request."""
+        if self.image_id not in self.decoded:
+            pixels = images.decode(images.open_image(bytes(self.entry.file), self.max_pixels))
+            self.decoded.clear()
+            self.decoded[self.image_id] = pixels
+        return self.decoded[self.image_id]
 
 
 class Embeddings:
@@ -66,6 +69,8 @@ class Embeddings:
         """
         self._cache, self._redis, self._encode = cache, redis, encode
         self._max_pixels, self._count = max_pixels, count
+        # Of one image: who clicks and wants pictures clicks on the same image again.
+        self._decoded: dict[str, images.RGB] = {}
 
     def find(
         self, file: bytes | None, image_id: str | None, check: Callable[[tuple[int, int]], None] | None = None
@@ -131,7 +136,7 @@ class Embeddings:
         if entry is None:
             return None
         self._count(FOUND)
-        return Known(image_id, entry, self._max_pixels)
+        return Known(image_id, entry, self._max_pixels, self._decoded)
 
     def _fetch(self, image_id: str) -> Known | None:
         entry = self._redis.get(image_id) if self._redis else None
@@ -139,7 +144,7 @@ class Embeddings:
             return None
         self._cache.put(image_id, entry)
         self._count(SHARED)
-        return Known(image_id, entry, self._max_pixels)
+        return Known(image_id, entry, self._max_pixels, self._decoded)
 
     def _make(self, encode: Encode, image_id: str, file: bytes, pixels: images.RGB) -> Known:
         entry = Entry(encode(images.to_frame(pixels)), (pixels.shape[0], pixels.shape[1]), file)
@@ -147,7 +152,10 @@ class Embeddings:
         self._cache.put(image_id, entry)
         if self._redis:
             self._redis.put(image_id, entry)
-        return Known(image_id, entry, self._max_pixels, pixels)
+        if file:  # not of a crop: the next one is cut out of the whole image again
+            self._decoded.clear()
+            self._decoded[image_id] = pixels
+        return Known(image_id, entry, self._max_pixels, self._decoded)
 
 
 def _not_cached(image_id: str) -> Rejected:

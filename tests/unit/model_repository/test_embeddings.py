@@ -294,6 +294,19 @@ def test_the_pixels_of_a_known_image_are_decoded_from_what_is_kept(open_embeddin
     assert known.pixels() is known.pixels()
 
 
+def test_the_last_images_pixels_are_at_hand_for_the_next_request(open_embeddings, monkeypatch):
+    opened = []
+    monkeypatch.setattr(images, "open_image", lambda *args, real=images.open_image: opened.append(1) or real(*args))
+    embeddings = open_embeddings()
+    names = [embeddings.find(photo(seed), None).image_id for seed in (1, 2)]
+    assert len(opened) == 2
+    for name, count in ((names[1], 2), (names[0], 3), (names[0], 3), (names[1], 4)):
+        known = embeddings.find(None, name)
+        known.pixels()
+        embeddings.crop(known, (10, 5, 30, 20))
+        assert len(opened) == count
+
+
 def test_a_crop_has_an_embedding_of_its_own_that_is_found_again(open_embeddings, encoder, counted):
     embeddings = open_embeddings()
     whole = embeddings.find(photo(), None)
