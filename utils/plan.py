@@ -3,12 +3,13 @@
 | | 2 cores | 16 cores | a GPU |
 |---|---|---|---|
 | encoder | 1 instance, 2 threads | 2 instances, 8 threads each | 1 instance on each GPU |
-| decoder | 1 instance, 2 threads | 4 instances, 4 threads each | 1 instance on each GPU, runs of 64 prompts |
+| decoder | 2 instances, 2 threads each | 4 instances, 4 threads each | 1 instance on each GPU, runs of 64 prompts |
 | orchestrator, new images | 2 | 3 | by cores |
 | orchestrator, known images | 2 | 8 | by cores |
 
 A run of the encoder uses few cores well, and a run of the decoder fewer: where there are many, several runs at once
-bring more than more threads each. What a person sets (`utils.settings`) wins over all of it.
+bring more than more threads each. Two decoders at the least: a click does not wait for another caller's many prompts,
+and what one leaves of the cores the other takes. What a person sets (`utils.settings`) wins over all of it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ same, and the encoder in bfloat16. `tensorrt`: ONNX Runtime on a GPU, the encode
 
 CORES_OF_AN_ENCODER = 8
 CORES_OF_A_DECODER = 4
+LEAST_DECODERS = 2
 MOST_ORCHESTRATORS = 16
 DECODER_BATCH_CPU, DECODER_BATCH_GPU = 8, 64
 """Prompts in one run of the decoder: more than 8 do not fit a processor's caches."""
@@ -113,10 +115,10 @@ def make_plan(
     else:
         backend: Backend = "onnxruntime" if engine == "onnxruntime" else "openvino"
         together = encoders or max(1, machine.cores // CORES_OF_AN_ENCODER)
-        decoders = max(1, machine.cores // CORES_OF_A_DECODER)
+        decoders = max(LEAST_DECODERS, machine.cores // CORES_OF_A_DECODER)
         each = threads or max(1, machine.cores // together)
         encoder = Network(backend, "bf16" if engine == "openvino-bf16" else "f32", together, each)
-        decoder = Network(backend, "f32", decoders, min(each, max(1, machine.cores // decoders)))
+        decoder = Network(backend, "f32", decoders, min(each, CORES_OF_A_DECODER))
         batch = DECODER_BATCH_CPU
     by_cores = min(MOST_ORCHESTRATORS, max(2, machine.cores // 2))
     return Plan(

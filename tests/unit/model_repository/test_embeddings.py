@@ -296,7 +296,13 @@ def test_the_pixels_of_a_known_image_are_decoded_from_what_is_kept(open_embeddin
 
 def test_the_last_images_pixels_are_at_hand_for_the_next_request(open_embeddings, monkeypatch):
     opened: list[int] = []
-    monkeypatch.setattr(images, "open_image", lambda *args, real=images.open_image: opened.append(1) or real(*args))
+    open_image = images.open_image
+
+    def counted(data: bytes, max_pixels: int) -> Image.Image:
+        opened.append(1)
+        return open_image(data, max_pixels)
+
+    monkeypatch.setattr(images, "open_image", counted)
     embeddings = open_embeddings()
     names = [embeddings.find(photo(seed), None).image_id for seed in (1, 2)]
     assert len(opened) == 2

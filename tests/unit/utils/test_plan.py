@@ -57,16 +57,16 @@ def test_an_engine_that_cannot_run_here_is_an_error(machine, engine, message):
 @pytest.mark.parametrize("engine", ["auto", "onnxruntime"])
 def test_threads_of_all_instances_are_at_most_the_cores(cores, engine):
     plan = make_plan(replace(SERVER, cores=cores), "mobile_sam", engine)
-    for network in (plan.encoder, plan.decoder):
-        assert network.threads >= 1
-        assert network.instances >= 1
-        assert network.instances * network.threads <= cores
+    assert 1 <= plan.encoder.instances * plan.encoder.threads <= cores
+    # There are two decoders even where one alone has all the cores.
+    assert 1 <= plan.decoder.threads <= cores
+    assert plan.decoder.instances == 2 or plan.decoder.instances * plan.decoder.threads <= cores
 
 
-def test_two_cores_run_one_thing_at_a_time_on_both():
+def test_two_cores_encode_one_image_at_a_time_on_both():
     plan = make_plan(LAPTOP, "mobile_sam")
     assert (plan.encoder.instances, plan.encoder.threads) == (1, 2)
-    assert (plan.decoder.instances, plan.decoder.threads) == (1, 2)
+    assert (plan.decoder.instances, plan.decoder.threads) == (2, 2)
     assert (plan.orchestrators, plan.orchestrators_cached, plan.orchestrators_everything) == (2, 2, 1)
 
 
