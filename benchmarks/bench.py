@@ -72,9 +72,8 @@ def measure(weights: str, kinds: tuple[str, ...], full: bool, client: LoadClient
         for name, text in results.blocks().items():
             report.show(f"{name}-{weights}", text)
         report.json[weights] = results.as_json()
-        for folder in (OUTPUT, PICTURES) if full else (OUTPUT,):
-            plots.latency(results.cells, folder / f"bench-latency-{weights}.svg")
-            plots.throughput(results.cells, folder / f"bench-throughput-{weights}.svg")
+        plots.latency(results.cells, OUTPUT / f"bench-latency-{weights}.svg")
+        plots.throughput(results.cells, OUTPUT / f"bench-throughput-{weights}.svg")
     if {COLD, INTERACTIVE, PARTS} & set(kinds):
         with running(repository) as service:
             raw = RawModel(repository, *engines_of(service, photo()))
@@ -104,6 +103,9 @@ def main() -> None:
             measure(weights, kinds, arguments.full, client, report)
     if with_page:
         PAGE.write_text(with_blocks(PAGE.read_text(), report.blocks))
+        for weights in WEIGHTS:
+            for kind in ("latency", "throughput"):
+                shutil.copy(OUTPUT / f"bench-{kind}-{weights}.svg", PICTURES)
     print(f"wrote {OUTPUT}/results.json, tables.md and pictures")
 
 
