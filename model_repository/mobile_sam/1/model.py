@@ -19,6 +19,7 @@ from mobile_sam_embeddings import Known
 from mobile_sam_masks import Mask, MaskPart, area_and_box, upsample
 from mobile_sam_models import CANDIDATES, SINGLE, Models, answer, read, read_one
 from mobile_sam_pictures import Picture
+from mobile_sam_warm_up import warm_up
 
 OUTPUTS = ("mask", "picture", "result")
 
@@ -27,10 +28,11 @@ class TritonPythonModel:
     """One process of the orchestrator; it works on one request at a time."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Read the settings."""
+        """Read the settings, and get ready."""
         # Pillow warns of oddities in callers' files, which would be lines in the log.
         warnings.simplefilter("ignore")
         self.models = Models(args)
+        warm_up()
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer each request; a failure of one does not touch the others."""

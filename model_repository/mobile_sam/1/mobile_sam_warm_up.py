@@ -1,0 +1,37 @@
+"""Everything that a request does beside the networks, done once before the first one: libraries load what they need at
+first use, and memory is had. The networks themselves are warmed up by Triton (`model_warmup` in their config.pbtxt)."""
+
+from __future__ import annotations
+
+import io
+
+import cv2
+import mobile_sam_images as images
+import numpy as np
+from mobile_sam_masks import MaskPart, area_and_box, upsample
+from mobile_sam_pictures import Picture
+from PIL import Image
+
+SIZE_HW = (1200, 1800)
+"""Of the image: that of a photograph as people send it, 2 megapixels."""
+
+
+def warm_up() -> None:
+    """Decode and scale an image, and make a mask and a picture of it."""
+    height, width = SIZE_HW
+    ramp = np.linspace(0, 255, width, dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(np.broadcast_to(ramp[None, :, None], (height, width, 3))).save(file, "JPEG")
+    pixels = images.decode(images.open_image(file.getvalue(), height * width))
+    frame = images.to_frame(pixels)
+    logits = np.full((256, 256), -1, np.float32)
+    cv2.circle(logits, (128, 80), 40, 1, -1)
+    mask = upsample(logits, frame.size_hw, SIZE_HW) > 0
+    area_and_box(mask)
+    picture = Picture(pixels, "overlay")
+    picture.add(mask)
+    picture.encode()
+    for mask_format in ("png", "rle"):
+        part = MaskPart(mask_format, SIZE_HW, None)
+        part.add(mask)
+        part.encode()
