@@ -76,9 +76,9 @@ def goals(cells: Cells, raw: str, extras: Extras) -> list[Goal]:
         ),
     ]
     return found + [
-        Goal(f"open loop at 70 %, {loop.workload}: p99 / p50", AT_MOST, 2.0, spread([loop.tail()]))
+        Goal(f"open loop at 70 %, {loop.workload}, even: p99 / p50", AT_MOST, 2.0, spread([loop.tail()]))
         for loop in extras.loops
-        if loop.arm == OURS
+        if loop.arm == OURS and loop.arrivals == "even"
     ]
 
 

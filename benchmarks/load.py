@@ -99,6 +99,11 @@ def poisson(rate: float, count: int, seed: int) -> list[float]:
     return times
 
 
+def even(rate: float, count: int) -> list[float]:
+    """Times of arrival `rate` times a second, equally far from each other."""
+    return [number / rate for number in range(count)]
+
+
 def perform(run: Run) -> Outcome:
     """Send the requests of a run from threads of this process.
 

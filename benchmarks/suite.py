@@ -129,8 +129,9 @@ def open_loops(site: closed.Site, cells: closed.Cells, full: bool) -> list[open_
     """Of the service; where there is time for it also without Triton, each at a share of its own best."""
     counts = OPEN_LOOP_REQUESTS if full else OPEN_LOOP_REQUESTS_QUICK
     return [
-        open_loop.measure(site, cells, name, workload, counts[workload])
+        open_loop.measure(site, cells, name, workload, arrivals=arrivals, count=counts[workload])
         for workload in WORKLOADS
         if workload in counts
+        for arrivals in open_loop.ARRIVALS
         for name in ((OURS, WITHOUT_TRITON) if full else (OURS,))
     ]

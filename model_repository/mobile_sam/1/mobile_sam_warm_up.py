@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 
-import cv2
 import mobile_sam_images as images
 import numpy as np
 from mobile_sam_masks import MaskPart, area_and_box, upsample
@@ -25,7 +24,7 @@ def warm_up() -> None:
     pixels = images.decode(images.open_image(file.getvalue(), height * width))
     frame = images.to_frame(pixels)
     logits = np.full((256, 256), -1, np.float32)
-    cv2.circle(logits, (128, 80), 40, 1, -1)
+    logits[60:120, 80:180] = 1
     mask = upsample(logits, frame.size_hw, SIZE_HW) > 0
     area_and_box(mask)
     picture = Picture(pixels, "overlay")

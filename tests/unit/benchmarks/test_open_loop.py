@@ -6,11 +6,15 @@ import pytest
 
 from benchmarks.closed import Cell, Cells
 from benchmarks.load import Outcome, poisson
-from benchmarks.open_loop import capacity, queue, tail
+from benchmarks.open_loop import capacity, queue, schedule, tail
 
 
 def test_requests_wait_for_those_before_them():
     assert queue([0.0, 0.1, 5.0], 1.0) == pytest.approx([1.0, 1.9, 1.0])
+
+
+def test_requests_that_come_evenly_do_not_wait():
+    assert queue(schedule("even", 0.7, 1000), 1.0) == pytest.approx([1.0] * 1000)
 
 
 def test_queue_at_seventy_per_cent_waits_as_theory_says():
