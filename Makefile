@@ -3,7 +3,8 @@
 HOST ?= 127.0.0.1
 PORT ?= 3000
 WEIGHTS ?= auto
-OBJECTS ?= ../shared/quality
+SHARED ?= ../shared
+OBJECTS ?= $(SHARED)/quality
 PYTHON ?= python3
 VENV ?= .venv
 
@@ -12,7 +13,7 @@ HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True
 BIN := $(VENV)/bin
 
-.PHONY: serve test check bench bench-full quality weights env env-dev env-bench bento lock clean
+.PHONY: serve test check bench bench-full quality gate weights env env-dev env-bench bento lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -35,6 +36,9 @@ bench-full: env-bench ## everything, about half an hour; writes the figures into
 
 quality: env-dev weights ## mean IoU of the service's answers with the human masks in OBJECTS
 	@$(RUN) python -m benchmarks.quality $(OBJECTS)
+
+gate: env-bench ## mean IoU of quicker engines' masks with float32's, on SHARED's photographs and prompts
+	@$(RUN) python -m benchmarks.gate $(SHARED)
 
 weights: env ## model files from WEIGHTS=auto, official, builtin, random or a checkpoint's path
 	@$(BIN)/python -m mobile_sam_onnx --weights $(WEIGHTS) --output model_repository

@@ -128,10 +128,21 @@ def _set_up_network(config: ModelConfig, network: Network) -> None:
             _set(config, "HINT_BF16", "YES")
     elif not network.gpu:
         _set(config, "intra_op_thread_count", str(network.threads))
+    if network.gpu:
+        _warm_up_every_batch(config)
     if network.tensorrt:
         accelerator = config.optimization.execution_accelerators.gpu_execution_accelerator.add(name="tensorrt")
         accelerator.parameters["precision_mode"] = "FP16"
         accelerator.parameters["max_workspace_size_bytes"] = str(TENSORRT_WORKSPACE)
+
+
+def _warm_up_every_batch(config: ModelConfig) -> None:
+    """For each batch size a GPU has kernels chosen and memory taken when it first comes: have that done at load."""
+    for warmup in list(config.model_warmup):
+        for size in range(warmup.batch_size + 1, config.max_batch_size + 1):
+            larger = config.model_warmup.add()
+            larger.CopyFrom(warmup)
+            larger.name, larger.batch_size = f"{warmup.name}_{size}", size
 
 
 def _set_instances(config: ModelConfig, count: int, gpu: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,6 +35,12 @@ class Server:
     def embeddings(self) -> dict[str, int]:
         """How many embeddings came from where since the start: `found`, `shared`, `encoded`."""
         return embedding_counts(self.metrics_url)
+
+    def metric(self, name: str, model: str) -> int:
+        """One of Triton's counters."""
+        text = requests.get(self.metrics_url, timeout=5).text
+        (count,) = re.findall(rf'^{name}\{{model="{model}",version="1"\}} (\d+)', text, re.MULTILINE)
+        return int(count)
 
     def stop(self) -> int:
         """SIGTERM, and wait for the end; the exit status."""

@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.e2e.answers import found, problem
-from tests.e2e.pictures import as_base64
+from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import ROOT, Server, start_server
 from utils.machine import has_bf16
 
@@ -80,6 +82,31 @@ def test_masks_are_those_of_openvino_in_float32(
         other.stop()
     assert named == {"encoder": encoder, "decoder": decoder}
     assert np.mean(ious(made, expected)) >= least
+
+
+def test_images_that_come_together_are_encoded_together(server, repository, tmp_path):
+    several = start_server(
+        tmp_path / "log",
+        MOBILE_SAM_MODEL_REPOSITORY=str(repository),
+        MOBILE_SAM_ENGINE="openvino",
+        MOBILE_SAM_ORCHESTRATORS="6",
+    )
+    names = ("nv_inference_count", "nv_inference_exec_count")
+    photos = [as_base64(scene(900 + number)) for number in range(12)]
+    click: dict[str, Any] = {"pos_coords": [[240, 160]], "mask_format": "npy", "segmented_image": "none"}
+    try:
+        before = [several.metric(name, "mobile_sam_encoder") for name in names]
+        with ThreadPoolExecutor(len(photos)) as pool:
+            together = list(pool.map(lambda photo: several.post(input_image=photo, **click), photos))
+        after = [several.metric(name, "mobile_sam_encoder") for name in names]
+    finally:
+        several.stop()
+    images, runs = (now - was for now, was in zip(after, before, strict=True))
+    assert images == len(photos)
+    assert runs < images
+    alone = [server.post(input_image=photo, **click) for photo in photos[:3]]
+    made = ([found(answer).masks for answer in answers] for answers in (together[:3], alone))
+    assert min(ious(*made)) >= 0.999
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")

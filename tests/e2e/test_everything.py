@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from typing import Any
 
@@ -21,12 +20,6 @@ pytestmark = pytest.mark.e2e
 
 KEYS = {"segmentation", "area", "bbox", "predicted_iou", "point_coords", "stability_score", "crop_box"}
 ANYTHING = {"pred_iou_thresh": 0, "stability_score_thresh": 0, "box_nms_thresh": 1}
-
-
-def decoder_runs(server) -> int:
-    text = requests.get(server.metrics_url, timeout=5).text
-    (count,) = re.findall(r'^nv_inference_exec_count\{model="mobile_sam_decoder",version="1"\} (\d+)', text, re.M)
-    return int(count)
 
 
 @pytest.fixture(scope="module")
@@ -127,12 +120,12 @@ def leave_after_a_second(url: str, fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("ask", [leave_after_two_lines, leave_after_a_second])
 def test_the_work_ends_when_the_caller_leaves(server, image, ask):
-    before = decoder_runs(server)
+    before = server.metric("nv_inference_exec_count", "mobile_sam_decoder")
     ask(f"{server.url}/everything", {**image, "points_per_side": 64, "pred_iou_thresh": 1})
     deadline = time.monotonic() + 60
-    last, runs = -1, decoder_runs(server)
+    last, runs = -1, server.metric("nv_inference_exec_count", "mobile_sam_decoder")
     while runs != last and time.monotonic() < deadline:
         time.sleep(2)
-        last, runs = runs, decoder_runs(server)
+        last, runs = runs, server.metric("nv_inference_exec_count", "mobile_sam_decoder")
     assert runs == last
     assert runs - before < 64 * 64 // 16

@@ -61,6 +61,11 @@ def test_a_gpu_gets_both_networks(tmp_path):
         assert instances(parsed) == (1, ModelInstanceGroup.KIND_GPU)
         assert not parsed.optimization.execution_accelerators.gpu_execution_accelerator
         assert parameters(parsed)["cudnn_conv_algo_search"] == "1"
+        assert int(parameters(parsed)["gpu_mem_limit"]) >= 2**30
+    encoder = config(deployed, "mobile_sam_encoder")
+    assert [warmup.batch_size for warmup in encoder.model_warmup] == list(range(1, encoder.max_batch_size + 1))
+    assert len({warmup.name for warmup in encoder.model_warmup}) == encoder.max_batch_size
+    assert len(config(deployed, "mobile_sam_decoder").model_warmup) == 1
 
 
 def test_tensorrt_gets_the_encoder_alone(tmp_path):
