@@ -1,8 +1,8 @@
 """Do masks stay what they are on a quicker engine? `python -m benchmarks.gate [SHARED]`
 
 Mean IoU of each engine's masks with those of ONNX Runtime in float32: with the built-in weights on the objects of
-SHARED/quality (see `benchmarks.objects`), each by a click and by a box, and with MobileSAM's architecture on the prompts
-of SHARED/reference and its weights. An engine that falls below `LEAST` on either is not for the service to choose there.
+SHARED/quality (see `benchmarks.objects`), each by a click and by a box, and with MobileSAM's architecture on the
+prompts of SHARED/reference and its weights. An engine that falls below `LEAST` is not for the service to choose there.
 """
 
 from __future__ import annotations
