@@ -128,7 +128,7 @@ def test_without_room_for_embeddings_the_service_serves_and_warns_once(own_serve
 
 
 def test_what_the_cache_holds_stays_below_its_bound(own_server, tmp_path):
-    bound = 15_000_000
+    bound = 8_000_000
     server = own_server(MOBILE_SAM_EMBEDDING_CACHE_BYTES=str(bound))
     first = server.post("/embed", input_image=as_base64(scene(0))).json()["image_id"]
     for seed in range(1, 6):
