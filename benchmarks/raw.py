@@ -42,7 +42,7 @@ class RawModel:
             "mask_input": np.zeros((1, 1, 256, 256), np.float32),
             "has_mask_input": np.zeros(1, np.float32),
         }
-        self._decoder.run(["low_res_masks", "iou_predictions"], {"image_embeddings": embedding, **prompt})
+        self._decoder.run(["single_masks", "iou_predictions"], {"image_embeddings": embedding, **prompt})
 
     def click_on_a_new_image(self) -> None:
         """What a cold request cannot do without."""

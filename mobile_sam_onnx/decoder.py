@@ -28,7 +28,7 @@ def build_decoder_graph(state: StateDict) -> onnx.ModelProto:
     3 box corners, -1 the official padding point, -2 absent, without any effect; `mask_input` (M, 1, 256, 256) logits
     and `has_mask_input` (M,), 1 where the mask counts; M is N, or 1 for all prompts alike, which shares their work.
     Outputs: `low_res_masks` (N, K, 256, 256) logits and `iou_predictions` (N, K), K = 4: the single mask and the
-    three candidates.
+    three candidates; `single_masks` (N, 1, 256, 256), the first of them alone, for those who need no more to fetch.
 
     Raises:
         CheckpointError: a tensor is missing or does not fit the others.
@@ -68,6 +68,7 @@ def build_decoder_graph(state: StateDict) -> onnx.ModelProto:
     logits = op.matmul(op.transpose(kernels, perm=[1, 0, 2]), op.transpose(pixels, perm=[0, 2, 1]))
     logits = reshape(logits, -1, masks, EMBEDDING_SIZE, EMBEDDING_SIZE, 2, 2, 2, 2)
     logits = reshape(op.transpose(logits, perm=[0, 1, 2, 4, 6, 3, 5, 7]), -1, masks, MASK_SIZE, MASK_SIZE)
+    first_mask = op.slice(logits, ints(0), ints(1), ints(1))
     return spox.build(
         {
             "image_embeddings": embeddings,
@@ -76,7 +77,7 @@ def build_decoder_graph(state: StateDict) -> onnx.ModelProto:
             "mask_input": mask_input,
             "has_mask_input": has_mask,
         },
-        {"low_res_masks": logits, "iou_predictions": scores},
+        {"low_res_masks": logits, "iou_predictions": scores, "single_masks": first_mask},
     )
 
 

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-BUILDER_VERSION = "4"  # raise it with every change of the graphs and of the record, so that older exports are made anew
+BUILDER_VERSION = "5"  # raise it with every change of the graphs and of the record, so that older exports are made anew
 ENCODER_PATH = Path("mobile_sam_encoder/1/model.onnx")
 DECODER_PATH = Path("mobile_sam_decoder/1/model.onnx")
 RECORD_PATHS = tuple(

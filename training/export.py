@@ -106,7 +106,7 @@ def compare(weights: Path) -> dict[str, float]:
         "mask_input": mask,
         "has_mask_input": np.array([0, 1, 1, 1, 1, 0], np.float32),
     }
-    masks, scores = decoder.run(None, {"image_embeddings": embedding, **feed})
+    masks, scores = decoder.run(["low_res_masks", "iou_predictions"], {"image_embeddings": embedding, **feed})
     found = (embedding, masks, scores)
     return {
         name: float(np.abs(w.numpy() - f).max())

@@ -58,7 +58,7 @@ class Predictor:
             "mask_input": np.zeros((1, 1, 256, 256), np.float32),
             "has_mask_input": np.zeros(1, np.float32),
         }
-        low_res = np.asarray(self.decoder.run(["low_res_masks"], prompt)[0])[0, 0]
+        low_res = np.asarray(self.decoder.run(["single_masks"], prompt)[0])[0, 0]
         logits = cv2.resize(low_res, (FRAME, FRAME), interpolation=cv2.INTER_LINEAR)[:height, :width]
         mask: Mask = (cv2.resize(logits, image.size, interpolation=cv2.INTER_LINEAR) > 0).astype(np.uint8)
         return mask

@@ -98,7 +98,7 @@ class InProcessSegmenter:
             "mask_input": masks,
             "has_mask_input": has_mask,
         }
-        low_res, scores = self._decoder.run(["low_res_masks", "iou_predictions"], inputs)
+        low_res, scores = self._decoder.run(["single_masks", "iou_predictions"], inputs)
         for logits, score in zip(low_res, scores, strict=True):
             yield logits[0], float(score[0])
 

@@ -128,7 +128,8 @@ def build_decoder(state: State) -> onnx.ModelProto:
     `image_embeddings` float16 (1, 256, 64, 64); `point_coords` float32 (N, P, 2), x then y in pixels of the 1024 frame;
     `point_labels` float32 (N, P): 0 negative, 1 positive, 2 and 3 the corners of a box, below 0 ignored; `mask_input`
     float32 (M, 1, 256, 256) logits with M = N or 1; `has_mask_input` float32 (M,) -> `low_res_masks` float32
-    (N, 4, 256, 256) logits, 0 the single answer, 1 to 3 the candidates; `iou_predictions` float32 (N, 4).
+    (N, 4, 256, 256) logits, 0 the single answer, 1 to 3 the candidates; `iou_predictions` float32 (N, 4);
+    `single_masks` float32 (N, 1, 256, 256), the single answers alone.
     """
     embeddings = argument(Tensor(np.float16, (1, CHANNELS, SIDE, SIDE)))
     points = argument(Tensor(np.float32, ("N", "P", 2)))
@@ -152,6 +153,6 @@ def build_decoder(state: State) -> onnx.ModelProto:
             "image_embeddings": embeddings, "point_coords": points, "point_labels": labels, "mask_input": mask_input,
             "has_mask_input": has_mask_input,
         },
-        {"low_res_masks": fine, "iou_predictions": scores},
+        {"low_res_masks": fine, "iou_predictions": scores, "single_masks": part(fine, 1, 0, 1)},
     )  # fmt: skip
     return dated(model)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import orjson
 from mobile_sam_grid import Box, Thresholds, record
 from mobile_sam_masks import upsample
-from mobile_sam_models import CANDIDATES, Models, answer, read, read_one
+from mobile_sam_models import Models, answer, read, read_one
 from mobile_sam_problems import Rejected
 
 
@@ -49,7 +49,7 @@ class TritonPythonModel:
         in_crop: npt.NDArray[np.float32] = (points_xy - np.array(crop[:2], np.float32))[:, None]
         labels = np.full(in_crop.shape[:2], prompts.POSITIVE, np.int32)
         no_mask = prompts.earlier_masks(None, None, len(in_crop))
-        answers = self.models.decode(part, in_crop, labels, *no_mask)
+        answers = self.models.decode(part, in_crop, labels, *no_mask, candidates=True)
         records = [
             record(
                 upsample(low_res, frame_hw, part.size_hw),
@@ -60,7 +60,7 @@ class TritonPythonModel:
                 thresholds=thresholds,
             )
             for point_xy, (logits, scores) in zip(points_xy, answers, strict=True)
-            for low_res, score in zip(logits[CANDIDATES], scores[CANDIDATES], strict=True)
+            for low_res, score in zip(logits, scores, strict=True)
             if score > thresholds.pred_iou_thresh
         ]
         return (orjson.dumps([found for found in records if found is not None]),)

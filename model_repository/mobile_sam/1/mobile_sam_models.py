@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 MAX_POINTS = 512
 """Points that the decoder gets at once, in all prompts together: its attention takes memory for each of them."""
 SINGLE, CANDIDATES = slice(0, 1), slice(1, 4)
-"""Of the decoder's four masks: its answer to a prompt that is not ambiguous, and its three to one that is."""
+"""Of the decoder's four answers: that to a prompt which is not ambiguous, and the three to one that is."""
 COUNTER = "mobile_sam_embeddings_total"
 VARIABLE = "MOBILE_SAM_"
 PARAMETERS = ("max_image_pixels", "decoder_batch", "embedding_cache_dir", "embedding_cache_bytes", "redis_url")
@@ -82,7 +82,14 @@ class Models:
         return self.embeddings.find(read_one(request, "input_image"), name, check)
 
     def decode(
-        self, known: Known, points_xy: Array, labels: Array, mask_input: Array, has_mask: Array
+        self,
+        known: Known,
+        points_xy: Array,
+        labels: Array,
+        mask_input: Array,
+        has_mask: Array,
+        *,
+        candidates: bool,
     ) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
         """Masks and scores of N prompts on an image, prompt by prompt, in as few runs of the decoder as is quick.
 
@@ -92,14 +99,16 @@ class Models:
             labels: (N, P) int32.
             mask_input: (M, 1, 256, 256) float32 logits, M = N or 1.
             has_mask: (M,) float32, 1 where there is an earlier mask.
+            candidates: the three candidates for each prompt, not the single answer.
 
         Yields:
-            Logits (4, 256, 256) and predicted IoU (4,), both float32: `SINGLE` and `CANDIDATES` of them.
+            Logits (K, 256, 256) and predicted IoU (K,), both float32, K = 3 or 1.
         """
         frame_hw = images.frame_size_hw(known.size_hw)
         coords, decoder_labels = prompts.to_frame(points_xy, labels, known.size_hw, frame_hw)
         batch = max(1, min(self._decoder_batch, MAX_POINTS // coords.shape[1]))
         own = len(has_mask) > 1
+        output = "low_res_masks" if candidates else "single_masks"
 
         def run(start: int) -> list[Array]:
             part = slice(start, start + batch)
@@ -110,7 +119,9 @@ class Models:
                 "mask_input": mask_input[part] if own else mask_input,
                 "has_mask_input": has_mask[part] if own else has_mask,
             }
-            return call("mobile_sam_decoder", inputs, ["low_res_masks", "iou_predictions"])
+            # The single masks alone are a quarter of the bytes to move between processes.
+            masks, scores = call("mobile_sam_decoder", inputs, [output, "iou_predictions"])
+            return [masks[:, CANDIDATES] if candidates else masks, scores[:, CANDIDATES if candidates else SINGLE]]
 
         for masks, scores in ahead(run, range(0, len(coords), batch)):
             yield from zip(masks, scores, strict=True)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import orjson
 from mobile_sam_embeddings import Known
 from mobile_sam_masks import Mask, MaskPart, area_and_box, upsample
-from mobile_sam_models import CANDIDATES, SINGLE, Models, answer, read, read_one
+from mobile_sam_models import Models, answer, read, read_one
 from mobile_sam_pictures import Picture
 from mobile_sam_warm_up import warm_up
 
@@ -57,8 +57,8 @@ class TritonPythonModel:
         if points_xy is None or labels is None:
             return b"", b"", orjson.dumps(result)
         earlier = prompts.earlier_masks(read(request, "mask_input"), read(request, "mask_input_object"), len(points_xy))
-        chosen = CANDIDATES if read_one(request, "multimask_output", False) else SINGLE
-        count = len(points_xy) * (chosen.stop - chosen.start)
+        candidates = bool(read_one(request, "multimask_output", False))
+        count = len(points_xy) * (3 if candidates else 1)
         drawn = Answer(
             known,
             read_one(request, "mask_format", b"json").decode(),
@@ -67,8 +67,9 @@ class TritonPythonModel:
             None if count == 1 else count,
             bool(read_one(request, "low_res_mask", False)),
         )
-        for index, (logits, scores) in enumerate(self.models.decode(known, points_xy, labels, *earlier)):
-            drawn.add(index, logits[chosen], scores[chosen])
+        answers = self.models.decode(known, points_xy, labels, *earlier, candidates=candidates)
+        for index, (logits, scores) in enumerate(answers):
+            drawn.add(index, logits, scores)
         return drawn.encode(result)
 
 

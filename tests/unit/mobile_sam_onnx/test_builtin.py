@@ -47,7 +47,7 @@ def decode(sessions, embedding, points, labels, mask=None):
     feed = {"image_embeddings": embedding, "point_coords": points, "point_labels": labels}
     feed["mask_input"] = np.zeros((1, 1, 256, 256), np.float32) if mask is None else mask
     feed["has_mask_input"] = np.full(len(feed["mask_input"]), mask is not None, np.float32)
-    return sessions["decoder"].run(None, feed)
+    return sessions["decoder"].run(["low_res_masks", "iou_predictions"], feed)
 
 
 def described(values):
@@ -79,6 +79,7 @@ def test_decoder_has_the_declared_signature(graphs):
     }
     assert described(graph.output) == {
         "low_res_masks": (float32, ("N", 4, 256, 256)),
+        "single_masks": (float32, ("N", 1, 256, 256)),
         "iou_predictions": (float32, ("N", 4)),
     }
 

@@ -3,9 +3,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+import onnxruntime
 import pytest
 
-from mobile_sam_onnx import CheckpointError, build_decoder, build_encoder
+from mobile_sam_onnx import CheckpointError, build_decoder, build_encoder, builtin
 from mobile_sam_onnx.architecture import Architecture, random_state
 from mobile_sam_onnx.attention import relative_bias
 
@@ -51,8 +52,9 @@ def test_the_published_model_has_the_declared_signatures() -> None:
         "has_mask_input": ("FLOAT", ["M"]),
     }
     outputs = signature(decoder.graph.output)
-    assert list(outputs) == ["low_res_masks", "iou_predictions"]
+    assert list(outputs) == ["low_res_masks", "iou_predictions", "single_masks"]
     assert outputs["low_res_masks"][1][1:] == [4, 256, 256]
+    assert outputs["single_masks"][1][1:] == [1, 256, 256]
     assert outputs["iou_predictions"][1][1:] == [4]
     for model in (encoder, decoder):
         onnx.checker.check_model(model, full_check=True)
@@ -158,3 +160,15 @@ def test_each_prompt_may_have_its_own_mask_or_none(small_decoder: Any) -> None:
         alone = {name: value[index : index + 1] for name, value in inputs.items() if name != "image_embeddings"}
         expected, _ = small_decoder(image_embeddings=inputs["image_embeddings"], **alone)
         np.testing.assert_allclose(masks[index], expected[0], atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("built", ["small", "builtin"])
+def test_the_single_masks_are_the_first_of_all(small_state: Arrays, built: str) -> None:
+    model = build_decoder(small_state) if built == "small" else builtin.build_decoder(builtin.load_weights())
+    runtime = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    inputs = prompts(points=2, objects=3)
+    channels = runtime.get_inputs()[0].shape[1]
+    inputs["image_embeddings"] = GENERATOR.standard_normal((1, channels, 64, 64)).astype(np.float16)
+    single, every = runtime.run(["single_masks", "low_res_masks"], inputs)
+    assert single.shape == (3, 1, 256, 256)
+    np.testing.assert_array_equal(single, every[:, :1])
