@@ -40,9 +40,9 @@ except PlanError as error:
 try:
     triton.prepare(settings.cache_dir)
     served_repository = deploy(model_repository, plan, settings.cache_dir)
-except triton.TritonSetupError as error:  # no obstacle to `bentoml build`
-    served_repository = model_repository
-    logging.getLogger("bentoml.mobile_sam").error("Triton cannot run here: %s", error)
+    setup_error = None
+except triton.TritonSetupError as error:  # no obstacle to `bentoml build`, which comes here too
+    served_repository, setup_error = model_repository, error
 
 triton_runner = bentoml.triton.Runner(
     "triton",
@@ -61,6 +61,8 @@ def check() -> None:
     """Remove what a killed service left behind, and end here, in one line, where Triton could not load its models."""
     triton.remove_stale_shared_memory()
     try:
+        if setup_error:
+            raise setup_error
         triton.check_shared_memory()
         triton.check_repository(model_repository)
     except triton.TritonSetupError as error:

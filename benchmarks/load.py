@@ -21,6 +21,8 @@ from types import TracebackType
 
 OPEN_LOOP_CONNECTIONS = 64
 TIMEOUT_S = 120
+KEPT_FOR_S = 2
+"""Servers of this kind close a connection after 5 s in which nothing came."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,11 @@ class LoadError(RuntimeError):
 
 
 class Connection:
-    """A kept connection."""
+    """A kept connection; one that nothing went through for a while is made anew, before the server closes it."""
 
     def __init__(self, port: int) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+        self._used = 0.0
 
     def ask(self, request: Request, refusal: bytes | None = None) -> tuple[bytes, Message]:
         """The body of the answer, and its headers.
@@ -74,12 +77,15 @@ class Connection:
         Raises:
             LoadError: it is not a 200, or it refuses, or there is none.
         """
+        if time.monotonic() - self._used > KEPT_FOR_S:
+            self._http.close()
         try:
             self._http.request("POST", request.path, request.body, dict(request.headers))
             response = self._http.getresponse()
             body = response.read()
         except (OSError, http.client.HTTPException) as error:
             raise LoadError(f"{request.path}: {type(error).__name__}: {error}") from error
+        self._used = time.monotonic()
         if response.status != 200 or (refusal and refusal in body):
             raise LoadError(f"{request.path}: {response.status}: {body[:500]!r}")
         return body, response.headers

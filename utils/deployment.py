@@ -70,7 +70,8 @@ def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
     except (OSError, text_format.ParseError) as error:
         raise TritonSetupError(f"cannot read the configuration of the models in {repository}: {error}") from error
     home = repository.resolve()
-    digest = hashlib.sha256(repr((str(home), configs)).encode()).hexdigest()[:16]
+    files = {model: [entry for entry in sorted((home / model).iterdir()) if entry.name != CONFIG] for model in configs}
+    digest = hashlib.sha256(repr((files, configs)).encode()).hexdigest()[:16]
     deployed = cache_dir / "deployments" / digest
     if deployed.is_dir():
         return deployed
@@ -81,9 +82,8 @@ def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
             for model, config in configs.items():
                 (building / model).mkdir()
                 (building / model / CONFIG).write_text(config, encoding="utf-8")
-                for entry in (home / model).iterdir():
-                    if entry.name != CONFIG:
-                        (building / model / entry.name).symlink_to(entry)
+                for entry in files[model]:
+                    (building / model / entry.name).symlink_to(entry)
             try:
                 building.rename(deployed)
             except OSError:

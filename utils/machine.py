@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 import pynvml
+
+from utils import triton
 
 CPUINFO = Path("/proc/cpuinfo")
 CGROUP = Path("/sys/fs/cgroup")
@@ -25,13 +28,15 @@ class Machine:
     bf16: bool
     """Whether the processor multiplies bfloat16 in hardware."""
     gpus: int
+    """That what is installed can use."""
     openvino: bool
     """Whether the package is installed."""
 
 
 def this_machine() -> Machine:
     """The machine at hand."""
-    return Machine(usable_cores(), has_bf16(), count_gpus(), find_spec("openvino") is not None)
+    gpus = count_gpus() if can_use_gpus() else 0
+    return Machine(usable_cores(), has_bf16(), gpus, find_spec("openvino") is not None)
 
 
 def usable_cores(cgroup: Path = CGROUP) -> int:
@@ -55,15 +60,33 @@ def has_bf16(cpuinfo: Path = CPUINFO) -> bool:
 
 
 def count_gpus() -> int:
-    """GPUs that NVIDIA's driver shows; 0 where there is no driver."""
+    """GPUs that NVIDIA's driver shows to this process; 0 where there is no driver."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and visible.strip() in {"", "-1", "NoDevFiles"}:
+        return 0
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return 0
     try:
-        return int(pynvml.nvmlDeviceGetCount())
+        count = int(pynvml.nvmlDeviceGetCount())
     finally:
         pynvml.nvmlShutdown()
+    return count if visible is None else min(count, len(visible.split(",")))
+
+
+def can_use_gpus() -> bool:
+    """Whether an ONNX Runtime for GPUs is installed, or a Triton that has its own."""
+    try:
+        metadata.version("onnxruntime-gpu")
+    except metadata.PackageNotFoundError:
+        pass
+    else:
+        return True
+    try:
+        return "onnxruntime" in triton.find_installation().backend_names()
+    except triton.TritonSetupError:
+        return False
 
 
 def _quota(cgroup: Path) -> float:

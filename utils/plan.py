@@ -149,4 +149,4 @@ def _check(engine: str, machine: Machine) -> None:
     if engine == "openvino-bf16" and not machine.bf16:
         raise PlanError(f"the engine {engine} needs a processor with AMX or AVX512-BF16, this one has neither")
     if engine == "tensorrt" and not machine.gpus:
-        raise PlanError(f"the engine {engine} needs an NVIDIA GPU, this machine shows none")
+        raise PlanError(f"the engine {engine} needs an NVIDIA GPU and an ONNX Runtime for it")

@@ -48,6 +48,19 @@ class Server:
         return self.process.wait(40)
 
 
+def serve_in_vain(**environment: str) -> subprocess.CompletedProcess[str]:
+    """Start the service where it cannot run, and wait until it has ended by itself."""
+    return subprocess.run(
+        [Path(sys.executable).parent / "bentoml", "serve", "service.py:svc", "--port", str(free_ports(1)[0])],
+        cwd=ROOT,
+        env={**os.environ, "BENTOML_DO_NOT_TRACK": "True", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
 def start_server(log: Path, target: str = "service.py:svc", **environment: str) -> Server:
     """Serve `target` on a free port of this machine and wait until it is ready.
 

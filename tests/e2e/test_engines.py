@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ import pytest
 
 from tests.e2e.answers import found, problem
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import ROOT, Server, start_server
+from tests.e2e.server import Server, serve_in_vain, start_server
 from utils.machine import has_bf16
 
 pytestmark = pytest.mark.e2e
@@ -111,16 +108,7 @@ def test_images_that_come_together_are_encoded_together(server, repository, tmp_
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
 def test_an_engine_that_cannot_run_here_ends_the_start_with_one_line():
-    bentoml = str(Path(sys.executable).parent / "bentoml")
-    ended = subprocess.run(
-        [bentoml, "serve", "service.py:svc", "--host", "127.0.0.1", "--port", "0"],
-        cwd=ROOT,
-        env={**os.environ, "MOBILE_SAM_ENGINE": "tensorrt", "BENTOML_DO_NOT_TRACK": "True"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ended = serve_in_vain(MOBILE_SAM_ENGINE="tensorrt")
     assert ended.returncode != 0
-    assert "error: the engine tensorrt needs an NVIDIA GPU, this machine shows none" in ended.stderr
+    assert "error: the engine tensorrt needs an NVIDIA GPU and an ONNX Runtime for it" in ended.stderr
     assert "Traceback" not in ended.stderr

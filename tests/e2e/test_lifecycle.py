@@ -12,8 +12,7 @@ import psutil
 import pytest
 import requests
 
-from benchmarks.service import free_ports
-from tests.e2e.server import ROOT, start_server
+from tests.e2e.server import ROOT, serve_in_vain, start_server
 from utils.triton import remove_stale_shared_memory
 
 pytestmark = pytest.mark.e2e
@@ -55,17 +54,17 @@ def test_triton_ends_with_a_service_that_is_killed(repository, tmp_path):
 
 
 def test_a_repository_without_models_ends_the_service_in_one_line(tmp_path):
-    served = subprocess.run(
-        [Path(sys.executable).parent / "bentoml", "serve", "service.py:svc", "--port", str(free_ports(1)[0])],
-        cwd=ROOT,
-        env={**os.environ, "MOBILE_SAM_MODEL_REPOSITORY": str(tmp_path), "BENTOML_DO_NOT_TRACK": "True"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    served = serve_in_vain(MOBILE_SAM_MODEL_REPOSITORY=str(tmp_path))
     assert served.returncode == 1
     assert "`make weights` writes it" in served.stderr.splitlines()[-1]
+    assert "Traceback" not in served.stderr
+
+
+def test_a_cache_folder_that_cannot_be_written_ends_the_service_in_one_line(repository, tmp_path):
+    (tmp_path / "cache").write_text("a file")
+    served = serve_in_vain(MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_CACHE_DIR=str(tmp_path / "cache"))
+    assert served.returncode == 1
+    assert f"{tmp_path}/cache" in served.stderr.splitlines()[-1]
     assert "Traceback" not in served.stderr
 
 

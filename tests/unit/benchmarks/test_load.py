@@ -65,6 +65,13 @@ def test_closed_loop_keeps_its_connections_and_counts_every_answer(server):
     assert outcome.seconds >= 6 * WORK_S
 
 
+def test_connection_that_idled_is_made_anew_before_the_server_closes_it(server, monkeypatch):
+    monkeypatch.setattr("benchmarks.load.KEPT_FOR_S", 0)
+    outcome = perform(Run(server.server_port, requests_of(*[b"body"] * 4)))
+    assert len(outcome.latencies) == 4
+    assert len(server.connections) == 4
+
+
 def test_open_loop_counts_from_when_a_request_was_due(server):
     outcome = perform(Run(server.server_port, requests_of(*[b"body"] * 4), due=[0.0] * 4))
     # All are due at once, and the server takes one after the other.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -107,6 +108,17 @@ def test_the_same_plan_has_one_folder_and_another_plan_another(tmp_path):
     assert deploy(REPOSITORY, LAPTOP, tmp_path) == first
     assert deploy(REPOSITORY, make_plan(GPU, "mobile_sam"), tmp_path) != first
     assert len(list(first.parent.iterdir())) == 2
+
+
+def test_files_that_come_later_are_there_the_next_time(tmp_path):
+    models = tmp_path / "models"
+    shutil.copytree(REPOSITORY, models, ignore=shutil.ignore_patterns("1"))
+    before = deploy(models, LAPTOP, tmp_path / "cache")
+    (models / "mobile_sam_encoder" / "1").mkdir()
+    (models / "mobile_sam_encoder" / "1" / "model.onnx").write_text("a graph")
+    after = deploy(models, LAPTOP, tmp_path / "cache")
+    assert not (before / "mobile_sam_encoder" / "1").exists()
+    assert (after / "mobile_sam_encoder" / "1" / "model.onnx").read_text() == "a graph"
 
 
 def test_processes_that_start_together_get_the_same_folder(tmp_path):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from importlib import metadata
+from types import SimpleNamespace
 
 import psutil
 import pynvml
 import pytest
 
-from utils.machine import count_gpus, has_bf16, this_machine, usable_cores
+from utils.machine import can_use_gpus, count_gpus, has_bf16, this_machine, usable_cores
+from utils.triton import TritonSetupError
 
 
 @pytest.fixture
@@ -83,6 +86,44 @@ def test_gpus_are_those_that_the_driver_shows(monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: closed.append(True))
     assert count_gpus() == 2
     assert closed
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus"), [(None, 4), ("", 0), ("-1", 0), ("0", 1), ("1,2", 2), ("0,1,2,3,4,5", 4), ("GPU-8f2a", 1)]
+)
+def test_gpus_that_cuda_is_told_not_to_see_do_not_count(monkeypatch, visible, gpus):
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 4)
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert count_gpus() == gpus
+
+
+@pytest.mark.parametrize(
+    ("packages", "backends", "expected"),
+    [
+        pytest.param({"onnxruntime-gpu"}, set(), True, id="package"),
+        pytest.param({"onnxruntime"}, {"python", "onnxruntime"}, True, id="nvidia's container"),
+        pytest.param({"onnxruntime"}, {"python"}, False, id="processors only"),
+        pytest.param(set(), None, False, id="no triton"),
+    ],
+)
+def test_gpus_count_where_something_can_use_them(monkeypatch, packages, backends, expected):
+    def version(name: str) -> str:
+        if name not in packages:
+            raise metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    def find() -> SimpleNamespace:
+        if backends is None:
+            raise TritonSetupError("none")
+        return SimpleNamespace(backend_names=lambda: backends)
+
+    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.setattr("utils.triton.find_installation", find)
+    assert can_use_gpus() is expected
 
 
 def test_this_machine_has_a_core():

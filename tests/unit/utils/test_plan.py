@@ -44,7 +44,7 @@ def test_an_engine_that_was_set_wins(architecture):
     ("machine", "engine", "message"),
     [
         (LAPTOP, "openvino-bf16", "openvino-bf16 needs a processor with AMX or AVX512-BF16"),
-        (LAPTOP, "tensorrt", "tensorrt needs an NVIDIA GPU"),
+        (LAPTOP, "tensorrt", "tensorrt needs an NVIDIA GPU and an ONNX Runtime for it"),
         (replace(LAPTOP, openvino=False), "openvino", "needs the package openvino"),
     ],
 )
