@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import tempfile
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+from PIL import Image
 
 from benchmarks.arms import MODULES
 from benchmarks.figures import percentile, table
@@ -20,6 +22,7 @@ from benchmarks.timing import interleaved, ratio_table
 
 sys.path.append(str(MODULES))  # where Triton finds them too
 
+import mobile_sam_images as images
 from mobile_sam_cache import EmbeddingCache, Entry
 from mobile_sam_png import bilevel_png, packed, png
 
@@ -43,6 +46,24 @@ def pictures() -> str:
     return ratio_table(
         interleaved(arms, ROUNDS, "PNG"),
         {"picture, mobile_sam_png": "picture, OpenCV", "mask, mobile_sam_png": "mask, OpenCV"},
+    )
+
+
+def pixels() -> str:
+    """What it costs to have an image's pixels, and to scale them to the encoder's frame."""
+    file = photo()
+    decoded = images.decode(images.open_image(file, SIZE[0] * SIZE[1]))
+    height, width = images.frame_size_hw((SIZE[1], SIZE[0]))
+    opened = Image.fromarray(decoded)
+    arms: dict[str, Callable[[], object]] = {
+        "JPEG, Pillow": lambda: np.asarray(Image.open(io.BytesIO(file))),
+        "JPEG, mobile_sam_images": lambda: images.decode(images.open_image(file, SIZE[0] * SIZE[1])),
+        "scaling, Pillow": lambda: opened.resize((width, height), Image.Resampling.BILINEAR),
+        "scaling, mobile_sam_images": lambda: images.to_frame(decoded),
+    }
+    return ratio_table(
+        interleaved(arms, ROUNDS, "pixels"),
+        {"JPEG, mobile_sam_images": "JPEG, Pillow", "scaling, mobile_sam_images": "scaling, Pillow"},
     )
 
 
@@ -76,4 +97,4 @@ def batches(raw: RawModel) -> str:
 
 def measure(raw: RawModel) -> str:
     """All of it."""
-    return "\n\n".join([pictures(), cache(raw), batches(raw)])
+    return "\n\n".join([pixels(), pictures(), cache(raw), batches(raw)])
