@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg
 from mobile_sam_problems import Rejected, rejected_image
-from mobile_sam_threads import in_shares
 from PIL import Image, JpegImagePlugin, PngImagePlugin
 
 FRAME = 1024
@@ -128,35 +127,12 @@ def to_frame(pixels: RGB) -> Frame:
     """
     height, width = frame_size_hw((pixels.shape[0], pixels.shape[1]))
     frame = np.zeros((FRAME, FRAME, 3), np.uint8)
-    _scale(pixels, frame[:height, :width])
+    if pixels.shape[:2] == (height, width):
+        frame[:height, :width] = pixels
+    else:
+        scaled = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
+        frame[:height, :width] = np.asarray(scaled)
     return Frame(frame, (height, width))
-
-
-def _scale(pixels: RGB, scaled: RGB) -> None:
-    """Scale an image as `Image.resize` with `BILINEAR` does, to the bit, in several threads.
-
-    That goes along the rows first, rounds to 8 bits, and then goes along the columns; neither looks across.
-
-    Args:
-        pixels: (H, W, 3) uint8 RGB.
-        scaled: (h, w, 3) uint8 RGB, to be filled.
-    """
-    height, width = scaled.shape[:2]
-    if pixels.shape == scaled.shape:
-        scaled[:] = pixels
-        return
-    narrow = Image.new("RGB", (width, len(pixels)), None)
-
-    def along_rows(top: int, bottom: int) -> None:
-        rows = Image.fromarray(pixels[top:bottom])
-        narrow.paste(rows.resize((width, bottom - top), Image.Resampling.BILINEAR), (0, top))
-
-    def along_columns(left: int, right: int) -> None:
-        columns = narrow.crop((left, 0, right, narrow.height))
-        scaled[:, left:right] = np.asarray(columns.resize((right - left, height), Image.Resampling.BILINEAR))
-
-    in_shares(along_rows, len(pixels))
-    in_shares(along_columns, width)
 
 
 def _flawless_jpeg(image: Image.Image) -> RGB | None:
