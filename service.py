@@ -43,6 +43,7 @@ try:
     setup_error = None
 except triton.TritonSetupError as error:  # no obstacle to `bentoml build`, which comes here too
     served_repository, setup_error = model_repository, error
+    logging.getLogger("bentoml.mobile_sam").error("Triton cannot run here: %s", error)
 
 triton_runner = bentoml.triton.Runner(
     "triton",
