@@ -2,12 +2,20 @@
 
     ServiceError                    one base to catch; carries the HTTP status and the problem type
     ├── MalformedBody         400   the body is no JSON
-    ├── InvalidRequest        422   a field is missing, unknown, of the wrong type or out of range
+    ├── Unauthorized          401   no API key, or none that is known
+    ├── UnknownPath           404   no such path
+    ├── WrongMethod           405   a path, but not with this method
+    ├── SlowBody              408   the body did not arrive in time
     ├── BodyTooLarge          413   more bytes than the service takes
     ├── UnsupportedMedia      415   a Content-Type that is not JSON
+    ├── InvalidRequest        422   a field is missing, unknown, of the wrong type or out of range
+    ├── TooManyRequests       429   a caller beyond their rate
     ├── RejectedByModel       4xx   the image cannot be used; status and type come from the orchestrator
     ├── InferenceFailed       500   Triton answered with an error: a fault of ours, never of the caller
-    ├── InferenceUnavailable  503   Triton cannot be reached
+    ├── Unavailable           503   not now: try again after a while
+    │   ├── InferenceUnavailable    Triton is starting, restarting or ill
+    │   ├── Overloaded              as many requests as can wait are waiting
+    │   └── Stopping                the service has been told to stop
     └── InferenceTimeout      504   Triton did not answer in time
 
 Problem types are `urn:mobile-sam:` followed by the slug below. `errors` lists each offending field with what was
@@ -137,6 +145,72 @@ class BodyTooLarge(ServiceError):
         return cls(f"expected a body of at most {limit} bytes, got {came}")
 
 
+class Unauthorized(ServiceError):
+    """No API key came, or one that is not known."""
+
+    status = 401
+    slug = "unauthorized"
+    title = "An API key is needed"
+
+    def headers(self) -> dict[str, str]:
+        """How a key is to be presented (RFC 6750)."""
+        return {"WWW-Authenticate": 'Bearer realm="mobile-sam"'}
+
+
+class UnknownPath(ServiceError):
+    """The service has no such path."""
+
+    status = 404
+    slug = "not-found"
+    title = "Not Found"
+
+
+class WrongMethod(ServiceError):
+    """The path is there, but not with this method."""
+
+    status = 405
+    slug = "method-not-allowed"
+    title = "Method Not Allowed"
+
+    def __init__(self, detail: str, allowed: Sequence[str]) -> None:
+        super().__init__(detail)
+        self._allowed = allowed
+
+    def headers(self) -> dict[str, str]:
+        """The methods of the path."""
+        return {"Allow": ", ".join(self._allowed)}
+
+
+class SlowBody(ServiceError):
+    """The body did not arrive in time."""
+
+    status = 408
+    slug = "slow-body"
+    title = "The body took too long"
+
+
+class TooManyRequests(ServiceError):
+    """A caller asks more often than they may."""
+
+    status = 429
+    slug = "too-many-requests"
+    title = "Too many requests"
+
+    def __init__(self, detail: str, retry_after: int) -> None:
+        """Make the error.
+
+        Args:
+            detail: what the limit is.
+            retry_after: whole seconds until the next request is let through.
+        """
+        super().__init__(detail)
+        self._retry_after = retry_after
+
+    def headers(self) -> dict[str, str]:
+        """When to try again."""
+        return {"Retry-After": str(self._retry_after)}
+
+
 class UnsupportedMedia(ServiceError):
     """The Content-Type is not JSON."""
 
@@ -164,16 +238,38 @@ class InferenceFailed(ServiceError):
     title = "The model failed"
 
 
-class InferenceUnavailable(ServiceError):
-    """Triton cannot be reached."""
+class Unavailable(ServiceError):
+    """Not now: what a caller asked for may be had a little later."""
 
     status = 503
+    retry_after: ClassVar[int] = 5
+    """Seconds after which a caller may try again."""
+
+    def headers(self) -> dict[str, str]:
+        """When to try again."""
+        return {"Retry-After": str(self.retry_after)}
+
+
+class InferenceUnavailable(Unavailable):
+    """Triton cannot be reached, or does not work; it comes back within seconds."""
+
     slug = "inference-unavailable"
     title = "The model is not available"
 
-    def headers(self) -> dict[str, str]:
-        """Triton comes back within seconds when it is starting or restarting."""
-        return {"Retry-After": "5"}
+
+class Overloaded(Unavailable):
+    """As many requests as the service lets wait are waiting."""
+
+    slug = "overloaded"
+    title = "The service is busy"
+    retry_after = 1
+
+
+class Stopping(Unavailable):
+    """The service finishes what it has accepted, and takes nothing new."""
+
+    slug = "stopping"
+    title = "The service is stopping"
 
 
 class InferenceTimeout(ServiceError):
