@@ -59,6 +59,7 @@ lock: ## pin the newest allowed versions (needs uv)
 	uv pip compile pyproject.toml --extra cpu --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -o requirements/cpu.txt
 	uv pip compile pyproject.toml --extra gpu --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/gpu.txt
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/dev.txt
+	uv pip compile pyproject.toml --extra chaos --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/dev.txt -o requirements/chaos.txt
 	uv pip compile pyproject.toml --extra bench --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/bench.txt
 
 clean: ## remove the environment and the generated model files

@@ -172,7 +172,7 @@ class WrongMethod(ServiceError):
     slug = "method-not-allowed"
     title = "Method Not Allowed"
 
-    def __init__(self, detail: str, allowed: Sequence[str]) -> None:
+    def __init__(self, detail: str, allowed: Sequence[str] = ()) -> None:
         super().__init__(detail)
         self._allowed = allowed
 
@@ -196,7 +196,7 @@ class TooManyRequests(ServiceError):
     slug = "too-many-requests"
     title = "Too many requests"
 
-    def __init__(self, detail: str, retry_after: int) -> None:
+    def __init__(self, detail: str, retry_after: int = 1) -> None:
         """Make the error.
 
         Args:
