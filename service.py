@@ -5,37 +5,47 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import bentoml
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
-from utils import triton
+from utils import health, triton
+from utils.admission import Admission
 from utils.answers import Answer, JsonAnswer, JsonBody, answers_problems, json_lines, json_response, multipart
+from utils.bento import disconnect, leave_limits_and_respawning_to_us, static_files
+from utils.callers import CALLER, HEADER
+from utils.counts import Counts, forget_dead_workers
 from utils.deployment import deploy, plan_here
-from utils.edge import Edge
+from utils.edge import Edge, Limits
 from utils.everything import everything as segment_everything
 from utils.everything import result_of
+from utils.guard import Guard
 from utils.images import image_source
+from utils.keys import ApiKeys, KeysError
+from utils.lifecycle import Lifecycle
 from utils.openapi import EXAMPLE, EXAMPLE_IMAGE, pages
 from utils.plan import PlanError
 from utils.prompts import to_prompts
+from utils.rate import RateError, RateLimit
 from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest, parse_body
 from utils.segmenter import Job, TritonSegmenter
 from utils.settings import Settings, SettingsError
 
 try:
     settings = Settings.from_environment()
-except SettingsError as error:
+    model_repository = Path(__file__).resolve().parent / settings.model_repository
+    plan = plan_here(model_repository, settings)
+    keys = ApiKeys.of(settings.api_keys, settings.api_keys_file)
+    rate = RateLimit.of(settings.rate_limit, settings.redis_url) if settings.rate_limit else None
+    if settings.metrics == "key" and keys is None:
+        raise SettingsError("MOBILE_SAM_METRICS: key needs API keys, and there are none")
+except (SettingsError, PlanError, KeysError, RateError) as error:
     raise SystemExit(f"error: {error}") from None
 
 # Read by the orchestrator, whose own default does not know of `cache_dir`.
 os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
-
-model_repository = Path(__file__).resolve().parent / settings.model_repository
-try:
-    plan = plan_here(model_repository, settings)
-except PlanError as error:
-    raise SystemExit(f"error: {error}") from None
 
 try:
     triton.prepare(settings.cache_dir)
@@ -45,6 +55,8 @@ except triton.TritonSetupError as error:  # no obstacle to `bentoml build`, whic
     served_repository, setup_error = model_repository, error
     logging.getLogger("bentoml.mobile_sam").error("Triton cannot run here: %s", error)
 
+run_dir = health.run_dir()
+leave_limits_and_respawning_to_us()
 triton_runner = bentoml.triton.Runner(
     "triton",
     str(served_repository),
@@ -52,15 +64,22 @@ triton_runner = bentoml.triton.Runner(
     cli_args=triton.server_flags(),
 )
 # The runner has its client, and with it `infer`, only once a worker has started.
-segmenter = TritonSegmenter(lambda **call: triton_runner.infer(**call), settings.inference_timeout)  # noqa: PLW0108
+segmenter = TritonSegmenter(
+    lambda **call: triton_runner.infer(**call),  # noqa: PLW0108
+    settings.inference_timeout,
+    plan.instances(),
+)
 
 svc = bentoml.legacy.Service("mobile_sam", runners=[triton_runner])
+admission = Admission(settings.max_requests, most_bytes=8 * settings.max_body_bytes)
+lifecycle = Lifecycle(run_dir, admission, lambda: disconnect(triton_runner))
 
 
 @svc.on_deployment
 def check() -> None:
     """Remove what a killed service left behind, and end here, in one line, where Triton could not load its models."""
     triton.remove_stale_shared_memory()
+    health.remove_stale_run_dirs()
     try:
         if setup_error:
             raise setup_error
@@ -69,6 +88,13 @@ def check() -> None:
     except triton.TritonSetupError as error:
         raise SystemExit(f"error: {error}") from None
     logging.getLogger("bentoml.mobile_sam").info("%s", plan)
+
+
+@svc.on_startup
+def begin(_: Any) -> None:
+    """Prepare an API worker."""
+    forget_dead_workers()
+    lifecycle.begin()
 
 
 @svc.api(
@@ -80,7 +106,7 @@ def check() -> None:
 async def mobile_sam(body: bytes) -> Response:
     """Find objects on an image: clicks or boxes in, masks and a picture out."""
     request = parse_body(body, SegmentRequest)
-    prompts, image = to_prompts(request), image_source(request)
+    prompts, image = to_prompts(request), image_source(request, CALLER.get())
     job = Job(prompts, request.multimask_output, request.mask_format, request.segmented_image, request.low_res_mask)
     return multipart(await segmenter.segment(image, job), request.mask_format)
 
@@ -89,7 +115,7 @@ async def mobile_sam(body: bytes) -> Response:
 @answers_problems
 async def embed(body: bytes) -> Response:
     """Encode an image ahead of the first prompt: an image in, its id out."""
-    return json_response(await segmenter.embed(image_source(parse_body(body, EmbedRequest))))
+    return json_response(await segmenter.embed(image_source(parse_body(body, EmbedRequest), CALLER.get())))
 
 
 @svc.api(input=JsonBody(EverythingRequest, EXAMPLE_IMAGE), output=JsonAnswer(), route="/everything")
@@ -97,10 +123,30 @@ async def embed(body: bytes) -> Response:
 async def everything(body: bytes) -> Response:
     """Find everything on an image: an image in, Segment Anything's automatic-mask records out."""
     request = parse_body(body, EverythingRequest)
-    steps = segment_everything(segmenter, image_source(request), request)
+    steps = segment_everything(segmenter, image_source(request, CALLER.get()), request)
     if request.progress:
         return await json_lines(step.as_json() async for step in steps)
     return json_response(await result_of(steps, settings.inference_timeout))
 
 
-svc.add_asgi_middleware(Edge, max_body_bytes=settings.max_body_bytes, pages=pages(model_repository))
+# The first is the outermost: a browser's question whether it may ask comes without a key.
+if settings.cors_origins:
+    svc.add_asgi_middleware(
+        CORSMiddleware,
+        allow_origins=[origin.strip() for origin in settings.cors_origins.split(",")],
+        allow_methods=["GET", "POST"],
+        allow_headers=["Authorization", "Content-Type", "X-API-Key", HEADER.decode()],
+        expose_headers=["Retry-After", HEADER.decode()],
+    )
+svc.add_asgi_middleware(
+    Edge,
+    work=frozenset(svc.apis[name].route for name in svc.apis),
+    files=static_files(),
+    pages=pages(model_repository),
+    limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
+    guard=Guard(keys, rate),
+    admission=admission,
+    health=lambda: health.read_health(run_dir),
+    counts=Counts(),
+    metrics_need_key=settings.metrics == "key",
+)

@@ -16,7 +16,9 @@ from starlette.responses import Response, StreamingResponse
 from urllib3.fields import RequestField
 from urllib3.filepost import choose_boundary
 
+from utils.callers import REQUEST_ID
 from utils.errors import MEDIA_TYPE, Problem, ServiceError, UnsupportedMedia
+from utils.floods import FloodLog
 from utils.schemas import MaskFormat
 from utils.segmenter import Segmentation
 
@@ -33,6 +35,10 @@ MASK_PARTS: dict[MaskFormat, tuple[str, str | None]] = {
     "polygon": ("application/json", None),
 }
 """Content type and file name of the `mask` part, by format."""
+
+PROBLEM_HEADER = "X-Problem"
+"""Tells the edge, which counts answers by it and takes it away, what the problem is."""
+REFUSALS = FloodLog(logger, at_most=20, seconds=10)
 
 
 def multipart(segmentation: Segmentation, mask_format: MaskFormat) -> Response:
@@ -90,15 +96,15 @@ def problem_of(error: Exception) -> Problem:
     """The problem document that tells a caller of an error, which the log gets too."""
     if isinstance(error, ServiceError):
         problem = error.problem()
-        logger.info("%d %s: %s", problem.status, problem.slug, problem.detail)
+        REFUSALS.log(problem.slug, f"{problem.status} {problem.slug}: {problem.detail} (request {REQUEST_ID.get()})")
         return problem
-    logger.error("unexpected error", exc_info=error)
+    logger.error("unexpected error (request %s)", REQUEST_ID.get(), exc_info=error)
     return ServiceError("an unexpected error; the server's log says more").problem()
 
 
 def problem_response(problem: Problem) -> Response:
     """An `application/problem+json` answer."""
-    return Response(problem.encode(), problem.status, problem.headers, MEDIA_TYPE)
+    return Response(problem.encode(), problem.status, {**problem.headers, PROBLEM_HEADER: problem.slug}, MEDIA_TYPE)
 
 
 def answers_problems(api: Callable[[bytes], Awaitable[Response]]) -> Callable[[Any], Awaitable[Response]]:

@@ -106,12 +106,7 @@ def planned(model: str, config: str, plan: Plan) -> str:
     if model in (ENCODER, DECODER):
         _set_up_network(parsed, plan.encoder if model == ENCODER else plan.decoder)
     elif model in tensors.MODELS:
-        counts = {
-            tensors.SEGMENT: plan.orchestrators,
-            tensors.SEGMENT_CACHED: plan.orchestrators_cached,
-            tensors.EVERYTHING: plan.orchestrators_everything,
-        }
-        _set_instances(parsed, counts[model], gpu=False)
+        _set_instances(parsed, plan.instances()[model], gpu=False)
         _set(parsed, "encoder_engine", plan.encoder.engine)
         _set(parsed, "decoder_engine", plan.decoder.engine)
         _set(parsed, "decoder_batch", str(plan.decoder_batch))

@@ -1,134 +1,253 @@
 """The ASGI edge: what every request passes before BentoML routes it, and every answer on its way out.
 
-- Bodies are read up to a cap; a larger one is answered 413 without being parsed.
-- Errors that BentoML's routing answers in words of its own (unknown path, wrong method) leave as
-  `application/problem+json`. BentoML's limits on time and concurrency lie outside of this middleware.
-- What is being worked on for a caller who leaves is cancelled.
-- `/` and `/docs.json` are the project's own Swagger page and OpenAPI document.
+In this order, each step before the work of the next:
+
+1. A request gets an id; every answer carries it, and headers that keep browsers from misreading it.
+2. Paths and methods that the service does not have end here: BentoML would make a metric of each.
+3. The Swagger page, `/docs.json` and the health paths are answered here, whatever the state of the models.
+4. The caller: API key, rate.
+5. The load: nothing new while the service stops, while Triton is away, or when as much waits as may.
+6. The body, up to a cap and within a time limit.
+7. BentoML, within a time limit, until the caller leaves. Errors in words of BentoML's own become
+   `application/problem+json`.
+
+BentoML's own limits on time and concurrency, which lie outside of this middleware, are off.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 
-from starlette.responses import Response
+from starlette.datastructures import MutableHeaders
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from utils.answers import problem_response
-from utils.errors import MEDIA_TYPE, BodyTooLarge, Problem, UnsupportedMedia
+from utils.admission import Admission
+from utils.answering import CallerLeft, answer
+from utils.answers import PROBLEM_HEADER, problem_of, problem_response
+from utils.bodies import Body, Gone
+from utils.callers import CALLER, REQUEST_ID, request_id
+from utils.counts import OTHER, Counts, health_metrics
+from utils.errors import (
+    MEDIA_TYPE,
+    BodyTooLarge,
+    InferenceUnavailable,
+    Problem,
+    Stopping,
+    UnknownPath,
+    UnsupportedMedia,
+    WrongMethod,
+)
+from utils.guard import Guard
+from utils.health import Health
 
+LIVE, READY, METRICS = ("/livez", "/healthz"), "/readyz", "/metrics"
+READ, WRITE = ("GET", "HEAD"), ("POST",)
+SECURITY_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    # What Swagger UI needs: its own files, styles in the page, pictures from memory.
+    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+}
+REPLACED_HEADERS = {b"content-type", b"content-length"}
+STATIC = "/static_content"
 CALLER_LEFT = 499
 """As nginx calls it; nobody sees it."""
-REPLACED_HEADERS = {b"content-type", b"content-length"}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one request."""
+
+    body_bytes: int
+    body_seconds: float
+    """For all of the body to arrive."""
+    answer_seconds: float
+    """From the whole body to the beginning of the answer."""
 
 
 class Edge:
     """ASGI middleware around BentoML's application."""
 
-    def __init__(self, app: ASGIApp, max_body_bytes: int, pages: Mapping[str, Response]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        work: frozenset[str],
+        files: frozenset[str],
+        pages: Mapping[str, Response],
+        limits: Limits,
+        guard: Guard,
+        admission: Admission,
+        health: Callable[[], Health],
+        counts: Counts,
+        metrics_need_key: bool = False,
+    ) -> None:
         """Wrap an application.
 
         Args:
             app: the application.
-            max_body_bytes: largest request body.
+            work: its paths that take a POST and cost work.
+            files: its paths that are plain files.
             pages: answers to GET of these paths, in place of the application's.
+            limits: of one request.
+            guard: who may ask, and how often.
+            admission: how many at once.
+            health: how Triton is.
+            counts: is told of every answer.
+            metrics_need_key: whether `/metrics` is for holders of a key alone.
         """
         self.app = app
-        self.max_body_bytes = max_body_bytes
-        self.pages = pages
+        self.work, self.files, self._pages = work, files, pages
+        self._limits, self._guard, self.admission = limits, guard, admission
+        self._health, self.counts, self._metrics_need_key = health, counts, metrics_need_key
+        reading = dict.fromkeys([*pages, *files, *LIVE, READY, METRICS], READ)
+        self.methods: Mapping[str, tuple[str, ...]] = {**reading, **dict.fromkeys(work, WRITE)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection event of ASGI."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if not all(value.isascii() for name, value in scope["headers"] if name == b"content-type"):
-            # What stands behind the edge fails to decode it.
-            error = UnsupportedMedia("expected Content-Type application/json, got bytes that are not ASCII")
-            await problem_response(error.problem())(scope, receive, send)
-            return
-        page = self.pages.get(scope["path"])
-        if page is not None and scope["method"] in {"GET", "HEAD"}:
-            await page(scope, receive, send)
-            return
+        REQUEST_ID.set(request_id(scope["headers"]))
+        outgoing = Outgoing(self, scope["path"], send)
+        body = Body(scope, receive, self.admission)
         try:
-            body = await self._body(scope, receive)
-        except BodyTooLarge as error:
-            await problem_response(error.problem())(scope, receive, send)
+            await self._route(scope, receive, outgoing, body)
+        except (Gone, CallerLeft):
+            if not outgoing.begun:
+                outgoing.count(CALLER_LEFT, "caller-left")
+        except Exception as error:
+            if outgoing.begun:
+                raise
+            await self._refuse(error, scope, receive, outgoing, body)
+        finally:
+            body.let_go()
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
+        path, method = scope["path"], scope["method"]
+        methods = self.methods.get(path)
+        if methods is None:
+            raise UnknownPath(f"expected a path of this service, got {path[:200]!r}; the page at / lists them")
+        if method not in methods:
+            raise WrongMethod(f"expected {' or '.join(methods)} for {path}, got {method[:20]!r}", methods)
+        if path in self.work:
+            await self._take(scope, receive, send, body)
+        elif path in self._pages:
+            await self._pages[path](scope, receive, send)
+        elif path in LIVE:
+            await PlainTextResponse("alive\n")(scope, receive, send)
+        elif path == READY:
+            await self._readiness()(scope, receive, send)
+        elif path == METRICS:
+            if self._metrics_need_key:
+                self._guard.name(scope)
+            await self.app(scope, receive, _with_more(send, health_metrics(self._health())))
+        else:
+            await self.app(scope, receive, send)
+
+    def _readiness(self) -> Response:
+        """Whether callers should be sent here, and if not, why. Not logged: it is asked every second or so."""
+        health = self._health()
+        if self.admission.stopping:
+            return problem_response(Stopping("the service is stopping").problem())
+        if not health.ready:
+            return problem_response(InferenceUnavailable(f"{health.state}: {health.reason}").problem())
+        return PlainTextResponse("ready\n")
+
+    async def _take(self, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
+        """A request that costs work."""
+        name = self._guard.name(scope)
+        await self._guard.check_rate(scope, name)
+        CALLER.set(name)
+        self.admission.check()
+        health = self._health()
+        if not health.takes_requests:
+            raise InferenceUnavailable(f"the inference server is not there: {health.state}; try again")
+        if not all(value.isascii() for header, value in scope["headers"] if header == b"content-type"):
+            # What stands behind the edge fails to decode it.
+            raise UnsupportedMedia("expected Content-Type application/json, got bytes that are not ASCII")
+        limits = self._limits
+        data = await body.read(limits.body_bytes, limits.body_seconds)
+        with self.admission.place():
+            self.counts.progress(self.admission.in_progress)
+            send = _as_problems(scope, receive, send)
+            cut = self.admission.was_cut
+            try:
+                await answer(self.app, scope, data, receive, send, seconds=limits.answer_seconds, cut=cut)
+            finally:
+                self.counts.progress(self.admission.in_progress - 1)
+
+    async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
+        response = problem_response(problem_of(error))
+        # The rest of a body is read and forgotten by the server, which keeps the connection; not so of an endless one.
+        if not isinstance(error, BodyTooLarge) and (body.announced or 0) <= self._limits.body_bytes:
+            await response(scope, receive, send)
             return
-        if body is None:  # the caller left before the body was complete
-            await _nobody(send)
-            return
-        if not await _until_gone(self.app, scope, body, receive, _as_problems(scope, receive, send)):
-            await _nobody(send)
+        response.headers["Connection"] = "close"
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        announced = dict(scope["headers"]).get(b"content-length", b"")
-        if announced.isdigit() and int(announced) > self.max_body_bytes:
-            raise BodyTooLarge.of(self.max_body_bytes, int(announced))
-        chunks, size = [], 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            chunk = message.get("body", b"")
-            size += len(chunk)
-            if size > self.max_body_bytes:
-                raise BodyTooLarge.of(self.max_body_bytes)
-            chunks.append(chunk)
-            if not message.get("more_body", False):
-                return b"".join(chunks)
+        async def all_but_the_end(message: Message) -> None:
+            await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)
+
+        await response(scope, receive, all_but_the_end)
+        await body.drain()
+        await send({"type": "http.response.body", "body": b""})
 
 
-async def _until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, send: Send) -> bool:
-    """Run the application, and cancel its work when the caller leaves before the answer is complete.
+class Outgoing:
+    """The `send` of one request: adds headers to the answer, and counts it."""
 
-    Returns:
-        Whether an answer was begun.
-    """
-    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-    started = answered = False
-    gone = asyncio.create_task(_gone(receive))
+    def __init__(self, edge: Edge, path: str, send: Send) -> None:
+        self._edge, self._path, self._send = edge, path, send
+        self.begun = False
+        """Whether an answer is on its way."""
 
-    async def replay() -> Message:
-        if pending:
-            return pending.pop()
-        await asyncio.wait([gone])
-        return {"type": "http.disconnect"}
+    async def __call__(self, message: Message) -> None:
+        """Send a part of the answer."""
+        if message["type"] == "http.response.start":
+            self.begun = True
+            headers = MutableHeaders(raw=list(message.get("headers", [])))
+            for name, value in SECURITY_HEADERS.items():
+                headers.setdefault(name, value)
+            headers["X-Request-ID"] = REQUEST_ID.get()
+            if self._path in self._edge.work:
+                headers.setdefault("Cache-Control", "no-store")
+            if self._edge.admission.stopping:
+                headers["Connection"] = "close"
+            self.count(message["status"], headers.get(PROBLEM_HEADER, "ok"))
+            del headers[PROBLEM_HEADER]
+            message = {**message, "headers": headers.raw}
+        await self._send(message)
 
-    async def watched(message: Message) -> None:
-        nonlocal started, answered
-        started = True
-        answered = answered or (message["type"] == "http.response.body" and not message.get("more_body", False))
+    def count(self, status: int, reason: str) -> None:
+        """Count the answer, by a path that is one of few."""
+        edge, path = self._edge, self._path
+        label = STATIC if path in edge.files else path if path in edge.methods else OTHER
+        edge.counts.answered(label, status, reason)
+
+
+def _with_more(send: Send, more: bytes) -> Send:
+    """A `send` that puts more behind the body of a successful answer."""
+    adds = False
+
+    async def longer(message: Message) -> None:
+        nonlocal adds
+        if message["type"] == "http.response.start":
+            adds = message["status"] == 200
+            if adds:
+                headers = MutableHeaders(raw=list(message["headers"]))
+                headers["Content-Length"] = str(int(headers["Content-Length"]) + len(more))
+                message = {**message, "headers": headers.raw}
+        elif adds and not message.get("more_body", False):
+            message = {**message, "body": message.get("body", b"") + more}
         await send(message)
 
-    work = asyncio.ensure_future(app(scope, replay, watched))
-    try:
-        await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
-        if not work.done() and not answered:
-            work.cancel()
-            await asyncio.wait([work])
-        else:
-            await work
-    finally:
-        gone.cancel()
-        work.cancel()
-    return started
-
-
-async def _nobody(send: Send) -> None:
-    """End the answer to a caller who left: BentoML's limit on time, outside of the edge, waits for a first message."""
-    await send({"type": "http.response.start", "status": CALLER_LEFT, "headers": []})
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def _gone(receive: Receive) -> None:
-    """Returns when the caller has left."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    return longer
 
 
 def _as_problems(scope: Scope, receive: Receive, send: Send) -> Send:
@@ -141,7 +260,8 @@ def _as_problems(scope: Scope, receive: Receive, send: Send) -> Send:
             headers = {name.lower(): value for name, value in message["headers"]}
             if not headers.get(b"content-type", b"").startswith(MEDIA_TYPE.encode()):
                 replaced = True
-                problem = _plain_problem(message["status"], scope)
+                phrase = HTTPStatus(message["status"]).phrase
+                problem = Problem(message["status"], phrase.lower().replace(" ", "-"), phrase, phrase)
                 kept = {
                     k.decode("latin-1"): v.decode("latin-1") for k, v in headers.items() if k not in REPLACED_HEADERS
                 }
@@ -150,13 +270,3 @@ def _as_problems(scope: Scope, receive: Receive, send: Send) -> Send:
             await send(message)
 
     return filtered
-
-
-def _plain_problem(status: int, scope: Scope) -> Problem:
-    phrase = HTTPStatus(status).phrase
-    details = {
-        404: f"expected a path of this service, got {scope['path'][:200]!r}; the page at / lists them",
-        405: f"{scope['method']} is not a method of {scope['path'][:200]!r}",
-    }
-    slug = phrase.lower().replace(" ", "-")
-    return Problem(status, slug, phrase, details.get(status, phrase))

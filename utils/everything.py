@@ -57,7 +57,7 @@ async def everything(segmenter: Segmenter, image: ImageSource, request: Everythi
     done, total = 0, sum(len(batches) for _, batches in work)
     yield Progress(done, total)
     kept: list[Record] = []
-    known = ImageSource(None, result["image_id"])
+    known = ImageSource(None, result["image_id"], image.owner)
     for _, batches in work:
         found: list[Record] = []
         for batch in batches:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from utils import tensors
 from utils.machine import Machine
 
 ENGINES = ("onnxruntime", "openvino", "openvino-bf16", "tensorrt")
@@ -70,6 +71,14 @@ class Plan:
     """Processes for requests on known images."""
     orchestrators_everything: int
     decoder_batch: int
+
+    def instances(self) -> dict[str, int]:
+        """Processes of each of the orchestrator's models."""
+        return {
+            tensors.SEGMENT: self.orchestrators,
+            tensors.SEGMENT_CACHED: self.orchestrators_cached,
+            tensors.EVERYTHING: self.orchestrators_everything,
+        }
 
     def __str__(self) -> str:
         """One line for the log."""

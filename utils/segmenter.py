@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
@@ -97,15 +98,21 @@ class TritonSegmenter:
     reached, or the model is not loaded), `InferenceTimeout` or `InferenceFailed`.
     """
 
-    def __init__(self, infer: Callable[..., Awaitable[Any]], timeout: float) -> None:
+    def __init__(
+        self, infer: Callable[..., Awaitable[Any]], timeout: float, instances: Mapping[str, int] | None = None
+    ) -> None:
         """Make a segmenter.
 
         Args:
             infer: `InferenceServerClient.infer` of `tritonclient.http.aio`, or the runner's method of that name.
-            timeout: seconds that one answer may take.
+            timeout: seconds that one answer may take, the wait for its turn included.
+            instances: processes of each of the orchestrator's models. Of each model so many requests are in Triton at
+                once, and one that is on its way; the others wait here, where those of callers who leave are dropped:
+                what Triton has begun, or let wait, it also finishes.
         """
         self._infer = infer
         self._timeout = timeout
+        self._turns = {model: asyncio.Semaphore(count + 1) for model, count in (instances or {}).items()}
 
     async def embed(self, image: ImageSource) -> bytes:
         """Encode an image ahead of the first prompt; the result, JSON."""
@@ -154,7 +161,7 @@ class TritonSegmenter:
         The first are told the image's id alone, also where a file came: it goes no further if they know it.
         """
         deadline = asyncio.get_running_loop().time() + self._timeout
-        image_id = ImageSource(None, await _image_id(image))
+        image_id = ImageSource(None, await _image_id(image), image.owner)
         try:
             return await self._ask(tensors.SEGMENT_CACHED, _image_inputs(image_id) | inputs, self._timeout, fields)
         except RejectedByModel as error:
@@ -173,11 +180,15 @@ class TritonSegmenter:
         """The outputs of a model; `fields` names the points of each object for error messages."""
         declared = tensors.MODELS[model][1]
         outputs = [InferRequestedOutput(tensor.name, binary_data=True) for tensor in declared]
+
+        async def in_turn() -> Any:
+            async with self._turns.get(model, contextlib.nullcontext()):
+                return await self._infer(
+                    model_name=model, inputs=_infer_inputs(inputs), outputs=outputs, headers=UNCOMPRESSED
+                )
+
         try:
-            answer = await asyncio.wait_for(
-                self._infer(model_name=model, inputs=_infer_inputs(inputs), outputs=outputs, headers=UNCOMPRESSED),
-                timeout,
-            )
+            answer = await asyncio.wait_for(in_turn(), timeout)
         except asyncio.TimeoutError:
             logger.error("Triton did not answer within %g s", self._timeout)
             raise InferenceTimeout(f"no answer within {self._timeout:g} s") from None
@@ -201,9 +212,10 @@ async def _image_id(image: ImageSource) -> str:
 
 
 def _image_inputs(image: ImageSource) -> dict[tensors.Tensor, npt.NDArray[Any]]:
+    owner = {tensors.IMAGE_OWNER: _bytes(image.owner.encode())} if image.owner else {}
     if image.file is not None:
-        return {tensors.INPUT_IMAGE: _bytes(image.file)}
-    return {tensors.IMAGE_ID: _bytes((image.image_id or "").encode())}
+        return {tensors.INPUT_IMAGE: _bytes(image.file), **owner}
+    return {tensors.IMAGE_ID: _bytes((image.image_id or "").encode()), **owner}
 
 
 def _infer_inputs(values: Mapping[tensors.Tensor, npt.NDArray[Any]]) -> list[InferInput]:

@@ -10,13 +10,14 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from utils.plan import ENGINES
 
 PREFIX = "MOBILE_SAM_"
+CLIENT_TIMEOUT = 60
+"""Seconds after which tritonclient, as BentoML sets it up, gives up a call."""
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
-BENTOML_TIMEOUT = 60
-"""Seconds after which BentoML ends a request with an answer of its own."""
 
 
 class SettingsError(ValueError):
@@ -39,8 +40,22 @@ class Settings:
     """Holds the assembled Triton backends, the downloaded checkpoint and the embeddings of images."""
     max_body_bytes: int = 32 * 1024 * 1024
     """Largest request body; base64 makes an image a third larger than its file."""
+    body_timeout: float = 30.0
+    """How long a request's body may take to arrive before the caller gets a 408."""
     inference_timeout: float = 55.0
-    """How long one call of Triton may take before the caller gets a 504; less than BentoML's 60."""
+    """How long one call of Triton may take, its wait included, before the caller gets a 504."""
+    max_requests: int = 32
+    """Requests that one API worker answers or lets wait at once; further callers get a 503 and come again."""
+    api_keys: str | None = None
+    """`NAME:KEY,NAME:KEY`: callers must present one of the keys; or"""
+    api_keys_file: Path | None = None
+    """a file with a `NAME:KEY` a line, which may change while the service runs."""
+    rate_limit: str | None = None
+    """How often a key, or without keys an address, may ask: `60/minute`, `10/second; 1000/hour`."""
+    metrics: str = "open"
+    """Who sees `/metrics`: `open`, everybody; `key`, holders of an API key."""
+    cors_origins: str | None = None
+    """Pages of other origins that may call from a browser: `https://a.example,https://b.example`, or `*`."""
     max_image_pixels: int | None = None
     """Largest image, width times height. This and the next two are read by the orchestrator in Triton, whose
     config.pbtxt has the defaults; they are here so that a wrong one is refused before anything starts."""
@@ -91,10 +106,32 @@ def _redis_url(name: str, text: str) -> str:
     return text
 
 
-def _timeout(name: str, text: str) -> float:
-    seconds = _number(name, text, float, "a positive number", 0)
-    if seconds >= BENTOML_TIMEOUT:
-        raise SettingsError(f"{name}: expected less than BentoML's own {BENTOML_TIMEOUT} s, got {text!r}")
+def _as_it_is(_: str, text: str) -> str:
+    return text
+
+
+def _metrics(name: str, text: str) -> str:
+    if text not in {"open", "key"}:
+        raise SettingsError(f"{name}: expected open or key, got {text!r}")
+    return text
+
+
+def _origins(name: str, text: str) -> str:
+    for origin in text.split(","):
+        parts = urlsplit(origin.strip())
+        if origin.strip() != "*" and (not parts.scheme or not parts.netloc or parts.path or parts.query):
+            raise SettingsError(f"{name}: expected origins such as https://a.example, or *, got {origin.strip()!r}")
+    return text
+
+
+def _seconds(name: str, text: str) -> float:
+    return _number(name, text, float, "a positive number", 0)
+
+
+def _inference_seconds(name: str, text: str) -> float:
+    seconds = _seconds(name, text)
+    if seconds >= CLIENT_TIMEOUT:
+        raise SettingsError(f"{name}: expected less than the {CLIENT_TIMEOUT} s of Triton's client, got {text!r}")
     return seconds
 
 
@@ -119,7 +156,13 @@ def _number(name: str, text: str, kind: type[int] | type[float], expected: str, 
 PARSERS: dict[str, Callable[[str, str], object]] = {
     "model_repository": _path,
     "cache_dir": _path,
-    "inference_timeout": _timeout,
+    "body_timeout": _seconds,
+    "inference_timeout": _inference_seconds,
+    "api_keys": _as_it_is,
+    "api_keys_file": _path,
+    "rate_limit": _as_it_is,
+    "metrics": _metrics,
+    "cors_origins": _origins,
     "embedding_cache_bytes": _whole_number_or_0,
     "redis_url": _redis_url,
     "engine": _engine,

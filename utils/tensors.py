@@ -26,6 +26,7 @@ class Tensor:
 
 INPUT_IMAGE = Tensor("input_image", "BYTES", (1,))
 IMAGE_ID = Tensor("image_id", "BYTES", (1,))
+IMAGE_OWNER = Tensor("image_owner", "BYTES", (1,))
 PROBLEM = Tensor("problem", "BYTES", (1,))
 
 POINT_COORDS = Tensor("point_coords", "FP32", (-1, -1, 2))
@@ -39,6 +40,7 @@ LOW_RES_MASK = Tensor("low_res_mask", "BOOL", (1,))
 SEGMENT_INPUTS = (
     INPUT_IMAGE,
     IMAGE_ID,
+    IMAGE_OWNER,
     POINT_COORDS,
     POINT_LABELS,
     MASK_INPUT,
@@ -63,6 +65,7 @@ MIN_MASK_REGION_AREA = Tensor("min_mask_region_area", "INT32", (1,))
 EVERYTHING_INPUTS = (
     INPUT_IMAGE,
     IMAGE_ID,
+    IMAGE_OWNER,
     CROP_BOX,
     GRID_COORDS,
     PRED_IOU_THRESH,

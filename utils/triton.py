@@ -2,9 +2,9 @@
 
 A `tritonserver` on PATH wins (NVIDIA's container). Else the one in the `nvidia-pytriton` wheel is used: its binary, its
 Python backend and the stub of the running Python's minor version are linked into a folder of their own, together with
-the Python-based backends of `triton_backends/`, which take the names and config keys of NVIDIA's C++ ones. A small
-launcher script there, named `tritonserver`, sets the environment that only Triton needs and becomes the real binary;
-`bentoml` finds it because `prepare()` puts its folder first on PATH.
+the Python-based backends of `triton_backends/`, which take the names and config keys of NVIDIA's C++ ones. Two scripts
+lie there: `tritonserver`, which `bentoml` finds because `prepare()` puts the folder first on PATH, becomes the watchdog
+(`utils.watch`); that one runs `server`, which sets the environment that only Triton needs and becomes the real binary.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from pathlib import Path
 
 from utils import tensors
 
-LAUNCHER = "tritonserver"
+LAUNCHER, SERVER = "tritonserver", "server"
 STUB = "triton_python_backend_stub"
 KEY_HEADER = "x-mobile-sam-triton-key"
 RESTRICTED_APIS = "model-repository,model-config,shared-memory,statistics,trace,logging"
-PYTHON_BASED_BACKENDS = Path(__file__).resolve().parent.parent / "triton_backends"
+ROOT = Path(__file__).resolve().parent.parent
+PYTHON_BASED_BACKENDS = ROOT / "triton_backends"
 SHARED_MEMORY_REGION = 8 * 1024 * 1024
 SHARED_MEMORY_NEEDED = 256 * 1024 * 1024
 """Bytes that should be free: a region for each of seven processes, and room for a few large images and answers."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (the place Triton's Python backend uses; not a temporary file of ours)
 NVIDIA_DRIVER = Path("/dev/nvidiactl")
 
+SHM_PREFIX_VARIABLE = "MOBILE_SAM_TRITON_SHM_PREFIX"
+METRICS_PORT_VARIABLE = "MOBILE_SAM_TRITON_METRICS_PORT"
 _KEY_VARIABLE = "MOBILE_SAM_TRITON_KEY"
-_PREFIX_VARIABLE = "MOBILE_SAM_TRITON_SHM_PREFIX"
-_METRICS_PORT_VARIABLE = "MOBILE_SAM_TRITON_METRICS_PORT"
 _SHM_PREFIX = "mobile_sam_triton_"
 
 
@@ -97,8 +98,6 @@ def prepare(cache_dir: Path) -> Path:
         TritonSetupError: as `find_installation`, or there is no shared libpython, or the folder cannot be written.
     """
     found = find_installation()
-    if found.libraries is None and {backend.name for backend in _python_based_backends()} <= found.backend_names():
-        return found.binary
     try:
         home = _assemble(found, cache_dir / "triton")
     except OSError as error:
@@ -116,8 +115,8 @@ def server_flags() -> list[str]:
     starts the service and inherited by its workers through the environment, so that all agree on them.
     """
     key = _inherited(_KEY_VARIABLE, secrets.token_urlsafe(32))
-    prefix = _inherited(_PREFIX_VARIABLE, f"{_SHM_PREFIX}{os.getpid()}_")
-    metrics_port = _inherited(_METRICS_PORT_VARIABLE, str(_free_port()))
+    prefix = _inherited(SHM_PREFIX_VARIABLE, f"{_SHM_PREFIX}{os.getpid()}_")
+    metrics_port = _inherited(METRICS_PORT_VARIABLE, str(_free_port()))
     # Without a driver Triton warns at length of the GPU memory and the GPU metrics it cannot have.
     without_gpu = [] if NVIDIA_DRIVER.exists() else ["--pinned-memory-pool-byte-size=0", "--allow-gpu-metrics=false"]
     return [
@@ -125,7 +124,7 @@ def server_flags() -> list[str]:
         "--allow-metrics=true",
         "--metrics-address=127.0.0.1",
         f"--metrics-port={metrics_port}",
-        "--exit-timeout-secs=10",
+        "--exit-timeout-secs=8",
         "--disable-auto-complete-config",
         "--model-control-mode=none",
         "--trace-config=level=off",
@@ -226,9 +225,9 @@ def _installation_of_wheel() -> Installation:
 def _assemble(found: Installation, parent: Path) -> Path:
     """Build the folder with launcher and backends; returns it."""
     files = dict(_layout(found))
-    script = _launcher_script(found)
+    scripts = {LAUNCHER: _launcher_script(), SERVER: _server_script(found, own_backends=bool(files))}
     state = [(name, str(target), target.stat().st_size, target.stat().st_mtime_ns) for name, target in files.items()]
-    digest = hashlib.sha256(repr((state, script)).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(repr((state, scripts)).encode()).hexdigest()[:16]
     home = parent / digest
     if (home / LAUNCHER).is_file():
         return home
@@ -244,9 +243,9 @@ def _assemble(found: Installation, parent: Path) -> Path:
                 shutil.copy2(target, place)
             else:
                 place.symlink_to(target)
-        launcher = building / LAUNCHER
-        launcher.write_text(script.replace("@HOME@", shlex.quote(str(home))))
-        launcher.chmod(0o755)
+        for name, script in scripts.items():
+            (building / name).write_text(script.replace("@HOME@", shlex.quote(str(home))))
+            (building / name).chmod(0o755)
         try:
             building.rename(home)
         except OSError:
@@ -258,8 +257,13 @@ def _assemble(found: Installation, parent: Path) -> Path:
 
 
 def _layout(found: Installation) -> Iterator[tuple[str, Path]]:
-    """Pairs of a name in the assembled backend folder and the file or folder that goes there."""
+    """Pairs of a name in the assembled backend folder and the file or folder that goes there.
+
+    None for an installation that needs nothing added.
+    """
     own = found.backend_names()
+    if found.libraries is None and {backend.name for backend in _python_based_backends()} <= own:
+        return
     for name in sorted(own):
         if name == "python" and found.stub is not None:
             for entry in sorted((found.backends / name).iterdir()):
@@ -277,17 +281,25 @@ def _python_based_backends() -> list[Path]:
     return sorted(folder for folder in PYTHON_BASED_BACKENDS.iterdir() if (folder / "model.py").is_file())
 
 
-def _launcher_script(found: Installation) -> str:
+def _launcher_script() -> str:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); from utils.watch.watchdog import main; sys.exit(main(sys.argv[1:]))"
+    )
+    return f"""#!/bin/sh
+# Made by utils/triton.py: becomes the watchdog, which runs the real server.
+exec {shlex.quote(sys.executable)} -I -c {shlex.quote(program)} {shlex.quote(str(ROOT))} @HOME@/{SERVER} "$@"
+"""
+
+
+def _server_script(found: Installation, *, own_backends: bool) -> str:
     libraries = [str(folder) for folder in (found.libraries, shared_libpython().parent) if folder]
+    flag = " --backend-directory=@HOME@/backends" if own_backends else ""
     return f"""#!/bin/sh
 # Made by utils/triton.py: sets what only Triton and its Python stubs need, then becomes the real server.
 export LD_LIBRARY_PATH={shlex.quote(os.pathsep.join(libraries))}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}
 # The stub runs Python isolated, without PYTHONPATH: it finds the environment by the first python3 on PATH.
 export PATH={shlex.quote(str(Path(sys.prefix) / "bin"))}:"$PATH"
-# Where the tool is there, Triton ends with the service that started it, even one that was killed.
-with_parent=
-command -v setpriv >/dev/null && with_parent="setpriv --pdeathsig TERM"
-exec $with_parent {shlex.quote(str(found.binary))} --backend-directory=@HOME@/backends "$@"
+exec {shlex.quote(str(found.binary))}{flag} "$@"
 """
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from utils.health import Health
 from utils.images import ImageSource
 from utils.segmenter import GridBatch, Job, Segmentation
 
@@ -94,9 +95,17 @@ def segmenter(service, monkeypatch) -> FakeSegmenter:
 
 
 @pytest.fixture(scope="session")
-def app(service):
+def whole_app(service):
     """BentoML's application; a second one in this process would register its metrics twice."""
     return service.svc.asgi_app
+
+
+@pytest.fixture
+def app(whole_app, monkeypatch):
+    """The application beside a Triton that is ready; its log has forgotten the refusals of earlier tests."""
+    monkeypatch.setattr("utils.health.read_health", lambda _: Health("ready"))
+    monkeypatch.setattr("utils.answers.REFUSALS._spans", {})
+    return whole_app
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ MODELS = ["mobile_sam", "mobile_sam_cached", "mobile_sam_decoder", "mobile_sam_e
 MAY_BE_LEFT_OUT = {
     tensors.SEGMENT: {tensor.name for tensor in tensors.SEGMENT_INPUTS},
     tensors.SEGMENT_CACHED: {tensor.name for tensor in tensors.SEGMENT_INPUTS},
-    tensors.EVERYTHING: {"input_image", "image_id", "pred_iou_thresh", "stability_score_thresh"},
+    tensors.EVERYTHING: {"input_image", "image_id", "image_owner", "pred_iou_thresh", "stability_score_thresh"},
 }
 
 

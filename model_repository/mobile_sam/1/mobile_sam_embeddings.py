@@ -27,10 +27,12 @@ class Known:
 
     image_id: str
     """SHA-256 of the image file, in hexadecimal."""
+    key: str
+    """What its embedding is kept under: the id, and with API keys whose image it is."""
     entry: Entry
     max_pixels: int
     decoded: dict[str, images.RGB] = field(default_factory=dict)
-    """Pixels at hand, by image id."""
+    """Pixels at hand, by key."""
 
     @property
     def size_hw(self) -> tuple[int, int]:
@@ -39,11 +41,11 @@ class Known:
 
     def pixels(self) -> images.RGB:
         """(H, W, 3) uint8 RGB, not to be written to; decoded unless this process did so for its last request."""
-        if self.image_id not in self.decoded:
+        if self.key not in self.decoded:
             pixels = images.decode(images.open_image(bytes(self.entry.file), self.max_pixels))
             self.decoded.clear()
-            self.decoded[self.image_id] = pixels
-        return self.decoded[self.image_id]
+            self.decoded[self.key] = pixels
+        return self.decoded[self.key]
 
 
 class Embeddings:
@@ -73,13 +75,19 @@ class Embeddings:
         self._decoded: dict[str, images.RGB] = {}
 
     def find(
-        self, file: bytes | None, image_id: str | None, check: Callable[[tuple[int, int]], None] | None = None
+        self,
+        file: bytes | None,
+        image_id: str | None,
+        check: Callable[[tuple[int, int]], None] | None = None,
+        owner: str = "",
     ) -> Known:
         """The image with its embedding; several processes that ask for one image at once encode it once.
 
         Args:
             file: a PNG, JPEG or WebP file; or
             image_id: what an earlier answer called the image.
+            owner: whose image it is. Another owner's is not known, even by its id; nor does the time that an answer
+                takes tell whether somebody else has sent the same file.
             check: given height and width of the displayed image before anything is encoded; may raise.
 
         Raises:
@@ -102,7 +110,8 @@ class Embeddings:
                 check((decoded.shape[0], decoded.shape[1]))
             return decoded
 
-        known = self._find(image_id, file or b"", pixels)
+        key = hashlib.sha256(f"{owner} {image_id}".encode()).hexdigest() if owner else image_id
+        known = self._find(image_id, key, file or b"", pixels)
         if check:
             check(known.size_hw)
         return known
@@ -117,45 +126,42 @@ class Embeddings:
         x0, y0, x1, y1 = box_xyxy
         if (x0, y0, y1, x1) == (0, 0, *known.size_hw):
             return known
-        name = hashlib.sha256(f"{known.image_id} {box_xyxy}".encode()).hexdigest()
-        return self._find(name, b"", lambda: np.ascontiguousarray(known.pixels()[y0:y1, x0:x1]))
+        name = hashlib.sha256(f"{known.key} {box_xyxy}".encode()).hexdigest()
+        return self._find(name, name, b"", lambda: np.ascontiguousarray(known.pixels()[y0:y1, x0:x1]))
 
-    def _find(self, image_id: str, file: bytes, pixels: Callable[[], images.RGB]) -> Known:
-        known = self._look_up(image_id)
-        if known is not None:
-            return known
-        if self._encode is None:
-            raise _not_cached(image_id)
-        with self._cache.alone(image_id):
-            # While this process waited to be alone, another may have encoded the image.
-            known = self._look_up(image_id) or self._fetch(image_id)
-            return known or self._make(self._encode, image_id, file, pixels())
-
-    def _look_up(self, image_id: str) -> Known | None:
-        entry = self._cache.get(image_id)
+    def _find(self, image_id: str, key: str, file: bytes, pixels: Callable[[], images.RGB]) -> Known:
+        entry = self._look_up(key)
         if entry is None:
-            return None
-        self._count(FOUND)
-        return Known(image_id, entry, self._max_pixels, self._decoded)
+            if self._encode is None:
+                raise _not_cached(image_id)
+            with self._cache.alone(key):
+                # While this process waited to be alone, another may have encoded the image.
+                entry = self._look_up(key) or self._fetch(key) or self._make(self._encode, key, file, pixels())
+        return Known(image_id, key, entry, self._max_pixels, self._decoded)
 
-    def _fetch(self, image_id: str) -> Known | None:
-        entry = self._redis.get(image_id) if self._redis else None
-        if entry is None:
-            return None
-        self._cache.put(image_id, entry)
-        self._count(SHARED)
-        return Known(image_id, entry, self._max_pixels, self._decoded)
+    def _look_up(self, key: str) -> Entry | None:
+        entry = self._cache.get(key)
+        if entry is not None:
+            self._count(FOUND)
+        return entry
 
-    def _make(self, encode: Encode, image_id: str, file: bytes, pixels: images.RGB) -> Known:
+    def _fetch(self, key: str) -> Entry | None:
+        entry = self._redis.get(key) if self._redis else None
+        if entry is not None:
+            self._cache.put(key, entry)
+            self._count(SHARED)
+        return entry
+
+    def _make(self, encode: Encode, key: str, file: bytes, pixels: images.RGB) -> Entry:
         entry = Entry(encode(images.to_frame(pixels)), (pixels.shape[0], pixels.shape[1]), file)
         self._count(ENCODED)
-        self._cache.put(image_id, entry)
+        self._cache.put(key, entry)
         if self._redis:
-            self._redis.put(image_id, entry)
+            self._redis.put(key, entry)
         if file:  # not of a crop: the next one is cut out of the whole image again
             self._decoded.clear()
-            self._decoded[image_id] = pixels
-        return Known(image_id, entry, self._max_pixels, self._decoded)
+            self._decoded[key] = pixels
+        return entry
 
 
 def _not_cached(image_id: str) -> Rejected:

@@ -6,6 +6,7 @@ The size is read from the header and checked before anything is decoded. "Displa
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,11 +39,20 @@ MAGIC = (
 )
 """What files begin with, and at which byte, to name a file that cannot be opened."""
 
+MAX_CHUNKS = 50_000
+"""Parts of a PNG file, a tenth of a second to read. The usual ones of 8 kB of pixels each hold 400 MB together."""
+MAX_SEGMENTS = 1000
+"""Parts of a JPEG file, scans not counted; colour profile, EXIF and XMP at their largest are fewer."""
+MAX_SCANS = 50
+"""Passes over all pixels of a JPEG file, each 14 bytes where nothing changes. Writers make 10, of four channels 18."""
+SEGMENT = re.compile(rb"\xff[\xc0-\xc7\xc9-\xcf\xd9-\xef\xfe]")
+"""The next marker of a JPEG file that stands before a segment, or is its end."""
+START_OF_SCAN, END = 0xDA, 0xD9
+
 # The limit is ours, checked in `open_image`, with an error that says what it is.
 Image.MAX_IMAGE_PIXELS = None
-# Editors write colour profiles and XMP of several megabytes, compressed; Pillow refuses more than 1 MB.
-PngImagePlugin.MAX_TEXT_CHUNK = 16 * 2**20
-PngImagePlugin.MAX_TEXT_MEMORY = 64 * 2**20
+# Colour profiles and texts are of no use here; a kilobyte of them, compressed, can be a megabyte.
+PngImagePlugin._safe_zlib_decompress = lambda s: b""  # noqa: ARG005
 
 RGB = npt.NDArray[np.uint8]
 
@@ -65,10 +75,11 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
         max_pixels: largest width times height.
 
     Raises:
-        Rejected: no image, another format, or too many pixels.
+        Rejected: no image, another format, too many pixels, or so many parts that reading them takes too long.
     """
     if not data:
         raise _no_image("0 bytes")
+    _check_parts(data)
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
     except Exception:  # Pillow's parsers raise many types on damaged headers
@@ -174,8 +185,33 @@ def _turned(pixels: RGB, orientation: int) -> RGB:
 
 def _from_16_bit(image: Image.Image) -> RGB:
     """Grey samples of 16 bits as (H, W, 3) uint8; Pillow's own conversion clips instead of scaling."""
-    grey = (np.asarray(image).astype(np.int64).clip(0, 65535) >> 8).astype(np.uint8)
+    grey = (np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8)
     return np.repeat(grey[:, :, None], 3, axis=2)
+
+
+def _check_parts(data: bytes) -> None:
+    """Refuse a PNG or JPEG file of so many parts that it takes decoders much longer than its pixels do."""
+    if data.startswith(b"\x89PNG"):
+        place, chunks = 8, 0
+        while place < len(data) and chunks <= MAX_CHUNKS:
+            place, chunks = place + 12 + int.from_bytes(data[place : place + 4], "big"), chunks + 1
+        if chunks > MAX_CHUNKS:
+            raise _too_many_parts(f"PNG file of at most {MAX_CHUNKS} chunks")
+    elif data.startswith(b"\xff\xd8"):
+        place, segments, scans = 2, 0, 0
+        while found := SEGMENT.search(data, place):
+            place, marker = found.end(), found[0][1]
+            if marker == END and scans:
+                return
+            if marker != END:  # Pillow goes on behind one that comes too early
+                place += int.from_bytes(data[place : place + 2], "big")
+            scans, segments = (scans + 1, segments) if marker == START_OF_SCAN else (scans, segments + 1)
+            if scans > MAX_SCANS or segments > MAX_SEGMENTS:
+                raise _too_many_parts(f"JPEG file of at most {MAX_SEGMENTS} segments and {MAX_SCANS} scans")
+
+
+def _too_many_parts(expected: str) -> Rejected:
+    return rejected_image(422, "invalid-image", "The image cannot be read", f"a {expected}", "more")
 
 
 def _unreadable(data: bytes) -> Rejected:

@@ -27,6 +27,8 @@ MAX_POINTS = 512
 SINGLE, CANDIDATES = slice(0, 1), slice(1, 4)
 """Of the decoder's four answers: that to a prompt which is not ambiguous, and the three to one that is."""
 COUNTER = "mobile_sam_embeddings_total"
+PROBE = "probe"
+"""Id of requests that only ask whether the model works; they are not counted."""
 VARIABLE = "MOBILE_SAM_"
 PARAMETERS = ("max_image_pixels", "decoder_batch", "embedding_cache_dir", "embedding_cache_bytes", "redis_url")
 
@@ -73,13 +75,16 @@ class Models:
             kind=pb_utils.MetricFamily.COUNTER,
         )
         self._counters: dict[str, Any] = {}
+        self._counts = True
         self.embeddings = Embeddings(cache, redis, encode if encodes else None, max_pixels, self._count)
 
     def find(self, request: Any, check: Callable[[tuple[int, int]], None] | None = None) -> Known:
         """The image that a request sends or names, with its embedding; `check` as in `Embeddings.find`."""
         image_id: bytes | None = read_one(request, "image_id")
         name = None if image_id is None else image_id.decode("ascii", "replace")
-        return self.embeddings.find(read_one(request, "input_image"), name, check)
+        owner = read_one(request, "image_owner", b"").decode("ascii", "replace")
+        self._counts = request.request_id() != PROBE
+        return self.embeddings.find(read_one(request, "input_image"), name, check, owner)
 
     def decode(
         self,
@@ -127,6 +132,8 @@ class Models:
             yield from zip(masks, scores, strict=True)
 
     def _count(self, source: str) -> None:
+        if not self._counts:
+            return
         if source not in self._counters:
             self._counters[source] = self._family.Metric(labels={"source": source})
         self._counters[source].increment(1)

@@ -14,6 +14,8 @@ NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT, PADDING, ABSENT = 0, 1, 2, 3
 
 SIDE = 256
 """Of the decoder's masks."""
+MAX_ERRORS = 20
+"""How many offending points an error lists."""
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int32]
@@ -28,7 +30,7 @@ def check_inside(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) ->
         size_hw: height and width of the displayed image.
 
     Raises:
-        Rejected: naming each such point as `points[object][index]`.
+        Rejected: naming the first such points as `points[object][index]`.
     """
     height, width = size_hw
     limit = np.array([width, height], np.float32)
@@ -39,7 +41,7 @@ def check_inside(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) ->
             "expected": f"a point of the image: 0 <= x <= {width}, 0 <= y <= {height}",
             "got": "[{:g}, {:g}]".format(*points_xy[item, index]),
         }
-        for item, index in np.argwhere(outside).tolist()
+        for item, index in np.argwhere(outside)[:MAX_ERRORS].tolist()
     ]
     if errors:
         raise Rejected(422, "invalid-request", "The request is not valid", errors)

@@ -343,3 +343,28 @@ def test_a_crop_of_the_whole_image_is_the_image(open_embeddings, counted):
     whole = embeddings.find(photo(), None)
     assert embeddings.crop(whole, (0, 0, WIDTH, HEIGHT)) is whole
     assert counted == [ENCODED]
+
+
+def test_an_owner_knows_only_their_own_images(open_embeddings, encoder):
+    embeddings = open_embeddings()
+    mine = embeddings.find(photo(), None, owner="me")
+    assert mine.image_id == digest(photo())
+    assert embeddings.find(None, mine.image_id, owner="me").size_hw == (HEIGHT, WIDTH)
+    for other in ("you", ""):
+        assert (
+            rejection(lambda other=other: embeddings.find(None, mine.image_id, owner=other)).slug == "image-not-cached"
+        )
+
+
+def test_the_same_file_is_encoded_for_each_owner_so_that_time_tells_nothing(open_embeddings, encoder):
+    embeddings = open_embeddings()
+    for owner in ("me", "you", "me"):
+        assert embeddings.find(photo(), None, owner=owner).image_id == digest(photo())
+    assert len(encoder.frames) == 2
+
+
+def test_crops_are_their_owners_too(open_embeddings, encoder):
+    embeddings = open_embeddings()
+    for owner in ("me", "you"):
+        embeddings.crop(embeddings.find(photo(), None, owner=owner), (10, 5, 30, 20))
+    assert len(encoder.frames) == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import tracemalloc
 import zlib
 
 import mobile_sam_images as images
@@ -279,6 +280,66 @@ def test_large_metadata_does_not_hinder(name):
     rows = zlib.compress((b"\0" + bytes(100)) * 100)
     metadata = chunk(name, b"profile\0\0" + zlib.compress(bytes(5 * 2**20)))
     assert decoded(png(rows, 100, 100, metadata)).shape == (100, 100, 3)
+
+
+@pytest.mark.parametrize("name", [b"zTXt", b"iCCP"])
+def test_metadata_is_not_decompressed(name):
+    metadata = chunk(name, b"profile\0\0" + zlib.compress(bytes(5 * 2**20)))
+    image = images.open_image(png(zlib.compress(bytes(101) * 100), 100, 100, *[metadata] * 3), MAX_PIXELS)
+    assert images.decode(image).shape == (100, 100, 3)
+    assert sum(len(value) for value in image.info.values() if isinstance(value, (bytes, str))) == 0
+
+
+def test_a_png_of_too_many_chunks_is_rejected():
+    parts = [chunk(b"teSt", b"")] * (images.MAX_CHUNKS - 3)
+    rows = zlib.compress(bytes(11) * 10)
+    assert decoded(png(rows, 10, 10, *parts)).shape == (10, 10, 3)
+    rejected = rejection(png(rows, 10, 10, *parts, parts[0]))
+    assert rejected.status == 422
+    assert rejected.errors[0]["expected"] == f"a PNG file of at most {images.MAX_CHUNKS} chunks"
+
+
+def scans_again(count: int) -> bytes:
+    """A progressive JPEG of 10 scans with its last one this many times more."""
+    data = encoded(Image.new("RGB", (40, 30)), "JPEG", progressive=True)
+    assert data.count(b"\xff\xda") == 10
+    return data[:-2] + data[data.rindex(b"\xff\xda") : -2] * count + b"\xff\xd9"
+
+
+@pytest.mark.parametrize("behind", [b"", b"\xff\xda" * 1000], ids=["alone", "others behind its end"])
+def test_a_jpeg_of_too_many_scans_is_rejected(behind):
+    assert decoded(scans_again(images.MAX_SCANS - 10) + behind).shape == (30, 40, 3)
+    rejected = rejection(scans_again(images.MAX_SCANS - 9) + behind)
+    assert rejected.status == 422
+    assert rejected.errors[0]["expected"] == "a JPEG file of at most 1000 segments and 50 scans"
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        pytest.param(b"", id="in plain sight"),
+        pytest.param(b"\xff\xd9", id="behind an end before the pixels"),
+        pytest.param(b"\xff\xf0\xff\xff", id="behind a marker that has no length"),
+        pytest.param(b"\xff\xfe\0\0", id="behind a segment of no length"),
+        pytest.param(b"junk\xff\xff\xff", id="behind junk"),
+    ],
+)
+def test_a_jpeg_of_too_many_segments_is_rejected(hidden):
+    data = encoded(Image.new("RGB", (40, 30)), "JPEG")
+    segments = b"\xff\xe1\0\x09Exif\0\0x" * images.MAX_SEGMENTS
+    rejected = rejection(data[:20] + hidden + segments + data[20:])
+    assert rejected.status == 422
+    assert rejected.errors[0]["got"] == "more"
+
+
+def test_16_bit_samples_take_no_more_memory_than_the_pixels_do():
+    image = Image.new("I;16", (1000, 1000), 0x8040)
+    tracemalloc.start()
+    try:
+        pixels = images.decode(image)
+        assert tracemalloc.get_traced_memory()[1] < 3 * pixels.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("size", [(70_000, 1), (1, 70_000)])

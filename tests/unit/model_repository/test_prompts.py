@@ -31,6 +31,13 @@ def test_a_point_outside_is_named_with_the_images_size(xy):
     assert error["got"] == f"[{xy[0]:g}, {xy[1]:g}]"
 
 
+def test_of_many_points_outside_the_first_are_named():
+    many = np.full((3, 100, 2), -1, np.float32)
+    with pytest.raises(Rejected) as caught:
+        prompts.check_inside(many, np.ones((3, 100), np.int32), (10, 20))
+    assert [error["field"] for error in caught.value.errors] == [f"points[0][{index}]" for index in range(20)]
+
+
 def test_places_without_a_point_are_not_checked():
     prompts.check_inside(points((1, 1), (-5, -5)), labels(1, prompts.ABSENT), (10, 20))
 

@@ -4,266 +4,414 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+from dataclasses import dataclass, field
 
 import pytest
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 
-from utils.edge import Edge
+from utils.admission import Admission
+from utils.callers import CALLER, REQUEST_ID
+from utils.edge import Edge, Limits
+from utils.guard import Guard
+from utils.health import Health, State
+from utils.keys import ApiKeys
+from utils.rate import RateLimit
 
+KEY = "a-key-of-enough-characters"
 LIMIT = 100
 
 
-async def echo(scope, receive, send):
-    """Answers with the body it got; /missing and /odd with errors of its own."""
-    message = await receive()
-    if scope["path"] == "/missing":
-        await PlainTextResponse("Not Found", 404)(scope, receive, send)
-    elif scope["path"] == "/odd":
-        await Response(b"{}", 422, media_type="application/problem+json")(scope, receive, send)
-    else:
-        await Response(message["body"])(scope, receive, send)
+class Counted:
+    """In place of the metrics."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, int, str]] = []
+        self.in_progress = 0
+
+    def answered(self, path: str, status: int, reason: str) -> None:
+        self.answers.append((path, status, reason))
+
+    def progress(self, requests: int) -> None:
+        self.in_progress = requests
 
 
-def call(path="/", chunks=(b"",), method="POST", headers=()):
-    """Status, content type and body of the answer."""
-    incoming = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
-    incoming[-1]["more_body"] = False
-    sent = []
+@dataclass
+class Answered:
+    """What a caller got."""
 
-    async def receive():
-        return incoming.pop(0) if incoming else await asyncio.Event().wait()
+    messages: list[dict]
 
-    async def send(message):
-        sent.append(message)
+    @property
+    def status(self) -> int:
+        return self.messages[0]["status"]
 
-    scope = {"type": "http", "method": method, "path": path, "headers": list(headers)}
-    edge = Edge(echo, LIMIT, {"/page": PlainTextResponse("a page")})
-    asyncio.run(edge(scope, receive, send))
-    content_type = dict(sent[0]["headers"]).get(b"content-type", b"").decode()
-    return sent[0]["status"], content_type, b"".join(message.get("body", b"") for message in sent[1:])
+    @property
+    def headers(self) -> dict[str, str]:
+        return {name.decode().lower(): value.decode() for name, value in self.messages[0]["headers"]}
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.messages[1:])
+
+    @property
+    def slug(self) -> str:
+        assert self.headers["content-type"] == "application/problem+json"
+        document = json.loads(self.body)
+        assert document["status"] == self.status
+        return document["type"].removeprefix("urn:mobile-sam:")
 
 
-def test_a_body_in_chunks_arrives_whole():
-    assert call("/echo", [b"a" * 40, b"b" * 40])[2] == b"a" * 40 + b"b" * 40
+@dataclass
+class Service:
+    """An edge, and what stands around it."""
+
+    keys: str | None = None
+    rate: str | None = None
+    most: int = 2
+    metrics_need_key: bool = False
+    state: State = "ready"
+    counts: Counted = field(default_factory=Counted)
+    reached: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.admission = Admission(self.most, 10 * LIMIT)
+        self.edge = Edge(
+            self.app,
+            work=frozenset({"/work", "/odd", "/broken", "/busy"}),
+            files=frozenset({"/static_content/a.css"}),
+            pages={"/page": PlainTextResponse("a page")},
+            limits=Limits(LIMIT, 0.2, 0.2),
+            guard=Guard(ApiKeys.of(self.keys, None), RateLimit.of(self.rate, None) if self.rate else None),
+            admission=self.admission,
+            health=lambda: Health(self.state, "a reason", {"died": 2}),
+            counts=self.counts,  # type: ignore[arg-type]
+            metrics_need_key=self.metrics_need_key,
+        )
+
+    async def app(self, scope, receive, send):
+        """Says what it got; /odd fails in its own words, /broken badly, /busy takes its time."""
+        path = scope["path"]
+        self.reached.append(path)
+        if path == "/odd":
+            await JSONResponse({"error": "in words of its own"}, 507)(scope, receive, send)
+        elif path == "/broken":
+            raise ZeroDivisionError
+        elif path == "/busy":
+            await asyncio.sleep(60)
+        elif path == "/metrics":
+            await PlainTextResponse("a_metric 1\n")(scope, receive, send)
+        else:
+            body = (await receive())["body"]
+            said = {"body": body.decode(), "caller": CALLER.get(), "request": REQUEST_ID.get()}
+            await JSONResponse(said)(scope, receive, send)
+
+    async def ask(self, path="/work", method="POST", chunks=(b"body",), headers=(), *, pause=0.0, client="10.0.0.1"):
+        """One request, and what came back."""
+        incoming = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
+        incoming[-1]["more_body"] = False
+        sent: list[dict] = []
+
+        async def receive():
+            await asyncio.sleep(pause)
+            return incoming.pop(0) if incoming else await asyncio.Event().wait()
+
+        async def send(message):
+            sent.append(message)
+
+        raw = [(name.encode().lower(), value.encode()) for name, value in headers]
+        scope = {"type": "http", "method": method, "path": path, "headers": raw, "client": (client, 1)}
+        await self.edge(scope, receive, send)
+        return Answered(sent)
+
+    def call(self, *arguments, **options) -> Answered:
+        return asyncio.run(self.ask(*arguments, **options))
 
 
-def test_a_body_of_exactly_the_limit_passes():
-    assert call("/echo", [b"a" * LIMIT])[0] == 200
+def test_a_request_reaches_the_application_whole():
+    answer = Service().call(chunks=[b"a" * 40, b"b" * 60])
+    assert answer.status == 200
+    assert json.loads(answer.body)["body"] == "a" * 40 + "b" * 60
 
 
 @pytest.mark.parametrize(
     ("chunks", "headers"),
     [
         pytest.param([b"a" * 50, b"a" * 51], (), id="in chunks without a length"),
-        pytest.param([b""], [(b"content-length", b"101")], id="announced"),
-        pytest.param([b"a" * 200], [(b"content-length", b"5")], id="longer than announced"),
+        pytest.param([b""], [("Content-Length", "101")], id="announced"),
+        pytest.param([b"a" * 200], [("Content-Length", "5")], id="longer than announced"),
     ],
 )
-def test_a_larger_body_is_refused(chunks, headers):
-    status, content_type, body = call("/echo", chunks, headers=headers)
-    assert (status, content_type) == (413, "application/problem+json")
-    assert "at most 100 bytes" in json.loads(body)["detail"]
+def test_a_larger_body_is_refused_and_its_connection_closed(chunks, headers):
+    service = Service()
+    answer = service.call(chunks=chunks, headers=headers)
+    assert (answer.status, answer.slug) == (413, "body-too-large")
+    assert "at most 100 bytes" in json.loads(answer.body)["detail"]
+    assert answer.headers["connection"] == "close"
+    assert not service.reached
 
 
-def test_foreign_errors_become_problems():
-    status, content_type, body = call("/missing")
-    assert (status, content_type) == (404, "application/problem+json")
-    assert json.loads(body)["type"] == "urn:mobile-sam:not-found"
-    assert "'/missing'" in json.loads(body)["detail"]
+def test_the_rest_of_a_body_that_is_too_large_is_read_so_that_its_sender_sees_the_answer():
+    async def send_a_lot() -> tuple[Answered, int]:
+        chunks, left = 20, 20
+        sent: list[dict] = []
+
+        async def receive():
+            nonlocal left
+            left -= 1
+            return {"type": "http.request", "body": b"a" * 50, "more_body": left > 0}
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/work", "headers": [(b"transfer-encoding", b"chunked")]}
+        await Service().edge(scope, receive, send)
+        return Answered(sent), chunks - left
+
+    answer, read = asyncio.run(send_a_lot())
+    assert answer.status == 413
+    assert read == 20
+    assert answer.messages[-1] == {"type": "http.response.body", "body": b""}
 
 
-def test_problems_pass_as_they_are():
-    assert call("/odd") == (422, "application/problem+json", b"{}")
+def test_a_body_that_does_not_arrive_is_a_408():
+    answer = Service().call(chunks=[b"a", b"b", b"c", b"d"], pause=0.08)
+    assert (answer.status, answer.slug) == (408, "slow-body")
+    assert "got 2 bytes" in json.loads(answer.body)["detail"]
 
 
-def test_pages_answer_get_and_nothing_else():
-    assert call("/page", method="GET")[2] == b"a page"
-    assert call("/page", [b"body"], method="POST")[2] == b"body"
-
-
-class Visit:
-    """One request, whose caller leaves when a test says so."""
-
-    def __init__(self, app, *, half_a_body: bool = False) -> None:
-        self.edge = Edge(app, LIMIT, {})
-        self.leaves = asyncio.Event()
-        self.sent: list[dict] = []
-        self._incoming = [{"type": "http.request", "body": b"body", "more_body": half_a_body}]
-
-    async def _receive(self):
-        if self._incoming:
-            return self._incoming.pop()
-        await self.leaves.wait()
-        return {"type": "http.disconnect"}
-
-    async def _send(self, message):
-        self.sent.append(message)
-
-    async def __call__(self):
-        scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
-        await self.edge(scope, self._receive, self._send)
-
-    @property
-    def body(self) -> bytes:
-        return b"".join(message.get("body", b"") for message in self.sent)
-
-
-class Work:
-    """An application that works until it is let, and keeps how that ended."""
-
-    def __init__(self, first: list[dict], last: list[dict]) -> None:
-        self.first, self.last = first, last
-        self.started, self.may_end = asyncio.Event(), asyncio.Event()
-        self.end = ""
-
-    async def __call__(self, scope, receive, send):
-        try:
-            for message in self.first:
-                await send(message)
-            self.started.set()
-            await self.may_end.wait()
-            for message in self.last:
-                await send(message)
-            self.end = "done"
-        except asyncio.CancelledError:
-            self.end = "cancelled"
-            raise
-
-
-START = {"type": "http.response.start", "status": 200, "headers": []}
-LINE = {"type": "http.response.body", "body": b"line\n", "more_body": True}
-LAST = {"type": "http.response.body", "body": b"last"}
+def test_an_answer_that_does_not_begin_in_time_is_a_504():
+    service = Service()
+    answer = service.call("/busy")
+    assert (answer.status, answer.slug) == (504, "inference-timeout")
+    assert service.admission.in_progress == service.counts.in_progress == 0
 
 
 @pytest.mark.parametrize(
-    "first",
+    ("method", "path", "status", "slug"),
     [
-        pytest.param([], id="before the answer"),
-        pytest.param([START], id="after its head"),
-        pytest.param([START, LINE], id="in the middle of it"),
+        ("GET", "/no", 404, "not-found"),
+        ("POST", "/work/", 404, "not-found"),
+        ("GET", "/static_content/b.css", 404, "not-found"),
+        ("GET", "/work", 405, "method-not-allowed"),
+        ("POST", "/page", 405, "method-not-allowed"),
+        ("DELETE", "/readyz", 405, "method-not-allowed"),
+        ("BREW", "/work", 405, "method-not-allowed"),
     ],
 )
-def test_the_work_for_a_caller_who_leaves_is_cancelled(first):
-    async def leave() -> tuple[Work, Visit]:
-        work = Work(first, [LAST])
-        visit = Visit(work)
-        call = asyncio.create_task(visit())
-        await work.started.wait()
-        visit.leaves.set()
-        await call
-        return work, visit
-
-    work, visit = asyncio.run(leave())
-    assert work.end == "cancelled"
-    assert visit.sent[: len(first)] == first
-    assert LAST not in visit.sent
+def test_unknown_paths_and_methods_end_at_the_edge(method, path, status, slug):
+    service = Service()
+    answer = service.call(path, method)
+    assert (answer.status, answer.slug) == (status, slug)
+    assert not service.reached
+    if status == 405:
+        assert answer.headers["allow"] in {"GET, HEAD", "POST"}
 
 
-def test_no_work_begins_for_half_a_body():
-    async def leave() -> Work:
-        work = Work([], [])
-        visit = Visit(work, half_a_body=True)
-        visit.leaves.set()
-        await visit()
-        return work
-
-    assert not asyncio.run(leave()).started.is_set()
+def test_paths_that_nobody_has_make_one_series():
+    service = Service()
+    for number in range(100):
+        service.call(f"/random/{number}", "GET")
+    assert set(service.counts.answers) == {("other", 404, "not-found")}
 
 
-@pytest.mark.parametrize("half_a_body", [True, False], ids=["half a body", "a whole body"])
-def test_what_lies_outside_is_told_of_an_end_without_an_answer(half_a_body):
-    async def leave() -> Visit:
-        visit = Visit(Work([], []), half_a_body=half_a_body)
-        visit.leaves.set()
-        await visit()
-        return visit
-
-    # BentoML's limit on time waits for the first message of an answer, or until it is over.
-    assert [message["type"] for message in asyncio.run(leave()).sent] == ["http.response.start", "http.response.body"]
-
-
-def test_work_after_the_whole_answer_is_not_cancelled():
-    async def leave() -> tuple[Work, Visit]:
-        work = Work([START, LINE, LAST], [])
-        visit = Visit(work)
-        call = asyncio.create_task(visit())
-        await work.started.wait()
-        visit.leaves.set()
-        for _ in range(10):  # turns of the loop, in which the edge could have cancelled it
-            await asyncio.sleep(0)
-        assert not call.done()
-        work.may_end.set()
-        await call
-        return work, visit
-
-    work, visit = asyncio.run(leave())
-    assert work.end == "done"
-    assert visit.body == b"line\nlast"
+def test_answers_are_counted_by_path_status_and_reason():
+    service = Service()
+    for path, method in (("/work", "POST"), ("/odd", "POST"), ("/static_content/a.css", "GET"), ("/page", "GET")):
+        service.call(path, method)
+    assert service.counts.answers == [
+        ("/work", 200, "ok"),
+        ("/odd", 507, "insufficient-storage"),
+        ("/static_content", 200, "ok"),
+        ("/page", 200, "ok"),
+    ]
 
 
-def test_a_caller_who_stays_gets_the_answer_as_it_comes():
-    async def stay() -> Visit:
-        work = Work([START, LINE], [LINE, LAST])
-        visit = Visit(work)
-        call = asyncio.create_task(visit())
-        await work.started.wait()
-        assert visit.sent == [START, LINE]
-        work.may_end.set()
-        await call
-        return visit
-
-    assert asyncio.run(stay()).body == b"line\nline\nlast"
+def test_the_name_of_a_problem_is_no_header_of_the_answer():
+    assert not any("problem" in name for name in Service().call("/no", "GET").headers)
 
 
-def test_a_streaming_answer_passes():
-    async def lines():
-        for number in range(3):
-            await asyncio.sleep(0)
-            yield b"%d\n" % number
-
-    visit = Visit(StreamingResponse(lines()))
-    asyncio.run(visit())
-    assert visit.body == b"0\n1\n2\n"
+def test_errors_in_other_words_become_problems():
+    answer = Service().call("/odd")
+    assert (answer.status, answer.slug) == (507, "insufficient-storage")
 
 
-def test_an_application_that_waits_for_the_caller_to_leave_is_told():
-    told = []
+def test_an_error_of_the_application_is_a_500_problem_that_tells_nothing(caplog):
+    with caplog.at_level(logging.ERROR, "bentoml.mobile_sam"):
+        answer = Service().call("/broken")
+    assert (answer.status, answer.slug) == (500, "internal-error")
+    assert b"ZeroDivision" not in answer.body
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_every_answer_has_an_id_and_is_not_misread():
+    service = Service()
+    for answer in (service.call(), service.call("/no", "GET"), service.call("/page", "GET")):
+        assert len(answer.headers["x-request-id"]) == 32
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'self'" in answer.headers["content-security-policy"]
+    assert service.call().headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        pytest.param("order-66_a.b", True, id="plain"),
+        pytest.param("x" * 129, False, id="too long"),
+        pytest.param("a b", False, id="a space"),
+        pytest.param("a\tb", False, id="a tab"),
+        pytest.param("", False, id="empty"),
+    ],
+)
+def test_a_callers_own_id_is_kept_where_it_can_stand_in_a_log(sent, kept):
+    answer = Service().call(headers=[("X-Request-ID", sent)])
+    assert (answer.headers["x-request-id"] == sent) is kept
+    assert json.loads(answer.body)["request"] == answer.headers["x-request-id"]
+
+
+def test_the_page_is_answered_whatever_the_state():
+    service = Service(keys=f"me:{KEY}", state="restarting")
+    service.admission.stop()
+    assert service.call("/page", "GET").body == b"a page"
+    assert service.call("/livez", "GET").status == 200
+
+
+@pytest.mark.parametrize("state", ["starting", "failing", "restarting", "stopping", "stopped"])
+def test_not_ready_says_why(state):
+    answer = Service(state=state).call("/readyz", "GET")
+    assert (answer.status, answer.slug) == (503, "inference-unavailable")
+    assert json.loads(answer.body)["detail"] == f"{state}: a reason"
+
+
+def test_ready_is_ready():
+    assert Service().call("/readyz", "GET").status == 200
+
+
+@pytest.mark.parametrize(("state", "status"), [("starting", 503), ("restarting", 503), ("failing", 200)])
+def test_work_is_refused_while_triton_is_away(state, status):
+    service = Service(state=state)
+    answer = service.call()
+    assert answer.status == status
+    assert bool(service.reached) is (status == 200)
+    if status == 503:
+        assert answer.headers["retry-after"] == "5"
+
+
+def test_nothing_new_is_taken_by_a_service_that_stops():
+    service = Service()
+    service.admission.stop()
+    answer = service.call()
+    assert (answer.status, answer.slug) == (503, "stopping")
+    assert answer.headers["connection"] == "close"
+    assert service.call("/readyz", "GET").slug == "stopping"
+
+
+def test_more_than_can_wait_is_refused_and_the_others_are_answered():
+    async def crowd() -> list[Answered]:
+        service = Service(most=2)
+        return list(await asyncio.gather(*(service.ask("/busy") for _ in range(5))))
+
+    answers = asyncio.run(crowd())
+    assert sorted(answer.status for answer in answers) == [503, 503, 503, 504, 504]
+    refused = next(answer for answer in answers if answer.status == 503)
+    assert refused.slug == "overloaded"
+    assert refused.headers["retry-after"] == "1"
+
+
+def test_bodies_that_arrive_slowly_take_no_place_and_bounded_memory():
+    async def crowd() -> tuple[list[Answered], Answered]:
+        service = Service(most=1)
+        slow = [asyncio.ensure_future(service.ask(chunks=[b"a" * 90] * 9, pause=0.05)) for _ in range(15)]
+        await asyncio.sleep(0.01)
+        quick = await service.ask()
+        return list(await asyncio.gather(*slow)), quick
+
+    slow, quick = asyncio.run(crowd())
+    assert quick.status == 200
+    assert {answer.slug for answer in slow} <= {"overloaded", "slow-body", "body-too-large"}
+    assert "overloaded" in {answer.slug for answer in slow}
+
+
+def test_the_bytes_of_answered_bodies_no_longer_count():
+    service = Service()
+    for _ in range(30):
+        assert service.call(chunks=[b"a" * 90]).status == 200
+        assert service.call(chunks=[b"a" * 90, b"b" * 90]).status == 413
+
+
+def test_without_a_key_nothing_is_worked_out():
+    service = Service(keys=f"me:{KEY}")
+    answer = service.call()
+    assert (answer.status, answer.slug) == (401, "unauthorized")
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert not service.reached
+
+
+@pytest.mark.parametrize("header", [("Authorization", f"Bearer {KEY}"), ("X-API-Key", KEY)], ids=["bearer", "own"])
+def test_a_key_has_a_name_that_the_application_sees(header):
+    answer = Service(keys=f"me:{KEY}").call(headers=[header])
+    assert json.loads(answer.body)["caller"] == "me"
+
+
+def test_health_is_open_and_metrics_by_setting():
+    service = Service(keys=f"me:{KEY}")
+    assert service.call("/metrics", "GET").status == 200
+    shut = Service(keys=f"me:{KEY}", metrics_need_key=True)
+    assert shut.call("/metrics", "GET").status == 401
+    assert shut.call("/metrics", "GET", headers=[("X-API-Key", KEY)]).status == 200
+    assert shut.call("/readyz", "GET").status == 200
+
+
+def test_metrics_say_how_triton_is():
+    answer = Service(state="failing").call("/metrics", "GET")
+    lines = answer.body.decode().splitlines()
+    assert lines[0] == "a_metric 1"
+    assert "mobile_sam_ready 0" in lines
+    assert 'mobile_sam_triton_restarts_total{cause="died"} 2' in lines
+    assert int(answer.headers["content-length"]) == len(answer.body)
+
+
+def test_an_address_that_asks_too_often_waits_and_others_do_not():
+    async def ask_often() -> list[Answered]:
+        service = Service(rate="2/minute")
+        return [await service.ask(client=client) for client in ("10.0.0.1",) * 3 + ("10.0.0.2",)]
+
+    answers = asyncio.run(ask_often())
+    assert [answer.status for answer in answers] == [200, 200, 429, 200]
+    assert 1 <= int(answers[2].headers["retry-after"]) <= 60
+
+
+def test_a_key_that_asks_too_often_waits_wherever_it_asks_from():
+    async def ask_often() -> list[int]:
+        service = Service(keys=f"me:{KEY},you:{KEY}-other", rate="1/minute")
+        calls = [(KEY, "10.0.0.1"), (KEY, "10.0.0.2"), (f"{KEY}-other", "10.0.0.1")]
+        return [(await service.ask(headers=[("X-API-Key", key)], client=client)).status for key, client in calls]
+
+    assert asyncio.run(ask_often()) == [200, 429, 200]
+
+
+def test_a_content_type_that_is_no_ascii_is_a_415():
+    assert Service().call(headers=[("Content-Type", "ü")]).slug == "unsupported-media-type"
+
+
+def test_other_events_pass():
+    passed = []
 
     async def app(scope, receive, send):
-        told.append((await receive())["body"])
-        await PlainTextResponse("an answer")(scope, receive, send)
-        told.append(await receive())
+        passed.append(scope["type"])
 
-    async def leave() -> None:
-        visit = Visit(app)
-        call = asyncio.create_task(visit())
-        while not visit.body:
-            await asyncio.sleep(0)
-        assert told == [b"body"]
-        visit.leaves.set()
-        await call
-
-    asyncio.run(leave())
-    assert told == [b"body", {"type": "http.disconnect"}]
+    service = Service()
+    service.edge.app = app
+    asyncio.run(service.edge({"type": "lifespan"}, None, None))  # type: ignore[arg-type]
+    assert passed == ["lifespan"]
 
 
-def test_an_error_of_the_application_passes():
+def test_an_answer_that_has_begun_is_not_followed_by_another():
     async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
         raise ZeroDivisionError
 
+    service = Service()
+    service.edge.app = app
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(Visit(app)())
-
-
-def test_work_ends_with_the_server():
-    async def stop() -> str:
-        work = Work([], [])
-        call = asyncio.create_task(Visit(work)())
-        await work.started.wait()
-        call.cancel()
-        await asyncio.wait([call])
-        assert call.cancelled()
-        await asyncio.sleep(0)
-        return work.end
-
-    assert asyncio.run(stop()) == "cancelled"
+        service.call()

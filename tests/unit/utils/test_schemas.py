@@ -7,6 +7,7 @@ import json
 import pytest
 
 from utils.errors import FieldError, InvalidRequest, MalformedBody
+from utils.prompts import MAX_POINTS_TOGETHER
 from utils.schemas import (
     MAX_ERRORS,
     MAX_OBJECTS,
@@ -191,6 +192,13 @@ def test_as_many_objects_as_may_be_are_taken():
     assert len(parse(prompts=[{"box": [0, 0, 1, 1]}] * MAX_OBJECTS).prompts) == MAX_OBJECTS
 
 
+def test_the_largest_valid_request_has_fewer_values_than_are_refused():
+    points = MAX_POINTS_TOGETHER // MAX_OBJECTS
+    one = {"pos_coords": [[1, 1]] * (points - 2), "labels": [1] * (points - 2), "box": [0, 0, 1, 1]}
+    request = parse(prompts=[{**one, "mask_input": "data:x;base64,AAAA"}] * MAX_OBJECTS, mask_format="rle")
+    assert len(request.prompts) == MAX_OBJECTS
+
+
 def test_an_id_is_short():
     assert parse(image_id="x" * 128).image_id == "x" * 128
     error = first_error(EmbedRequest, image_id="x" * 129)
@@ -299,6 +307,11 @@ def test_an_error_lists_no_more_than_a_few_fields_and_short_ones():
 
 def test_a_field_with_line_breaks_is_named_in_one_line():
     assert first_error(**{"a\nb\x1b[31m": 1}).field == "a\\nb\\x1b[31m"
+
+
+@pytest.mark.parametrize(("fields", "field"), [({"": 1}, '""'), ({"prompts": [{"": 1}]}, 'prompts[0].""')], ids=str)
+def test_a_field_without_a_name_is_named_all_the_same(fields, field):
+    assert first_error(**fields).field == field
 
 
 def test_a_long_value_is_cut_and_told_its_length():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from dataclasses import replace
 
 import aiohttp
 import numpy as np
@@ -164,7 +165,7 @@ def test_inputs_and_outputs_are_as_declared(ask, model, left_out):
     assert client.asked == [model]
     inputs, outputs = tensors.MODELS[model]
     sent = client.sent()
-    assert {tensor.name for tensor in inputs} - set(sent) == left_out
+    assert {tensor.name for tensor in inputs} - set(sent) == left_out | {"image_owner"}
     declared = {tensor.name: tensor for tensor in inputs}
     for name, (datatype, shape, _) in sent.items():
         assert datatype == declared[name].datatype
@@ -338,3 +339,44 @@ def test_triton_is_asked_not_to_compress_its_answers():
     client = Client(mask=b"m", result=b"r")
     segment(client)
     assert client.calls[0]["headers"] == {"Accept-Encoding": "identity"}
+
+
+@pytest.mark.parametrize("image", [NEW, KNOWN], ids=["a file", "an id"])
+def test_the_owner_of_an_image_is_told_to_every_model(image):
+    client = Client(problems={"mobile_sam_cached": NOT_CACHED}, records=b"[]")
+    owned = replace(image, owner="me")
+    segment(client, owned)
+    records(client, owned)
+    assert client.asked == ["mobile_sam_cached", "mobile_sam", "mobile_sam_everything"]
+    for index in range(3):
+        assert client.sent(index)["image_owner"] == ("BYTES", (1,), b"\x02\x00\x00\x00me")
+
+
+def test_requests_beyond_what_a_model_can_take_wait_here_and_those_of_callers_who_leave_are_dropped():
+    client = Client(mask=b"m", result=b"r")
+    client.waits_for = {"mobile_sam_cached": 0.05}
+    segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_cached": 1})
+
+    async def crowd() -> list[BaseException | object]:
+        calls = [asyncio.create_task(segmenter.segment(KNOWN, job_of(ONE))) for _ in range(5)]
+        await asyncio.sleep(0.01)
+        assert len(client.calls) == 2  # one in the model, one on its way
+        calls[2].cancel()
+        calls[3].cancel()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    answers = asyncio.run(crowd())
+    assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [False, False, True, True, False]
+    assert len(client.calls) == 3
+
+
+def test_the_wait_for_a_turn_counts_as_time():
+    client = Client()
+    client.waits_for = {"mobile_sam_cached": 0.05}
+    segmenter = TritonSegmenter(client.infer, 0.08, {"mobile_sam_cached": 0})
+
+    async def crowd() -> list[BaseException | object]:
+        calls = [segmenter.segment(KNOWN, job_of(ONE)) for _ in range(3)]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    assert InferenceTimeout in {type(answer) for answer in asyncio.run(crowd())}

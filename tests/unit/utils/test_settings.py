@@ -80,7 +80,7 @@ def test_what_is_no_url_of_a_redis_is_refused(text):
 
 
 @pytest.mark.parametrize("text", ["60", "1e9"])
-def test_a_timeout_that_bentoml_would_cut_short_is_refused(text):
+def test_a_timeout_that_tritons_client_would_cut_short_is_refused(text):
     with pytest.raises(SettingsError, match="MOBILE_SAM_INFERENCE_TIMEOUT"):
         Settings.from_environment({"MOBILE_SAM_INFERENCE_TIMEOUT": text})
 
@@ -98,3 +98,20 @@ def test_the_cache_follows_the_desktop_standard(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_cache_dir() == tmp_path / ".cache" / "mobile-sam-triton"
+
+
+@pytest.mark.parametrize("text", ["https://a.example", "https://a.example, http://b.example:8080", "*"])
+def test_origins_are_given_as_browsers_name_them(text):
+    assert Settings.from_environment({"MOBILE_SAM_CORS_ORIGINS": text}).cors_origins == text
+
+
+@pytest.mark.parametrize("text", ["a.example", "https://a.example/", "https://a.example/page", "https://a.example,,"])
+def test_what_is_no_origin_is_refused(text):
+    with pytest.raises(SettingsError, match=r"MOBILE_SAM_CORS_ORIGINS: expected origins such as https://a\.example"):
+        Settings.from_environment({"MOBILE_SAM_CORS_ORIGINS": text})
+
+
+def test_metrics_are_open_or_for_holders_of_a_key():
+    assert Settings.from_environment({"MOBILE_SAM_METRICS": "key"}).metrics == "key"
+    with pytest.raises(SettingsError, match="expected open or key, got 'shut'"):
+        Settings.from_environment({"MOBILE_SAM_METRICS": "shut"})

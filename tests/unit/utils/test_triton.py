@@ -47,10 +47,26 @@ def test_a_triton_on_path_wins_over_the_wheel(tmp_path):
     assert found.backend_names() == {"python", "onnxruntime"}
 
 
+def run_server(launcher: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What the watchdog runs, without the watchdog."""
+    server = launcher.with_name(triton.SERVER)
+    return subprocess.run([server, *arguments], capture_output=True, text=True, check=False)
+
+
 def test_a_triton_with_its_own_backends_is_used_as_it_is(tmp_path):
-    binary = foreign_triton(tmp_path, "python", "onnxruntime", "openvino")
-    assert triton.prepare(tmp_path / "cache") == binary
-    assert not (tmp_path / "cache").exists()
+    foreign_triton(tmp_path, "python", "onnxruntime", "openvino")
+    launcher = triton.prepare(tmp_path / "cache")
+    assert run_server(launcher, "--flag").stdout == "real --flag\n"
+    assert not (launcher.parent / "backends").exists()
+
+
+def test_the_launcher_is_the_watchdog(tmp_path):
+    foreign_triton(tmp_path, "python", "onnxruntime", "openvino")
+    launcher = triton.prepare(tmp_path / "cache")
+    launcher.with_name(triton.SERVER).unlink()
+    started = subprocess.run([launcher, "--flag"], capture_output=True, text=True, check=False, cwd="/")
+    assert started.returncode == 1
+    assert started.stderr == f"error: {launcher.with_name(triton.SERVER)} is not there or cannot be run\n"
 
 
 def test_a_triton_without_them_gets_the_python_based_backends(tmp_path):
@@ -59,8 +75,7 @@ def test_a_triton_without_them_gets_the_python_based_backends(tmp_path):
     backends = launcher.parent / "backends"
     assert sorted(entry.name for entry in backends.iterdir()) == ["onnxruntime", "openvino", "python", "tensorrt"]
     assert (backends / "onnxruntime" / "model.py").is_file()
-    answer = subprocess.run([launcher, "--flag"], capture_output=True, text=True, check=True).stdout
-    assert answer == f"real --backend-directory={backends} --flag\n"
+    assert run_server(launcher, "--flag").stdout == f"real --backend-directory={backends} --flag\n"
 
 
 @needs_wheel
@@ -70,8 +85,8 @@ def test_the_wheels_triton_is_assembled_with_the_stub_of_this_python(tmp_path):
     minor = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert (python / triton.STUB).resolve().parent.name == minor
     assert not (python / "libtriton_python.so").is_symlink()
-    missing = subprocess.run([launcher, "--help"], capture_output=True, text=True, check=False)
-    assert "--model-repository" in missing.stdout + missing.stderr
+    helped = run_server(launcher, "--help")
+    assert "--model-repository" in helped.stdout + helped.stderr
 
 
 @needs_wheel

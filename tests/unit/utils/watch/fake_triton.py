@@ -1,0 +1,85 @@
+"""Stands in for `tritonserver`: answers the probes, has a child, and falls ill when a test puts a file into its folder.
+
+Files: `errors` (every inference fails), `silent` (no inference is answered), `mute` (metrics are not answered either),
+`refuses` (ends at once when started). `starts` gets a line with each start, `ended` one with each end in its own way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+FOLDER = Path(os.environ["FAKE_TRITON"])
+PR_SET_NAME = 15
+
+
+def there(name: str) -> bool:
+    return (FOLDER / name).exists()
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        while there("mute"):
+            time.sleep(0.05)
+        self.answer(200, b'nv_inference_request_success{model="mobile_sam",version="1"} 7\n')
+
+    def do_POST(self) -> None:
+        data = self.rfile.read(int(self.headers["Content-Length"]))
+        while there("silent"):
+            time.sleep(0.05)
+        if there("errors"):
+            self.answer(500, b'{"error": "broken"}')
+            return
+        wanted = json.loads(data[: int(self.headers["Inference-Header-Content-Length"])])["outputs"]
+        values = {output["name"]: b"\0\0\0\0" for output in wanted}
+        described = [{"name": name, "parameters": {"binary_data_size": len(value)}} for name, value in values.items()]
+        head = json.dumps({"outputs": described}).encode()
+        self.answer(200, head + b"".join(values.values()), {"Inference-Header-Content-Length": str(len(head))})
+
+    def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+def main() -> None:
+    with (FOLDER / "starts").open("a") as starts:
+        starts.write(f"{os.getpid()}\n")
+    if there("refuses"):
+        sys.exit(1)
+    # Before there are threads, one of which would take it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    child = os.fork()
+    if child == 0:
+        ctypes.CDLL(None).prctl(PR_SET_NAME, b"triton_python_backend_stub")
+        signal.pause()
+        os._exit(0)
+    (FOLDER / "stub").write_text(str(child))
+    ports = [
+        next(arg.split("=")[1] for arg in sys.argv if arg.startswith(name)) for name in ("--http-port", "--metrics")
+    ]
+    servers = [ThreadingHTTPServer(("127.0.0.1", int(port)), Handler) for port in ports]
+    for server in servers:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    signal.sigwait([signal.SIGTERM])
+    (FOLDER / "ended").write_text("ended\n")
+    os.kill(child, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""The watchdog, as the processes it is in life, over a stand-in for Triton."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.service import free_ports
+from utils.health import Health, RequestsLock, nobody_needs_triton, read_health
+from utils.watch import examination, watchdog
+
+ROOT = Path(__file__).resolve().parents[4]
+FAKE = Path(__file__).with_name("fake_triton.py")
+PATIENCE = 20
+"""Seconds after which a test gives up; none of them depends on how quick things are."""
+
+# The limits of real life are minutes.
+PROGRAM = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from utils.watch import examination, process, watchdog
+watchdog.TICK, watchdog.STOPPED_FOR, watchdog.PAUSES = 0.1, 0.3, (0.0, 0.1)
+watchdog.BEYOND_A_REQUEST = 1.0
+examination.ASK_AFTER = examination.ASK_ENCODER_AFTER = examination.ASK_AGAIN_AFTER = 0.1
+examination.LATE_AFTER, examination.MUTE_AFTER = 0.3, 0.6
+process.STOP_LIMIT = 2
+sys.exit(watchdog.main(sys.argv[1:]))
+"""
+
+
+@dataclass
+class Watched:
+    """A running watchdog."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    @property
+    def health(self) -> Health:
+        return read_health(self.folder)
+
+    def starts(self) -> list[int]:
+        """Process ids of all Tritons so far."""
+        file = self.folder / "starts"
+        return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, self.health
+            time.sleep(0.02)
+
+    def family(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch) -> Iterator[Watched]:
+    """A watchdog whose Triton is ready."""
+    command = tmp_path / "server"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
+    command.chmod(command.stat().st_mode | stat.S_IXUSR)
+    port, metrics_port = free_ports(2)
+    running = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, command, f"--http-port={port}", f"--metrics-port={metrics_port}"],
+        env={
+            **os.environ,
+            "FAKE_TRITON": str(tmp_path),
+            "MOBILE_SAM_RUN_DIR": str(tmp_path),
+            "MOBILE_SAM_TRITON_METRICS_PORT": str(metrics_port),
+            "MOBILE_SAM_TRITON_SHM_PREFIX": f"test_watchdog_{os.getpid()}_",
+            "MOBILE_SAM_INFERENCE_TIMEOUT": "0.5",
+        },
+    )
+    dog = Watched(running, tmp_path)
+    try:
+        dog.until(lambda: dog.health.ready)
+        yield dog
+    finally:
+        family = dog.family() if running.poll() is None else []
+        for process in [running, *family]:
+            if process.is_running() if isinstance(process, psutil.Process) else True:
+                process.kill()
+        running.wait()
+
+
+def test_it_is_ready_when_every_model_has_answered(watched):
+    assert watched.health.takes_requests
+    assert len(watched.starts()) == 1
+
+
+def test_a_triton_that_dies_is_started_again(watched):
+    (first,) = watched.starts()
+    os.kill(first, signal.SIGKILL)
+    watched.until(lambda: watched.health.ready and len(watched.starts()) == 2)
+    assert watched.health.restarts == {"died": 1}
+
+
+def test_a_triton_that_loses_a_process_is_started_again(watched):
+    stub = int((watched.folder / "stub").read_text())
+    os.kill(stub, signal.SIGKILL)
+    watched.until(lambda: watched.health.ready and len(watched.starts()) == 2)
+    assert watched.health.restarts == {"died": 1}
+    assert not psutil.pid_exists(watched.starts()[0])
+
+
+@pytest.mark.parametrize("who", ["tritonserver", "a model's process"])
+def test_a_triton_that_is_stopped_is_no_longer_ready_and_started_again(watched, who):
+    pid = watched.starts()[0] if who == "tritonserver" else int((watched.folder / "stub").read_text())
+    os.kill(pid, signal.SIGSTOP)
+    watched.until(lambda: not watched.health.ready)
+    assert "stopped by a signal" in watched.health.reason
+    watched.until(lambda: watched.health.ready and len(watched.starts()) == 2)
+    assert watched.health.restarts == {"stopped": 1}
+
+
+def test_one_that_goes_on_soon_is_left_alone(watched):
+    os.kill(watched.starts()[0], signal.SIGSTOP)
+    watched.until(lambda: not watched.health.ready)
+    os.kill(watched.starts()[0], signal.SIGCONT)
+    watched.until(lambda: watched.health.ready)
+    assert len(watched.starts()) == 1
+
+
+@pytest.mark.parametrize(
+    ("illness", "cause"),
+    [("errors", "failed"), ("silent", "hung"), ("mute", "hung")],
+)
+def test_a_triton_that_does_not_answer_as_it_should_is_started_again(watched, illness, cause):
+    file = watched.folder / illness
+    file.touch()
+    watched.until(lambda: not watched.health.ready)
+    watched.until(lambda: watched.health.restarts)
+    file.unlink()
+    watched.until(lambda: watched.health.ready)
+    assert set(watched.health.restarts) == {cause}
+
+
+def test_a_triton_that_will_not_start_is_tried_again_and_again(watched):
+    (watched.folder / "refuses").touch()
+    os.kill(watched.starts()[0], signal.SIGKILL)
+    watched.until(lambda: len(watched.starts()) >= 4)
+    assert not watched.health.takes_requests
+    (watched.folder / "refuses").unlink()
+    watched.until(lambda: watched.health.ready)
+
+
+def test_told_to_stop_it_ends_triton_in_its_own_way_and_leaves_nothing(watched):
+    family = watched.family()
+    assert len(family) == 3  # the inner watchdog, Triton, its child
+    assert watched.stop() == 0
+    assert (watched.folder / "ended").exists()
+    assert watched.health.state == "stopped"
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE)
+    assert not alive
+
+
+def test_it_waits_for_those_who_have_requests_in_triton(watched):
+    lock = RequestsLock(watched.folder)
+    # As BentoML does: to what it started, and to the children of that.
+    for process in (watched.process, *psutil.Process(watched.process.pid).children()):
+        process.send_signal(signal.SIGTERM)
+    watched.until(lambda: watched.health.state == "stopping")
+    watched.process.send_signal(signal.SIGTERM)  # again, which changes nothing
+    time.sleep(0.3)
+    assert not (watched.folder / "ended").exists()
+    lock.release()
+    assert watched.process.wait(PATIENCE) == 0
+    assert (watched.folder / "ended").exists()
+
+
+def test_a_killed_worker_needs_triton_no_longer(tmp_path):
+    program = f"""
+import sys, time
+sys.path.insert(0, {str(ROOT)!r})
+from pathlib import Path
+from utils.health import RequestsLock
+lock = RequestsLock(Path({str(tmp_path)!r}))
+print("locked", flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        assert not nobody_needs_triton(tmp_path)
+        worker.kill()
+    assert nobody_needs_triton(tmp_path)
+
+
+@pytest.mark.parametrize("killed", ["outer", "inner"])
+def test_a_killed_watchdog_takes_triton_with_it(watched, killed):
+    family = watched.family()
+    inner = next(process for process in family if process.ppid() == watched.process.pid)
+    (watched.process if killed == "outer" else inner).kill()
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_record_that_is_old_says_nothing_of_now(watched):
+    inner = next(process for process in watched.family() if process.ppid() == watched.process.pid)
+    inner.suspend()
+    watched.until(lambda: "watchdog does not answer" in watched.health.reason)
+    inner.resume()
+    watched.until(lambda: watched.health.ready)
+
+
+def test_limits_fit_into_each_other():
+    assert watchdog.DRAIN_LIMIT + 10 < 40  # seconds that a stop may take
+    assert examination.MUTE_AFTER + watchdog.TICK < 60

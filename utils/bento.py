@@ -1,0 +1,51 @@
+"""What BentoML does by default that this service does otherwise, or has to know of."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import bentoml
+from bentoml._internal.configuration.containers import BentoMLContainer
+
+logger = logging.getLogger("bentoml.mobile_sam")
+
+DEFAULT_TIMEOUT = 60
+CONTAINERIZED = "BENTOML_CONTAINERIZED"
+
+
+def leave_limits_and_respawning_to_us() -> None:
+    """Switch off BentoML's limits of time and concurrency, and have it start dead processes again also in a container.
+
+    Its limits answer in words of their own, before anything of this service sees the request; the edge has the same and
+    more. In a container it leaves dead API workers dead, and so the service gets slower until none is left.
+    """
+    traffic = BentoMLContainer.api_server_config.traffic
+    timeout, concurrency = traffic.timeout.get(), traffic.max_concurrency.get()
+    if timeout not in {None, DEFAULT_TIMEOUT} or concurrency is not None:
+        logger.warning(
+            "BentoML's limits (timeout %s, max_concurrency %s) are not used: set MOBILE_SAM_INFERENCE_TIMEOUT and "
+            "MOBILE_SAM_MAX_REQUESTS",
+            timeout,
+            concurrency,
+        )
+    traffic.timeout.set(None)
+    traffic.max_concurrency.set(None)
+    os.environ.pop(CONTAINERIZED, None)
+
+
+async def disconnect(runner: Any) -> None:
+    """Close a worker's connections to Triton, which waits for them when it ends; BentoML leaves them open.
+
+    Args:
+        runner: a `bentoml.triton.Runner`; no longer to be asked afterwards.
+    """
+    await runner._runner_handle.client.close()
+
+
+def static_files() -> frozenset[str]:
+    """Paths of the files that BentoML serves for the Swagger page."""
+    folder = Path(bentoml.__file__).parent / "_internal" / "server" / "static_content"
+    return frozenset(f"/static_content/{entry.name}" for entry in folder.iterdir() if entry.is_file())

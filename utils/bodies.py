@@ -1,0 +1,109 @@
+"""Request bodies as they arrive: with a cap, a time limit, and in bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from starlette.types import Receive, Scope
+
+from utils.admission import Admission
+from utils.errors import BodyTooLarge, SlowBody, Stopping
+
+DRAINED, DRAIN_SECONDS = 64 * 2**20, 2.0
+"""What is read of a body that nobody wants before its connection is closed: most clients look for an answer only after
+they have sent everything, and lose it if the connection is closed under them."""
+
+
+class Gone(Exception):
+    """The caller left before the body was complete."""
+
+
+class Body:
+    """A request's body, whose bytes count until it is let go of."""
+
+    def __init__(self, scope: Scope, receive: Receive, admission: Admission) -> None:
+        """Of a request.
+
+        Args:
+            scope: the request.
+            receive: where the body comes from.
+            admission: counts its bytes.
+        """
+        self._receive, self._admission = receive, admission
+        self.announced = content_length(scope)
+        """Bytes that it is said to have; None where nothing is said."""
+        self._size, self._ended = 0, False
+
+    async def read(self, most: int, seconds: float) -> bytes:
+        """All of it.
+
+        Args:
+            most: bytes that it may have.
+            seconds: that it may take.
+
+        Raises:
+            BodyTooLarge: it has more bytes, or says that it will.
+            SlowBody: it took longer.
+            Overloaded: the bodies that are being worked on take as much memory as they may.
+            Stopping: the service does not wait for the rest.
+            Gone: the caller left.
+        """
+        if self.announced is not None and self.announced > most:
+            raise BodyTooLarge.of(most, self.announced)
+        arrival = asyncio.ensure_future(self._all(most))
+        cut = asyncio.ensure_future(self._admission.was_cut())
+        try:
+            await asyncio.wait({arrival, cut}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if arrival.done():
+                return arrival.result()
+        finally:
+            arrival.cancel()
+            cut.cancel()
+        if cut.done():
+            raise Stopping("the service is stopping and does not wait for the rest of the body")
+        expected = "" if self.announced is None else f" of {self.announced}"
+        raise SlowBody(f"expected the body within {seconds:g} s, got {self._size} bytes{expected}")
+
+    async def drain(self) -> None:
+        """Read the rest and forget it, until its end or until there are too many bytes or seconds."""
+
+        async def to_the_end() -> None:
+            size = 0
+            while not self._ended and size <= DRAINED:
+                size += len(await self._next())
+
+        with contextlib.suppress(asyncio.TimeoutError, Gone):
+            await asyncio.wait_for(to_the_end(), DRAIN_SECONDS)
+
+    def let_go(self) -> None:
+        """Its bytes count no longer."""
+        self._admission.hold(-self._size)
+        self._size = 0
+
+    async def _all(self, most: int) -> bytes:
+        chunks = []
+        while not self._ended:
+            chunk = await self._next()
+            self._admission.hold(len(chunk))
+            self._size += len(chunk)
+            if self._size > most:
+                raise BodyTooLarge.of(most)
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    async def _next(self) -> bytes:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        self._ended = not message.get("more_body", False)
+        chunk: bytes = message.get("body", b"")
+        return chunk
+
+
+def content_length(scope: Scope) -> int | None:
+    """Bytes that a request's body is said to have; None where nothing is said."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return None

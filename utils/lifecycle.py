@@ -1,0 +1,109 @@
+"""How an API worker begins and ends.
+
+Told to stop (SIGTERM, or Ctrl-C at a terminal), it finishes what it has accepted and answers everything new with 503,
+until Triton has ended too; only then it closes its connections. So no caller's connection is closed under a request,
+and the port refuses connections as soon as nobody answers them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from utils import health, processes
+from utils.admission import Admission
+from utils.connections import sweep
+
+logger = logging.getLogger("bentoml.mobile_sam")
+
+Handler = Callable[[int, FrameType | None], Any]
+
+FINISH_LIMIT = 25.0
+"""Seconds that accepted requests may take once the service stops; less than the watchdog waits for."""
+TRITON_LIMIT = 12.0
+"""Seconds to wait for Triton's end; the watchdog kills it before."""
+TICK = 0.02
+
+
+class Lifecycle:
+    """Of one API worker."""
+
+    def __init__(self, folder: Path, admission: Admission, disconnect: Callable[[], Awaitable[None]]) -> None:
+        """Make it.
+
+        Args:
+            folder: where the service's processes share what they know.
+            admission: the worker's requests.
+            disconnect: closes the worker's connections to Triton.
+        """
+        self._folder, self._admission, self._disconnect = folder, admission, disconnect
+        self._parent = os.getppid()
+        self._stop: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """To be called in the worker's event loop, once its server listens for signals."""
+        processes.die_with_parent(self._parent)
+        self._lock = health.RequestsLock(self._folder)
+        loop = asyncio.get_running_loop()
+        if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+            return
+        server = signal.getsignal(signal.SIGTERM)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            self._wrap(loop, signum, signal.getsignal(signum))
+        self._sweep = loop.create_task(sweep(getattr(server, "__self__", None)))
+
+    def _wrap(self, loop: asyncio.AbstractEventLoop, signum: int, server: Any) -> None:
+        def handle(number: int, frame: FrameType | None) -> None:
+            if not self._admission.stopping:
+                self._admission.stop()
+                loop.call_soon_threadsafe(begin, number)
+            elif number == signal.SIGINT:  # a person who presses Ctrl-C again does not want to wait
+                server(number, frame)
+
+        def begin(number: int) -> None:
+            self._stop = loop.create_task(self._finish(lambda: server(number, None)))
+
+        signal.signal(signum, handle)
+
+    async def _finish(self, close: Callable[[], None]) -> None:
+        """Finish what was accepted, then let the server close its connections."""
+        admission = self._admission
+        # One worker alone is told to stop, or is orphaned: others take what is new, or the port is wanted again.
+        if not await _within(0.5, self._service_stops) or os.getppid() != self._parent:
+            logger.info("this worker stops; it finishes %d request(s)", admission.in_progress)
+            close()
+            await self._finish_requests()
+            return
+        logger.info("stopping; %d request(s) to finish", admission.in_progress)
+        await self._finish_requests()
+        await self._disconnect()
+        self._lock.release()
+        await _within(TRITON_LIMIT, lambda: health.read_health(self._folder).state == "stopped")
+        close()
+
+    async def _finish_requests(self) -> None:
+        """Wait for the requests that were accepted; give up those that take too long, and bodies still on their way."""
+        if not await _within(FINISH_LIMIT, lambda: not self._admission.in_progress):
+            logger.warning("%d request(s) could not be finished in time", self._admission.in_progress)
+        self._admission.cut()
+        await _within(1, lambda: not self._admission.in_progress)
+
+    def _service_stops(self) -> bool:
+        return health.read_health(self._folder).state in {"stopping", "stopped"}
+
+
+async def _within(seconds: float, condition: Callable[[], bool]) -> bool:
+    """Wait until a condition holds; whether it did in time."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not condition():
+        if asyncio.get_running_loop().time() > deadline:
+            return False
+        await asyncio.sleep(TICK)
+    return True

@@ -1,0 +1,1 @@
+"""The watchdog of Triton: its own process, which imports little."""
