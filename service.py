@@ -71,6 +71,7 @@ segmenter = TritonSegmenter(
 )
 
 svc = bentoml.legacy.Service("mobile_sam", runners=[triton_runner])
+guard = Guard(keys, rate)
 admission = Admission(settings.max_requests, most_bytes=8 * settings.max_body_bytes)
 lifecycle = Lifecycle(run_dir, admission, lambda: disconnect(triton_runner))
 
@@ -95,6 +96,12 @@ def begin(_: Any) -> None:
     """Prepare an API worker."""
     forget_dead_workers()
     lifecycle.begin()
+
+
+@svc.on_shutdown
+async def end(_: Any) -> None:
+    """Leave nothing open."""
+    await guard.close()
 
 
 @svc.api(
@@ -144,7 +151,7 @@ svc.add_asgi_middleware(
     files=static_files(),
     pages=pages(model_repository),
     limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
-    guard=Guard(keys, rate),
+    guard=guard,
     admission=admission,
     health=lambda: health.read_health(run_dir),
     counts=Counts(),

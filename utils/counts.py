@@ -61,7 +61,7 @@ def forget_dead_workers() -> None:
     for file in Path(folder).glob("gauge_live*_*.db"):
         pid = file.stem.rpartition("_")[2]
         if pid.isdigit() and not processes.state(int(pid)):
-            mark_process_dead(int(pid), folder)
+            mark_process_dead(int(pid), folder)  # type: ignore[no-untyped-call]
 
 
 def health_metrics(health: Health) -> bytes:

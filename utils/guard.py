@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 from starlette.types import Scope
 
 from utils.keys import ApiKeys
 from utils.rate import RateLimit
+
+IPV6_NETWORK = 64
+"""Bits of a network as one household or host gets it."""
 
 
 class Guard:
@@ -37,8 +42,21 @@ class Guard:
         if self._rate is not None:
             await self._rate.check(f"key:{name}" if name else f"address:{address(scope)}")
 
+    async def close(self) -> None:
+        """Let go of Redis, if that is where requests are counted."""
+        if self._rate is not None:
+            await self._rate.close()
+
 
 def address(scope: Scope) -> str:
-    """The caller's address; behind a trusted proxy (`FORWARDED_ALLOW_IPS` of uvicorn) the one that it names."""
+    """The caller's address; behind a trusted proxy (`FORWARDED_ALLOW_IPS` of uvicorn) the one that it names.
+
+    Of IPv6 the network: who has one address has 2^64.
+    """
     client = scope.get("client")
-    return str(client[0]) if client else "unknown"
+    text = str(client[0]) if client else "unknown"
+    try:
+        parsed = ipaddress.ip_address(text)
+    except ValueError:
+        return text
+    return text if parsed.version == 4 else str(ipaddress.ip_network((parsed, IPV6_NETWORK), strict=False))

@@ -34,7 +34,7 @@ CONNECTIONS = 16
 """To Redis; more requests at once wait for one."""
 KEY_PREFIX = "mobile-sam:rate"
 MOST_COUNTS = 100_000
-"""Counts in memory for each limit; a caller has two at most."""
+"""Counts in memory for each limit, some 30 MB; a caller has two at most."""
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
@@ -149,8 +149,8 @@ class RateLimit:
 class BoundedMemory(MemoryStorage):
     """Counts in memory for one limit: those that are over are dropped as new ones come, and there is a most.
 
-    `MemoryStorage` itself goes through all its counts at each request, which with 100,000 callers takes longer than the
-    request. Here all counts live equally long, so that those which end first stand first.
+    `MemoryStorage` itself goes through all its counts at each request: 37 ms where there are 100,000 (time a `hit`
+    after as many of other callers). Here all counts live equally long, so that those which end first stand first.
     """
 
     def __init__(self) -> None:

@@ -84,6 +84,8 @@ class Settings:
         for spec in dataclasses.fields(cls):
             name = PREFIX + spec.name.upper()
             text = environ.get(name)
+            if text == "" and spec.name in NEVER_EMPTY:
+                raise SettingsError(f"{name}: expected API keys, got nothing; without any, do not set it at all")
             if text:
                 values[spec.name] = PARSERS.get(spec.name, _whole_number)(name, text)
         return cls(**values)  # type: ignore[arg-type]
@@ -153,6 +155,8 @@ def _number(name: str, text: str, kind: type[int] | type[float], expected: str, 
     return value
 
 
+NEVER_EMPTY = ("api_keys", "api_keys_file")
+"""A variable that is empty by mistake must not open the service to everybody."""
 PARSERS: dict[str, Callable[[str, str], object]] = {
     "model_repository": _path,
     "cache_dir": _path,

@@ -283,7 +283,8 @@ def _python_based_backends() -> list[Path]:
 
 def _launcher_script() -> str:
     program = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); from utils.watch.watchdog import main; sys.exit(main(sys.argv[1:]))"
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+        "from utils.watch.watchdog import main; sys.exit(main(sys.argv[1:]))"
     )
     return f"""#!/bin/sh
 # Made by utils/triton.py: becomes the watchdog, which runs the real server.

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from utils.watch.probes import ENCODER, Probe, ProbeError, ask, probes, successes
 
-ASK_AFTER, ASK_ENCODER_AFTER = 5.0, 30.0
+ASK_AFTER, ASK_ENCODER_AFTER = 10.0, 30.0
 """Seconds without an answer to anybody after which a model is asked; the encoder's is work for all cores."""
 ASK_AGAIN_AFTER, ASK_AT_START_AFTER = 1.0, 0.4
 """Seconds from an error to the next question."""

@@ -115,3 +115,9 @@ def test_metrics_are_open_or_for_holders_of_a_key():
     assert Settings.from_environment({"MOBILE_SAM_METRICS": "key"}).metrics == "key"
     with pytest.raises(SettingsError, match="expected open or key, got 'shut'"):
         Settings.from_environment({"MOBILE_SAM_METRICS": "shut"})
+
+
+@pytest.mark.parametrize("name", ["MOBILE_SAM_API_KEYS", "MOBILE_SAM_API_KEYS_FILE"])
+def test_keys_that_are_set_to_nothing_are_refused_and_do_not_open_the_service(name):
+    with pytest.raises(SettingsError, match=f"{name}: expected API keys, got nothing"):
+        Settings.from_environment({name: ""})
