@@ -44,7 +44,7 @@ class Answered:
 
     @property
     def status(self) -> int:
-        return self.messages[0]["status"]
+        return int(self.messages[0]["status"])
 
     @property
     def headers(self) -> dict[str, str]:
@@ -59,7 +59,7 @@ class Answered:
         assert self.headers["content-type"] == "application/problem+json"
         document = json.loads(self.body)
         assert document["status"] == self.status
-        return document["type"].removeprefix("urn:mobile-sam:")
+        return str(document["type"]).removeprefix("urn:mobile-sam:")
 
 
 @dataclass
@@ -125,7 +125,8 @@ class Service:
         return Answered(sent)
 
     def call(self, *arguments, **options) -> Answered:
-        return asyncio.run(self.ask(*arguments, **options))
+        answered: Answered = asyncio.run(self.ask(*arguments, **options))
+        return answered
 
 
 def test_a_request_reaches_the_application_whole():

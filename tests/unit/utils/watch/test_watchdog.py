@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
@@ -92,10 +93,11 @@ def watched(tmp_path: Path, monkeypatch) -> Iterator[Watched]:
         yield dog
     finally:
         family = dog.family() if running.poll() is None else []
-        for process in [running, *family]:
-            if process.is_running() if isinstance(process, psutil.Process) else True:
-                process.kill()
+        running.kill()
         running.wait()
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def test_it_is_ready_when_every_model_has_answered(watched):
