@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 from utils.errors import Overloaded, Stopping
 
+STOPS = "the service finishes what it has and takes nothing new; try again, it may be back by then"
+
 
 class Admission:
     """The requests of one API worker that are being answered or wait for Triton, and the bytes they hold."""
@@ -39,7 +41,7 @@ class Admission:
             Overloaded: there are as many as there may be.
         """
         if self._stopping:
-            raise Stopping("the service finishes what it has and takes nothing new; try again, it may be back by then")
+            raise Stopping(STOPS)
         if self.in_progress >= self._most:
             raise Overloaded(f"{self.in_progress} requests are being answered or wait already; try again in a moment")
 

@@ -1,12 +1,16 @@
-"""Connections that hold a worker up: whose request line never ends, or whose answer nobody takes.
+"""What the HTTP server leaves open: connections that get nowhere, and the port of a service that stops.
 
-The server has no time limit for either, and each such connection keeps a file descriptor, or an answer in memory.
+It has no time limit for a request line that never ends, nor for an answer that nobody takes, and each such connection
+keeps a file descriptor, or an answer in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
+import socket
 from typing import Any
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -58,6 +62,20 @@ class Sweeper:
                 transport.abort()
                 closed += 1
         return closed
+
+
+def stop_listening(server: Any) -> None:
+    """Have the port refuse connections, in all processes that listen on it.
+
+    Else callers who come now would wait for an answer: the service's first process keeps the port open until it ends.
+
+    Args:
+        server: a `uvicorn.Server`.
+    """
+    for listener in getattr(server, "servers", []):
+        for listening in listener.sockets:
+            with socket.socket(fileno=os.dup(listening.fileno())) as own, contextlib.suppress(OSError):
+                own.shutdown(socket.SHUT_RDWR)
 
 
 async def sweep(server: Any) -> None:

@@ -24,7 +24,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from utils.admission import Admission
+from utils.admission import STOPS, Admission
 from utils.answering import CallerLeft, answer
 from utils.answers import PROBLEM_HEADER, problem_of, problem_response
 from utils.bodies import Body, Gone
@@ -154,8 +154,8 @@ class Edge:
     def _readiness(self) -> Response:
         """Whether callers should be sent here, and if not, why. Not logged: it is asked every second or so."""
         health = self._health()
-        if self.admission.stopping:
-            return problem_response(Stopping("the service is stopping").problem())
+        if self.admission.stopping or health.stopping:
+            return problem_response(Stopping(STOPS).problem())
         if not health.ready:
             return problem_response(InferenceUnavailable(f"{health.state}: {health.reason}").problem())
         return PlainTextResponse("ready\n")
@@ -167,6 +167,8 @@ class Edge:
         CALLER.set(name)
         self.admission.check()
         health = self._health()
+        if health.stopping:
+            raise Stopping(STOPS)
         if not health.takes_requests:
             raise InferenceUnavailable(f"the inference server is not there: {health.state}; try again")
         if not all(value.isascii() for header, value in scope["headers"] if header == b"content-type"):

@@ -50,6 +50,11 @@ class Health:
         return self.state == "ready"
 
     @property
+    def stopping(self) -> bool:
+        """Whether it was told to end."""
+        return self.state in {"stopping", "stopped"}
+
+    @property
     def takes_requests(self) -> bool:
         """Whether it is worth sending Triton anything."""
         return self.state in {"ready", "failing"}

@@ -19,7 +19,7 @@ from typing import Any
 
 from utils import health, processes
 from utils.admission import Admission
-from utils.connections import sweep
+from utils.connections import stop_listening, sweep
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
@@ -54,10 +54,10 @@ class Lifecycle:
         loop = asyncio.get_running_loop()
         if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
             return
-        server = signal.getsignal(signal.SIGTERM)
+        self._server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
         for signum in (signal.SIGTERM, signal.SIGINT):
             self._wrap(loop, signum, signal.getsignal(signum))
-        self._sweep = loop.create_task(sweep(getattr(server, "__self__", None)))
+        self._sweep = loop.create_task(sweep(self._server))
 
     def _wrap(self, loop: asyncio.AbstractEventLoop, signum: int, server: Any) -> None:
         def handle(number: int, frame: FrameType | None) -> None:
@@ -86,6 +86,7 @@ class Lifecycle:
         await self._disconnect()
         self._lock.release()
         await _within(TRITON_LIMIT, lambda: health.read_health(self._folder).state == "stopped")
+        stop_listening(self._server)
         close()
 
     async def _finish_requests(self) -> None:
@@ -96,7 +97,7 @@ class Lifecycle:
         await _within(1, lambda: not self._admission.in_progress)
 
     def _service_stops(self) -> bool:
-        return health.read_health(self._folder).state in {"stopping", "stopped"}
+        return health.read_health(self._folder).stopping
 
 
 async def _within(seconds: float, condition: Callable[[], bool]) -> bool:

@@ -6,6 +6,7 @@ BentoML's document names error answers this service does not give, and its page 
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,41 @@ from utils.errors import (
     InferenceUnavailable,
     InvalidRequest,
     MalformedBody,
+    Overloaded,
+    ServiceError,
+    SlowBody,
+    Stopping,
+    TooManyRequests,
+    Unauthorized,
     UnsupportedMedia,
 )
 from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest
 
 VERSION = "0.1.0"
 REFERENCES = "#/components/schemas/{model}"
+
+Kind = tuple[int, str, str]
+"""HTTP status, slug and title of a problem."""
+
+
+def _kinds(*errors: type[ServiceError]) -> tuple[Kind, ...]:
+    return tuple((error.status, error.slug, error.title) for error in errors)
+
+
+NO_KEY = _kinds(Unauthorized)
+NOT_READY = _kinds(InferenceUnavailable, Stopping)
+REFUSALS: tuple[Kind, ...] = (
+    *_kinds(MalformedBody, SlowBody, BodyTooLarge, UnsupportedMedia, InvalidRequest, TooManyRequests),
+    *_kinds(ServiceError, InferenceFailed, InferenceUnavailable, Overloaded, Stopping, InferenceTimeout),
+)
+"""Of a request that costs work, by this process."""
+REJECTIONS: tuple[Kind, ...] = (
+    (404, "image-not-cached", "The image is not known (any more): send it again"),
+    (413, "image-too-large", "The image has too many pixels"),
+    (415, "unsupported-image-format", "The image format is not supported"),
+    (422, "invalid-image", "The image cannot be read"),
+)
+"""Of what was sent, by the orchestrator in Triton."""
 
 EXAMPLE_IMAGE: dict[str, Any] = {
     "input_image": base64.b64encode((Path(__file__).parent / "example.png").read_bytes()).decode(),
@@ -45,8 +75,8 @@ DESCRIPTION = """
 Send an image and a few prompts (clicks, a box), get a mask and a picture: MobileSAM, served by NVIDIA Triton.
 
 An image is encoded once, with the first request that sends it or ahead of that by `/embed`; from then on prompts name
-it by the `image_id` of any answer. Every error is `application/problem+json`, and `errors` in it names each offending
-field, what was expected and what came.
+it by the `image_id` of any answer. Every error is `application/problem+json`: its `type` is `urn:mobile-sam:` and a name
+listed with each operation, and `errors` in it names each offending field, what was expected and what came.
 """
 
 PROBLEM_SCHEMA: dict[str, Any] = {
@@ -101,6 +131,39 @@ IMAGE_SCHEMA: dict[str, Any] = {
         "engine": ENGINE_SCHEMA,
     },
 }
+
+
+RETRY_STATUSES = (429, 503)
+HEADERS: dict[str, Any] = {
+    "RequestId": {
+        "description": "what the service's log calls the request: the id that it came with, or a new one",
+        "required": True,
+        "schema": {"type": "string"},
+    },
+    "RetryAfter": {
+        "description": "seconds after which to try again",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 1},
+    },
+    "Authenticate": {
+        "description": "how an API key is presented",
+        "required": True,
+        "schema": {"type": "string"},
+    },
+}
+
+REQUEST_ID: dict[str, Any] = {
+    "name": "X-Request-ID",
+    "in": "header",
+    "description": "an id of your own for the request: 1 to 128 of `A-Z a-z 0-9 . _ -`; any other is replaced",
+    "schema": {"type": "string"},
+}
+
+SECURITY_SCHEMES: dict[str, Any] = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "an API key, where the service wants one"},
+    "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "the same in a header of its own"},
+}
+ANY_SCHEME: list[dict[str, list[str]]] = [{name: []} for name in SECURITY_SCHEMES]
 
 
 def _with_masks(title: str, description: str, mask: dict[str, Any]) -> dict[str, Any]:
@@ -192,13 +255,15 @@ PAGE = """<!DOCTYPE html>
 """
 
 
-def pages(repository: Path) -> dict[str, Response]:
+def pages(repository: Path, *, need_key: bool = False, metrics_need_key: bool = False) -> dict[str, Response]:
     """The answers of `/` and `/docs.json`.
 
     Args:
         repository: the model repository; where its weights are described there, the page names them.
+        need_key: whether requests that cost work need an API key.
+        metrics_need_key: whether `/metrics` does.
     """
-    text = orjson.dumps(document(weights_line(repository)))
+    text = orjson.dumps(document(weights_line(repository), need_key=need_key, metrics_need_key=metrics_need_key))
     return {"/": HTMLResponse(PAGE), "/docs.json": Response(text, media_type="application/json")}
 
 
@@ -211,11 +276,13 @@ def weights_line(repository: Path) -> str:
         return ""
 
 
-def document(weights: str = "") -> dict[str, Any]:
+def document(weights: str = "", *, need_key: bool = False, metrics_need_key: bool = False) -> dict[str, Any]:
     """The OpenAPI 3.1 document of the service.
 
     Args:
         weights: a line on the weights in use, for the description.
+        need_key: whether requests that cost work need an API key.
+        metrics_need_key: whether `/metrics` does.
     """
     schemas: dict[str, Any] = {
         "Image": IMAGE_SCHEMA,
@@ -233,14 +300,19 @@ def document(weights: str = "") -> dict[str, Any]:
         "servers": [{"url": "."}],
         "tags": [{"name": "Segmentation"}, {"name": "Operation"}],
         "paths": {
-            "/mobile_sam": {"post": _segment()},
-            "/embed": {"post": _embed()},
-            "/everything": {"post": _everything()},
-            "/livez": {"get": _probe("The process is alive.")},
-            "/readyz": {"get": _probe("The service takes requests.", 503)},
-            "/metrics": {"get": _probe("Prometheus metrics.")},
+            "/mobile_sam": {"post": _guarded(_segment(), need_key)},
+            "/embed": {"post": _guarded(_embed(), need_key)},
+            "/everything": {"post": _guarded(_everything(), need_key)},
+            "/livez": {"get": _reading("The process is alive.")},
+            "/readyz": {"get": _reading("The service takes requests.", NOT_READY)},
+            "/metrics": {"get": _guarded(_reading("Prometheus metrics."), metrics_need_key)},
         },
-        "components": {"schemas": schemas},
+        "components": {
+            "schemas": schemas,
+            "headers": HEADERS,
+            "parameters": {"RequestId": REQUEST_ID},
+            "securitySchemes": SECURITY_SCHEMES,
+        },
     }
 
 
@@ -306,19 +378,6 @@ def _operation(
     content: dict[str, Any],
 ) -> dict[str, Any]:
     """A POST of JSON: `request` is its model and an example, `answer` and `content` tell of the 200."""
-    errors: dict[int, str] = {
-        error.status: error.title
-        for error in (
-            MalformedBody,
-            BodyTooLarge,
-            UnsupportedMedia,
-            InvalidRequest,
-            InferenceFailed,
-            InferenceUnavailable,
-            InferenceTimeout,
-        )
-    }
-    errors[404] = "The image is not known (any more): send it again"
     model, example = request
     schema = {"$ref": REFERENCES.format(model=model.__name__)}
     return {
@@ -326,25 +385,50 @@ def _operation(
         "operationId": name,
         "summary": summary,
         "description": description,
+        "parameters": [{"$ref": "#/components/parameters/RequestId"}],
         "requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": example}}},
         "responses": {
-            "200": {"description": answer, "content": content},
-            **{str(status): _problem_answer(title) for status, title in sorted(errors.items())},
+            "200": _answer(200, answer, content),
+            **_problem_answers([*REFUSALS, *REJECTIONS]),
         },
     }
 
 
-def _probe(description: str, *problems: int) -> dict[str, Any]:
+def _reading(description: str, problems: Iterable[Kind] = ()) -> dict[str, Any]:
+    """A GET of text."""
     return {
         "tags": ["Operation"],
         "summary": description,
+        "parameters": [{"$ref": "#/components/parameters/RequestId"}],
         "responses": {
-            "200": {"description": "yes", "content": {"text/plain": {"schema": {"type": "string"}}}},
-            **{str(status): _problem_answer("no") for status in problems},
+            "200": _answer(200, "yes", {"text/plain": {"schema": {"type": "string"}}}),
+            **_problem_answers(problems),
         },
     }
 
 
-def _problem_answer(description: str) -> dict[str, Any]:
-    schema = {"$ref": REFERENCES.format(model="Problem")}
-    return {"description": description, "content": {MEDIA_TYPE: {"schema": schema}}}
+def _guarded(operation: dict[str, Any], need_key: bool) -> dict[str, Any]:
+    """The operation, for holders of an API key alone where one is needed."""
+    if not need_key:
+        return operation
+    responses = {**operation["responses"], **_problem_answers(NO_KEY)}
+    return {**operation, "security": ANY_SCHEME, "responses": dict(sorted(responses.items()))}
+
+
+def _problem_answers(kinds: Iterable[Kind]) -> dict[str, Any]:
+    """An answer for each status, whose description lists the problems that have it."""
+    problems: dict[int, list[str]] = {}
+    for status, slug, title in kinds:
+        problems.setdefault(status, []).append(f"`{slug}`: {title}")
+    content = {MEDIA_TYPE: {"schema": {"$ref": REFERENCES.format(model="Problem")}}}
+    return {str(status): _answer(status, "; ".join(titles), content) for status, titles in sorted(problems.items())}
+
+
+def _answer(status: int, description: str, content: dict[str, Any]) -> dict[str, Any]:
+    headers = {"X-Request-ID": "RequestId"}
+    if status in RETRY_STATUSES:
+        headers["Retry-After"] = "RetryAfter"
+    if status == Unauthorized.status:
+        headers["WWW-Authenticate"] = "Authenticate"
+    references = {name: {"$ref": f"#/components/headers/{header}"} for name, header in headers.items()}
+    return {"description": description, "headers": references, "content": content}

@@ -235,6 +235,8 @@ def _from_triton(error: InferenceServerException) -> InferenceFailed | Inference
     """Triton's text goes to the log alone: it names files and addresses."""
     logger.error("Triton answered %s: %s", error.status(), error.message())
     text = str(error.message()).lower()
+    if "stub process" in text:
+        return InferenceUnavailable("a process of the model has died; it is being started again, try again")
     if "not ready" in text:
         return InferenceUnavailable("the model is being loaded; try again")
     if "shared memory" in text:

@@ -61,12 +61,13 @@ def serve_in_vain(**environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def start_server(log: Path, target: str = "service.py:svc", **environment: str) -> Server:
-    """Serve `target` on a free port of this machine and wait until it is ready.
+def start_server(log: Path, target: str = "service.py:svc", port: int | None = None, **environment: str) -> Server:
+    """Serve `target` on a port of this machine, a free one unless told, and wait until it is ready.
 
     Embeddings are kept beside the log unless `environment` says otherwise.
     """
-    port, metrics_port = free_ports(2)
+    free_port, metrics_port = free_ports(2)
+    port = port or free_port
     bentoml = str(Path(sys.executable).parent / "bentoml")
     own = {name: value for name, value in os.environ.items() if not name.startswith("MOBILE_SAM_TRITON_")}
     with log.open("wb") as output:

@@ -277,7 +277,7 @@ def test_the_page_is_answered_whatever_the_state():
     assert service.call("/livez", "GET").status == 200
 
 
-@pytest.mark.parametrize("state", ["starting", "failing", "restarting", "stopping", "stopped"])
+@pytest.mark.parametrize("state", ["starting", "failing", "restarting"])
 def test_not_ready_says_why(state):
     answer = Service(state=state).call("/readyz", "GET")
     assert (answer.status, answer.slug) == (503, "inference-unavailable")
@@ -305,6 +305,12 @@ def test_nothing_new_is_taken_by_a_service_that_stops():
     assert (answer.status, answer.slug) == (503, "stopping")
     assert answer.headers["connection"] == "close"
     assert service.call("/readyz", "GET").slug == "stopping"
+
+
+@pytest.mark.parametrize("state", ["stopping", "stopped"])
+def test_nor_before_this_worker_has_heard_of_it(state):
+    service = Service(state=state)
+    assert service.call().slug == service.call("/readyz", "GET").slug == "stopping"
 
 
 def test_more_than_can_wait_is_refused_and_the_others_are_answered():

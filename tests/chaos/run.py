@@ -1,0 +1,74 @@
+"""`python -m tests.chaos.run`: every scenario, and a table of figures beside their goals.
+
+It ends with status 1 where a goal is missed. The service is that of this checkout, with the models of its repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from tests.chaos import scenarios, victims
+from tests.chaos.scenarios import Figure, Scenario
+
+SCENARIOS: dict[str, Scenario] = {
+    "triton": scenarios.killed_triton,
+    "stubs": scenarios.killed_stubs,
+    "hung": scenarios.stopped,
+    "hung-stub": partial(scenarios.stopped, who=lambda server: victims.stubs(server, "mobile_sam_encoder")[0]),
+    "worker": scenarios.killed_worker,
+    "service": scenarios.killed_service,
+    "stop": scenarios.told_to_stop,
+    "overload": scenarios.overload,
+    "bombs": scenarios.bombs,
+    "soak": scenarios.soak,
+}
+LONG = ("soak",)
+
+
+def table(figures: list[Figure]) -> str:
+    """The figures as Markdown."""
+    lines = ["| what happens | figure | measured | goal | |", "|---|---|---|---|---|"]
+    for figure in figures:
+        sign = "at least" if figure.at_least else "at most"
+        value, goal = (f"{number:.4g} {figure.unit}".strip() for number in (figure.value, figure.goal))
+        verdict = "met" if figure.met else "**missed**"
+        lines.append(f"| {figure.scenario} | {figure.what} | {value} | {sign} {goal} | {verdict} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Run the command; returns the exit status."""
+    parser = argparse.ArgumentParser(description="Maltreat the service, and see how it bears it.")
+    parser.add_argument("--only", nargs="+", choices=SCENARIOS, help="these scenarios")
+    parser.add_argument("--soak-minutes", type=float, default=0, help="how long the soak takes; 0: none")
+    parser.add_argument("--stops", type=int, default=20, help="how often the service is told to stop")
+    parser.add_argument("--output", type=Path, default=Path("out/chaos"), help="folder for results and logs")
+    options = parser.parse_args()
+    names = options.only or [name for name in SCENARIOS if name not in LONG or options.soak_minutes]
+    figures: list[Figure] = []
+    options.output.mkdir(parents=True, exist_ok=True)
+    start = scenarios.starter(Path(tempfile.mkdtemp(dir=options.output, prefix="logs-")).resolve())
+    for name in names:
+        scenario = SCENARIOS[name]
+        if name == "soak":
+            scenario = partial(scenarios.soak, minutes=options.soak_minutes or 20)
+        if name == "stop":
+            scenario = partial(scenarios.told_to_stop, times=options.stops)
+        for figure in scenario(start):
+            figures.append(figure)
+            print(table([figure]).splitlines()[-1], flush=True)
+    (options.output / "figures.json").write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
+    (options.output / "table.md").write_text(table(figures) + "\n")
+    missed = [figure for figure in figures if not figure.met]
+    print(f"{len(figures)} figures, {len(missed)} missed; see {options.output}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
