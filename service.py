@@ -12,23 +12,23 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from utils import health, triton
-from utils.admission import Admission
 from utils.answers import Answer, JsonAnswer, JsonBody, answers_problems, json_lines, json_response, multipart
 from utils.bento import disconnect, leave_limits_and_respawning_to_us, static_files
-from utils.callers import CALLER, HEADER
-from utils.counts import Counts, forget_dead_workers
 from utils.deployment import deploy, plan_here
-from utils.edge import Edge, Limits
+from utils.edge.admission import Admission
+from utils.edge.callers import CALLER, HEADER
+from utils.edge.counts import Counts, forget_dead_workers
+from utils.edge.guard import Guard
+from utils.edge.keys import ApiKeys, KeysError
+from utils.edge.lifecycle import Lifecycle
+from utils.edge.middleware import Edge, Limits
+from utils.edge.rate import RateError, RateLimit
 from utils.everything import everything as segment_everything
 from utils.everything import result_of
-from utils.guard import Guard
 from utils.images import image_source
-from utils.keys import ApiKeys, KeysError
-from utils.lifecycle import Lifecycle
 from utils.openapi import EXAMPLE, EXAMPLE_IMAGE, pages
 from utils.plan import PlanError
 from utils.prompts import to_prompts
-from utils.rate import RateError, RateLimit
 from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest, parse_body
 from utils.segmenter import Job, TritonSegmenter
 from utils.settings import Settings, SettingsError

@@ -16,9 +16,9 @@ from starlette.responses import Response, StreamingResponse
 from urllib3.fields import RequestField
 from urllib3.filepost import choose_boundary
 
-from utils.callers import REQUEST_ID
+from utils.edge.callers import REQUEST_ID
+from utils.edge.floods import FloodLog
 from utils.errors import MEDIA_TYPE, Problem, ServiceError, UnsupportedMedia
-from utils.floods import FloodLog
 from utils.schemas import MaskFormat
 from utils.segmenter import Segmentation
 

@@ -57,6 +57,8 @@ REJECTIONS: tuple[Kind, ...] = (
     (422, "invalid-image", "The image cannot be read"),
 )
 """Of what was sent, by the orchestrator in Triton."""
+TOO_MUCH: tuple[Kind, ...] = ((422, "answer-too-large", "The answer would be too large"),)
+"""Of the masks that were asked for, by the same."""
 
 EXAMPLE_IMAGE: dict[str, Any] = {
     "input_image": base64.b64encode((Path(__file__).parent / "example.png").read_bytes()).decode(),
@@ -75,8 +77,8 @@ DESCRIPTION = """
 Send an image and a few prompts (clicks, a box), get a mask and a picture: MobileSAM, served by NVIDIA Triton.
 
 An image is encoded once, with the first request that sends it or ahead of that by `/embed`; from then on prompts name
-it by the `image_id` of any answer. Every error is `application/problem+json`: its `type` is `urn:mobile-sam:` and a name
-listed with each operation, and `errors` in it names each offending field, what was expected and what came.
+it by the `image_id` of any answer. Every error is `application/problem+json`: `type` in it is `urn:mobile-sam:` and one
+of the names that each operation lists, and `errors` names each offending field, what was expected and what came.
 """
 
 PROBLEM_SCHEMA: dict[str, Any] = {
@@ -303,9 +305,9 @@ def document(weights: str = "", *, need_key: bool = False, metrics_need_key: boo
             "/mobile_sam": {"post": _guarded(_segment(), need_key)},
             "/embed": {"post": _guarded(_embed(), need_key)},
             "/everything": {"post": _guarded(_everything(), need_key)},
-            "/livez": {"get": _reading("The process is alive.")},
-            "/readyz": {"get": _reading("The service takes requests.", NOT_READY)},
-            "/metrics": {"get": _guarded(_reading("Prometheus metrics."), metrics_need_key)},
+            "/livez": {"get": _reading("The process is alive.", "it is")},
+            "/readyz": {"get": _reading("The service takes requests.", "it does", NOT_READY)},
+            "/metrics": {"get": _guarded(_reading("Prometheus metrics.", "the metrics"), metrics_need_key)},
         },
         "components": {
             "schemas": schemas,
@@ -336,6 +338,7 @@ def _segment() -> dict[str, Any]:
         request=(SegmentRequest, EXAMPLE),
         answer="the parts `mask`, `segmented_image` (left out for `none`) and `result`, in this order",
         content={"multipart/form-data": parts},
+        problems=TOO_MUCH,
     )
 
 
@@ -376,8 +379,19 @@ def _operation(
     request: tuple[type[BaseModel], dict[str, Any]],
     answer: str,
     content: dict[str, Any],
+    problems: Iterable[Kind] = (),
 ) -> dict[str, Any]:
-    """A POST of JSON: `request` is its model and an example, `answer` and `content` tell of the 200."""
+    """A POST of JSON.
+
+    Args:
+        name: of the operation.
+        summary: what it does.
+        description: more on that.
+        request: its model and an example.
+        answer: what the 200 is.
+        content: of the 200, by type.
+        problems: beside those that all operations have.
+    """
     model, example = request
     schema = {"$ref": REFERENCES.format(model=model.__name__)}
     return {
@@ -389,19 +403,19 @@ def _operation(
         "requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": example}}},
         "responses": {
             "200": _answer(200, answer, content),
-            **_problem_answers([*REFUSALS, *REJECTIONS]),
+            **_problem_answers([*REFUSALS, *REJECTIONS, *problems]),
         },
     }
 
 
-def _reading(description: str, problems: Iterable[Kind] = ()) -> dict[str, Any]:
-    """A GET of text."""
+def _reading(summary: str, answer: str, problems: Iterable[Kind] = ()) -> dict[str, Any]:
+    """A GET of text: `answer` tells of the 200, `problems` are of other answers."""
     return {
         "tags": ["Operation"],
-        "summary": description,
+        "summary": summary,
         "parameters": [{"$ref": "#/components/parameters/RequestId"}],
         "responses": {
-            "200": _answer(200, "yes", {"text/plain": {"schema": {"type": "string"}}}),
+            "200": _answer(200, answer, {"text/plain": {"schema": {"type": "string"}}}),
             **_problem_answers(problems),
         },
     }

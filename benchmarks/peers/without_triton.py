@@ -29,8 +29,12 @@ from starlette.responses import Response
 from benchmarks.engines import Array, load
 from benchmarks.peers.predictor import REPOSITORY
 from utils.answers import Answer, JsonBody, answers_problems, multipart
-from utils.edge import Edge
+from utils.edge.admission import Admission
+from utils.edge.counts import Counts
+from utils.edge.guard import Guard
+from utils.edge.middleware import Edge, Limits
 from utils.errors import ServiceError
+from utils.health import Health
 from utils.images import ImageSource, image_source
 from utils.openapi import EXAMPLE
 from utils.prompts import to_prompts
@@ -134,4 +138,14 @@ async def mobile_sam(body: bytes) -> Response:
     return multipart(await segmenter.segment(image, job), request.mask_format)
 
 
-svc.add_asgi_middleware(Edge, max_body_bytes=2**25, pages={})
+svc.add_asgi_middleware(
+    Edge,
+    work=frozenset(api.route for api in svc.apis.values()),
+    files=frozenset(),
+    pages={},
+    limits=Limits(body_bytes=2**25, body_seconds=30, answer_seconds=60),
+    guard=Guard(None, None),
+    admission=Admission(most=1000, most_bytes=2**30),
+    health=lambda: Health("ready"),
+    counts=Counts(),
+)

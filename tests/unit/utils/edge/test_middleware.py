@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
 
-from utils.admission import Admission
-from utils.callers import CALLER, REQUEST_ID
-from utils.edge import Edge, Limits
-from utils.guard import Guard
+from utils.edge.admission import Admission
+from utils.edge.callers import CALLER, REQUEST_ID
+from utils.edge.guard import Guard
+from utils.edge.keys import ApiKeys
+from utils.edge.middleware import Edge, Limits
+from utils.edge.rate import RateLimit
 from utils.health import Health, State
-from utils.keys import ApiKeys
-from utils.rate import RateLimit
 
 KEY = "a-key-of-enough-characters"
 LIMIT = 100

@@ -6,8 +6,8 @@ import ipaddress
 
 from starlette.types import Scope
 
-from utils.keys import ApiKeys
-from utils.rate import RateLimit
+from utils.edge.keys import ApiKeys
+from utils.edge.rate import RateLimit
 
 IPV6_NETWORK = 64
 """Bits of a network as one household or host gets it."""

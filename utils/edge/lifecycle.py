@@ -18,8 +18,8 @@ from types import FrameType
 from typing import Any
 
 from utils import health, processes
-from utils.admission import Admission
-from utils.connections import stop_listening, sweep
+from utils.edge.admission import Admission
+from utils.edge.connections import stop_listening, sweep
 
 logger = logging.getLogger("bentoml.mobile_sam")
 

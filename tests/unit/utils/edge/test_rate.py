@@ -10,9 +10,9 @@ import time
 import pytest
 
 from tests.redis_server import redis_server
-from utils import rate
+from utils.edge import rate
+from utils.edge.rate import BoundedMemory, RateError, RateLimit
 from utils.errors import TooManyRequests
-from utils.rate import BoundedMemory, RateError, RateLimit
 
 PATIENCE, WAIT = 60, rate.WAIT
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from starlette.responses import PlainTextResponse, StreamingResponse
 
-from utils.answering import CallerLeft, answer
+from utils.edge.answering import CallerLeft, answer
 from utils.errors import InferenceTimeout, Stopping
 
 

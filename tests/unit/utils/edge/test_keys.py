@@ -9,8 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from utils.edge.keys import ApiKeys, KeysError
 from utils.errors import Unauthorized
-from utils.keys import ApiKeys, KeysError
 
 OPS, OPS_OLD, WEB = "ops-key-0123456789", "ops-key-9876543210", "web-key-0123456789"
 UNKNOWN = "unknown-0123456789"
@@ -271,7 +271,7 @@ def test_the_file_is_looked_at_once_a_second(file, clock):
 
 def test_a_file_that_has_not_changed_is_not_read_again(file, clock, log, monkeypatch):
     keys = ApiKeys.of(None, file, clock)
-    monkeypatch.setattr("utils.keys._read", lambda file: pytest.fail("read again"))
+    monkeypatch.setattr("utils.edge.keys._read", lambda file: pytest.fail("read again"))
     for _ in range(3):
         clock.now += 2
         assert who(keys, OPS) == "ops"
@@ -349,7 +349,7 @@ def test_a_file_that_could_not_be_read_is_used_once_it_can(file, clock, log, mon
     keys = ApiKeys.of(None, file, clock)
     write(file, f"web:{WEB}\n")
     with monkeypatch.context() as patched:  # permissions, which root has, and which are no part of the file's state
-        patched.setattr("utils.keys._read", Mock(side_effect=KeysError("Permission denied")))
+        patched.setattr("utils.edge.keys._read", Mock(side_effect=KeysError("Permission denied")))
         for _ in range(2):
             clock.now += 2
             assert who(keys, WEB) is None

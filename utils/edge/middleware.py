@@ -24,12 +24,13 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from utils.admission import STOPS, Admission
-from utils.answering import CallerLeft, answer
 from utils.answers import PROBLEM_HEADER, problem_of, problem_response
-from utils.bodies import Body, Gone
-from utils.callers import CALLER, REQUEST_ID, request_id
-from utils.counts import OTHER, Counts, health_metrics
+from utils.edge.admission import STOPS, Admission
+from utils.edge.answering import CallerLeft, answer
+from utils.edge.bodies import Body, Gone
+from utils.edge.callers import CALLER, REQUEST_ID, request_id
+from utils.edge.counts import OTHER, Counts, health_metrics
+from utils.edge.guard import Guard
 from utils.errors import (
     MEDIA_TYPE,
     BodyTooLarge,
@@ -40,7 +41,6 @@ from utils.errors import (
     UnsupportedMedia,
     WrongMethod,
 )
-from utils.guard import Guard
 from utils.health import Health
 
 LIVE, READY, METRICS = ("/livez", "/healthz"), "/readyz", "/metrics"

@@ -7,7 +7,7 @@ import contextlib
 
 from starlette.types import Receive, Scope
 
-from utils.admission import Admission
+from utils.edge.admission import Admission
 from utils.errors import BodyTooLarge, SlowBody, Stopping
 
 DRAINED, DRAIN_SECONDS = 64 * 2**20, 2.0

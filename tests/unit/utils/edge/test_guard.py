@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from utils.guard import address
+from utils.edge.guard import address
 
 
 @pytest.mark.parametrize(
