@@ -13,7 +13,7 @@ HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True
 BIN := $(VENV)/bin
 
-.PHONY: serve test check bench bench-full quality gate weights env env-dev env-bench bento lock clean
+.PHONY: serve test check audit bench bench-full quality gate weights env env-dev env-bench bento lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -22,11 +22,15 @@ serve: weights ## serve on HOST:PORT
 test: env-dev ## the whole test suite
 	@$(RUN) pytest
 
-check: env-dev ## linter, formatter and types
+check: env-dev ## linter, formatter, types and audit
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@for backend in triton_backends/*; do MYPYPATH=$$backend $(BIN)/mypy $$backend/model.py || exit 1; done
+	@$(BIN)/python -m tests.audit
+
+audit: env-dev ## known vulnerabilities in the locked requirements
+	@$(BIN)/python -m tests.audit
 
 bench: env-bench ## measure the service beside the raw model and its peers, about 5 minutes
 	@$(RUN) python -m benchmarks.bench

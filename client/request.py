@@ -5,7 +5,8 @@
     python client/request.py photo.jpg --everything records.json
 
 The first two write `mask.png` (white where the object is) and `segmented_image.png`, and print what the service says of
-the mask; the third writes all objects it finds.
+the mask; the third writes all objects it finds. Where the service wants an API key it is taken from the environment:
+`MOBILE_SAM_API_KEY`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import os
 import sys
+import time
 from collections.abc import Callable
 from email.message import Message
 from pathlib import Path
@@ -27,25 +30,36 @@ from requests_toolbelt.multipart.decoder import (
 )
 
 URL = "http://127.0.0.1:3000"
+KEY_VARIABLE = "MOBILE_SAM_API_KEY"
+"""Not an option of the command line, which every user of the machine can read."""
+BUSY = (429, 503)
+RETRIES = 5
+LONGEST_WAIT = 30
+"""Seconds before the next try, even where the service asks for more."""
 NOT_CACHED = "urn:mobile-sam:image-not-cached"
 
 
 class Photo:
     """An image at a service: sent once, then named by its id, and sent again where the service has forgotten it.
 
-    Every method raises `requests.RequestException`; of a refusal the message holds what the service said.
+    A service that is busy is asked again when it says that it may be. Every method raises `requests.RequestException`;
+    of a refusal the message holds what the service said, and the id it gave the request.
     """
 
-    def __init__(self, url: str, file: bytes, timeout: float = 60) -> None:
+    def __init__(self, url: str, file: bytes, timeout: float = 60, key: str = "") -> None:
         """Remember the image; nothing is sent yet.
 
         Args:
             url: where the service listens.
             file: a PNG, JPEG or WebP file.
             timeout: seconds to wait for an answer.
+            key: of the API, printable ASCII; empty where none is needed.
         """
         self._url, self._file, self._timeout = url, file, timeout
         self._session = requests.Session()
+        if key:
+            self._session.auth = _bearer(key)
+        self._waited = False
         self.image_id: str | None = None
 
     def embed(self) -> dict[str, Any]:
@@ -85,7 +99,7 @@ class Photo:
         for line in response.iter_lines():
             step = json.loads(line)
             if "problem" in step:
-                raise requests.RequestException(step["problem"]["detail"])
+                raise requests.RequestException(_refusal(response, step["problem"]))
             report(step["done"], step["total"])
             if "result" in step:
                 result: dict[str, Any] = step["result"]
@@ -102,11 +116,32 @@ class Photo:
         return self._send(path, {"input_image": base64.b64encode(self._file).decode(), **fields}, stream)
 
     def _send(self, path: str, request: dict[str, Any], stream: bool) -> requests.Response:
-        response = self._session.post(f"{self._url}{path}", json=request, timeout=self._timeout, stream=stream)
+        for retries_left in range(RETRIES, -1, -1):
+            response = self._session.post(f"{self._url}{path}", json=request, timeout=self._timeout, stream=stream)
+            seconds = response.headers.get("Retry-After", "")
+            if response.status_code not in BUSY or not seconds.isdecimal() or not retries_left:
+                break
+            response.close()
+            self._wait(response.status_code, min(int(seconds), LONGEST_WAIT))
         if not response.ok:
-            reason = _problem(response).get("detail") or (response.text.splitlines() or [response.reason])[0][:200]
-            raise requests.HTTPError(f"{response.status_code}: {reason}", response=response)
+            raise requests.HTTPError(_refusal(response, _problem(response)), response=response)
         return response
+
+    def _wait(self, status: int, seconds: int) -> None:
+        if not self._waited:
+            print(f"{status}: trying again in {seconds} s, up to {RETRIES} times", file=sys.stderr)
+            self._waited = True
+        time.sleep(seconds)
+
+
+def _bearer(key: str) -> Callable[[requests.PreparedRequest], requests.PreparedRequest]:
+    """Sends the key; as a plain header it would give way to what `~/.netrc` says of the host."""
+
+    def sign(request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {key}"
+        return request
+
+    return sign
 
 
 def _problem(response: requests.Response) -> dict[str, Any]:
@@ -114,6 +149,14 @@ def _problem(response: requests.Response) -> dict[str, Any]:
     if not response.headers.get("Content-Type", "").startswith("application/problem+json"):
         return {}
     return dict(response.json())
+
+
+def _refusal(response: requests.Response, problem: dict[str, Any]) -> str:
+    """One line on a refusal: status, reason, and the id by which the service's log knows the request."""
+    status = problem.get("status", response.status_code)
+    reason = problem.get("detail") or (response.text.splitlines() or [response.reason])[0][:200]
+    request_id = response.headers.get("X-Request-ID")
+    return " ".join(f"{status}: {reason}".split()) + (f" (request {request_id})" if request_id else "")
 
 
 def _json(response: requests.Response) -> dict[str, Any]:
@@ -145,7 +188,7 @@ def _show_progress(done: int, total: int) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Segment an image.")
+    parser = argparse.ArgumentParser(description="Segment an image.", epilog=f"{KEY_VARIABLE}: the service's API key.")
     parser.add_argument("image", type=Path, help="a PNG, JPEG or WebP file")
     parser.add_argument(
         "--point", type=_numbers(2), metavar="X,Y", action="append", default=[], help="a click on the object"
@@ -161,6 +204,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--points-per-side", type=int, default=32, help="of the grid for that; default: %(default)s")
     parser.add_argument("--url", default=URL, help="default: %(default)s")
     return parser
+
+
+def _key() -> str:
+    """The API key of the environment; empty where there is none."""
+    key = os.environ.get(KEY_VARIABLE, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        # What came is not shown, here or in the words of a library that fails to send it.
+        raise requests.RequestException(f"{KEY_VARIABLE}: expected printable ASCII")
+    return key
 
 
 def _write_object(photo: Photo, options: argparse.Namespace) -> dict[str, Any]:
@@ -182,7 +234,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
-        photo = Photo(options.url, options.image.read_bytes())
+        photo = Photo(options.url, options.image.read_bytes(), key=_key())
         if options.everything:
             result = photo.everything(_show_progress, points_per_side=options.points_per_side)
             options.everything.write_text(json.dumps(result))

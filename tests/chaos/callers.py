@@ -93,18 +93,29 @@ def click(image: bytes, x: int = 300, y: int = 200) -> tuple[str, bytes]:
     return "/mobile_sam", json.dumps(fields).encode()
 
 
-def mixed(images: int = 20, new: float = 0.2, seed: int = 0) -> Body:
-    """Clicks on a few images over and over, and now and then on a new one."""
+def mixed(images: int = 20, new: float = 0.2, seed: int = 0, prepared: int = 100) -> Body:
+    """Clicks on a few images over and over, and now and then on a new one.
+
+    Args:
+        images: that come again.
+        new: share of requests with one that has not come before.
+        seed: no two seeds have a new image in common.
+        prepared: new images made before the first request; later ones are made when they are needed.
+    """
     known = [click(photo(number)) for number in range(images)]
-    draw, lock, fresh = random.Random(seed), threading.Lock(), [1_000_000 * (seed + 1)]
+    draw, lock, number = random.Random(seed), threading.Lock(), 1_000_000 * (seed + 1)
+    fresh = [click(photo(number + further)) for further in range(prepared)]
 
     def body() -> tuple[str, bytes]:
+        nonlocal number
         with lock:
             if draw.random() >= new:
                 return draw.choice(known)
-            fresh[0] += 1
-            number = fresh[0]
-        return click(photo(number))
+            if fresh:
+                return fresh.pop()
+            number += 1
+            own = number + prepared
+        return click(photo(own))
 
     return body
 
@@ -166,7 +177,8 @@ class Caller(threading.Thread):
         except (OSError, http.client.HTTPException) as error:
             nothing_came = isinstance(error, (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError))
             reason = "closed" if kept and nothing_came else "lost"
-            self._connection.close()
+            if self._connection:
+                self._connection.close()
             self._connection = None
         return Outcome(began, time.monotonic() - began, status, reason)
 

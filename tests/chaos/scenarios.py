@@ -26,6 +26,7 @@ from tests.e2e.server import Server, start_server
 
 AWAY = {"ok", "inference-unavailable", "inference-timeout", "closed"}
 """What callers may see while Triton is away."""
+MODELS = ("mobile_sam", "mobile_sam_cached", "mobile_sam_everything", "mobile_sam_encoder", "mobile_sam_decoder")
 MEGABYTE = 2**20
 
 
@@ -84,17 +85,17 @@ def killed_triton(start: Start) -> Iterator[Figure]:
         yield _works_again(name, outcomes)
 
 
-def killed_stubs(start: Start) -> Iterator[Figure]:
+def killed_stubs(start: Start, models: Sequence[str] = MODELS) -> Iterator[Figure]:
     """kill -9 of one process of a Python model, of each kind."""
     with served(start) as server, crowd(_port(server), mixed(), 2) as outcomes:
-        for model in ("mobile_sam", "mobile_sam_cached", "mobile_sam_everything", "mobile_sam_encoder"):
+        for model in models:
             name = f"kill -9 a process of {model}"
             victims.stubs(server, model)[0].kill()
             yield Figure(
                 name, "not ready after", victims.until(lambda: victims.readiness(server) != 200, 30, 0.02), 10, "s"
             )
             yield Figure(name, "healed after", victims.until(lambda: victims.readiness(server) == 200, 90), 60, "s")
-    yield from _faults("kill -9 a process of a model", outcomes, AWAY | {"inference-failed"})
+    yield from _faults("kill -9 a process of a model", outcomes, AWAY)
 
 
 def stopped(start: Start, who: Callable[[Server], psutil.Process] = victims.triton) -> Iterator[Figure]:
@@ -195,7 +196,7 @@ def overload(start: Start, seconds: float = 60) -> Iterator[Figure]:
         peak = len(alone.answered()) / max(5, seconds / 4)
         callers = 100
         pause = callers / (5 * peak)
-        with crowd(port, mixed(seed=3), callers, pause=pause) as outcomes:
+        with crowd(port, mixed(seed=3, prepared=2000), callers, pause=pause) as outcomes:
             time.sleep(seconds)
         asked = len(outcomes.all) / seconds
         refused = [outcome.seconds for outcome in outcomes.all if outcome.status == 503]
@@ -204,6 +205,7 @@ def overload(start: Start, seconds: float = 60) -> Iterator[Figure]:
             f"answers/s ({peak:.1f} at most; {asked:.0f} asked)",
             len(outcomes.answered()) / seconds,
             0.9 * peak,
+            "answers/s",
             at_least=True,
         )
         yield Figure(name, f"p99 of {len(refused)} refusals", 1000 * percentile(refused, 0.99), 100, "ms")
@@ -270,10 +272,10 @@ def _port(server: Server) -> int:
 
 
 def _ask(port: int, path: str, body: bytes) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("POST", path, body, JSON)
-    response = connection.getresponse()
-    return response.status, response.read()
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request("POST", path, body, JSON)
+        response = connection.getresponse()
+        return response.status, response.read()
 
 
 def _bomb() -> bytes:

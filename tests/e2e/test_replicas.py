@@ -24,8 +24,13 @@ def test_replicas_share_embeddings_and_go_on_without_redis(repository, tmp_path)
             for name in ("first", "second"):
                 folder = tmp_path / name
                 folder.mkdir()
-                settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "MOBILE_SAM_REDIS_URL": redis.url}
-                replicas.append(start_server(folder / "log", **settings))
+                replicas.append(
+                    start_server(
+                        folder / "log",
+                        MOBILE_SAM_MODEL_REPOSITORY=str(repository),
+                        MOBILE_SAM_REDIS_URL=redis.url,
+                    )
+                )
             one, other = replicas
 
             answer = found(one.post(input_image=as_base64(scene(50)), **CLICK, **QUIET))

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from PIL import Image, ImageDraw
 
-from tests.e2e.server import ROOT
+from tests.e2e.server import ROOT, start_server
 
 pytestmark = pytest.mark.e2e
 
+KEY = "a-key-of-16-characters"
 
-def run(folder, *arguments) -> subprocess.CompletedProcess[str]:
-    script = ROOT / "client" / "request.py"
+
+def run(folder, *arguments, key="") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, script, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, ROOT / "client" / "request.py", *arguments],
+        cwd=folder,
+        env={**os.environ, "MOBILE_SAM_API_KEY": key},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
 
 
@@ -77,3 +87,28 @@ def test_what_goes_wrong_is_one_line(server, photo, arguments, message):
     assert done.returncode == 1
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_key_is_presented_and_a_pause_is_kept(repository, photo, tmp_path):
+    server = start_server(
+        tmp_path / "log",
+        MOBILE_SAM_MODEL_REPOSITORY=str(repository),
+        MOBILE_SAM_API_KEYS=f"ann:{KEY}",
+        MOBILE_SAM_RATE_LIMIT="1 per 10 seconds",
+    )
+    try:
+        click = ["photo.jpg", "--point", "60,40", "--url", server.url]
+        keyless = run(photo.parent, *click)
+        assert keyless.returncode == 1
+        assert re.fullmatch(r"error: 401: expected a header .*, got no key \(request [0-9a-f]{32}\)\n", keyless.stderr)
+
+        # Two windows of the limit may meet between two requests, but hardly three between three.
+        with ThreadPoolExecutor(3) as callers:
+            done = list(callers.map(lambda _: run(photo.parent, *click, key=KEY), range(3)))
+        assert [one.returncode for one in done] == [0, 0, 0]
+        paused = [one.stderr for one in done if one.stderr]
+        assert paused
+        for told in paused:
+            assert re.fullmatch(r"429: trying again in \d+ s, up to 5 times\n", told)
+    finally:
+        server.stop()
