@@ -13,7 +13,7 @@ HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True
 BIN := $(VENV)/bin
 
-.PHONY: serve test check audit bench bench-full quality gate weights env env-dev env-bench bento lock clean
+.PHONY: serve test check audit chaos chaos-full bench bench-full quality gate weights env env-dev env-chaos env-bench bento lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -27,10 +27,16 @@ check: env-dev ## linter, formatter, types and audit
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@for backend in triton_backends/*; do MYPYPATH=$$backend $(BIN)/mypy $$backend/model.py || exit 1; done
-	@$(BIN)/python -m tests.audit
+	@$(MAKE) --no-print-directory audit
 
 audit: env-dev ## known vulnerabilities in the locked requirements
 	@$(BIN)/python -m tests.audit
+
+chaos: env-chaos weights ## kill, stop, flood and fuzz the service, about 12 minutes
+	@$(RUN) python -m tests.chaos.run
+
+chaos-full: env-chaos weights ## the same, a soak of 20 minutes and guided fuzzing of 10
+	@$(RUN) python -m tests.chaos.run --soak-minutes 20 --guided-minutes 10
 
 bench: env-bench ## measure the service beside the raw model and its peers, about 5 minutes
 	@$(RUN) python -m benchmarks.bench
@@ -55,6 +61,9 @@ env:
 
 env-dev: env
 	@$(PYTHON) -m utils.environment install $(VENV) dev
+
+env-chaos: env-dev
+	@$(PYTHON) -m utils.environment install $(VENV) chaos
 
 env-bench: env
 	@$(PYTHON) -m utils.environment install $(VENV) bench

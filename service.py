@@ -149,7 +149,7 @@ svc.add_asgi_middleware(
     Edge,
     work=frozenset(svc.apis[name].route for name in svc.apis),
     files=static_files(),
-    pages=pages(model_repository),
+    pages=pages(model_repository, need_key=keys is not None, metrics_need_key=settings.metrics == "key"),
     limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
     guard=guard,
     admission=admission,

@@ -26,9 +26,10 @@ SCENARIOS: dict[str, Scenario] = {
     "stop": scenarios.told_to_stop,
     "overload": scenarios.overload,
     "bombs": scenarios.bombs,
+    "fuzz": scenarios.fuzzed,
     "soak": scenarios.soak,
+    "guided": scenarios.guided,
 }
-LONG = ("soak",)
 
 
 def table(figures: list[Figure]) -> str:
@@ -47,17 +48,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Maltreat the service, and see how it bears it.")
     parser.add_argument("--only", nargs="+", choices=SCENARIOS, help="these scenarios")
     parser.add_argument("--soak-minutes", type=float, default=0, help="how long the soak takes; 0: none")
+    parser.add_argument("--guided-minutes", type=float, default=0, help="how long guided fuzzing takes; 0: none")
     parser.add_argument("--stops", type=int, default=20, help="how often the service is told to stop")
     parser.add_argument("--output", type=Path, default=Path("out/chaos"), help="folder for results and logs")
     options = parser.parse_args()
-    names = options.only or [name for name in SCENARIOS if name not in LONG or options.soak_minutes]
+    lengths = {"soak": options.soak_minutes, "guided": options.guided_minutes}
+    names = options.only or [name for name in SCENARIOS if lengths.get(name, 1)]
     figures: list[Figure] = []
     options.output.mkdir(parents=True, exist_ok=True)
     start = scenarios.starter(Path(tempfile.mkdtemp(dir=options.output, prefix="logs-")).resolve())
     for name in names:
-        scenario = SCENARIOS[name]
-        if name == "soak":
-            scenario = partial(scenarios.soak, minutes=options.soak_minutes or 20)
+        length = {"minutes": lengths[name]} if lengths.get(name) else {}
+        scenario: Scenario = partial(SCENARIOS[name], **length)
         if name == "stop":
             scenario = partial(scenarios.told_to_stop, times=options.stops)
         for figure in scenario(start):

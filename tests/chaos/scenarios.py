@@ -153,7 +153,8 @@ def killed_service(start: Start) -> Iterator[Figure]:
             yield Figure(name, "ready again on the same port after", time.monotonic() - began, 60, "s")
             yield Figure(name, "processes left", len(victims.left_over(family, 45)), 0)
             yield Figure(name, "regions of shared memory left", len(victims.regions(server)), 0)
-            yield Figure(name, "answer", again.post(**json.loads(click(photo(1))[1])).status_code, 200)
+            answer = again.post(**json.loads(click(photo(1))[1]))
+            yield Figure(name, "answers by then", answer.status_code, 200)
 
 
 def told_to_stop(start: Start, times: int = 20) -> Iterator[Figure]:
@@ -210,7 +211,7 @@ def overload(start: Start, seconds: float = 60) -> Iterator[Figure]:
         )
         yield Figure(name, f"p99 of {len(refused)} refusals", 1000 * percentile(refused, 0.99), 100, "ms")
         yield from _faults(name, outcomes, {"ok", "overloaded", "closed"})
-        yield Figure(name, "ready afterwards", victims.readiness(server), 200)
+        yield Figure(name, "ready afterwards", abs(victims.readiness(server) - 200), 0)
 
 
 def bombs(start: Start, gigabytes: float = 1.0) -> Iterator[Figure]:
@@ -236,6 +237,26 @@ def bombs(start: Start, gigabytes: float = 1.0) -> Iterator[Figure]:
             yield Figure(what, "status", abs(status - 413), 0)
             yield Figure(what, "work", 1000 * (_cpu(inside) - work), 100 if announced else 1000, "ms")
             yield Figure(what, "more memory, in caps of 32 MiB", (peak() - before) / (32 * MEGABYTE), 2)
+
+
+def fuzzed(start: Start, count: int = 20_000) -> Iterator[Figure]:
+    """The corpus of bad bodies and images, requests that are nearly valid, and requests made from the API's document."""
+    with served(start) as server:
+        for what, module, more in (
+            (f"the corpus and {count} mutated requests", "hammer", ["--count", str(count), "--seconds", "420"]),
+            ("the API by its own document", "contract", []),
+        ):
+            status = subprocess.run([sys.executable, "-m", f"tests.fuzz.{module}", server.url, *more], check=False)
+            yield Figure(what, "violations found", status.returncode, 0)
+        yield Figure("fuzzing", "ready afterwards", abs(victims.readiness(server) - 200), 0)
+
+
+def guided(_: Start, minutes: float = 10) -> Iterator[Figure]:
+    """Fuzzing of the decoders, guided by what code an input reaches."""
+    for target in ("images", "bodies"):
+        command = [sys.executable, "-m", "tests.fuzz.guided", target, "--seconds", str(int(30 * minutes))]
+        status = subprocess.run(command, check=False)
+        yield Figure(f"guided fuzzing of {target}, {minutes / 2:g} minutes", "unexpected", status.returncode, 0)
 
 
 def soak(start: Start, minutes: float = 20) -> Iterator[Figure]:
