@@ -9,6 +9,7 @@ from typing import Any
 
 import bentoml
 from bentoml._internal.configuration.containers import BentoMLContainer
+from bentoml._internal.utils import circus
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
@@ -34,6 +35,26 @@ def leave_limits_and_respawning_to_us() -> None:
     traffic.timeout.set(None)
     traffic.max_concurrency.set(None)
     os.environ.pop(CONTAINERIZED, None)
+
+
+def keep_process_manager_private(folder: Path) -> None:
+    """Have BentoML's process manager listen in a folder of this user's, not on ports of this machine.
+
+    It obeys whoever reaches it, and can start any program: on ports that is everybody on this machine.
+
+    Args:
+        folder: which nobody else may enter.
+    """
+    endpoints = {
+        "endpoint": f"ipc://{folder}/manager",
+        "pubsub_endpoint": f"ipc://{folder}/manager-events",
+    }
+
+    class Arbiter(circus.Arbiter):  # type: ignore[misc]
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **{**options, **endpoints})
+
+    circus.Arbiter = Arbiter
 
 
 async def disconnect(runner: Any) -> None:

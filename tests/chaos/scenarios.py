@@ -240,7 +240,7 @@ def bombs(start: Start, gigabytes: float = 1.0) -> Iterator[Figure]:
 
 
 def fuzzed(start: Start, count: int = 20_000) -> Iterator[Figure]:
-    """The corpus of bad bodies and images, requests that are nearly valid, and requests made from the API's document."""
+    """The corpus of bad bodies and images, nearly valid requests, and requests made from the API's document."""
     with served(start) as server:
         for what, module, more in (
             (f"the corpus and {count} mutated requests", "hammer", ["--count", str(count), "--seconds", "420"]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 import requests
 
 from tests.e2e.server import ROOT, serve_in_vain, start_server
-from utils.triton import remove_stale_shared_memory
 
 pytestmark = pytest.mark.e2e
 
@@ -33,26 +31,6 @@ def test_a_stopped_service_leaves_no_process_and_no_shared_memory(repository, tm
     assert not [region for region in regions if region.exists()]
 
 
-def test_triton_ends_with_a_service_that_is_killed(repository, tmp_path):
-    if shutil.which("setpriv") is None:
-        pytest.skip("no setpriv on this machine; the launcher uses it where it is")
-    server = start_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(repository))
-    family = psutil.Process(server.process.pid).children(recursive=True)
-    server.process.kill()
-    server.process.wait()
-    triton = [process for process in family if process.is_running() and "triton" in process.name()]
-    assert triton
-    _, alive = psutil.wait_procs(triton, timeout=60)
-    for process in family:
-        if process.is_running():
-            process.kill()
-    psutil.wait_procs(family, timeout=10)
-    assert not alive
-
-    remove_stale_shared_memory()  # as the next service does when it starts
-    assert not [entry for entry in Path("/dev/shm").iterdir() if f"_{server.process.pid}_" in entry.name]
-
-
 def test_a_repository_without_models_ends_the_service_in_one_line(tmp_path):
     served = serve_in_vain(MOBILE_SAM_MODEL_REPOSITORY=str(tmp_path))
     assert served.returncode == 1
@@ -65,6 +43,19 @@ def test_a_cache_folder_that_cannot_be_written_ends_the_service_and_is_named(rep
     served = serve_in_vain(MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_CACHE_DIR=str(tmp_path / "cache"))
     assert served.returncode == 1
     assert f"Triton cannot run here: cannot write Triton's folder {tmp_path}/cache/triton" in served.stdout
+
+
+def test_nothing_but_triton_listens_beside_the_service_itself(server):
+    family = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children(recursive=True)]
+    listening = {
+        (process.name() == "tritonserver", entry.laddr.ip, entry.laddr.port)
+        for process in family
+        for entry in process.net_connections()
+        if entry.status == psutil.CONN_LISTEN
+    }
+    own = int(server.url.rpartition(":")[2])
+    assert {(ip, port) for is_triton, ip, port in listening if not is_triton} == {("127.0.0.1", own)}
+    assert len({port for is_triton, _, port in listening if is_triton}) == 2  # inference and metrics
 
 
 def test_triton_listens_on_loopback_alone_and_keeps_its_control_api_shut(server):
