@@ -311,7 +311,15 @@ def test_a_jpeg_of_too_many_scans_is_rejected(behind):
     assert decoded(scans_again(images.MAX_SCANS - 10) + behind).shape == (30, 40, 3)
     rejected = rejection(scans_again(images.MAX_SCANS - 9) + behind)
     assert rejected.status == 422
-    assert rejected.errors[0]["expected"] == "a JPEG file of at most 1000 segments and 50 scans"
+    assert (
+        rejected.errors[0]["expected"] == "a JPEG file of at most 1000 segments, 50 scans and 100000 bytes of neither"
+    )
+
+
+def test_a_jpeg_of_many_scans_of_single_components_is_rejected():
+    data = encoded(Image.new("RGB", (40, 30)), "JPEG")
+    one = b"\xff\xda\0\x08\1\1\0\0\x3f\0"
+    assert rejection(data[: data.index(b"\xff\xda")] + one * 51 + b"\xff\xd9").errors[0]["got"] == "more"
 
 
 @pytest.mark.parametrize(
@@ -330,6 +338,16 @@ def test_a_jpeg_of_too_many_segments_is_rejected(hidden):
     rejected = rejection(data[:20] + hidden + segments + data[20:])
     assert rejected.status == 422
     assert rejected.errors[0]["got"] == "more"
+
+
+@pytest.mark.parametrize("junk", [b"\0", b"\xff", b"\xff\0", b"\xff\xd0"], ids=repr)
+def test_a_jpeg_of_much_junk_is_rejected(junk):
+    data = encoded(Image.new("RGB", (40, 30)), "JPEG")
+    some, much = (junk * (count // len(junk)) for count in (images.MAX_JUNK - 1, images.MAX_JUNK + 2))
+    assert decoded(data[:20] + some + data[20:]).shape == (30, 40, 3)
+    assert decoded(data + much).shape == (30, 40, 3)
+    for file in (data[:20] + much + data[20:], data[:20] + much):
+        assert rejection(file).errors[0]["got"] == "more"
 
 
 def test_16_bit_samples_take_no_more_memory_than_the_pixels_do():

@@ -1,0 +1,52 @@
+"""Processes, as /proc shows them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from utils import processes
+
+DIES_WITH_PARENT = """
+import os, signal, sys, time
+from utils import processes
+child = os.fork()
+if child == 0:
+    processes.die_with_parent({parent})
+    print("waiting", flush=True)
+    time.sleep(60)
+time.sleep(60)
+"""
+
+
+def test_a_process_ends_with_its_parent_however_that_ends():
+    program = DIES_WITH_PARENT.format(parent="os.getppid()")
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        (child,) = processes.descendants(parent.pid)
+        parent.kill()
+        # The pipe closes when the last process that holds it has ended.
+        assert parent.stdout.read() == b""
+    assert processes.state(child) in {"", "Z"}
+
+
+def test_a_parent_that_is_gone_already_is_noticed():
+    program = (
+        "import os, time; from utils import processes; processes.die_with_parent(os.getppid() + 1); time.sleep(60)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(("signum", "letters"), [(signal.SIGSTOP, {"T"}), (signal.SIGKILL, {"Z"})], ids=["T", "Z"])
+def test_the_state_of_a_process(signum, letters):
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        process.send_signal(signum)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert processes.state(process.pid) in letters
+        process.kill()
+    assert processes.state(process.pid) == ""
