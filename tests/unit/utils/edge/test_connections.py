@@ -23,18 +23,16 @@ class Transport:
         self.aborted = True
 
 
-def connection(*, answered: bool | None = None) -> SimpleNamespace:
-    """As uvicorn has it: without a request, or with one that has been answered or has not."""
-    cycle = None if answered is None else SimpleNamespace(response_complete=answered)
-    made = SimpleNamespace(cycle=cycle, transport=Transport())
-    return _Hashable(made)
+class Connection:
+    """As uvicorn has it."""
+
+    def __init__(self, cycle: SimpleNamespace | None) -> None:
+        self.cycle, self.transport = cycle, Transport()
 
 
-class _Hashable(SimpleNamespace):
-    __hash__ = object.__hash__  # type: ignore[assignment]
-
-    def __init__(self, of: SimpleNamespace) -> None:
-        super().__init__(**vars(of))
+def connection(*, answered: bool | None = None) -> Connection:
+    """Without a request, or with one that has been answered or has not."""
+    return Connection(None if answered is None else SimpleNamespace(response_complete=answered))
 
 
 def server_of(*connections) -> SimpleNamespace:
@@ -92,10 +90,7 @@ def test_another_server_is_left_alone_and_that_is_said(caplog):
 
 
 def test_a_port_refuses_in_all_processes_that_listen_on_it():
-    with (
-        socket.create_server(("127.0.0.1", 0)) as first,
-        socket.fromfd(first.fileno(), first.family, first.type) as other,
-    ):
+    with socket.create_server(("127.0.0.1", 0)) as first, first.dup() as other:
         stop_listening(SimpleNamespace(servers=[SimpleNamespace(sockets=[other])]))
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(first.getsockname(), timeout=1)
