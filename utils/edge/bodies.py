@@ -33,6 +33,8 @@ class Body:
         self._receive, self._admission = receive, admission
         self.announced = content_length(scope)
         """Bytes that it is said to have; None where nothing is said."""
+        self.chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
+        """Whether it comes in chunks, of which there may be any number."""
         self._size, self._ended = 0, False
 
     async def read(self, most: int, seconds: float) -> bytes:

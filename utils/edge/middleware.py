@@ -187,8 +187,8 @@ class Edge:
 
     async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
         response = problem_response(problem_of(error))
-        # The rest of a body is read and forgotten by the server, which keeps the connection; not so of an endless one.
-        if not isinstance(error, BodyTooLarge) and (body.announced or 0) <= self._limits.body_bytes:
+        # The server reads the rest of a body, forgets it, and keeps the connection. Of an endless one it should not.
+        if not (isinstance(error, BodyTooLarge) or body.chunked or (body.announced or 0) > self._limits.body_bytes):
             await response(scope, receive, send)
             return
         response.headers["Connection"] = "close"

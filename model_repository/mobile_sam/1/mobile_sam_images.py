@@ -42,12 +42,14 @@ MAGIC = (
 MAX_CHUNKS = 50_000
 """Parts of a PNG file, a tenth of a second to read. The usual ones of 8 kB of pixels each hold 400 MB together."""
 MAX_SEGMENTS = 1000
-"""Parts of a JPEG file, scans not counted; colour profile, EXIF and XMP at their largest are fewer."""
+"""Parts of a JPEG file, its scans not counted; colour profile, EXIF and XMP at their largest are fewer."""
 MAX_SCANS = 50
 """Passes over all pixels of a JPEG file, each 14 bytes where nothing changes. Writers make 10, of four channels 18."""
+MAX_JUNK = 100_000
+"""Bytes in front of the first scan of a JPEG file that belong to no segment; Pillow looks at each of them."""
 SEGMENT = re.compile(rb"\xff[\xc0-\xc7\xc9-\xcf\xd9-\xef\xfe]")
 """The next marker of a JPEG file that stands before a segment, or is its end."""
-START_OF_SCAN, END = 0xDA, 0xD9
+START_OF_SCAN, END, SEQUENTIAL = 0xDA, 0xD9, {0xC0, 0xC1}
 
 # The limit is ours, checked in `open_image`, with an error that says what it is.
 Image.MAX_IMAGE_PIXELS = None
@@ -198,16 +200,27 @@ def _check_parts(data: bytes) -> None:
         if chunks > MAX_CHUNKS:
             raise _too_many_parts(f"PNG file of at most {MAX_CHUNKS} chunks")
     elif data.startswith(b"\xff\xd8"):
-        place, segments, scans = 2, 0, 0
-        while found := SEGMENT.search(data, place):
-            place, marker = found.end(), found[0][1]
-            if marker == END and scans:
+        place, junk, segments, scans, components = 2, 0, 0, 0, None
+        while place < len(data):
+            found = SEGMENT.search(data, place)
+            start, marker = (found.start(), found[0][1]) if found else (len(data), END)
+            junk += 0 if scans else start - place
+            place, head = start + 2, data[start + 2 : start + 10]
+            if marker == START_OF_SCAN:
+                scans += 1
+            elif marker != END:
+                segments += 1
+            elif scans:
                 return
-            if marker != END:  # Pillow goes on behind one that comes too early
-                place += int.from_bytes(data[place : place + 2], "big")
-            scans, segments = (scans + 1, segments) if marker == START_OF_SCAN else (scans, segments + 1)
-            if scans > MAX_SCANS or segments > MAX_SEGMENTS:
-                raise _too_many_parts(f"JPEG file of at most {MAX_SEGMENTS} segments and {MAX_SCANS} scans")
+            if marker != END:  # one in front of the pixels ends nothing for Pillow
+                place += int.from_bytes(head[:2], "big")
+            if junk > MAX_JUNK or segments > MAX_SEGMENTS or scans > MAX_SCANS:
+                limits = f"{MAX_SEGMENTS} segments, {MAX_SCANS} scans and {MAX_JUNK} bytes of neither"
+                raise _too_many_parts(f"JPEG file of at most {limits}")
+            if marker in SEQUENTIAL:
+                components = head[7:8]
+            if marker == START_OF_SCAN and head[2:3] == components:
+                return  # a scan of all components, with which decoders are content
 
 
 def _too_many_parts(expected: str) -> Rejected:

@@ -175,6 +175,20 @@ def test_the_rest_of_a_body_that_is_too_large_is_read_so_that_its_sender_sees_th
     assert answer.messages[-1] == {"type": "http.response.body", "body": b""}
 
 
+@pytest.mark.parametrize(
+    ("headers", "closed"),
+    [
+        pytest.param([("Content-Length", "50")], False, id="small"),
+        pytest.param([("Content-Length", "101")], True, id="too large"),
+        pytest.param([("Transfer-Encoding", "chunked")], True, id="perhaps endless"),
+    ],
+)
+def test_who_is_refused_need_not_send_an_endless_body(headers, closed):
+    answer = Service(keys=f"me:{KEY}").call(headers=headers)
+    assert answer.slug == "unauthorized"
+    assert (answer.headers.get("connection") == "close") is closed
+
+
 def test_a_body_that_does_not_arrive_is_a_408():
     answer = Service().call(chunks=[b"a", b"b", b"c", b"d"], pause=0.08)
     assert (answer.status, answer.slug) == (408, "slow-body")
