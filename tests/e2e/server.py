@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -94,5 +95,6 @@ def start_server(log: Path, target: str = "service.py:svc", port: int | None = N
         except requests.RequestException:
             pass
         time.sleep(0.2)
-    os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     pytest.fail(f"the service did not become ready; its log:\n{log.read_text()[-5000:]}")
