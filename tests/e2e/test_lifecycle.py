@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 import requests
 
+from benchmarks.service import free_ports
 from tests.e2e.server import ROOT, serve_in_vain, start_server
 
 pytestmark = pytest.mark.e2e
@@ -29,6 +31,28 @@ def test_a_stopped_service_leaves_no_process_and_no_shared_memory(repository, tm
     psutil.wait_procs(family, timeout=10)
     assert not [process for process in family if process.is_running() and process.status() != "zombie"]
     assert not [region for region in regions if region.exists()]
+
+
+def test_a_service_that_is_told_to_stop_while_triton_loads_leaves_nothing(repository, tmp_path):
+    bentoml = Path(sys.executable).parent / "bentoml"
+    settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "BENTOML_DO_NOT_TRACK": "True"}
+    with (tmp_path / "log").open("wb") as log:
+        command = [str(bentoml), "serve", "service.py:svc", "--host", "127.0.0.1", "--port", str(free_ports(1)[0])]
+        process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **settings}, stdout=log, stderr=log)
+
+    def family() -> list[psutil.Process]:
+        return psutil.Process(process.pid).children(recursive=True)
+
+    deadline = time.monotonic() + 60
+    while not any(child.name().startswith("triton_python") for child in family()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    children = family()
+    process.terminate()
+    assert process.wait(60) == 0
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
+    assert not [entry for entry in Path("/dev/shm").iterdir() if f"_{process.pid}_" in entry.name]
 
 
 def test_a_repository_without_models_ends_the_service_in_one_line(tmp_path):
