@@ -1,0 +1,43 @@
+"""What the corpus's bodies are made of: a request on an image of two pixels, with some of it replaced."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.png_files import png
+
+IMAGE = base64.b64encode(png(np.full((1, 2, 3), 99, np.uint16))).decode()
+PROMPT: dict[str, Any] = {"pos_coords": [[1, 0.5]]}
+FLOAT32 = "{'descr': '<f4', 'fortran_order': False, 'shape': (256, 256), }"
+
+
+@dataclass(frozen=True)
+class OddBody:
+    """A body, and what is right to say of it."""
+
+    data: bytes
+    status: int = 200
+    field: str | None = None
+    """Named by the first error of the refusal."""
+
+
+def body(**fields: Any) -> bytes:
+    """A request on the image with a click, with these fields on top; those that are None are left out."""
+    all_fields = {"input_image": IMAGE, **PROMPT, **fields}
+    return json.dumps({name: value for name, value in all_fields.items() if value is not None}).encode()
+
+
+def around(text: bytes) -> bytes:
+    """A request on the image whose other fields are this text."""
+    return b'{"input_image": "' + IMAGE.encode() + b'", ' + text + b"}"
+
+
+def npy(header: str, values: bytes = b"", version: bytes = b"\1\0") -> str:
+    """base64 of a NumPy file."""
+    data = b"\x93NUMPY" + version + len(header).to_bytes(2, "little") + header.encode("latin-1") + values
+    return base64.b64encode(data).decode()

@@ -1,0 +1,85 @@
+"""What the hammer takes for a violation, and what it does not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.fuzz.hammer import Record, Shot, report
+from tests.fuzz.mutate import FuzzRequest
+from tests.fuzz.verdict import JSON, LINES, MULTIPART, NOT_HTTP, PROBLEM, Answer, faults
+
+PARTS = b'--b\r\nContent-Disposition: form-data; name="mask"\r\n\r\n[]\r\n--b--\r\n'
+
+
+def post(path: str = "/embed", method: str = "POST", *headers: tuple[str, str]) -> FuzzRequest:
+    return FuzzRequest(method, path, list(headers), b"{}")
+
+
+def problem(status: int, /, **members: object) -> Answer:
+    document = {"type": "urn:mobile-sam:x", "title": "X", "status": status, "detail": "x", **members}
+    return Answer(status, PROBLEM, json.dumps({k: v for k, v in document.items() if v is not None}).encode())
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        pytest.param(post(), problem(422), id="a problem"),
+        pytest.param(post(), Answer(200, JSON, b'{"image_id": "x"}'), id="an embedding"),
+        pytest.param(post("/mobile_sam"), Answer(200, MULTIPART, PARTS), id="parts"),
+        pytest.param(post("/everything?x=1"), Answer(200, LINES, b'{"done": 1}\n{"result": {}}\n'), id="lines"),
+        pytest.param(post("/", "GET"), Answer(200, "text/html", b"<html>"), id="a page"),
+        pytest.param(post("/no", "HEAD"), Answer(404, PROBLEM, b""), id="a head without a body"),
+        pytest.param(post(), Answer(400, "text/plain", NOT_HTTP), id="what is not HTTP"),
+        pytest.param(post("/", "GET", ("Upgrade", "websocket")), Answer(403, "", b""), id="another protocol"),
+    ],
+)
+def test_what_keeps_to_the_contract_is_no_violation(request_, answer):
+    assert faults(request_, answer) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        pytest.param(post(), problem(500), id="500"),
+        pytest.param(post(), problem(504), id="504"),
+        pytest.param(post(), problem(503), id="busy"),
+        pytest.param(post(), problem(429), id="too many"),
+        pytest.param(post(), Answer(404, "text/plain", b"Not Found"), id="an error as text"),
+        pytest.param(post(), Answer(400, "", b""), id="an error of nothing"),
+        pytest.param(post(), Answer(422, PROBLEM, b"{"), id="a problem that is no JSON"),
+        pytest.param(post(), problem(422, detail=None), id="a problem without a detail"),
+        pytest.param(post(), problem(422, title=""), id="a problem without a title"),
+        pytest.param(post(), problem(422, status=400), id="a problem of another status"),
+        pytest.param(post(), problem(422, errors=["x" * 90] * 300), id="a problem without end"),
+        pytest.param(post(), Answer(200, "text/html", b"{}"), id="an embedding as a page"),
+        pytest.param(post(), Answer(200, JSON, b"[]"), id="an embedding that is no object"),
+        pytest.param(post("/mobile_sam"), Answer(200, MULTIPART, PARTS[:-4]), id="parts cut off"),
+        pytest.param(post("/everything"), Answer(200, LINES, b'{"problem": {"status": 500}}\n'), id="500 in a line"),
+    ],
+)
+def test_what_does_not_is_one(request_, answer):
+    assert faults(request_, answer)
+
+
+def test_being_busy_is_tolerated_where_that_is_asked_for():
+    assert faults(post(), problem(503), tolerate_busy=True) == []
+    assert faults(post(), problem(429), tolerate_busy=True) == []
+    assert faults(post(), problem(504), tolerate_busy=True)
+    assert faults(post(), Answer(503, "text/plain", b"busy"), tolerate_busy=True)
+
+
+def test_a_violation_is_reported_with_how_to_send_it_again(capsys):
+    record = Record()
+    record.add(Shot("--seed 1 --first 7", post()), problem(422), 0.1, tolerate_busy=False)
+    assert report(record, 1) == 0
+    record.add(Shot("--seed 1 --first 8", post()), problem(500), 0.1, tolerate_busy=False)
+    record.add(Shot("corpus/bodies/x", post(), status=200), problem(422), 0.1, tolerate_busy=False)
+    record.fail(Shot("--seed 1 --first 9", post()), TimeoutError("timed out"))
+    assert report(record, 1) == 1
+    printed = capsys.readouterr().out
+    assert "VIOLATION --seed 1 --first 8: 500" in printed
+    assert "VIOLATION corpus/bodies/x: 422 in place of 200" in printed
+    assert "VIOLATION --seed 1 --first 9: no answer, TimeoutError" in printed
+    assert "3 violations" in printed

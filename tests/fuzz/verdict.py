@@ -1,0 +1,96 @@
+"""Whether an answer keeps to the contract: https://www.rfc-editor.org/rfc/rfc9457 for errors, and never a 5xx."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from tests.fuzz.mutate import FuzzRequest
+
+PROBLEM, JSON, LINES, MULTIPART = (
+    "application/problem+json",
+    "application/json",
+    "application/x-ndjson",
+    "multipart/form-data",
+)
+MEMBERS: dict[str, type] = {"type": str, "title": str, "status": int, "detail": str}
+TYPES = {"/mobile_sam": (MULTIPART,), "/embed": (JSON,), "/everything": (JSON, LINES)}
+"""Content types of what a POST to each path answers with 200."""
+NOT_HTTP = b"Invalid HTTP request received."
+"""What uvicorn says before anything of the service's is asked."""
+BUSY = (429, 503)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+    @property
+    def kind(self) -> str:
+        """The type of the problem, or of the content."""
+        if self.status >= 400 and self.content_type == PROBLEM:
+            return str(_document(self.body).get("type", PROBLEM))
+        return NOT_HTTP.decode() if self.body == NOT_HTTP else self.content_type
+
+
+def faults(request: FuzzRequest, answer: Answer, *, tolerate_busy: bool = False) -> list[str]:
+    """What is wrong with an answer."""
+    if answer.status >= 500 and not (tolerate_busy and answer.status in BUSY):
+        return [f"{answer.status} {answer.body[:200]!r}"]
+    if answer.status == 429 and not tolerate_busy:
+        return [f"429 {answer.body[:200]!r}"]
+    if answer.status >= 400:
+        # Of what is not HTTP, or another protocol, the service never hears.
+        elsewhere = answer.body == NOT_HTTP or request.wants_upgrade
+        return [] if request.method == "HEAD" or elsewhere else _problem_faults(answer)
+    types = TYPES.get(request.path.partition("?")[0])
+    if types is None or (request.method, answer.status) != ("POST", 200):
+        return []
+    if answer.content_type not in types:
+        return [f"200 with content type {answer.content_type!r}"]
+    return _content_faults(answer)
+
+
+def _problem_faults(answer: Answer) -> list[str]:
+    if answer.content_type != PROBLEM:
+        return [f"{answer.status} with content type {answer.content_type!r}: {answer.body[:200]!r}"]
+    document = _document(answer.body)
+    found = [
+        f"{name!r} of the problem is {document.get(name)!r}"
+        for name, kind in MEMBERS.items()
+        if not isinstance(document.get(name), kind) or document[name] == ""
+    ]
+    if document.get("status") != answer.status:
+        found.append(f"{answer.status} with a problem of status {document.get('status')!r}")
+    if len(answer.body) > 20_000:
+        found.append(f"a problem of {len(answer.body)} bytes")
+    return found
+
+
+def _content_faults(answer: Answer) -> list[str]:
+    if answer.content_type == MULTIPART:
+        boundary = re.match(rb"--(\S+)\r\n", answer.body)
+        if boundary is None or not answer.body.endswith(b"--" + boundary[1] + b"--\r\n"):
+            return ["200 that is no multipart body"]
+        return []
+    lines = answer.body.splitlines() if answer.content_type == LINES else [answer.body]
+    documents = [_document(line) for line in lines]
+    if not all(documents):
+        return ["200 with what is no JSON object"]
+    problem = documents[-1].get("problem", {})
+    return [f"200 whose last line is {problem!r}"] if problem.get("status", 0) >= 500 else []
+
+
+def _document(text: bytes) -> dict[str, Any]:
+    """A JSON object; empty where it is none."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

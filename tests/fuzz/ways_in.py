@@ -1,0 +1,109 @@
+"""What the service and the orchestrator do with what came, in this process: they answer, or they refuse in words.
+
+Anything else is an error: another exception, a 5xx, a result with wrong properties, a warning.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import mobile_sam_images as images
+import mobile_sam_prompts
+import numpy as np
+import numpy.typing as npt
+from mobile_sam_problems import Rejected
+
+from utils.errors import InvalidRequest, MalformedBody, ServiceError
+from utils.images import ImageSource, image_source
+from utils.prompts import Prompts, to_prompts
+from utils.schemas import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest, parse_body
+
+MAX_PIXELS = 4_000_000
+"""Less than the orchestrator's own limit, so that no single file takes long."""
+MODELS: dict[str, type[ImageFields]] = {
+    "mobile_sam": SegmentRequest,
+    "embed": EmbedRequest,
+    "everything": EverythingRequest,
+}
+"""What each path takes."""
+
+
+def image_or_refusal(data: bytes, max_pixels: int = MAX_PIXELS) -> npt.NDArray[np.uint8] | Rejected:
+    """An image file as the orchestrator reads it: displayed pixels (H, W, 3) uint8 RGB, or why not."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # as the orchestrator does
+        try:
+            opened = images.open_image(data, max_pixels)
+            stored = opened.size
+            pixels = images.decode(opened)
+        except Rejected as rejected:
+            check_refusal(rejected)
+            return rejected
+    assert pixels.dtype == np.uint8
+    assert pixels.shape in {(stored[1], stored[0], 3), (stored[0], stored[1], 3)}
+    assert 0 < pixels.shape[0] * pixels.shape[1] <= max_pixels
+    frame = images.to_frame(pixels)
+    assert frame.pixels.shape == (images.FRAME, images.FRAME, 3)
+    assert max(frame.size_hw) == images.FRAME
+    return pixels
+
+
+def check_refusal(rejected: Rejected) -> None:
+    """That a refusal says, in a few words, what a caller can mend."""
+    assert rejected.status in {404, 413, 415, 422}
+    assert rejected.slug.isascii()
+    assert len(rejected.encode()) < 10_000
+    for error in rejected.errors:
+        assert set(error) == {"field", "expected", "got"}
+        assert all(value and value.isprintable() for value in error.values()), error
+
+
+def request_or_refusal(
+    body: bytes, path: str, size_hw: tuple[int, int] = (480, 640)
+) -> tuple[ImageFields, ImageSource, Prompts | None] | ServiceError | Rejected:
+    """A body as the service reads it, and its prompts as the orchestrator checks them on an image of `size_hw`."""
+    try:
+        request = parse_body(body, MODELS[path])
+        prompts = to_prompts(request) if isinstance(request, SegmentRequest) else None
+        source = image_source(request)
+    except ServiceError as error:
+        check_problem(error)
+        return error
+    assert (source.file is None) != (source.image_id is None)
+    if prompts is not None:
+        try:
+            check_prompts(prompts, size_hw)
+        except Rejected as rejected:
+            check_refusal(rejected)
+            return rejected
+    return request, source, prompts
+
+
+def check_problem(error: ServiceError) -> None:
+    """That an error is a short problem document of a status that fits."""
+    assert isinstance(error, (MalformedBody, InvalidRequest)), error
+    problem = error.problem()
+    assert problem.status in {400, 422}
+    assert len(problem.encode()) < 20_000
+    assert problem.errors
+    for field_error in problem.errors:
+        assert all(value.isprintable() and value for value in field_error.as_json().values()), field_error
+
+
+def check_prompts(prompts: Prompts, size_hw: tuple[int, int]) -> None:
+    """That prompts are finite arrays of the shapes they should have, and the decoder's inputs likewise.
+
+    Raises:
+        Rejected: a point is not on the image.
+    """
+    count, points = prompts.labels.shape
+    assert prompts.points_xy.shape == (count, points, 2)
+    assert np.isfinite(prompts.points_xy).all()
+    assert prompts.masks.shape == (len(prompts.mask_objects), 256, 256)
+    assert [len(names) for names in prompts.fields] == (prompts.labels != mobile_sam_prompts.ABSENT).sum(1).tolist()
+    mobile_sam_prompts.check_inside(prompts.points_xy, prompts.labels, size_hw)
+    coords, labels = mobile_sam_prompts.to_frame(
+        prompts.points_xy, prompts.labels, size_hw, images.frame_size_hw(size_hw)
+    )
+    assert coords.shape[:2] == labels.shape
+    assert ((coords >= 0) & (coords <= images.FRAME + 1)).all()
