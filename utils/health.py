@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-VARIABLE = "MOBILE_SAM_RUN_DIR"
+VARIABLE = "MOBILE_SAM_TRITON_RUN_DIR"
 PREFIX = "mobile-sam-triton-"
 STALE_AFTER = 5.0
 """Seconds after which a record says nothing of now: the watchdog writes twice a second."""

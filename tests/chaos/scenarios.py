@@ -101,7 +101,8 @@ def killed_stubs(start: Start, models: Sequence[str] = MODELS) -> Iterator[Figur
 def stopped(start: Start, who: Callable[[Server], psutil.Process] = victims.triton) -> Iterator[Figure]:
     """SIGSTOP of tritonserver under load."""
     name = f"SIGSTOP {'tritonserver' if who is victims.triton else 'a process of a model'}"
-    with served(start) as server, crowd(_port(server), mixed(), 4) as outcomes:
+    # In a container BentoML would start nothing again.
+    with served(start, BENTOML_CONTAINERIZED="true") as server, crowd(_port(server), mixed(), 4) as outcomes:
         time.sleep(2)
         who(server).suspend()
         answers = []

@@ -49,12 +49,17 @@ class Server:
         return self.process.wait(40)
 
 
+def inherited() -> dict[str, str]:
+    """This process's variables without those that the processes of one service share."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("MOBILE_SAM_TRITON_")}
+
+
 def serve_in_vain(**environment: str) -> subprocess.CompletedProcess[str]:
     """Start the service where it cannot run, and wait until it has ended by itself."""
     return subprocess.run(
         [Path(sys.executable).parent / "bentoml", "serve", "service.py:svc", "--port", str(free_ports(1)[0])],
         cwd=ROOT,
-        env={**os.environ, "BENTOML_DO_NOT_TRACK": "True", **environment},
+        env={**inherited(), "BENTOML_DO_NOT_TRACK": "True", **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -70,13 +75,12 @@ def start_server(log: Path, target: str = "service.py:svc", port: int | None = N
     free_port, metrics_port = free_ports(2)
     port = port or free_port
     bentoml = str(Path(sys.executable).parent / "bentoml")
-    own = {name: value for name, value in os.environ.items() if not name.startswith("MOBILE_SAM_TRITON_")}
     with log.open("wb") as output:
         process = subprocess.Popen(
             [bentoml, "serve", target, "--host", "127.0.0.1", "--port", str(port)],
             cwd=ROOT,
             env={
-                **own,
+                **inherited(),
                 "BENTOML_DO_NOT_TRACK": "True",
                 "MOBILE_SAM_EMBEDDING_CACHE_DIR": str(log.parent / "embeddings"),
                 "MOBILE_SAM_TRITON_METRICS_PORT": str(metrics_port),

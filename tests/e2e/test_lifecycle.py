@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from benchmarks.service import free_ports
-from tests.e2e.server import ROOT, serve_in_vain, start_server
+from tests.e2e.server import ROOT, inherited, serve_in_vain, start_server
 
 pytestmark = pytest.mark.e2e
 
@@ -38,7 +38,7 @@ def test_a_service_that_is_told_to_stop_while_triton_loads_leaves_nothing(reposi
     settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "BENTOML_DO_NOT_TRACK": "True"}
     with (tmp_path / "log").open("wb") as log:
         command = [str(bentoml), "serve", "service.py:svc", "--host", "127.0.0.1", "--port", str(free_ports(1)[0])]
-        process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **settings}, stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=ROOT, env={**inherited(), **settings}, stdout=log, stderr=log)
 
     def family() -> list[psutil.Process]:
         return psutil.Process(process.pid).children(recursive=True)

@@ -47,11 +47,11 @@ def test_the_folder_is_made_once_inherited_and_removed_at_the_end(tmp_path):
 import os, sys
 from utils import health
 folder = health.run_dir()
-assert folder == health.run_dir() and str(folder) == os.environ["MOBILE_SAM_RUN_DIR"]
+assert folder == health.run_dir() and str(folder) == os.environ["MOBILE_SAM_TRITON_RUN_DIR"]
 assert oct(folder.stat().st_mode & 0o777) == "0o700"
 print(folder)
 """
-    environment = {name: value for name, value in os.environ.items() if name != "MOBILE_SAM_RUN_DIR"}
+    environment = {name: value for name, value in os.environ.items() if name != "MOBILE_SAM_TRITON_RUN_DIR"}
     ran = subprocess.run(
         [sys.executable, "-c", program],
         env={**environment, "TMPDIR": str(tmp_path)},

@@ -81,7 +81,7 @@ def watched(tmp_path: Path, monkeypatch) -> Iterator[Watched]:
         env={
             **os.environ,
             "FAKE_TRITON": str(tmp_path),
-            "MOBILE_SAM_RUN_DIR": str(tmp_path),
+            "MOBILE_SAM_TRITON_RUN_DIR": str(tmp_path),
             "MOBILE_SAM_TRITON_METRICS_PORT": str(metrics_port),
             "MOBILE_SAM_TRITON_SHM_PREFIX": f"test_watchdog_{os.getpid()}_",
             "MOBILE_SAM_INFERENCE_TIMEOUT": "0.5",
