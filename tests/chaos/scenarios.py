@@ -274,7 +274,8 @@ def soak(start: Start, minutes: float = 20) -> Iterator[Figure]:
             time.sleep(5)
         yield Figure(name, "memory slope", _slope([(at, size / MEGABYTE) for at, size, _ in samples]), 1, "MB/min")
         yield Figure(name, "file descriptors, slope", _slope([(at, float(fds)) for at, _, fds in samples]), 0.5, "/min")
-        yield Figure(name, f"failed of {len(outcomes.all)} requests", len(outcomes.all) - len(outcomes.answered()), 0)
+        done = list(outcomes.all)
+        yield Figure(name, f"failed of {len(done)} requests", sum(not outcome.ok for outcome in done), 0)
 
 
 def _faults(name: str, outcomes: Outcomes, expected: set[str]) -> Iterator[Figure]:
