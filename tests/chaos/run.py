@@ -9,12 +9,16 @@ import argparse
 import json
 import sys
 import tempfile
+import traceback
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from tests.chaos import scenarios, victims
-from tests.chaos.scenarios import Figure, Scenario
+from tests.chaos.scenarios import Figure, Scenario, Start
 
 SCENARIOS: dict[str, Scenario] = {
     "triton": scenarios.killed_triton,
@@ -43,6 +47,15 @@ def table(figures: list[Figure]) -> str:
     return "\n".join(lines)
 
 
+def to_the_end(name: str, scenario: Scenario, start: Start) -> Iterator[Figure]:
+    """The figures of a scenario; one that breaks off is a missed goal, and no obstacle to the others."""
+    try:
+        yield from scenario(start)
+    except (Exception, pytest.fail.Exception) as error:
+        traceback.print_exc()
+        yield Figure(name, f"broke off with {type(error).__name__}", 1, 0)
+
+
 def main() -> int:
     """Run the command; returns the exit status."""
     parser = argparse.ArgumentParser(description="Maltreat the service, and see how it bears it.")
@@ -62,7 +75,7 @@ def main() -> int:
         scenario: Scenario = partial(SCENARIOS[name], **length)
         if name == "stop":
             scenario = partial(scenarios.told_to_stop, times=options.stops)
-        for figure in scenario(start):
+        for figure in to_the_end(name, scenario, start):
             figures.append(figure)
             print(table([figure]).splitlines()[-1], flush=True)
     (options.output / "figures.json").write_text(json.dumps([asdict(figure) for figure in figures], indent=1))

@@ -75,19 +75,26 @@ class Lifecycle:
     async def _finish(self, close: Callable[[], None]) -> None:
         """Finish what was accepted, then let the server close its connections."""
         admission = self._admission
-        # One worker alone is told to stop, or is orphaned: others take what is new, or the port is wanted again.
-        if not await _within(0.5, self._service_stops) or os.getppid() != self._parent:
+        if await _within(0.5, self._service_stops):
+            logger.info("stopping; %d request(s) to finish", admission.in_progress)
+            await _within(FINISH_LIMIT, lambda: not admission.in_progress or self._orphaned())
+        else:
             logger.info("this worker stops; it finishes %d request(s)", admission.in_progress)
+        if not self._service_stops() or self._orphaned():
+            # Others take what is new, or the port is wanted again.
             close()
             await self._finish_requests()
             return
-        logger.info("stopping; %d request(s) to finish", admission.in_progress)
         await self._finish_requests()
         await self._disconnect()
         self._lock.release()
-        await _within(TRITON_LIMIT, lambda: health.read_health(self._folder).state == "stopped")
+        await _within(TRITON_LIMIT, lambda: health.read_health(self._folder).state == "stopped" or self._orphaned())
         stop_listening(self._server)
         close()
+
+    def _orphaned(self) -> bool:
+        """Whether the service's first process was killed. Its threads die one by one: the signal may come before."""
+        return os.getppid() != self._parent
 
     async def _finish_requests(self) -> None:
         """Wait for the requests that were accepted; give up those that take too long, and bodies still on their way."""

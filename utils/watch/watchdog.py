@@ -160,8 +160,9 @@ class Watchdog:
         try:
             health.write_health(self._folder, Health(state, reason, dict(self._restarts)))
         except OSError as error:
-            # Readers notice that the record is old.
-            logger.error("cannot write down how Triton is: %s", error)
+            # Readers notice that the record is old. Of a service that was killed there are none, nor is the folder there.
+            if self._folder.exists():
+                logger.error("cannot write down how Triton is: %s", error)
 
 
 def main(command: Sequence[str]) -> int:
