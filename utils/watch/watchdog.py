@@ -160,7 +160,7 @@ class Watchdog:
         try:
             health.write_health(self._folder, Health(state, reason, dict(self._restarts)))
         except OSError as error:
-            # Readers notice that the record is old. Of a service that was killed there are none, nor is the folder there.
+            # Readers notice that the record is old. Of a service that was killed there are none, nor is there a folder.
             if self._folder.exists():
                 logger.error("cannot write down how Triton is: %s", error)
 
