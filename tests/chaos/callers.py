@@ -130,7 +130,7 @@ class Caller(threading.Thread):
             port: of a server of this machine.
             body: makes requests.
             noted: is told what became of each.
-            pause: seconds between two.
+            pause: seconds from the beginning of one to that of the next, unless an answer takes longer.
             keep: over a kept connection, not a new one each time.
         """
         super().__init__(daemon=True)
@@ -145,7 +145,7 @@ class Caller(threading.Thread):
             outcome = self._ask(path, body)
             self._noted(outcome)
             # Nobody asks a thousand times a second where nobody answers.
-            self._over.wait(max(self._pause, 0.05 if outcome.status in (0, 503) else 0))
+            self._over.wait(max(self._pause - outcome.seconds, 0.05 if outcome.status in (0, 503) else 0))
         if self._connection:
             self._connection.close()
 

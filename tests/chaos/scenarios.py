@@ -196,7 +196,7 @@ def overload(start: Start, seconds: float = 60) -> Iterator[Figure]:
         with crowd(port, mixed(seed=2), 8) as alone:
             time.sleep(max(5, seconds / 4))
         peak = len(alone.answered()) / max(5, seconds / 4)
-        callers = 100
+        callers = int(10 * peak)
         pause = callers / (5 * peak)
         with crowd(port, mixed(seed=3, prepared=2000), callers, pause=pause) as outcomes:
             time.sleep(seconds)
@@ -245,7 +245,7 @@ def fuzzed(start: Start, count: int = 20_000) -> Iterator[Figure]:
     with served(start) as server:
         for what, module, more in (
             (f"the corpus and {count} mutated requests", "hammer", ["--count", str(count), "--seconds", "420"]),
-            ("the API by its own document", "contract", []),
+            ("the API by its own document", "contract", ["--examples", "20", "--seconds", "180"]),
         ):
             status = subprocess.run([sys.executable, "-m", f"tests.fuzz.{module}", server.url, *more], check=False)
             yield Figure(what, "violations found", status.returncode, 0)
