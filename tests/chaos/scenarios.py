@@ -22,6 +22,7 @@ import psutil
 
 from tests.chaos import victims
 from tests.chaos.callers import JSON, Outcomes, click, crowd, mixed, percentile, photo
+from tests.chaos.flood import flood
 from tests.e2e.server import Server, start_server
 
 AWAY = {"ok", "inference-unavailable", "inference-timeout", "closed"}
@@ -196,10 +197,8 @@ def overload(start: Start, seconds: float = 60) -> Iterator[Figure]:
         with crowd(port, mixed(seed=2), 8) as alone:
             time.sleep(max(5, seconds / 4))
         peak = len(alone.answered()) / max(5, seconds / 4)
-        callers = int(10 * peak)
-        pause = callers / (5 * peak)
-        with crowd(port, mixed(seed=3, prepared=2000), callers, pause=pause) as outcomes:
-            time.sleep(seconds)
+        body = mixed(seed=3, prepared=int(1.1 * peak * seconds))
+        outcomes = flood(port, body, 5 * peak, seconds)
         asked = len(outcomes.all) / seconds
         refused = [outcome.seconds for outcome in outcomes.all if outcome.status == 503]
         yield Figure(
