@@ -32,7 +32,7 @@ check: env-dev ## linter, formatter, types and audit
 audit: env-dev ## known vulnerabilities in the locked requirements
 	@$(BIN)/python -m tests.audit
 
-chaos: env-chaos weights ## kill, stop, flood and fuzz the service, about 12 minutes
+chaos: env-chaos weights ## kill, stop, flood and fuzz the service, about 10 minutes
 	@$(RUN) python -m tests.chaos.run
 
 chaos-full: env-chaos weights ## the same, a soak of 20 minutes and guided fuzzing of 10

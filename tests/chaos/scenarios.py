@@ -244,7 +244,7 @@ def fuzzed(start: Start, count: int = 20_000) -> Iterator[Figure]:
     with served(start) as server:
         for what, module, more in (
             (f"the corpus and {count} mutated requests", "hammer", ["--count", str(count), "--seconds", "420"]),
-            ("the API by its own document", "contract", ["--examples", "20", "--seconds", "180"]),
+            ("the API by its own document", "contract", ["--examples", "20", "--seconds", "60"]),
         ):
             status = subprocess.run([sys.executable, "-m", f"tests.fuzz.{module}", server.url, *more], check=False)
             yield Figure(what, "violations found", status.returncode, 0)
