@@ -23,8 +23,6 @@ from utils.edge.connections import stop_listening, sweep
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
-Handler = Callable[[int, FrameType | None], Any]
-
 FINISH_LIMIT = 25.0
 """Seconds that accepted requests may take once the service stops; less than the watchdog waits for."""
 TRITON_LIMIT = 12.0
@@ -74,18 +72,25 @@ class Lifecycle:
 
     async def _finish(self, close: Callable[[], None]) -> None:
         """Finish what was accepted, then let the server close its connections."""
-        admission = self._admission
-        if await _within(0.5, self._service_stops):
-            logger.info("stopping; %d request(s) to finish", admission.in_progress)
-            await _within(FINISH_LIMIT, lambda: not admission.in_progress or self._orphaned())
-        else:
-            logger.info("this worker stops; it finishes %d request(s)", admission.in_progress)
-        if not self._service_stops() or self._orphaned():
-            # Others take what is new, or the port is wanted again.
-            close()
-            await self._finish_requests()
+        together = await _within(0.5, self._service_stops)
+        logger.info("stopping; %d request(s) to finish", self._admission.in_progress)
+        closed = False
+
+        def finished() -> bool:
+            nonlocal closed
+            if not closed and (not together or self._orphaned()):
+                # Others take what is new, or the port is wanted again.
+                closed = True
+                close()
+            return not self._admission.in_progress
+
+        if not await _within(FINISH_LIMIT, finished):
+            logger.warning("%d request(s) could not be finished in time", self._admission.in_progress)
+        # With those that take too long, bodies that are still on their way.
+        self._admission.cut()
+        await _within(1, finished)
+        if closed:
             return
-        await self._finish_requests()
         await self._disconnect()
         self._lock.release()
         await _within(TRITON_LIMIT, lambda: health.read_health(self._folder).state == "stopped" or self._orphaned())
@@ -95,13 +100,6 @@ class Lifecycle:
     def _orphaned(self) -> bool:
         """Whether the service's first process was killed. Its threads die one by one: the signal may come before."""
         return os.getppid() != self._parent
-
-    async def _finish_requests(self) -> None:
-        """Wait for the requests that were accepted; give up those that take too long, and bodies still on their way."""
-        if not await _within(FINISH_LIMIT, lambda: not self._admission.in_progress):
-            logger.warning("%d request(s) could not be finished in time", self._admission.in_progress)
-        self._admission.cut()
-        await _within(1, lambda: not self._admission.in_progress)
 
     def _service_stops(self) -> bool:
         return health.read_health(self._folder).stopping

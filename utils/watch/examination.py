@@ -16,6 +16,8 @@ LATE_AFTER = 15.0
 """Seconds that a probe may take before the model counts as failing: it waits its turn behind callers' requests."""
 MUTE_AFTER = 10.0
 """Seconds without an answer from Triton's own metrics, which wait for no model."""
+LONGEST_STEP = 2.0
+"""Seconds between two looks of a watchdog that runs, at most."""
 FAILURES = 3
 """Errors in a row from one model after which Triton is started again."""
 
@@ -31,14 +33,14 @@ class Examination:
             metrics_port: of its metrics.
             patience: seconds that a model may leave a question unanswered.
         """
-        now = time.monotonic()
+        self._looked_at, self._now = time.monotonic(), 0.0
         self._port, self._metrics_port, self._patience = port, metrics_port, patience
         self._probes = probes()
         self._threads = ThreadPoolExecutor(len(self._probes) + 1)
         self._pending: dict[str, tuple[float, Future[None]]] = {}
         self._counts: dict[str, int] = {}
         self._counting: Future[dict[str, int]] | None = None
-        self._heard_at = now
+        self._heard_at = self._now
         self._answered_at = dict.fromkeys([probe.model for probe in self._probes], -float("inf"))
         self._errors: Counter[str] = Counter()
         self._last_error: dict[str, str] = {}
@@ -46,7 +48,9 @@ class Examination:
 
     def go_on(self) -> None:
         """Take in what has come, and ask what is due. Never waits."""
-        now = time.monotonic()
+        # Time in which the watchdog itself did not run (a frozen container) is nobody else's silence.
+        looked_at, self._looked_at = self._looked_at, time.monotonic()
+        now = self._now = self._now + min(self._looked_at - looked_at, LONGEST_STEP)
         self._count(now)
         for probe in self._probes:
             model = probe.model
@@ -62,7 +66,7 @@ class Examination:
 
     def complaint(self) -> str:
         """Why not every model counts as working; empty where all do."""
-        now = time.monotonic()
+        now = self._now
         if self._errors:
             return "; ".join(self._last_error[model] for model in self._errors)
         if now - self._heard_at > MUTE_AFTER / 2:
@@ -74,7 +78,7 @@ class Examination:
 
     def verdict(self) -> tuple[str, str]:
         """Why Triton must be started again, in a word and in many; two empty texts where it need not."""
-        now = time.monotonic()
+        now = self._now
         for model, count in self._errors.items():
             if count >= FAILURES:
                 return "failed", f"{count} errors in a row: {self._last_error[model]}"

@@ -122,10 +122,14 @@ def ask(probe: Probe, port: int, timeout: float) -> None:
     status, length, answer = _exchange(port, timeout, request)
     if status != 200:
         raise ProbeError(f"{probe.model} answered {status}: {answer[:200].decode('utf-8', 'replace')}")
-    found = _outputs(answer, length)
+    try:
+        found = _outputs(answer, length)
+        problem = found.get("problem", b"")[4:]
+        slug = json.loads(problem)["slug"] if problem else ""
+    except (ValueError, KeyError, TypeError):
+        raise ProbeError(f"{probe.model} answered what is no answer of Triton's: {answer[:80]!r}") from None
     missing = [name for name in probe.outputs if not found.get(name)]
-    problem = found.get("problem", b"")[4:]
-    if problem and json.loads(problem)["slug"] not in probe.problems:
+    if slug and slug not in probe.problems:
         raise ProbeError(f"{probe.model} answered {problem[:200].decode('utf-8', 'replace')}")
     if missing:
         raise ProbeError(f"{probe.model} answered without {', '.join(missing)}")

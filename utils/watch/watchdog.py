@@ -154,7 +154,7 @@ class Watchdog:
         """Write down how it is, and log what is new."""
         if (state, reason) != self._last and state in {"ready", "failing"}:
             logger.log(
-                logging.WARNING if reason else logging.INFO, "Triton is %s%s", state, f": {reason}" * bool(reason)
+                logging.WARNING if reason else logging.INFO, "Triton is %s", f"{state}: {reason}" if reason else state
             )
         self._last = (state, reason)
         try:

@@ -33,7 +33,7 @@ from utils.watch import examination, process, watchdog
 watchdog.TICK, watchdog.STOPPED_FOR, watchdog.PAUSES = 0.1, 0.3, (0.0, 0.1)
 watchdog.BEYOND_A_REQUEST = 1.0
 examination.ASK_AFTER = examination.ASK_ENCODER_AFTER = examination.ASK_AGAIN_AFTER = 0.1
-examination.LATE_AFTER, examination.MUTE_AFTER = 0.3, 0.6
+examination.LATE_AFTER, examination.MUTE_AFTER, examination.LONGEST_STEP = 0.3, 0.6, 0.2
 process.STOP_LIMIT = 2
 sys.exit(watchdog.main(sys.argv[1:]))
 """
@@ -218,6 +218,8 @@ def test_a_record_that_is_old_says_nothing_of_now(watched):
     watched.until(lambda: "watchdog does not answer" in watched.health.reason)
     inner.resume()
     watched.until(lambda: watched.health.ready)
+    time.sleep(1)
+    assert len(watched.starts()) == 1  # the silence was the watchdog's own
 
 
 def test_limits_fit_into_each_other():

@@ -1,0 +1,76 @@
+"""How an API worker ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from utils import health
+from utils.edge import lifecycle
+from utils.edge.admission import Admission
+from utils.edge.lifecycle import Lifecycle
+from utils.health import Health
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr(lifecycle, "FINISH_LIMIT", 0.3)
+    monkeypatch.setattr(lifecycle, "TRITON_LIMIT", 0.3)
+
+
+async def finish(folder, admission: Admission, *, requests: bool, orphan: bool = False) -> tuple[list[str], float]:
+    """What happened, in order, and how long it took; with `requests` there is one that never ends by itself."""
+    events: list[str] = []
+
+    async def disconnect() -> None:
+        events.append("disconnected")
+
+    worker = Lifecycle(folder, admission, disconnect)
+    worker._lock = health.RequestsLock(folder)
+    worker._server = None
+    if orphan:
+        worker._parent = -1
+    admission.stop()
+    request = None
+    if requests:
+        admission.in_progress += 1
+
+        async def answer() -> None:
+            await admission.was_cut()
+            events.append("given up")
+            admission.in_progress -= 1
+
+        request = asyncio.create_task(answer())
+    began = time.monotonic()
+    await worker._finish(lambda: events.append("closed"))
+    if request:
+        await request
+    return events, time.monotonic() - began
+
+
+def test_a_request_that_takes_too_long_is_given_up_once_the_limit_is_over_and_not_later(short, tmp_path):
+    health.write_health(tmp_path, Health("stopping"))
+    limit = 0.3
+    events, seconds = asyncio.run(finish(tmp_path, Admission(9, 9), requests=True))
+    assert events == ["given up", "disconnected", "closed"]
+    assert seconds >= limit
+    assert health.nobody_needs_triton(tmp_path)
+
+
+def test_the_limits_of_a_stop_fit_into_forty_seconds():
+    assert lifecycle.FINISH_LIMIT + lifecycle.TRITON_LIMIT + 1 < 40
+
+
+def test_one_worker_alone_closes_first_and_leaves_triton_to_the_others(short, tmp_path):
+    health.write_health(tmp_path, Health("ready"))
+    events, _ = asyncio.run(finish(tmp_path, Admission(9, 9), requests=False))
+    assert events == ["closed"]
+
+
+def test_a_worker_whose_service_was_killed_frees_the_port_first(short, tmp_path):
+    health.write_health(tmp_path, Health("stopping"))
+    events, _ = asyncio.run(finish(tmp_path, Admission(9, 9), requests=True, orphan=True))
+    assert events[0] == "closed"
+    assert "disconnected" not in events
