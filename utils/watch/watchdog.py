@@ -153,9 +153,10 @@ class Watchdog:
     def _tell(self, state: State, reason: str = "") -> None:
         """Write down how it is, and log what is new."""
         if (state, reason) != self._last and state in {"ready", "failing"}:
-            logger.log(
-                logging.WARNING if reason else logging.INFO, "Triton is %s", f"{state}: {reason}" if reason else state
-            )
+            if reason:
+                logger.warning("Triton is %s: %s", state, reason)
+            else:
+                logger.info("Triton is %s", state)
         self._last = (state, reason)
         try:
             health.write_health(self._folder, Health(state, reason, dict(self._restarts)))

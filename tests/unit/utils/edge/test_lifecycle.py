@@ -45,9 +45,11 @@ async def finish(folder, admission: Admission, *, requests: bool, orphan: bool =
         request = asyncio.create_task(answer())
     began = time.monotonic()
     await worker._finish(lambda: events.append("closed"))
+    seconds = time.monotonic() - began
     if request:
         await request
-    return events, time.monotonic() - began
+    worker._lock.release()
+    return events, seconds
 
 
 def test_a_request_that_takes_too_long_is_given_up_once_the_limit_is_over_and_not_later(short, tmp_path):
