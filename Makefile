@@ -57,7 +57,7 @@ bento: weights ## package the service: `bentoml serve mobile_sam:latest`
 	@$(RUN) bentoml build
 
 env:
-	@$(PYTHON) -m utils.environment install $(VENV) $(HARDWARE)
+	@$(PYTHON) -m utils.environment install $(VENV) $(HARDWARE) client
 
 env-dev: env
 	@$(PYTHON) -m utils.environment install $(VENV) dev
@@ -71,7 +71,8 @@ env-bench: env
 lock: ## pin the newest allowed versions (needs uv)
 	uv pip compile pyproject.toml --extra cpu --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -o requirements/cpu.txt
 	uv pip compile pyproject.toml --extra gpu --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/gpu.txt
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/dev.txt
+	uv pip compile pyproject.toml --extra client --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/client.txt
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/client.txt -o requirements/dev.txt
 	uv pip compile pyproject.toml --extra chaos --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/dev.txt -o requirements/chaos.txt
 	uv pip compile pyproject.toml --extra bench --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/bench.txt
 

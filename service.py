@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import bentoml
+import orjson
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
@@ -26,7 +27,9 @@ from utils.edge.rate import RateError, RateLimit
 from utils.everything import everything as segment_everything
 from utils.everything import result_of
 from utils.images import image_source
+from utils.info import describe
 from utils.openapi import EXAMPLE, EXAMPLE_IMAGE, pages
+from utils.page import ROUTE, PageFiles, page_files, page_pages
 from utils.plan import PlanError
 from utils.prompts import to_prompts
 from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest, parse_body
@@ -137,6 +140,7 @@ async def everything(body: bytes) -> Response:
     return json_response(await result_of(steps, settings.inference_timeout))
 
 
+svc.mount_asgi_app(PageFiles(), path=ROUTE)
 # The first is the outermost: a browser's question whether it may ask comes without a key.
 if settings.cors_origins:
     svc.add_asgi_middleware(
@@ -149,8 +153,12 @@ if settings.cors_origins:
 svc.add_asgi_middleware(
     Edge,
     work=frozenset(svc.apis[name].route for name in svc.apis),
-    files=static_files(),
-    pages=pages(model_repository, need_key=keys is not None, metrics_need_key=settings.metrics == "key"),
+    files=static_files() | page_files(),
+    pages={
+        **pages(model_repository, need_key=keys is not None, metrics_need_key=settings.metrics == "key"),
+        **page_pages(),
+        "/info": json_response(orjson.dumps(describe(model_repository, plan, settings, key_needed=keys is not None))),
+    },
     limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
     guard=guard,
     admission=admission,

@@ -25,6 +25,8 @@ MIN_PYTHON, MAX_PYTHON = (3, 10), (3, 12)
 MIN_GLIBC = (2, 35)
 DISK_FOR_INSTALL = 2_000_000_000
 STAMP = "installed-requirements"
+PROJECTS = ("client",)
+"""Requirements that come with a folder of that name, which is installed so that its changes take effect."""
 
 
 class Unfit(Exception):
@@ -103,7 +105,9 @@ def install(folder: Path, names: Sequence[str]) -> None:
     """
     check_platform()
     files = [ROOT / "requirements" / f"{name}.txt" for name in names]
-    wanted = hashlib.sha256(b"".join([sys.version.encode(), *(file.read_bytes() for file in files)])).hexdigest()
+    projects = [ROOT / name for name in names if name in PROJECTS]
+    read = [*files, *(project / "pyproject.toml" for project in projects)]
+    wanted = hashlib.sha256(b"".join([sys.version.encode(), *(file.read_bytes() for file in read)])).hexdigest()
     stamp = folder / f"{STAMP}-{'-'.join(names)}"
     if stamp.is_file() and stamp.read_text() == wanted:
         return
@@ -120,12 +124,16 @@ def install(folder: Path, names: Sequence[str]) -> None:
                 f"Python cannot make a virtual environment ({type(error).__name__}): on Debian or Ubuntu install "
                 f"python3.{sys.version_info.minor}-venv"
             ) from None
-    for file in files:
-        print(f"Installing {file.relative_to(ROOT)} (about a minute on a fast line)", flush=True)
-        # The files are complete and locked: nothing is left for pip to resolve.
-        pip = [str(python), "-m", "pip", "install", "--no-deps", "--disable-pip-version-check", "-r", str(file)]
-        if subprocess.run(pip, check=False).returncode:
-            raise Unfit(f"pip could not install {file.relative_to(ROOT)}: its own message is above")
+    # The files are complete and locked: nothing is left for pip to resolve.
+    pip = [str(python), "-m", "pip", "install", "--no-deps", "--disable-pip-version-check"]
+    steps = [
+        *((file, ["-r", str(file)]) for file in files),
+        *((project, ["--no-build-isolation", "--editable", str(project)]) for project in projects),
+    ]
+    for source, options in steps:
+        print(f"Installing {source.relative_to(ROOT)} (at most a minute or two on a fast line)", flush=True)
+        if subprocess.run([*pip, *options], check=False).returncode:
+            raise Unfit(f"pip could not install {source.relative_to(ROOT)}: its own message is above")
     stamp.write_text(wanted)
 
 

@@ -1,1 +1,0 @@
-"""Clients of the service; they share no code with the server."""

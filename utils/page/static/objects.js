@@ -1,0 +1,151 @@
+// What a person has marked: objects with their clicks and boxes, and the way back. Masks follow from it (see app.js).
+
+/**
+ * @typedef {{x: number, y: number, label: 0 | 1}} Point in pixels of the image
+ * @typedef {object} Thing an object on the image
+ * @property {number} id
+ * @property {string} name
+ * @property {string} colour `#rrggbb`
+ * @property {Point[]} points
+ * @property {[number, number, number, number] | null} box x0, y0, x1, y1
+ * @property {0 | 1 | 2 | 3} candidate 0: the best mask
+ * @property {import("./rle.js").Mask | null} found by segmenting everything: no clicks lead to it
+ * @property {boolean} hidden
+ */
+
+/** Bright enough for a dark photograph, dark enough for a light one, and told apart by most eyes side by side. */
+const COLOURS = ["#4f7cff", "#ff6b4a", "#16b57f", "#e5a000", "#a259ff", "#00a5c8", "#f25fa8", "#7fae1a", "#c4612d", "#6f8aa8"];
+
+/** @returns {Thing} */
+function thing(number) {
+  return {
+    id: number,
+    name: `object ${number}`,
+    colour: COLOURS[(number - 1) % COLOURS.length],
+    points: [],
+    box: null,
+    candidate: 0,
+    found: null,
+    hidden: false,
+  };
+}
+
+/** Whether a mask follows from it. */
+export function isMarked(object) {
+  return object.found !== null || object.box !== null || object.points.some((point) => point.label === 1);
+}
+
+/** The fields of the request for its mask. */
+export function promptsOf(object) {
+  const inside = object.points.filter((point) => point.label === 1);
+  const outside = object.points.filter((point) => point.label === 0);
+  return {
+    ...(inside.length && { pos_coords: inside.map(({ x, y }) => [x, y]) }),
+    ...(outside.length && { neg_coords: outside.map(({ x, y }) => [x, y]) }),
+    ...(object.box && { box: object.box }),
+    ...(object.candidate && { multimask_output: true }),
+  };
+}
+
+function withFields(list, id, fields) {
+  return list.map((object) => (object.id === id ? { ...object, ...fields } : object));
+}
+
+/** All objects, and every earlier state of them. Never changed in place, so that a state can be returned to. */
+export class Objects {
+  #past = [];
+  #future = [];
+
+  constructor() {
+    const first = thing(1);
+    this.now = { list: [first], activeId: first.id, next: 2 };
+  }
+
+  /** @returns {Thing[]} */
+  get list() {
+    return this.now.list;
+  }
+
+  /** @returns {Thing} */
+  get active() {
+    return this.list.find((object) => object.id === this.now.activeId);
+  }
+
+  get canUndo() {
+    return this.#past.length > 0;
+  }
+
+  get canRedo() {
+    return this.#future.length > 0;
+  }
+
+  undo() {
+    if (!this.canUndo) return;
+    this.#future.push(this.now);
+    this.now = this.#past.pop();
+  }
+
+  redo() {
+    if (!this.canRedo) return;
+    this.#past.push(this.now);
+    this.now = this.#future.pop();
+  }
+
+  /** A click on the active object. One that was found without a click begins with the click that found it. */
+  addPoint(point) {
+    const { points, found } = this.active;
+    this.change({ points: [...(found ? [found.point] : points), point], found: null });
+  }
+
+  /** A box around the active object. What was found without a click has nothing to go with it. */
+  addBox(box) {
+    this.change({ box, found: null });
+  }
+
+  /** Change the active object in a way that can be undone. */
+  change(fields) {
+    this.#step({ ...this.now, list: withFields(this.list, this.now.activeId, fields) });
+  }
+
+  /** Change how an object is shown: no step to undo, and no undoing brings the old name back. */
+  show(id, fields) {
+    const shown = (state) => ({ ...state, list: withFields(state.list, id, fields) });
+    this.now = shown(this.now);
+    this.#past = this.#past.map(shown);
+    this.#future = this.#future.map(shown);
+  }
+
+  select(id) {
+    this.now = { ...this.now, activeId: id };
+  }
+
+  /** A new object, unless the active one has nothing yet. */
+  add() {
+    if (!this.active.points.length && !isMarked(this.active)) return;
+    const added = thing(this.now.next);
+    this.#step({ list: [...this.list, added], activeId: added.id, next: this.now.next + 1 });
+  }
+
+  /** Objects that were found without a click. */
+  addFound(masks) {
+    const kept = this.list.filter((object) => object.points.length || isMarked(object));
+    const found = masks.map((mask, index) => ({ ...thing(this.now.next + index), found: mask }));
+    if (!found.length) return;
+    this.#step({ list: [...kept, ...found], activeId: found[0].id, next: this.now.next + found.length });
+  }
+
+  remove(id) {
+    const at = this.list.findIndex((object) => object.id === id);
+    let list = this.list.filter((object) => object.id !== id);
+    let { activeId, next } = this.now;
+    if (!list.length) list = [thing(next++)];
+    if (activeId === id) activeId = list[Math.min(at, list.length - 1)].id;
+    this.#step({ list, activeId, next });
+  }
+
+  #step(state) {
+    this.#past.push(this.now);
+    this.#future = [];
+    this.now = state;
+  }
+}
