@@ -10,10 +10,10 @@ VENV ?= .venv
 
 # An NVIDIA driver on this machine chooses the CUDA build of ONNX Runtime.
 HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
-RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True
+RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True ORT_DISABLE_TELEMETRY=1
 BIN := $(VENV)/bin
 
-.PHONY: serve test check audit chaos chaos-full bench bench-full quality gate weights env env-dev env-chaos env-bench bento lock clean
+.PHONY: serve test check audit chaos chaos-full bench bench-full bench-page quality gate docs weights env env-dev env-chaos env-bench bento lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -44,11 +44,17 @@ bench: env-bench ## measure the service beside the raw model and its peers, abou
 bench-full: env-bench ## everything, about half an hour; writes the figures into docs/performance.md
 	@$(RUN) python -m benchmarks.bench --full
 
+bench-page: env-dev weights ## from a click in the page to its painted mask, beside the raw decoder; needs Chromium
+	@$(RUN) python -m benchmarks.page
+
 quality: env-dev weights ## mean IoU of the service's answers with the human masks in OBJECTS
 	@$(RUN) python -m benchmarks.quality $(OBJECTS)
 
 gate: env-bench ## mean IoU of quicker engines' masks with float32's, on SHARED's photographs and prompts
 	@$(RUN) python -m benchmarks.gate $(SHARED)
+
+docs: env ## write docs/http.md anew from the OpenAPI document
+	@$(RUN) python -m utils.openapi.reference docs/http.md
 
 weights: env ## model files from WEIGHTS=auto, official, builtin, random or a checkpoint's path
 	@$(BIN)/python -m mobile_sam_onnx --weights $(WEIGHTS) --output model_repository

@@ -1,4 +1,4 @@
-"""What `GET /info` tells a client before it sends anything: version, weights, engine, limits, whether it needs a key."""
+"""What `GET /info` tells a client before it sends anything."""
 
 from __future__ import annotations
 

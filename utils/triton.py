@@ -300,6 +300,8 @@ def _server_script(found: Installation, *, own_backends: bool) -> str:
 export LD_LIBRARY_PATH={shlex.quote(os.pathsep.join(libraries))}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}
 # The stub runs Python isolated, without PYTHONPATH: it finds the environment by the first python3 on PATH.
 export PATH={shlex.quote(str(Path(sys.prefix) / "bin"))}:"$PATH"
+# ONNX Runtime tells its makers of its use unless told otherwise.
+export ORT_DISABLE_TELEMETRY="${{ORT_DISABLE_TELEMETRY:-1}}"
 exec {shlex.quote(str(found.binary))}{flag} "$@"
 """
 

@@ -1,4 +1,4 @@
-"""What Schemathesis cannot know: what an image is, that many clicks take long, and how to read a multipart answer."""
+"""What Schemathesis cannot know: what an image is, that many clicks take long, how to read answers that are no JSON."""
 
 from __future__ import annotations
 
@@ -62,10 +62,16 @@ def parts(context: Any, response: Any) -> dict[str, Any]:
     return found | {"result": json.loads(found["result"])}
 
 
+def lines(context: Any, response: Any) -> list[Any]:
+    """An answer that comes line by line as a list of its documents."""
+    return [json.loads(line) for line in response.content.splitlines()]
+
+
 def _register() -> None:
     schemathesis = importlib.import_module("schemathesis")
     schemathesis.hook("before_call")(valid_image)
     schemathesis.deserializer("multipart/form-data")(parts)
+    schemathesis.deserializer("application/x-ndjson")(lines)
 
 
 _register()

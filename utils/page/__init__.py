@@ -14,7 +14,7 @@ INDEX = "index.html"
 
 
 def page_pages() -> dict[str, Response]:
-    """The page itself. Links in it are relative to `/`, so that it works behind a proxy's prefix, and `/ui/` leads to it."""
+    """The page itself, and `/ui/`, which leads to it. Its links are relative to `/`, for proxies that put a prefix before."""
     page = HTMLResponse((FOLDER / INDEX).read_bytes(), headers={"Cache-Control": "no-cache"})
     return {ROUTE: page, f"{ROUTE}/": RedirectResponse("../ui", status_code=308)}
 

@@ -7,7 +7,7 @@ import { listenForFiles } from "./picture.js";
 
 const SAMPLES = [
   { file: "still-life.jpg", name: "Still life" },
-  { file: "harbour.jpg", name: "Harbour" },
+  { file: "balloons.jpg", name: "Balloons" },
   { file: "desk.jpg", name: "Desk" },
 ];
 const ZOOM = 1.5;

@@ -1,72 +1,73 @@
-// What a person takes along: files of the masks.
+// What a person takes along of a session.
 
 import { isMarked, promptsOf } from "./objects.js";
 
-/** A mask as a PNG of the image's size, white on black. */
-export async function maskPng(mask) {
+/** Save the active object's mask, white on black, as a PNG of the image's size. */
+export async function saveMask({ objects, masks }) {
+  const mask = masks.of(objects.active);
+  if (!mask) return;
   const { canvas, context } = sheet(mask);
   context.fillStyle = "#000";
   context.fillRect(0, 0, mask.width, mask.height);
-  putOver(context, mask.pixels(1, 0xffffffff));
-  return canvas.convertToBlob({ type: "image/png" });
+  // Pixels without the mask are transparent, and putImageData would put them too.
+  context.drawImage(white(mask), 0, 0);
+  save(await canvas.convertToBlob({ type: "image/png" }), `${objects.active.name} mask.png`);
 }
 
-/** The image where the mask is, nothing elsewhere. */
-export async function cutoutPng(mask, picture) {
+/** Save the image where the active object's mask is, and nothing elsewhere, as a PNG. */
+export async function saveCutout({ objects, masks }, picture) {
+  const mask = masks.of(objects.active);
+  if (!mask) return;
   const { canvas, context } = sheet(mask);
-  putOver(context, mask.pixels(1, 0xffffffff));
+  context.drawImage(white(mask), 0, 0);
   context.globalCompositeOperation = "source-in";
   context.drawImage(picture, 0, 0, mask.width, mask.height);
-  return canvas.convertToBlob({ type: "image/png" });
+  save(await canvas.convertToBlob({ type: "image/png" }), `${objects.active.name} cutout.png`);
 }
 
-/**
- * All objects in COCO's format; a category for each name, without a number at its end.
- * @param {{name: string, width: number, height: number}} image
- * @param {{name: string, mask: import("./rle.js").Mask}[]} objects
- */
-export function coco(image, objects) {
-  const category = ({ name }) => name.replace(/\s*\d+$/, "").trim() || "object";
-  const names = [...new Set(objects.map(category))];
-  return {
-    images: [{ id: 1, file_name: image.name, width: image.width, height: image.height }],
-    categories: names.map((name, index) => ({ id: index + 1, name })),
-    annotations: objects.map((object, index) => {
-      const { area, box, score, height, width, counts } = object.mask;
-      return {
-        id: index + 1,
-        image_id: 1,
-        category_id: names.indexOf(category(object)) + 1,
-        segmentation: { size: [height, width], counts },
-        area,
-        bbox: [box[0], box[1], box[2] - box[0], box[3] - box[1]],
-        iscrowd: 0,
-        score,
-        name: object.name,
-      };
-    }),
+/** Save all objects in COCO's format; a category for each name, without a number at its end. */
+export function saveCoco({ name, width, height, objects, masks }) {
+  const found = objects.list.map((object) => ({ object, mask: masks.of(object) })).filter(({ mask }) => mask?.area);
+  const category = ({ object }) => object.name.replace(/\s*\d+$/, "").trim() || "object";
+  const categories = [...new Set(found.map(category))];
+  const document = {
+    images: [{ id: 1, file_name: name, width, height }],
+    categories: categories.map((named, index) => ({ id: index + 1, name: named })),
+    annotations: found.map(({ object, mask }, index) => ({
+      id: index + 1,
+      image_id: 1,
+      category_id: categories.indexOf(category({ object })) + 1,
+      segmentation: { size: [mask.height, mask.width], counts: mask.counts },
+      area: mask.area,
+      bbox: [mask.box[0], mask.box[1], mask.box[2] - mask.box[0], mask.box[3] - mask.box[1]],
+      iscrowd: 0,
+      score: mask.score,
+      name: object.name,
+    })),
   };
+  save(new Blob([JSON.stringify(document)], { type: "application/json" }), `${name.replace(/\.\w+$/, "")} coco.json`);
 }
 
-/** Python that asks for an object's mask; null where no clicks lead to it. */
-export function python(object, imageName) {
-  if (object.found || !isMarked(object)) return null;
-  const { multimask_output: multimask, ...prompts } = promptsOf(object);
-  const fields = Object.entries(prompts).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
+/** Copy Python that asks for the active object's mask. */
+export async function copyPython({ name, objects }) {
+  if (objects.active.found || !isMarked(objects.active)) return;
+  const { multimask_output: multimask, ...prompts } = promptsOf(objects.active);
+  const fields = Object.entries(prompts).map(([field, value]) => `${field}=${JSON.stringify(value)}`);
   if (multimask) fields.push("multimask_output=True");
   const url = new URL(".", document.baseURI).href.replace(/\/$/, "");
-  return [
+  const lines = [
     "from mobile_sam_client import Client",
     "",
     `with Client(${JSON.stringify(url)}) as service:`,
-    `    found = service.segment(${JSON.stringify(imageName)}, ${fields.join(", ")})`,
+    `    found = service.segment(${JSON.stringify(name)}, ${fields.join(", ")})`,
     "print(found.score, found.mask.shape, found.box_xyxy)",
     "",
-  ].join("\n");
+  ];
+  await navigator.clipboard.writeText(lines.join("\n"));
 }
 
 /** Let the browser save a file. */
-export function save(blob, name) {
+function save(blob, name) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
   link.download = name;
@@ -74,11 +75,15 @@ export function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
+/** The mask in white, nothing elsewhere. */
+function white(mask) {
+  const { canvas, context } = sheet(mask);
+  const painted = mask.pixels(1, 0xffffffff);
+  if (painted) context.putImageData(painted.pixels, painted.x, painted.y);
+  return canvas;
+}
+
 function sheet({ width, height }) {
   const canvas = new OffscreenCanvas(width, height);
   return { canvas, context: canvas.getContext("2d") };
-}
-
-function putOver(context, painted) {
-  if (painted) context.putImageData(painted.pixels, painted.x, painted.y);
 }

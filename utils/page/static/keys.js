@@ -41,11 +41,11 @@ export function listenToKeys(stage, shortcuts, handlers) {
 
   document.addEventListener("keydown", (event) => {
     if (document.querySelector("dialog[open]") || event.target.matches("input:not([type=checkbox], [type=radio]), select")) return;
+    if (event.altKey || (stage.view.hidden && event.key !== "?")) return;
     if (!stage.view.hidden && cross(event)) {
       event.preventDefault();
       return;
     }
-    if (event.altKey) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     const shortcut = shortcuts[event.ctrlKey || event.metaKey ? `Ctrl+${event.shiftKey ? "Shift+" : ""}${key}` : key];
     if (!shortcut) return;

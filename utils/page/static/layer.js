@@ -39,6 +39,10 @@ export class Layer {
    * @param {{scale: number, x: number, y: number}} place of the image on the screen
    */
   show(items, place) {
+    const before = this.#items;
+    if (items.length === before.length && items.every(({ mask, colour }, at) => mask === before[at].mask && colour === before[at].colour)) {
+      return;
+    }
     this.#items = items;
     const context = this.fill.getContext("2d");
     context.clearRect(0, 0, this.fill.width, this.fill.height);

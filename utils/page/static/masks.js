@@ -45,7 +45,8 @@ export class Masks {
     const request = new AbortController();
     this.#asking.set(object.id, request);
     try {
-      await this.image.embedded;
+      // Where that has failed, this request sends the image, and tells what is wrong with it.
+      await this.image.embedded.catch(() => {});
       request.signal.throwIfAborted();
       const began = performance.now();
       this.#known.set(keyOf(object), await this.service.segment(this.image.remote, promptsOf(object), request.signal));

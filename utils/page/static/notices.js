@@ -85,6 +85,6 @@ export function showLatency(milliseconds, service) {
   const chip = element("latency");
   chip.replaceChildren(quiet("last click "), `${Math.round(milliseconds)} ms`);
   chip.title = `From the click to the painted mask; ${Math.round(service)} ms of it waiting for the service`;
-  chip.dataset.milliseconds = milliseconds.toFixed(1);
+  Object.assign(chip.dataset, { milliseconds: milliseconds.toFixed(1), service: service.toFixed(1) });
   chip.hidden = false;
 }

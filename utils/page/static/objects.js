@@ -102,6 +102,16 @@ export class Objects {
     this.change({ box, found: null });
   }
 
+  /** Take away a click, or with null the box. */
+  removeMark(index) {
+    this.change(index === null ? { box: null } : { points: this.active.points.filter((_, at) => at !== index) });
+  }
+
+  /** Take away everything that leads to the active object's mask. */
+  clear() {
+    if (this.active.points.length || isMarked(this.active)) this.change({ points: [], box: null, found: null, candidate: 0 });
+  }
+
   /** Change the active object in a way that can be undone. */
   change(fields) {
     this.#step({ ...this.now, list: withFields(this.list, this.now.activeId, fields) });

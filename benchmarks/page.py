@@ -1,0 +1,89 @@
+"""How long it takes from a click in the page to the painted mask, beside the raw decoder.
+
+python -m benchmarks.page
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from playwright.sync_api import Page, ViewportSize
+
+from benchmarks.browser import chromium
+from benchmarks.photo import photo
+from benchmarks.raw import RawModel
+from benchmarks.service import ROOT, running
+from benchmarks.timing import seconds
+
+CLICKS = 60
+WARM_UP = 5
+GOAL_MS = 60
+VIEWPORT: ViewportSize = {"width": 1280, "height": 800}
+
+
+@dataclass(frozen=True)
+class Clicks:
+    """Milliseconds of clicks, each on a new spot of a known image, and of runs of the raw decoder between them."""
+
+    painted: list[float]
+    service: list[float]
+    """Of it: until the page had the answer."""
+    decoder: list[float]
+
+    def __str__(self) -> str:
+        """One line."""
+        painted, service, decoder = (statistics.median(of) for of in (self.painted, self.service, self.decoder))
+        worst = float(np.percentile(self.painted, 95))
+        over = painted - decoder
+        return (
+            f"click to painted mask: p50 {painted:.0f} ms, p95 {worst:.0f} ms ({service:.0f} ms of it the service); "
+            f"raw decoder {decoder:.0f} ms; {over:+.0f} ms over it, goal +{GOAL_MS}; {len(self.painted)} clicks"
+        )
+
+
+def measure(page: Page, url: str, image: Path, raw: RawModel, clicks: int = CLICKS) -> Clicks:
+    """Click on an image in the page.
+
+    Args:
+        page: of a browser.
+        url: where the service listens.
+        image: a file.
+        raw: the same weights in this process.
+        clicks: to count; a few more come before them.
+    """
+    page.goto(f"{url}/ui")
+    page.set_input_files("#file", image)
+    page.wait_for_selector("#about:not(:empty)")
+    page.locator("#hover").set_checked(False)
+    view = page.locator("#scene").bounding_box()
+    assert view is not None
+    spots = np.random.default_rng(0).uniform(0.05, 0.95, (clicks + WARM_UP, 2))
+    found: list[tuple[float, float, float]] = []
+    for x, y in spots:
+        page.keyboard.press("Escape")
+        page.evaluate("document.getElementById('latency').removeAttribute('data-milliseconds')")
+        page.mouse.click(view["x"] + x * view["width"], view["y"] + y * view["height"])
+        chip = page.wait_for_selector("#latency[data-milliseconds]", state="attached")
+        assert chip is not None
+        painted, service = (float(chip.get_attribute(f"data-{name}") or 0) for name in ("milliseconds", "service"))
+        found.append((painted, service, 1000 * seconds(raw.decode)))
+    counted = found[WARM_UP:]
+    return Clicks(*([float(row[column]) for row in counted] for column in range(3)))
+
+
+def main() -> None:
+    """Measure on a photograph's size of image and print a line."""
+    repository = ROOT / "model_repository"
+    with tempfile.TemporaryDirectory() as folder, running(repository) as service, chromium() as browser:
+        image = Path(folder) / "photo.jpg"
+        image.write_bytes(photo())
+        page = browser.new_page(viewport=VIEWPORT)
+        print(measure(page, service.url, image, RawModel(repository)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Python client of the MobileSAM service.
+
+from mobile_sam_client import Client
+
+with Client() as client:
+    found = client.segment("photo.jpg", pos_coords=[[320, 240]])
+    found.mask  # (H, W) bool
+"""
+
+from mobile_sam_client._async_client import AsyncClient
+from mobile_sam_client._client import Client
+from mobile_sam_client._errors import (
+    BodyTooLarge,
+    FieldError,
+    ImageNotCached,
+    InvalidImage,
+    InvalidRequest,
+    MobileSamError,
+    NotThisService,
+    Problem,
+    ServiceTimeout,
+    ServiceUnreachable,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
+from mobile_sam_client._images import ImageInput
+from mobile_sam_client._prompts import Prompt
+from mobile_sam_client._results import Embedding, Engine, Everything, Info, Record, Rle, Segmentation, Weights
+
+__all__ = [
+    "AsyncClient",
+    "BodyTooLarge",
+    "Client",
+    "Embedding",
+    "Engine",
+    "Everything",
+    "FieldError",
+    "ImageInput",
+    "ImageNotCached",
+    "Info",
+    "InvalidImage",
+    "InvalidRequest",
+    "MobileSamError",
+    "NotThisService",
+    "Problem",
+    "Prompt",
+    "Record",
+    "Rle",
+    "Segmentation",
+    "ServiceTimeout",
+    "ServiceUnreachable",
+    "TooManyRequests",
+    "Unauthorized",
+    "Unavailable",
+    "Weights",
+]

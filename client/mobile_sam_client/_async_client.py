@@ -1,0 +1,100 @@
+"""The client for code with an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+import httpx
+import numpy as np
+import numpy.typing as npt
+
+from mobile_sam_client._calls import Calls
+from mobile_sam_client._client import URL, PictureStyle, options_of
+from mobile_sam_client._images import ImageInput
+from mobile_sam_client._prompts import Box, Labels, Points, Prompt
+from mobile_sam_client._results import Embedding, Everything, Info, Segmentation
+from mobile_sam_client._settings import checked_retries, http_settings
+from mobile_sam_client._wire import AsyncWire
+
+
+class AsyncClient:
+    """`Client` for asyncio: the same calls, to be awaited, on one event loop.
+
+    What takes the processor or a disk a while, such as encoding a PNG, is done in threads beside the loop.
+    """
+
+    def __init__(
+        self,
+        url: str = URL,
+        *,
+        api_key: str | None = None,
+        timeout: float = 60.0,
+        retries: int = 5,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Make a client; nothing is sent yet. The arguments are those of `Client`."""
+        self._http = httpx.AsyncClient(**http_settings(url, api_key, timeout), transport=transport)
+        self.url = str(self._http.base_url).rstrip("/")
+        """Where the service is."""
+        self._calls = Calls(AsyncWire(self._http), self.url, checked_retries(retries))
+
+    async def info(self) -> Info:
+        """What the service says of itself; as `Client.info`."""
+        return await self._calls.info()
+
+    async def embed(self, image: ImageInput) -> Embedding:
+        """Have an image encoded ahead of the first prompt; as `Client.embed`."""
+        return await self._calls.embed(image)
+
+    async def segment(
+        self,
+        image: ImageInput,
+        *,
+        pos_coords: Points | None = None,
+        labels: Labels | None = None,
+        neg_coords: Points | None = None,
+        box: Box | None = None,
+        mask_input: npt.NDArray[np.floating[Any]] | None = None,
+        multimask_output: bool = False,
+        segmented_image: PictureStyle = "overlay",
+        low_res_mask: bool = False,
+    ) -> Segmentation:
+        """Find an object by clicks, a box, or both; as `Client.segment`."""
+        prompt = Prompt(pos_coords, labels, neg_coords, box, mask_input)
+        return await self._calls.segment(image, prompt, options_of(multimask_output, segmented_image, low_res_mask))
+
+    async def segment_many(
+        self,
+        image: ImageInput,
+        prompts: Sequence[Prompt],
+        *,
+        multimask_output: bool = False,
+        segmented_image: PictureStyle = "none",
+        low_res_mask: bool = False,
+    ) -> list[Segmentation]:
+        """Find several objects with one request; as `Client.segment_many`."""
+        options = options_of(multimask_output, segmented_image, low_res_mask)
+        return await self._calls.segment_many(image, prompts, options)
+
+    async def everything(
+        self, image: ImageInput, *, on_progress: Callable[[int, int], None] | None = None, **parameters: float | None
+    ) -> Everything:
+        """Find everything on an image; as `Client.everything`."""
+        return await self._calls.everything(image, on_progress, parameters)
+
+    async def aclose(self) -> None:
+        """Close the connections. No call can be made after it."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"AsyncClient({self.url!r})"

@@ -1,0 +1,89 @@
+"""`mobile-sam everything`: all objects of one image."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mobile_sam_client import Everything, Record
+from mobile_sam_client._commands import options
+from mobile_sam_client._commands.coco import LabelledImage, objects_of, write_coco
+from mobile_sam_client._commands.connection import connected
+from mobile_sam_client._commands.files import check_name, read_image, write_json
+from mobile_sam_client._commands.output import progress, shown, tell, tell_weights
+from mobile_sam_client._commands.overlays import SUFFIXES, write_overlay
+
+EXAMPLES = options.examples(
+    "mobile-sam everything photo.jpg --picture found.jpg",
+    "mobile-sam everything photo.jpg --out photo.coco.json --format coco",
+)
+
+
+class Format(str, Enum):
+    """How the objects are written."""
+
+    sam = "sam"
+    coco = "coco"
+
+
+def everything(
+    image: options.Image,
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the objects go, a .json file.")] = Path(
+        "records.json"
+    ),
+    form: Annotated[
+        Format,
+        typer.Option("--format", help="A list of Segment Anything's automatic-mask records, or a COCO file."),
+    ] = Format.sam,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a picture of all objects in colours, too: .png, .jpg or .webp.",
+            show_default=False,
+        ),
+    ] = None,
+    points_per_side: options.PointsPerSide = None,
+    url: options.Url = options.DEFAULT_URL,
+    local: options.Local = False,
+) -> None:
+    """Find everything on an image."""
+    check_name(out, (".json",), "--out")
+    check_name(picture, tuple(SUFFIXES), "--picture")
+    file = read_image(image)
+    with connected(url, local) as client, progress("Segmenting") as bar:
+
+        def report(done: int, total: int) -> None:
+            bar.update(bar.task_ids[0], completed=done, total=total)
+
+        found = client.everything(file, on_progress=report, **options.grid(points_per_side))
+    _write(found, image, out, form)
+    if picture:
+        write_overlay(picture, file, [record.rle for record in found.masks])
+    tell(f"{shown(image)}: {found.width} x {found.height} pixels, {len(found.masks)} objects")
+    tell(f"wrote {shown(out)}" + (f" and {shown(picture)}" if picture else ""))
+    tell_weights(found.weights)
+
+
+def _write(found: Everything, image: Path, out: Path, form: Format) -> None:
+    if form is Format.sam:
+        write_json(out, [_sam_record(record) for record in found.masks])
+    else:
+        write_coco(out, [LabelledImage(image.name, found.width, found.height, objects_of(found.masks))], found.weights)
+
+
+def _sam_record(record: Record) -> dict[str, Any]:
+    """A record under the names that Segment Anything's generator gives its members."""
+    return {
+        "segmentation": record.rle,
+        "area": record.area,
+        "bbox": record.bbox_xywh,
+        "predicted_iou": record.predicted_iou,
+        "point_coords": record.point_coords,
+        "stability_score": record.stability_score,
+        "crop_box": record.crop_box,
+    }

@@ -1,0 +1,41 @@
+"""`mobile-sam info`: what the service is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+
+from mobile_sam_client import Client, Info
+from mobile_sam_client._commands import options
+from mobile_sam_client._commands.connection import address, client_of
+from mobile_sam_client._commands.output import tell, tell_json
+from mobile_sam_client._commands.readiness import Readiness, readiness
+
+EXAMPLES = options.examples("mobile-sam info", "mobile-sam info --url https://sam.example.org --json")
+TIMEOUT = 10
+"""Seconds that the service may take to say whether it is ready."""
+
+
+def info(as_json: options.Json = False, url: options.Url = options.DEFAULT_URL, local: options.Local = False) -> None:
+    """Say what the service is: its version, weights, engine and limits, and whether it is ready."""
+    # Whether something answers is what is asked here: no use in trying for long.
+    with address(url, local) as found, client_of(partial(Client, retries=0), found) as client:
+        said = client.info()
+        state = readiness(client.url, TIMEOUT)
+        if as_json:
+            tell_json({"url": client.url, "ready": state.ready, **asdict(said)})
+        else:
+            _tell(said, state, client.url)
+
+
+def _tell(said: Info, state: Readiness, url: str) -> None:
+    weights = said.weights.name if said.weights else "unknown"
+    tell(f"service   {url}, version {said.version}")
+    tell(f"state     {'ready' if state.ready else f'not ready: {state.words}'}")
+    tell(f"weights   {weights}" + (f" (sha256 {said.weights.sha256[:12]})" if said.weights else ""))
+    if said.weights and said.weights.note:
+        tell(f"          {said.weights.note}")
+    tell(f"engine    encoder {said.engine.encoder}, decoder {said.engine.decoder}")
+    tell(f"API key   {'needed: MOBILE_SAM_API_KEY' if said.key_needed else 'not needed'}")
+    tell(f"limits    {said.max_image_pixels / 1e6:g} megapixels an image")
+    tell(f"          {said.max_body_bytes / 2**20:g} MiB and {said.max_objects} objects a request")

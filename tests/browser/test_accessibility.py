@@ -1,0 +1,54 @@
+"""axe-core finds nothing serious, in any state of the page that a person comes to."""
+
+from __future__ import annotations
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from tests.browser.person import Person
+
+SERIOUS = {"serious", "critical"}
+WAYS = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "phone": {"viewport": {"width": 393, "height": 727}, "is_mobile": True, "has_touch": True},
+}
+
+
+def violations(page) -> list[str]:
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{rule['id']} ({rule['impact']}): {rule['help']}: {[node['html'][:120] for node in rule['nodes'][:3]]}"
+        for rule in found
+        if rule["impact"] in SERIOUS
+    ]
+
+
+@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS.keys())
+def test_nothing_serious_from_the_welcome_to_the_help(browser, served, photo, options):
+    with Person.at(browser, served, **options) as person:
+        person.page.wait_for_selector("#banner:not([hidden])")
+        assert violations(person.page) == []
+        person.open(photo)
+        person.click(150, 160)
+        person.click(240, 290, button="right")
+        person.drag((290, 80), (410, 220))
+        assert violations(person.page) == []
+        person.page.route("**/mobile_sam", lambda route: route.abort())
+        person.click(30, 30, keys=("Shift",))
+        person.page.wait_for_selector("#alert:not([hidden])")
+        assert violations(person.page) == []
+        person.page.get_by_role("button", name="Keys and help").click()
+        assert violations(person.page) == []
+
+
+def test_axe_would_tell(person):
+    person.page.evaluate("document.body.append(document.createElement('button'))")
+    assert violations(person.page)
+
+
+def test_what_is_found_is_told_to_those_who_do_not_see_it(person, photo):
+    person.open(photo)
+    person.click(150, 160)
+    person.waits_for(lambda: "object 1: " in person.page.get_by_role("status").inner_text())
+    assert "% of the image, score 0." in person.page.get_by_role("status").inner_text()

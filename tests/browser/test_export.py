@@ -1,0 +1,74 @@
+"""What a person takes along is what they saw."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import Image
+from playwright.sync_api import expect
+from pycocotools import mask as coco_mask
+from pycocotools.coco import COCO
+
+DISC, RED = (150, 160), (350, 150)
+
+
+def picture(data: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(data))
+
+
+def test_the_mask_is_a_png_of_the_images_size(person, photo):
+    person.open(photo)
+    person.click(*DISC)
+    mask = np.array(picture(person.save("Mask PNG")).convert("L"))
+    assert set(np.unique(mask)) == {0, 255}
+    assert np.array_equal(mask == 255, person.sees())
+
+
+def test_the_cutout_holds_the_images_own_pixels_and_nothing_else(person, photo):
+    person.open(photo)
+    person.click(*DISC)
+    seen = person.sees()
+    cutout = np.array(picture(person.save("Cutout")))
+    assert np.array_equal(cutout[..., 3] == 255, seen)
+    assert set(np.unique(cutout[..., 3])) == {0, 255}
+    assert np.array_equal(cutout[seen][:, :3], np.array(Image.open(photo))[seen])
+
+
+def test_coco_json_holds_every_object(person, photo, tmp_path):
+    person.open(photo)
+    person.click(*DISC)
+    disc = person.sees()
+    person.click(*RED, keys=("Shift",))
+    red = person.sees()
+    name = person.page.get_by_label("Name of object 2")
+    name.fill("box 7")
+    name.press("Enter")
+    (tmp_path / "coco.json").write_bytes(person.save("COCO JSON"))
+    coco = COCO(tmp_path / "coco.json")
+    (image,) = coco.loadImgs(coco.getImgIds())
+    assert (image["file_name"], image["width"], image["height"]) == ("scene.png", 480, 320)
+    assert [category["name"] for category in coco.loadCats(coco.getCatIds())] == ["object", "box"]
+    for annotation, mask in zip(coco.loadAnns(coco.getAnnIds()), (disc, red), strict=True):
+        assert np.array_equal(coco.annToMask(annotation), mask)
+        assert annotation["area"] == mask.sum()
+        assert annotation["bbox"] == coco_mask.toBbox(annotation["segmentation"]).tolist()
+
+
+def test_the_clicks_are_copied_as_a_call_of_the_python_client(person, photo):
+    person.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    person.open(photo)
+    person.click(*DISC)
+    person.click(*RED, button="right")
+    person.push("Copy Python")
+    expect(person.page.locator("#hint")).to_have_text("Copied")
+    text = person.page.evaluate("navigator.clipboard.readText()")
+    call = 'service.segment("scene.png", pos_coords=[[150,160]], neg_coords=[[350,150]])'
+    assert f'with Client("{person.server.url}") as service:\n    found = {call}\n' in text
+    compile(text, "copied", "exec")
+
+
+def test_nothing_can_be_taken_along_before_there_is_something(person, photo):
+    person.open(photo)
+    for button in ("Mask PNG", "Cutout", "COCO JSON", "Copy Python"):
+        expect(person.page.get_by_role("button", name=button)).to_be_disabled()

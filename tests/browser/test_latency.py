@@ -1,0 +1,18 @@
+"""From a click to its painted mask: measured and printed, with no verdict, for this machine may be busy."""
+
+from __future__ import annotations
+
+from benchmarks.page import VIEWPORT, measure
+from benchmarks.photo import photo as two_megapixels
+from benchmarks.raw import RawModel
+
+
+def test_clicks_are_painted_and_the_time_that_takes_is_printed(browser, served, builtin_repository, tmp_path, capsys):
+    (tmp_path / "photo.jpg").write_bytes(two_megapixels())
+    page = browser.new_page(viewport=VIEWPORT)
+    clicks = measure(page, served.url, tmp_path / "photo.jpg", RawModel(builtin_repository), clicks=15)
+    page.close()
+    with capsys.disabled():
+        print(f"\n{clicks}")
+    assert len(clicks.painted) == 15
+    assert all(painted >= service > 0 for painted, service in zip(clicks.painted, clicks.service, strict=True))

@@ -1,0 +1,62 @@
+"""The page's reading of run lengths is pycocotools' own."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+import pytest
+from pycocotools import mask as coco_mask
+
+GENERATOR = np.random.default_rng(0)
+
+MASKS = {
+    "nothing": np.zeros((5, 7), bool),
+    "everything": np.ones((5, 7), bool),
+    "one pixel": np.eye(1, 12, 5, dtype=bool).reshape(3, 4),
+    "a column": np.arange(30).reshape(5, 6) % 6 == 2,
+    "a row": np.arange(30).reshape(5, 6) // 6 == 2,
+    "the first and the last pixel": np.isin(np.arange(30).reshape(5, 6), [0, 29]),
+    "noise": GENERATOR.random((61, 83)) > 0.5,
+    "a ring": np.abs(np.hypot(*np.mgrid[-50:50, -70:70]) - 35) < 6,
+    "one pixel high": GENERATOR.random((1, 300)) > 0.3,
+    "one pixel wide": GENERATOR.random((300, 1)) > 0.3,
+}
+
+READ = """async ([rle, facts, step]) => {
+  const { Mask } = await import(new URL("ui/rle.js", document.baseURI));
+  const mask = new Mask(rle, facts);
+  const painted = mask.pixels(step, 0xff112233);
+  const inside = [];
+  for (let y = 0; y < mask.height; y++) for (let x = 0; x < mask.width; x++) inside.push(mask.has(x, y) ? 1 : 0);
+  return {
+    inside,
+    painted: painted && {
+      x: painted.x, y: painted.y, width: painted.pixels.width, height: painted.pixels.height,
+      data: btoa(String.fromCharCode(...painted.pixels.data)),
+    },
+  };
+}"""
+
+
+def read(person, mask: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+    """(H, W) bool twice: what the page takes each pixel for, and what it paints of every `step`-th."""
+    rle = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
+    x, y, width, height = (int(side) for side in coco_mask.toBbox(rle))
+    facts = {"score": 1, "area": int(mask.sum()), "box": [x, y, x + width, y + height]}
+    found = person.page.evaluate(READ, [{"size": rle["size"], "counts": rle["counts"].decode()}, facts, step])
+    painted = np.zeros(mask[::step, ::step].shape, bool)
+    if found["painted"]:
+        part = found["painted"]
+        data = np.frombuffer(base64.b64decode(part["data"]), np.uint8).reshape(part["height"], part["width"], 4)
+        assert {tuple(pixel) for pixel in data.reshape(-1, 4)} <= {(0, 0, 0, 0), (0x33, 0x22, 0x11, 0xFF)}
+        painted[part["y"] : part["y"] + part["height"], part["x"] : part["x"] + part["width"]] = data[..., 3] > 0
+    return np.array(found["inside"], bool).reshape(mask.shape), painted
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_masks_are_read_and_painted_as_pycocotools_wrote_them(person, step):
+    for name, mask in MASKS.items():
+        inside, painted = read(person, mask, step)
+        assert np.array_equal(inside, mask), name
+        assert np.array_equal(painted, mask[::step, ::step]), name

@@ -1,0 +1,158 @@
+"""The Python client, blocking and with asyncio, at the real service."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mobile_sam_client import AsyncClient, Client, InvalidImage, InvalidRequest, Prompt, Unauthorized
+from tests.e2e.pictures import scene
+from tests.e2e.server import Server, start_server
+from tests.unit.client.mobile_sam_client.fake_service import Awaited
+
+pytestmark = pytest.mark.e2e
+
+KEY = "a-key-of-16-characters"
+CLICK: dict[str, Any] = {"pos_coords": [[240, 160]]}
+
+
+@pytest.fixture(params=[Client, AsyncClient])
+def client(request, server: Server, monkeypatch) -> Iterator[Any]:
+    """A client of either kind, whose calls are waited for."""
+    monkeypatch.delenv("MOBILE_SAM_API_KEY", raising=False)
+    made = request.param(server.url)
+    made = Awaited(made) if isinstance(made, AsyncClient) else made
+    yield made
+    made.close()
+
+
+def test_the_service_tells_of_itself(client):
+    info = client.info()
+    assert info.weights is not None
+    assert not info.key_needed
+    assert (info.max_image_pixels, info.max_objects) == (20_000_000, 256)
+    assert client.embed(scene(900)).weights == info.weights
+
+
+def test_an_object_is_found_and_its_mask_refined(client):
+    photo = client.embed(scene(901))
+    first = client.segment(photo, **CLICK, multimask_output=True, low_res_mask=True)
+    assert first.image is not None
+    assert (first.image.mode, first.image.size) == ("RGB", (480, 320))
+    assert [candidate.score for candidate in first.candidates] == sorted(
+        (candidate.score for candidate in first.candidates), reverse=True
+    )
+    assert len(first.candidates) == 3
+    for candidate in first.candidates:
+        assert candidate.mask.shape == (320, 480)
+        rows, columns = np.nonzero(candidate.mask)
+        assert candidate.area == len(rows)
+        if candidate.area:
+            box = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+            assert candidate.box_xyxy == box
+    refined = client.segment(photo, **CLICK, mask_input=first.low_res_mask, segmented_image="cutout")
+    assert refined.image is not None
+    assert (np.asarray(refined.image)[..., 3] == 255 * refined.mask).all()
+    assert refined.low_res_mask is None
+
+
+def test_many_objects_are_the_same_as_one_by_one(client, server):
+    file = scene(902)
+    prompts = [Prompt(pos_coords=[[100 + 60 * number, 160]], neg_coords=[[5, 5]]) for number in range(5)]
+    together = client.segment_many(file, prompts)
+    alone = [client.segment(file, pos_coords=prompt.pos_coords, neg_coords=[[5, 5]]) for prompt in prompts]
+    assert len(together) == 5
+    for one, other in zip(together, alone, strict=True):
+        assert (one.mask != other.mask).mean() < 1e-3
+        assert one.score == pytest.approx(other.score, abs=1e-3)
+
+
+def test_everything_is_found_step_by_step(client):
+    steps = []
+    parameters = {"points_per_side": 6, "pred_iou_thresh": 0, "stability_score_thresh": 0}
+    everything = client.everything(scene(903), on_progress=lambda *step: steps.append(step), **parameters)
+    total = steps[0][1]
+    assert steps == [(done, total) for done in range(total + 1)]
+    assert everything.masks
+    for record in everything.masks:
+        x, y, width, height = record.bbox_xywh
+        assert record.mask[y : y + height, x : x + width].sum() == record.area > 0
+
+
+def test_an_image_is_the_same_whichever_way_it_is_given(client, tmp_path):
+    file = scene(904)
+    path = tmp_path / "photo.png"
+    path.write_bytes(file)
+    with Image.open(path) as opened:
+        opened.load()
+    ids = {client.embed(image).image_id for image in (path, str(path), file)}
+    assert ids == {hashlib.sha256(file).hexdigest()}
+    array = np.asarray(opened)
+    by_pixels = {client.embed(image).image_id for image in (opened, array, np.dstack([array, array[..., 0]]))}
+    assert len(by_pixels) == 1
+    masks = [client.segment(image, **CLICK).mask for image in (file, array)]
+    assert (masks[0] == masks[1]).all()
+
+
+def test_a_turned_photograph_gives_the_mask_in_the_frame_that_the_caller_has(client):
+    """The file: as displayed. A PIL image: as its own pixels are."""
+    exif = Image.Exif()
+    exif[0x0112] = 6  # displayed turned by a quarter
+    file = io.BytesIO()
+    with Image.open(io.BytesIO(scene(905))) as picture:
+        picture.save(file, "PNG", exif=exif)
+    with Image.open(file) as opened:
+        by_file, by_pixels = client.segment(file.getvalue(), **CLICK), client.segment(opened, **CLICK)
+    assert (by_file.width, by_file.height, by_file.mask.shape) == (320, 480, (480, 320))
+    assert (by_pixels.width, by_pixels.height, by_pixels.mask.shape) == (480, 320, (320, 480))
+
+
+def test_an_image_that_the_service_does_not_know_is_sent_again(client):
+    photo = client.embed(scene(906))
+    forgotten = dataclasses.replace(photo, image_id="0" * 64)
+    assert client.segment(forgotten, **CLICK).image_id == photo.image_id
+    assert client.everything(forgotten, points_per_side=1).image_id == photo.image_id
+
+
+def test_what_is_refused_names_the_field(client):
+    with pytest.raises(InvalidRequest) as raised:
+        client.segment(scene(907), box=[5, 5, 1, 1])
+    assert raised.value.errors == [
+        {"field": "box", "expected": "a box with x0 < x1 and y0 < y1", "got": "[5, 5, 1, 1]"}
+    ]
+    assert raised.value.request_id
+    with pytest.raises(InvalidRequest, match="points_per_size"):
+        client.everything(scene(907), points_per_size=3)
+    with pytest.raises(InvalidImage, match="expected a PNG, JPEG or WebP file"):
+        client.embed(b"no image")
+
+
+@pytest.fixture(scope="module")
+def keyed(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = start_server(
+        tmp_path_factory.mktemp("client") / "log",
+        MOBILE_SAM_MODEL_REPOSITORY=str(repository),
+        MOBILE_SAM_API_KEYS=f"me:{KEY}",
+    )
+    yield running
+    running.stop()
+
+
+def test_a_service_with_keys_wants_one(keyed, monkeypatch):
+    with Client(keyed.url, api_key="") as client:
+        assert client.info().key_needed
+        with pytest.raises(Unauthorized):
+            client.embed(scene(908))
+    with Client(keyed.url, api_key=KEY) as client:
+        client.embed(scene(908))
+    monkeypatch.setenv("MOBILE_SAM_API_KEY", KEY)
+    with Client(keyed.url) as client:
+        client.embed(scene(908))

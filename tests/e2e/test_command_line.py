@@ -1,0 +1,96 @@
+"""`mobile-sam` with the real service: one image, a folder, and a service of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from PIL import Image
+from pycocotools.coco import COCO
+
+from tests.e2e.pictures import scene
+from tests.e2e.server import ROOT, inherited
+
+pytestmark = pytest.mark.e2e
+
+
+def mobile_sam(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mobile_sam_client", *arguments],
+        cwd=folder,
+        env={**inherited(), "PYTHONPATH": str(ROOT / "client"), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+
+
+def test_info_and_an_object(server, tmp_path):
+    (tmp_path / "photo.png").write_bytes(scene(1))
+    said = mobile_sam(tmp_path, "info", "--json", "--url", server.url)
+    assert said.returncode == 0, said.stderr
+    assert json.loads(said.stdout)["ready"] is True
+
+    arguments = ["--box", "100,80,300,250", "--negative", "5,5", "--json", "--picture", "cut.png", "--style", "cutout"]
+    done = mobile_sam(tmp_path, "segment", "photo.png", *arguments, MOBILE_SAM_URL=server.url)
+    assert done.returncode == 0, done.stderr
+    with Image.open(tmp_path / "mask.png") as mask, Image.open(tmp_path / "cut.png") as cut:
+        assert np.count_nonzero(mask) == json.loads(done.stdout)["area"]
+        np.testing.assert_array_equal(np.asarray(cut)[..., 3] > 0, np.asarray(mask) > 0)
+
+
+def test_a_folder_goes_on_where_it_ended(server, tmp_path):
+    (tmp_path / "photos" / "below").mkdir(parents=True)
+    (tmp_path / "photos" / "one.png").write_bytes(scene(1))
+    (tmp_path / "photos" / "below" / "two.png").write_bytes(scene(2, (320, 480)))
+    (tmp_path / "photos" / "no.png").write_bytes(b"no image")
+    batch = ("batch", "photos", "--out", "found", "--points-per-side", "3", "--url", server.url)
+    done = mobile_sam(tmp_path, *batch)
+    assert done.returncode == 1, done.stderr
+    assert "failed: no.png: 422 invalid-image: " in done.stderr
+
+    (tmp_path / "photos" / "no.png").unlink()
+    again = mobile_sam(tmp_path, *batch)
+    assert again.returncode == 0, again.stderr
+    assert "done before 2" in " ".join(again.stdout.split())
+
+    loaded = COCO(tmp_path / "found" / "annotations.json")
+    images = loaded.loadImgs(loaded.getImgIds())
+    assert [(image["file_name"], image["width"]) for image in images] == [("below/two.png", 320), ("one.png", 480)]
+    for found in loaded.loadAnns(loaded.getAnnIds()):
+        assert loaded.annToMask(found).sum() == found["area"]
+    for image in images:
+        with Image.open(tmp_path / "found" / "overlays" / f"{image['file_name']}.jpg") as overlay:
+            assert overlay.size == (image["width"], image["height"])
+
+
+def test_a_service_for_one_command_leaves_no_process(tmp_path):
+    if _weights() != "builtin":
+        pytest.skip("the checkout has other weights than the built-in ones, or none: `make weights WEIGHTS=builtin`")
+    (tmp_path / "photo.png").write_bytes(scene(1))
+    cache = str(tmp_path / "cache")
+    done = mobile_sam(
+        tmp_path, "embed", "photo.png", "--local", WEIGHTS="builtin", MOBILE_SAM_EMBEDDING_CACHE_DIR=cache
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("  photo.png\n")
+    assert not [process for process in psutil.process_iter() if _works_in(process, cache)]
+
+
+def _weights() -> str | None:
+    file = ROOT / "model_repository" / "mobile_sam" / "1" / "weights.json"
+    return json.loads(file.read_text())["name"] if file.is_file() else None
+
+
+def _works_in(process: psutil.Process, cache: str) -> bool:
+    try:
+        return process.environ().get("MOBILE_SAM_EMBEDDING_CACHE_DIR") == cache and process.pid != os.getpid()
+    except psutil.Error:
+        return False

@@ -1,0 +1,136 @@
+"""The pages' code runs, and what they show is what comes; what they name is there."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mobile_sam_onnx import Preparer
+from tests.e2e import pages
+from tests.e2e.pages import Reader
+from tests.e2e.server import ROOT, Server, start_server
+from utils.settings import PREFIX, Settings
+
+TEXTS = {page: (ROOT / page).read_text() for page in pages.pages()}
+BLOCKS = {page: pages.blocks(page, text) for page, text in TEXTS.items()}
+RUNNING = [page for page, found in BLOCKS.items() if any(block.runs for block in found)]
+MAKE_COMMAND, MAKE_SPAN = re.compile(r"\bmake +([^#|&\n]+)"), re.compile(r"`make ([^`]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+VARIABLE = re.compile(r"\bMOBILE_SAM_[A-Z_]*[A-Z]\b")
+OTHER_VARIABLES = {
+    "MOBILE_SAM_API_KEY",
+    "MOBILE_SAM_URL",
+    "MOBILE_SAM_EMBEDDING_CACHE_DIR",
+    "MOBILE_SAM_TRITON_METRICS_PORT",
+}
+"""Of the clients, of the orchestrator alone, and of Triton alone."""
+MESSAGE = re.compile(r"^\*\*(?:`` (.+) ``|`(.+)`)\*\*$", re.MULTILINE)
+FORMATTED = re.compile(r"%0?\d*[sdrgo]")
+SOURCES = ("service.py", "utils", "mobile_sam_onnx", "triton_backends", "model_repository/mobile_sam/1", "client")
+every_page = pytest.mark.parametrize("page", TEXTS)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A service as a reader has it, with weights that find what is on the pictures."""
+    models = tmp_path_factory.mktemp("docs") / "model_repository"
+    generated = shutil.ignore_patterns("*.onnx", "weights.json", "__pycache__")
+    shutil.copytree(ROOT / "model_repository", models, symlinks=True, ignore=generated)
+    Preparer(models, print).prepare("builtin")
+    running = start_server(models.parent / "log", MOBILE_SAM_MODEL_REPOSITORY=str(models))
+    yield running
+    running.stop()
+
+
+@every_page
+def test_every_block_is_run_or_says_why_not(page):
+    unaccounted = [str(block) for block in BLOCKS[page] if not (block.runs or block.only_make or block.not_run)]
+    assert unaccounted == []
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("page", RUNNING)
+def test_the_code_of_a_page_runs_and_prints_what_it_shows(page, service, tmp_path):
+    reader = Reader(tmp_path, service.url)
+    for block in (block for block in BLOCKS[page] if block.runs):
+        printed = reader.run(block)
+        if block.shows:
+            assert pages.matches(block.shows, printed), f"{block.shows} shows something else than came:\n{printed}"
+
+
+@every_page
+def test_every_make_command_names_targets_and_variables_of_the_makefile(page):
+    code = "\n".join(block.code for block in BLOCKS[page] if block.language == "sh")
+    makefile = (ROOT / "Makefile").read_text()
+    for command in MAKE_COMMAND.findall(code) + MAKE_SPAN.findall(TEXTS[page]):
+        for word in command.split():
+            name, equals, _ = word.partition("=")
+            defined = rf"^{re.escape(name)}{' [?]=' if equals else ':'}"
+            assert re.search(defined, makefile, re.MULTILINE), command
+
+
+@every_page
+def test_every_link_leads_somewhere(page):
+    for link in LINK.findall(TEXTS[page]):
+        path, _, anchor = link.partition("#")
+        if not path.startswith(("https:", "http:")):
+            target = (ROOT / page).parent / path if path else ROOT / page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target.read_text()), link
+
+
+def anchors(text: str) -> set[str]:
+    """Names of a page's headings in links, as forges make them."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@every_page
+def test_every_setting_that_a_page_names_is_there(page):
+    known = {PREFIX + field.name.upper() for field in dataclasses.fields(Settings)} | OTHER_VARIABLES
+    assert set(VARIABLE.findall(TEXTS[page])) <= known
+
+
+def test_the_table_of_settings_has_all_of_them():
+    table = re.findall(r"^\| `(MOBILE_SAM_[A-Z_]+)`", TEXTS["docs/deployment.md"], re.MULTILINE)
+    fields = {PREFIX + field.name.upper() for field in dataclasses.fields(Settings)}
+    assert fields <= set(table)
+    assert len(table) == len(set(table))
+
+
+def test_every_message_of_the_troubleshooting_page_is_one_of_the_services():
+    files = [path for name in SOURCES for path in [ROOT / name, *(ROOT / name).rglob("*.py")] if path.suffix == ".py"]
+    said = "\n".join(text for path in files for text in texts(path))
+    messages = [one or other for one, other in MESSAGE.findall(TEXTS["docs/troubleshooting.md"])]
+    assert messages
+    assert [message for message in messages if message not in said] == []
+
+
+def texts(path: Path) -> Iterator[str]:
+    """The texts in a Python file, with … in place of what is put into them."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield FORMATTED.sub("…", node.value)
+        elif isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on PATH")
+def test_the_system_service_is_one(tmp_path):
+    (unit,) = (block.code for block in BLOCKS["docs/deployment.md"] if block.language == "ini")
+    program = tmp_path / ".venv" / "bin" / "bentoml"
+    program.parent.mkdir(parents=True)
+    program.touch(0o755)
+    file = tmp_path / "mobile-sam.service"
+    file.write_text(unit.replace("/opt/mobile-sam-triton", str(tmp_path)))
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", file], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")

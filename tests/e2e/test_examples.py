@@ -1,0 +1,44 @@
+"""The examples run, and write what they say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.e2e.pages import Reader
+from tests.e2e.server import ROOT
+
+SCRIPT = "examples/segment_folder.py"
+
+
+@pytest.mark.e2e
+def test_a_folder_becomes_a_contact_sheet(server, tmp_path):
+    reader = Reader(tmp_path, server.url)
+    reader.run_command([sys.executable, SCRIPT, "photos", "sheet.png"], SCRIPT)
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.size == (4 * 320, 240)
+        tiles = np.asarray(sheet).reshape(240, 4, 320, 3).any(axis=(0, 2, 3))
+    assert tiles.tolist() == [True, True, False, False]
+
+
+def test_without_a_folder_of_pictures_it_says_how_it_is_used(tmp_path):
+    for arguments in ([], [tmp_path, "sheet.png"]):
+        done = subprocess.run(
+            [sys.executable, ROOT / SCRIPT, *arguments],
+            env={"PYTHONPATH": str(ROOT / "client")},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 1
+        assert f"{SCRIPT} photos sheet.jpg" in done.stderr
+
+
+def test_an_example_is_short_enough_to_read_at_a_glance():
+    lines = (ROOT / SCRIPT).read_text().rpartition('"""')[2].splitlines()
+    assert len([line for line in lines if line.strip()]) <= 15

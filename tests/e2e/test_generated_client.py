@@ -1,0 +1,135 @@
+"""A client that openapi-python-client makes from the service's own document works, with types, against the service."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import requests
+from requests_toolbelt.multipart.decoder import MultipartDecoder
+
+from tests.e2e.pictures import as_base64, scene
+from tests.e2e.server import Server
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(sys.version_info < (3, 11), reason="openapi-python-client needs Python 3.11"),
+]
+
+PACKAGE = "generated_client"
+IMAGE = as_base64(scene(1))
+
+
+@pytest.fixture(scope="module")
+def made(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a package made from what the service says of itself, and what the generator printed."""
+    folder = tmp_path_factory.mktemp("generated")
+    (folder / "docs.json").write_bytes(requests.get(f"{server.url}/docs.json", timeout=5).content)
+    (folder / "config.json").write_text('{"post_hooks": []}')
+    command = ["generate", "--path", "docs.json", "--config", "config.json", "--meta", "none", "--output-path", PACKAGE]
+    done = subprocess.run(
+        [sys.executable, "-m", "openapi_python_client", *command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def models(made: tuple[Path, str]) -> Iterator[ModuleType]:
+    """The generated models; beside them its other modules can be imported."""
+    sys.path.insert(0, str(made[0]))
+    yield importlib.import_module(f"{PACKAGE}.models")
+    sys.path.remove(str(made[0]))
+    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def client(models: ModuleType, server: Server) -> Iterator[Any]:
+    with importlib.import_module(PACKAGE).Client(base_url=server.url) as opened:
+        yield opened
+
+
+def operation(name: str) -> ModuleType:
+    return importlib.import_module(f"{PACKAGE}.api.{name}")
+
+
+def test_the_generator_warns_of_the_multipart_answer_alone(made):
+    """It reads JSON and text; of a multipart answer it hands out the bytes."""
+    _, printed = made
+    assert re.findall(r"^WARNING .*$", printed, re.MULTILINE) == [
+        "WARNING parsing POST /mobile_sam within segmentation."
+    ]
+    assert "Unsupported content_type multipart/form-data" in printed
+
+
+def test_what_serves_is_told(client, models):
+    told = operation("operation.info").sync(client=client)
+    assert isinstance(told, models.Info)
+    assert told.key_needed is False
+    assert told.limits.max_image_pixels == 20_000_000
+    assert isinstance(told.weights, models.Weights)
+    assert operation("operation.readyz").sync(client=client) == "ready\n"
+
+
+def test_an_image_is_encoded(client, models):
+    image = operation("segmentation.embed").sync(client=client, body=models.EmbedRequest(input_image=IMAGE))
+    assert isinstance(image, models.Image)
+    assert (image.width, image.height) == (480, 320)
+    assert isinstance(image.weights, models.Weights)
+    assert image.engine.encoder.startswith("openvino")
+
+
+def test_everything_is_found(client, models):
+    request = models.EverythingRequest(
+        input_image=IMAGE, points_per_side=2, pred_iou_thresh=0, stability_score_thresh=0, box_nms_thresh=1
+    )
+    found = operation("segmentation.everything").sync(client=client, body=request)
+    assert isinstance(found, models.Everything)
+    assert found.masks
+    for record in found.masks:
+        assert isinstance(record, models.Record)
+        assert record.segmentation.size == [320, 480]
+        assert record.crop_box == [0, 0, 480, 320]
+
+
+def test_objects_are_found(client, models):
+    request = models.SegmentRequest(
+        input_image=IMAGE,
+        prompts=[models.ObjectFields(pos_coords=[[240, 160]]), models.ObjectFields(box=[10, 10, 200, 200])],
+        mask_format=models.SegmentRequestMaskFormat.RLE,
+        segmented_image=models.SegmentRequestSegmentedImage.NONE,
+    )
+    answer = operation("segmentation.mobile_sam").sync_detailed(client=client, body=request)
+    assert answer.status_code == 200
+    mask, result = MultipartDecoder(answer.content, answer.headers["content-type"]).parts
+    assert [models.RunLengths.from_dict(each).size for each in json.loads(mask.content)] == [[320, 480]] * 2
+    told = models.Result.from_dict(json.loads(result.content))
+    assert [each.object_ for each in told.masks] == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["embed", "everything", "mobile_sam"])
+def test_a_refusal_is_a_problem(client, models, name):
+    kind = {"embed": "EmbedRequest", "everything": "EverythingRequest", "mobile_sam": "SegmentRequest"}[name]
+    request = getattr(models, kind)(input_image=IMAGE, image_id="another")
+    if name == "mobile_sam":
+        request.pos_coords = [[1, 1]]
+    answer = operation(f"segmentation.{name}").sync_detailed(client=client, body=request)
+    assert answer.status_code == 422
+    assert isinstance(answer.parsed, models.Problem)
+    assert answer.parsed.type_ == "urn:mobile-sam:invalid-request"
+    (error,) = answer.parsed.errors
+    assert (error.field, error.got) == ("input_image", "both")

@@ -1,0 +1,55 @@
+"""The command line, run in this process, with a service that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner, Result
+
+from mobile_sam_client._commands import batch, connection, info
+from mobile_sam_client._commands.app import app
+from tests.unit.client.mobile_sam_client.commands.fake_sam import Sam, picture
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def sam(monkeypatch) -> Sam:
+    """The service that every command finds, wherever it looks."""
+    sam = Sam()
+
+    def client_of(kind: Any, url: str) -> Any:
+        return kind(url, transport=httpx.MockTransport(sam))
+
+    def get(url: str, timeout: float) -> httpx.Response:
+        return httpx.Response(200 if sam.ready else 503, text="ready" if sam.ready else "the model\nloads")
+
+    for module in (connection, batch, info):
+        monkeypatch.setattr(module, "client_of", client_of)
+    monkeypatch.setattr(httpx, "get", get)
+    return sam
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path) -> Run:
+    """Runs a command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MOBILE_SAM_URL", raising=False)
+    # As wide as it takes that no message of a wrong usage is broken.
+    monkeypatch.setenv("COLUMNS", "300")
+
+    def run(*arguments: object) -> Result:
+        return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+    return run
+
+
+@pytest.fixture
+def photo(tmp_path) -> bytes:
+    """The file `photo.png` in the folder where commands run."""
+    file = picture(1)
+    (tmp_path / "photo.png").write_bytes(file)
+    return file

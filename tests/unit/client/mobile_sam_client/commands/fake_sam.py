@@ -1,0 +1,118 @@
+"""A service for the command line to ask: it finds a box's inside, or on the whole image two squares."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import numpy as np
+from PIL import Image
+
+from tests.unit.client.mobile_sam_client.fake_service import INFO, WEIGHTS, Reply, answers, multipart, rle, says_json
+from tests.unit.client.mobile_sam_client.fake_service import lines as ndjson
+
+SIZE = (60, 40)
+SQUARES = ((0, 0, 20, 20), (30, 10, 40, 20))
+
+
+def picture(seed: int, size: tuple[int, int] = SIZE, kind: str = "PNG", **options: Any) -> bytes:
+    """An image file, another one for each seed."""
+    pixels = np.random.default_rng(seed).integers(0, 255, (size[1], size[0], 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind, **options)
+    return file.getvalue()
+
+
+@dataclass
+class Sam:
+    """The service. What it was asked is in `asked`, as pairs of path and fields."""
+
+    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    weights: dict[str, Any] = field(default_factory=lambda: dict(WEIGHTS))
+    instead: dict[bytes, Reply] = field(default_factory=dict)
+    """Replies of another kind for some image files."""
+    ready: bool = True
+    gone: bool = False
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if self.gone:
+            raise httpx.ConnectError("refused", request=request)
+        if request.url.path == "/info":
+            return says_json({**INFO, "weights": self.weights})(request)
+        fields = json.loads(request.content)
+        self.asked.append((request.url.path, fields))
+        file = self.file_of(fields)
+        if file in self.instead:
+            return self.instead[file](request)
+        return {"/embed": self._embed, "/mobile_sam": self._segment, "/everything": self._everything}[request.url.path](
+            file, fields
+        )(request)
+
+    @property
+    def paths(self) -> list[str]:
+        return [path for path, _ in self.asked]
+
+    def file_of(self, fields: dict[str, Any]) -> bytes:
+        """The image that a request is about."""
+        if "image_id" in fields:
+            return self.files[fields["image_id"]]
+        file = base64.b64decode(fields["input_image"])
+        self.files[hashlib.sha256(file).hexdigest()] = file
+        return file
+
+    def _image(self, file: bytes) -> dict[str, Any]:
+        with Image.open(io.BytesIO(file)) as image:
+            width, height = image.size
+            if image.getexif().get(0x0112, 1) >= 5:
+                width, height = height, width
+        engine = {"encoder": "an encoder", "decoder": "a decoder"}
+        identity = hashlib.sha256(file).hexdigest()
+        return {"image_id": identity, "width": width, "height": height, "weights": self.weights, "engine": engine}
+
+    def _embed(self, file: bytes, fields: dict[str, Any]) -> Reply:
+        return says_json(self._image(file))
+
+    def _segment(self, file: bytes, fields: dict[str, Any]) -> Reply:
+        image = self._image(file)
+        prompts = fields.get("prompts", [fields])
+        masks, rles = [], []
+        for number, prompt in enumerate(prompts):
+            x0, y0, x1, y1 = map(int, prompt.get("box") or SQUARES[0])
+            masks.append({"object": number, "score": 0.75, "area": (x1 - x0) * (y1 - y0), "box": [x0, y0, x1, y1]})
+            rles.append(_square(image, (x0, y0, x1, y1)))
+        parts = [("mask", json.dumps(rles if "prompts" in fields else rles[0]).encode())]
+        if (style := fields["segmented_image"]) != "none":
+            shown = io.BytesIO()
+            Image.new("RGB" if style == "overlay" else "RGBA", (image["width"], image["height"])).save(shown, "PNG")
+            parts.append(("segmented_image", shown.getvalue()))
+        parts.append(("result", json.dumps({**image, "masks": masks}).encode()))
+        return answers(multipart(parts), "multipart/form-data; boundary=the-boundary")
+
+    def _everything(self, file: bytes, fields: dict[str, Any]) -> Reply:
+        image = self._image(file)
+        records = [
+            {
+                "segmentation": _square(image, square),
+                "area": (square[2] - square[0]) * (square[3] - square[1]),
+                "bbox": [square[0], square[1], square[2] - square[0], square[3] - square[1]],
+                "predicted_iou": 0.9,
+                "point_coords": [[square[0] + 1.5, square[1] + 0.5]],
+                "stability_score": 0.8,
+                "crop_box": [0, 0, image["width"], image["height"]],
+            }
+            for square in SQUARES
+        ]
+        steps = [{"done": 1, "total": 2}, {"done": 2, "total": 2, "result": {**image, "masks": records}}]
+        return answers(ndjson(*steps), "application/x-ndjson")
+
+
+def _square(image: dict[str, Any], box: tuple[int, int, int, int]) -> dict[str, Any]:
+    mask = np.zeros((image["height"], image["width"]), bool)
+    mask[box[1] : box[3], box[0] : box[2]] = True
+    return rle(mask)

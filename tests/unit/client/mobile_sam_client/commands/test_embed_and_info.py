@@ -1,0 +1,81 @@
+"""`mobile-sam embed` and `mobile-sam info`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
+from tests.unit.client.mobile_sam_client.fake_service import refuses
+
+
+def test_embed_prints_ids_and_goes_on_after_a_file_that_fails(run, sam, photo, tmp_path):
+    (tmp_path / "bad.png").write_bytes(b"bad")
+    (tmp_path / "last.png").write_bytes(last := picture(2))
+    sam.instead[b"bad"] = refuses(422, "invalid-image", "it is damaged")
+    done = run("embed", "photo.png", "absent.png", "bad.png", "last.png")
+    assert done.exit_code == 1
+    assert done.stdout.splitlines() == [
+        f"{hashlib.sha256(photo).hexdigest()}  photo.png",
+        f"{hashlib.sha256(last).hexdigest()}  last.png",
+    ]
+    assert done.stderr.splitlines() == [
+        "error: absent.png: No such file or directory",
+        "error: bad.png: 422 invalid-image: it is damaged (request the-request)",
+    ]
+
+
+def test_embed_stops_where_every_image_would_be_refused(run, sam, photo):
+    sam.instead[photo] = refuses(401, "unauthorized", "expected a key")
+    done = run("embed", "photo.png", "photo.png")
+    assert (done.exit_code, len(sam.asked)) == (1, 1)
+    assert done.stderr == "error: 401 unauthorized: expected a key (request the-request)\n"
+
+
+def test_info_tells_what_the_service_is(run, sam):
+    done = run("info")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        "service   http://127.0.0.1:3000, version 1.2.3",
+        "state     ready",
+        "weights   none (sha256 000000000000)",
+        "          A note.",
+        "engine    encoder an encoder, decoder a decoder",
+        "API key   needed: MOBILE_SAM_API_KEY",
+        "limits    0.002 megapixels an image",
+        "          0.000953674 MiB and 3 objects a request",
+    ]
+
+
+def test_info_tells_why_the_service_is_not_ready(run, sam):
+    sam.ready, sam.weights = False, None
+    lines = run("info").stdout.splitlines()
+    assert "state     not ready: the model loads" in lines
+    assert "weights   unknown" in lines
+
+
+def test_info_for_a_program(run, sam, monkeypatch):
+    monkeypatch.setenv("MOBILE_SAM_URL", "http://sam.test:8000/")
+    said = json.loads(run("info", "--json").stdout)
+    assert (said["ready"], said["version"], said["weights"]["name"]) == (True, "1.2.3", "none")
+    assert (said["url"], said["max_objects"]) == ("http://sam.test:8000", 3)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"MOBILE_SAM_URL": "127.0.0.1:3000"}, "error: url: expected an address such as http://127.0.0.1:3000, got "),
+        ({"MOBILE_SAM_API_KEY": "schlüssel"}, "error: MOBILE_SAM_API_KEY: expected printable ASCII\n"),
+        ({"MOBILE_SAM_URL": "http://127.0.0.1:9"}, "error: nothing answers at http://127.0.0.1:9 ("),
+    ],
+    ids=["no URL", "no key", "nobody there"],
+)
+def test_what_the_environment_has_wrong_is_one_line(run, monkeypatch, variables, message):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    done = run("info")
+    assert done.exit_code == 1
+    assert done.stderr.startswith(message)
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,174 @@
+"""A service for one command: started from a checkout, and ended whatever happens."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from mobile_sam_client._commands import local_service as module
+from mobile_sam_client._commands.failures import CommandError
+from mobile_sam_client._commands.local_service import DidNotStart, local_service
+
+CLIENT = Path(module.__file__).parents[2]
+SERVICE = """
+import http.server, os, pathlib, subprocess, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"ready")
+
+    def log_message(self, *_):
+        pass
+
+child = subprocess.Popen(["sleep", "1000"])
+pathlib.Path("pids").write_text(f"{os.getpid()} {child.pid}")
+print("serving", flush=True)
+http.server.HTTPServer((sys.argv[1], int(sys.argv[2])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch) -> Path:
+    """A folder that looks like the project's, with a small service that has a child."""
+    folder = tmp_path / "checkout"
+    (folder / "model_repository").mkdir(parents=True)
+    (folder / "service.py").write_text(SERVICE)
+    (folder / "Makefile").write_text(f"serve:\n\t@{sys.executable} service.py $(HOST) $(PORT)\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return folder
+
+
+def running(checkout: Path) -> list[int]:
+    """Which of the service's processes are alive."""
+    return [pid for pid in map(int, (checkout / "pids").read_text().split()) if _alive(pid)]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def logs(checkout: Path) -> list[str]:
+    return [log.read_text() for log in checkout.parent.glob("mobile-sam-*.log")]
+
+
+def test_it_is_ready_within_the_block_and_gone_after_it(checkout):
+    with local_service() as url:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
+        assert httpx.get(f"{url}/readyz").text == "ready"
+        assert len(running(checkout)) == 2
+    assert running(checkout) == []
+    assert logs(checkout) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, CommandError, SystemExit])
+def test_it_is_gone_after_an_error(checkout, error):
+    with pytest.raises(error), local_service():
+        raise error
+    assert running(checkout) == []
+    assert logs(checkout) == []
+
+
+def test_it_is_gone_when_its_owner_is_killed(checkout):
+    code = (
+        "from mobile_sam_client._commands.local_service import *\nwith local_service(): print(1, flush=True); input()"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(CLIENT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    with owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"1\n"
+        assert len(running(checkout)) == 2
+        owner.kill()
+    wait_until(lambda: not running(checkout))
+
+
+def test_one_that_does_not_start_names_its_log(checkout):
+    (checkout / "Makefile").write_text("serve:\n\t@echo 'error: the disk is too full' && echo more && exit 3\n")
+    message = r"did not start: the disk is too full; its log is .*mobile-sam-.*\.log$"
+    with pytest.raises(DidNotStart, match=message), local_service():
+        pytest.fail("it did start")
+    (log,) = logs(checkout)
+    assert "the disk is too full" in log
+
+
+def test_one_that_ends_before_its_time_names_its_log(checkout, capsys):
+    with local_service():
+        make = psutil.Process(psutil.Process(running(checkout)[0]).ppid())
+        for pid in running(checkout):
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: make.status() == psutil.STATUS_ZOMBIE)
+    assert "the service ended before its time; its log is " in capsys.readouterr().err
+    assert len(logs(checkout)) == 1
+
+
+def test_one_that_does_not_listen_is_killed(checkout, monkeypatch):
+    (checkout / "service.py").write_text("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SERVICE)
+    monkeypatch.setattr(module, "STOP_LIMIT", 0.3)
+    with local_service():
+        assert len(running(checkout)) == 2
+    assert running(checkout) == []
+
+
+def test_a_second_interruption_ends_it_at_once(checkout, monkeypatch):
+    (checkout / "service.py").write_text("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SERVICE)
+
+    def interrupt(_: float) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), local_service():
+        monkeypatch.setattr(time, "sleep", interrupt)
+    assert running(checkout) == []
+
+
+def test_it_goes_past_a_proxy(checkout, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "example.org")
+    with local_service() as url:
+        assert httpx.get(f"{url}/readyz").text == "ready"
+
+
+def test_no_checkout_is_told_with_what_is_expected(run, monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "a" / "b" / "c" / "d" / "module.py"))
+    (tmp_path / "photo.png").write_bytes(b"bytes")
+    done = run("embed", "photo.png", "--local")
+    assert done.exit_code == 1
+    assert done.stderr.startswith(
+        "error: --local expected this folder to be the project's checkout, with service.py, Makefile, model_reposi"
+    )
+
+
+def test_no_make_is_told(checkout, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(CommandError, match="--local expected `make` on PATH"), local_service():
+        pytest.fail("it did start")

@@ -1,0 +1,101 @@
+"""Objects drawn over an image."""
+
+from __future__ import annotations
+
+import io
+from typing import cast
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mobile_sam_client import Rle
+from mobile_sam_client._commands.failures import CommandError
+from mobile_sam_client._commands.overlays import displayed_pixels, draw
+from tests.unit.client.mobile_sam_client.fake_service import rle
+
+GREY = np.full((60, 80, 3), 100, np.uint8)
+
+
+def square(x: int, y: int, side: int) -> Rle:
+    mask = np.zeros(GREY.shape[:2], bool)
+    mask[y : y + side, x : x + side] = True
+    return cast(Rle, rle(mask))
+
+
+def file_of(image: Image.Image, **options) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG", **options)
+    return file.getvalue()
+
+
+def colours_in(picture: np.ndarray) -> set[tuple[int, ...]]:
+    return {tuple(colour) for colour in picture.reshape(-1, 3).tolist()}
+
+
+def test_what_is_no_object_stays_as_it_is():
+    drawn = draw(GREY, [square(10, 10, 20)])
+    assert (drawn[:10] == 100).all()
+    assert (drawn[40:] == 100).all()
+    assert not (drawn[10:30, 10:30] == 100).all(axis=-1).any()
+
+
+def test_an_object_is_tinted_and_its_edge_has_the_full_colour():
+    drawn = draw(GREY, [square(10, 10, 20)])
+    edge, inside = drawn[10, 15].astype(int), drawn[20, 20].astype(int)
+    assert edge.max() == 255
+    assert np.abs(edge - 100).sum() > np.abs(inside - 100).sum() > 0
+    np.testing.assert_array_equal(drawn[15, 10], drawn[29, 29])
+
+
+def test_fifty_objects_have_fifty_colours():
+    squares = [square(8 * (number % 10), 12 * (number // 10), 5) for number in range(50)]
+    edges = {tuple(draw(GREY, squares)[12 * (number // 10), 8 * (number % 10)].tolist()) for number in range(50)}
+    assert len(edges) == 50
+
+
+@pytest.mark.parametrize("turn", [1, -1], ids=["small first", "large first"])
+def test_a_small_object_lies_on_top_of_a_large_one(turn):
+    drawn = draw(GREY, [square(20, 20, 8), square(10, 10, 40)][::turn])
+    assert tuple(drawn[24, 24]) != tuple(drawn[40, 40])
+
+
+def test_no_object_leaves_the_image_as_it_is():
+    np.testing.assert_array_equal(draw(GREY, []), GREY)
+
+
+def test_an_object_without_pixels_is_no_obstacle():
+    np.testing.assert_array_equal(draw(GREY, [square(0, 0, 0)]), GREY)
+
+
+def test_masks_of_another_size_are_refused():
+    with pytest.raises(CommandError, match=r"expected masks of 80 x 60 pixels, got 6 x 4"):
+        draw(GREY, [cast(Rle, rle(np.ones((4, 6), bool)))])
+
+
+@pytest.mark.parametrize(
+    ("image", "colour"),
+    [
+        (Image.new("L", (2, 2), 7), (7, 7, 7)),
+        (Image.new("RGBA", (2, 2), (1, 2, 3, 0)), (1, 2, 3)),
+        (Image.fromarray(np.full((2, 2), 0x1234, np.uint16)), (0x12, 0x12, 0x12)),
+        (Image.new("1", (2, 2), 1), (255, 255, 255)),
+    ],
+    ids=["grey", "transparent", "16 bits", "1 bit"],
+)
+def test_every_kind_of_image_becomes_rgb(image, colour):
+    pixels = displayed_pixels(file_of(image))
+    assert pixels.shape == (2, 2, 3)
+    assert pixels.dtype == np.uint8
+    assert colours_in(pixels) == {colour}
+
+
+def test_a_palette_with_transparency_is_no_obstacle():
+    image = Image.new("P", (2, 2), 1)
+    image.putpalette([0, 0, 0, 9, 8, 7])
+    assert colours_in(displayed_pixels(file_of(image, transparency=bytes([0, 128])))) == {(9, 8, 7)}
+
+
+def test_what_is_no_image_is_told():
+    with pytest.raises(CommandError, match="cannot draw on the image"):
+        displayed_pixels(b"no image")

@@ -1,0 +1,225 @@
+"""A service that answers as it was told to, and the answers that the real one gives."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import inspect
+import io
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import numpy as np
+from PIL import Image
+from pycocotools import mask as coco
+
+from mobile_sam_client import AsyncClient, Client
+
+URL = "http://127.0.0.1:3000"
+WEIGHTS: dict[str, Any] = {"name": "none", "sha256": "0" * 64, "trained": True, "note": "A note."}
+IMAGE: dict[str, Any] = {
+    "image_id": "the id",
+    "width": 6,
+    "height": 4,
+    "weights": WEIGHTS,
+    "engine": {"encoder": "an encoder", "decoder": "a decoder"},
+}
+INFO: dict[str, Any] = {
+    "version": "1.2.3",
+    "weights": WEIGHTS,
+    "engine": IMAGE["engine"],
+    "key_needed": True,
+    "limits": {"max_body_bytes": 1000, "max_image_pixels": 2000, "max_objects": 3},
+}
+FILE = b"the bytes of a file"
+
+Reply = Callable[[httpx.Request], httpx.Response]
+
+
+@dataclass
+class Asked:
+    """A request that came."""
+
+    path: str
+    headers: httpx.Headers
+    body: bytes
+    timeout: dict[str, float | None]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        fields: dict[str, Any] = json.loads(self.body)
+        return fields
+
+
+class Service:
+    """Gives one reply after the other, the last for ever."""
+
+    def __init__(self) -> None:
+        self.replies: list[Reply] = []
+        self.asked: list[Asked] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        asked = Asked(request.url.path, request.headers, request.content, request.extensions["timeout"])
+        self.asked.append(asked)
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        return reply(request)
+
+    @property
+    def images(self) -> list[str | bytes]:
+        """What each request that came named its image by: an id, or the bytes of a file."""
+        fields = [asked.fields for asked in self.asked]
+        return [one["image_id"] if "image_id" in one else base64.b64decode(one["input_image"]) for one in fields]
+
+    def says(self, *replies: Reply) -> None:
+        self.replies += replies
+
+
+class Awaited:
+    """An `AsyncClient` whose calls are waited for."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self.client, self.loop = client, asyncio.new_event_loop()
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.client, name)
+        if not inspect.iscoroutinefunction(value):
+            return value
+        return lambda *arguments, **named: self.loop.run_until_complete(value(*arguments, **named))
+
+    def close(self) -> None:
+        self.loop.run_until_complete(self.client.aclose())
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
+
+
+def client_of(kind: type[Client] | type[AsyncClient], handler: Reply, url: str = URL, **settings: Any) -> Any:
+    """A client whose calls return results, whichever kind it is."""
+    client = kind(url, transport=httpx.MockTransport(handler), **settings)
+    return Awaited(client) if isinstance(client, AsyncClient) else client
+
+
+def answers(content: bytes, content_type: str = "application/json", status: int = 200, **headers: str) -> Reply:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda _: httpx.Response(
+        status, content=content, headers={"Content-Type": content_type, "X-Request-ID": "the-request", **named}
+    )
+
+
+def says_json(document: Any) -> Reply:
+    return answers(json.dumps(document).encode())
+
+
+def refuses(status: int, slug: str = "some", detail: str = "not now", **headers: str) -> Reply:
+    document = {"type": f"urn:mobile-sam:{slug}", "title": "No", "status": status, "detail": detail}
+    return answers(json.dumps(document).encode(), "application/problem+json", status, **headers)
+
+
+def fails(error: type[httpx.TransportError], text: str = "") -> Reply:
+    def reply(request: httpx.Request) -> httpx.Response:
+        raise error(text, request=request)
+
+    return reply
+
+
+def rle(mask: Any) -> dict[str, Any]:
+    encoded = coco.encode(np.asfortranarray(mask, np.uint8))
+    return {"size": list(encoded["size"]), "counts": encoded["counts"].decode()}
+
+
+def mask_of(number: int) -> Any:
+    """A mask of as many pixels, (4, 6) bool."""
+    mask = np.zeros((4, 6), bool)
+    mask.ravel()[:number] = True
+    return mask
+
+
+def png(colour: int = 0, mode: str = "RGB") -> bytes:
+    file = io.BytesIO()
+    Image.new(mode, (6, 4), colour).save(file, "PNG")
+    return file.getvalue()
+
+
+def low_res_mask(fill: float = 0.5) -> str:
+    file = io.BytesIO()
+    np.save(file, np.full((256, 256), fill, np.float32))
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def found(number: int, score: float = 0.5, area: int = 3) -> dict[str, Any]:
+    """What `result` says of a mask."""
+    return {"object": number, "score": score, "area": area, "box": [0, 0, 3, 1]}
+
+
+def multipart(parts: Iterable[tuple[str, bytes]], boundary: str = "the-boundary") -> bytes:
+    pieces = [
+        b'--%s\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (boundary.encode(), name.encode(), data)
+        for name, data in parts
+    ]
+    return b"".join([*pieces, b"--", boundary.encode(), b"--\r\n"])
+
+
+def segments(masks: Any = None, rles: Any = None, picture: bytes | None = None, **image: Any) -> Reply:
+    """An answer of /mobile_sam; one mask of three pixels unless told."""
+    masks = [found(0)] if masks is None else masks
+    rles = rle(mask_of(3)) if rles is None else rles
+    parts = [("mask", json.dumps(rles).encode())]
+    parts += [] if picture is None else [("segmented_image", picture)]
+    parts += [("result", json.dumps({**IMAGE, **image, "masks": masks}).encode())]
+    return answers(multipart(parts), "multipart/form-data; boundary=the-boundary")
+
+
+def record(area: int) -> dict[str, Any]:
+    return {
+        "segmentation": rle(mask_of(area)),
+        "area": area,
+        "bbox": [0, 0, area, 1],
+        "predicted_iou": 0.9,
+        "point_coords": [[1.5, 0.5]],
+        "stability_score": 0.8,
+        "crop_box": [0, 0, 6, 4],
+    }
+
+
+def lines(*steps: Any) -> bytes:
+    return b"".join(json.dumps(step).encode() + b"\n" for step in steps)
+
+
+def last(*areas: int) -> dict[str, Any]:
+    """The last line of /everything."""
+    return {"done": 2, "total": 2, "result": {**IMAGE, "masks": [record(area) for area in areas]}}
+
+
+def says_lines(*steps: Any, size: int | None = None) -> Reply:
+    """An answer of /everything, in chunks of so many bytes."""
+    content = lines(*steps)
+    size = size or len(content)
+    chunks = [content[start : start + size] for start in range(0, len(content), size)]
+    headers = {"Content-Type": "application/x-ndjson", "X-Request-ID": "the-request"}
+    return lambda _: httpx.Response(200, stream=Chunks(chunks), headers=headers)
+
+
+class Chunks(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body that comes in chunks, and breaks off where one of them is an error."""
+
+    def __init__(self, chunks: Iterable[bytes | Exception]) -> None:
+        self.chunks, self.closed = list(chunks), False
+
+    def __iter__(self):
+        for chunk in self.chunks:
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield chunk
+
+    async def __aiter__(self):
+        for chunk in self:
+            yield chunk
+
+    def close(self) -> None:
+        self.closed = True
+
+    async def aclose(self) -> None:
+        self.closed = True

@@ -1,0 +1,182 @@
+"""Paths, bytes, PIL images, arrays and embeddings become files."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mobile_sam_client import Embedding, Engine, Weights
+from mobile_sam_client._images import source_of
+
+RNG = np.random.default_rng(0)
+RGB = RNG.integers(0, 256, (5, 7, 3), np.uint8)
+GREY = RNG.integers(0, 256, (5, 7), np.uint8)
+
+
+def sent(image) -> np.ndarray:
+    """The pixels that the service would see."""
+    with Image.open(io.BytesIO(source_of(image).file), formats=["PNG"]) as picture:
+        assert not picture.info
+        return np.asarray(picture)
+
+
+def saved(image: Image.Image, kind: str, **options) -> Image.Image:
+    """The image as it is opened from a file."""
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return Image.open(file)
+
+
+def test_a_file_goes_as_it_is_by_path_and_by_bytes(tmp_path):
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(b"any bytes")
+    for image in (path, str(path), b"any bytes"):
+        source = source_of(image)
+        assert source.file == b"any bytes"
+        assert source.sha256 == hashlib.sha256(b"any bytes").hexdigest()
+        assert source.image_id is None
+
+
+def test_an_embedding_brings_its_file_and_its_id():
+    embedding = Embedding(
+        image_id="the id", width=1, height=1, weights=Weights("", "", True, ""), engine=Engine("", ""), file=b"bytes"
+    )
+    source = source_of(embedding)
+    assert (source.file, source.image_id) == (b"bytes", "the id")
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (RGB, RGB),
+        (GREY, GREY),
+        (np.dstack([RGB, GREY]), RGB),
+        (RGB[::-1, ::2], RGB[::-1, ::2]),
+        (np.asfortranarray(RGB), RGB),
+        (np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.uint8)),
+    ],
+    ids=["RGB", "grey", "RGBA", "a view", "in Fortran's order", "one pixel"],
+)
+def test_an_array_is_sent_without_loss(array, expected):
+    assert (sent(array) == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("array", "got"),
+    [
+        (RGB.astype(float), r"float64 of shape \(5, 7, 3\); values of 0 to 1 become such by"),
+        (RGB.astype(np.int64), r"int64 of shape \(5, 7, 3\)$"),
+        (GREY > 5, r"bool of shape \(5, 7\)$"),
+        (RGB[..., :2], r"shape \(5, 7, 2\)$"),
+        (GREY[..., None], r"shape \(5, 7, 1\)$"),
+        (RGB[None], r"shape \(1, 5, 7, 3\)$"),
+        (GREY[0], r"shape \(7,\)$"),
+        (RGB[:0], r"shape \(0, 7, 3\)$"),
+    ],
+    ids=["float", "int64", "bool", "two channels", "one channel", "a batch", "a row", "nothing"],
+)
+def test_another_array_is_refused(array, got):
+    with pytest.raises(ValueError, match=r"^image: expected \(H, W, 3\) uint8 RGB, .*, got " + got):
+        source_of(array)
+
+
+def test_pixels_are_the_same_image_as_an_array_and_in_pil():
+    ids = {
+        source_of(image).sha256
+        for image in (RGB, Image.fromarray(RGB), saved(Image.fromarray(RGB), "PNG"), np.dstack([RGB, GREY]))
+    }
+    assert len(ids) == 1
+
+
+def test_a_pil_image_leaves_behind_what_is_not_pixels():
+    opened = saved(Image.fromarray(RGB), "PNG", icc_profile=b"a profile", dpi=(300, 300), transparency=(1, 2, 3))
+    assert {"icc_profile", "dpi", "transparency"} <= set(opened.info)
+    assert (sent(opened) == RGB).all()
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_a_pil_image_with_exif_is_sent_in_the_frame_that_it_has_here(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    opened = saved(Image.fromarray(RGB), "PNG", exif=exif)
+    assert opened.getexif()[0x0112] == orientation
+    pixels = sent(opened)
+    assert pixels.shape[:2] == (opened.height, opened.width)
+    assert (pixels == np.asarray(opened)).all()
+
+
+ALPHA = np.full((5, 7), 9, np.uint8)
+PALETTE = Image.fromarray(RGB // 64 * 64).quantize(16)
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        (Image.fromarray(GREY > 99), (GREY > 99) * np.uint8(255)),
+        (Image.fromarray(GREY), GREY),
+        (Image.merge("LA", [Image.fromarray(GREY), Image.fromarray(ALPHA)]), GREY),
+        (Image.fromarray(np.dstack([RGB, ALPHA])), RGB),
+        (Image.fromarray(RGB).convert("RGBX"), RGB),
+        (Image.fromarray(RGB).convert("RGBA").convert("RGBa"), RGB),
+        (PALETTE, np.asarray(PALETTE.convert("RGB"))),
+        (saved(PALETTE, "PNG", transparency=3), np.asarray(PALETTE.convert("RGB"))),
+        (saved(PALETTE, "PNG", transparency=bytes(range(16))), np.asarray(PALETTE.convert("RGB"))),
+        (Image.fromarray(RGB).convert("CMYK"), RGB),
+        (Image.fromarray(RGB).convert("YCbCr"), np.asarray(Image.fromarray(RGB).convert("YCbCr").convert("RGB"))),
+        (Image.fromarray(RGB).convert("HSV"), np.asarray(Image.fromarray(RGB).convert("HSV").convert("RGB"))),
+        (Image.fromarray(GREY.astype(np.uint16) * 256 + 7), GREY),
+        (Image.fromarray(GREY.astype(">u2") * 256 + 7), GREY),
+        (Image.fromarray(GREY.astype(np.int32) * 256 + 7), GREY),
+    ],
+    ids=[
+        "1", "L", "LA", "RGBA", "RGBX", "RGBa", "P", "P, one transparent", "P, all transparent", "CMYK", "YCbCr", "HSV",
+        "I;16", "I;16B", "I",
+    ],
+)  # fmt: skip
+def test_a_pil_image_of_any_mode_is_sent_as_grey_or_rgb(image, expected):
+    pixels = sent(image)
+    assert pixels.shape == expected.shape
+    assert (pixels == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("image", "got"),
+    [
+        (Image.fromarray(GREY.astype(np.float32)), r"expected a PIL image of one of the modes .*, got F$"),
+        (Image.new("LAB", (2, 2)), "got LAB$"),
+        (Image.fromarray(np.array([[70_000]], np.int32)), "expected values of 0 to 65535 .* got 70000 to 70000$"),
+        (Image.fromarray(np.array([[-1]], np.int32)), "got -1 to -1$"),
+        (Image.new("RGB", (0, 5)), r"got shape \(5, 0, 3\)$"),
+        (Image.new("I", (0, 5)), r"got shape \(5, 0\)$"),
+    ],
+    ids=["F", "LAB", "above 16 bits", "below zero", "nothing", "nothing of 16 bits"],
+)
+def test_a_pil_image_that_has_no_meaning_as_rgb_is_refused(image, got):
+    with pytest.raises(ValueError, match=got):
+        source_of(image)
+
+
+def test_an_empty_file_is_refused(tmp_path):
+    path = tmp_path / "empty.jpg"
+    path.touch()
+    for image, name in ((path, str(path)), (b"", "image")):
+        with pytest.raises(ValueError, match=f"^{name}: expected a PNG, JPEG or WebP file, got 0 bytes$"):
+            source_of(image)
+
+
+def test_what_is_no_file_is_an_error_of_the_system(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        source_of(tmp_path / "none.jpg")
+    with pytest.raises(IsADirectoryError):
+        source_of(Path(tmp_path))
+
+
+@pytest.mark.parametrize("image", [None, 5, [[1, 2]], bytearray(b"x")], ids=["None", "a number", "lists", "bytearray"])
+def test_what_is_no_image_is_refused(image):
+    with pytest.raises(TypeError, match=r"^image: expected a path, the bytes of a file, .*, got "):
+        source_of(image)

@@ -1,0 +1,122 @@
+"""The reference in `docs/http.md`, and the words of its tables."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from utils.openapi import document
+from utils.openapi.calls import CALLS, pretty
+from utils.openapi.problems import NO_KEY, REFUSALS, REJECTIONS, TOO_MUCH
+from utils.openapi.reference import main, reference
+from utils.openapi.tables import default_of, limits_of, table, type_of
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = reference()
+WHOLE = document(need_key=True)
+NULL = {"type": "null"}
+POINT = {"type": "array", "prefixItems": [{"type": "number"}] * 2, "minItems": 2, "maxItems": 2}
+
+
+def link(text: str, name: str) -> str:
+    return f"[{text}]"
+
+
+def test_the_page_is_up_to_date():
+    assert (ROOT / "docs" / "http.md").read_text() == PAGE, "run `make docs`"
+
+
+def test_the_page_is_written_where_it_is_told(tmp_path):
+    main([str(tmp_path / "page.md")])
+    assert (tmp_path / "page.md").read_text() == PAGE
+
+
+def test_every_operation_and_field_has_a_place():
+    for path, methods in WHOLE["paths"].items():
+        for method in methods:
+            assert f"\n## {method.upper()} {path}\n" in PAGE
+    for schema in WHOLE["components"]["schemas"].values():
+        for name in schema["properties"]:
+            assert re.search(rf"^\| `{name}`", PAGE, re.MULTILINE), name
+
+
+def test_every_problem_has_a_place():
+    for problem in (*NO_KEY, *REFUSALS, *REJECTIONS, *TOO_MUCH):
+        assert f"| `{problem.slug}` | {problem.status} | {problem.title} |" in PAGE
+
+
+def test_every_operation_has_a_call():
+    operations = [operation for methods in WHOLE["paths"].values() for operation in methods.values()]
+    assert [operation["operationId"] for operation in operations] == list(CALLS)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [pytest.param(call.code, id=name) for name, calls in CALLS.items() for call in calls if call.language == "sh"],
+)
+def test_a_call_is_valid_shell(code):
+    checked = subprocess.run(["bash", "-n"], input=code, capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "string"}, "string"),
+        ({"type": "string", "enum": ["a", "b"]}, "`a`, `b`"),
+        ({"$ref": "#/components/schemas/Mask"}, "[Mask]"),
+        ({"type": "array", "items": {"$ref": "#/components/schemas/Mask"}}, "list of [Mask]"),
+        ({"type": "array", "items": {"type": "integer"}}, "list of integers"),
+        ({"type": "array", "items": {"type": "integer"}, "minItems": 4, "maxItems": 4}, "list of 4 integers"),
+        (POINT, "pair of numbers"),
+        ({"type": "array", "items": POINT}, "list of pairs of numbers"),
+        ({"anyOf": [{"type": "string"}, NULL], "default": None}, "string"),
+        ({"anyOf": [{"$ref": "#/components/schemas/Weights"}, NULL]}, "[Weights] or null"),
+    ],
+)
+def test_a_type_is_told(schema, words):
+    assert type_of(schema, link) == words
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "string"}, ""),
+        ({"type": "string", "maxLength": 128}, "up to 128 characters"),
+        ({"type": "integer", "minimum": 1, "maximum": 1_000_000}, "1 to 1,000,000"),
+        ({"type": "number", "exclusiveMinimum": 0, "maximum": 20}, "more than 0, up to 20"),
+        ({"anyOf": [{"type": "array", "minItems": 1, "maxItems": 256}, NULL]}, "1 to 256 items"),
+        ({"anyOf": [{"type": "array", "maxItems": 256}, NULL]}, "up to 256 items"),
+        (POINT, ""),
+    ],
+)
+def test_limits_are_told(schema, words):
+    assert limits_of(schema) == words
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({}, ""),
+        ({"default": None}, ""),
+        ({"default": "json"}, '`"json"`'),
+        ({"default": False}, "`false`"),
+        ({"default": 512 / 1500}, "`0.3413`"),
+    ],
+)
+def test_a_default_is_told(schema, words):
+    assert default_of(schema) == words
+
+
+def test_a_bar_in_a_cell_ends_no_cell():
+    assert table(("a", "b"), [("x|y", "z")]) == "| a | b |\n| --- | --- |\n| x\\|y | z |\n"
+
+
+def test_numbers_of_a_list_stand_in_one_line():
+    value = {"box": [1, -2.5], "masks": [{"size": [3, 4]}], "note": "a"}
+    assert json.loads(pretty(value)) == value
+    assert '"box": [1, -2.5]' in pretty(value)

@@ -1,0 +1,157 @@
+"""Examples: requests that run as they stand, and what the built-in weights answer them.
+
+The image is a drawn scene of 80 x 60 pixels: a disc before a hill and the sky, in a PNG file so small that its base64
+leaves the rest of a request readable.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from utils.info import VERSION
+
+Examples = dict[str, dict[str, Any]]
+
+FILE = (Path(__file__).parent / "example.png").read_bytes()
+IMAGE_ID = hashlib.sha256(FILE).hexdigest()
+
+EXAMPLE_IMAGE: dict[str, Any] = {"input_image": base64.b64encode(FILE).decode()}
+"""The scene."""
+
+CLICK: dict[str, Any] = {"pos_coords": [[40, 30]]}
+"""On the disc."""
+BOX: dict[str, Any] = {"box": [4, 18, 30, 44]}
+"""Around the hill."""
+SHORT: dict[str, Any] = {"mask_format": "rle", "segmented_image": "none"}
+"""An answer that is text, and little of it."""
+
+EXAMPLE: dict[str, Any] = {**EXAMPLE_IMAGE, **CLICK, **SHORT}
+"""A request that answers 200: the scene and a click on its disc."""
+
+
+def _named(summary: str, description: str, value: Any) -> dict[str, Any]:
+    return {"summary": summary, "description": description, "value": value}
+
+
+SEGMENT_REQUESTS: Examples = {
+    "click": _named("One click", "The best mask as run lengths, without a picture: the answer is all text.", EXAMPLE),
+    "box": _named(
+        "A box, and a click on what is not meant",
+        "The mask as nested lists of 0 and 1, and the object cut out of the image.",
+        {**EXAMPLE_IMAGE, **BOX, "neg_coords": [[8, 24]], "mask_format": "json", "segmented_image": "cutout"},
+    ),
+    "refine": _named(
+        "More clicks on an image that was sent before",
+        "By the `image_id` of an earlier answer, which is quick. Send one of the other examples first.",
+        {"image_id": IMAGE_ID, "pos_coords": [[40, 30], [48, 36]], "neg_coords": [[60, 50]], **SHORT},
+    ),
+    "candidates": _named(
+        "Three candidates of one object",
+        "Whole, part and sub-part, to choose from; with `low_res_mask`, to send as `mask_input` with more clicks.",
+        {**EXAMPLE_IMAGE, **CLICK, "multimask_output": True, "low_res_mask": True, **SHORT},
+    ),
+    "objects": _named(
+        "Several objects at once",
+        "One mask for each entry of `prompts`, in their order, as polygons.",
+        {
+            **EXAMPLE_IMAGE,
+            "prompts": [CLICK, {"pos_coords": [[60, 10]]}, BOX],
+            "mask_format": "polygon",
+            "segmented_image": "none",
+        },
+    ),
+}
+
+EMBED_REQUESTS: Examples = {
+    "image": _named("An image", "Sent once; prompts then name it by the answer's `image_id`.", EXAMPLE_IMAGE),
+}
+
+EVERYTHING_REQUESTS: Examples = {
+    "grid": _named("A grid of 8 x 8 clicks", "Small objects need more.", {**EXAMPLE_IMAGE, "points_per_side": 8}),
+    "progress": _named(
+        "The same, told as it goes on",
+        "The answer comes line by line.",
+        {**EXAMPLE_IMAGE, "points_per_side": 8, "progress": True},
+    ),
+}
+
+WEIGHTS: dict[str, Any] = {
+    "name": "builtin",
+    "sha256": "113b01c2d3a7595ea4747eb476a791d1bcc413516450469974e1e6ef7abd2757",
+    "trained": True,
+    "note": "The built-in weights: a small segmenter of this project's own, trained on generated scenes; the official "
+    "MobileSAM weights segment better.",
+}
+ENGINE: dict[str, Any] = {"encoder": "onnxruntime f32", "decoder": "onnxruntime f32"}
+IMAGE: dict[str, Any] = {"image_id": IMAGE_ID, "width": 80, "height": 60, "weights": WEIGHTS, "engine": ENGINE}
+RUN_LENGTHS: dict[str, Any] = {
+    "size": [60, 80],
+    "counts": "ba1:`14M2M4M2O0O2N2O0O2O000000000000000001N101N2O0O2N3L3N3LP`1",
+}
+RESULT: dict[str, Any] = {**IMAGE, "masks": [{"object": 0, "score": 0.9502, "area": 641, "box": [26, 17, 54, 45]}]}
+EVERYTHING: dict[str, Any] = {
+    **IMAGE,
+    "masks": [
+        {
+            "segmentation": RUN_LENGTHS,
+            "area": 641,
+            "bbox": [26, 17, 28, 28],
+            "predicted_iou": 0.9468,
+            "point_coords": [[35.0, 33.75]],
+            "stability_score": 0.986,
+            "crop_box": [0, 0, 80, 60],
+        }
+    ],
+}
+INFO: dict[str, Any] = {
+    "version": VERSION,
+    "weights": WEIGHTS,
+    "engine": ENGINE,
+    "key_needed": False,
+    "limits": {"max_body_bytes": 33_554_432, "max_image_pixels": 25_000_000, "max_objects": 256},
+}
+
+BOUNDARY = "87a9560fdf4120bebfb5cbb98cb06f78"
+PICTURE = "(the bytes of a PNG file)"
+MULTIPART = "\r\n".join(
+    [
+        f"--{BOUNDARY}",
+        'Content-Disposition: form-data; name="mask"',
+        "Content-Type: application/json",
+        "",
+        orjson.dumps(RUN_LENGTHS).decode(),
+        f"--{BOUNDARY}",
+        'Content-Disposition: form-data; name="segmented_image"; filename="segmented_image.png"',
+        "Content-Type: image/png",
+        "",
+        PICTURE,
+        f"--{BOUNDARY}",
+        'Content-Disposition: form-data; name="result"',
+        "Content-Type: application/json",
+        "",
+        orjson.dumps(RESULT).decode(),
+        f"--{BOUNDARY}--",
+        "",
+    ]
+)
+"""The body of an answer, with words in place of the picture."""
+
+LINES = "".join(
+    f"{orjson.dumps(line).decode()}\n"
+    for line in [
+        *({"done": done, "total": 4} for done in range(4)),
+        {"done": 4, "total": 4, "result": EVERYTHING},
+    ]
+)
+"""The body of an answer that comes line by line."""
+
+METRICS = """# HELP mobile_sam_answers_total Answers by path, status and reason: ok, or the problem's type
+# TYPE mobile_sam_answers_total counter
+mobile_sam_answers_total{path="/mobile_sam",reason="ok",status="200"} 20.0
+"""
+"""A few lines of many."""
