@@ -49,7 +49,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def person(browser: Browser, served: Server) -> Iterator[Person]:
-    """Somebody with the page before them; at the end, nothing has gone wrong in it and nothing has left this machine."""
+    """Somebody with the page before them; nothing goes wrong in it, and nothing leaves this machine."""
     with Person.at(browser, served) as somebody:
         yield somebody
 

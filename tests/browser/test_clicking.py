@@ -153,3 +153,17 @@ def test_the_preview_follows_the_pointer_and_ends_with_the_click(person, served,
     person.click(*DISC)
     assert not person.sees("preview").any()
     assert np.array_equal(person.sees(), wanted)
+
+
+def test_what_was_cleared_does_not_come_back_with_the_next_click(person, photo):
+    person.open(photo)
+    person.click(*DISC)
+    person.press("Escape")
+    held: list = []
+    person.page.route("**/mobile_sam", lambda route: held.append(route))
+    person.page.mouse.click(*person.place(*RED))
+    person.waits_for(lambda: bool(held))
+    assert not person.sees().any()
+    held.pop().continue_()
+    person.settle()
+    assert person.sees()[RED[1], RED[0]]

@@ -1,4 +1,4 @@
-"""What goes wrong is told in words, and can be tried again. The service's answers are stood in for where it would not err."""
+"""What goes wrong is told in words, and can be tried again; errors are stood in for where the service would not err."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_key_is_asked_for_used_and_kept_for_the_tab(person, photo):
     expect(person.page.get_by_role("alert")).to_contain_text("An API key is needed. got no key")
     field.fill(KEY)
     field.press("Enter")
-    expect(person.page.locator("#about")).to_have_text(re.compile("480 × 320"))
+    expect(person.page.locator("#about")).to_have_text(re.compile("480 . 320 pixels"))
     expect(field).to_be_hidden()
     expect(person.page.get_by_role("alert")).to_be_hidden()
     person.page.locator("#hover").set_checked(False)

@@ -131,6 +131,8 @@ def _end(service: subprocess.Popen[bytes]) -> None:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         _wait_for_the_end(service, KILL_LIMIT)
+        with suppress(subprocess.TimeoutExpired):
+            service.wait(KILL_LIMIT)
 
 
 def _wait_for_the_end(service: subprocess.Popen[bytes], seconds: float) -> None:

@@ -32,7 +32,8 @@ export class Masks {
   toShow(object) {
     const mask = this.of(object);
     if (mask) this.#last.set(object.id, mask);
-    return isMarked(object) ? (mask ?? this.#last.get(object.id) ?? null) : null;
+    else if (!isMarked(object)) this.#last.delete(object.id);
+    return mask ?? this.#last.get(object.id) ?? null;
   }
 
   /**
