@@ -95,11 +95,13 @@ def local_service() -> Iterator[str]:
         raise
     finally:
         ended_by_itself = service.poll() is not None
-        _end(service)
-        if ended_by_itself and not told:
-            tell_aside(f"the service ended before its time; its log is {log}")
-        elif not told:
-            log.unlink(missing_ok=True)
+        try:
+            _end(service)
+        finally:
+            if ended_by_itself and not told:
+                tell_aside(f"the service ended before its time; its log is {log}")
+            elif not told:
+                log.unlink(missing_ok=True)
 
 
 def _wait_until_ready(service: subprocess.Popen[bytes], url: str, log: Path) -> None:

@@ -149,6 +149,7 @@ def test_a_second_interruption_ends_it_at_once(checkout, monkeypatch):
     with pytest.raises(KeyboardInterrupt), local_service():
         monkeypatch.setattr(time, "sleep", interrupt)
     assert running(checkout) == []
+    assert logs(checkout) == []
 
 
 def test_it_goes_past_a_proxy(checkout, monkeypatch):
