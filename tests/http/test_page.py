@@ -1,0 +1,78 @@
+"""The page at `/ui`, its files, and what it learns from `/info`."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from urllib.parse import urljoin
+
+import pytest
+
+from utils.info import VERSION
+from utils.page import FOLDER
+
+LINK = re.compile(r"""(?:href|src)="([^"#]+)["#]""")
+
+
+def test_the_page_comes_with_files_that_are_all_there(http):
+    page = http.get("/ui")
+    assert page.status_code == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    links = {urljoin("/ui", link) for link in LINK.findall(page.text)}
+    assert "/ui/app.js" in links
+    for link in links:
+        assert http.get(link).status_code == 200, link
+
+
+def test_a_slash_too_many_leads_to_the_page_behind_a_prefix_too(http):
+    answer = http.get("/ui/")
+    assert answer.status_code == 308
+    assert urljoin("https://host/prefix/ui/", answer.headers["location"]) == "https://host/prefix/ui"
+
+
+KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".jpg": "image/jpeg"}
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.rglob("*.*")), ids=lambda file: file.name)
+def test_every_file_has_its_type_and_is_asked_for_again_after_an_update(http, file):
+    if file.name == "index.html":
+        return
+    path = f"/ui/{file.relative_to(FOLDER).as_posix()}"
+    first = http.get(path)
+    assert first.headers["content-type"].split(";")[0] == KINDS[file.suffix]
+    assert first.headers["cache-control"] == "no-cache"
+    assert first.headers["x-content-type-options"] == "nosniff"
+    assert first.content == file.read_bytes()
+    again = http.request("GET", path, headers={"If-None-Match": first.headers["etag"]})
+    assert again.status_code == 304
+    assert again.headers["cache-control"] == "no-cache"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/ui/absent.js", "/ui/index.html", "/ui/../service.py", "/ui/..%2f..%2f__init__.py", "/ui/%2e%2e/__init__.py"],
+)
+def test_nothing_else_is_served(http, path):
+    answer = http.get(path)
+    assert answer.status_code == 404
+    assert answer.json()["type"] == "urn:mobile-sam:not-found"
+
+
+def test_modules_load_nothing_from_elsewhere():
+    for file in [*FOLDER.glob("*.js"), *FOLDER.glob("*.css"), FOLDER / "index.html"]:
+        addresses = re.findall(r"https?://[^\s\"'<>]+", file.read_text())
+        assert set(addresses) <= {"http://www.w3.org/2000/svg"}, file
+
+
+def test_info_tells_version_weights_engine_and_limits(http):
+    answer = http.get("/info")
+    assert answer.status_code == 200
+    told = answer.json()
+    assert set(told) == {"version", "weights", "engine", "key_needed", "limits"}
+    assert told["key_needed"] is False
+    assert set(told["engine"]) == {"encoder", "decoder"}
+    assert told["limits"] == {"max_body_bytes": 32 * 2**20, "max_image_pixels": 25_000_000, "max_objects": 256}
+
+
+def test_service_and_client_have_the_same_version(http):
+    assert http.get("/info").json()["version"] == VERSION == version("mobile-sam-client")
