@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.e2e.server import ROOT, Server, make_repository, start_server
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +18,18 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no reference data at {folder}; set SHARED to where it lies")
     return folder
+
+
+@pytest.fixture(scope="session")
+def builtin_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model repository with the built-in weights, which find what a person means."""
+    return make_repository(tmp_path_factory.mktemp("builtin") / "model_repository", "builtin")
+
+
+@pytest.fixture(scope="session")
+def builtin_server(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The service as `make serve WEIGHTS=builtin` starts it, shared by the tests that do not harm it."""
+    log = tmp_path_factory.mktemp("builtin_server") / "log"
+    running = start_server(log, MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository))
+    yield running
+    running.stop()

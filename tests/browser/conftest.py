@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,32 +10,14 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import Browser
 
 from benchmarks.browser import chromium, find_chromium
-from mobile_sam_onnx import Preparer
 from tests.browser.person import Person
-from tests.e2e.server import ROOT, Server, start_server
+from tests.e2e.server import Server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.e2e)
-
-
-@pytest.fixture(scope="session")
-def builtin_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model repository with the built-in weights, which find what a person means."""
-    folder = tmp_path_factory.mktemp("builtin") / "model_repository"
-    generated = shutil.ignore_patterns("*.onnx", "weights.json", "__pycache__")
-    shutil.copytree(ROOT / "model_repository", folder, symlinks=True, ignore=generated)
-    Preparer(folder, print).prepare("builtin")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def served(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = start_server(tmp_path_factory.mktemp("page") / "log", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository))
-    yield running
-    running.stop()
 
 
 @pytest.fixture(scope="session")
@@ -48,9 +29,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def person(browser: Browser, served: Server) -> Iterator[Person]:
+def person(browser: Browser, builtin_server: Server) -> Iterator[Person]:
     """Somebody with the page before them; nothing goes wrong in it, and nothing leaves this machine."""
-    with Person.at(browser, served) as somebody:
+    with Person.at(browser, builtin_server) as somebody:
         yield somebody
 
 

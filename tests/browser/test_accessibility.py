@@ -25,8 +25,8 @@ def violations(page) -> list[str]:
 
 
 @pytest.mark.parametrize("options", WAYS.values(), ids=WAYS.keys())
-def test_nothing_serious_from_the_welcome_to_the_help(browser, served, photo, options):
-    with Person.at(browser, served, **options) as person:
+def test_nothing_serious_from_the_welcome_to_the_help(browser, builtin_server, photo, options):
+    with Person.at(browser, builtin_server, **options) as person:
         person.page.wait_for_selector("#banner:not([hidden])")
         assert violations(person.page) == []
         person.open(photo)

@@ -13,12 +13,12 @@ from tests.browser.person import asked
 DISC, RED, MEADOW = (150, 160), (350, 150), (240, 290)
 
 
-def test_a_click_paints_the_objects_mask_over_the_image(person, served, photo):
+def test_a_click_paints_the_objects_mask_over_the_image(person, builtin_server, photo):
     person.open(photo)
     before = person.screen()
     person.click(*DISC)
     mask = person.sees()
-    assert np.array_equal(mask, asked(served, photo, pos_coords=[DISC])[0])
+    assert np.array_equal(mask, asked(builtin_server, photo, pos_coords=[DISC])[0])
     ys, xs = np.mgrid[:320, :480]
     disc = (xs - 150) ** 2 + (ys - 160) ** 2 <= 60**2
     assert (mask & disc).sum() / (mask | disc).sum() > 0.8
@@ -38,19 +38,19 @@ def test_the_latency_of_the_click_and_the_weights_are_shown(person, photo):
     expect(person.page.locator("#latency")).to_have_text(re.compile(r"^last click \d+ ms$"))
 
 
-def test_the_right_button_says_what_is_not_the_object(person, served, photo):
+def test_the_right_button_says_what_is_not_the_object(person, builtin_server, photo):
     person.open(photo)
     person.click(*DISC)
     person.click(*RED, button="right")
-    assert np.array_equal(person.sees(), asked(served, photo, pos_coords=[DISC], neg_coords=[RED])[0])
+    assert np.array_equal(person.sees(), asked(builtin_server, photo, pos_coords=[DISC], neg_coords=[RED])[0])
 
 
-def test_the_switch_says_so_for_the_left_button_too(person, served, photo):
+def test_the_switch_says_so_for_the_left_button_too(person, builtin_server, photo):
     person.open(photo)
     person.click(*DISC)
     person.page.get_by_text("Not it", exact=True).click()
     person.click(*RED)
-    assert np.array_equal(person.sees(), asked(served, photo, pos_coords=[DISC], neg_coords=[RED])[0])
+    assert np.array_equal(person.sees(), asked(builtin_server, photo, pos_coords=[DISC], neg_coords=[RED])[0])
 
 
 def test_a_click_that_is_not_the_object_alone_asks_for_one_that_is(person, photo):
@@ -63,10 +63,10 @@ def test_a_click_that_is_not_the_object_alone_asks_for_one_that_is(person, photo
 @pytest.mark.parametrize(
     ("start", "end"), [((290, 80), (410, 220)), ((410, 220), (290, 80))], ids=["down to the right", "up to the left"]
 )
-def test_a_drag_is_a_box(person, served, photo, start, end):
+def test_a_drag_is_a_box(person, builtin_server, photo, start, end):
     person.open(photo)
     person.drag(start, end)
-    assert np.array_equal(person.sees(), asked(served, photo, box=[290, 80, 410, 220])[0])
+    assert np.array_equal(person.sees(), asked(builtin_server, photo, box=[290, 80, 410, 220])[0])
 
 
 def test_undo_redo_and_clear(person, photo):
@@ -121,31 +121,31 @@ def test_several_objects_in_their_colours_with_their_names(person, photo):
     expect(person.page.locator("#objects li")).to_have_count(1)
 
 
-def test_the_candidates_are_the_services_three(person, served, photo):
+def test_the_candidates_are_the_services_three(person, builtin_server, photo):
     person.open(photo)
     person.click(*DISC)
-    candidates = asked(served, photo, pos_coords=[DISC], multimask_output=True)
+    candidates = asked(builtin_server, photo, pos_coords=[DISC], multimask_output=True)
     assert len(candidates) == 3
     for number, candidate in enumerate(candidates, start=1):
         person.press(str(number))
         assert np.array_equal(person.sees(), candidate)
     person.page.get_by_text("Best", exact=True).click()
-    assert np.array_equal(person.sees(), asked(served, photo, pos_coords=[DISC])[0])
+    assert np.array_equal(person.sees(), asked(builtin_server, photo, pos_coords=[DISC])[0])
 
 
-def test_a_click_before_the_image_is_encoded_waits_for_it(person, served, photo):
+def test_a_click_before_the_image_is_encoded_waits_for_it(person, builtin_server, photo):
     person.page.set_input_files("#file", photo)
     person.page.wait_for_selector("#view:not([hidden])")
     person.page.locator("#hover").set_checked(False)
     person.page.mouse.click(*person.place(*DISC))
     person.page.wait_for_selector("#latency[data-milliseconds]")
-    assert np.array_equal(person.sees(), asked(served, photo, pos_coords=[DISC])[0])
+    assert np.array_equal(person.sees(), asked(builtin_server, photo, pos_coords=[DISC])[0])
 
 
-def test_the_preview_follows_the_pointer_and_ends_with_the_click(person, served, photo):
+def test_the_preview_follows_the_pointer_and_ends_with_the_click(person, builtin_server, photo):
     person.open(photo)
     person.page.locator("#hover").set_checked(True)
-    wanted = asked(served, photo, pos_coords=[DISC])[0]
+    wanted = asked(builtin_server, photo, pos_coords=[DISC])[0]
     person.page.mouse.move(*person.place(20, 20))
     person.page.mouse.move(*person.place(*DISC))
     person.waits_for(lambda: np.array_equal(person.sees("preview"), wanted))
@@ -160,7 +160,7 @@ def test_what_was_cleared_does_not_come_back_with_the_next_click(person, photo):
     person.click(*DISC)
     person.press("Escape")
     held: list = []
-    person.page.route("**/mobile_sam", lambda route: held.append(route))
+    person.page.route("**/mobile_sam", lambda route: held.append(route))  # noqa: PLW0108 - Playwright inspects it
     person.page.mouse.click(*person.place(*RED))
     person.waits_for(lambda: bool(held))
     assert not person.sees().any()

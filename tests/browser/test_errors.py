@@ -20,7 +20,7 @@ def problem(status: int, slug: str, title: str, detail: str, **headers: str) -> 
     return {"status": status, "headers": kept, "body": json.dumps(body)}
 
 
-def test_a_refusal_is_shown_with_its_reason_and_request_and_tried_again(person, served, photo):
+def test_a_refusal_is_shown_with_its_reason_and_request_and_tried_again(person, builtin_server, photo):
     person.open(photo)
     refusal = problem(504, "inference-timeout", "The answer took too long", "no answer within 55 s")
     person.page.route("**/mobile_sam", lambda route: route.fulfill(**refusal))
@@ -31,7 +31,7 @@ def test_a_refusal_is_shown_with_its_reason_and_request_and_tried_again(person, 
     person.push("Try again")
     expect(alert).to_be_hidden()
     person.waits_for(lambda: person.sees().any())
-    assert np.array_equal(person.sees(), asked(served, photo, pos_coords=[DISC])[0])
+    assert np.array_equal(person.sees(), asked(builtin_server, photo, pos_coords=[DISC])[0])
 
 
 def test_a_service_that_is_gone_is_told_so(person, photo):

@@ -22,7 +22,7 @@ def test_everything_is_found_shown_and_undone_at_once(person, photo):
     assert not person.sees("others").any()
 
 
-def test_a_click_on_a_found_object_goes_on_from_the_click_that_found_it(person, served, photo):
+def test_a_click_on_a_found_object_goes_on_from_the_click_that_found_it(person, builtin_server, photo):
     person.open(photo)
     person.page.get_by_label("Grid").select_option("8")
     person.push("Start")
@@ -34,7 +34,7 @@ def test_a_click_on_a_found_object_goes_on_from_the_click_that_found_it(person, 
     x, y = (
         int(number) for number in marker.removeprefix("Click on the object at ").removesuffix(": remove").split(", ")
     )
-    wanted = asked(served, photo, pos_coords=[[x, y]], neg_coords=[[240, 290]])[0]
+    wanted = asked(builtin_server, photo, pos_coords=[[x, y]], neg_coords=[[240, 290]])[0]
     assert np.array_equal(person.sees(), wanted)
 
 

@@ -32,12 +32,12 @@ def bring(person, event: str, data: bytes, name: str = "scene.png", kind: str = 
 
 
 @pytest.mark.parametrize("event", ["paste", "drop"])
-def test_an_image_is_pasted_or_dropped(person, served, photo, event):
+def test_an_image_is_pasted_or_dropped(person, builtin_server, photo, event):
     bring(person, event, photo.read_bytes())
     person.page.wait_for_selector("#about:not(:empty)")
     person.page.locator("#hover").set_checked(False)
     person.click(*DISC)
-    assert np.array_equal(person.sees(), asked(served, photo, pos_coords=[DISC])[0])
+    assert np.array_equal(person.sees(), asked(builtin_server, photo, pos_coords=[DISC])[0])
 
 
 @pytest.mark.parametrize("sample", sorted(path.name for path in (FOLDER / "samples").iterdir()))
@@ -57,15 +57,15 @@ def test_every_sample_on_the_page_is_there_and_shown(person):
         person.waits_for(lambda: thumbnail.evaluate("image => image.naturalWidth") > 0)  # noqa: B023
 
 
-def test_a_format_that_only_the_browser_reads_is_taken_too(person, served, photo, tmp_path):
+def test_a_format_that_only_the_browser_reads_is_taken_too(person, builtin_server, photo, tmp_path):
     with Image.open(photo) as picture:
         picture.save(tmp_path / "scene.bmp")
     person.open(tmp_path / "scene.bmp")
     person.click(*DISC)
-    assert np.array_equal(person.sees(), asked(served, photo, pos_coords=[DISC])[0])
+    assert np.array_equal(person.sees(), asked(builtin_server, photo, pos_coords=[DISC])[0])
 
 
-def test_a_turned_photograph_is_clicked_as_it_is_seen(person, served, photo, tmp_path):
+def test_a_turned_photograph_is_clicked_as_it_is_seen(person, builtin_server, photo, tmp_path):
     with Image.open(photo) as picture:
         exif = Image.Exif()
         exif[0x0112] = 6  # to be turned right by a quarter

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from tests.browser.person import asked
 
 
-def test_arrows_enter_and_b_click_and_draw_a_box(person, served, photo):
+def test_arrows_enter_and_b_click_and_draw_a_box(person, builtin_server, photo):
     person.open(photo)
     person.page.locator("#view").focus()
     for _ in range(4):
@@ -16,17 +16,19 @@ def test_arrows_enter_and_b_click_and_draw_a_box(person, served, photo):
     for _ in range(10):
         person.page.keyboard.press("ArrowLeft")
     person.press("Enter")
-    assert np.array_equal(person.sees(), asked(served, photo, pos_coords=[[150, 160]])[0])
+    assert np.array_equal(person.sees(), asked(builtin_server, photo, pos_coords=[[150, 160]])[0])
     person.page.keyboard.press("Shift+ArrowRight")
     person.press("Shift+Enter")
-    assert np.array_equal(person.sees(), asked(served, photo, pos_coords=[[150, 160]], neg_coords=[[170, 160]])[0])
+    assert np.array_equal(
+        person.sees(), asked(builtin_server, photo, pos_coords=[[150, 160]], neg_coords=[[170, 160]])[0]
+    )
 
     person.press("n")
     person.page.keyboard.press("b")
     for key in ["Shift+ArrowDown"] * 3 + ["Shift+ArrowRight"] * 5:
         person.page.keyboard.press(key)
     person.press("b")
-    assert np.array_equal(person.sees(), asked(served, photo, box=[170, 160, 270, 220])[0])
+    assert np.array_equal(person.sees(), asked(builtin_server, photo, box=[170, 160, 270, 220])[0])
     assert person.sees("others").any()
 
 

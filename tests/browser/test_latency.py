@@ -7,10 +7,12 @@ from benchmarks.photo import photo as two_megapixels
 from benchmarks.raw import RawModel
 
 
-def test_clicks_are_painted_and_the_time_that_takes_is_printed(browser, served, builtin_repository, tmp_path, capsys):
+def test_clicks_are_painted_and_the_time_that_takes_is_printed(
+    browser, builtin_server, builtin_repository, tmp_path, capsys
+):
     (tmp_path / "photo.jpg").write_bytes(two_megapixels())
     page = browser.new_page(viewport=VIEWPORT)
-    clicks = measure(page, served.url, tmp_path / "photo.jpg", RawModel(builtin_repository), clicks=15)
+    clicks = measure(page, builtin_server.url, tmp_path / "photo.jpg", RawModel(builtin_repository), clicks=15)
     page.close()
     with capsys.disabled():
         print(f"\n{clicks}")

@@ -12,12 +12,12 @@ from tests.browser.person import Person, asked
 PHONE = {"viewport": {"width": 393, "height": 727}, "device_scale_factor": 2.75, "is_mobile": True, "has_touch": True}
 
 
-def test_a_tap_on_a_phone_is_a_click(browser, served, photo):
-    with Person.at(browser, served, **PHONE) as person:
+def test_a_tap_on_a_phone_is_a_click(browser, builtin_server, photo):
+    with Person.at(browser, builtin_server, **PHONE) as person:
         person.open(photo)
         person.page.touchscreen.tap(*person.place(150, 160))
         person.settle()
-        assert np.array_equal(person.sees(), asked(served, photo, pos_coords=[[150, 160]])[0])
+        assert np.array_equal(person.sees(), asked(builtin_server, photo, pos_coords=[[150, 160]])[0])
         expect(person.page.locator(".marker")).to_have_count(1)
         wide, screen = person.page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
         assert wide == screen
@@ -28,8 +28,8 @@ def test_a_tap_on_a_phone_is_a_click(browser, served, photo):
             assert box["x"] + box["width"] <= screen
 
 
-def test_two_fingers_zoom_about_what_is_between_them(browser, served, photo):
-    with Person.at(browser, served, **PHONE) as person:
+def test_two_fingers_zoom_about_what_is_between_them(browser, builtin_server, photo):
+    with Person.at(browser, builtin_server, **PHONE) as person:
         person.open(photo)
         session = person.page.context.new_cdp_session(person.page)
         x, y = person.place(240, 160)
@@ -52,7 +52,7 @@ def test_two_fingers_zoom_about_what_is_between_them(browser, served, photo):
         assert not person.sees().any()
 
 
-def test_clicks_land_where_they_are_made_also_after_zoom_and_move(person, served, photo):
+def test_clicks_land_where_they_are_made_also_after_zoom_and_move(person, builtin_server, photo):
     person.open(photo)
     person.page.mouse.move(*person.place(150, 160))
     before = person.place(150, 160)
@@ -67,18 +67,18 @@ def test_clicks_land_where_they_are_made_also_after_zoom_and_move(person, served
     person.page.keyboard.up("Space")
     assert person.place(150, 160) == pytest.approx((x + 60, y - 30), abs=2)
     person.click(150, 160)
-    assert np.array_equal(person.sees(), asked(served, photo, pos_coords=[[150, 160]])[0])
+    assert np.array_equal(person.sees(), asked(builtin_server, photo, pos_coords=[[150, 160]])[0])
     person.page.keyboard.press("0")
     assert person.place(150, 160) == pytest.approx(before, abs=2)
 
 
-def test_a_large_image_is_painted_on_fewer_pixels_and_saved_in_full(person, served, tmp_path):
+def test_a_large_image_is_painted_on_fewer_pixels_and_saved_in_full(person, builtin_server, tmp_path):
     picture = Image.new("RGB", (3000, 2400), (96, 140, 190))
     ImageDraw.Draw(picture).ellipse([800, 700, 1800, 1700], fill=(235, 200, 60))
     picture.save(tmp_path / "large.png")
     person.open(tmp_path / "large.png")
     person.click(1300, 1200)
-    mask = asked(served, tmp_path / "large.png", pos_coords=[[1300, 1200]])[0]
+    mask = asked(builtin_server, tmp_path / "large.png", pos_coords=[[1300, 1200]])[0]
     assert np.array_equal(person.sees(), mask[::2, ::2])
     saved = tmp_path / "mask.png"
     saved.write_bytes(person.save("Mask PNG"))

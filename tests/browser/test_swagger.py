@@ -7,9 +7,9 @@ from playwright.sync_api import expect
 from tests.browser.person import Person
 
 
-def test_execute_answers_200_and_the_page_to_click_on_is_linked(browser, served):
-    with Person.at(browser, served) as person:
-        person.page.goto(f"{served.url}/")
+def test_execute_answers_200_and_the_page_to_click_on_is_linked(browser, builtin_server):
+    with Person.at(browser, builtin_server) as person:
+        person.page.goto(f"{builtin_server.url}/")
         operation = person.page.locator("#operations-Segmentation-mobile_sam")
         operation.locator(".opblock-summary-control").first.click()
         operation.get_by_role("button", name="Try it out").click()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from mobile_sam_onnx import Preparer
-from tests.e2e.server import ROOT, Server, start_server
+from tests.e2e.server import ROOT, Server, make_repository, start_server
 
 REFERENCE = Path(os.environ.get("SHARED", ROOT.parent / "shared")) / "reference" / "mobile_sam_seed7.pt"
 
@@ -18,11 +16,8 @@ REFERENCE = Path(os.environ.get("SHARED", ROOT.parent / "shared")) / "reference"
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model repository with the reference weights, or the built-in ones where the reference data is absent."""
-    folder = tmp_path_factory.mktemp("models") / "model_repository"
-    generated = shutil.ignore_patterns("*.onnx", "weights.json", "__pycache__")
-    shutil.copytree(ROOT / "model_repository", folder, symlinks=True, ignore=generated)
-    Preparer(folder, print).prepare(str(REFERENCE) if REFERENCE.is_file() else "builtin")
-    return folder
+    weights = str(REFERENCE) if REFERENCE.is_file() else "builtin"
+    return make_repository(tmp_path_factory.mktemp("models") / "model_repository", weights)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -12,8 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from PIL import Image, ImageDraw
 
 from tests.e2e.server import ROOT
 
@@ -24,7 +23,9 @@ NOT_RUN = re.compile(r"^\s*<!-- not run: (.+) -->$")
 MAKE = re.compile(r'^\s*(?:#.*|(?:[A-Z_]+=(?:"[^"]*"|\S*) +)*make\b.*)?$')
 """A line of a block that names targets of the Makefile and does nothing else."""
 IN_A_CLONE = ("client", "examples")
-"""Folders of the repository that a page's commands need."""
+"""Folders of the repository whose programs a page's commands run."""
+SAMPLES = Path("utils/page/static/samples")
+"""The pictures that come with the repository."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _fenced(page: str, text: str) -> Iterator[tuple[Block, str]]:
 
 
 class Reader:
-    """Somebody who has cloned the repository, and tries a page in a folder with a few pictures.
+    """Somebody who has cloned the repository, and tries a page there, with no pictures but the samples.
 
     Where pages and clients name the address that a service has by default, this one's stands.
     """
@@ -111,10 +112,7 @@ class Reader:
                 copy = folder / source.relative_to(ROOT)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_text(source.read_text().replace(URL, url))
-        _picture((1024, 683), (440, 260, 900, 490)).save(folder / "photo.jpg")
-        (folder / "photos").mkdir()
-        for number, box in enumerate([(40, 30, 120, 90), (70, 20, 130, 100)], 1):
-            _picture((160, 120), box).save(folder / "photos" / f"{number}.jpg")
+        shutil.copytree(ROOT / SAMPLES, folder / SAMPLES)
 
     def run(self, block: Block) -> str:
         """What a block prints, which must end well."""
@@ -140,12 +138,6 @@ class Reader:
         )
         assert done.returncode == 0, f"{name} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
         return done.stdout
-
-
-def _picture(size: tuple[int, int], disc: tuple[int, int, int, int]) -> Image.Image:
-    picture = Image.new("RGB", size, (90, 140, 70))
-    ImageDraw.Draw(picture).ellipse(disc, fill=(230, 190, 60))
-    return picture
 
 
 def matches(shown: Block, printed: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import requests
 
 from benchmarks.service import embedding_counts, free_ports
+from mobile_sam_onnx import Preparer
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_TIMEOUT = 60
@@ -65,6 +67,14 @@ def serve_in_vain(**environment: str) -> subprocess.CompletedProcess[str]:
         check=False,
         timeout=60,
     )
+
+
+def make_repository(folder: Path, weights: str) -> Path:
+    """A copy of the model repository in a new `folder`, with model files of these weights."""
+    generated = shutil.ignore_patterns("*.onnx", "weights.json", "__pycache__")
+    shutil.copytree(ROOT / "model_repository", folder, symlinks=True, ignore=generated)
+    Preparer(folder, print).prepare(weights)
+    return folder
 
 
 def start_server(log: Path, target: str = "service.py:svc", port: int | None = None, **environment: str) -> Server:

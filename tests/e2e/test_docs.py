@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from mobile_sam_onnx import Preparer
 from tests.e2e import pages
 from tests.e2e.pages import Reader
-from tests.e2e.server import ROOT, Server, start_server
+from tests.e2e.server import ROOT
 from utils.settings import PREFIX, Settings
 
 TEXTS = {page: (ROOT / page).read_text() for page in pages.pages()}
@@ -37,18 +36,6 @@ SOURCES = ("service.py", "utils", "mobile_sam_onnx", "triton_backends", "model_r
 every_page = pytest.mark.parametrize("page", TEXTS)
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A service as a reader has it, with weights that find what is on the pictures."""
-    models = tmp_path_factory.mktemp("docs") / "model_repository"
-    generated = shutil.ignore_patterns("*.onnx", "weights.json", "__pycache__")
-    shutil.copytree(ROOT / "model_repository", models, symlinks=True, ignore=generated)
-    Preparer(models, print).prepare("builtin")
-    running = start_server(models.parent / "log", MOBILE_SAM_MODEL_REPOSITORY=str(models))
-    yield running
-    running.stop()
-
-
 @every_page
 def test_every_block_is_run_or_says_why_not(page):
     unaccounted = [str(block) for block in BLOCKS[page] if not (block.runs or block.only_make or block.not_run)]
@@ -57,8 +44,8 @@ def test_every_block_is_run_or_says_why_not(page):
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("page", RUNNING)
-def test_the_code_of_a_page_runs_and_prints_what_it_shows(page, service, tmp_path):
-    reader = Reader(tmp_path, service.url)
+def test_the_code_of_a_page_runs_and_prints_what_it_shows(page, builtin_server, tmp_path):
+    reader = Reader(tmp_path, builtin_server.url)
     for block in (block for block in BLOCKS[page] if block.runs):
         printed = reader.run(block)
         if block.shows:

@@ -1,4 +1,4 @@
-"""Calls of each operation for the reference: they run as they stand beside a `photo.jpg`."""
+"""Calls of each operation for the reference: they run as they stand beside a copy of the sample, `photo.jpg`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from utils.openapi import examples
+from utils.openapi import examples, photo
 
 URL = "http://127.0.0.1:3000"
 
@@ -40,7 +40,7 @@ class Call:
 
 def pretty(value: Any) -> str:
     """JSON with a line for each member, and lists of numbers in one."""
-    text = json.dumps(value, indent=2)
+    text = json.dumps(value, indent=2, ensure_ascii=False)
     return re.sub(r"\[([\d\s.,-]*)\]", lambda numbers: f"[{' '.join(numbers[1].split())}]", text)
 
 
@@ -61,6 +61,7 @@ PYTHON = f"""
 import base64, json, urllib.request
 from email import message_from_bytes
 
+
 def ask(**fields):
     headers = {{"Content-Type": "application/json"}}
     request = urllib.request.Request("{URL}/mobile_sam", json.dumps(fields).encode(), headers)
@@ -69,20 +70,21 @@ def ask(**fields):
         parts = message_from_bytes(head + answer.read()).get_payload()
     return {{part.get_param("name", header="Content-Disposition"): part.get_payload(decode=True) for part in parts}}
 
-image = base64.b64encode(open("photo.jpg", "rb").read()).decode()
-click = ask(input_image=image, pos_coords=[[600, 400]], mask_format="png", low_res_mask=True)
-result = json.loads(click["result"])
 
-better = ask(
+image = base64.b64encode(open("photo.jpg", "rb").read()).decode()
+sails = ask(input_image=image, pos_coords=[{photo.SAILS}], mask_format="png", low_res_mask=True)
+result = json.loads(sails["result"])
+
+boat = ask(
     image_id=result["image_id"],
     mask_input=result["masks"][0]["low_res_mask"],
-    pos_coords=[[600, 400], [800, 380]],
-    neg_coords=[[200, 200]],
+    pos_coords=[{photo.SAILS}, {photo.HULL}],
+    neg_coords=[{photo.REFLECTION}],
     mask_format="png",
 )
-open("mask.png", "wb").write(better["mask"])
-open("segmented_image.png", "wb").write(better["segmented_image"])
-print(json.dumps(json.loads(better["result"])["masks"]))
+open("mask.png", "wb").write(boat["mask"])
+open("segmented_image.png", "wb").write(boat["segmented_image"])
+print(json.dumps(json.loads(boat["result"])["masks"]))
 """
 
 CALLS: dict[str, tuple[Call, ...]] = {
@@ -90,24 +92,24 @@ CALLS: dict[str, tuple[Call, ...]] = {
         Call(
             "",
             "sh",
-            _posted("/mobile_sam", ', "pos_coords": [[600, 400]], "mask_format": "rle"', "-o answer "),
-            looks_like=examples.MULTIPART.replace("\r\n", "\n"),
+            _posted("/mobile_sam", f', "pos_coords": [{photo.BALLOON}], "mask_format": "rle"', "-o answer "),
+            looks_like=examples.multipart_of(photo.RUN_LENGTHS, photo.RESULT).replace("\r\n", "\n"),
         ),
         Call(
-            "The same in Python, without further packages, and more clicks that refine the first one's mask:",
+            "From Python, without further packages: the sails of a boat, then its hull too, but not its reflection:",
             "python",
             PYTHON,
-            prints=json.dumps(examples.RESULT["masks"]),
+            prints=json.dumps(photo.BOAT),
         ),
     ),
-    "embed": (Call("", "sh", _posted("/embed"), prints=pretty(examples.IMAGE)),),
+    "embed": (Call("", "sh", _posted("/embed"), prints=pretty(photo.IMAGE)),),
     "everything": (
-        Call("", "sh", _posted("/everything", ', "points_per_side": 8'), prints=pretty(examples.EVERYTHING)),
+        Call("", "sh", _posted("/everything", ', "points_per_side": 8'), prints=pretty(photo.EVERYTHING)),
         Call(
             "With `progress`, line by line as the work goes on:",
             "sh",
             _posted("/everything", ', "points_per_side": 8, "progress": true', "-N "),
-            looks_like=examples.LINES,
+            looks_like=examples.lines_of(photo.EVERYTHING),
         ),
     ),
     "info": (Call("", "sh", f"curl -sS --fail-with-body {URL}/info", prints=pretty(examples.INFO)),),

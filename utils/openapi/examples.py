@@ -118,37 +118,42 @@ INFO: dict[str, Any] = {
 
 BOUNDARY = "87a9560fdf4120bebfb5cbb98cb06f78"
 PICTURE = "(the bytes of a PNG file)"
-MULTIPART = "\r\n".join(
-    [
-        f"--{BOUNDARY}",
-        'Content-Disposition: form-data; name="mask"',
-        "Content-Type: application/json",
-        "",
-        orjson.dumps(RUN_LENGTHS).decode(),
-        f"--{BOUNDARY}",
-        'Content-Disposition: form-data; name="segmented_image"; filename="segmented_image.png"',
-        "Content-Type: image/png",
-        "",
-        PICTURE,
-        f"--{BOUNDARY}",
-        'Content-Disposition: form-data; name="result"',
-        "Content-Type: application/json",
-        "",
-        orjson.dumps(RESULT).decode(),
-        f"--{BOUNDARY}--",
-        "",
-    ]
-)
-"""The body of an answer, with words in place of the picture."""
 
-LINES = "".join(
-    f"{orjson.dumps(line).decode()}\n"
-    for line in [
-        *({"done": done, "total": 4} for done in range(4)),
-        {"done": 4, "total": 4, "result": EVERYTHING},
-    ]
-)
-"""The body of an answer that comes line by line."""
+
+def multipart_of(run_lengths: dict[str, Any], result: dict[str, Any]) -> str:
+    """The body of an answer of `POST /mobile_sam`, with words in place of the picture."""
+    return "\r\n".join(
+        [
+            f"--{BOUNDARY}",
+            'Content-Disposition: form-data; name="mask"',
+            "Content-Type: application/json",
+            "",
+            orjson.dumps(run_lengths).decode(),
+            f"--{BOUNDARY}",
+            'Content-Disposition: form-data; name="segmented_image"; filename="segmented_image.png"',
+            "Content-Type: image/png",
+            "",
+            PICTURE,
+            f"--{BOUNDARY}",
+            'Content-Disposition: form-data; name="result"',
+            "Content-Type: application/json",
+            "",
+            orjson.dumps(result).decode(),
+            f"--{BOUNDARY}--",
+            "",
+        ]
+    )
+
+
+def lines_of(everything: dict[str, Any]) -> str:
+    """The body of an answer of `POST /everything` that comes line by line."""
+    steps: list[dict[str, Any]] = [{"done": done, "total": 4} for done in range(4)]
+    steps.append({"done": 4, "total": 4, "result": everything})
+    return "".join(f"{orjson.dumps(step).decode()}\n" for step in steps)
+
+
+MULTIPART = multipart_of(RUN_LENGTHS, RESULT)
+LINES = lines_of(EVERYTHING)
 
 METRICS = """# HELP mobile_sam_answers_total Answers by path, status and reason: ok, or the problem's type
 # TYPE mobile_sam_answers_total counter

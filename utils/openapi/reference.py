@@ -9,6 +9,7 @@ from typing import Any
 
 from utils.openapi.calls import CALLS
 from utils.openapi.document import document
+from utils.openapi.photo import SAMPLE
 from utils.openapi.problems import NO_KEY, REFUSALS, REJECTIONS, TOO_MUCH
 from utils.openapi.schemas import Schema
 from utils.openapi.tables import default_of, limits_of, table, type_of
@@ -26,6 +27,17 @@ HEADERS = """\
 Where the service has API keys ([security](security.md)), every `POST` needs one, as `Authorization: Bearer KEY` or
 as `X-API-Key: KEY`. An answer's `X-Request-ID` is what the service's log calls the request: the id that it came with in
 a header of that name (1 to 128 of `A-Z a-z 0-9 . _ -`), or a new one.
+"""
+
+PICTURE = f"""\
+The calls below run as they stand in the repository's folder, while `make serve` runs, on a picture that comes with it:
+
+```sh
+cp {SAMPLE} photo.jpg
+```
+
+What they are shown to print is what the built-in weights answer. Run lengths are cut short, with …, and of the records
+of `/everything` the first stands for all.
 """
 
 PROBLEMS = """## Problems
@@ -62,6 +74,7 @@ def reference() -> str:
         INTRODUCTION,
         table(("operation", "what it does"), contents),
         HEADERS,
+        PICTURE,
         *(_operation(name, operation, schemas) for name, operation in operations.items()),
         _problems(schemas),
         "## Objects\n",

@@ -14,7 +14,7 @@ INDEX = "index.html"
 
 
 def page_pages() -> dict[str, Response]:
-    """The page itself, and `/ui/`, which leads to it. Its links are relative, for proxies that put a prefix before them."""
+    """The page itself, and `/ui/`, which leads to it. Links are relative: a proxy may put a prefix before them."""
     page = HTMLResponse((FOLDER / INDEX).read_bytes(), headers={"Cache-Control": "no-cache"})
     return {ROUTE: page, f"{ROUTE}/": RedirectResponse("../ui", status_code=308)}
 
