@@ -14,7 +14,13 @@ from starlette.responses import Response
 
 from utils import health, triton
 from utils.answers import Answer, JsonAnswer, JsonBody, answers_problems, json_lines, json_response, multipart
-from utils.bento import disconnect, keep_process_manager_private, leave_limits_and_respawning_to_us, static_files
+from utils.bento import (
+    disconnect,
+    keep_metrics_apart,
+    keep_process_manager_private,
+    leave_limits_and_respawning_to_us,
+    static_files,
+)
 from utils.deployment import deploy, plan_here
 from utils.edge.admission import Admission
 from utils.edge.callers import CALLER, HEADER
@@ -61,6 +67,7 @@ except triton.TritonSetupError as error:  # no obstacle to `bentoml build`, whic
 run_dir = health.run_dir()
 leave_limits_and_respawning_to_us()
 keep_process_manager_private(run_dir)
+keep_metrics_apart(run_dir)
 triton_runner = bentoml.triton.Runner(
     "triton",
     str(served_repository),

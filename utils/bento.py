@@ -57,6 +57,17 @@ def keep_process_manager_private(folder: Path) -> None:
     circus.Arbiter = Arbiter
 
 
+def keep_metrics_apart(folder: Path) -> None:
+    """Have the counters of this service's processes in a folder of its own.
+
+    BentoML's is one for all services of a user, and each empties it when it starts.
+
+    Args:
+        folder: which nobody else uses.
+    """
+    BentoMLContainer.prometheus_multiproc_dir.set(str(folder / "metrics"))
+
+
 async def disconnect(runner: Any) -> None:
     """Close a worker's connections to Triton, which waits for them when it ends; BentoML leaves them open.
 

@@ -58,7 +58,7 @@ def understanding(url: str) -> Iterator[None]:
 
 def info_of(body: bytes) -> Info:
     """The answer of `GET /info`. This and those below raise what `understanding` knows."""
-    document = _object(json.loads(body))
+    document = _document(body)
     limits = document["limits"]
     return Info(
         version=str(document["version"]),
@@ -73,13 +73,13 @@ def info_of(body: bytes) -> Info:
 
 def embedding_of(body: bytes, file: bytes) -> Embedding:
     """The answer of `POST /embed`, with the file that it is about."""
-    return Embedding(**_image(_object(json.loads(body))), file=file)
+    return Embedding(**_image(_document(body)), file=file)
 
 
 def segmentations_of(content_type: str, body: bytes, count: int) -> list[Segmentation]:
     """The answer of `POST /mobile_sam`: the best mask of each of `count` objects, with its candidates."""
     by_name = parts(content_type, body)
-    result, rles = _object(json.loads(by_name["result"])), json.loads(by_name["mask"])
+    result, rles = _document(by_name["result"]), json.loads(by_name["mask"])
     rles = rles if isinstance(rles, list) else [rles]
     picture = by_name.get("segmented_image")
     if picture is not None and not picture.startswith(PNG):
@@ -125,10 +125,17 @@ def step_of(line: bytes, request_id: str | None) -> tuple[int, int, Everything |
     Raises:
         Problem: the line is one.
     """
-    step = _object(json.loads(line))
+    step = _document(line)
     if "problem" in step:
         raise problem_of(_object(step["problem"]), request_id)
     return int(step["done"]), int(step["total"]), everything_of(step["result"]) if "result" in step else None
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        return _object(json.loads(body))
+    except ValueError:
+        raise ValueError(f"expected JSON, got {body[:100].decode(errors='replace')!r}") from None
 
 
 def _object(document: Any) -> dict[str, Any]:

@@ -35,10 +35,11 @@ class AsyncClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """Make a client; nothing is sent yet. The arguments are those of `Client`."""
+        times = checked_retries(retries)
         self._http = httpx.AsyncClient(**http_settings(url, api_key, timeout), transport=transport)
         self.url = str(self._http.base_url).rstrip("/")
         """Where the service is."""
-        self._calls = Calls(AsyncWire(self._http), self.url, checked_retries(retries))
+        self._calls = Calls(AsyncWire(self._http), self.url, times)
 
     async def info(self) -> Info:
         """What the service says of itself; as `Client.info`."""

@@ -28,11 +28,15 @@ def body_by_file(file: bytes, fields: Mapping[str, Any]) -> bytes:
 
 
 def _encode(fields: Mapping[str, Any]) -> bytes:
+    return f"{{{','.join(_member(name, value) for name, value in fields.items())}}}".encode()
+
+
+def _member(name: str, value: object) -> str:
     try:
-        return json.dumps(fields, separators=(",", ":"), allow_nan=False, default=_plain).encode()
-    except (ValueError, TypeError) as error:
-        shown = ", ".join(fields)
-        raise ValueError(f"expected finite numbers, truth values and texts as {shown}, got others: {error}") from None
+        return f"{json.dumps(name)}:{json.dumps(value, separators=(',', ':'), allow_nan=False, default=_plain)}"
+    except (ValueError, TypeError):
+        expected = "finite numbers, truth values, texts or lists of such"
+        raise ValueError(f"{name}: expected {expected}, got {value!r}"[:300]) from None
 
 
 def _plain(value: object) -> Any:

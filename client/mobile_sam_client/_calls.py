@@ -69,6 +69,7 @@ class Calls:
         self, image: ImageInput, prompts: Sequence[Prompt], options: Mapping[str, Any]
     ) -> list[Segmentation]:
         """The objects of prompts, in their order."""
+        prompts = list(prompts)
         if not prompts:
             return []
         fields = {"prompts": [_fields_of(index, prompt) for index, prompt in enumerate(prompts)], **options}
@@ -174,6 +175,8 @@ class Calls:
 
 def _fields_of(index: int, prompt: Prompt) -> dict[str, Any]:
     """The members of one of several prompts."""
+    if not isinstance(prompt, Prompt):
+        raise TypeError(f"prompts[{index}]: expected a Prompt, got {type(prompt).__name__}")
     try:
         return fields_of(prompt)
     except ValueError as error:

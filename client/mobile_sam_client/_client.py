@@ -58,10 +58,11 @@ class Client:
         Raises:
             ValueError: no such address, key, time or number.
         """
+        times = checked_retries(retries)
         self._http = httpx.Client(**http_settings(url, api_key, timeout), transport=transport)
         self.url = str(self._http.base_url).rstrip("/")
         """Where the service is."""
-        self._calls = Calls(BlockingWire(self._http), self.url, checked_retries(retries))
+        self._calls = Calls(BlockingWire(self._http), self.url, times)
 
     def info(self) -> Info:
         """What the service says of itself: version, weights, engine, limits. It needs no API key."""

@@ -81,7 +81,7 @@ def _file_of(image: object) -> bytes:
     if isinstance(image, (str, os.PathLike)):
         return _not_empty(Path(image).read_bytes(), str(image))
     if isinstance(image, Image.Image):
-        return _png(_pixels(image))
+        return _png(pixels_of(image))
     if isinstance(image, np.ndarray):
         return _png(_checked(image))
     expected = "a path, the bytes of a file, a PIL image, a NumPy array or an Embedding"
@@ -104,10 +104,13 @@ def _checked(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return array[..., :3] if array.ndim == 3 else array
 
 
-def _pixels(image: Image.Image) -> npt.NDArray[np.uint8]:
+def pixels_of(image: Image.Image) -> npt.NDArray[np.uint8]:
     """The pixels of a PIL image, (H, W, 3) RGB or (H, W) grey, uint8, in the frame of `image.size`.
 
     16-bit samples are scaled to 8, as the service does with those of a file.
+
+    Raises:
+        ValueError: the image is of another mode, has other values, or no pixels.
     """
     if image.mode in SIXTEEN_BITS:
         samples = np.asarray(image)

@@ -93,10 +93,12 @@ def _mask_input(value: Any) -> str | None:
     array = np.asarray(value)
     if array.shape != MASK_SHAPE or array.dtype.kind != "f":
         raise ValueError(f"mask_input: expected {expected}, got {array.dtype} of shape {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError("mask_input: expected finite numbers, got NaN or infinity")
+    with np.errstate(over="ignore"):  # it becomes infinity, which is told below
+        logits = array.astype("<f4", order="C")
+    if not np.isfinite(logits).all():
+        raise ValueError("mask_input: expected finite float32 numbers, got NaN or infinity")
     file = io.BytesIO()
-    np.save(file, array.astype("<f4", order="C"))
+    np.save(file, logits)
     return base64.b64encode(file.getvalue()).decode()
 
 
@@ -107,6 +109,6 @@ def _array(name: str, value: Any, expected: str) -> npt.NDArray[Any]:
     except ValueError:
         raise ValueError(f"{name}: expected {expected}, got lists of different lengths") from None
     if array.size and array.dtype.kind not in "iuf":
-        got = "what is no number" if array.dtype.kind == "O" else f"{array.dtype.name} values"
+        got = {"O": "what is no number", "U": "texts"}.get(array.dtype.kind, f"{array.dtype.name} values")
         raise ValueError(f"{name}: expected {expected}, got {got}")
     return array

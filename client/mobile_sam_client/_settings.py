@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import os
 from typing import Any
 
@@ -26,8 +28,8 @@ def http_settings(url: str, api_key: str | None, timeout: float) -> dict[str, An
     Raises:
         ValueError: one of them cannot be.
     """
-    if not timeout > 0:
-        raise ValueError(f"timeout: expected seconds, more than 0, got {timeout!r}")
+    if not (isinstance(timeout, numbers.Real) and 0 < timeout < math.inf):
+        raise ValueError(f"timeout: expected seconds, more than 0 and finite, got {timeout!r}")
     key = _key(api_key)
     return {
         "base_url": _checked_url(url),
@@ -43,10 +45,10 @@ def checked_retries(retries: int) -> int:
     """The number of retries.
 
     Raises:
-        ValueError: less than 0.
+        ValueError: less than 0, or no whole number.
     """
-    if retries < 0:
-        raise ValueError(f"retries: expected 0 or more, got {retries}")
+    if not isinstance(retries, numbers.Integral) or retries < 0:
+        raise ValueError(f"retries: expected a whole number, 0 or more, got {retries!r}")
     return retries
 
 
@@ -60,6 +62,8 @@ def _checked_url(url: str) -> str:
         raise ValueError(f"{expected}, got one with a user's name or password in it; a key goes into api_key")
     if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.query or parsed.fragment:
         raise ValueError(f"{expected}, got {url!r}")
+    if parsed.port is not None and not 0 < parsed.port < 65_536:
+        raise ValueError(f"url: expected a port of 1 to 65535, got {parsed.port}")
     return str(parsed).rstrip("/")
 
 

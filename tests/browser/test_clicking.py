@@ -32,7 +32,7 @@ def test_a_click_paints_the_objects_mask_over_the_image(person, builtin_server, 
 
 def test_the_latency_of_the_click_and_the_weights_are_shown(person, photo):
     expect(person.page.locator("#weights")).to_contain_text("builtin")
-    expect(person.page.locator("#banner")).to_contain_text("Built-in weights")
+    expect(person.page.locator("#banner")).to_contain_text("The built-in weights: a small segmenter")
     person.open(photo)
     person.click(*DISC)
     expect(person.page.locator("#latency")).to_have_text(re.compile(r"^last click \d+ ms$"))
@@ -119,6 +119,50 @@ def test_several_objects_in_their_colours_with_their_names(person, photo):
     assert not person.sees().any()
     person.push("Delete object 1")
     expect(person.page.locator("#objects li")).to_have_count(1)
+
+
+def test_undo_takes_back_a_click_on_a_new_object_at_once(person, photo):
+    person.open(photo)
+    person.click(*DISC)
+    person.click(*RED, keys=("Shift",))
+    person.press("Control+z")
+    expect(person.page.locator("#objects li")).to_have_count(1)
+    assert person.sees()[DISC[1], DISC[0]]
+
+
+def test_a_mask_comes_while_the_pointer_rests_on_another_row(person, photo):
+    person.open(photo)
+    person.click(*DISC)
+    person.press("n")
+    person.page.locator("#objects li").first.hover()
+    person.page.locator("#view").focus()
+    for key in ["Shift+ArrowRight"] * 5 + ["Enter"]:
+        person.press(key)
+    assert person.sees()[RED[1], RED[0]]
+
+
+def test_a_double_click_is_a_click(person, photo):
+    person.open(photo)
+    person.page.mouse.dblclick(*person.place(*DISC))
+    person.settle()
+    expect(person.page.locator(".marker")).to_have_count(1)
+
+
+def test_escape_ends_a_box_and_leaves_the_clicks(person, photo):
+    person.open(photo)
+    person.click(*DISC)
+    one = person.sees()
+    person.page.mouse.move(*person.place(300, 90))
+    person.page.mouse.down()
+    person.page.mouse.move(*person.place(400, 200), steps=3)
+    person.page.keyboard.press("Escape")
+    person.page.mouse.up()
+    person.page.keyboard.press("b")
+    person.page.keyboard.press("ArrowLeft")
+    person.press("Escape")
+    assert np.array_equal(person.sees(), one)
+    expect(person.page.locator(".marker")).to_have_count(1)
+    expect(person.page.locator("#box")).to_be_hidden()
 
 
 def test_the_candidates_are_the_services_three(person, builtin_server, photo):

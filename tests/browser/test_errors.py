@@ -41,6 +41,32 @@ def test_a_service_that_is_gone_is_told_so(person, photo):
     expect(person.page.get_by_role("alert")).to_contain_text("The service does not answer. Is it running?")
 
 
+def test_trying_again_asks_for_every_mask_that_did_not_come(person, photo):
+    person.open(photo)
+    person.page.route("**/mobile_sam", lambda route: route.abort())
+    person.click(*DISC)
+    person.click(350, 150, keys=("Shift",))
+    person.page.unroute("**/mobile_sam")
+    person.push("Try again")
+    person.waits_for(lambda: person.sees("others").any() and person.sees().any())
+
+
+def test_an_answer_of_something_else_is_told_in_words(person, photo):
+    person.open(photo)
+    person.page.route("**/mobile_sam", lambda route: route.fulfill(content_type="text/html", body="<h1>Welcome</h1>"))
+    person.click(*DISC)
+    expect(person.page.get_by_role("alert")).to_contain_text("what answers here is not this service")
+
+
+def test_a_proxy_in_between_that_refuses_is_told_by_its_status(person, photo):
+    person.open(photo)
+    person.page.route(
+        "**/mobile_sam", lambda route: route.fulfill(status=502, content_type="text/html", body="<h1>Bad</h1>")
+    )
+    person.click(*DISC)
+    expect(person.page.get_by_role("alert")).to_contain_text("status 502, without a reason")
+
+
 def test_a_busy_service_is_asked_again_when_it_says(person, photo):
     person.open(photo)
     refusals = [problem(503, "overloaded", "Busy", "too many requests wait", **{"Retry-After": "1"})]
@@ -92,6 +118,10 @@ def test_a_key_is_asked_for_used_and_kept_for_the_tab(person, photo):
     person.page.set_input_files("#file", photo)
     field = person.page.get_by_label("This service wants an API key")
     expect(field).to_be_focused()
+    field.fill("a key that cannot be sent: €")
+    field.press("Enter")
+    expect(field).to_be_visible()
+    assert person.page.evaluate("sessionStorage.length") == 0
     field.fill("wrong-key-of-16-chars")
     field.press("Enter")
     expect(person.page.get_by_role("alert")).to_contain_text("An API key is needed. got no key")

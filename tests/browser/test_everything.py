@@ -27,8 +27,9 @@ def test_a_click_on_a_found_object_goes_on_from_the_click_that_found_it(person, 
     person.page.get_by_label("Grid").select_option("8")
     person.push("Start")
     person.page.wait_for_selector("#progress", state="hidden")
-    person.click(150, 160, keys=("Control",))
+    person.click(150, 160)
     assert person.sees()[160, 150]
+    expect(person.page.locator(".marker")).to_have_count(0)
     person.click(240, 290, button="right")
     marker = person.page.locator(".marker.positive").get_attribute("aria-label")
     x, y = (
@@ -36,6 +37,16 @@ def test_a_click_on_a_found_object_goes_on_from_the_click_that_found_it(person, 
     )
     wanted = asked(builtin_server, photo, pos_coords=[[x, y]], neg_coords=[[240, 290]])[0]
     assert np.array_equal(person.sees(), wanted)
+
+
+def test_asking_twice_is_asking_once(person, photo):
+    person.open(photo)
+    person.page.get_by_label("Grid").select_option("8")
+    person.page.keyboard.press("e")
+    person.page.keyboard.press("e")
+    person.page.wait_for_selector("#progress", state="hidden")
+    expect(person.page.locator("#hint")).to_contain_text("objects found")
+    assert sum(url.endswith("/everything") for url in person.requests) == 1
 
 
 def test_it_can_be_stopped(person, photo):

@@ -68,6 +68,20 @@ def test_the_clicks_are_copied_as_a_call_of_the_python_client(person, photo):
     compile(text, "copied", "exec")
 
 
+def test_a_candidate_is_copied_as_the_one_that_it_is_by_its_score(person, photo):
+    person.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    person.open(photo)
+    person.click(*DISC)
+    copied = []
+    for number in ("1", "2", "3"):
+        person.press(number)
+        person.push("Copy Python")
+        copied.append(person.page.evaluate("navigator.clipboard.readText()"))
+    ranks = [int(text.split(".candidates[")[1][0]) for text in copied]
+    assert sorted(ranks) == [0, 1, 2]
+    assert all("multimask_output=True" in text for text in copied)
+
+
 def test_nothing_can_be_taken_along_before_there_is_something(person, photo):
     person.open(photo)
     for button in ("Mask PNG", "Cutout", "COCO JSON", "Copy Python"):

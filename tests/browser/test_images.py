@@ -89,11 +89,54 @@ def test_another_image_begins_anew(person, photo, tmp_path):
     expect(person.page.get_by_role("button", name="Undo")).to_be_disabled()
 
 
+def test_the_last_of_two_images_that_were_wanted_comes(person, photo):
+    held: list = []
+    person.page.route("**/still-life.jpg", lambda route: held.append(route))  # noqa: PLW0108
+    person.push("Still life")
+    person.waits_for(lambda: bool(held))
+    expect(person.page.locator("#busy")).to_have_text("Reading the image")
+    person.open(photo)
+    person.click(*DISC)
+    held.pop().continue_()
+    person.page.wait_for_timeout(300)
+    assert person.sees().shape == (320, 480)
+    assert person.sees()[DISC[1], DISC[0]]
+
+
+def test_work_that_is_not_saved_is_not_left_without_a_question(person, photo, tmp_path):
+    asked_for: list[str] = []
+
+    def stay(dialog) -> None:
+        asked_for.append(dialog.message)
+        dialog.dismiss()
+
+    person.page.on("dialog", stay)
+    person.open(photo)
+    person.click(*DISC)
+    person.click(350, 150, keys=("Shift",))
+    bring(person, "drop", photo.read_bytes(), "other.png")
+    person.waits_for(lambda: bool(asked_for))
+    assert asked_for == ["Leave 2 objects that are not saved?"]
+    assert person.sees().any()
+    person.save("COCO JSON")
+    bring(person, "drop", photo.read_bytes(), "other.png")
+    person.waits_for(lambda: not person.sees().any())
+    assert len(asked_for) == 1
+
+
+def test_a_link_that_is_dropped_does_not_lead_away(person):
+    prevented = person.page.evaluate(
+        "() => !document.body.dispatchEvent("
+        "new DragEvent('drop', { dataTransfer: new DataTransfer(), bubbles: true, cancelable: true }))"
+    )
+    assert prevented
+
+
 def test_what_is_no_image_is_told_so(person, tmp_path):
     bring(person, "drop", b"hello", "notes.txt", "text/plain")
     expect(person.page.get_by_role("alert")).to_contain_text("That is no image: a PNG, JPEG or WebP file is expected.")
     bring(person, "drop", b"hello", "broken.png", "image/png")
-    expect(person.page.get_by_role("alert")).to_contain_text("cannot show broken.png")
+    expect(person.page.get_by_role("alert")).to_contain_text("broken.png cannot be read as an image here")
 
 
 def test_an_image_that_is_too_large_is_told_so_before_it_is_sent(person):

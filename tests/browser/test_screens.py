@@ -19,6 +19,11 @@ def test_a_tap_on_a_phone_is_a_click(browser, builtin_server, photo):
         person.settle()
         assert np.array_equal(person.sees(), asked(builtin_server, photo, pos_coords=[[150, 160]])[0])
         expect(person.page.locator(".marker")).to_have_count(1)
+        person.push("New")
+        for x in (340, 350, 360):
+            person.page.touchscreen.tap(*person.place(x, 150))
+            person.settle()
+        assert person.page.evaluate("window.scrollY") == 0
         wide, screen = person.page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
         assert wide == screen
         for button in person.page.locator("#tools button:visible, #panel button:visible").all():

@@ -6,21 +6,19 @@ import dataclasses
 import hashlib
 import io
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from mobile_sam_client import AsyncClient, Client, InvalidImage, InvalidRequest, Prompt, Unauthorized
+from mobile_sam_client import AsyncClient, Client, InvalidImage, InvalidRequest, Prompt
 from tests.e2e.pictures import scene
-from tests.e2e.server import Server, start_server
+from tests.e2e.server import Server
 from tests.unit.client.mobile_sam_client.fake_service import Awaited
 
 pytestmark = pytest.mark.e2e
 
-KEY = "a-key-of-16-characters"
 CLICK: dict[str, Any] = {"pos_coords": [[240, 160]]}
 
 
@@ -133,26 +131,3 @@ def test_what_is_refused_names_the_field(client):
         client.everything(scene(907), points_per_size=3)
     with pytest.raises(InvalidImage, match="expected a PNG, JPEG or WebP file"):
         client.embed(b"no image")
-
-
-@pytest.fixture(scope="module")
-def keyed(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = start_server(
-        tmp_path_factory.mktemp("client") / "log",
-        MOBILE_SAM_MODEL_REPOSITORY=str(repository),
-        MOBILE_SAM_API_KEYS=f"me:{KEY}",
-    )
-    yield running
-    running.stop()
-
-
-def test_a_service_with_keys_wants_one(keyed, monkeypatch):
-    with Client(keyed.url, api_key="") as client:
-        assert client.info().key_needed
-        with pytest.raises(Unauthorized):
-            client.embed(scene(908))
-    with Client(keyed.url, api_key=KEY) as client:
-        client.embed(scene(908))
-    monkeypatch.setenv("MOBILE_SAM_API_KEY", KEY)
-    with Client(keyed.url) as client:
-        client.embed(scene(908))

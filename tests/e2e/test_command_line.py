@@ -19,6 +19,8 @@ from tests.e2e.server import ROOT, inherited
 
 pytestmark = pytest.mark.e2e
 
+KEY = "a-key-of-16-characters"
+
 
 def mobile_sam(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -71,14 +73,13 @@ def test_a_folder_goes_on_where_it_ended(server, tmp_path):
             assert overlay.size == (image["width"], image["height"])
 
 
-def test_a_service_for_one_command_leaves_no_process(tmp_path):
+def test_a_service_for_one_command_takes_the_key_and_leaves_no_process(tmp_path):
     if _weights() != "builtin":
         pytest.skip("the checkout has other weights than the built-in ones, or none: `make weights WEIGHTS=builtin`")
     (tmp_path / "photo.png").write_bytes(scene(1))
     cache = str(tmp_path / "cache")
-    done = mobile_sam(
-        tmp_path, "embed", "photo.png", "--local", WEIGHTS="builtin", MOBILE_SAM_EMBEDDING_CACHE_DIR=cache
-    )
+    environment = {"WEIGHTS": "builtin", "MOBILE_SAM_EMBEDDING_CACHE_DIR": cache, "MOBILE_SAM_API_KEYS": f"me:{KEY}"}
+    done = mobile_sam(tmp_path, "embed", "photo.png", "--local", MOBILE_SAM_API_KEY=KEY, **environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("  photo.png\n")
     assert not [process for process in psutil.process_iter() if _works_in(process, cache)]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from mobile_sam_client import Client, Unauthorized
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import Server, serve_in_vain, start_server
 
@@ -132,3 +133,11 @@ def test_what_would_leave_the_service_open_ends_it_in_one_line(settings, said):
     assert served.returncode == 1
     assert said in served.stderr.splitlines()[-1]
     assert "Traceback" not in served.stderr
+
+
+def test_the_python_client_sends_the_key(keyed):
+    with Client(keyed.url, api_key="") as client, pytest.raises(Unauthorized):
+        client.embed(scene(75))
+    with Client(keyed.url, api_key=ALICE) as client:
+        assert client.info().key_needed
+        client.embed(scene(75))

@@ -13,11 +13,12 @@ from rich.table import Table
 from mobile_sam_client import AsyncClient, MobileSamError
 from mobile_sam_client._commands import options
 from mobile_sam_client._commands.coco import write_coco
+from mobile_sam_client._commands.coco_ids import CocoIds
 from mobile_sam_client._commands.connection import address, client_of
 from mobile_sam_client._commands.failures import INTERRUPTED, CommandError, reason
-from mobile_sam_client._commands.files import write_json
+from mobile_sam_client._commands.files import check_place, write_json
 from mobile_sam_client._commands.folder import images_below
-from mobile_sam_client._commands.output import progress, shown, tell, tell_aside, tell_error, tell_weights
+from mobile_sam_client._commands.output import progress, tell, tell_aside, tell_error, tell_weights
 from mobile_sam_client._commands.prompt_file import read_prompts
 from mobile_sam_client._commands.records import Records
 from mobile_sam_client._commands.work import Places, Tally, Work
@@ -65,12 +66,17 @@ def batch(
 
     Into the folder of results go
     annotations.json  a COCO file of all images
+    ids.json          its ids, which stay when images are added
     failures.json     what could not be done, and why
     overlays          each image with its objects in colours, a JPEG file
     records           what is done, a file for each image
     """
     if prompts and points_per_side is not None:
         raise typer.BadParameter("expected --prompts or --points-per-side, got both", param_hint="--points-per-side")
+    if out.resolve() == folder.resolve():
+        raise typer.BadParameter("expected another folder than that of the images", param_hint="--out")
+    check_place(out / "annotations.json")
+    ids = CocoIds.read(out / "ids.json")
     jobs = _jobs(folder, out, prompts, points_per_side)
     places, tally = Places(folder, Records(out / "records"), out / "overlays", not no_overlays), Tally(len(jobs))
     stopped: str | None = None
@@ -81,7 +87,7 @@ def batch(
             if not (tally.asked or tally.kept or tally.failures):  # there is nothing to write and to go on from
                 raise
             stopped = "" if isinstance(error, KeyboardInterrupt) else reason(error)
-    _finish(out, places, tally)
+    _finish(out, places, tally, ids)
     if stopped is not None:
         done = f"{len(tally.done)} of {tally.total} images are done, and the same command goes on from there"
         tell_error(f"{stopped or 'interrupted'}; {done}")
@@ -97,9 +103,9 @@ def _jobs(folder: Path, out: Path, prompts: Path | None, points_per_side: int | 
         CommandError: there is no image, or the file of prompts is none.
         OSError: the folder or the file cannot be read.
     """
+    names = images_below(folder, out)
     if prompts is not None:
         return {name: {"prompts": objects} for name, objects in read_prompts(prompts).items()}
-    names = images_below(folder, out)
     if not names:
         raise CommandError(f"{folder}: expected PNG, JPEG or WebP files in it, found none")
     return {name: {"everything": options.grid(points_per_side)} for name in names}
@@ -115,10 +121,11 @@ async def _do(url: str, places: Places, tally: Tally, jobs: dict[str, dict[str, 
             await work.run(jobs, concurrency, lambda: bar.advance(bar.task_ids[0]))
 
 
-def _finish(out: Path, places: Places, tally: Tally) -> None:
+def _finish(out: Path, places: Places, tally: Tally, ids: CocoIds) -> None:
     """Write the files that are of all images, and say what was done."""
     images = (image for name in tally.done if (image := places.records.read(name)) is not None)
-    count = write_coco(out / "annotations.json", images, tally.weights)
+    count = write_coco(out / "annotations.json", images, tally.weights, ids)
+    ids.write(out / "ids.json")
     failures = [{"file": name, "reason": why} for name, why in sorted(tally.failures.items())]
     write_json(out / "failures.json", failures)
     table = Table(show_header=False, box=None)
@@ -131,10 +138,11 @@ def _finish(out: Path, places: Places, tally: Tally) -> None:
     ]:
         table.add_row(words, str(number))
     Console().print(table)
-    tell(f"wrote {shown(out)}: annotations.json, failures.json, records" + (", overlays" if places.draw else ""))
+    written = ["annotations.json", "ids.json", "failures.json", "records", *(["overlays"] if places.draw else [])]
+    tell(f"wrote {out}: {', '.join(written)}")
     if tally.weights:
         tell_weights(tally.weights)
     for failure in failures[:LISTED]:
-        tell_aside(f"failed: {shown(failure['file'])}: {failure['reason']}")
+        tell_aside(f"failed: {failure['file']}: {failure['reason']}")
     if len(failures) > LISTED:
-        tell_aside(f"failed: {len(failures) - LISTED} more, see {shown(out / 'failures.json')}")
+        tell_aside(f"failed: {len(failures) - LISTED} more, see {out / 'failures.json'}")

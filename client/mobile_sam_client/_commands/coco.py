@@ -11,6 +11,7 @@ from typing import Any
 from pycocotools import mask as rle_tools
 
 from mobile_sam_client import Record, Rle, Weights
+from mobile_sam_client._commands.coco_ids import CocoIds
 from mobile_sam_client._commands.files import replacing
 
 CATEGORY = {"id": 1, "name": "object", "supercategory": ""}
@@ -44,13 +45,14 @@ def objects_of(records: Iterable[Record]) -> list[dict[str, Any]]:
     return [described(one.rle, one.predicted_iou, stability_score=one.stability_score) for one in records]
 
 
-def write_coco(path: Path, images: Iterable[LabelledImage], weights: Weights | None) -> int:
+def write_coco(path: Path, images: Iterable[LabelledImage], weights: Weights | None, ids: CocoIds) -> int:
     """Write a COCO file; images are taken one by one, so that many need little memory.
 
     Args:
         path: the file.
         images: what was found on each.
         weights: what it was found with; None where that is not known.
+        ids: gives images and objects theirs.
 
     Returns:
         How many objects are in it.
@@ -64,12 +66,13 @@ def write_coco(path: Path, images: Iterable[LabelledImage], weights: Weights | N
     with replacing(path) as file:
         file.write(f'{{"info": {json.dumps(about)}, "licenses": [], "categories": {json.dumps([CATEGORY])}, '.encode())
         file.write(b'"annotations": [')
-        for image_id, image in enumerate(images, 1):
-            listed.append({"id": image_id, "file_name": image.file_name, "width": image.width, "height": image.height})
-            for found in image.objects:
+        for image in images:
+            own = ids.of(image.file_name, image.objects)
+            listed.append({"id": own.image, "file_name": image.file_name, "width": image.width, "height": image.height})
+            for number, found in enumerate(image.objects, own.first_object):
                 file.write(b",\n" if count else b"\n")
                 count += 1
-                ids = {"id": count, "image_id": image_id, "category_id": CATEGORY["id"], "iscrowd": 0}
-                file.write(json.dumps({**ids, **found}).encode())
+                head = {"id": number, "image_id": own.image, "category_id": CATEGORY["id"], "iscrowd": 0}
+                file.write(json.dumps({**head, **found}).encode())
         file.write(f'\n], "images": {json.dumps(listed)}}}\n'.encode())
     return count

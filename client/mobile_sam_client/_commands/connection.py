@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TypeVar
 
-from mobile_sam_client import Client
+from mobile_sam_client import Client, Problem
 from mobile_sam_client._commands.failures import CommandError, cause
 from mobile_sam_client._commands.local_service import local_service
+from mobile_sam_client._commands.output import log_told
 
 Kind = TypeVar("Kind")
+
+TIMEOUT = 10
+"""Seconds that a service may take to say what it is."""
+IMPATIENT = partial(Client, timeout=TIMEOUT, retries=0)
+"""A client that finds out whether there is a service: no use in trying for long."""
 
 
 @contextmanager
@@ -25,9 +32,15 @@ def address(url: str, local: bool) -> Iterator[str]:
 
 @contextmanager
 def connected(url: str, local: bool) -> Iterator[Client]:
-    """A client of the service."""
-    with address(url, local) as found, client_of(Client, found) as client:
-        yield client
+    """A client of the service, for a command that somebody waits for.
+
+    Where nothing answers that is told at once, and while a busy service is waited for that is told, too.
+    """
+    with address(url, local) as found:
+        with client_of(IMPATIENT, found) as client, suppress(Problem):  # one that refuses is there
+            client.info()
+        with client_of(Client, found) as client, log_told():
+            yield client
 
 
 def client_of(kind: Callable[[str], Kind], url: str) -> Kind:

@@ -10,9 +10,9 @@ import typer
 from mobile_sam_client import BodyTooLarge, InvalidImage
 from mobile_sam_client._commands import options
 from mobile_sam_client._commands.connection import connected
-from mobile_sam_client._commands.failures import CommandError, cause
+from mobile_sam_client._commands.failures import cause
 from mobile_sam_client._commands.files import read_image
-from mobile_sam_client._commands.output import shown, tell, tell_error
+from mobile_sam_client._commands.output import tell, tell_error
 
 EXAMPLES = options.examples("mobile-sam embed photos/*.jpg")
 
@@ -30,11 +30,11 @@ def embed(
     with connected(url, local) as client:
         for image in images:
             try:
-                tell(f"{client.embed(read_image(image)).image_id}  {shown(image)}")
-            except (InvalidImage, BodyTooLarge, CommandError, OSError) as error:
+                tell(f"{client.embed(read_image(image)).image_id}  {image}")
+            except (InvalidImage, BodyTooLarge, OSError) as error:
                 if isinstance(error, BrokenPipeError):
                     raise
                 failed += 1
-                tell_error(f"{shown(image)}: {cause(error)}")
+                tell_error(f"{image}: {cause(error)}")
     if failed:
         raise typer.Exit(1)

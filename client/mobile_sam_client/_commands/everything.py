@@ -11,9 +11,10 @@ import typer
 from mobile_sam_client import Everything, Record
 from mobile_sam_client._commands import options
 from mobile_sam_client._commands.coco import LabelledImage, objects_of, write_coco
+from mobile_sam_client._commands.coco_ids import CocoIds
 from mobile_sam_client._commands.connection import connected
-from mobile_sam_client._commands.files import check_name, read_image, write_json
-from mobile_sam_client._commands.output import progress, shown, tell, tell_weights
+from mobile_sam_client._commands.files import check_output, read_image, write_json
+from mobile_sam_client._commands.output import progress, tell, tell_weights
 from mobile_sam_client._commands.overlays import SUFFIXES, write_overlay
 
 EXAMPLES = options.examples(
@@ -52,8 +53,8 @@ def everything(
     local: options.Local = False,
 ) -> None:
     """Find everything on an image."""
-    check_name(out, (".json",), "--out")
-    check_name(picture, tuple(SUFFIXES), "--picture")
+    check_output(out, (".json",), "--out", image)
+    check_output(picture, tuple(SUFFIXES), "--picture", image)
     file = read_image(image)
     with connected(url, local) as client, progress("Segmenting") as bar:
 
@@ -64,8 +65,8 @@ def everything(
     _write(found, image, out, form)
     if picture:
         write_overlay(picture, file, [record.rle for record in found.masks])
-    tell(f"{shown(image)}: {found.width} x {found.height} pixels, {len(found.masks)} objects")
-    tell(f"wrote {shown(out)}" + (f" and {shown(picture)}" if picture else ""))
+    tell(f"{image}: {found.width} x {found.height} pixels, {len(found.masks)} objects")
+    tell(f"wrote {out}" + (f" and {picture}" if picture else ""))
     tell_weights(found.weights)
 
 
@@ -73,7 +74,8 @@ def _write(found: Everything, image: Path, out: Path, form: Format) -> None:
     if form is Format.sam:
         write_json(out, [_sam_record(record) for record in found.masks])
     else:
-        write_coco(out, [LabelledImage(image.name, found.width, found.height, objects_of(found.masks))], found.weights)
+        labelled = LabelledImage(image.name, found.width, found.height, objects_of(found.masks))
+        write_coco(out, [labelled], found.weights, CocoIds())
 
 
 def _sam_record(record: Record) -> dict[str, Any]:

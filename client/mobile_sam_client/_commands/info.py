@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import partial
 
-from mobile_sam_client import Client, Info
+from mobile_sam_client import Info
 from mobile_sam_client._commands import options
-from mobile_sam_client._commands.connection import address, client_of
+from mobile_sam_client._commands.connection import IMPATIENT, TIMEOUT, address, client_of
 from mobile_sam_client._commands.output import tell, tell_json
 from mobile_sam_client._commands.readiness import Readiness, readiness
 
 EXAMPLES = options.examples("mobile-sam info", "mobile-sam info --url https://sam.example.org --json")
-TIMEOUT = 10
-"""Seconds that the service may take to say whether it is ready."""
 
 
 def info(as_json: options.Json = False, url: options.Url = options.DEFAULT_URL, local: options.Local = False) -> None:
     """Say what the service is: its version, weights, engine and limits, and whether it is ready."""
-    # Whether something answers is what is asked here: no use in trying for long.
-    with address(url, local) as found, client_of(partial(Client, retries=0), found) as client:
+    with address(url, local) as found, client_of(IMPATIENT, found) as client:
         said = client.info()
         state = readiness(client.url, TIMEOUT)
         if as_json:

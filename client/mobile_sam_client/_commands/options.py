@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-DEFAULT_URL = "http://127.0.0.1:3000"
+from mobile_sam_client._client import URL
+
+DEFAULT_URL = URL
 EXCLUSIVE = {"url": "local", "local": "url"}
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from os import PathLike
 from typing import Any
 
 import typer
@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mobile_sam_client import Weights
+from mobile_sam_client._calls import logger
 
 
 def make_streams_lenient() -> None:
@@ -24,14 +25,14 @@ def make_streams_lenient() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def shown(name: str | PathLike[str]) -> str:
-    """A file's name as it may be printed: without the control characters that move a terminal's cursor."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in str(name))
-
-
 def tell(line: str) -> None:
     """Print a line of the result."""
-    typer.echo(line)
+    typer.echo(_printable(line))
+
+
+def _printable(line: str) -> str:
+    """A line without control characters: one in a file's name would move the terminal's cursor."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in line)
 
 
 def tell_json(document: dict[str, Any]) -> None:
@@ -41,7 +42,7 @@ def tell_json(document: dict[str, Any]) -> None:
 
 def tell_aside(line: str) -> None:
     """Print what is not the result."""
-    typer.echo(line, err=True)
+    typer.echo(_printable(line), err=True)
 
 
 def tell_error(line: str) -> None:
@@ -54,6 +55,24 @@ def tell_weights(weights: Weights) -> None:
     tell(f"weights: {weights.name}")
     if weights.note:
         tell_aside(f"note: {weights.note}")
+
+
+class _Asides(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        tell_aside(record.getMessage())
+
+
+@contextmanager
+def log_told() -> Iterator[None]:
+    """Within it, what the client logs is printed aside: that it tries again, when, and why."""
+    handler, level = _Asides(), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
 
 
 @contextmanager

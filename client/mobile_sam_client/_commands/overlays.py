@@ -15,6 +15,7 @@ from pycocotools import mask as rle_tools
 from mobile_sam_client import Rle
 from mobile_sam_client._commands.failures import CommandError
 from mobile_sam_client._commands.files import write_bytes
+from mobile_sam_client._images import pixels_of
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -37,11 +38,7 @@ def displayed_pixels(image: bytes) -> Pixels:
     try:
         with Image.open(io.BytesIO(image)) as opened:
             upright = ImageOps.exif_transpose(opened)
-            if upright.mode.startswith("I"):  # 16 bits, which `convert` would clip to 8
-                upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
-            if upright.mode == "P":  # Pillow warns of transparency that a direct conversion cannot keep
-                upright = upright.convert("RGBA")
-            pixels: Pixels = np.asarray(upright.convert("RGB"))
+            pixels: Pixels = np.asarray(Image.fromarray(pixels_of(upright)).convert("RGB"))
             return pixels
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise CommandError(f"cannot draw on the image: {error}") from error

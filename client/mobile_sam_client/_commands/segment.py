@@ -17,8 +17,8 @@ from mobile_sam_client import Segmentation
 from mobile_sam_client._commands import options
 from mobile_sam_client._commands.coco import described
 from mobile_sam_client._commands.connection import connected
-from mobile_sam_client._commands.files import check_name, read_image, write_bytes
-from mobile_sam_client._commands.output import shown, tell, tell_json, tell_weights
+from mobile_sam_client._commands.files import check_output, read_image, write_bytes
+from mobile_sam_client._commands.output import tell, tell_json, tell_weights
 from mobile_sam_client._commands.overlays import SUFFIXES, encoded
 from mobile_sam_client._commands.points import Box, Point, box, point
 
@@ -79,8 +79,8 @@ def segment(
     """
     if not points and around is None:
         raise typer.BadParameter("expected at least one --point or a --box", param_hint="--point / --box")
-    check_name(out, MASKS, "--out")
-    check_name(picture, TRANSPARENT if style is Style.cutout else tuple(SUFFIXES), "--picture")
+    check_output(out, MASKS, "--out", image)
+    check_output(picture, TRANSPARENT if style is Style.cutout else tuple(SUFFIXES), "--picture", image, out)
     file = read_image(image)
     with connected(url, local) as client:
         found = client.segment(
@@ -108,9 +108,9 @@ def _mask_file(found: Segmentation, suffix: str) -> bytes:
 
 
 def _tell(found: Segmentation, image: Path, out: Path, picture: Path | None) -> None:
-    tell(f"{shown(image)}: {found.width} x {found.height} pixels")
+    tell(f"{image}: {found.width} x {found.height} pixels")
     tell(f"mask: score {found.score:.3f}, {found.area} pixels in box {','.join(map(str, found.box_xyxy))}")
-    tell(f"wrote {shown(out)}" + (f" and {shown(picture)}" if picture else ""))
+    tell(f"wrote {out}" + (f" and {picture}" if picture else ""))
     tell_weights(found.weights)
 
 

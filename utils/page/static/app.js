@@ -1,14 +1,18 @@
 // The page: an image, objects on it, a mask for each.
 
 import { connect, meaning } from "./controls.js";
+import { element } from "./dom.js";
 import { copyPython, saveCoco, saveCutout, saveMask } from "./exports.js";
-import { askForKey, element, hideError, hint, say, showBusy, showError, showLatency, showWeights } from "./notices.js";
-import { isMarked } from "./objects.js";
+import { afterPaint, askForKey, hideError, hint, say, showBusy, showError, showFound, showLatency, showWeights } from "./notices.js";
+import { isEmpty, isMarked } from "./objects.js";
 import { usable } from "./picture.js";
 import { Preview } from "./preview.js";
 import { Screen } from "./screen.js";
 import { Service } from "./service.js";
 import { Session } from "./session.js";
+
+/** Milliseconds after which a person is told that an answer is on its way. */
+const PATIENCE = 400;
 
 const service = new Service((seconds) => showBusy(`The service is busy; asking again in ${seconds} s`));
 const screen = new Screen({
@@ -27,20 +31,32 @@ const preview = new Preview(screen.stage, (why) => {
 let info = null;
 /** @type {Session | null} the image at hand */
 let session = null;
+/** Counts the images that a person has wanted: only the last one comes. */
+let opening = 0;
 
 // ---- an image
 
-async function open(file, name = file.name || "image") {
+/**
+ * Open an image in place of the one at hand.
+ * @param {Blob | Promise<Blob>} source
+ */
+async function open(source, name = source.name || "image") {
+  if (session?.lost > 1 && !window.confirm(`Leave ${session.lost} objects that are not saved?`)) return;
+  const turn = ++opening;
   hideError();
   showBusy("Reading the image");
   try {
-    const image = await usable(file, info?.limits);
+    const image = await usable(await source, info?.limits);
+    if (turn !== opening) return;
     session?.close();
     session = new Session(service, name, image);
-    await screen.use(session);
+    showEverything(false);
+    const encoded = embed();
     preview.use(session);
-    await embed();
+    await screen.use(session);
+    await encoded;
   } catch (error) {
+    if (turn !== opening) return;
     showBusy("");
     failed(error, null);
   }
@@ -50,6 +66,7 @@ async function open(file, name = file.name || "image") {
 async function embed() {
   const current = session;
   const began = performance.now();
+  element("about").textContent = "";
   showBusy("Getting the image ready");
   try {
     const said = await current.embed();
@@ -57,7 +74,7 @@ async function embed() {
     const seconds = ((performance.now() - began) / 1000).toFixed(1);
     element("about").textContent = `${current.width} × ${current.height} pixels, ready after ${seconds} s by ${said.engine.encoder}`;
     showWeights(said.weights);
-    if (!isMarked(current.objects.active)) hint("Click on something, or drag a box around it");
+    if (isEmpty(current.objects.active)) hint("Click on something, or drag a box around it");
   } catch (error) {
     if (current === session) failed(error, embedAgain);
   } finally {
@@ -67,42 +84,33 @@ async function embed() {
 
 function embedAgain() {
   embed();
-  segment();
-}
-
-async function openSample({ file }) {
-  try {
-    const response = await fetch(`ui/samples/${file}`);
-    if (!response.ok) throw new Error(`The sample is not there (status ${response.status}).`);
-    await open(await response.blob(), file);
-  } catch (error) {
-    failed(error, () => openSample({ file }));
-  }
+  segmentAll();
 }
 
 // ---- masks
 
 /**
- * Ask for the active object's mask, if that is not known yet, and paint it.
+ * Ask for an object's mask, if that is not known yet, and paint it.
+ * @param {import("./objects.js").Thing} object
  * @param {number} [time] of the click that it follows from
  */
-async function segment(time) {
+async function segment(object, time) {
   const current = session;
   const { masks, objects } = current;
-  const object = objects.active;
-  if (!isMarked(object) || masks.of(object)) return;
+  if (!isMarked(object) || masks.of(object) || masks.asks(object)) return;
+  const patience = setTimeout(() => current === session && showBusy("Looking"), PATIENCE);
+  screen.stage.view.setAttribute("aria-busy", "true");
   try {
-    screen.stage.view.setAttribute("aria-busy", "true");
     const milliseconds = await masks.ask(object);
     if (current !== session) return;
-    if (objects.active.id === object.id) screen.paintFront();
-    else screen.paint();
+    screen.paint();
     if (time !== undefined) afterPaint((painted) => showLatency(painted - time, milliseconds));
     screen.showPanel();
-    tell(object);
+    if (objects.active.id === object.id) showFound(object.name, masks.of(object));
   } catch (error) {
-    if (current === session) failed(error, () => segment());
+    if (current === session) failed(error, segmentAll);
   } finally {
+    clearTimeout(patience);
     if (current === session && !masks.waiting) {
       screen.stage.view.setAttribute("aria-busy", "false");
       showBusy("");
@@ -110,26 +118,14 @@ async function segment(time) {
   }
 }
 
-/** Say what was found. */
-function tell(object) {
-  const { area, score, width, height } = session.masks.of(object);
-  const share = ((100 * area) / (width * height)).toFixed(1);
-  say(area ? `${object.name}: ${share} % of the image, score ${score.toFixed(2)}` : `${object.name}: nothing found there`);
-  if (!area) hint("Nothing found there: try another spot, or drag a box");
-}
-
-/** Calls back once what was drawn is on the screen. */
-function afterPaint(callback) {
-  requestAnimationFrame(() => {
-    const { port1, port2 } = new MessageChannel();
-    port1.onmessage = () => callback(performance.now());
-    port2.postMessage(null);
-  });
+/** Ask for whatever masks are not known. */
+function segmentAll() {
+  for (const object of session.objects.list) segment(object);
 }
 
 async function everything() {
   const [current, bar] = [session, element("progress-bar")];
-  if (!current) return;
+  if (!current || !element("progress").hidden) return;
   bar.removeAttribute("value");
   showEverything(true);
   try {
@@ -137,14 +133,16 @@ async function everything() {
     const found = await current.everything(Number(element("grid").value), report);
     if (current !== session) return;
     step((objects) => objects.addFound(found));
-    const result = found.length ? `${found.length} objects found` : "Nothing found: try a finer grid";
+    const result = found.length ? `${found.length} objects found: click on one to select it` : "Nothing that is certain enough was found";
     hint(result);
     say(result);
   } catch (error) {
     if (current === session) failed(error, everything);
   } finally {
-    showEverything(false);
-    showBusy("");
+    if (current === session) {
+      showEverything(false);
+      showBusy("");
+    }
   }
 }
 
@@ -153,10 +151,18 @@ async function everything() {
 /** Do something that changes the objects, and show what follows; `time` is that of the click. */
 function step(act, time) {
   if (!session) return;
-  act(session.objects);
+  const { objects, masks } = session;
+  act(objects);
+  session.unsaved = true;
+  masks.keep(objects.list);
   preview.clear();
   screen.show();
-  segment(time);
+  segment(objects.active, time);
+}
+
+function turnBack(act) {
+  step(act);
+  if (session) segmentAll();
 }
 
 function show(id, fields) {
@@ -168,23 +174,29 @@ function select(id) {
   if (id === session.objects.active.id) return;
   session.objects.select(id);
   screen.show();
-  segment();
+  segment(session.objects.active);
+}
+
+/** What a plain click at a pixel would select: something found without a click, while nothing else has been begun. */
+function selectable(x, y) {
+  const { masks, objects } = session;
+  const there = isEmpty(objects.active) ? masks.at(x, y, objects.list) : null;
+  return there?.found ? there : null;
 }
 
 function click(x, y, { label, fresh, pick, time }) {
-  const { masks, objects } = session;
   hint("");
-  if (pick) {
-    const there = objects.list.findLast((object) => !object.hidden && masks.of(object)?.has(x, y));
-    if (there) select(there.id);
-    else hint("No object there");
-    return;
+  const { masks, objects } = session;
+  const there = pick ? masks.at(x, y, objects.list) : fresh || label === 0 ? null : selectable(x, y);
+  if (there) {
+    select(there.id);
+    screen.point(null);
+  } else if (pick) {
+    hint("No object there");
+  } else {
+    step(() => objects.addPoint({ x, y, label: label ?? meaning() }, fresh), time);
+    if (!isMarked(objects.active)) hint("Now click on the object itself, or drag a box around it");
   }
-  step(() => {
-    if (fresh) objects.add();
-    objects.addPoint({ x, y, label: label ?? meaning() });
-  }, time);
-  if (!isMarked(objects.active)) hint("Now click on the object itself, or drag a box around it");
 }
 
 function box(corners, time) {
@@ -192,12 +204,20 @@ function box(corners, time) {
   else screen.stage.drawBox(session.objects.active.box);
 }
 
+function hover(at) {
+  const there = at ? selectable(at.x, at.y) : null;
+  screen.point(there?.id ?? null);
+  preview.at(there || isMarked(session.objects.active) || !element("hover").checked ? null : at);
+}
+
 function candidate(number, time) {
   if (!element("candidates").disabled) step((objects) => objects.change({ candidate: number }), time);
 }
 
-function clear() {
-  step((objects) => objects.clear());
+function saveAll() {
+  const left = saveCoco(session);
+  session.unsaved = false;
+  if (left) hint(`Saved without ${left} that ${left === 1 ? "has" : "have"} no mask`);
 }
 
 async function copy() {
@@ -241,25 +261,29 @@ async function begin() {
 }
 
 connect(screen.stage, {
-  open,
-  openSample,
+  open: (file, more) => {
+    open(file);
+    if (more) hint("One image at a time: this is the first of them");
+  },
+  openSample: ({ file }) => open(service.sample(file), file),
   refuse: () => showError(new Error("That is no image: a PNG, JPEG or WebP file is expected.")),
+  leave: (event) => session?.lost > 1 && event.preventDefault(),
   click,
   box,
-  hover: (at) => preview.at(at, element("hover").checked && !isMarked(session.objects.active)),
+  hover,
   preview: () => preview.clear(),
   candidate,
   nextCandidate: () => candidate((session.objects.active.candidate + 1) % 4, performance.now()),
-  undo: () => step((objects) => objects.undo()),
-  redo: () => step((objects) => objects.redo()),
-  clear,
+  undo: () => turnBack((objects) => objects.undo()),
+  redo: () => turnBack((objects) => objects.redo()),
+  clear: () => step((objects) => objects.clear()),
   add: () => step((objects) => objects.add()),
   remove: () => step((objects) => objects.remove(objects.active.id)),
   everything,
   stop: () => session.stopEverything(),
-  saveMask: () => saveMask(session),
-  saveCutout: () => saveCutout(session, screen.stage.picture),
-  saveCoco: () => saveCoco(session),
+  saveMask: () => saveMask(session).catch(failed),
+  saveCutout: () => saveCutout(session, screen.stage.picture).catch(failed),
+  saveCoco: saveAll,
   copyPython: copy,
   hideError,
 });

@@ -1,8 +1,9 @@
 // Which control, key or gesture does what.
 
+import { element } from "./dom.js";
 import { listen } from "./gestures.js";
 import { listenToKeys } from "./keys.js";
-import { element, hint } from "./notices.js";
+import { hint } from "./notices.js";
 import { listenForFiles } from "./picture.js";
 
 const SAMPLES = [
@@ -31,6 +32,7 @@ export function connect(stage, acts) {
   const chooseFile = listenForFiles(acts.open, acts.refuse);
   const zoom = { in: () => stage.zoom(ZOOM), out: () => stage.zoom(1 / ZOOM), fit: () => stage.fit() };
   const help = () => element("help").showModal();
+  window.addEventListener("beforeunload", acts.leave);
   const buttons = {
     "choose": chooseFile,
     "another": chooseFile,

@@ -3,29 +3,34 @@
 import { isMarked, promptsOf } from "./objects.js";
 
 /** Save the active object's mask, white on black, as a PNG of the image's size. */
-export async function saveMask({ objects, masks }) {
-  const mask = masks.of(objects.active);
+export async function saveMask({ name, objects, masks }) {
+  const { active } = objects;
+  const mask = masks.of(active);
   if (!mask) return;
   const { canvas, context } = sheet(mask);
   context.fillStyle = "#000";
   context.fillRect(0, 0, mask.width, mask.height);
   // Pixels without the mask are transparent, and putImageData would put them too.
   context.drawImage(white(mask), 0, 0);
-  save(await canvas.convertToBlob({ type: "image/png" }), `${objects.active.name} mask.png`);
+  save(await canvas.convertToBlob({ type: "image/png" }), `${stem(name)} ${active.name} mask.png`);
 }
 
 /** Save the image where the active object's mask is, and nothing elsewhere, as a PNG. */
-export async function saveCutout({ objects, masks }, picture) {
-  const mask = masks.of(objects.active);
+export async function saveCutout({ name, objects, masks }, picture) {
+  const { active } = objects;
+  const mask = masks.of(active);
   if (!mask) return;
   const { canvas, context } = sheet(mask);
   context.drawImage(white(mask), 0, 0);
   context.globalCompositeOperation = "source-in";
   context.drawImage(picture, 0, 0, mask.width, mask.height);
-  save(await canvas.convertToBlob({ type: "image/png" }), `${objects.active.name} cutout.png`);
+  save(await canvas.convertToBlob({ type: "image/png" }), `${stem(name)} ${active.name} cutout.png`);
 }
 
-/** Save all objects in COCO's format; a category for each name, without a number at its end. */
+/**
+ * Save all objects in COCO's format; a category for each name, without a number at its end.
+ * @returns {number} marked objects that are left out, for they have no mask
+ */
 export function saveCoco({ name, width, height, objects, masks }) {
   const found = objects.list.map((object) => ({ object, mask: masks.of(object) })).filter(({ mask }) => mask?.area);
   const category = ({ object }) => object.name.replace(/\s*\d+$/, "").trim() || "object";
@@ -45,13 +50,22 @@ export function saveCoco({ name, width, height, objects, masks }) {
       name: object.name,
     })),
   };
-  save(new Blob([JSON.stringify(document)], { type: "application/json" }), `${name.replace(/\.\w+$/, "")} coco.json`);
+  save(new Blob([JSON.stringify(document)], { type: "application/json" }), `${stem(name)} coco.json`);
+  return objects.list.filter(isMarked).length - found.length;
+}
+
+/** A file's name without its ending. */
+function stem(name) {
+  return name.replace(/\.\w+$/, "");
 }
 
 /** Copy Python that asks for the active object's mask. */
-export async function copyPython({ name, objects }) {
-  if (objects.active.found || !isMarked(objects.active)) return;
-  const { multimask_output: multimask, ...prompts } = promptsOf(objects.active);
+export async function copyPython({ name, objects, masks }) {
+  const { active } = objects;
+  if (active.found || !isMarked(active)) return;
+  const { multimask_output: multimask, ...prompts } = promptsOf(active);
+  // The client has the candidates in the order of their scores, as this page has not.
+  const rank = multimask ? (masks.candidates(active) ?? []).indexOf(masks.of(active)) : -1;
   const fields = Object.entries(prompts).map(([field, value]) => `${field}=${JSON.stringify(value)}`);
   if (multimask) fields.push("multimask_output=True");
   const url = new URL(".", document.baseURI).href.replace(/\/$/, "");
@@ -59,7 +73,7 @@ export async function copyPython({ name, objects }) {
     "from mobile_sam_client import Client",
     "",
     `with Client(${JSON.stringify(url)}) as service:`,
-    `    found = service.segment(${JSON.stringify(name)}, ${fields.join(", ")})`,
+    `    found = service.segment(${JSON.stringify(name)}, ${fields.join(", ")})${rank >= 0 ? `.candidates[${rank}]` : ""}`,
     "print(found.score, found.mask.shape, found.box_xyxy)",
     "",
   ];

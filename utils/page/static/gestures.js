@@ -26,7 +26,7 @@ export function listen(stage, handlers) {
 
   const acts = {
     pointerdown(event) {
-      if (event.target.closest("button")) return;
+      if (event.target.closest("button") || event.button > RIGHT_BUTTON) return;
       stage.view.setPointerCapture(event.pointerId);
       pointers.set(event.pointerId, event);
       stage.point(null);
@@ -92,14 +92,27 @@ export function listen(stage, handlers) {
   };
   stage.view.addEventListener("wheel", wheel, { passive: false });
 
-  const holdSpace = (down) => (event) => {
-    if (event.code !== "Space" || (down && event.target.closest("button, input, select"))) return;
-    if (down && !stage.view.hidden) event.preventDefault();
+  const holdSpace = (down) => {
     space = down;
     stage.view.classList.toggle("moving", down);
   };
-  document.addEventListener("keydown", holdSpace(true));
-  document.addEventListener("keyup", holdSpace(false));
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && gesture?.kind === "box") {
+      gesture = null;
+      handlers.box(null, event.timeStamp);
+      event.stopImmediatePropagation();
+    }
+    // A control that was come to by keys keeps its Space; one that was clicked on before does not.
+    if (event.code !== "Space" || stage.view.hidden || event.target.matches("input, select, :not(#view):focus-visible")) return;
+    event.preventDefault();
+    holdSpace(true);
+  });
+  document.addEventListener("keyup", (event) => {
+    if (event.code !== "Space" || !space) return;
+    event.preventDefault();
+    holdSpace(false);
+  });
+  window.addEventListener("blur", () => holdSpace(false));
 }
 
 /** Two fingers: what was between them stays between them. */

@@ -1,9 +1,7 @@
 // What the page tells: errors, waiting, and the weights in use.
 
+import { element } from "./dom.js";
 import { Problem } from "./service.js";
-
-/** @param {string} id */
-export const element = (id) => document.getElementById(id);
 
 /** Show an error until it is dismissed or tried again. */
 export function showError(error, retry = null) {
@@ -61,11 +59,15 @@ export function askForKey(use) {
   const form = element("key-form"), field = element("key");
   form.hidden = false;
   field.focus();
+  field.oninput = () => field.setCustomValidity("");
   form.onsubmit = (event) => {
     event.preventDefault();
+    const key = field.value.trim();
+    field.setCustomValidity(/^[\x21-\x7e]+$/.test(key) ? "" : "An API key has letters, digits and signs of ASCII only, no spaces");
+    if (!form.reportValidity()) return;
     form.hidden = true;
-    use(field.value.trim());
     field.value = "";
+    use(key);
   };
 }
 
@@ -76,8 +78,24 @@ export function showWeights({ name, trained, note }) {
   chip.title = note;
   chip.hidden = false;
   element("banner").hidden = trained && name !== "builtin";
-  element("banner-title").textContent = trained ? "Built-in weights." : "Untrained weights.";
+  element("banner-title").textContent = trained ? "For trying out." : "Untrained weights.";
   element("banner-text").textContent = note;
+}
+
+/** Tell what was found of an object, to those who do not see it too. */
+export function showFound(name, { area, score, width, height }) {
+  const share = ((100 * area) / (width * height)).toFixed(1);
+  say(area ? `${name}: ${share} % of the image, score ${score.toFixed(2)}` : `${name}: nothing found there`);
+  if (!area) hint("Nothing found there: try another spot, or drag a box");
+}
+
+/** Calls back once what was drawn is on the screen. */
+export function afterPaint(callback) {
+  requestAnimationFrame(() => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => callback(performance.now());
+    port2.postMessage(null);
+  });
 }
 
 /** How long the last click took, until its mask was painted. */

@@ -1,4 +1,4 @@
-// What a person has marked: objects with their clicks and boxes, and the way back. Masks follow from it (see app.js).
+// What a person has marked: objects with their clicks and boxes, and the way back. Masks follow from it (see masks.js).
 
 /**
  * @typedef {{x: number, y: number, label: 0 | 1}} Point in pixels of the image
@@ -17,9 +17,9 @@
 const COLOURS = ["#4f7cff", "#ff6b4a", "#16b57f", "#e5a000", "#a259ff", "#00a5c8", "#f25fa8", "#7fae1a", "#c4612d", "#6f8aa8"];
 
 /** @returns {Thing} */
-function thing(number) {
+function thing(id, number) {
   return {
-    id: number,
+    id,
     name: `object ${number}`,
     colour: COLOURS[(number - 1) % COLOURS.length],
     points: [],
@@ -33,6 +33,11 @@ function thing(number) {
 /** Whether a mask follows from it. */
 export function isMarked(object) {
   return object.found !== null || object.box !== null || object.points.some((point) => point.label === 1);
+}
+
+/** Whether nothing has been done to it yet. */
+export function isEmpty(object) {
+  return !object.points.length && !isMarked(object);
 }
 
 /** The fields of the request for its mask. */
@@ -51,14 +56,20 @@ function withFields(list, id, fields) {
   return list.map((object) => (object.id === id ? { ...object, ...fields } : object));
 }
 
+function changed(state, fields) {
+  return { ...state, list: withFields(state.list, state.activeId, fields) };
+}
+
 /** All objects, and every earlier state of them. Never changed in place, so that a state can be returned to. */
 export class Objects {
   #past = [];
   #future = [];
+  /** Never used again, also when what they named is undone: answers to it may still come. */
+  #ids = 0;
 
   constructor() {
-    const first = thing(1);
-    this.now = { list: [first], activeId: first.id, next: 2 };
+    const list = this.#with([], 1);
+    this.now = { list, activeId: list[0].id };
   }
 
   /** @returns {Thing[]} */
@@ -91,15 +102,20 @@ export class Objects {
     this.now = this.#future.pop();
   }
 
-  /** A click on the active object. One that was found without a click begins with the click that found it. */
-  addPoint(point) {
-    const { points, found } = this.active;
-    this.change({ points: [...(found ? [found.point] : points), point], found: null });
+  /**
+   * A click on the active object, or on a new one. What was found without a click begins with the click that found it.
+   * @param {Point} point
+   * @param {boolean} fresh
+   */
+  addPoint(point, fresh) {
+    const state = fresh ? this.#withNew() : this.now;
+    const { points, found } = state.list.find(({ id }) => id === state.activeId);
+    this.#step(changed(state, { points: [...(found ? [found.point] : points), point], found: null, hidden: false }));
   }
 
   /** A box around the active object. What was found without a click has nothing to go with it. */
   addBox(box) {
-    this.change({ box, found: null });
+    this.change({ box, found: null, hidden: false });
   }
 
   /** Take away a click, or with null the box. */
@@ -109,12 +125,12 @@ export class Objects {
 
   /** Take away everything that leads to the active object's mask. */
   clear() {
-    if (this.active.points.length || isMarked(this.active)) this.change({ points: [], box: null, found: null, candidate: 0 });
+    if (!isEmpty(this.active)) this.change({ points: [], box: null, found: null, candidate: 0 });
   }
 
   /** Change the active object in a way that can be undone. */
   change(fields) {
-    this.#step({ ...this.now, list: withFields(this.list, this.now.activeId, fields) });
+    this.#step(changed(this.now, fields));
   }
 
   /** Change how an object is shown: no step to undo, and no undoing brings the old name back. */
@@ -131,26 +147,37 @@ export class Objects {
 
   /** A new object, unless the active one has nothing yet. */
   add() {
-    if (!this.active.points.length && !isMarked(this.active)) return;
-    const added = thing(this.now.next);
-    this.#step({ list: [...this.list, added], activeId: added.id, next: this.now.next + 1 });
+    const state = this.#withNew();
+    if (state !== this.now) this.#step(state);
   }
 
-  /** Objects that were found without a click. */
+  /** Objects that were found without a click, and a new one, on which the next click is. */
   addFound(masks) {
-    const kept = this.list.filter((object) => object.points.length || isMarked(object));
-    const found = masks.map((mask, index) => ({ ...thing(this.now.next + index), found: mask }));
-    if (!found.length) return;
-    this.#step({ list: [...kept, ...found], activeId: found[0].id, next: this.now.next + found.length });
+    if (!masks.length) return;
+    const kept = this.list.filter((object) => !isEmpty(object));
+    const list = this.#with(kept, masks.length + 1);
+    masks.forEach((mask, index) => (list[kept.length + index].found = mask));
+    this.#step({ list, activeId: list.at(-1).id });
   }
 
   remove(id) {
     const at = this.list.findIndex((object) => object.id === id);
     let list = this.list.filter((object) => object.id !== id);
-    let { activeId, next } = this.now;
-    if (!list.length) list = [thing(next++)];
-    if (activeId === id) activeId = list[Math.min(at, list.length - 1)].id;
-    this.#step({ list, activeId, next });
+    if (!list.length) list = this.#with([], 1);
+    this.#step({ list, activeId: this.now.activeId === id ? list[Math.min(at, list.length - 1)].id : this.now.activeId });
+  }
+
+  /** The state with a new object at hand, or the one at hand where that is new enough. */
+  #withNew() {
+    if (isEmpty(this.active)) return this.now;
+    const list = this.#with(this.list, 1);
+    return { list, activeId: list.at(-1).id };
+  }
+
+  /** The list with new objects, numbered from the highest number on. */
+  #with(list, count) {
+    const highest = Math.max(0, ...list.map(({ name }) => Number(/^object (\d+)$/.exec(name)?.[1] ?? 0)));
+    return [...list, ...Array.from({ length: count }, (_, index) => thing(++this.#ids, highest + index + 1))];
   }
 
   #step(state) {

@@ -1,6 +1,6 @@
 // The list of objects beside the image.
 
-import { element } from "./notices.js";
+import { element } from "./dom.js";
 
 export class ObjectList {
   #rows = new Map();
@@ -31,9 +31,12 @@ export class ObjectList {
     });
   }
 
-  /** Bring an object's row into sight. */
+  /** Bring an object's row into sight, by the list alone: the page stays where the finger is. */
   reveal(id) {
-    this.#rows.get(id)?.item.scrollIntoView({ block: "nearest" });
+    const item = this.#rows.get(id)?.item;
+    if (!item) return;
+    const list = this.list.getBoundingClientRect(), row = item.getBoundingClientRect();
+    this.list.scrollTop += Math.min(0, row.top - list.top) + Math.max(0, row.bottom - list.bottom);
   }
 
   #row({ id }) {
@@ -45,7 +48,10 @@ export class ObjectList {
     name.spellcheck = false;
     name.addEventListener("focus", () => this.acts.select(id));
     name.addEventListener("change", () => this.acts.rename(id, name.value.trim() || name.defaultValue));
-    name.addEventListener("keydown", (event) => ["Enter", "Escape"].includes(event.key) && name.blur());
+    name.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") name.value = name.defaultValue;
+      if (["Enter", "Escape"].includes(event.key)) name.blur();
+    });
     const score = document.createElement("span");
     score.className = "score";
     score.title = "The model's own estimate of how good the mask is";

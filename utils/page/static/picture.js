@@ -1,10 +1,9 @@
 // The image that a person brings: by file, drop, clipboard, or one of the samples.
 
+import { element } from "./dom.js";
+
 const TAKEN = ["image/png", "image/jpeg", "image/webp"];
 const BASE64 = 4 / 3;
-
-/** What cannot be used, in words for the person who brought it. */
-export class Unusable extends Error {}
 
 /**
  * An image as the service takes it.
@@ -17,30 +16,33 @@ export async function usable(file, limits) {
   try {
     bitmap = await createImageBitmap(file);
   } catch {
-    throw new Unusable(`This browser cannot show ${file.name || "that"}: a PNG, JPEG or WebP image is expected.`);
+    throw new Error(`${file.name || "That"} cannot be read as an image here: a PNG, JPEG or WebP file is expected.`);
   }
   const { width, height } = bitmap;
   const taken = TAKEN.includes(file.type) ? file : await asPng(bitmap);
   bitmap.close();
   if (width * height > (limits?.max_image_pixels ?? Infinity)) {
-    throw new Unusable(
+    throw new Error(
       `The image has ${millions(width * height)} megapixels; this service takes up to ${millions(limits.max_image_pixels)}.`,
     );
   }
   if (taken.size * BASE64 > (limits?.max_body_bytes ?? Infinity)) {
-    throw new Unusable(
+    throw new Error(
       `The file has ${millions(taken.size)} MB; this service takes up to ${millions(limits.max_body_bytes / BASE64)}.`,
     );
   }
   return { file: taken, width, height };
 }
 
-/** Call `take(file)` with what is dropped, pasted or chosen, and `refuse()` where that is no image. */
+/**
+ * Call `take(file, more)` with what is dropped, pasted or chosen, and `refuse()` where that is no image.
+ * @returns {() => void} lets the person choose a file
+ */
 export function listenForFiles(take, refuse) {
-  const input = document.getElementById("file");
+  const input = element("file");
   const choose = (files) => {
     const file = [...files].find(({ type }) => type.startsWith("image/"));
-    if (file) take(file);
+    if (file) take(file, files.length > 1);
     else if (files.length) refuse();
   };
   input.addEventListener("change", () => {
@@ -49,14 +51,13 @@ export function listenForFiles(take, refuse) {
   });
   document.addEventListener("paste", (event) => choose(event.clipboardData.files));
   const dragging = (on) => document.body.classList.toggle("dragging", on);
+  // Also what is no file: the browser would leave the page for a link that is dropped on it.
   document.addEventListener("dragover", (event) => {
-    if (!event.dataTransfer.types.includes("Files")) return;
     event.preventDefault();
-    dragging(true);
+    dragging(event.dataTransfer.types.includes("Files"));
   });
   document.addEventListener("dragleave", (event) => event.relatedTarget || dragging(false));
   document.addEventListener("drop", (event) => {
-    if (!event.dataTransfer.types.includes("Files")) return;
     event.preventDefault();
     dragging(false);
     choose(event.dataTransfer.files);

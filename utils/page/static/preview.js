@@ -12,7 +12,7 @@ export class Preview {
   #service = new Service(() => {
     throw new Error("The service is busy");
   });
-  #image = null;
+  #session = null;
   #wanted = null;
   #asking = false;
   #late = 0;
@@ -26,21 +26,21 @@ export class Preview {
     this.giveUp = giveUp;
   }
 
-  /** Preview clicks on this image from now on. */
-  use(image) {
-    this.#image = image;
+  /** Preview clicks on a session's image from now on. */
+  use(session) {
+    this.#session = session;
     this.#late = 0;
     this.clear();
   }
 
-  /** The pointer is here; null: nowhere, or where none is wanted. */
-  at(point, wanted) {
-    if (!point || !wanted) {
+  /** The pointer is here; null: nowhere, or where no preview is wanted. */
+  at(point) {
+    if (!point) {
       if (this.#wanted) this.clear();
       return;
     }
     this.#wanted = point;
-    if (!this.#asking && this.#image?.remote.id) this.#ask();
+    if (!this.#asking && this.#session?.remote.id) this.#ask();
   }
 
   clear() {
@@ -50,15 +50,15 @@ export class Preview {
 
   async #ask() {
     this.#asking = true;
-    const image = this.#image;
+    const session = this.#session;
     try {
-      for (let asked = null; this.#wanted && this.#wanted !== asked && image === this.#image; ) {
+      for (let asked = null; this.#wanted && this.#wanted !== asked && session === this.#session; ) {
         asked = this.#wanted;
         const began = performance.now();
-        const [mask] = await this.#service.segment(image.remote, { pos_coords: [[asked.x, asked.y]] });
+        const [mask] = await this.#service.segment(session.remote, { pos_coords: [[asked.x, asked.y]] });
         this.#late = performance.now() - began > LATE ? this.#late + 1 : 0;
         if (this.#late >= LATE_IN_A_ROW) throw new Error("The service takes too long for previews");
-        if (this.#wanted && image === this.#image) this.stage.paint(this.stage.preview, [{ mask, colour: COLOUR }]);
+        if (this.#wanted && session === this.#session) this.stage.paint(this.stage.preview, [{ mask, colour: COLOUR }]);
       }
     } catch (error) {
       this.clear();

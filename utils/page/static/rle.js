@@ -60,6 +60,8 @@ export class Mask {
 
   /** Whether pixel (x, y) is in the mask. */
   has(x, y) {
+    const [x0, y0, x1, y1] = this.box;
+    if (x < x0 || y < y0 || x >= x1 || y >= y1) return false;
     const wanted = x * this.height + y;
     let at = 0;
     for (let i = 0; i + 1 < this.runs.length; i += 2) {
@@ -106,24 +108,36 @@ export class Mask {
     return { pixels, x: left, y: top };
   }
 
-  /** The line around the mask, along the edges of its pixels; null for a mask like noise, which has too many. */
-  outline() {
+  /**
+   * The line around the mask, along the edges of its pixels; null for a mask like noise, which has too many.
+   * @param {number} step as of `pixels`
+   */
+  outline(step) {
     if (this.runs.length > MOST_RUNS) return null;
     const path = new Path2D();
+    const line = (x0, y0, x1, y1) => {
+      path.moveTo(x0, y0);
+      path.lineTo(x1, y1);
+    };
     const columns = new Map();
     this.eachColumn((x, start, end) => {
+      if (x % step) return;
+      const from = Math.ceil(start / step) * step, to = Math.ceil(end / step) * step;
+      if (from === to) return;
       if (!columns.has(x)) columns.set(x, []);
-      columns.get(x).push(start, end);
-      for (const y of [start, end]) {
-        path.moveTo(x, y);
-        path.lineTo(x + 1, y);
-      }
+      columns.get(x).push(from, to);
     });
-    for (let x = this.box[0]; x <= this.box[2]; x++) {
-      for (const [from, to] of differences(columns.get(x - 1) ?? [], columns.get(x) ?? [])) {
-        path.moveTo(x, from);
-        path.lineTo(x, to);
+    // Edges that go on from column to column are one line: by height, where it began.
+    const open = new Map();
+    for (let x = Math.ceil(this.box[0] / step) * step; x < this.box[2] + step; x += step) {
+      const before = columns.get(x - step) ?? [], here = columns.get(x) ?? [];
+      for (const [from, to] of differences(before, here)) line(x, from, x, to);
+      for (const [y, begun] of open) {
+        if (here.includes(y)) continue;
+        line(begun, y, x, y);
+        open.delete(y);
       }
+      for (const y of here) if (!open.has(y)) open.set(y, x);
     }
     return path;
   }

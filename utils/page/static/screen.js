@@ -1,14 +1,14 @@
 // A session as it is shown: masks and marks on the image, rows in the panel.
 
-import { element } from "./notices.js";
-import { isMarked } from "./objects.js";
+import { element } from "./dom.js";
+import { isEmpty, isMarked } from "./objects.js";
 import { ObjectList } from "./panel.js";
 import { Stage } from "./stage.js";
 
 export class Screen {
   /** @type {import("./session.js").Session} */
   #session = null;
-  /** The object whose row the pointer is on, which is shown in front. */
+  /** The object that the pointer is on, or on whose row it is. */
   #pointed = null;
   #removeMark;
 
@@ -18,11 +18,7 @@ export class Screen {
       element("zoom-fit").textContent = `${Math.round(100 * this.stage.place.scale)} %`;
     });
     this.#removeMark = acts.removeMark;
-    const point = (id) => {
-      this.#pointed = id;
-      this.paint();
-    };
-    this.list = new ObjectList({ ...acts, point });
+    this.list = new ObjectList({ ...acts, point: (id) => this.point(id) });
   }
 
   /** Show a session from now on. */
@@ -31,9 +27,19 @@ export class Screen {
     this.#pointed = null;
     element("welcome").hidden = true;
     element("tools").hidden = element("panel").hidden = false;
-    await this.stage.show(session.url, session.width, session.height);
+    this.stage.view.setAttribute("aria-busy", "false");
     this.stage.view.setAttribute("aria-label", `${session.name}, ${session.width} by ${session.height} pixels`);
+    const shown = this.stage.show(session.url, session.width, session.height);
     this.show();
+    this.stage.view.focus({ preventScroll: true, focusVisible: false });
+    await shown;
+  }
+
+  /** Show an object in front, beside the active one; null: none. */
+  point(id) {
+    if (id === this.#pointed) return;
+    this.#pointed = id;
+    this.paint();
   }
 
   /** Show all of it. */
@@ -44,17 +50,11 @@ export class Screen {
     this.showPanel();
   }
 
-  /** Paint all masks. */
+  /** Paint all masks; what has not changed costs nothing. */
   paint() {
-    const front = this.#front();
-    this.stage.paint(this.stage.others, this.#items((id) => id !== front));
-    this.paintFront();
-  }
-
-  /** Paint the mask in front, alone. */
-  paintFront() {
-    const front = this.#front();
-    this.stage.paint(this.stage.active, this.#items((id) => id === front));
+    const activeId = this.#session.objects.active.id;
+    this.stage.paint(this.stage.others, this.#items((id) => id !== activeId));
+    this.stage.paint(this.stage.active, this.#items((id) => id === activeId || id === this.#pointed));
   }
 
   /** Show what the panel and the tools say. */
@@ -70,7 +70,7 @@ export class Screen {
     const possible = {
       "undo": objects.canUndo,
       "redo": objects.canRedo,
-      "clear": active.points.length > 0 || isMarked(active),
+      "clear": !isEmpty(active),
       "candidates": clicked,
       "save-mask": maskOf(active) !== null,
       "save-cutout": maskOf(active) !== null,
@@ -78,10 +78,6 @@ export class Screen {
       "copy-python": clicked,
     };
     for (const [id, is] of Object.entries(possible)) element(id).disabled = !is;
-  }
-
-  #front() {
-    return this.#pointed ?? this.#session.objects.active.id;
   }
 
   #items(wanted) {

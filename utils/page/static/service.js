@@ -33,8 +33,8 @@ export class RemoteImage {
     this.id = null;
   }
 
-  /** The file as the API takes it. */
-  async dataUrl() {
+  /** @returns {Promise<string>} the file as the API takes it */
+  dataUrl() {
     return new Promise((resolve, reject) => {
       const reader = new FileReader();
       reader.onload = () => resolve(reader.result);
@@ -61,12 +61,17 @@ export class Service {
 
   /** Version, weights, limits, and whether a key is needed. */
   async info() {
-    return (await this.#fetch("info")).json();
+    return this.#read("info", undefined, (response) => response.json());
+  }
+
+  /** A file of the page's own. */
+  async sample(file) {
+    return this.#read(`ui/samples/${file}`, undefined, (response) => response.blob());
   }
 
   /** Have an image encoded ahead of the first click; the id, size and weights. */
   async embed(image, signal) {
-    const said = await (await this.#post("embed", image, {}, signal)).json();
+    const said = await this.#post("embed", image, {}, signal, (response) => response.json());
     image.id = said.image_id;
     return said;
   }
@@ -80,12 +85,13 @@ export class Service {
    */
   async segment(image, fields, signal) {
     const wanted = { ...fields, mask_format: "rle", segmented_image: "none" };
-    const parts = await (await this.#post("mobile_sam", image, wanted, signal)).formData();
-    const [masks, result] = await Promise.all([textOf(parts.get("mask")), textOf(parts.get("result"))]);
-    const facts = JSON.parse(result);
-    image.id = facts.image_id;
-    const found = JSON.parse(masks);
-    return (Array.isArray(found) ? found : [found]).map((rle, index) => new Mask(rle, facts.masks[index]));
+    return this.#post("mobile_sam", image, wanted, signal, async (response) => {
+      const parts = await response.formData();
+      const [masks, result] = await Promise.all([textOf(parts.get("mask")), textOf(parts.get("result"))]);
+      const facts = JSON.parse(result), found = JSON.parse(masks);
+      image.id = facts.image_id;
+      return (Array.isArray(found) ? found : [found]).map((rle, index) => new Mask(rle, facts.masks[index]));
+    });
   }
 
   /**
@@ -97,37 +103,37 @@ export class Service {
    * @returns {Promise<Mask[]>}
    */
   async everything(image, fields, onProgress, signal) {
-    const response = await this.#post("everything", image, { ...fields, progress: true }, signal);
-    let result = null;
-    for await (const line of lines(response.body)) {
-      const step = JSON.parse(line);
-      if (step.problem) throw new Problem(step.problem.status, step.problem, response.headers.get("X-Request-ID"));
-      onProgress(step.done, step.total);
-      result = step.result ?? result;
-    }
-    if (!result) throw new Unreachable("The answer ended before the result.");
-    return result.masks.map(maskOfRecord);
+    return this.#post("everything", image, { ...fields, progress: true }, signal, async (response) => {
+      let result = null;
+      for await (const line of lines(response.body)) {
+        const step = JSON.parse(line);
+        if (step.problem) throw new Problem(step.problem.status, step.problem, response.headers.get("X-Request-ID"));
+        onProgress(step.done, step.total);
+        result = step.result ?? result;
+      }
+      return result.masks.map(maskOfRecord);
+    });
   }
 
   /** A request on an image, by its id where that is known, and with the file again where it is forgotten. */
-  async #post(path, image, fields, signal) {
+  async #post(path, image, fields, signal, read) {
     if (image.id) {
       try {
-        return await this.#send(path, { image_id: image.id, ...fields }, signal);
+        return await this.#send(path, { image_id: image.id, ...fields }, signal, read);
       } catch (error) {
         if (error.slug !== "image-not-cached") throw error;
       }
     }
-    return this.#send(path, { input_image: await image.dataUrl(), ...fields }, signal);
+    return this.#send(path, { input_image: await image.dataUrl(), ...fields }, signal, read);
   }
 
   /** The answer to a request; one that is told to come again does. */
-  async #send(path, body, signal) {
+  async #send(path, body, signal, read) {
     const options = { method: "POST", body: JSON.stringify(body), signal, headers: { "Content-Type": "application/json" } };
     if (this.key) options.headers.Authorization = `Bearer ${this.key}`;
     for (let left = RETRIES; ; left--) {
       try {
-        return await this.#fetch(path, options);
+        return await this.#read(path, options, read);
       } catch (error) {
         if (!error.retryAfter || !left) throw error;
         const seconds = Math.min(error.retryAfter, LONGEST_WAIT);
@@ -137,7 +143,18 @@ export class Service {
     }
   }
 
-  async #fetch(path, options = {}) {
+  /** What `read` makes of the answer. */
+  async #read(path, options, read) {
+    const response = await this.#fetch(path, options);
+    try {
+      return await read(response);
+    } catch (error) {
+      if (error.name === "AbortError" || error instanceof Problem) throw error;
+      throw new Unreachable("The answer broke off, or what answers here is not this service.");
+    }
+  }
+
+  async #fetch(path, options) {
     let response;
     try {
       response = await fetch(path, options);
@@ -146,7 +163,7 @@ export class Service {
       throw new Unreachable("The service does not answer. Is it running?");
     }
     if (response.ok) return response;
-    const document = await response.json().catch(() => ({}));
+    const document = await response.json().catch(() => ({ detail: `status ${response.status}, without a reason` }));
     const problem = new Problem(response.status, document, response.headers.get("X-Request-ID"));
     if ([429, 503].includes(response.status)) problem.retryAfter = Number(response.headers.get("Retry-After")) || 0;
     throw problem;

@@ -1,12 +1,13 @@
 // An image at hand: what is marked on it, and its way to the service and back.
 
 import { Masks } from "./masks.js";
-import { Objects } from "./objects.js";
+import { isMarked, Objects } from "./objects.js";
 import { RemoteImage } from "./service.js";
 
 export class Session {
   #service;
   #everything = null;
+  #closed = new AbortController();
 
   /**
    * @param {import("./service.js").Service} service
@@ -22,11 +23,18 @@ export class Session {
     this.masks = new Masks(service, this);
     /** @type {Promise<object>} what the service says of the image, once it is encoded */
     this.embedded = null;
+    /** Whether something was marked that has not been saved. */
+    this.unsaved = false;
+  }
+
+  /** Marked objects that would be lost. */
+  get lost() {
+    return this.unsaved ? this.objects.list.filter(isMarked).length : 0;
   }
 
   /** Have the image encoded ahead of the first click. */
   embed() {
-    this.embedded = this.#service.embed(this.remote);
+    this.embedded = this.#service.embed(this.remote, this.#closed.signal);
     return this.embedded;
   }
 
@@ -41,8 +49,7 @@ export class Session {
     if (this.#everything) throw new DOMException("It is going on already", "AbortError");
     const stop = (this.#everything = new AbortController());
     try {
-      await this.embedded;
-      stop.signal.throwIfAborted();
+      await Promise.race([this.embedded, aborted(stop.signal)]);
       const found = await this.#service.everything(this.remote, { points_per_side: perSide }, onProgress, stop.signal);
       return found.sort((one, other) => other.area - one.area);
     } finally {
@@ -56,8 +63,14 @@ export class Session {
 
   /** Leave the image: nothing more comes of it. */
   close() {
-    this.masks.stop();
+    this.#closed.abort();
+    this.masks.keep([]);
     this.stopEverything();
     URL.revokeObjectURL(this.url);
   }
+}
+
+/** Rejects when a signal says so, and else never ends. */
+function aborted(signal) {
+  return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
 }

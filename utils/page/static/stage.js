@@ -1,9 +1,12 @@
 // The image on the screen: where it lies, the masks over it, and the marks of the active object.
 
+import { element } from "./dom.js";
 import { Layer } from "./layer.js";
 
 const MARGIN = 16;
 const SCALES = { least: 0.02, most: 40, fit: 6 };
+/** Pixels of an image of which each is to be seen. */
+const TINY = 100;
 /** From this scale on the image's pixels are shown as squares. */
 const SQUARES = 3;
 
@@ -16,11 +19,11 @@ export class Stage {
   /** @param {() => void} onZoom */
   constructor(onZoom) {
     this.onZoom = onZoom;
-    const [view, scene, picture, box, markers, cross] = ["view", "scene", "picture", "box", "markers", "crosshair"].map((id) =>
-      document.getElementById(id),
-    );
+    const [view, scene, picture, box, markers, cross] = ["view", "scene", "picture", "box", "markers", "crosshair"].map(element);
     Object.assign(this, { view, scene, picture, box, markers, cross });
     this.place = { scale: 1, x: 0, y: 0 };
+    /** The pixel under the cross that keys move, and that where a box was begun by key; null: none. */
+    this.cursor = this.corner = null;
     this.others = new Layer(scene, view, "others", { halo: null, width: 1.5, colour: null });
     this.active = new Layer(scene, view, "active", { halo: "rgb(255 255 255 / 0.9)", width: 2, colour: null });
     this.preview = new Layer(scene, view, "preview", { halo: "rgb(0 0 0 / 0.55)", width: 1.5, colour: "#ffffff" });
@@ -37,11 +40,11 @@ export class Stage {
       element.style.height = `${height}px`;
     }
     for (const layer of [this.others, this.active, this.preview]) layer.reset(width, height);
-    this.point(null);
-    this.showMarks([], null, () => {});
+    this.cursor = this.corner = null;
+    this.cross.hidden = true;
     this.view.hidden = false;
-    await this.picture.decode();
     this.fit();
+    await this.picture.decode();
   }
 
   /** Paint masks on one of the layers. */
@@ -51,9 +54,10 @@ export class Stage {
 
   fit() {
     if (!this.width || !this.view.clientWidth) return;
-    const tools = document.getElementById("tools").offsetHeight;
+    const tools = element("tools").offsetHeight;
     const width = this.view.clientWidth - 2 * MARGIN, height = this.view.clientHeight - 2 * MARGIN - tools;
-    const scale = Math.min(width / this.width, height / this.height, SCALES.fit);
+    const most = Math.max(this.width, this.height) < TINY ? SCALES.most : SCALES.fit;
+    const scale = Math.min(width / this.width, height / this.height, most);
     this.place = {
       scale,
       x: MARGIN + (width - this.width * scale) / 2,
@@ -113,7 +117,8 @@ export class Stage {
       button.className = `marker ${kind}`;
       button.setAttribute("aria-label", `${label}: remove`);
       button.title = "Remove";
-      button.addEventListener("click", () => remove(index));
+      // The second click of a double one meets the marker that the first has made.
+      button.addEventListener("click", (event) => event.detail < 2 && remove(index));
       return button;
     };
     this.#marks = points.map(({ x, y, label }, index) => {
@@ -140,9 +145,10 @@ export class Stage {
     });
   }
 
-  /** Show the cross that keys move, or hide it. */
+  /** Show the cross that keys move, or hide it, and with it what keys have begun. */
   point(at) {
     this.cursor = at;
+    if (!at) this.corner = null;
     this.cross.hidden = !at;
     if (at) placeAt(this.cross, this.place, at.x + 0.5, at.y + 0.5);
   }

@@ -69,6 +69,11 @@ def test_an_info_that_is_none_is_told_as_such(document, missing):
     assert missing in str(raised.value)
 
 
+def test_an_answer_that_is_no_json_is_shown():
+    with pytest.raises(NotThisService, match="expected JSON, got '<html>'"), understanding(URL):
+        info_of(b"<html>")
+
+
 def test_what_is_new_in_an_answer_does_no_harm():
     new = {"new": 1}
     assert embedding_of(json.dumps({**IMAGE, **new, "weights": {**IMAGE["weights"], **new}}).encode(), b"").width == 6

@@ -123,6 +123,13 @@ def test_several_prompts_are_one_request_and_answered_in_order(client, service):
 
 def test_no_prompts_are_no_request(client, service):
     assert client.segment_many(FILE, []) == []
+
+
+@pytest.mark.parametrize("wrong", [{"box": [0, 0, 2, 2]}, [[1, 2]], None], ids=["a dict", "points", "None"])
+def test_what_is_no_prompt_is_told_as_such(client, service, wrong):
+    with pytest.raises(TypeError, match=f"expected a Prompt, got {type(wrong).__name__}"):
+        client.segment_many(FILE, [Prompt(**CLICK), wrong])
+    assert not service.asked
     assert not service.asked
 
 

@@ -67,18 +67,25 @@ def test_what_is_no_address_is_refused(make, service, url):
         make(service, url=url)
 
 
+@pytest.mark.parametrize("port", [0, 65_536, 99_999])
+def test_a_port_that_there_is_not_is_refused(make, service, port):
+    with pytest.raises(ValueError, match=f"url: expected a port of 1 to 65535, got {port}"):
+        make(service, url=f"http://a.example:{port}")
+
+
 def test_an_address_with_a_password_is_refused_and_not_shown(make, service):
     with pytest.raises(ValueError, match="a key goes into api_key") as raised:
         make(service, url="http://me:secret@a.example")
     assert "secret" not in str(raised.value)
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), None, "5"])
 def test_a_time_limit_is_more_than_nothing(make, service, timeout):
     with pytest.raises(ValueError, match="timeout: expected seconds, more than 0"):
         make(service, timeout=timeout)
 
 
-def test_retries_cannot_be_negative(make, service):
-    with pytest.raises(ValueError, match="retries: expected 0 or more, got -1"):
-        make(service, retries=-1)
+@pytest.mark.parametrize("retries", [-1, 1.5, None])
+def test_retries_are_a_whole_number(make, service, retries):
+    with pytest.raises(ValueError, match=f"retries: expected a whole number, 0 or more, got {retries}"):
+        make(service, retries=retries)

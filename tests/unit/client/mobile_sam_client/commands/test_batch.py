@@ -60,7 +60,7 @@ def test_a_coco_file_of_all_images_is_written(run, sam, folder, tmp_path):
 def test_a_table_ends_the_run(run, sam, folder):
     done = run("batch", "photos", "--out", "found")
     assert numbers_of(done.stdout) == {"images": 3, "done now": 3, "done before": 0, "failed": 0, "objects": 6}
-    assert "wrote found: annotations.json, failures.json, records, overlays" in done.stdout
+    assert "wrote found: annotations.json, ids.json, failures.json, records, overlays" in done.stdout
     assert "note: A note." in done.stderr
     assert "\x1b" not in done.output
 
@@ -204,15 +204,24 @@ def test_a_wrong_file_of_prompts_is_one_line(run, folder, tmp_path, content, mes
             "expected --prompts or --points-",
         ),
         (("photos", "--out", "found", "--concurrency", "0"), 2, "Invalid value for '--concurrency'"),
+        (("photos", "--out", "photos/"), 2, "expected another folder than that of the images"),
+        (("photos", "--out", "photos/a.jpg"), 1, "cannot write photos/a.jpg/annotations.json: Not a directory\n"),
     ],
-    ids=["no folder", "empty folder", "no out", "no prompts", "both", "none at once"],
+    ids=["no folder", "empty folder", "no out", "no prompts", "both", "none at once", "among the images", "a file"],
 )
-def test_wrong_use(run, folder, arguments, code, message):
+def test_wrong_use_is_told_before_anything_is_asked(run, sam, folder, arguments, code, message):  # noqa: PLR0917
     (folder.parent / "empty").mkdir()
     done = run("batch", *arguments)
     assert done.exit_code == code
     assert message in done.stderr
+    assert not sam.asked
     assert not (folder.parent / "found").exists()
+
+
+def test_prompts_for_a_folder_that_is_not_there_are_one_error(run, sam, tmp_path):
+    (tmp_path / "prompts.json").write_text('{"a.jpg": {"box": [0, 0, 1, 1]}}')
+    done = run("batch", "absent", "--out", "found", "--prompts", "prompts.json")
+    assert (done.exit_code, done.stderr) == (1, "error: absent: No such file or directory\n")
 
 
 def _sideways() -> Image.Exif:

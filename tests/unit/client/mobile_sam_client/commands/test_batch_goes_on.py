@@ -72,6 +72,51 @@ def test_images_that_went_are_no_longer_in_the_results(run, files, asked, tmp_pa
     assert annotated(tmp_path) == ["b.png", "c.png", "d.png"]
 
 
+def ids(tmp_path) -> dict[str, tuple[int, list[int]]]:
+    """The ids of each image and of its objects."""
+    document = json.loads((tmp_path / "found" / "annotations.json").read_text())
+    return {
+        image["file_name"]: (
+            image["id"],
+            [one["id"] for one in document["annotations"] if one["image_id"] == image["id"]],
+        )
+        for image in document["images"]
+    }
+
+
+def test_ids_stay_when_images_come_and_go(run, sam, files, tmp_path):
+    run(*BATCH)
+    before = ids(tmp_path)
+    assert before == {"a.png": (1, [1, 2]), "b.png": (2, [3, 4]), "c.png": (3, [5, 6]), "d.png": (4, [7, 8])}
+    (tmp_path / "photos" / "0.png").write_bytes(picture(10))
+    (tmp_path / "photos" / "b.png").unlink()
+    run(*BATCH)
+    after = ids(tmp_path)
+    assert after == {"0.png": (5, [9, 10]), **{name: before[name] for name in ("a.png", "c.png", "d.png")}}
+    (tmp_path / "photos" / "b.png").write_bytes(files["b.png"])
+    run(*BATCH)
+    assert ids(tmp_path) == {**after, "b.png": before["b.png"]}
+
+
+def test_objects_that_are_others_have_other_ids(run, sam, files, tmp_path):
+    prompts = {name: [{"box": [0, 0, 5, 5]}] for name in ("a.png", "b.png")}
+    for size in (5, 6):
+        prompts["a.png"][0]["box"][2] = size
+        (tmp_path / "prompts.json").write_text(json.dumps(prompts))
+        run(*BATCH, "--prompts", "prompts.json")
+    assert ids(tmp_path) == {"a.png": (1, [3]), "b.png": (2, [2])}
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b'{"a.png": 1}', b'{"a.png": {"image": 1}}'], ids=repr)
+def test_damaged_ids_are_told_before_anything_is_asked(run, files, asked, tmp_path, damage):
+    (tmp_path / "found").mkdir()
+    (tmp_path / "found" / "ids.json").write_bytes(damage)
+    done = run(*BATCH)
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: found/ids.json: expected the ids of images and objects as an earlier run")
+    assert asked() == []
+
+
 def test_other_parameters_are_asked_anew(run, files, asked):
     run(*BATCH)
     asked()

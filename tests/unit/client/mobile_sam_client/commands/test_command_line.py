@@ -52,14 +52,15 @@ def test_completion_can_be_installed():
 
 def test_a_name_that_moves_the_cursor_is_printed_without(run, sam, tmp_path):
     (tmp_path / "\x1b[2Jphoto.png").write_bytes(picture(1))
-    done = run("embed", "\x1b[2Jphoto.png")
+    done = run("embed", "\x1b[2Jphoto.png", "\x1b[2Jabsent.png")
     assert done.stdout.endswith("  \N{REPLACEMENT CHARACTER}[2Jphoto.png\n")
+    assert done.stderr == "error: \N{REPLACEMENT CHARACTER}[2Jabsent.png: No such file or directory\n"
+    assert "\x1b" not in run("segment", "\x1b[2Jabsent.png", "--point", "1,1").stderr
 
 
 def test_a_name_that_cannot_be_printed_is_escaped(tmp_path):
-    done = start("embed", "\udcff.png", PYTHONIOENCODING="ascii")
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert b"Traceback" not in done.stderr
+    done = start("segment", "\udcff.png", "--point", "1,1", PYTHONIOENCODING="latin-1")
+    assert (done.returncode, done.stderr) == (1, b"error: \\ufffd.png: No such file or directory\n")
 
 
 def test_ctrl_c_is_told_in_a_line(run, sam, photo):

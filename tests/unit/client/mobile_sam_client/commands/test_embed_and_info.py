@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
+import httpx
 import pytest
 
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
@@ -32,6 +33,28 @@ def test_embed_stops_where_every_image_would_be_refused(run, sam, photo):
     done = run("embed", "photo.png", "photo.png")
     assert (done.exit_code, len(sam.asked)) == (1, 1)
     assert done.stderr == "error: 401 unauthorized: expected a key (request the-request)\n"
+
+
+def test_a_service_that_is_not_there_is_told_without_a_wait(run, sam, photo, waits):
+    sam.gone = True
+    for command in (("embed", "photo.png"), ("segment", "photo.png", "--point", "1,1"), ("everything", "photo.png")):
+        done = run(*command)
+        assert done.exit_code == 1
+        assert done.stderr == (
+            "error: nothing answers at http://127.0.0.1:3000 (refused); start the service with `make serve`\n"
+        )
+    assert not waits
+
+
+def test_waiting_for_a_busy_service_is_told(run, sam, photo, waits):
+    def busy(request: httpx.Request) -> httpx.Response:
+        sam.instead.clear()
+        return refuses(503, "busy", "later", **{"Retry-After": "7"})(request)
+
+    sam.instead[photo] = busy
+    done = run("embed", "photo.png")
+    assert (done.exit_code, waits) == (0, [7])
+    assert done.stderr == "trying again in 7.0 s (1 of 5): 503 busy: later (request the-request)\n"
 
 
 def test_info_tells_what_the_service_is(run, sam):

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from mobile_sam_client._commands.failures import CannotWrite
-from mobile_sam_client._commands.files import replacing, write_bytes
+from mobile_sam_client._commands.files import check_place, replacing, write_bytes
 
 
 def test_what_stood_there_stays_until_all_is_written(tmp_path):
@@ -59,3 +59,26 @@ def test_a_full_disk_is_told_with_the_files_name(tmp_path):
     with pytest.raises(CannotWrite, match="cannot write /dev/full: No space left on device") as told:
         write_bytes(type(tmp_path)("/dev/full"), b"content")
     assert told.value.errno == 28
+
+
+@pytest.mark.parametrize("name", ["file", "new", "below/this/new"])
+def test_a_place_that_can_be_written_to_is_left_as_it_is(tmp_path, name):
+    (tmp_path / "file").touch()
+    check_place(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("", "Is a directory"), ("file/below", "Not a directory"), ("file/below/it", "Not a directory")]
+)
+def test_a_place_that_cannot_be_written_to_is_found(tmp_path, name, why):
+    (tmp_path / "file").touch()
+    with pytest.raises(CannotWrite, match=f"cannot write .*: {why}"):
+        check_place(tmp_path / name)
+
+
+def test_a_folder_that_may_not_be_written_to_is_found(tmp_path, monkeypatch):
+    # Asked of the system: an administrator, as whom the tests may run, may write to every folder.
+    monkeypatch.setattr(os, "access", lambda place, mode: place != tmp_path)
+    with pytest.raises(CannotWrite, match=r"cannot write .*: Permission denied"):
+        check_place(tmp_path / "below" / "new")

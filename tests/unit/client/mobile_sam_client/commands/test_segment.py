@@ -99,10 +99,15 @@ def test_json_for_a_program(run, sam, photo):
         (("--box", "1,2,3"), "expected X0,Y0,X1,Y1, 4 numbers with commas between, got '1,2,3'"),
         ((*BOX, "--out", "mask.bmp"), "expected a name that ends in .png or .npy or .json, got mask.bmp"),
         ((*BOX, "--picture", "p.jpg", "--style", "cutout"), "expected a name that ends in .png or .webp, got p.jpg"),
+        ((*BOX, "--out", "./photo.png"), "expected another file than photo.png, which is read or written, too"),
+        ((*BOX, "--picture", "mask.png"), "expected another file than mask.png, which is read or written, too"),
         ((*BOX, "--local", "--url", "http://127.0.0.1:1"), "expected --url or --local, got both"),
         ((*BOX, "--url", "http://127.0.0.1:1", "--local"), "expected --url or --local, got both"),
     ],
-    ids=["no prompt", "negative alone", "half a point", "no number", "half a box", "mask", "cutout", "local", "url"],
+    ids=[
+        *("no prompt", "negative alone", "half a point", "no number", "half a box", "mask", "cutout"),
+        *("over the photo", "over the mask", "local", "url"),
+    ],
 )
 def test_wrong_usage_is_told_before_anything_is_sent(run, sam, photo, arguments, message):
     done = run("segment", "photo.png", *arguments)
@@ -124,7 +129,7 @@ def test_a_refusal_is_one_line_and_writes_nothing(run, sam, photo, tmp_path):
     [
         ("absent.png", "error: absent.png: No such file or directory\n"),
         (".", "error: .: Is a directory\n"),
-        ("empty.png", "error: expected a PNG, JPEG or WebP file, got an empty one\n"),
+        ("empty.png", "error: empty.png: expected a PNG, JPEG or WebP file, got an empty one\n"),
     ],
 )
 def test_a_wrong_file_is_one_line(run, sam, tmp_path, name, message):
@@ -133,8 +138,7 @@ def test_a_wrong_file_is_one_line(run, sam, tmp_path, name, message):
     assert (done.exit_code, done.stderr) == (1, message)
 
 
-def test_a_place_that_cannot_be_written_to_is_one_line(run, sam, photo):
+def test_a_place_that_cannot_be_written_to_is_told_before_anything_is_sent(run, sam, photo):
     done = run("segment", "photo.png", *BOX, "--out", "photo.png/mask.png")
-    assert done.exit_code == 1
-    assert done.stderr.startswith("error: cannot write photo.png/mask.png: ")
-    assert done.stderr.count("\n") == 1
+    assert (done.exit_code, done.stderr) == (1, "error: cannot write photo.png/mask.png: Not a directory\n")
+    assert not sam.asked
