@@ -20,8 +20,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.e2e)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """For one file's tests, and no longer: while it is there, no other test can run an event loop of its own."""
     if find_chromium() is None:
         pytest.skip("there is no Chromium on PATH (on Debian: apt-get install chromium)")
     with chromium() as running:

@@ -29,8 +29,8 @@ def start(repository: Path, tmp_path: Path) -> Start:
         pytest.param(scenarios.stopped, id="Triton hangs"),
         pytest.param(scenarios.killed_worker, id="an API worker is killed"),
         pytest.param(scenarios.killed_service, id="the service is killed"),
-        pytest.param(partial(scenarios.told_to_stop, times=2), id="the service is told to stop"),
-        pytest.param(partial(scenarios.overload, seconds=6), id="too many callers"),
+        pytest.param(partial(scenarios.told_to_stop, times=1), id="the service is told to stop"),
+        pytest.param(partial(scenarios.overload, seconds=4), id="too many callers"),
         pytest.param(partial(scenarios.bombs, gigabytes=0.1), id="bombs"),
     ],
 )

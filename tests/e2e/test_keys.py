@@ -45,6 +45,14 @@ def embed(server: Server, key: str = "", **fields) -> requests.Response:
     return requests.post(f"{server.url}/embed", json=fields, headers=headers, timeout=60)
 
 
+def test_the_python_client_sends_the_key(keyed):
+    with Client(keyed.url, api_key="") as client, pytest.raises(Unauthorized):
+        client.embed(scene(75))
+    with Client(keyed.url, api_key=ALICE) as client:
+        assert client.info().key_needed
+        client.embed(scene(75))
+
+
 def test_an_image_is_known_to_its_own_key_alone(keyed):
     image = as_base64(scene(70))
     image_id = embed(keyed, ALICE, input_image=image).json()["image_id"]
@@ -133,11 +141,3 @@ def test_what_would_leave_the_service_open_ends_it_in_one_line(settings, said):
     assert served.returncode == 1
     assert said in served.stderr.splitlines()[-1]
     assert "Traceback" not in served.stderr
-
-
-def test_the_python_client_sends_the_key(keyed):
-    with Client(keyed.url, api_key="") as client, pytest.raises(Unauthorized):
-        client.embed(scene(75))
-    with Client(keyed.url, api_key=ALICE) as client:
-        assert client.info().key_needed
-        client.embed(scene(75))

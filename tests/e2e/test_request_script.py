@@ -94,7 +94,7 @@ def test_a_key_is_presented_and_a_pause_is_kept(repository, photo, tmp_path):
         tmp_path / "log",
         MOBILE_SAM_MODEL_REPOSITORY=str(repository),
         MOBILE_SAM_API_KEYS=f"ann:{KEY}",
-        MOBILE_SAM_RATE_LIMIT="1 per 10 seconds",
+        MOBILE_SAM_RATE_LIMIT="1 per 3 seconds",
     )
     try:
         click = ["photo.jpg", "--point", "60,40", "--url", server.url]
