@@ -30,6 +30,7 @@ from utils.edge.keys import ApiKeys, KeysError
 from utils.edge.lifecycle import Lifecycle
 from utils.edge.middleware import Edge, Limits
 from utils.edge.rate import RateError, RateLimit
+from utils.edge.triton_metrics import TritonMetrics
 from utils.everything import everything as segment_everything
 from utils.everything import result_of
 from utils.images import image_source
@@ -171,5 +172,6 @@ svc.add_asgi_middleware(
     admission=admission,
     health=lambda: health.read_health(run_dir),
     counts=Counts(),
+    triton_metrics=TritonMetrics(triton.metrics_port()),
     metrics_need_key=settings.metrics == "key",
 )

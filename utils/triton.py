@@ -116,14 +116,14 @@ def server_flags() -> list[str]:
     """
     key = _inherited(_KEY_VARIABLE, secrets.token_urlsafe(32))
     prefix = _inherited(SHM_PREFIX_VARIABLE, f"{_SHM_PREFIX}{os.getpid()}_")
-    metrics_port = _inherited(METRICS_PORT_VARIABLE, str(_free_port()))
+    _inherited(METRICS_PORT_VARIABLE, str(_free_port()))
     # Without a driver Triton warns at length of the GPU memory and the GPU metrics it cannot have.
     without_gpu = [] if NVIDIA_DRIVER.exists() else ["--pinned-memory-pool-byte-size=0", "--allow-gpu-metrics=false"]
     return [
         *without_gpu,
         "--allow-metrics=true",
         "--metrics-address=127.0.0.1",
-        f"--metrics-port={metrics_port}",
+        f"--metrics-port={metrics_port()}",
         "--exit-timeout-secs=8",
         "--disable-auto-complete-config",
         "--model-control-mode=none",
@@ -135,6 +135,11 @@ def server_flags() -> list[str]:
         f"--backend-config=python,shm-default-byte-size={SHARED_MEMORY_REGION}",
         f"--backend-config=python,shm-growth-byte-size={SHARED_MEMORY_REGION}",
     ]
+
+
+def metrics_port() -> int:
+    """Where Triton shows its metrics, once `server_flags` has chosen."""
+    return int(os.environ[METRICS_PORT_VARIABLE])
 
 
 def check_shared_memory(folder: Path = SHARED_MEMORY) -> None:

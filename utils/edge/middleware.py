@@ -16,7 +16,7 @@ BentoML's own limits on time and concurrency, which lie outside of this middlewa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 
@@ -86,6 +86,7 @@ class Edge:
         admission: Admission,
         health: Callable[[], Health],
         counts: Counts,
+        triton_metrics: Callable[[], Awaitable[bytes]],
         metrics_need_key: bool = False,
     ) -> None:
         """Wrap an application.
@@ -100,12 +101,14 @@ class Edge:
             admission: how many at once.
             health: how Triton is.
             counts: is told of every answer.
+            triton_metrics: what Triton has to add to `/metrics`.
             metrics_need_key: whether `/metrics` is for holders of a key alone.
         """
         self.app = app
         self.work, self.files, self._pages = work, files, pages
         self._limits, self._guard, self.admission = limits, guard, admission
         self._health, self.counts, self._metrics_need_key = health, counts, metrics_need_key
+        self._triton_metrics = triton_metrics
         reading = dict.fromkeys([*pages, *files, *LIVE, READY, METRICS], READ)
         self.methods: Mapping[str, tuple[str, ...]] = {**reading, **dict.fromkeys(work, WRITE)}
 
@@ -147,7 +150,8 @@ class Edge:
         elif path == METRICS:
             if self._metrics_need_key:
                 self._guard.name(scope)
-            await self.app(scope, receive, _with_more(send, health_metrics(self._health())))
+            more = health_metrics(self._health()) + await self._triton_metrics()
+            await self.app(scope, receive, _with_more(send, more))
         else:
             await self.app(scope, receive, send)
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from utils import health, processes
 from utils.health import Health, State
 from utils.settings import Settings
-from utils.triton import METRICS_PORT_VARIABLE
+from utils.triton import metrics_port
 from utils.watch.examination import Examination
 from utils.watch.process import DIED, STOPPED, Triton
 
@@ -63,7 +63,7 @@ class Watchdog:
         """
         self._command, self._folder, self._parent = command, folder, parent
         self._port = int(next(arg for arg in command if arg.startswith("--http-port=")).partition("=")[2])
-        self._metrics_port = int(os.environ[METRICS_PORT_VARIABLE])
+        self._metrics_port = metrics_port()
         self._patience = Settings.from_environment().inference_timeout + BEYOND_A_REQUEST
         self._restarts: Counter[str] = Counter()
         self._last: tuple[State, str] = ("starting", STARTING)

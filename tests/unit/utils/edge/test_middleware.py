@@ -86,8 +86,12 @@ class Service:
             admission=self.admission,
             health=lambda: Health(self.state, "a reason", {"died": 2}),
             counts=self.counts,  # type: ignore[arg-type]
+            triton_metrics=self.triton_metrics,
             metrics_need_key=self.metrics_need_key,
         )
+
+    async def triton_metrics(self) -> bytes:
+        return b"nv_inference_count 7\n"
 
     async def app(self, scope, receive, send):
         """Says what it got; /odd fails in its own words, /broken badly, /busy takes its time."""
@@ -389,6 +393,7 @@ def test_metrics_say_how_triton_is():
     assert lines[0] == "a_metric 1"
     assert "mobile_sam_ready 0" in lines
     assert 'mobile_sam_triton_restarts_total{cause="died"} 2' in lines
+    assert lines[-1] == "nv_inference_count 7"
     assert int(answer.headers["content-length"]) == len(answer.body)
 
 

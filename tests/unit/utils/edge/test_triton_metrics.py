@@ -1,0 +1,56 @@
+"""What `/metrics` shows of Triton."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from benchmarks.service import free_ports
+from utils.edge.triton_metrics import TritonMetrics
+
+SERIES = b'# TYPE nv_inference_count counter\nnv_inference_count{model="mobile_sam"} 3\n'
+
+
+@contextmanager
+def triton(status: int) -> Iterator[int]:
+    """Something that shows metrics; its port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(SERIES)))
+            self.end_headers()
+            self.wfile.write(SERIES)
+
+        def log_message(self, *arguments) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+def shown(port: int) -> bytes:
+    return asyncio.run(TritonMetrics(port)())
+
+
+def test_tritons_series_follow_the_word_that_they_are_there():
+    with triton(200) as port:
+        assert shown(port).endswith(b"\nmobile_sam_triton_metrics_up 1\n" + SERIES)
+
+
+@pytest.mark.parametrize("status", [500, 404])
+def test_what_answers_no_metrics_is_away(status):
+    with triton(status) as port:
+        assert shown(port).endswith(b"\nmobile_sam_triton_metrics_up 0\n")
+
+
+def test_a_triton_that_is_away_is_told_and_no_more():
+    assert shown(free_ports(1)[0]).endswith(b"\nmobile_sam_triton_metrics_up 0\n")
