@@ -35,6 +35,7 @@ from utils.everything import everything as segment_everything
 from utils.everything import result_of
 from utils.images import image_source
 from utils.info import describe
+from utils.logs import log_as_set
 from utils.openapi import EXAMPLE, EXAMPLE_IMAGE, pages
 from utils.page import ROUTE, PageFiles, page_files, page_pages
 from utils.plan import PlanError
@@ -43,6 +44,7 @@ from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest, parse
 from utils.segmenter import Job, TritonSegmenter
 from utils.settings import Settings, SettingsError
 
+log_as_set()
 try:
     settings = Settings.from_environment()
     model_repository = Path(__file__).resolve().parent / settings.model_repository

@@ -52,6 +52,8 @@ class Settings:
     """a file with a `NAME:KEY` a line, which may change while the service runs."""
     rate_limit: str | None = None
     """How often a key, or without keys an address, may ask: `60/minute`, `10/second; 1000/hour`."""
+    log_format: str = "text"
+    """How log lines are written: `text`, or `json`, a document a line. Triton's own lines stay as they are."""
     metrics: str = "open"
     """Who sees `/metrics`: `open`, everybody; `key`, holders of an API key."""
     cors_origins: str | None = None
@@ -112,10 +114,13 @@ def _as_it_is(_: str, text: str) -> str:
     return text
 
 
-def _metrics(name: str, text: str) -> str:
-    if text not in {"open", "key"}:
-        raise SettingsError(f"{name}: expected open or key, got {text!r}")
-    return text
+def _one_of(*words: str) -> Callable[[str, str], str]:
+    def parse(name: str, text: str) -> str:
+        if text not in words:
+            raise SettingsError(f"{name}: expected {' or '.join(words)}, got {text!r}")
+        return text
+
+    return parse
 
 
 def _origins(name: str, text: str) -> str:
@@ -165,7 +170,8 @@ PARSERS: dict[str, Callable[[str, str], object]] = {
     "api_keys": _as_it_is,
     "api_keys_file": _path,
     "rate_limit": _as_it_is,
-    "metrics": _metrics,
+    "log_format": _one_of("text", "json"),
+    "metrics": _one_of("open", "key"),
     "cors_origins": _origins,
     "embedding_cache_bytes": _whole_number_or_0,
     "redis_url": _redis_url,

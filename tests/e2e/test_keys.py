@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +35,7 @@ def keyed(repository: Path, key_file: Path, tmp_path_factory: pytest.TempPathFac
         MOBILE_SAM_MODEL_REPOSITORY=str(repository),
         MOBILE_SAM_API_KEYS_FILE=str(key_file),
         MOBILE_SAM_METRICS="key",
+        MOBILE_SAM_LOG_FORMAT="json",
         MOBILE_SAM_CORS_ORIGINS=ORIGIN,
         MOBILE_SAM_RATE_LIMIT="200/minute",
     )
@@ -90,6 +93,21 @@ def test_keys_change_while_the_service_runs(keyed, key_file):
 def test_no_key_stands_in_the_log(keyed):
     log = keyed.log.read_text()
     assert not [key for key in (ALICE, BOB, NEW) if key in log]
+
+
+def test_log_lines_are_documents_with_the_requests_id_but_for_tritons_own(keyed):
+    headers = {"X-Request-ID": "one-of-this-test", "X-API-Key": ALICE}
+    asked = requests.post(f"{keyed.url}/embed", json={"image_id": "0" * 64}, headers=headers, timeout=5)
+    assert asked.status_code == 404
+    lines = keyed.log.read_text().splitlines()
+    others = [line for line in lines if not line.startswith("{")]
+    assert not [line for line in others if not re.match(r"[EWI]\d{4} |Signal", line)]
+    told = [json.loads(line) for line in lines if line.startswith("{")]
+    assert {line["level"] for line in told} <= {"info", "warning", "error"}
+    assert any(line.get("component") == "triton watchdog" for line in told)
+    about = [line for line in told if line.get("request_id") == "one-of-this-test"]
+    assert any("404 image-not-cached" in line["message"] for line in about)
+    assert any(line["logger"] == "bentoml.access" for line in about)
 
 
 def test_a_page_of_a_named_origin_may_ask_and_others_may_not(keyed):

@@ -28,6 +28,7 @@ from pathlib import Path
 from utils import health, processes
 from utils.health import Health, State
 from utils.settings import Settings
+from utils.logs import log_as_set
 from utils.triton import metrics_port
 from utils.watch.examination import Examination
 from utils.watch.process import DIED, STOPPED, Triton
@@ -177,6 +178,7 @@ def main(command: Sequence[str]) -> int:
         datefmt="%Y-%m-%dT%H:%M:%S%z",
         level=logging.INFO,
     )
+    log_as_set("triton watchdog")
     if shutil.which(command[0]) is None:
         print(f"error: {command[0]} is not there or cannot be run", file=sys.stderr)
         return 1
