@@ -13,7 +13,7 @@ HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True ORT_DISABLE_TELEMETRY=1
 BIN := $(VENV)/bin
 
-.PHONY: serve test check audit chaos chaos-full bench bench-full bench-page quality gate docs weights env env-dev env-chaos env-bench bento lock clean
+.PHONY: serve test s3-test check audit chaos chaos-full bench bench-full bench-page quality gate docs weights env env-dev env-chaos env-storage env-bench bento lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -28,6 +28,9 @@ check: env-dev ## linter, formatter, types and audit
 	@$(BIN)/mypy
 	@for backend in triton_backends/*; do MYPYPATH=$$backend $(BIN)/mypy $$backend/model.py || exit 1; done
 	@$(MAKE) --no-print-directory audit
+
+s3-test: env-storage ## models from S3, with a stand-in for that
+	@$(RUN) pytest tests/storage
 
 audit: env-dev ## known vulnerabilities in the locked requirements
 	@$(BIN)/python -m tests.audit
@@ -71,6 +74,9 @@ env-dev: env
 env-chaos: env-dev
 	@$(PYTHON) -m utils.environment install $(VENV) chaos
 
+env-storage: env-dev
+	@$(PYTHON) -m utils.environment install $(VENV) storage
+
 env-bench: env
 	@$(PYTHON) -m utils.environment install $(VENV) bench
 
@@ -80,6 +86,7 @@ lock: ## pin the newest allowed versions (needs uv)
 	uv pip compile pyproject.toml --extra client --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/client.txt
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/client.txt -o requirements/dev.txt
 	uv pip compile pyproject.toml --extra chaos --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/dev.txt -o requirements/chaos.txt
+	uv pip compile pyproject.toml --extra storage --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/dev.txt -o requirements/storage.txt
 	uv pip compile pyproject.toml --extra bench --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/bench.txt
 
 clean: ## remove the environment and the generated model files

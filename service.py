@@ -47,7 +47,7 @@ from utils.settings import Settings, SettingsError
 log_as_set()
 try:
     settings = Settings.from_environment()
-    model_repository = Path(__file__).resolve().parent / settings.model_repository
+    model_repository = settings.repository_in(Path(__file__).resolve().parent)
     plan = plan_here(model_repository, settings)
     keys = ApiKeys.of(settings.api_keys, settings.api_keys_file)
     rate = RateLimit.of(settings.rate_limit, settings.redis_url) if settings.rate_limit else None
@@ -56,15 +56,18 @@ try:
 except (SettingsError, PlanError, KeysError, RateError) as error:
     raise SystemExit(f"error: {error}") from None
 
+told = describe(model_repository, plan, settings, key_needed=keys is not None)
 # Read by the orchestrator, whose own default does not know of `cache_dir`.
 os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
+if model_repository is None:  # its own limit is not known here, and what is told must hold
+    os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(told["limits"]["max_image_pixels"]))
 
 try:
     triton.prepare(settings.cache_dir)
-    served_repository = deploy(model_repository, plan, settings.cache_dir)
+    served = deploy(model_repository, plan, settings.cache_dir) if model_repository else settings.model_repository
     setup_error = None
 except triton.TritonSetupError as error:  # no obstacle to `bentoml build`, which comes here too
-    served_repository, setup_error = model_repository, error
+    served, setup_error = settings.model_repository, error
     logging.getLogger("bentoml.mobile_sam").error("Triton cannot run here: %s", error)
 
 run_dir = health.run_dir()
@@ -73,7 +76,7 @@ keep_process_manager_private(run_dir)
 keep_metrics_apart(run_dir)
 triton_runner = bentoml.triton.Runner(
     "triton",
-    str(served_repository),
+    str(served),
     tritonserver_type="http",
     cli_args=triton.server_flags(),
 )
@@ -99,7 +102,8 @@ def check() -> None:
         if setup_error:
             raise setup_error
         triton.check_shared_memory()
-        triton.check_repository(model_repository)
+        if model_repository:
+            triton.check_repository(model_repository)
     except triton.TritonSetupError as error:
         raise SystemExit(f"error: {error}") from None
     logging.getLogger("bentoml.mobile_sam").info("%s", plan)
@@ -167,7 +171,7 @@ svc.add_asgi_middleware(
     pages={
         **pages(model_repository, need_key=keys is not None, metrics_need_key=settings.metrics == "key"),
         **page_pages(),
-        "/info": json_response(orjson.dumps(describe(model_repository, plan, settings, key_needed=keys is not None))),
+        "/info": json_response(orjson.dumps(told)),
     },
     limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
     guard=guard,

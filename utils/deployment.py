@@ -7,10 +7,13 @@ else.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from google.protobuf import text_format
@@ -18,9 +21,9 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from utils import tensors
 from utils.machine import this_machine
-from utils.plan import Network, Plan, make_plan
-from utils.settings import Settings
-from utils.triton import TritonSetupError
+from utils.plan import Network, Plan, PlanError, make_plan
+from utils.settings import Settings, SettingsError
+from utils.triton import TritonSetupError, check_repository
 
 CONFIG = "config.pbtxt"
 ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
@@ -28,17 +31,18 @@ TENSORRT_WORKSPACE = 2 * 2**30
 """Bytes that TensorRT may use while it looks for the quickest kernels."""
 
 
-def plan_here(repository: Path, settings: Settings) -> Plan:
-    """The plan for this machine, the weights in `repository` and what was set.
+def plan_here(repository: Path | None, settings: Settings) -> Plan:
+    """The plan for this machine, the weights in `repository` and what was set; without one, for MobileSAM's size.
 
     Raises:
         PlanError: the engine that was set cannot run here.
     """
-    try:
-        record = json.loads((repository / tensors.SEGMENT / "1" / "weights.json").read_text(encoding="utf-8"))
-        architecture = str(record["architecture"])
-    except (OSError, ValueError, KeyError):  # not there yet: `utils.triton.check_repository` says so
-        architecture = "mobile_sam"
+    architecture = "mobile_sam"
+    if repository is not None:
+        # Where it is not there yet, `utils.triton.check_repository` says so.
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            record = json.loads((repository / tensors.SEGMENT / "1" / "weights.json").read_text(encoding="utf-8"))
+            architecture = str(record["architecture"])
     return make_plan(
         this_machine(),
         architecture,
@@ -96,6 +100,24 @@ def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
     return deployed
 
 
+def export(repository: Path, plan: Plan, cache_dir: Path, folder: Path) -> None:
+    """Write a repository, set up by the plan, as plain files that can be copied to where Triton reads it from.
+
+    Args:
+        repository: holds a folder per model.
+        plan: what runs where.
+        cache_dir: as of `deploy`.
+        folder: a new one.
+
+    Raises:
+        TritonSetupError: as `deploy`, or the folder is there already or cannot be written.
+    """
+    try:
+        shutil.copytree(deploy(repository, plan, cache_dir), folder, ignore=shutil.ignore_patterns("__pycache__"))
+    except OSError as error:
+        raise TritonSetupError(f"cannot write {folder}: {error.strerror or error}") from error
+
+
 def planned(model: str, config: str, plan: Plan) -> str:
     """The text of a model's config.pbtxt, set up by the plan.
 
@@ -148,3 +170,31 @@ def _set_instances(config: ModelConfig, count: int, gpu: bool) -> None:
 
 def _set(config: ModelConfig, parameter: str, value: str) -> None:
     config.parameters[parameter].string_value = value
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`python -m utils.deployment FOLDER`: write the repository for this machine, or for what the settings say.
+
+    Returns:
+        The exit status.
+    """
+    if len(arguments) != 1:
+        print("usage: python -m utils.deployment FOLDER", file=sys.stderr)
+        return 2
+    try:
+        settings = Settings.from_environment()
+        repository = settings.repository_in(Path(__file__).resolve().parents[1])
+        if repository is None:
+            raise SettingsError("MOBILE_SAM_MODEL_REPOSITORY: expected a folder to write another one from, got a URL")
+        check_repository(repository)
+        plan = plan_here(repository, settings)
+        export(repository, plan, settings.cache_dir, Path(arguments[0]))
+    except (SettingsError, PlanError, TritonSetupError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"{arguments[0]}: {plan}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -15,7 +15,7 @@ VARIABLE = "MOBILE_SAM_LOG_FORMAT"
 
 
 class JsonFormatter(logging.Formatter):
-    """`time` (RFC 3339, UTC), `level`, `logger`, `process`, `message`, and where there is one `request_id` and `error`."""
+    """`time` (RFC 3339, UTC), `level`, `logger`, `process`, `message`, and what else is known of the line."""
 
     def __init__(self, component: str = "") -> None:
         """Make one.

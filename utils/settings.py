@@ -17,6 +17,8 @@ from utils.plan import ENGINES
 PREFIX = "MOBILE_SAM_"
 CLIENT_TIMEOUT = 60
 """Seconds after which tritonclient, as BentoML sets it up, gives up a call."""
+REMOTE_REPOSITORIES = ("s3://", "gs://", "as://")
+"""S3 and what speaks like it (`s3://http://host:port/bucket/folder`), Google's and Azure's storage."""
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 
 
@@ -34,8 +36,9 @@ def default_cache_dir() -> Path:
 class Settings:
     """The service's settings; all sizes in bytes, all times in seconds."""
 
-    model_repository: Path = Path("model_repository")
-    """What Triton loads; a relative path is taken from the folder of `service.py`."""
+    model_repository: Path | str = Path("model_repository")
+    """What Triton loads: a folder, a relative one from that of `service.py`, or where Triton itself reads it, as one of
+    `REMOTE_REPOSITORIES`."""
     cache_dir: Path = dataclasses.field(default_factory=default_cache_dir)
     """Holds the assembled Triton backends, the downloaded checkpoint and the embeddings of images."""
     max_body_bytes: int = 32 * 1024 * 1024
@@ -75,6 +78,14 @@ class Settings:
     orchestrators: int | None = None
     """Processes for requests on new images, and as many for those on known ones; default: by cores."""
 
+    def repository_in(self, folder: Path) -> Path | None:
+        """The model repository as a folder; none where Triton reads it from elsewhere.
+
+        Args:
+            folder: that relative paths are taken from.
+        """
+        return None if isinstance(self.model_repository, str) else folder / self.model_repository
+
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Settings:
         """The settings with every `MOBILE_SAM_*` variable applied.
@@ -95,6 +106,14 @@ class Settings:
 
 def _path(_: str, text: str) -> Path:
     return Path(text).expanduser()
+
+
+def _repository(name: str, text: str) -> Path | str:
+    if text.startswith(REMOTE_REPOSITORIES):
+        return text
+    if "://" in text:
+        raise SettingsError(f"{name}: expected a folder, or a URL with {', '.join(REMOTE_REPOSITORIES)}, got {text!r}")
+    return _path(name, text)
 
 
 def _engine(name: str, text: str) -> str:
@@ -163,7 +182,7 @@ def _number(name: str, text: str, kind: type[int] | type[float], expected: str, 
 NEVER_EMPTY = ("api_keys", "api_keys_file")
 """A variable that is empty by mistake must not open the service to everybody."""
 PARSERS: dict[str, Callable[[str, str], object]] = {
-    "model_repository": _path,
+    "model_repository": _repository,
     "cache_dir": _path,
     "body_timeout": _seconds,
     "inference_timeout": _inference_seconds,

@@ -63,7 +63,7 @@ def info_of(body: bytes) -> Info:
     return Info(
         version=str(document["version"]),
         weights=None if document["weights"] is None else _weights(document["weights"]),
-        engine=_engine(document["engine"]),
+        engine=None if document["engine"] is None else _engine(document["engine"]),
         key_needed=bool(document["key_needed"]),
         max_body_bytes=int(limits["max_body_bytes"]),
         max_image_pixels=int(limits["max_image_pixels"]),

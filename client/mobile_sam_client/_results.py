@@ -48,8 +48,9 @@ class Info:
 
     version: str
     weights: Weights | None
-    """None where the service does not know."""
-    engine: Engine
+    """None where the service does not know before it is asked for a mask; every answer tells."""
+    engine: Engine | None
+    """Likewise."""
     key_needed: bool
     max_body_bytes: int
     """Of one request, in which an image takes four thirds of its file's bytes."""

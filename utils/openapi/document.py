@@ -58,7 +58,7 @@ SECURITY_SCHEMES: dict[str, Any] = {
 }
 
 
-def weights_line(repository: Path) -> str:
+def weights_line(repository: Path | None) -> str:
     """A sentence or two on the weights in a model repository; empty where it does not say."""
     weights = weights_of(repository)
     return f"Weights in use: **{weights['name']}**. {weights['note']}" if weights else ""

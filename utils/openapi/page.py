@@ -44,11 +44,11 @@ header a { color: #9fd3ff }
 """
 
 
-def pages(repository: Path, *, need_key: bool = False, metrics_need_key: bool = False) -> dict[str, Response]:
+def pages(repository: Path | None, *, need_key: bool = False, metrics_need_key: bool = False) -> dict[str, Response]:
     """The answers of `/` and `/docs.json`.
 
     Args:
-        repository: the model repository; where its weights are described there, the page names them.
+        repository: the model repository, where it is on this machine; the page names the weights in it.
         need_key: whether requests that cost work need an API key.
         metrics_need_key: whether `/metrics` does.
     """

@@ -179,8 +179,8 @@ ANSWERS: dict[str, Schema] = {
         "What there is to know of the service before a request",
         {
             "version": _value("string", "of the service"),
-            "weights": {"anyOf": [reference("Weights"), {"type": "null"}], "description": "null: not known"},
-            "engine": reference("Engine"),
+            "weights": {"anyOf": [reference("Weights"), {"type": "null"}], "description": "null: each answer tells"},
+            "engine": {"anyOf": [reference("Engine"), {"type": "null"}], "description": "likewise"},
             "key_needed": _value("boolean", "whether requests that cost work need an API key"),
             "limits": reference("Limits"),
         },

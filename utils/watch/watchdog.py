@@ -27,8 +27,8 @@ from pathlib import Path
 
 from utils import health, processes
 from utils.health import Health, State
-from utils.settings import Settings
 from utils.logs import log_as_set
+from utils.settings import Settings
 from utils.triton import metrics_port
 from utils.watch.examination import Examination
 from utils.watch.process import DIED, STOPPED, Triton

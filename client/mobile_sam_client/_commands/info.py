@@ -31,7 +31,8 @@ def _tell(said: Info, state: Readiness, url: str) -> None:
     tell(f"weights   {weights}" + (f" (sha256 {said.weights.sha256[:12]})" if said.weights else ""))
     if said.weights and said.weights.note:
         tell(f"          {said.weights.note}")
-    tell(f"engine    encoder {said.engine.encoder}, decoder {said.engine.decoder}")
+    engine = f"encoder {said.engine.encoder}, decoder {said.engine.decoder}" if said.engine else "unknown"
+    tell(f"engine    {engine}")
     tell(f"API key   {'needed: MOBILE_SAM_API_KEY' if said.key_needed else 'not needed'}")
     tell(f"limits    {said.max_image_pixels / 1e6:g} megapixels an image")
     tell(f"          {said.max_body_bytes / 2**20:g} MiB and {said.max_objects} objects a request")

@@ -178,8 +178,12 @@ def test_a_failure_is_tried_again_and_forgotten_when_it_is_none(run, sam, files,
 
 
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(run, sam, files, asked, tmp_path):
+    pressed = []
+
     def interrupt(request: httpx.Request) -> httpx.Response:
-        os.kill(os.getpid(), signal.SIGINT)
+        if not pressed:  # once: a second time ends the command wherever it is
+            pressed.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
         return refuses(503)(request)
 
     sam.instead[files["c.png"]] = interrupt

@@ -1,0 +1,104 @@
+"""Models from S3: a stand-in for it, the real Triton, and the repository as `python -m utils.deployment` writes it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from benchmarks.service import free_ports
+from tests.e2e.pictures import as_base64, scene
+from tests.e2e.server import ROOT, inherited, start_server
+
+boto3 = pytest.importorskip("boto3", reason="of the extra `storage`: `make s3-test` installs it")
+pytest.importorskip("moto", reason="of the extra `storage`: `make s3-test` installs it")
+pytestmark = pytest.mark.e2e
+
+BUCKET, FOLDER = "models", "fleet/model_repository"
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "an-id",
+    "AWS_SECRET_ACCESS_KEY": "a-secret",
+    "AWS_DEFAULT_REGION": "eu-central-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[str]:
+    """Something that speaks S3; its address."""
+    (port,) = free_ports(1)
+    server = str(Path(sys.executable).parent / "moto_server")
+    with (tmp_path / "storage.log").open("wb") as log:
+        process = subprocess.Popen([server, "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log)
+    address = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            requests.get(address, timeout=2)
+            break
+        except requests.ConnectionError:
+            time.sleep(0.1)
+    yield address
+    process.terminate()
+    process.wait(10)
+
+
+def upload(folder: Path, address: str) -> int:
+    """Copy a folder; how many files it had."""
+    client = boto3.client(
+        "s3",
+        endpoint_url=address,
+        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        region_name=CREDENTIALS["AWS_DEFAULT_REGION"],
+    )
+    client.create_bucket(
+        Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": CREDENTIALS["AWS_DEFAULT_REGION"]}
+    )
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    for path in files:
+        client.upload_file(str(path), BUCKET, f"{FOLDER}/{path.relative_to(folder).as_posix()}")
+    return len(files)
+
+
+def test_triton_loads_a_written_repository_from_s3(builtin_repository, storage, tmp_path):
+    written = tmp_path / "written"
+    done = subprocess.run(
+        [sys.executable, "-m", "utils.deployment", written],
+        cwd=ROOT,
+        env={**inherited(), "MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not [path for path in written.rglob("*") if path.is_symlink()]
+    assert upload(written, storage) > 10
+
+    for name in ("local", "remote"):
+        (tmp_path / name).mkdir()
+    local = start_server(tmp_path / "local" / "log", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository))
+    click = {"input_image": as_base64(scene(90)), "pos_coords": [[100, 80]], "mask_format": "rle"}
+    expected = local.post(**click)
+    local.stop()
+
+    address = f"s3://{storage}/{BUCKET}/{FOLDER}"
+    server = start_server(tmp_path / "remote" / "log", MOBILE_SAM_MODEL_REPOSITORY=address, **CREDENTIALS)
+    try:
+        told = requests.get(f"{server.url}/info", timeout=5).json()
+        assert told["weights"] is told["engine"] is None
+        assert told["limits"]["max_image_pixels"] == 25_000_000
+        answer = server.post(**click)
+        assert answer.status_code == 200
+        # All but the boundary, which is made anew for each answer.
+        parts = [each.content.replace(each.content.splitlines()[0], b"") for each in (answer, expected)]
+        assert parts[0] == parts[1]
+        assert b'"name":"builtin"' in answer.content
+    finally:
+        server.stop()
