@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
-from utils.deployment import deploy, plan_here, planned
+from utils.deployment import deploy, export, main, plan_here, planned
 from utils.machine import Machine
 from utils.plan import make_plan
 from utils.settings import Settings
@@ -152,3 +152,43 @@ def test_the_plan_depends_on_the_weights(tmp_path, monkeypatch, record, engine):
 
 def test_weights_that_are_not_there_yet_are_no_obstacle(tmp_path):
     assert plan_here(tmp_path, Settings(engine="onnxruntime")).encoder.engine == "onnxruntime f32"
+
+
+def test_an_exported_repository_is_whole_and_set_up_by_the_plan(tmp_path):
+    export(REPOSITORY, LAPTOP, tmp_path / "cache", tmp_path / "out" / "repository")
+    out = tmp_path / "out" / "repository"
+    assert config(out, "mobile_sam_encoder").backend == "openvino"
+    for folder in (path for path in REPOSITORY.iterdir() if path.is_dir()):
+        for file in (path for path in (folder / "1").iterdir() if path.suffix == ".py"):
+            copy = out / folder.name / "1" / file.name
+            assert not copy.is_symlink()
+            assert copy.read_bytes() == file.read_bytes()
+    assert not list(out.rglob("__pycache__"))
+
+
+def test_a_folder_that_is_there_is_not_written_into(tmp_path):
+    with pytest.raises(TritonSetupError, match=f"cannot write {tmp_path}"):
+        export(REPOSITORY, LAPTOP, tmp_path / "cache", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("repository", "said"),
+    [("s3://bucket/models", "expected a folder to write another one from, got a URL"), ("/absent", "no /absent")],
+    ids=["a URL", "absent"],
+)
+def test_what_cannot_be_exported_is_one_line(monkeypatch, tmp_path, capsys, repository, said):
+    monkeypatch.setenv("MOBILE_SAM_MODEL_REPOSITORY", repository)
+    assert main([str(tmp_path / "out")]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    assert said in told
+    assert told.count("\n") == 1
+
+
+def test_the_command_wants_a_folder(capsys):
+    assert main([]) == 2
+    assert capsys.readouterr().err == "usage: python -m utils.deployment FOLDER\n"
+
+
+def test_without_a_folder_the_plan_is_for_mobilesams_size():
+    assert plan_here(None, Settings()).encoder.engine == plan_here(REPOSITORY / "absent", Settings()).encoder.engine

@@ -49,3 +49,9 @@ def test_engine_and_key(repository):
     told = described(repository)
     assert told["engine"]["encoder"].startswith("onnxruntime")
     assert told["key_needed"] is True
+
+
+def test_of_a_repository_elsewhere_weights_and_engine_are_not_known():
+    told = describe(None, make_plan(this_machine(), "mobile_sam", "onnxruntime"), Settings(), key_needed=False)
+    assert told["weights"] is told["engine"] is None
+    assert told["limits"]["max_image_pixels"] == 25_000_000

@@ -121,3 +121,25 @@ def test_metrics_are_open_or_for_holders_of_a_key():
 def test_keys_that_are_set_to_nothing_are_refused_and_do_not_open_the_service(name):
     with pytest.raises(SettingsError, match=f"{name}: expected API keys, got nothing"):
         Settings.from_environment({name: ""})
+
+
+@pytest.mark.parametrize(
+    "text", ["s3://bucket/models", "s3://http://127.0.0.1:9000/bucket/models", "gs://bucket", "as://a/b"]
+)
+def test_a_remote_repository_is_left_to_triton(text):
+    settings = Settings.from_environment({"MOBILE_SAM_MODEL_REPOSITORY": text})
+    assert settings.model_repository == text
+    assert settings.repository_in(Path("/here")) is None
+
+
+def test_a_folder_is_taken_from_the_services_own():
+    assert Settings().repository_in(Path("/here")) == Path("/here/model_repository")
+    absolute = Settings.from_environment({"MOBILE_SAM_MODEL_REPOSITORY": "/models"})
+    assert absolute.repository_in(Path("/here")) == Path("/models")
+
+
+def test_a_storage_that_triton_does_not_know_is_refused():
+    with pytest.raises(
+        SettingsError, match="expected a folder, or a URL with s3://, gs://, as://, got 'ftp://host/models'"
+    ):
+        Settings.from_environment({"MOBILE_SAM_MODEL_REPOSITORY": "ftp://host/models"})
