@@ -174,9 +174,9 @@ export class Objects {
     return { list, activeId: list.at(-1).id };
   }
 
-  /** The list with new objects, numbered from the highest number on. */
+  /** The list with new objects, numbered on from how many there are, and from the highest number. */
   #with(list, count) {
-    const highest = Math.max(0, ...list.map(({ name }) => Number(/^object (\d+)$/.exec(name)?.[1] ?? 0)));
+    const highest = Math.max(list.length, ...list.map(({ name }) => Number(/^object (\d+)$/.exec(name)?.[1] ?? 0)));
     return [...list, ...Array.from({ length: count }, (_, index) => thing(++this.#ids, highest + index + 1))];
   }
 
