@@ -89,7 +89,8 @@ async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
             document = {"problem": problem_of(error).as_json()}
             yield orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
 
-    return StreamingResponse(lines(), media_type="application/x-ndjson")
+    # nginx would keep the lines until it has many of them.
+    return StreamingResponse(lines(), media_type="application/x-ndjson", headers={"X-Accel-Buffering": "no"})
 
 
 def problem_of(error: Exception) -> Problem:

@@ -77,7 +77,11 @@ def remove_stale_run_dirs() -> None:
         owner = folder.name.removeprefix(PREFIX).partition("-")[0]
         # In another container that shares the folder a process may live which cannot be seen from here.
         lock = _lock_file(folder)
-        if not owner.isdigit() or Path(f"/proc/{owner}").exists() or not lock.exists():
+        if not owner.isdigit() or not lock.exists():
+            continue
+        # A container's first process has the number that the one before the restart had.
+        of_an_earlier_self = int(owner) == os.getpid() and str(folder) != os.environ.get(VARIABLE)
+        if Path(f"/proc/{owner}").exists() and not of_an_earlier_self:
             continue
         with lock.open() as file, contextlib.suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -66,7 +66,10 @@ print(folder)
 def test_folders_of_killed_services_are_removed_and_of_living_ones_kept(tmp_path, monkeypatch):
     monkeypatch.setattr("utils.health.tempfile.gettempdir", lambda: str(tmp_path))
     dead, elsewhere, living = (tmp_path / f"mobile-sam-triton-{pid}-x" for pid in (4194301, 4194302, os.getpid()))
-    for folder in (dead, elsewhere, living):
+    # Of a container that was started again, where the first process has the same number each time.
+    former = tmp_path / f"mobile-sam-triton-{os.getpid()}-y"
+    monkeypatch.setenv("MOBILE_SAM_TRITON_RUN_DIR", str(living))
+    for folder in (dead, elsewhere, living, former):
         folder.mkdir()
         (folder / "requests.lock").touch()
     lock = RequestsLock(elsewhere)  # of another container, whose processes cannot be seen from here

@@ -1,0 +1,158 @@
+"""What a cluster is told of the service is true of the service and of its images."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from tests.unit.deploy.cluster import KUBERNETES, ROOT, container, each_overlay, named, pod
+from tests.unit.deploy.kustomize import read
+from utils.edge.keys import ApiKeys
+from utils.edge.lifecycle import FINISH_LIMIT, TRITON_LIMIT
+from utils.edge.middleware import LIVE, METRICS, READY, STATIC
+from utils.errors import Unauthorized
+from utils.machine import Machine
+from utils.page import ROUTE
+from utils.plan import make_plan
+from utils.settings import PREFIX, Settings
+from utils.triton import SHARED_MEMORY, SHARED_MEMORY_NEEDED
+
+RESIDENT = 1.9e9
+"""Bytes of the whole service on two cores: docs/performance.md."""
+DECODING = 430e6
+"""Bytes of the largest image in the process that decodes it: docs/security.md."""
+UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+
+
+def size(quantity: str) -> int:
+    """Bytes of a quantity as Kubernetes writes them."""
+    found = re.fullmatch(r"(\d+)(\D*)", quantity)
+    assert found, quantity
+    return int(found[1]) * UNITS[found[2]]
+
+
+@each_overlay
+def test_the_settings_are_the_services(overlay):
+    only = container(overlay)
+    values = dict(named(overlay, "ConfigMap", "mobile-sam-settings")["data"])
+    values |= {variable["name"]: variable.get("value", "secret") for variable in only["env"]}
+    own = {name: value for name, value in values.items() if name.startswith(PREFIX)}
+    assert {name.removeprefix(PREFIX).lower() for name in own} <= set(Settings.__dataclass_fields__)
+    assert Settings.from_environment(own).redis_url == "redis://:$(REDIS_PASSWORD)@mobile-sam-redis:6379/0"
+
+
+def test_the_pod_gives_what_the_images_ask_for():
+    spec, only = pod("cpu"), container("cpu")
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    of_image = set(re.findall(r"\bMOBILE_SAM_CACHE_DIR=(\S+)", dockerfile))
+    assert set(re.findall(r"^USER (\d+:\d+)$", dockerfile, re.MULTILINE)) == {
+        f"{spec['securityContext']['runAsUser']}:{spec['securityContext']['runAsGroup']}"
+    }
+    assert set(re.findall(r"^EXPOSE (\d+)$", dockerfile, re.MULTILINE)) == {str(only["ports"][0]["containerPort"])}
+    mounts = {mount["mountPath"] for mount in only["volumeMounts"]}
+    assert mounts == {str(SHARED_MEMORY), "/tmp", "/etc/mobile-sam/keys", *of_image}
+
+
+@each_overlay
+def test_an_orderly_end_has_the_time_it_needs(overlay):
+    wait = container(overlay)["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert wait >= 5
+    assert pod(overlay)["terminationGracePeriodSeconds"] >= wait + FINISH_LIMIT + 1 + TRITON_LIMIT + 2
+
+
+@each_overlay
+def test_probes_ask_for_what_there_is(overlay):
+    only = container(overlay)
+    assert only["readinessProbe"]["httpGet"]["path"] == READY
+    assert {only[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe")} <= set(LIVE)
+
+
+@each_overlay
+def test_volumes_hold_what_the_service_may_put_there(overlay):
+    volumes = {volume["name"]: volume.get("emptyDir") for volume in pod(overlay)["volumes"]}
+    settings = named(overlay, "ConfigMap", "mobile-sam-settings")["data"]
+    assert volumes["shared-memory"]["medium"] == "Memory"
+    assert size(volumes["shared-memory"]["sizeLimit"]) >= 2 * SHARED_MEMORY_NEEDED
+    assert size(volumes["cache"]["sizeLimit"]) >= int(settings["MOBILE_SAM_EMBEDDING_CACHE_BYTES"]) + 2**30
+    on_disk = sum(size(volumes[name]["sizeLimit"]) for name in ("cache", "tmp"))
+    assert size(container(overlay)["resources"]["limits"]["ephemeral-storage"]) > on_disk
+
+
+def test_memory_is_enough_for_the_worst_that_callers_can_do():
+    limits = container("cpu")["resources"]["limits"]
+    cores = int(limits["cpu"])
+    plan = make_plan(Machine(cores, bf16=True, gpus=0, openvino=True), "mobile_sam")
+    processes = plan.orchestrators + plan.orchestrators_cached + plan.orchestrators_everything
+    shared = size(pod("cpu")["volumes"][1]["emptyDir"]["sizeLimit"])
+    bodies = cores * 8 * Settings().max_body_bytes
+    assert size(limits["memory"]) > RESIDENT + processes * DECODING + bodies + shared
+
+
+def test_the_gpu_overlay_asks_for_one_gpu_and_a_node_that_has_one():
+    assert container("gpu")["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert container("gpu")["image"] == "mobile-sam-triton:gpu"
+    assert [toleration["key"] for toleration in pod("gpu")["tolerations"]] == ["nvidia.com/gpu"]
+
+
+def test_replicas_are_the_autoscalers_alone_where_there_is_one():
+    assert "replicas" not in named("example", "Deployment")["spec"]
+    autoscaler = named("example", "HorizontalPodAutoscaler")["spec"]
+    assert autoscaler["minReplicas"] == named("cpu", "Deployment")["spec"]["replicas"]
+
+
+def test_the_autoscaler_asks_for_a_metric_that_the_service_shows_and_the_adapter_serves():
+    (metric,) = named("example", "HorizontalPodAutoscaler")["spec"]["metrics"]
+    name = metric["pods"]["metric"]["name"]
+    (values,) = read(KUBERNETES / "components" / "autoscaling" / "prometheus-adapter.yaml")
+    (rule,) = values["rules"]["custom"]
+    assert rule["seriesQuery"].startswith(f"{name}{{")
+    assert f'"{name}"' in (ROOT / "utils" / "edge" / "counts.py").read_text()
+
+
+def test_the_alerts_are_those_of_the_monitoring_folder_under_the_same_job():
+    rule = named("example", "PrometheusRule")
+    assert rule["spec"] == yaml.safe_load((ROOT / "deploy" / "monitoring" / "alerts.yml").read_text())
+    (endpoint,) = named("example", "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert endpoint["path"] == METRICS
+    assert {"targetLabel": "job", "replacement": "mobile_sam"} in endpoint["relabelings"]
+    assert 'job="mobile_sam"' in rule["spec"]["groups"][0]["rules"][0]["expr"]
+
+
+def test_from_outside_everything_can_be_reached_but_metrics_and_health():
+    spec = named("example", "Ingress")["spec"]
+    paths = {entry["path"] for entry in spec["rules"][0]["http"]["paths"]}
+    assert paths == {"/", "/docs.json", "/info", "/mobile_sam", "/embed", "/everything", ROUTE, STATIC}
+    assert paths.isdisjoint({METRICS, READY, *LIVE})
+    assert [rule["host"] for rule in spec["rules"]] == spec["tls"][0]["hosts"] == ["segment.example"]
+
+
+def test_the_proxy_lets_through_what_the_service_takes_and_waits_longer_than_it():
+    notes = named("example", "Ingress")["metadata"]["annotations"]
+    settings = Settings()
+    assert int(notes["nginx.org/client-max-body-size"].removesuffix("m")) * 2**20 > settings.max_body_bytes
+    assert int(notes["nginx.org/proxy-read-timeout"].removesuffix("s")) > settings.inference_timeout + 5
+
+
+def test_a_new_secret_is_seen_by_a_pod_that_runs(tmp_path):
+    # As a kubelet does it: keys.txt is a link into a folder that is a link itself, and is exchanged.
+    def write(version: str, key: str) -> None:
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "keys.txt").write_text(f"alice:{key}\n")
+        (tmp_path / version / "keys.txt").chmod(0o440)
+        (tmp_path / "..data_tmp").symlink_to(version)
+        (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+
+    old, new = "a" * 16, "b" * 16
+    now = 0.0
+    write("..1", old)
+    (tmp_path / "keys.txt").symlink_to("..data/keys.txt")
+    keys = ApiKeys.of(None, tmp_path / "keys.txt", clock=lambda: now)
+    assert keys is not None
+    assert keys.name_of([(b"x-api-key", old.encode())]) == "alice"
+    write("..2", new)
+    now = 1.5
+    assert keys.name_of([(b"x-api-key", new.encode())]) == "alice"
+    with pytest.raises(Unauthorized):
+        keys.name_of([(b"x-api-key", old.encode())])
