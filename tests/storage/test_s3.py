@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -20,7 +21,7 @@ pytest.importorskip("moto", reason="of the extra `storage`: `make s3-test` insta
 pytestmark = pytest.mark.e2e
 
 BUCKET, FOLDER = "models", "fleet/model_repository"
-CREDENTIALS = {
+CREDENTIALS: dict[str, Any] = {
     "AWS_ACCESS_KEY_ID": "an-id",
     "AWS_SECRET_ACCESS_KEY": "a-secret",
     "AWS_DEFAULT_REGION": "eu-central-1",
@@ -84,7 +85,7 @@ def test_triton_loads_a_written_repository_from_s3(builtin_repository, storage, 
     for name in ("local", "remote"):
         (tmp_path / name).mkdir()
     local = start_server(tmp_path / "local" / "log", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository))
-    click = {"input_image": as_base64(scene(90)), "pos_coords": [[100, 80]], "mask_format": "rle"}
+    click: dict[str, Any] = {"input_image": as_base64(scene(90)), "pos_coords": [[100, 80]], "mask_format": "rle"}
     expected = local.post(**click)
     local.stop()
 

@@ -178,7 +178,7 @@ def test_a_failure_is_tried_again_and_forgotten_when_it_is_none(run, sam, files,
 
 
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(run, sam, files, asked, tmp_path):
-    pressed = []
+    pressed: list[bool] = []
 
     def interrupt(request: httpx.Request) -> httpx.Response:
         if not pressed:  # once: a second time ends the command wherever it is
