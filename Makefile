@@ -26,7 +26,7 @@ check: env-dev ## linter, formatter, types and audit
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
-	@$(RUN) pytest -q tests/unit/deploy
+	@$(RUN) pytest -q -m "not e2e" tests/unit/deploy
 	@for backend in triton_backends/*; do MYPYPATH=$$backend $(BIN)/mypy $$backend/model.py || exit 1; done
 	@$(MAKE) --no-print-directory audit
 

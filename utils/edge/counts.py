@@ -14,6 +14,8 @@ from typing import Any
 from utils import processes
 from utils.health import Health
 
+CAUSES = ("died", "failed", "hung", "stopped")
+"""Why the watchdog starts Triton again; shown from the start, for nothing is seen to grow that begins at 1."""
 OTHER = "other"
 """The label of all paths that the service does not have."""
 
@@ -66,12 +68,13 @@ def forget_dead_workers() -> None:
 
 def health_metrics(health: Health) -> bytes:
     """How Triton is, in Prometheus' text format; the watchdog has no registry of its own."""
+    restarts = dict.fromkeys(CAUSES, 0) | dict(health.restarts)
     lines = [
         "# HELP mobile_sam_ready Whether every model has answered an inference of late",
         "# TYPE mobile_sam_ready gauge",
         f"mobile_sam_ready {int(health.ready)}",
         "# HELP mobile_sam_triton_restarts_total How often Triton was started again, by cause",
         "# TYPE mobile_sam_triton_restarts_total counter",
-        *(f'mobile_sam_triton_restarts_total{{cause="{cause}"}} {n}' for cause, n in sorted(health.restarts.items())),
+        *(f'mobile_sam_triton_restarts_total{{cause="{cause}"}} {n}' for cause, n in sorted(restarts.items())),
     ]
     return "\n".join([*lines, ""]).encode()
