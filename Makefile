@@ -7,13 +7,14 @@ SHARED ?= ../shared
 OBJECTS ?= $(SHARED)/quality
 PYTHON ?= python3
 VENV ?= .venv
+BUILDER ?= docker
 
 # An NVIDIA driver on this machine chooses the CUDA build of ONNX Runtime.
 HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True ORT_DISABLE_TELEMETRY=1
 BIN := $(VENV)/bin
 
-.PHONY: serve test s3-test check audit chaos chaos-full bench bench-full bench-page quality gate docs weights env env-dev env-chaos env-storage env-bench bento lock clean
+.PHONY: serve test s3-test check audit chaos chaos-full bench bench-full bench-page quality gate docs weights env env-dev env-chaos env-storage env-bench bento image image-test lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -80,6 +81,12 @@ env-storage: env-dev
 
 env-bench: env
 	@$(PYTHON) -m utils.environment install $(VENV) bench
+
+image: ## container image for HARDWARE (cpu or gpu) with WEIGHTS, by BUILDER=docker, podman or buildah
+	@BUILDAH_FORMAT=docker $(BUILDER) build --target $(HARDWARE) --build-arg WEIGHTS=$(WEIGHTS) --tag mobile-sam-triton:$(HARDWARE) .
+
+image-test: env weights ## build and run the images, as root on Debian; needs debootstrap, buildah, podman, runc
+	@PYTHON=$(abspath $(BIN))/python deploy/image/test.sh
 
 lock: ## pin the newest allowed versions (needs uv)
 	uv pip compile pyproject.toml --extra cpu --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -o requirements/cpu.txt
