@@ -14,7 +14,7 @@ HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True ORT_DISABLE_TELEMETRY=1
 BIN := $(VENV)/bin
 
-.PHONY: serve test s3-test check audit chaos chaos-full bench bench-full bench-page quality gate docs weights env env-dev env-chaos env-storage env-bench bento image image-test lock clean
+.PHONY: serve test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-page quality gate docs weights env env-dev env-chaos env-batch env-storage env-bench bento image image-test lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -33,6 +33,12 @@ check: env-dev ## linter, formatter, types and audit
 
 s3-test: env-storage ## models from S3, with a stand-in for that
 	@$(RUN) pytest tests/storage
+
+batch-test: env-batch ## batches on a Ray of this machine, workers killed on the way; about 5 minutes
+	@$(RUN) pytest deploy/ray tests/unit/deploy/test_batch_files.py
+
+batch-measure: env-batch weights ## images a second on Ray beside one process
+	@$(RUN) python -m deploy.ray.measure
 
 audit: env-dev ## known vulnerabilities in the locked requirements
 	@$(BIN)/python -m tests.audit
@@ -76,6 +82,9 @@ env-dev: env
 env-chaos: env-dev
 	@$(PYTHON) -m utils.environment install $(VENV) chaos
 
+env-batch: env-dev
+	@$(PYTHON) -m utils.environment install $(VENV) batch
+
 env-storage: env-dev
 	@$(PYTHON) -m utils.environment install $(VENV) storage
 
@@ -94,6 +103,7 @@ lock: ## pin the newest allowed versions (needs uv)
 	uv pip compile pyproject.toml --extra client --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/client.txt
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/client.txt -o requirements/dev.txt
 	uv pip compile pyproject.toml --extra chaos --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/dev.txt -o requirements/chaos.txt
+	uv pip compile pyproject.toml --extra batch --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/client.txt -c requirements/dev.txt -o requirements/batch.txt
 	uv pip compile pyproject.toml --extra storage --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/dev.txt -o requirements/storage.txt
 	uv pip compile pyproject.toml --extra bench --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/bench.txt
 

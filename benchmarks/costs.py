@@ -1,0 +1,67 @@
+"""What requests cost, as it stands on the page of measurements."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from benchmarks.replicas import KNOWN, NEW, Work
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What was measured of requests, of each kind."""
+
+    works: dict[str, Work]
+    answer_bytes: float
+    beside_model: dict[str, float]
+    """Seconds of a request that are neither encoder nor decoder: what a GPU would not take over."""
+
+    def core_seconds(self, new_share: float) -> float:
+        """Of a click, on average."""
+        return mean({kind: work.core_seconds for kind, work in self.works.items()}, new_share)
+
+
+def mean(values: dict[str, float], new_share: float) -> float:
+    """Over clicks on known and on new images."""
+    return (1 - new_share) * values[KNOWN] + new_share * values[NEW]
+
+
+def rows_of(page: str, block: str) -> list[dict[str, str]]:
+    """The rows of a page's generated tables, by column.
+
+    Raises:
+        ValueError: there is no such part.
+    """
+    found = re.search(rf"^<!-- bench {re.escape(block)} -->\n(.*?)<!-- end -->$", page, re.DOTALL | re.MULTILINE)
+    if found is None:
+        raise ValueError(f"expected the generated part {block} on the page of measurements, found none")
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines() if line[:1] == "|"]
+    return [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
+
+
+def read_costs(page: str, weights: str) -> Costs:
+    """What was measured with one set of weights.
+
+    Args:
+        page: docs/performance.md.
+        weights: `random`, of MobileSAM's size, or `builtin`.
+    """
+    closed = [row for row in rows_of(page, f"closed-{weights}") if row["arm"] == "ours"]
+    works = {}
+    for kind, workload in ((KNOWN, "cached"), (NEW, "cold")):
+        rows = [row for row in closed if row[""] == workload]
+        alone = next(row for row in rows if row["callers"] == "1")
+        busiest = max(rows, key=lambda row: int(row["callers"]))
+        p50, p95 = float(alone["p50 ms"]), float(alone["p95 ms"])
+        works[kind] = Work(float(busiest["CPU ms"]) / 1e3, p50 / 1e3, math.log(p95 / p50) / 1.645)
+    # Masks of the untrained model look like noise, and take twenty times the bytes of an object's.
+    trained = [row for row in rows_of(page, "closed-builtin") if row["arm"] == "ours"]
+    sent = max(float(row["answer bytes"]) for row in trained)
+    beside = dict.fromkeys(works, 0.0)
+    for row in rows_of(page, f"where-{weights}"):
+        kind = KNOWN if row[""] == "cached click" else NEW
+        if not row["step"].startswith(("mobile_sam_", "the whole")):
+            beside[kind] += float(row["mean ms"]) / 1e3
+    return Costs(works, sent, beside)

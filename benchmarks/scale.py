@@ -1,0 +1,229 @@
+"""What so many clicks a second need: cores, replicas, memory and network, from what was measured on one machine.
+
+    python -m benchmarks.scale --clicks-per-second 1000 --new-images-share 0.05
+    python -m benchmarks.scale --write      writes the tables of docs/scale.md
+
+Costs of a request are read from docs/performance.md, which `make bench-full` writes. How long requests wait is found by
+simulation. Figures of GPUs are published ones; none was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.costs import Costs, mean, read_costs, rows_of
+from benchmarks.figures import percentile, short, table
+from benchmarks.load import poisson
+from benchmarks.open_loop import SEED
+from benchmarks.replicas import KNOWN, NEW, Balancer, any_one, least_busy, simulate
+from benchmarks.report import WEIGHTS, with_blocks
+from benchmarks.service import ROOT
+
+MEASURED = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "scale.md"
+
+CORES = 2
+"""Of the machine that was measured: a replica here is one like it."""
+CLICKS_PER_SECOND = (10.0, 1_000.0, 100_000.0)
+NEW_SHARE = 0.05
+"""One new image in twenty clicks."""
+UTILISATION = 0.7
+IMAGE_BYTES = 260_000
+"""Of the JPEG of 2 megapixels that was measured with."""
+ENTRY_BYTES = 256 * 64 * 64 * 2 + IMAGE_BYTES
+"""What is kept of an image: the embedding, (256, 64, 64) float16, and the file."""
+CACHE_BYTES = 2 * 2**30
+"""Of a replica, `MOBILE_SAM_EMBEDDING_CACHE_BYTES`."""
+REQUEST_BYTES = 600
+"""Of a click by `image_id`, headers included."""
+KEPT_MINUTES = 30
+"""How long after it came somebody may still click on an image: what Redis should have room for."""
+GPU_ENCODER_S, GPU_DECODER_S = 0.008, 0.004
+"""Published for MobileSAM on one GPU; not measured here."""
+
+BLOCKS = ("needs", "waits", "check")
+"""The generated parts of the page."""
+UTILISATIONS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
+GROUPS: tuple[tuple[int, str, Balancer], ...] = (
+    (1, "", least_busy),
+    (10, "to the least busy", least_busy),
+    (40, "to the least busy", least_busy),
+    (40, "by caller", any_one),
+)
+"""Replicas that are simulated together, and how requests are dealt out."""
+REQUESTS = 40_000
+"""Of each simulation."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a load needs."""
+
+    clicks: float
+    cores: float
+    replicas: int
+    remembered_minutes: float
+    """How long a replica's cache remembers an image."""
+    redis_bytes: float
+    redis_bytes_per_s: dict[str, float]
+    """Written and read, where requests go `by caller` to replicas, or to `any`."""
+    in_bytes_per_s: float
+    out_bytes_per_s: float
+    gpus: int
+    gpu_cores: float
+    """Of processors beside the GPUs."""
+
+
+def needs(costs: Costs, clicks: float, new_share: float, utilisation: float, image_bytes: float) -> Needs:
+    """What a load needs.
+
+    Args:
+        costs: of requests.
+        clicks: a second.
+        new_share: of clicks that are the first on their image, 0 to 1.
+        utilisation: of the cores, on average, 0 to 1.
+        image_bytes: of an image's file.
+    """
+    cores = clicks * costs.core_seconds(new_share) / utilisation
+    replicas = max(1, math.ceil(cores / CORES))
+    entry, new = ENTRY_BYTES - IMAGE_BYTES + image_bytes, clicks * new_share
+    # A caller who always gets the same replica finds the image there. Otherwise each of the 1 / new_share clicks on
+    # an image gets one at random, and the image is fetched wherever none was before.
+    seen_by = replicas * (1 - (1 - 1 / replicas) ** (1 / new_share))
+    written = new * entry if replicas > 1 else 0.0
+    fetched = new * (seen_by - 1) * entry
+    each_image = image_bytes * 4 / 3
+    gpu_work = clicks * mean({KNOWN: GPU_DECODER_S, NEW: GPU_ENCODER_S + GPU_DECODER_S}, new_share) / utilisation
+    return Needs(
+        clicks,
+        cores,
+        replicas,
+        CACHE_BYTES / entry / (new / replicas) / 60,
+        new * KEPT_MINUTES * 60 * entry if replicas > 1 else 0.0,
+        {"by caller": written, "any": written + fetched},
+        clicks * REQUEST_BYTES + new * each_image,
+        clicks * costs.answer_bytes,
+        max(1, math.ceil(gpu_work)),
+        clicks * mean(costs.beside_model, new_share) / utilisation,
+    )
+
+
+def needs_table(found: Sequence[Needs]) -> str:
+    """A column for each load."""
+    rows: list[tuple[str, list[str]]] = [
+        ("cores", [_count(one.cores) for one in found]),
+        (f"replicas of {CORES} cores", [_count(one.replicas) for one in found]),
+        ("a replica remembers an image for", [_minutes(one.remembered_minutes) for one in found]),
+        (f"Redis: room for {KEPT_MINUTES} minutes of images", [_bytes(one.redis_bytes) for one in found]),
+        ("Redis: network, a caller keeps to a replica", [_bits(one.redis_bytes_per_s["by caller"]) for one in found]),
+        ("Redis: network, any replica", [_bits(one.redis_bytes_per_s["any"]) for one in found]),
+        ("network in", [_bits(one.in_bytes_per_s) for one in found]),
+        ("network out, masks without pictures", [_bits(one.out_bytes_per_s) for one in found]),
+        ("*in place of these cores, by published figures:* GPUs", [_count(one.gpus) for one in found]),
+        ("*beside the GPUs:* cores", [_count(one.gpu_cores) for one in found]),
+    ]
+    return table(("clicks a second", *(_count(one.clicks) for one in found)), [(name, *cells) for name, cells in rows])
+
+
+def waits(costs: Costs, new_share: float, requests: int = REQUESTS) -> str:
+    """How long requests take, by how busy how many replicas are: a simulation."""
+    rows = []
+    for count, way, balancer in GROUPS:
+        for utilisation in UTILISATIONS:
+            rate = utilisation * count * CORES / costs.core_seconds(new_share)
+            times = poisson(rate, requests, SEED)
+            outcome = simulate(costs.works, times, new_share, count=count, cores=CORES, balancer=balancer, seed=SEED)
+            both = (outcome.seconds[kind] for kind in (KNOWN, NEW))
+            figures = [percentile(of, percent) * 1e3 if of else "" for of in both for percent in (50, 95)]
+            rows.append((count, way, f"{utilisation:.0%}", rate, *figures, f"{outcome.refused / outcome.came:.1%}"))
+    columns = ("known, p50 ms", "p95 ms", "new, p50 ms", "p95 ms", "refused")
+    return table(("replicas", "requests go", "cores in use", "clicks/s", *columns), rows)
+
+
+def check_table(page: str, requests: int = 300) -> str:
+    """What the simulation says of the open loops that were measured, on their schedules."""
+    rows = []
+    for weights in WEIGHTS:
+        costs = read_costs(page, weights)
+        for row in rows_of(page, f"open-{weights}"):
+            if (row["arm"], row[""], row["arrivals"]) != ("ours", "cached", "Poisson"):
+                continue
+            times = poisson(float(row["requests/s"]), requests, SEED)
+            outcome = simulate(costs.works, times, 0.0, count=1, cores=CORES, balancer=least_busy, seed=SEED)
+            found = [percentile(outcome.seconds[KNOWN], percent) * 1e3 for percent in (50, 95)]
+            rows.append((weights, row["requests/s"], row["p50 ms"], found[0], row["p95 ms"], found[1]))
+    return table(("weights", "clicks/s", "p50 ms, measured", "simulated", "p95 ms, measured", "simulated"), rows)
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 or isinstance(value, int) else short(value)
+
+
+def _minutes(value: float) -> str:
+    return f"{value / 60:.1f} hours" if value >= 120 else f"{value:.0f} minutes"
+
+
+def _bytes(value: float) -> str:
+    for size, unit in ((1e12, "TB"), (1e9, "GB")):
+        if value >= size:
+            return f"{short(value / size)} {unit}"
+    return "none needed" if not value else f"{short(value / 1e6)} MB"
+
+
+def _bits(bytes_per_s: float) -> str:
+    for size, unit in ((1e12, "Tbit/s"), (1e9, "Gbit/s")):
+        if bytes_per_s * 8 >= size:
+            return f"{short(bytes_per_s * 8 / size)} {unit}"
+    return "none" if not bytes_per_s else f"{short(bytes_per_s * 8 / 1e6)} Mbit/s"
+
+
+def main() -> None:
+    """Print the tables, or write them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clicks-per-second", type=_positive, nargs="+", default=CLICKS_PER_SECOND, metavar="N")
+    parser.add_argument("--new-images-share", type=_share, default=NEW_SHARE, help="of clicks, 0 to 1 (0.05)")
+    parser.add_argument("--utilisation", type=_share, default=UTILISATION, help="of the cores, on average (0.7)")
+    parser.add_argument("--image-bytes", type=_positive, default=IMAGE_BYTES, help="of a file (260000)")
+    parser.add_argument(
+        "--weights", choices=WEIGHTS, default=WEIGHTS[0], help="random, of MobileSAM's size, or builtin"
+    )
+    parser.add_argument("--write", action="store_true", help="write the tables of docs/scale.md")
+    given = parser.parse_args()
+    page = MEASURED.read_text()
+    costs = read_costs(page, given.weights)
+    found = [
+        needs(costs, clicks, given.new_images_share, given.utilisation, given.image_bytes)
+        for clicks in given.clicks_per_second
+    ]
+    texts = (needs_table(found), waits(costs, given.new_images_share), check_table(page))
+    blocks = dict(zip(BLOCKS, texts, strict=True))
+    for name, text in blocks.items():
+        print(f"\n== {name} ==\n{text}", flush=True)
+    if given.write:
+        PAGE.write_text(with_blocks(PAGE.read_text(), blocks))
+        print(f"wrote {PAGE}")
+
+
+def _positive(text: str) -> float:
+    return _number(text, math.inf, "a number above 0")
+
+
+def _share(text: str) -> float:
+    return _number(text, 1.0, "a number above 0, at most 1")
+
+
+def _number(text: str, most: float, expected: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (0 < value <= most and value < math.inf):
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
+    return value
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""What requests cost, as the page of measurements has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.costs import mean, read_costs
+from benchmarks.replicas import KNOWN, NEW
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "performance.md").read_text()
+
+
+@pytest.mark.parametrize("weights", ["random", "builtin"])
+def test_costs_are_read_from_the_page_of_measurements(weights):
+    costs = read_costs(PAGE, weights)
+    known, new = costs.works[KNOWN], costs.works[NEW]
+    assert 0 < known.core_seconds < new.core_seconds < 10
+    assert 0 < known.alone < new.alone < 10
+    assert 0 < known.spread < 1
+    assert 0 < costs.beside_model[KNOWN] < costs.beside_model[NEW] < new.core_seconds
+    assert 100 < costs.answer_bytes < 60_000
+
+
+def test_page_without_measurements_is_refused():
+    with pytest.raises(ValueError, match="expected the generated part closed-random"):
+        read_costs("# Performance", "random")
+
+
+def test_mean_weighs_by_the_share_of_new_images():
+    assert mean({KNOWN: 1.0, NEW: 11.0}, 0.1) == pytest.approx(2.0)
