@@ -177,14 +177,17 @@ def test_a_failure_is_tried_again_and_forgotten_when_it_is_none(run, sam, files,
     assert json.loads((tmp_path / "found" / "failures.json").read_text()) == []
 
 
-def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(run, sam, files, asked, tmp_path):
+def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(request, run, sam, files, asked, tmp_path):
     pressed: list[bool] = []
+    # What a shell starts in the background ignores Ctrl-C, and so would these tests there.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
 
-    def interrupt(request: httpx.Request) -> httpx.Response:
+    def interrupt(asking: httpx.Request) -> httpx.Response:
         if not pressed:  # once: a second time ends the command wherever it is
             pressed.append(True)
             os.kill(os.getpid(), signal.SIGINT)
-        return refuses(503)(request)
+        return refuses(503)(asking)
 
     sam.instead[files["c.png"]] = interrupt
     done = run(*BATCH)
