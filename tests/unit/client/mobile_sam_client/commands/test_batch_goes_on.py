@@ -177,7 +177,7 @@ def test_a_failure_is_tried_again_and_forgotten_when_it_is_none(run, sam, files,
     assert json.loads((tmp_path / "found" / "failures.json").read_text()) == []
 
 
-def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(request, run, sam, files, asked, tmp_path):
+def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(*, request, run, sam, files, asked, tmp_path):
     pressed: list[bool] = []
     # What a shell starts in the background ignores Ctrl-C, and so would these tests there.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
