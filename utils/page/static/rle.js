@@ -9,7 +9,7 @@ const TILE = 32;
  * @param {string} text
  * @returns {number[]}
  */
-export function runsOf(text) {
+function runsOf(text) {
   const runs = [];
   let at = 0;
   while (at < text.length) {

@@ -23,7 +23,7 @@ export class Problem extends Error {
 }
 
 /** No answer at all. */
-export class Unreachable extends Error {}
+class Unreachable extends Error {}
 
 /** An image at the service: sent once, then named by its id. */
 export class RemoteImage {
