@@ -12,15 +12,9 @@ import orjson
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
-from utils import health, triton
+from utils import embedded, health, triton
 from utils.answers import Answer, JsonAnswer, JsonBody, answers_problems, json_lines, json_response, multipart
-from utils.bento import (
-    disconnect,
-    keep_metrics_apart,
-    keep_process_manager_private,
-    leave_limits_and_respawning_to_us,
-    static_files,
-)
+from utils.bento import disconnect, static_files
 from utils.deployment import deploy, plan_here
 from utils.edge.admission import Admission
 from utils.edge.callers import CALLER, HEADER
@@ -70,16 +64,8 @@ except triton.TritonSetupError as error:  # no obstacle to `bentoml build`, whic
     served, setup_error = settings.model_repository, error
     logging.getLogger("bentoml.mobile_sam").error("Triton cannot run here: %s", error)
 
+triton_runner = embedded.start_with(served)
 run_dir = health.run_dir()
-leave_limits_and_respawning_to_us()
-keep_process_manager_private(run_dir)
-keep_metrics_apart(run_dir)
-triton_runner = bentoml.triton.Runner(
-    "triton",
-    str(served),
-    tritonserver_type="http",
-    cli_args=triton.server_flags(),
-)
 # The runner has its client, and with it `infer`, only once a worker has started.
 segmenter = TritonSegmenter(
     lambda **call: triton_runner.infer(**call),  # noqa: PLW0108
@@ -96,8 +82,7 @@ lifecycle = Lifecycle(run_dir, admission, lambda: disconnect(triton_runner))
 @svc.on_deployment
 def check() -> None:
     """Remove what a killed service left behind, and end here, in one line, where Triton could not load its models."""
-    triton.remove_stale_shared_memory()
-    health.remove_stale_run_dirs()
+    embedded.clean_up()
     try:
         if setup_error:
             raise setup_error

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from utils.watch.probes import ENCODER, Probe, ProbeError, ask, probes, successes
+from utils.watch.probes import ENCODER, ProbeError, questions, successes
 
 ASK_AFTER, ASK_ENCODER_AFTER = 10.0, 30.0
 """Seconds without an answer to anybody after which a model is asked; the encoder's is work for all cores."""
@@ -35,13 +35,13 @@ class Examination:
         """
         self._looked_at, self._now = time.monotonic(), 0.0
         self._port, self._metrics_port, self._patience = port, metrics_port, patience
-        self._probes = probes()
-        self._threads = ThreadPoolExecutor(len(self._probes) + 1)
+        self._questions = questions()
+        self._threads = ThreadPoolExecutor(len(self._questions) + 1)
         self._pending: dict[str, tuple[float, Future[None]]] = {}
         self._counts: dict[str, int] = {}
         self._counting: Future[dict[str, int]] | None = None
         self._heard_at = self._now
-        self._answered_at = dict.fromkeys([probe.model for probe in self._probes], -float("inf"))
+        self._answered_at = dict.fromkeys(self._questions, -float("inf"))
         self._errors: Counter[str] = Counter()
         self._last_error: dict[str, str] = {}
         self._asked_at: dict[str, float] = {}
@@ -52,13 +52,12 @@ class Examination:
         looked_at, self._looked_at = self._looked_at, time.monotonic()
         now = self._now = self._now + min(self._looked_at - looked_at, LONGEST_STEP)
         self._count(now)
-        for probe in self._probes:
-            model = probe.model
+        for model, question in self._questions.items():
             if model in self._pending:
                 self._take(model, now)
             elif self._is_due(model, now):
                 self._asked_at[model] = now
-                self._pending[model] = (now, self._threads.submit(self._ask, probe))
+                self._pending[model] = (now, self._threads.submit(question, self._port, self._patience + 10))
 
     def complete(self) -> bool:
         """Whether every model has answered."""
@@ -102,9 +101,6 @@ class Examination:
         if model in self._errors:
             return since >= (ASK_AGAIN_AFTER if self.complete() else ASK_AT_START_AFTER)
         return now - self._answered_at[model] > (ASK_ENCODER_AFTER if model == ENCODER else ASK_AFTER)
-
-    def _ask(self, probe: Probe) -> None:
-        ask(probe, self._port, self._patience + 10)
 
     def _take(self, model: str, now: float) -> None:
         _, future = self._pending[model]

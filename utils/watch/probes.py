@@ -7,19 +7,24 @@ is that of Triton's binary tensor data extension of the v2 inference protocol.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import http.client
 import json
 import math
+import os
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from utils import tensors
 from utils.tensors import Tensor
 
+PROBES_VARIABLE, SERVER_ONLY = "MOBILE_SAM_TRITON_PROBES", "server"
+"""Set to that for a repository with other models than this project's: only the server itself is asked."""
+SERVER = "tritonserver"
 REQUEST_ID = "probe"
 """By which the orchestrator knows what it does not count."""
 ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
@@ -33,6 +38,10 @@ IMAGE = base64.b64decode(
 )
 CLICK = struct.pack("<2f", 4, 4)
 POSITIVE = struct.pack("<i", 1)
+
+
+Question = Callable[[int, float], None]
+"""Given the port of Triton's HTTP and seconds to wait for a byte; raises `ProbeError` or `OSError`."""
 
 
 class ProbeError(Exception):
@@ -96,6 +105,25 @@ def probes() -> list[Probe]:
         Probe(tensors.SEGMENT_CACHED, [image_id, *orchestrated], answer, ("image-not-cached",)),
         Probe(tensors.EVERYTHING, [image, *batch], records),
     ]
+
+
+def questions() -> dict[str, Question]:
+    """What to ask the Triton of this service, by the name of the model, or `SERVER` for Triton itself."""
+    if os.environ.get(PROBES_VARIABLE) == SERVER_ONLY:
+        return {SERVER: ask_server}
+    return {probe.model: functools.partial(ask, probe) for probe in probes()}
+
+
+def ask_server(port: int, timeout: float) -> None:
+    """Ask this machine's Triton whether it and all its models are ready.
+
+    Raises:
+        ProbeError: they are not.
+        OSError: Triton cannot be reached, or not in time.
+    """
+    status, _, _ = _exchange(port, timeout, Request("GET", "/v2/health/ready", b"", {}))
+    if status != 200:
+        raise ProbeError("it is not ready")
 
 
 def ask(probe: Probe, port: int, timeout: float) -> None:

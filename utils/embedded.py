@@ -1,0 +1,60 @@
+"""A Triton of its own for a BentoML service over any model repository: set up, started by BentoML, watched, ended.
+
+triton_runner = embedded.runner(Path(__file__).with_name("model_repository"))
+svc = bentoml.legacy.Service("name", runners=[triton_runner])
+svc.on_deployment(embedded.check)
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import bentoml
+
+from utils import health, triton
+from utils.bento import keep_metrics_apart, keep_process_manager_private, leave_limits_and_respawning_to_us
+from utils.settings import Settings, SettingsError
+from utils.watch.probes import PROBES_VARIABLE, SERVER_ONLY
+
+
+def runner(repository: Path) -> Any:
+    """A `bentoml.triton.Runner` named "triton".
+
+    Args:
+        repository: holds a folder per model.
+
+    Raises:
+        SystemExit: Triton cannot be set up here; one line says what is missing and what to do.
+    """
+    try:
+        triton.prepare(Settings.from_environment().cache_dir)
+    except (SettingsError, triton.TritonSetupError) as error:
+        raise SystemExit(f"error: {error}") from None
+    os.environ.setdefault(PROBES_VARIABLE, SERVER_ONLY)
+    return start_with(repository)
+
+
+def start_with(repository: Path | str) -> Any:
+    """The same for a Triton that is set up already, which may also read its models from elsewhere."""
+    run_dir = health.run_dir()
+    leave_limits_and_respawning_to_us()
+    keep_process_manager_private(run_dir)
+    keep_metrics_apart(run_dir)
+    return bentoml.triton.Runner("triton", str(repository), tritonserver_type="http", cli_args=triton.server_flags())
+
+
+def check() -> None:
+    """Remove what a killed service left behind, and end here, in one line, where there is no room for Triton."""
+    clean_up()
+    try:
+        triton.check_shared_memory()
+    except triton.TritonSetupError as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+def clean_up() -> None:
+    """Remove what killed services left behind."""
+    triton.remove_stale_shared_memory()
+    health.remove_stale_run_dirs()
