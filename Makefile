@@ -8,17 +8,31 @@ OBJECTS ?= $(SHARED)/quality
 PYTHON ?= python3
 VENV ?= .venv
 BUILDER ?= docker
+NAME ?=
 
 # An NVIDIA driver on this machine chooses the CUDA build of ONNX Runtime.
 HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True ORT_DISABLE_TELEMETRY=1
 BIN := $(VENV)/bin
 
-.PHONY: serve test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-page quality gate docs weights env env-dev env-chaos env-batch env-storage env-bench bento image image-test lock clean
+EXAMPLES := $(sort $(patsubst examples/%/service.py,%,$(wildcard examples/*/service.py)))
+# What one of them needs beside the environment.
+text_generation_needs := env-text
+bentoml_runner_needs := weights
+
+.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-page quality gate docs weights env env-dev env-chaos env-batch env-storage env-text env-bench bento image image-test lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
 	@exec $(RUN) bentoml serve service.py:svc --host $(HOST) --port $(PORT)
+
+example: known-example env $($(NAME)_needs) ## serve one of examples/ on HOST:PORT: NAME=ensemble
+	@$(if $(wildcard examples/$(NAME)/prepare.py),$(RUN) python -m examples.$(NAME).prepare)
+	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
+	@exec $(RUN) bentoml serve examples.$(NAME).service:svc --host $(HOST) --port $(PORT)
+
+known-example:
+	@$(if $(filter-out $(EXAMPLES),$(or $(NAME),none)),$(error NAME: expected one of $(EXAMPLES), got "$(NAME)"))
 
 test: env-dev ## the whole test suite
 	@$(RUN) pytest
@@ -29,10 +43,14 @@ check: env-dev ## linter, formatter, types and audit
 	@$(BIN)/mypy
 	@$(RUN) pytest -q -m "not e2e" tests/unit/deploy
 	@for backend in triton_backends/*; do MYPYPATH=$$backend $(BIN)/mypy $$backend/model.py || exit 1; done
+	@for model in examples/*/model_repository/*/1; do MYPYPATH=$$model $(BIN)/mypy $$model || exit 1; done
 	@$(MAKE) --no-print-directory audit
 
 s3-test: env-storage ## models from S3, with a stand-in for that
 	@$(RUN) pytest tests/storage
+
+text-test: env-text ## examples/text_generation with a real, tiny GPT-2
+	@$(RUN) pytest tests/e2e/examples/test_text_generation.py
 
 batch-test: env-batch ## batches on a Ray of this machine, workers killed on the way; about 5 minutes
 	@$(RUN) pytest deploy/ray tests/unit/deploy/test_batch_files.py
@@ -88,6 +106,10 @@ env-batch: env-dev
 env-storage: env-dev
 	@$(PYTHON) -m utils.environment install $(VENV) storage
 
+env-text: env-dev
+	@$(PYTHON) -m utils.environment install $(VENV) text
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+
 env-bench: env
 	@$(PYTHON) -m utils.environment install $(VENV) bench
 
@@ -105,7 +127,8 @@ lock: ## pin the newest allowed versions (needs uv)
 	uv pip compile pyproject.toml --extra chaos --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/dev.txt -o requirements/chaos.txt
 	uv pip compile pyproject.toml --extra batch --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/client.txt -c requirements/dev.txt -o requirements/batch.txt
 	uv pip compile pyproject.toml --extra storage --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/dev.txt -o requirements/storage.txt
+	uv pip compile pyproject.toml --extra text --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/client.txt -c requirements/dev.txt -o requirements/text.txt
 	uv pip compile pyproject.toml --extra bench --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/bench.txt
 
 clean: ## remove the environment and the generated model files
-	rm -rf $(VENV) model_repository/*/1/model.onnx model_repository/mobile_sam/1/weights.json
+	rm -rf $(VENV) model_repository/*/1/model.onnx model_repository/*/1/weights.json model_repository/*/[2-9]

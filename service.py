@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import bentoml
-import orjson
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from utils import embedded, health, triton
 from utils.answers import Answer, JsonAnswer, JsonBody, answers_problems, json_lines, json_response, multipart
-from utils.bento import disconnect, static_files
+from utils.bento import disconnect, static_files, triton_address
 from utils.deployment import deploy, plan_here
+from utils.edge.admin import Admin
 from utils.edge.admission import Admission
 from utils.edge.callers import CALLER, HEADER
 from utils.edge.counts import Counts, forget_dead_workers
 from utils.edge.guard import Guard
-from utils.edge.keys import ApiKeys, KeysError
+from utils.edge.keys import ADMIN_KEYS, ApiKeys, KeysError
 from utils.edge.lifecycle import Lifecycle
 from utils.edge.middleware import Edge, Limits
 from utils.edge.rate import RateError, RateLimit
+from utils.edge.tracing import trace_requests
 from utils.edge.triton_metrics import TritonMetrics
 from utils.everything import everything as segment_everything
 from utils.everything import result_of
 from utils.images import image_source
-from utils.info import describe
+from utils.info import Info, describe
 from utils.logs import log_as_set
+from utils.models import Models
 from utils.openapi import EXAMPLE, EXAMPLE_IMAGE, pages
 from utils.page import ROUTE, PageFiles, page_files, page_pages
 from utils.plan import PlanError
@@ -44,6 +47,7 @@ try:
     model_repository = settings.repository_in(Path(__file__).resolve().parent)
     plan = plan_here(model_repository, settings)
     keys = ApiKeys.of(settings.api_keys, settings.api_keys_file)
+    admin_keys = ApiKeys.of(settings.admin_keys, settings.admin_keys_file, variable=ADMIN_KEYS)
     rate = RateLimit.of(settings.rate_limit, settings.redis_url) if settings.rate_limit else None
     if settings.metrics == "key" and keys is None:
         raise SettingsError("MOBILE_SAM_METRICS: key needs API keys, and there are none")
@@ -64,7 +68,7 @@ except triton.TritonSetupError as error:  # no obstacle to `bentoml build`, whic
     served, setup_error = settings.model_repository, error
     logging.getLogger("bentoml.mobile_sam").error("Triton cannot run here: %s", error)
 
-triton_runner = embedded.start_with(served)
+triton_runner = embedded.start_with(served, settings.model_control_mode)
 run_dir = health.run_dir()
 # The runner has its client, and with it `infer`, only once a worker has started.
 segmenter = TritonSegmenter(
@@ -74,6 +78,12 @@ segmenter = TritonSegmenter(
 )
 
 svc = bentoml.legacy.Service("mobile_sam", runners=[triton_runner])
+models = Models(
+    partial(triton_address, triton_runner.name),
+    triton.restricted_header(),
+    (model_repository, Path(served)) if model_repository else None,
+    run_dir,
+)
 guard = Guard(keys, rate)
 admission = Admission(settings.max_requests, most_bytes=8 * settings.max_body_bytes)
 lifecycle = Lifecycle(run_dir, admission, lambda: disconnect(triton_runner))
@@ -117,7 +127,14 @@ async def mobile_sam(body: bytes) -> Response:
     """Find objects on an image: clicks or boxes in, masks and a picture out."""
     request = parse_body(body, SegmentRequest)
     prompts, image = to_prompts(request), image_source(request, CALLER.get())
-    job = Job(prompts, request.multimask_output, request.mask_format, request.segmented_image, request.low_res_mask)
+    job = Job(
+        prompts,
+        request.multimask_output,
+        request.mask_format,
+        request.segmented_image,
+        request.low_res_mask,
+        request.model_version,
+    )
     return multipart(await segmenter.segment(image, job), request.mask_format)
 
 
@@ -125,7 +142,8 @@ async def mobile_sam(body: bytes) -> Response:
 @answers_problems
 async def embed(body: bytes) -> Response:
     """Encode an image ahead of the first prompt: an image in, its id out."""
-    return json_response(await segmenter.embed(image_source(parse_body(body, EmbedRequest), CALLER.get())))
+    request = parse_body(body, EmbedRequest)
+    return json_response(await segmenter.embed(image_source(request, CALLER.get()), request.model_version))
 
 
 @svc.api(input=JsonBody(EverythingRequest, EXAMPLE_IMAGE), output=JsonAnswer(), route="/everything")
@@ -140,6 +158,8 @@ async def everything(body: bytes) -> Response:
 
 
 svc.mount_asgi_app(PageFiles(), path=ROUTE)
+# Weights that may change while the service runs are not written into a page that does not.
+fixed_weights = model_repository if settings.model_control_mode == "none" else None
 # The first is the outermost: a browser's question whether it may ask comes without a key.
 if settings.cors_origins:
     svc.add_asgi_middleware(
@@ -149,14 +169,21 @@ if settings.cors_origins:
         allow_headers=["Authorization", "Content-Type", "X-API-Key", HEADER.decode()],
         expose_headers=["Retry-After", HEADER.decode()],
     )
+work = frozenset(svc.apis[name].route for name in svc.apis)
+trace_requests(svc, work)
 svc.add_asgi_middleware(
     Edge,
-    work=frozenset(svc.apis[name].route for name in svc.apis),
+    work=work,
     files=static_files() | page_files(),
     pages={
-        **pages(model_repository, need_key=keys is not None, metrics_need_key=settings.metrics == "key"),
+        **pages(
+            fixed_weights,
+            need_key=keys is not None,
+            metrics_need_key=settings.metrics == "key",
+            admin=admin_keys is not None,
+        ),
         **page_pages(),
-        "/info": json_response(orjson.dumps(told)),
+        "/info": Info(told, model_repository, models.versions),
     },
     limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
     guard=guard,
@@ -165,4 +192,5 @@ svc.add_asgi_middleware(
     counts=Counts(),
     triton_metrics=TritonMetrics(triton.metrics_port()),
     metrics_need_key=settings.metrics == "key",
+    admin=Admin(Guard(admin_keys, None), models, settings.model_control_mode) if admin_keys else None,
 )

@@ -25,6 +25,7 @@ from benchmarks.load import Connection, Request, Run
 from benchmarks.objects import Mask, iou
 from benchmarks.photo import SIZE, photo
 from benchmarks.service import ROOT, Server, Service, serving
+from examples.bentoml_runner.predictor import REPOSITORY
 from utils import tensors
 
 OURS, TRITON = "ours", "ours, straight to Triton"
@@ -172,7 +173,7 @@ def all_arms(repository: Path, service: Service, engines: tuple[str, str]) -> It
     embeddings = ROOT / ".cache" / "benchmark-embeddings-without-triton"
     shutil.rmtree(embeddings, ignore_errors=True)
     environment = {
-        "BENCHMARK_MODEL_REPOSITORY": str(repository),
+        REPOSITORY: str(repository),
         "BENCHMARK_ENCODER": engines[0],
         "BENCHMARK_DECODER": engines[1],
         "BENCHMARK_EMBEDDING_CACHE_DIR": str(embeddings),
@@ -187,9 +188,7 @@ def all_arms(repository: Path, service: Service, engines: tuple[str, str]) -> It
             Ours(OURS, service),
             Triton(TRITON, service, service.triton_port()),
             Ours(WITHOUT_TRITON, start("without-triton", "bentoml", "serve", "benchmarks.peers.without_triton:svc")),
-            PlainBentoml(
-                PLAIN_BENTOML, start("bentoml", "bentoml", "serve", "benchmarks.peers.plain_bentoml:PlainBentoml")
-            ),
+            PlainBentoml(PLAIN_BENTOML, start("bentoml", "bentoml", "serve", "examples.bentoml_runner.service:svc")),
             PlainFastapi(PLAIN_FASTAPI, start("fastapi", "uvicorn", "benchmarks.peers.plain_fastapi:app")),
         ]
         check_masks(arms)

@@ -19,13 +19,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     choice.add_argument("--checkpoint", type=Path, metavar="PATH", help="a weights file: .pt, .safetensors or .npz")
     parser.add_argument("--output", type=Path, required=True, metavar="DIRECTORY", help="the model repository")
     parser.add_argument(
+        "--version",
+        type=_version,
+        default=1,
+        metavar="N",
+        help="of the models: N > 1 stands beside version 1, and is what is asked unless a request names another",
+    )
+    parser.add_argument(
         "--attention-biases",
         action=argparse.BooleanOptionalAction,
         help="apply the encoder's learned attention biases, which the official model has only after a further .eval(); "
         "default: for the official weights, not for a given file",
     )
     options = parser.parse_args(arguments)
-    preparer = Preparer(options.output, _report, attention_biases=options.attention_biases)
+    preparer = Preparer(options.output, _report, attention_biases=options.attention_biases, version=options.version)
     try:
         if options.checkpoint:
             preparer.from_file(options.checkpoint)
@@ -35,6 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _report(f"error: {error}")
         return 1
     return 0
+
+
+def _version(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return int(text)
 
 
 def _report(line: str) -> None:

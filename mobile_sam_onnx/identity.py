@@ -2,17 +2,62 @@
 
 import hashlib
 import json
+import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 BUILDER_VERSION = "5"  # raise it with every change of the graphs and of the record, so that older exports are made anew
-ENCODER_PATH = Path("mobile_sam_encoder/1/model.onnx")
-DECODER_PATH = Path("mobile_sam_decoder/1/model.onnx")
-RECORD_PATHS = tuple(
-    Path(model) / "1" / "weights.json" for model in ("mobile_sam_everything", "mobile_sam_cached", "mobile_sam")
-)
-"""One for each model that reads it; that of `mobile_sam` is written last, when everything else is there."""
+ORCHESTRATORS = ("mobile_sam_everything", "mobile_sam_cached", "mobile_sam")
+"""The models that read the record; that of `mobile_sam` is written last, when everything else is there."""
 SAM_THRESHOLDS = {"pred_iou_thresh": 0.88, "stability_score_thresh": 0.95}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A version of the models in a repository: a folder of that number in each model's."""
+
+    repository: Path
+    version: int = 1
+
+    @property
+    def encoder(self) -> Path:
+        """The encoder's file."""
+        return self._in("mobile_sam_encoder") / "model.onnx"
+
+    @property
+    def decoder(self) -> Path:
+        """The decoder's file."""
+        return self._in("mobile_sam_decoder") / "model.onnx"
+
+    @property
+    def records(self) -> list[Path]:
+        """A `weights.json` for each model that reads it."""
+        return [self._in(model) / "weights.json" for model in ORCHESTRATORS]
+
+    def complete(self) -> bool:
+        """Whether all of it is there."""
+        return all(path.is_file() for path in (self.encoder, self.decoder, *self.records))
+
+    def bring_code(self) -> None:
+        """Copy the orchestrator's code, where this version has none, from the newest version that has.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        for model in ORCHESTRATORS:
+            others = [
+                int(folder.name)
+                for folder in (self.repository / model).glob("[1-9]*")
+                if folder.name.isdecimal() and any(folder.glob("*.py"))
+            ]
+            if others and self.version not in others:
+                source = self.repository / model / str(max(others))
+                # What are links there become files: a version must outlive the others.
+                ignored = shutil.ignore_patterns("__pycache__", "weights.json")
+                shutil.copytree(source, self._in(model), ignore=ignored, dirs_exist_ok=True)
+
+    def _in(self, model: str) -> Path:
+        return self.repository / model / str(self.version)
 
 
 @dataclass(frozen=True)
@@ -38,12 +83,12 @@ def fingerprint(source: str, *, attention_biases: bool) -> str:
     return hashlib.sha256(f"{BUILDER_VERSION}:{attention_biases}:{source}".encode()).hexdigest()
 
 
-def current_export(repository: Path) -> tuple[Identity, str] | None:
-    """Identity and fingerprint of a complete export in `repository`, None where there is none."""
-    if not all((repository / path).is_file() for path in (ENCODER_PATH, DECODER_PATH, *RECORD_PATHS)):
+def current_export(place: Place) -> tuple[Identity, str] | None:
+    """Identity and fingerprint of a complete export in `place`, None where there is none."""
+    if not place.complete():
         return None
     try:
-        record = json.loads((repository / RECORD_PATHS[-1]).read_text(encoding="utf-8"))
+        record = json.loads(place.records[-1].read_text(encoding="utf-8"))
         mark = str(record.pop("fingerprint"))
         return Identity(**record), mark
     except (OSError, ValueError, TypeError, KeyError, AttributeError):

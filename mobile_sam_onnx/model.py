@@ -13,15 +13,7 @@ from mobile_sam_onnx import builtin
 from mobile_sam_onnx.decoder import build_decoder_graph
 from mobile_sam_onnx.encoder import build_encoder_graph
 from mobile_sam_onnx.errors import ExportError
-from mobile_sam_onnx.identity import (
-    BUILDER_VERSION,
-    DECODER_PATH,
-    ENCODER_PATH,
-    RECORD_PATHS,
-    Identity,
-    fingerprint,
-    record_text,
-)
+from mobile_sam_onnx.identity import BUILDER_VERSION, Identity, Place, fingerprint, record_text
 from mobile_sam_onnx.tensors import StateDict
 
 IR_VERSION = 9  # of opset 20; ONNX Runtime 1.19 reads up to 10
@@ -38,8 +30,8 @@ def build_encoder(state: StateDict, *, attention_biases: bool = False) -> onnx.M
         CheckpointError: a tensor is missing or does not fit.
     """
     if builtin.holds(state):
-        return _finish(builtin.build_encoder(builtin.as_float32(state)), "mobile_sam_encoder")
-    return _finish(build_encoder_graph(state, attention_biases=attention_biases), "mobile_sam_encoder")
+        return finish(builtin.build_encoder(builtin.as_float32(state)), "mobile_sam_encoder")
+    return finish(build_encoder_graph(state, attention_biases=attention_biases), "mobile_sam_encoder")
 
 
 def build_decoder(state: StateDict) -> onnx.ModelProto:
@@ -49,14 +41,12 @@ def build_decoder(state: StateDict) -> onnx.ModelProto:
         CheckpointError: a tensor is missing or does not fit.
     """
     if builtin.holds(state):
-        return _finish(builtin.build_decoder(builtin.as_float32(state)), "mobile_sam_decoder")
-    return _finish(build_decoder_graph(state), "mobile_sam_decoder")
+        return finish(builtin.build_decoder(builtin.as_float32(state)), "mobile_sam_decoder")
+    return finish(build_decoder_graph(state), "mobile_sam_decoder")
 
 
-def export(
-    state: StateDict, repository: Path, identity: Identity, source: str, *, attention_biases: bool = False
-) -> None:
-    """Write both graphs and `weights.json` below `repository`.
+def export(state: StateDict, place: Place, identity: Identity, source: str, *, attention_biases: bool = False) -> None:
+    """Write both graphs and `weights.json` into `place`, and the code of a version that has none yet.
 
     Each file is replaced at once, and `weights.json` is absent while they do not belong together. `source` tells these
     weights from others (see `identity.fingerprint`).
@@ -65,7 +55,10 @@ def export(
         CheckpointError: a tensor is missing or does not fit.
         ExportError: a file cannot be written.
     """
-    models = {ENCODER_PATH: build_encoder(state, attention_biases=attention_biases), DECODER_PATH: build_decoder(state)}
+    models = {
+        place.encoder: build_encoder(state, attention_biases=attention_biases),
+        place.decoder: build_decoder(state),
+    }
     properties = {
         "weights_name": identity.name,
         "weights_sha256": identity.sha256,
@@ -76,17 +69,20 @@ def export(
         onnx.helper.set_model_props(model, properties)
     record = record_text(identity, fingerprint(source, attention_biases=attention_biases))
     try:
-        for path in RECORD_PATHS:
-            (repository / path).unlink(missing_ok=True)
+        for path in place.records:
+            path.unlink(missing_ok=True)
         for path, model in models.items():
-            _replace(repository / path, model.SerializeToString())
-        for path in RECORD_PATHS:
-            _replace(repository / path, record.encode())
+            replace_file(path, model.SerializeToString())
+        place.bring_code()
+        for path in place.records:
+            replace_file(path, record.encode())
     except OSError as error:
-        raise ExportError(f"cannot write to {error.filename or repository}: {error.strerror or error}") from error
+        where = error.filename or place.repository
+        raise ExportError(f"cannot write to {where}: {error.strerror or error}") from error
 
 
-def _finish(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+def finish(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """A graph as it can be written: named, of a version that older runtimes read, and checked."""
     model.ir_version = IR_VERSION
     model.graph.name = name
     model.producer_name, model.producer_version = "mobile_sam_onnx", BUILDER_VERSION
@@ -94,7 +90,12 @@ def _finish(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
     return model
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file in its folder, which is made, so that readers see the old content or the new.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

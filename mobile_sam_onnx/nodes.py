@@ -42,15 +42,21 @@ def layer_norm(x: Var, weight: Array, bias: Array, epsilon: float = LAYER_NORM_E
     return op.layer_normalization(x, constant(weight), constant(bias), axis=-1, epsilon=epsilon)[0]
 
 
-def fold_batch_norm(tensors: Tensors, *shape: Size) -> tuple[Array, Array]:
-    """Weight (out, in/groups, kh, kw) and bias (out,) of a bias-free convolution `c` and the batch norm `bn` behind it.
+def fold_batch_norm(tensors: Tensors, *shape: Size, names: tuple[str, str] = ("c", "bn")) -> tuple[Array, Array]:
+    """Weight (out, in/groups, kh, kw) and bias (out,) of a bias-free convolution and the batch norm behind it.
 
     Inference-time batch norm is gamma * (y - mean) / sqrt(var + eps) + beta, a scale and a shift per output channel.
+
+    Args:
+        tensors: hold both.
+        shape: of the convolution's weight.
+        names: of the convolution and of the batch norm.
     """
-    weight = tensors.get("c.weight", *shape)
+    convolution, norm = names
+    weight = tensors.get(f"{convolution}.weight", *shape)
     channels = weight.shape[0]
     gamma, beta, mean, variance = (
-        tensors.get(f"bn.{name}", channels).astype(np.float64)
+        tensors.get(f"{norm}.{name}", channels).astype(np.float64)
         for name in ("weight", "bias", "running_mean", "running_var")
     )
     scale = gamma / np.sqrt(variance + BATCH_NORM_EPSILON)
@@ -59,10 +65,16 @@ def fold_batch_norm(tensors: Tensors, *shape: Size) -> tuple[Array, Array]:
 
 
 def conv_batch_norm(
-    x: Var, tensors: Tensors, shape: Sequence[Size], *, stride: int = 1, depthwise: bool = False
+    x: Var,
+    tensors: Tensors,
+    shape: Sequence[Size],
+    *,
+    stride: int = 1,
+    depthwise: bool = False,
+    names: tuple[str, str] = ("c", "bn"),
 ) -> Var:
     """A convolution with its batch norm folded in, padded to keep the size (divided by `stride`); `x` is NCHW."""
-    weight, bias = fold_batch_norm(tensors, *shape)
+    weight, bias = fold_batch_norm(tensors, *shape, names=names)
     padding = weight.shape[-1] // 2
     return op.conv(
         x,

@@ -12,6 +12,7 @@ class Source:
     size: int
     """Bytes."""
     sha256: str
+    """In hex; its first digits, where no more of it is published."""
 
 
 OFFICIAL = Source(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mobile_sam_onnx.errors import CheckpointError, DownloadError
-from mobile_sam_onnx.identity import Identity, current_export, fingerprint, sha256_of
+from mobile_sam_onnx.identity import Identity, Place, current_export, fingerprint, sha256_of
 from mobile_sam_onnx.sources import BUILTIN, OFFICIAL
 
 if TYPE_CHECKING:
@@ -27,15 +27,17 @@ Report = Callable[[str], None]
 
 
 class Preparer:
-    """Brings weights into one repository and tells `report` what it does, a line at a time.
+    """Brings weights into a version of the models of one repository and tells `report` what it does, a line at a time.
 
     `attention_biases` is that of `build_encoder`. None decides by the weights: the official ones get their learned
     biases, as in the official examples, which call `.eval()` once more after loading; a given file is taken as the
     official loader leaves it, without.
     """
 
-    def __init__(self, repository: Path, report: Report, *, attention_biases: bool | None = None) -> None:
-        self._repository = repository
+    def __init__(
+        self, repository: Path, report: Report, *, attention_biases: bool | None = None, version: int = 1
+    ) -> None:
+        self._place = Place(repository, version)
         self._report = report
         self._attention_biases = attention_biases
 
@@ -113,12 +115,12 @@ class Preparer:
 
     def _current(self, source: str, identity: Identity | None = None) -> Identity | None:
         """The export in the repository, if it is of `source` (and called as `identity` says)."""
-        done = current_export(self._repository)
+        done = current_export(self._place)
         if done is None or done[1] != fingerprint(source, attention_biases=self._biases(source)):
             return None
         if identity is not None and done[0] != identity:  # the same file under another name
             return None
-        self._report(f"{self._repository} is up to date with {done[0].name} weights")
+        self._report(f"{self._told()} is up to date with {done[0].name} weights")
         return done[0]
 
     def _export(self, identity: Identity, source: str, load: "Callable[[], StateDict]") -> Identity:
@@ -127,10 +129,14 @@ class Preparer:
         self._report(f"building encoder and decoder from {identity.name} weights")
         state = load()
         import_module("mobile_sam_onnx.model").export(
-            state, self._repository, identity, source, attention_biases=self._biases(source)
+            state, self._place, identity, source, attention_biases=self._biases(source)
         )
-        self._report(f"wrote both models to {self._repository}")
+        self._report(f"wrote both models to {self._told()}")
         return identity
+
+    def _told(self) -> str:
+        version = self._place.version
+        return str(self._place.repository) + (f" (version {version})" if version > 1 else "")
 
     def _biases(self, source: str) -> bool:
         return source == OFFICIAL.sha256 if self._attention_biases is None else self._attention_biases

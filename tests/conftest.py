@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.server import ROOT, Server, make_repository, start_server
+from tests.e2e.server import ROOT, Server, ends_of_those_left, make_repository, serving
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _services_end_well() -> Iterator[None]:
+    """Nobody waits for the services that tests leave, but in the end."""
+    yield
+    ends = ends_of_those_left()
+    assert set(ends.values()) <= {0}, ends
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +38,5 @@ def builtin_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def builtin_server(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The service as `make serve WEIGHTS=builtin` starts it, shared by the tests that do not harm it."""
     log = tmp_path_factory.mktemp("builtin_server") / "log"
-    running = start_server(log, MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository))
-    yield running
-    running.stop()
+    with serving(log, MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository)) as running:
+        yield running

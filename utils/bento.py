@@ -68,6 +68,15 @@ def keep_metrics_apart(folder: Path) -> None:
     BentoMLContainer.prometheus_multiproc_dir.set(str(folder / "metrics"))
 
 
+def triton_address(runner: str) -> str:
+    """Host and port of the Triton of a runner, as an API worker knows it.
+
+    Raises:
+        LookupError: this is no API worker of a running service.
+    """
+    return str(BentoMLContainer.remote_runner_mapping.get()[runner])
+
+
 async def disconnect(runner: Any) -> None:
     """Close a worker's connections to Triton, which waits for them when it ends; BentoML leaves them open.
 

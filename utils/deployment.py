@@ -7,9 +7,7 @@ else.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
 import shutil
 import sys
 import tempfile
@@ -19,14 +17,14 @@ from pathlib import Path
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
-from utils import tensors
+from utils import tensors, versions
 from utils.machine import this_machine
 from utils.plan import Network, Plan, PlanError, make_plan
 from utils.settings import Settings, SettingsError
 from utils.triton import TritonSetupError, check_repository
+from utils.versions import DECODER, ENCODER
 
 CONFIG = "config.pbtxt"
-ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
 TENSORRT_WORKSPACE = 2 * 2**30
 """Bytes that TensorRT may use while it looks for the quickest kernels."""
 
@@ -40,9 +38,8 @@ def plan_here(repository: Path | None, settings: Settings) -> Plan:
     architecture = "mobile_sam"
     if repository is not None:
         # Where it is not there yet, `utils.triton.check_repository` says so.
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            record = json.loads((repository / tensors.SEGMENT / "1" / "weights.json").read_text(encoding="utf-8"))
-            architecture = str(record["architecture"])
+        record = versions.record(repository, versions.newest(repository)) or {}
+        architecture = str(record.get("architecture", architecture))
     return make_plan(
         this_machine(),
         architecture,
@@ -78,6 +75,9 @@ def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
     digest = hashlib.sha256(repr((files, configs)).encode()).hexdigest()[:16]
     deployed = cache_dir / "deployments" / digest
     if deployed.is_dir():
+        # A service that models were loaded into may have had other versions.
+        for model in configs:
+            versions.follow(home, deployed, model)
         return deployed
     try:
         deployed.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -6,6 +6,7 @@
     ├── UnknownPath           404   no such path
     ├── WrongMethod           405   a path, but not with this method
     ├── SlowBody              408   the body did not arrive in time
+    ├── ModelChange           409   models cannot be loaded or unloaded, or not now
     ├── BodyTooLarge          413   more bytes than the service takes
     ├── UnsupportedMedia      415   a Content-Type that is not JSON
     ├── InvalidRequest        422   a field is missing, unknown, of the wrong type or out of range
@@ -14,6 +15,7 @@
     ├── InferenceFailed       500   Triton answered with an error: a fault of ours, never of the caller
     ├── Unavailable           503   not now: try again after a while
     │   ├── InferenceUnavailable    Triton is starting, restarting or ill
+    │   │   └── NotLoaded           the model, or the version that was asked for, is not loaded
     │   ├── Overloaded              as many requests as can wait are waiting
     │   └── Stopping                the service has been told to stop
     └── InferenceTimeout      504   Triton did not answer in time
@@ -189,6 +191,14 @@ class SlowBody(ServiceError):
     title = "The body took too long"
 
 
+class ModelChange(ServiceError):
+    """A model was not loaded or unloaded. Triton's text goes to the log, never to the caller."""
+
+    status = 409
+    slug = "model-change"
+    title = "The models were not changed"
+
+
 class TooManyRequests(ServiceError):
     """A caller asks more often than they may."""
 
@@ -255,6 +265,10 @@ class InferenceUnavailable(Unavailable):
 
     slug = "inference-unavailable"
     title = "The model is not available"
+
+
+class NotLoaded(InferenceUnavailable):
+    """The model, or the version of it that was asked for, is not loaded."""
 
 
 class Overloaded(Unavailable):

@@ -51,9 +51,9 @@ async def everything(segmenter: Segmenter, image: ImageSource, request: Everythi
     Raises:
         ServiceError: the image is at fault, or the model cannot answer.
     """
-    result: dict[str, Any] = orjson.loads(await segmenter.embed(image))
+    result: dict[str, Any] = orjson.loads(await segmenter.embed(image, request.model_version))
     crops = crop_boxes((result["height"], result["width"]), request.crop_n_layers, request.crop_overlap_ratio)
-    work = [(crop, _batches(crop, request, layer)) for crop, layer in crops]
+    work = [(crop, _batches(crop, request, layer, result["model_version"])) for crop, layer in crops]
     done, total = 0, sum(len(batches) for _, batches in work)
     yield Progress(done, total)
     kept: list[Record] = []
@@ -144,7 +144,7 @@ def grid(box: Box, per_side: int) -> npt.NDArray[np.float32]:
     return points
 
 
-def _batches(crop: Box, request: EverythingRequest, layer: int) -> list[GridBatch]:
+def _batches(crop: Box, request: EverythingRequest, layer: int, model_version: int) -> list[GridBatch]:
     per_side = max(1, request.points_per_side // request.crop_n_points_downscale_factor**layer)
     points = grid(crop, per_side)
     return [
@@ -155,6 +155,7 @@ def _batches(crop: Box, request: EverythingRequest, layer: int) -> list[GridBatc
             request.stability_score_thresh,
             request.stability_score_offset,
             request.min_mask_region_area,
+            model_version,
         )
         for start in range(0, len(points), POINTS_PER_BATCH)
     ]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 from google.protobuf import text_format
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from utils import tensors
+from utils import tensors, versions
+from utils.errors import InferenceUnavailable
 from utils.plan import Plan
 from utils.schemas import MAX_OBJECTS
 from utils.settings import Settings
@@ -41,15 +45,48 @@ def describe(repository: Path | None, plan: Plan, settings: Settings, *, key_nee
     }
 
 
-def weights_of(repository: Path | None) -> dict[str, Any] | None:
-    """What answers say of the weights in a model repository; nothing where it does not say, or is not at hand."""
+class Info:
+    """The document as it is now: models come and go while the service runs."""
+
+    def __init__(
+        self, told: dict[str, Any], repository: Path | None, loaded: Callable[[], Awaitable[list[int]]]
+    ) -> None:
+        """Make it.
+
+        Args:
+            told: as `describe` gives it.
+            repository: the model repository; none where it is not on this machine.
+            loaded: the versions that answer requests, in rising order.
+        """
+        self._told, self._repository, self._loaded = told, repository, loaded
+
+    async def document(self) -> dict[str, Any]:
+        """All of it; of a Triton that is away, without versions and with the weights that will come."""
+        try:
+            loaded = await self._loaded()
+        except InferenceUnavailable:
+            loaded = []
+        weights = weights_of(self._repository, loaded[-1]) if loaded else self._told["weights"]
+        return {**self._told, "weights": weights, "model_versions": loaded}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        answer = Response(orjson.dumps(await self.document()), media_type="application/json")
+        await answer(scope, receive, send)
+
+
+def weights_of(repository: Path | None, version: int | None = None) -> dict[str, Any] | None:
+    """What answers say of the weights in a model repository; nothing where it does not say, or is not at hand.
+
+    Args:
+        repository: the model repository.
+        version: of the models; the newest unless told.
+    """
     if repository is None:
         return None
-    try:
-        record = orjson.loads((repository / tensors.SEGMENT / "1" / "weights.json").read_bytes())
-        return {name: record[name] for name in TOLD_OF_WEIGHTS}
-    except (OSError, ValueError, KeyError, TypeError):  # `utils.triton.check_repository` says what is missing
-        return None
+    record = versions.record(repository, version or versions.newest(repository)) or {}
+    # Where something is missing, `utils.triton.check_repository` says so.
+    return {name: record[name] for name in TOLD_OF_WEIGHTS} if record.keys() >= set(TOLD_OF_WEIGHTS) else None
 
 
 def _default_max_image_pixels(repository: Path) -> int:

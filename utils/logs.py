@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 import orjson
 
-from utils.edge.callers import REQUEST_ID
+from utils.edge.callers import REQUEST_ID, TRACE_ID
 
 VARIABLE = "MOBILE_SAM_LOG_FORMAT"
 """Read here and not from the settings by the watchdog, which has no use for the rest of them."""
@@ -39,6 +39,8 @@ class JsonFormatter(logging.Formatter):
             line["component"] = component
         if request_id := REQUEST_ID.get():
             line["request_id"] = request_id
+        if trace_id := TRACE_ID.get():
+            line["trace_id"] = trace_id
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str).decode()

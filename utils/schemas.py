@@ -14,6 +14,7 @@ from utils.errors import FieldError, InvalidRequest, MalformedBody
 
 MAX_POINTS = 256
 MAX_OBJECTS = 256
+MAX_VERSION = 2**31 - 1
 MAX_VALUES = 20_000
 """How many values a body may have. The largest valid request, 4096 points with labels of 256 objects, has 14,000; a
 wrong one costs 3 microseconds a value, on the event loop, to say what is wrong with it."""
@@ -49,6 +50,15 @@ class ImageFields(BaseModel):
             max_length=128,
             description="in place of `input_image`: the image's id, as an earlier answer gave it. An id the service "
             "does not know (any more) is answered 404 `image-not-cached`: send the image again",
+        ),
+    ] = None
+    model_version: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=MAX_VERSION,
+            description="which version of the model answers, where several are loaded: `GET /info` names them. Left "
+            "out: the newest",
         ),
     ] = None
 
@@ -231,7 +241,8 @@ def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
     if kind == "too_long":
         return FieldError(path, f"at most {detail['ctx']['max_length']} items", _shown(value))
     if kind == "too_short":
-        return FieldError(path, f"at least {detail['ctx']['min_length']} item", _shown(value))
+        least = detail["ctx"]["min_length"]
+        return FieldError(path, f"at least {least} item{'s' if least > 1 else ''}", _shown(value))
     expected = detail["msg"].removeprefix("Input should be ").removeprefix("String should have ")
     return FieldError(path, expected[:1].lower() + expected[1:], _shown(value))
 

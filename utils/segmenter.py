@@ -6,36 +6,22 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import aiohttp
 import numpy as np
 import numpy.typing as npt
 import orjson
-from tritonclient.http import InferInput, InferRequestedOutput
-from tritonclient.utils import InferenceServerException
+from tritonclient.http import InferRequestedOutput
 
-from utils import tensors
-from utils.errors import (
-    FieldError,
-    InferenceFailed,
-    InferenceTimeout,
-    InferenceUnavailable,
-    Problem,
-    RejectedByModel,
-    summary,
-)
+from utils import spans, tensors
+from utils.errors import FieldError, NotLoaded, Problem, RejectedByModel, summary
 from utils.images import ImageSource
+from utils.inference import UNCOMPRESSED, infer_input, service_errors
 from utils.prompts import Prompts
-from utils.schemas import MaskFormat, PictureStyle
+from utils.schemas import MaskFormat, PictureStyle, invalid
 
-logger = logging.getLogger("bentoml.mobile_sam")
-
-UNCOMPRESSED = {"Accept-Encoding": "identity"}
-"""Left to itself the client library accepts gzip, and Triton takes 20 ms to compress each megabyte for this machine."""
 NOT_CACHED = "image-not-cached"
 HASHED_AT_ONCE = 1_000_000
 """Bytes that take a millisecond; larger files are hashed beside the event loop."""
@@ -50,6 +36,8 @@ class Job:
     mask_format: MaskFormat
     picture_style: PictureStyle
     low_res_mask: bool
+    model_version: int | None = None
+    """Which is asked; None: the newest that is loaded."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +63,15 @@ class GridBatch:
     stability_score_thresh: float | None
     stability_score_offset: float
     min_mask_region_area: int
+    model_version: int
+    """Which is asked: that which encoded the image."""
 
 
 class Segmenter(Protocol):
     """Something that segments images. Each method raises a `ServiceError`: the caller's image or a prompt is at fault,
     or the model cannot answer."""
 
-    async def embed(self, image: ImageSource) -> bytes:
+    async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
         """Encode an image ahead of the first prompt; the result, JSON."""
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
@@ -114,9 +104,9 @@ class TritonSegmenter:
         self._timeout = timeout
         self._turns = {model: asyncio.Semaphore(count + 1) for model, count in (instances or {}).items()}
 
-    async def embed(self, image: ImageSource) -> bytes:
+    async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
         """Encode an image ahead of the first prompt; the result, JSON."""
-        answer = await self._known_or_new(image, {}, ())
+        answer = await self._known_or_new(image, {}, model_version=model_version)
         return answer[tensors.RESULT]
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
@@ -132,7 +122,7 @@ class TritonSegmenter:
         }
         if len(prompts.masks):
             inputs |= {tensors.MASK_INPUT: prompts.masks, tensors.MASK_INPUT_OBJECT: prompts.mask_objects}
-        answer = await self._known_or_new(image, inputs, prompts.fields)
+        answer = await self._known_or_new(image, inputs, prompts.fields, job.model_version)
         return Segmentation(answer[tensors.MASK], answer[tensors.PICTURE] or None, answer[tensors.RESULT])
 
     async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
@@ -149,26 +139,36 @@ class TritonSegmenter:
         ):
             if value is not None:
                 inputs[tensor] = np.array([value], np.float32)
-        answer = await self._ask(tensors.EVERYTHING, inputs, self._timeout)
+        answer = await self._ask(tensors.EVERYTHING, inputs, self._timeout, model_version=batch.model_version)
         found: list[dict[str, Any]] = orjson.loads(answer[tensors.RECORDS])
         return found
 
     async def _known_or_new(
-        self, image: ImageSource, inputs: dict[tensors.Tensor, npt.NDArray[Any]], fields: Sequence[Sequence[str]]
+        self,
+        image: ImageSource,
+        inputs: dict[tensors.Tensor, npt.NDArray[Any]],
+        fields: Sequence[Sequence[str]] = (),
+        model_version: int | None = None,
     ) -> dict[tensors.Tensor, bytes]:
         """Ask the processes that only answer for known images, which are never busy with new ones; then the others.
 
         The first are told the image's id alone, also where a file came: it goes no further if they know it.
         """
         deadline = asyncio.get_running_loop().time() + self._timeout
-        image_id = ImageSource(None, await _image_id(image), image.owner)
+        known = _image_inputs(ImageSource(None, await _image_id(image), image.owner)) | inputs
         try:
-            return await self._ask(tensors.SEGMENT_CACHED, _image_inputs(image_id) | inputs, self._timeout, fields)
-        except RejectedByModel as error:
-            if error.problem().slug != NOT_CACHED:
+            try:
+                return await self._ask(tensors.SEGMENT_CACHED, known, self._timeout, fields, model_version)
+            except RejectedByModel as error:
+                if error.problem().slug != NOT_CACHED:
+                    raise
+            left = deadline - asyncio.get_running_loop().time()
+            return await self._ask(tensors.SEGMENT, _image_inputs(image) | inputs, left, fields, model_version)
+        except NotLoaded:
+            if model_version is None:
                 raise
-        left = deadline - asyncio.get_running_loop().time()
-        return await self._ask(tensors.SEGMENT, _image_inputs(image) | inputs, left, fields)
+            expected = "a version that is loaded: `GET /info` names them"
+            raise invalid("model_version", expected, str(model_version)) from None
 
     async def _ask(
         self,
@@ -176,27 +176,26 @@ class TritonSegmenter:
         inputs: Mapping[tensors.Tensor, npt.NDArray[Any]],
         timeout: float,
         fields: Sequence[Sequence[str]] = (),
+        model_version: int | None = None,
     ) -> dict[tensors.Tensor, bytes]:
         """The outputs of a model; `fields` names the points of each object for error messages."""
         declared = tensors.MODELS[model][1]
         outputs = [InferRequestedOutput(tensor.name, binary_data=True) for tensor in declared]
+        asked = "" if model_version is None else str(model_version)
 
         async def in_turn() -> Any:
-            async with self._turns.get(model, contextlib.nullcontext()):
-                return await self._infer(
-                    model_name=model, inputs=_infer_inputs(inputs), outputs=outputs, headers=UNCOMPRESSED
-                )
+            async with contextlib.AsyncExitStack() as turn:
+                with spans.waiting(model):
+                    await turn.enter_async_context(self._turns.get(model, contextlib.nullcontext()))
+                given = [infer_input(tensor.name, tensor.datatype, value) for tensor, value in inputs.items()]
+                with spans.asking(model) as traced:
+                    headers = {**UNCOMPRESSED, **traced}
+                    return await self._infer(
+                        model_name=model, model_version=asked, inputs=given, outputs=outputs, headers=headers
+                    )
 
-        try:
+        with service_errors(self._timeout):
             answer = await asyncio.wait_for(in_turn(), timeout)
-        except asyncio.TimeoutError:
-            logger.error("Triton did not answer within %g s", self._timeout)
-            raise InferenceTimeout(f"no answer within {self._timeout:g} s") from None
-        except (aiohttp.ClientError, OSError) as error:
-            logger.error("Triton cannot be reached: %s", error)
-            raise InferenceUnavailable("the inference server is starting or restarting; try again") from None
-        except InferenceServerException as error:
-            raise _from_triton(error) from None
         values = {tensor: answer.as_numpy(tensor.name)[0] for tensor in declared}
         if values[tensors.PROBLEM]:
             raise RejectedByModel(_problem(values[tensors.PROBLEM], fields))
@@ -218,30 +217,8 @@ def _image_inputs(image: ImageSource) -> dict[tensors.Tensor, npt.NDArray[Any]]:
     return {tensors.IMAGE_ID: _bytes((image.image_id or "").encode()), **owner}
 
 
-def _infer_inputs(values: Mapping[tensors.Tensor, npt.NDArray[Any]]) -> list[InferInput]:
-    inputs = []
-    for tensor, value in values.items():
-        infer_input = InferInput(tensor.name, list(value.shape), tensor.datatype)
-        infer_input.set_data_from_numpy(value, binary_data=True)
-        inputs.append(infer_input)
-    return inputs
-
-
 def _bytes(data: bytes) -> npt.NDArray[np.object_]:
     return np.array([data], np.object_)
-
-
-def _from_triton(error: InferenceServerException) -> InferenceFailed | InferenceUnavailable:
-    """Triton's text goes to the log alone: it names files and addresses."""
-    logger.error("Triton answered %s: %s", error.status(), error.message())
-    text = str(error.message()).lower()
-    if "stub process" in text:
-        return InferenceUnavailable("a process of the model has died; it is being started again, try again")
-    if "not ready" in text:
-        return InferenceUnavailable("the model is being loaded; try again")
-    if "shared memory" in text:
-        return InferenceUnavailable("the server is short of shared memory for an image of this size")
-    return InferenceFailed("the model could not process this request; the server's log says why")
 
 
 def _problem(document: bytes, fields: Sequence[Sequence[str]]) -> Problem:

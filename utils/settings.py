@@ -39,6 +39,13 @@ class Settings:
     model_repository: Path | str = Path("model_repository")
     """What Triton loads: a folder, a relative one from that of `service.py`, or where Triton itself reads it, as one of
     `REMOTE_REPOSITORIES`."""
+    model_control_mode: str = "none"
+    """When Triton loads models: `none`, all at start; `explicit`, also by requests of operators (`admin_keys`); `poll`,
+    also by itself, looking for changes every 15 s."""
+    admin_keys: str | None = None
+    """`NAME:KEY,NAME:KEY`: operators, who may see, load and unload models under `/admin`; or"""
+    admin_keys_file: Path | None = None
+    """a file with a `NAME:KEY` a line. Without either there is no `/admin`."""
     cache_dir: Path = dataclasses.field(default_factory=default_cache_dir)
     """Holds the assembled Triton backends, the downloaded checkpoint and the embeddings of images."""
     max_body_bytes: int = 32 * 1024 * 1024
@@ -136,7 +143,7 @@ def _as_it_is(_: str, text: str) -> str:
 def _one_of(*words: str) -> Callable[[str, str], str]:
     def parse(name: str, text: str) -> str:
         if text not in words:
-            raise SettingsError(f"{name}: expected {' or '.join(words)}, got {text!r}")
+            raise SettingsError(f"{name}: expected {', '.join(words[:-1])} or {words[-1]}, got {text!r}")
         return text
 
     return parse
@@ -179,7 +186,7 @@ def _number(name: str, text: str, kind: type[int] | type[float], expected: str, 
     return value
 
 
-NEVER_EMPTY = ("api_keys", "api_keys_file")
+NEVER_EMPTY = ("api_keys", "api_keys_file", "admin_keys", "admin_keys_file")
 """A variable that is empty by mistake must not open the service to everybody."""
 PARSERS: dict[str, Callable[[str, str], object]] = {
     "model_repository": _repository,
@@ -191,6 +198,9 @@ PARSERS: dict[str, Callable[[str, str], object]] = {
     "rate_limit": _as_it_is,
     "log_format": _one_of("text", "json"),
     "metrics": _one_of("open", "key"),
+    "model_control_mode": _one_of("none", "explicit", "poll"),
+    "admin_keys": _as_it_is,
+    "admin_keys_file": _path,
     "cors_origins": _origins,
     "embedding_cache_bytes": _whole_number_or_0,
     "redis_url": _redis_url,

@@ -25,7 +25,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from utils import tensors
+from utils import traces, versions
 
 LAUNCHER, SERVER = "tritonserver", "server"
 STUB = "triton_python_backend_stub"
@@ -108,13 +108,17 @@ def prepare(cache_dir: Path) -> Path:
     return home / LAUNCHER
 
 
-def server_flags() -> list[str]:
+def server_flags(control_mode: str = "none", *, auto_complete: bool = False) -> list[str]:
     """Command-line flags for `tritonserver`, beside those that BentoML adds (repository, HTTP port and address).
 
     The key of the restricted APIs, the shared-memory prefix and the metrics port are chosen once by the process that
     starts the service and inherited by its workers through the environment, so that all agree on them.
+
+    Args:
+        control_mode: when Triton loads models: `none`, `explicit` or `poll`.
+        auto_complete: models may complete their own config.pbtxt.
     """
-    key = _inherited(_KEY_VARIABLE, secrets.token_urlsafe(32))
+    key = restricted_header()[KEY_HEADER]
     prefix = _inherited(SHM_PREFIX_VARIABLE, f"{_SHM_PREFIX}{os.getpid()}_")
     _inherited(METRICS_PORT_VARIABLE, str(_free_port()))
     # Without a driver Triton warns at length of the GPU memory and the GPU metrics it cannot have.
@@ -125,9 +129,10 @@ def server_flags() -> list[str]:
         "--metrics-address=127.0.0.1",
         f"--metrics-port={metrics_port()}",
         "--exit-timeout-secs=8",
-        "--disable-auto-complete-config",
-        "--model-control-mode=none",
-        "--trace-config=level=off",
+        *([] if auto_complete else ["--disable-auto-complete-config"]),
+        f"--model-control-mode={control_mode}",
+        *(["--load-model=*"] if control_mode == "explicit" else []),
+        *traces.triton_flags(),
         "--log-info=false",
         f"--http-restricted-api={RESTRICTED_APIS}:{KEY_HEADER}={key}",
         f"--backend-config=python,shm-region-prefix-name={prefix}",
@@ -135,6 +140,25 @@ def server_flags() -> list[str]:
         f"--backend-config=python,shm-default-byte-size={SHARED_MEMORY_REGION}",
         f"--backend-config=python,shm-growth-byte-size={SHARED_MEMORY_REGION}",
     ]
+
+
+def grpc_flags(port: int) -> list[str]:
+    """Flags that open Triton's gRPC on a port of this machine; BentoML's own, which close it, must stand before them.
+
+    Args:
+        port: a free one.
+    """
+    return [
+        "--allow-grpc=true",
+        "--grpc-address=127.0.0.1",
+        f"--grpc-port={port}",
+        *(f"--grpc-restricted-protocol={RESTRICTED_APIS}:{key}={value}" for key, value in restricted_header().items()),
+    ]
+
+
+def restricted_header() -> dict[str, str]:
+    """What a request of one of Triton's restricted APIs must carry."""
+    return {KEY_HEADER: _inherited(_KEY_VARIABLE, secrets.token_urlsafe(32))}
 
 
 def metrics_port() -> int:
@@ -162,11 +186,8 @@ def check_repository(repository: Path) -> None:
     Raises:
         TritonSetupError: a file is missing.
     """
-    models = ("mobile_sam_encoder/1/model.onnx", "mobile_sam_decoder/1/model.onnx")
-    records = (f"{name}/1/weights.json" for name in tensors.MODELS)
-    for name in (*models, *records):
-        if not (repository / name).is_file():
-            raise TritonSetupError(f"no {repository / name}: `make weights` writes it")
+    if absent := versions.missing(repository):
+        raise TritonSetupError(f"no {absent[0]}: `make weights` writes it, or `python -m mobile_sam_onnx --version`")
 
 
 def remove_stale_shared_memory(folder: Path = SHARED_MEMORY) -> list[Path]:

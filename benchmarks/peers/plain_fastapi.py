@@ -10,10 +10,10 @@ import numpy as np
 from fastapi import Body, FastAPI, HTTPException, Response
 from PIL import Image, UnidentifiedImageError
 
-from benchmarks.peers.predictor import Predictor
+from examples.bentoml_runner.predictor import Decoder, Encoder, check_points, frame_of
 
 app = FastAPI()
-predictor = Predictor()
+encoder, decoder = Encoder(), Decoder()
 
 
 @app.get("/readyz")
@@ -31,9 +31,12 @@ def segment(
     """Find an object: a picture and clicks in, a mask out."""
     try:
         image = Image.open(io.BytesIO(base64.b64decode(input_image)))
-        mask = predictor.segment(image, pos_coords)
+        labels = [1] * len(pos_coords)
+        check_points(image.size, pos_coords, labels)
+        frame = frame_of(image)
     except (ValueError, UnidentifiedImageError) as error:
         raise HTTPException(422, str(error)) from None
+    mask = decoder.mask(encoder.encode([frame]), image.size, pos_coords, labels)
     if mask_format == "json":
         return {"mask": mask.tolist()}
     file = io.BytesIO()

@@ -24,10 +24,11 @@ from mobile_sam_embeddings import Embeddings, Known
 from mobile_sam_masks import MaskPart, area_and_box, upsample
 from mobile_sam_pictures import Picture
 from mobile_sam_problems import Rejected
+from mobile_sam_stages import Stages
 from starlette.responses import Response
 
 from benchmarks.engines import Array, load
-from benchmarks.peers.predictor import REPOSITORY
+from examples.bentoml_runner.predictor import REPOSITORY
 from utils.answers import Answer, JsonBody, answers_problems, multipart
 from utils.edge.admission import Admission
 from utils.edge.counts import Counts
@@ -77,6 +78,7 @@ class InProcessSegmenter:
             known = self._embeddings().find(image.file, image.image_id, check)
         except Rejected as rejected:
             raise ServiceError(rejected.encode().decode()) from None
+        known.stages.over(counts=False)
         mask_part = MaskPart(job.mask_format, known.size_hw, None)
         picture = None if job.picture_style == "none" else Picture(known.pixels(), job.picture_style)
         described: list[dict[str, Any]] = []
@@ -115,7 +117,8 @@ class InProcessSegmenter:
         if not hasattr(self._own, "embeddings"):
             ignore: Callable[[str], None] = lambda _: None  # noqa: E731
             cache = EmbeddingCache(Path(os.environ[CACHE]), self._fingerprint, CACHE_BYTES, ignore)
-            self._own.embeddings = Embeddings(cache, None, self._encode, MAX_PIXELS, ignore)
+            stages = Stages(lambda *_: None)
+            self._own.embeddings = Embeddings(cache, None, self._encode, MAX_PIXELS, ignore, stages=stages)
         found: Embeddings = self._own.embeddings
         return found
 
@@ -138,6 +141,11 @@ async def mobile_sam(body: bytes) -> Response:
     return multipart(await segmenter.segment(image, job), request.mask_format)
 
 
+async def no_metrics() -> bytes:
+    """What the Triton that there is none of has to add to `/metrics`."""
+    return b""
+
+
 svc.add_asgi_middleware(
     Edge,
     work=frozenset(api.route for api in svc.apis.values()),
@@ -148,4 +156,5 @@ svc.add_asgi_middleware(
     admission=Admission(most=1000, most_bytes=2**30),
     health=lambda: Health("ready"),
     counts=Counts(),
+    triton_metrics=no_metrics,
 )

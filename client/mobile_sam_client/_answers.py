@@ -68,6 +68,7 @@ def info_of(body: bytes) -> Info:
         max_body_bytes=int(limits["max_body_bytes"]),
         max_image_pixels=int(limits["max_image_pixels"]),
         max_objects=int(limits["max_objects"]),
+        model_versions=tuple(int(version) for version in document["model_versions"]),
     )
 
 
@@ -152,6 +153,7 @@ def _image(document: Mapping[str, Any]) -> dict[str, Any]:
         "height": int(document["height"]),
         "weights": _weights(document["weights"]),
         "engine": _engine(document["engine"]),
+        "model_version": int(document["model_version"]),
     }
 
 

@@ -15,7 +15,7 @@ from mobile_sam_client._client import URL, PictureStyle, options_of
 from mobile_sam_client._images import ImageInput
 from mobile_sam_client._prompts import Box, Labels, Points, Prompt
 from mobile_sam_client._results import Embedding, Everything, Info, Segmentation
-from mobile_sam_client._settings import checked_retries, http_settings
+from mobile_sam_client._settings import checked_retries, checked_version, http_settings
 from mobile_sam_client._wire import AsyncWire
 
 
@@ -32,6 +32,7 @@ class AsyncClient:
         api_key: str | None = None,
         timeout: float = 60.0,
         retries: int = 5,
+        model_version: int | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """Make a client; nothing is sent yet. The arguments are those of `Client`."""
@@ -39,7 +40,7 @@ class AsyncClient:
         self._http = httpx.AsyncClient(**http_settings(url, api_key, timeout), transport=transport)
         self.url = str(self._http.base_url).rstrip("/")
         """Where the service is."""
-        self._calls = Calls(AsyncWire(self._http), self.url, times)
+        self._calls = Calls(AsyncWire(self._http), self.url, times, checked_version(model_version))
 
     async def info(self) -> Info:
         """What the service says of itself; as `Client.info`."""

@@ -30,15 +30,17 @@ Found = TypeVar("Found", bound=OfImage)
 class Calls:
     """Asks one service, and remembers which images it knows."""
 
-    def __init__(self, wire: Wire, url: str, retries: int) -> None:
+    def __init__(self, wire: Wire, url: str, retries: int, model_version: int | None = None) -> None:
         """Make the calls.
 
         Args:
             wire: to the service.
             url: of the service, for errors.
             retries: how often to ask again where the service is busy or cannot be reached.
+            model_version: which is asked; None: the newest.
         """
         self._wire, self._url, self._retries = wire, url, retries
+        self._version: dict[str, Any] = {} if model_version is None else {"model_version": int(model_version)}
         self._known = KnownImages()
 
     async def info(self) -> Info:
@@ -139,6 +141,7 @@ class Calls:
             fields: of the request, beside the image.
             read: from an answer to results, of which there is at least one.
         """
+        fields = {**self._version, **fields}
         image_id = source.image_id or self._known.id_of(source.sha256)
         if image_id is not None:
             try:

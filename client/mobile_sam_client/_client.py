@@ -14,7 +14,7 @@ from mobile_sam_client._calls import Calls
 from mobile_sam_client._images import ImageInput
 from mobile_sam_client._prompts import Box, Labels, Points, Prompt
 from mobile_sam_client._results import Embedding, Everything, Info, Segmentation
-from mobile_sam_client._settings import checked_retries, http_settings
+from mobile_sam_client._settings import checked_retries, checked_version, http_settings
 from mobile_sam_client._wire import BlockingWire, run_blocking
 
 URL = "http://127.0.0.1:3000"
@@ -43,6 +43,7 @@ class Client:
         api_key: str | None = None,
         timeout: float = 60.0,
         retries: int = 5,
+        model_version: int | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         """Make a client; nothing is sent yet.
@@ -53,6 +54,8 @@ class Client:
             timeout: seconds to wait for a connection, and for an answer to begin or go on. It does not end an upload,
                 and what of one the system still holds adds up to 32 s to the wait.
             retries: how often at most a request is sent again.
+            model_version: which version of the model is to answer all calls, where the service has several
+                (`Info.model_versions`). None: the newest at the time.
             transport: of httpx, in place of its own; for tests, proxies and the like.
 
         Raises:
@@ -62,7 +65,7 @@ class Client:
         self._http = httpx.Client(**http_settings(url, api_key, timeout), transport=transport)
         self.url = str(self._http.base_url).rstrip("/")
         """Where the service is."""
-        self._calls = Calls(BlockingWire(self._http), self.url, times)
+        self._calls = Calls(BlockingWire(self._http), self.url, times, checked_version(model_version))
 
     def info(self) -> Info:
         """What the service says of itself: version, weights, engine, limits. It needs no API key."""

@@ -58,6 +58,8 @@ class Info:
     """Width times height."""
     max_objects: int
     """Prompts of one `segment_many`."""
+    model_versions: tuple[int, ...]
+    """Versions of the model that answer now, the last where none is named; empty while the service starts."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -72,6 +74,8 @@ class OfImage:
     """Of the displayed image, in pixels."""
     weights: Weights
     engine: Engine
+    model_version: int
+    """Of the models that answered."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)

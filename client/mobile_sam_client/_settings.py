@@ -52,6 +52,17 @@ def checked_retries(retries: int) -> int:
     return retries
 
 
+def checked_version(version: int | None) -> int | None:
+    """The version of the model.
+
+    Raises:
+        ValueError: less than 1, or no whole number.
+    """
+    if version is not None and (not isinstance(version, numbers.Integral) or version < 1):
+        raise ValueError(f"model_version: expected a whole number of at least 1, or None, got {version!r}")
+    return version
+
+
 def _checked_url(url: str) -> str:
     expected = "url: expected an address such as http://127.0.0.1:3000"
     try:

@@ -1,4 +1,4 @@
-"""What can befall a running service, and figures of how it bore it. Each scenario has a service of its own."""
+"""What can befall a running service, and figures of how it bore it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,31 +48,16 @@ class Figure:
         return self.value >= self.goal if self.at_least else self.value <= self.goal
 
 
-Start = Callable[..., Server]
+Start = Callable[..., AbstractContextManager[Server]]
+"""Gives a service for a while: on `port`, a free one unless told, and with these settings."""
 Scenario = Callable[[Start], Iterator[Figure]]
-
-
-@contextmanager
-def served(start: Start, port: int | None = None, **settings: str) -> Iterator[Server]:
-    """A service that is stopped in the end, however it is then."""
-    server = start(port=port, **settings)
-    try:
-        yield server
-    finally:
-        if server.process.poll() is None:
-            family = victims.family(server)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                server.stop()
-            for process in family:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
 
 
 def killed_triton(start: Start) -> Iterator[Figure]:
     """kill -9 of tritonserver under load."""
     name = "kill -9 tritonserver"
     began = time.monotonic()
-    with served(start) as server:
+    with start() as server:
         load = time.monotonic() - began
         with crowd(_port(server), mixed(), 4) as outcomes:
             time.sleep(3)
@@ -88,7 +73,7 @@ def killed_triton(start: Start) -> Iterator[Figure]:
 
 def killed_stubs(start: Start, models: Sequence[str] = MODELS) -> Iterator[Figure]:
     """kill -9 of one process of a Python model, of each kind."""
-    with served(start) as server, crowd(_port(server), mixed(), 2) as outcomes:
+    with start() as server, crowd(_port(server), mixed(), 2) as outcomes:
         for model in models:
             name = f"kill -9 a process of {model}"
             victims.stubs(server, model)[0].kill()
@@ -103,7 +88,7 @@ def stopped(start: Start, who: Callable[[Server], psutil.Process] = victims.trit
     """SIGSTOP of tritonserver under load."""
     name = f"SIGSTOP {'tritonserver' if who is victims.triton else 'a process of a model'}"
     # In a container BentoML would start nothing again.
-    with served(start, BENTOML_CONTAINERIZED="true") as server, crowd(_port(server), mixed(), 4) as outcomes:
+    with start(BENTOML_CONTAINERIZED="true") as server, crowd(_port(server), mixed(), 4) as outcomes:
         time.sleep(2)
         who(server).suspend()
         answers = []
@@ -126,7 +111,7 @@ def stopped(start: Start, who: Callable[[Server], psutil.Process] = victims.trit
 def killed_worker(start: Start) -> Iterator[Figure]:
     """kill -9 of one API worker under load; in a container, where BentoML would not start another."""
     name = "kill -9 an API worker"
-    with served(start, BENTOML_CONTAINERIZED="true") as server, crowd(_port(server), mixed(), 4) as outcomes:
+    with start(BENTOML_CONTAINERIZED="true") as server, crowd(_port(server), mixed(), 4) as outcomes:
         count = len(victims.workers(server))
         time.sleep(2)
         moment = time.monotonic()
@@ -143,7 +128,7 @@ def killed_worker(start: Start) -> Iterator[Figure]:
 def killed_service(start: Start) -> Iterator[Figure]:
     """kill -9 of the service's first process, and a new start on the same port."""
     name = "kill -9 the service"
-    with served(start) as server:
+    with start() as server:
         family = victims.family(server)
         with crowd(_port(server), mixed(), 2):
             time.sleep(1)
@@ -151,7 +136,7 @@ def killed_service(start: Start) -> Iterator[Figure]:
             server.process.wait()
         port = _port(server)
         began = time.monotonic()
-        with served(start, port=port) as again:
+        with start(port=port) as again:
             yield Figure(name, "ready again on the same port after", time.monotonic() - began, 60, "s")
             yield Figure(name, "processes left", len(victims.left_over(family, 45)), 0)
             yield Figure(name, "regions of shared memory left", len(victims.regions(server)), 0)
@@ -164,8 +149,11 @@ def told_to_stop(start: Start, times: int = 20) -> Iterator[Figure]:
     name = f"SIGTERM under load, {times} times"
     slowest, left, memory, all_outcomes, codes = 0.0, 0, 0, Outcomes(), set()
     for number in range(times):
-        with served(start) as server:
+        with start() as server:
             family = victims.family(server)
+            assert victims.triton(server)
+            assert victims.stubs(server)
+            assert victims.regions(server)
             # Half of the times over kept connections, half over new ones.
             with crowd(_port(server), mixed(seed=number), 6, keep=number % 2 == 0) as outcomes:
                 time.sleep(1)
@@ -190,7 +178,7 @@ def told_to_stop(start: Start, times: int = 20) -> Iterator[Figure]:
 def overload(start: Start, seconds: float = 60) -> Iterator[Figure]:
     """Five times as many requests as can be answered."""
     name = f"5 x capacity for {seconds:g} s"
-    with served(start) as server:
+    with start() as server:
         port = _port(server)
         with crowd(port, mixed(seed=1), 8):
             time.sleep(3)  # caches fill
@@ -225,7 +213,7 @@ def _most(port: int, seconds: float, seed: int) -> float:
 
 def bombs(start: Start, gigabytes: float = 1.0) -> Iterator[Figure]:
     """A picture of a few bytes with many pixels, and a body without end."""
-    with served(start) as server:
+    with start() as server:
         port = _port(server)
         _ask(port, *click(photo(1)))
         for what, image in (("a PNG of 30,000 x 30,000 pixels", _bomb()), ("a PNG header of 2^31 pixels", _header())):
@@ -250,7 +238,7 @@ def bombs(start: Start, gigabytes: float = 1.0) -> Iterator[Figure]:
 
 def fuzzed(start: Start, count: int = 20_000) -> Iterator[Figure]:
     """The corpus of bad bodies and images, nearly valid requests, and requests made from the API's document."""
-    with served(start) as server:
+    with start() as server:
         for what, module, more in (
             (f"the corpus and {count} mutated requests", "hammer", ["--count", str(count), "--seconds", "420"]),
             ("the API by its own document", "contract", ["--examples", "20", "--seconds", "60"]),
@@ -271,7 +259,7 @@ def guided(_: Start, minutes: float = 10) -> Iterator[Figure]:
 def soak(start: Start, minutes: float = 20) -> Iterator[Figure]:
     """Mixed callers for a long time; memory and file descriptors should not grow."""
     name = f"soak, {minutes:g} minutes"
-    with served(start) as server, crowd(_port(server), mixed(images=50, new=0.05), 4, pause=0.02) as outcomes:
+    with start() as server, crowd(_port(server), mixed(images=50, new=0.05), 4, pause=0.02) as outcomes:
         warm = min(180.0, 20 * minutes)
         time.sleep(warm)
         samples: list[tuple[float, int, int]] = []
@@ -369,14 +357,30 @@ def _slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 def starter(folder: Path) -> Start:
-    """Starts services whose logs lie in a folder."""
+    """Starts services whose logs lie in a folder, and stops each in the end, however it is then."""
     count = 0
 
-    def start(port: int | None = None, **settings: str) -> Server:
+    @contextmanager
+    def start(port: int | None = None, **settings: str) -> Iterator[Server]:
         nonlocal count
         count += 1
         own = folder / str(count)
         own.mkdir(parents=True)
-        return start_server(own / "log", port=port, **settings)
+        server = start_server(own / "log", port=port, **settings)
+        try:
+            yield server
+        finally:
+            end(server)
 
     return start
+
+
+def end(server: Server) -> None:
+    """Stop a service, and kill what does not stop."""
+    if server.process.poll() is None:
+        family = victims.family(server)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.stop()
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.server import ROOT, Server, make_repository, start_server
+from tests.e2e.server import ROOT, Server, make_repository, serving
 
 REFERENCE = Path(os.environ.get("SHARED", ROOT.parent / "shared")) / "reference" / "mobile_sam_seed7.pt"
 
@@ -23,11 +23,11 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The service, shared by the tests that do not harm it."""
-    running = start_server(
+    with serving(
         tmp_path_factory.mktemp("server") / "log",
         MOBILE_SAM_MODEL_REPOSITORY=str(repository),
         MOBILE_SAM_ENGINE="openvino",
         MOBILE_SAM_MAX_IMAGE_PIXELS="20000000",
-    )
-    yield running
-    running.stop()
+        MOBILE_SAM_ORCHESTRATORS="4",  # so that images can come together
+    ) as running:
+        yield running

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from benchmarks.service import embedding_counts, free_ports
 from mobile_sam_onnx import Preparer
 
 ROOT = Path(__file__).resolve().parents[2]
-READY_TIMEOUT = 60
+READY_TIMEOUT, STOP_TIMEOUT = 60, 40
+_left: list[Server] = []
 
 
 @dataclass
@@ -45,10 +47,55 @@ class Server:
         (count,) = re.findall(rf'^{name}\{{model="{model}",version="1"\}} (\d+)', text, re.MULTILINE)
         return int(count)
 
+    def metrics_with(self, series: str) -> str:
+        """What `/metrics` shows, once this is among it: how long stages took is told a second late."""
+        deadline = time.monotonic() + READY_TIMEOUT
+        while series not in (text := requests.get(f"{self.url}/metrics", timeout=10).text):
+            assert time.monotonic() < deadline, f"no {series} in {text}"
+            time.sleep(0.1)
+        return text
+
+    def wait_until_ready(self) -> Server:
+        """Itself, once it is ready; where that does not come, the test fails and shows the log."""
+        deadline = time.monotonic() + READY_TIMEOUT
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                if requests.get(f"{self.url}/readyz", timeout=5).ok:
+                    return self
+            except requests.RequestException:
+                pass
+            time.sleep(0.1)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        pytest.fail(f"the service did not become ready; its log:\n{self.log.read_text()[-5000:]}")
+
     def stop(self) -> int:
         """SIGTERM, and wait for the end; the exit status."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(40)
+        return self.process.wait(STOP_TIMEOUT)
+
+    def leave(self) -> None:
+        """SIGTERM, and go on: `ends_of_those_left` waits for the end. A stop is mostly waiting, and takes seconds."""
+        self.process.send_signal(signal.SIGTERM)
+        _left.append(self)
+
+
+def ends_of_those_left() -> dict[Path, int]:
+    """Wait for the ends of all services that were left; the exit status of each by its log."""
+    found = {server.log: server.process.wait(STOP_TIMEOUT) for server in _left}
+    _left.clear()
+    return found
+
+
+@contextlib.contextmanager
+def serving(log: Path, target: str = "service.py:svc", **environment: str) -> Iterator[Server]:
+    """A service that is left in the end, as `start_server` starts it."""
+    server = start_server(log, target, None, **environment)
+    try:
+        yield server
+    finally:
+        server.leave()
 
 
 def inherited() -> dict[str, str]:
@@ -78,7 +125,12 @@ def make_repository(folder: Path, weights: str) -> Path:
 
 
 def start_server(log: Path, target: str = "service.py:svc", port: int | None = None, **environment: str) -> Server:
-    """Serve `target` on a port of this machine, a free one unless told, and wait until it is ready.
+    """Serve `target` on a port of this machine, a free one unless told, and wait until it is ready."""
+    return begin_server(log, target, port, **environment).wait_until_ready()
+
+
+def begin_server(log: Path, target: str = "service.py:svc", port: int | None = None, **environment: str) -> Server:
+    """The same without the wait, for several that start at once.
 
     Embeddings are kept beside the log unless `environment` says otherwise.
     """
@@ -100,15 +152,4 @@ def start_server(log: Path, target: str = "service.py:svc", port: int | None = N
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    server = Server(process, f"http://127.0.0.1:{port}", log, f"http://127.0.0.1:{metrics_port}/metrics")
-    deadline = time.monotonic() + READY_TIMEOUT
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if requests.get(f"{server.url}/readyz", timeout=5).ok:
-                return server
-        except requests.RequestException:
-            pass
-        time.sleep(0.2)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    pytest.fail(f"the service did not become ready; its log:\n{log.read_text()[-5000:]}")
+    return Server(process, f"http://127.0.0.1:{port}", log, f"http://127.0.0.1:{metrics_port}/metrics")

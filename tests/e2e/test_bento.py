@@ -10,21 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.server import ROOT, start_server
+from tests.e2e.server import ROOT, serving
+from utils.openapi import EXAMPLE
 
 pytestmark = pytest.mark.e2e
 
 PARTS = ("service.py", "bentofile.yaml", "README.md", "LICENSE", "requirements", "utils", "triton_backends")
 
 
-def test_a_bento_is_built_and_serves_by_itself(repository, tmp_path):
+def test_a_bento_is_built_and_serves_by_itself(builtin_repository, tmp_path):
     project, home = tmp_path / "project", tmp_path / "bentoml"
     project.mkdir()
     for part in PARTS:
         source = ROOT / part
         copy = shutil.copytree if source.is_dir() else shutil.copy
         copy(source, project / part)
-    shutil.copytree(repository, project / "model_repository", symlinks=True)
+    shutil.copytree(builtin_repository, project / "model_repository", symlinks=True)
     environment = {**os.environ, "BENTOML_HOME": str(home), "BENTOML_DO_NOT_TRACK": "True"}
     bentoml = Path(sys.executable).parent / "bentoml"
     built = subprocess.run(
@@ -34,13 +35,9 @@ def test_a_bento_is_built_and_serves_by_itself(repository, tmp_path):
     shutil.rmtree(project)
 
     (inside,) = (home / "bentos" / "mobile_sam").glob("*/src")
-    for file in (path for path in repository.rglob("*") if path.is_file() and path.parent.name != "__pycache__"):
-        assert (inside / "model_repository" / file.relative_to(repository)).is_file()
+    for file in (path for path in builtin_repository.rglob("*") if path.is_file()):
+        if file.parent.name != "__pycache__":
+            assert (inside / "model_repository" / file.relative_to(builtin_repository)).is_file()
 
-    server = start_server(tmp_path / "log", "mobile_sam:latest", BENTOML_HOME=str(home))
-    try:
-        from utils.openapi import EXAMPLE
-
+    with serving(tmp_path / "log", "mobile_sam:latest", BENTOML_HOME=str(home)) as server:
         assert server.post(**EXAMPLE).status_code == 200
-    finally:
-        server.stop()

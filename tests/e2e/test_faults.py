@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -10,15 +12,34 @@ import pytest
 
 from tests.chaos import scenarios
 from tests.chaos.scenarios import Scenario, Start
+from tests.e2e.server import Server, start_server
 
 pytestmark = pytest.mark.e2e
 TIMES = {"s", "ms", "answers/s"}
 
 
-@pytest.fixture
-def start(repository: Path, tmp_path: Path) -> Start:
-    """Starts services with the models of the other tests."""
-    return partial(scenarios.starter(tmp_path), MOBILE_SAM_MODEL_REPOSITORY=str(repository))
+@pytest.fixture(scope="module")
+def start(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Gives the service that came through an earlier scenario, or one more: where none runs with these settings."""
+    running: dict[str, Server] = {}
+
+    @contextmanager
+    def give(port: int | None = None, **settings: str) -> Iterator[Server]:
+        server = running.pop(str(settings), None)
+        if port or server is None or server.process.poll() is not None:
+            log = tmp_path_factory.mktemp("befallen") / "log"
+            server = start_server(log, port=port, MOBILE_SAM_MODEL_REPOSITORY=str(repository), **settings)
+        try:
+            yield server
+        except BaseException:
+            scenarios.end(server)
+            raise
+        if server.process.poll() is None:
+            running[str(settings)] = server
+
+    yield give
+    for server in running.values():
+        server.leave()
 
 
 @pytest.mark.parametrize(
@@ -26,12 +47,12 @@ def start(repository: Path, tmp_path: Path) -> Start:
     [
         pytest.param(scenarios.killed_triton, id="Triton is killed"),
         pytest.param(partial(scenarios.killed_stubs, models=["mobile_sam_encoder"]), id="a model's process is killed"),
-        pytest.param(scenarios.stopped, id="Triton hangs"),
-        pytest.param(scenarios.killed_worker, id="an API worker is killed"),
-        pytest.param(scenarios.killed_service, id="the service is killed"),
-        pytest.param(partial(scenarios.told_to_stop, times=1), id="the service is told to stop"),
         pytest.param(partial(scenarios.overload, seconds=4), id="too many callers"),
         pytest.param(partial(scenarios.bombs, gigabytes=0.1), id="bombs"),
+        pytest.param(scenarios.killed_service, id="the service is killed"),
+        pytest.param(partial(scenarios.told_to_stop, times=1), id="the service is told to stop"),
+        pytest.param(scenarios.stopped, id="Triton hangs"),
+        pytest.param(scenarios.killed_worker, id="an API worker is killed"),
     ],
 )
 def test_the_service_comes_through(start: Start, scenario: Scenario):

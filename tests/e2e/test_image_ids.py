@@ -7,6 +7,8 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +17,14 @@ import requests
 from client.request import Photo
 from tests.e2e.answers import found, parts, problem
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import Server, start_server
+from tests.e2e.server import Server, serving, start_server
 
 pytestmark = pytest.mark.e2e
 
 QUIET: dict[str, Any] = {"mask_format": "npy", "segmented_image": "none"}
 CLICK: dict[str, Any] = {"pos_coords": [[240, 160]]}
+BOUND = 8_000_000
+"""Bytes, of three embeddings."""
 
 
 def test_an_image_is_encoded_once_and_then_named_by_its_id(server):
@@ -83,63 +87,59 @@ def test_an_image_and_an_id_together_are_refused(server):
     assert problem(answer)["errors"][0]["got"] == "both"
 
 
-@pytest.fixture
-def own_server(repository, tmp_path):
-    """Starts services that share a cache folder, `embeddings`."""
-    running: list[Server] = []
-
-    def start(**environment):
-        log = tmp_path / f"log{len(running)}"
-        running.append(start_server(log, MOBILE_SAM_MODEL_REPOSITORY=str(repository), **environment))
-        return running[-1]
-
-    yield start
-    for server in running:
-        if server.process.poll() is None:
-            server.stop()
-
-
-def test_a_restart_forgets_nothing_and_the_client_sends_again_what_was_forgotten(own_server, tmp_path):
-    first = own_server()
-    photo = Photo(first.url, scene(15))
-    before = json.loads(photo.segment(**CLICK, **QUIET)["result"])
-    first.stop()
-
-    second = own_server()
-    known = Photo(second.url, scene(15))
+def test_a_restart_forgets_nothing_and_the_client_sends_again_what_was_forgotten(restarted):
+    server, photo, before = restarted
+    known = Photo(server.url, scene(15))
     known.image_id = photo.image_id
     assert json.loads(known.segment(**CLICK, **QUIET)["result"]) == before
-    assert second.embeddings() == {"found": 1, "shared": 0, "encoded": 0}
+    assert server.embeddings() == {"found": 1, "shared": 0, "encoded": 0}
 
-    shutil.rmtree(tmp_path / "embeddings")
+    shutil.rmtree(server.log.parent / "embeddings")
     assert json.loads(known.segment(**CLICK, **QUIET)["result"]) == before
-    assert second.embeddings()["encoded"] == 1
+    assert server.embeddings()["encoded"] == 1
 
 
-def test_without_room_for_embeddings_the_service_serves_and_warns_once(own_server, tmp_path):
-    (tmp_path / "a file").write_text("where the folder should be")
-    server = own_server(MOBILE_SAM_EMBEDDING_CACHE_DIR=str(tmp_path / "a file" / "embeddings"))
-    for seed in range(6):
-        answer = found(server.post(input_image=as_base64(scene(seed)), **CLICK, **QUIET))
-        assert answer.result["masks"]
-    warnings = server.log.read_text().count("embeddings are not kept")
-    processes = 3  # each of those that encode says it once: two for new images, one for whole ones
-    assert 1 <= warnings <= processes
-
-
-def test_what_the_cache_holds_stays_below_its_bound(own_server, tmp_path):
-    bound = 8_000_000
-    server = own_server(MOBILE_SAM_EMBEDDING_CACHE_BYTES=str(bound))
+def test_what_the_cache_holds_stays_below_its_bound(restarted):
+    server, _, _ = restarted
     first = server.post("/embed", input_image=as_base64(scene(0))).json()["image_id"]
     for seed in range(1, 6):
         assert server.post("/embed", input_image=as_base64(scene(seed))).status_code == 200
-        held = sum(entry.stat().st_size for entry in os.scandir(tmp_path / "embeddings") if entry.is_file())
-        assert 0 < held <= bound
+        entries = os.scandir(server.log.parent / "embeddings")
+        assert 0 < sum(entry.stat().st_size for entry in entries if entry.is_file()) <= BOUND
     answer = server.post(image_id=first, **CLICK, **QUIET)
     assert answer.status_code == 404
     photo = Photo(server.url, scene(0))
     photo.image_id = first
     assert photo.segment(**CLICK, **QUIET)
+
+
+@pytest.fixture(scope="module")
+def restarted(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Photo, Any]]:
+    """A service started again, with a photo that it knew before and its answer of then; it has room for few more."""
+    folder = tmp_path_factory.mktemp("restarted")
+    first = start_server(folder / "first log", MOBILE_SAM_MODEL_REPOSITORY=str(repository))
+    photo = Photo(first.url, scene(15))
+    before = json.loads(photo.segment(**CLICK, **QUIET)["result"])
+    assert first.stop() == 0
+    with serving(
+        folder / "log", MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_EMBEDDING_CACHE_BYTES=str(BOUND)
+    ) as server:
+        yield server, photo, before
+
+
+def test_without_room_for_embeddings_the_service_serves_and_warns_once(builtin_repository, tmp_path):
+    (tmp_path / "a file").write_text("where the folder should be")
+    with serving(
+        tmp_path / "log",
+        MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
+        MOBILE_SAM_EMBEDDING_CACHE_DIR=str(tmp_path / "a file" / "embeddings"),
+    ) as server:
+        for seed in range(6):
+            answer = found(server.post(input_image=as_base64(scene(seed)), **CLICK, **QUIET))
+            assert answer.result["masks"]
+        warnings = server.log.read_text().count("embeddings are not kept")
+        processes = 3  # each of those that encode says it once: two for new images, one for whole ones
+        assert 1 <= warnings <= processes
 
 
 def test_the_client_reports_other_refusals(server):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import requests
 
 from mobile_sam_client import Client, Unauthorized
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import Server, serve_in_vain, start_server
+from tests.e2e.server import Server, serve_in_vain, serving
 
 pytestmark = pytest.mark.e2e
 ALICE, BOB, NEW = "alice-key-of-24-letters", "bobs-key-of-24-letters..", "a-new-key-for-bob-alone"
@@ -29,18 +31,17 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def keyed(repository: Path, key_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = start_server(
+def keyed(builtin_repository: Path, key_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(
         tmp_path_factory.mktemp("keyed") / "log",
-        MOBILE_SAM_MODEL_REPOSITORY=str(repository),
+        MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
         MOBILE_SAM_API_KEYS_FILE=str(key_file),
         MOBILE_SAM_METRICS="key",
         MOBILE_SAM_LOG_FORMAT="json",
         MOBILE_SAM_CORS_ORIGINS=ORIGIN,
         MOBILE_SAM_RATE_LIMIT="200/minute",
-    )
-    yield running
-    running.stop()
+    ) as running:
+        yield running
 
 
 def embed(server: Server, key: str = "", **fields) -> requests.Response:
@@ -144,18 +145,24 @@ def test_who_asks_too_often_waits(keyed):
     assert embed(keyed, BOB, image_id="0" * 64).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"MOBILE_SAM_API_KEYS": ""}, "expected API keys, got nothing"),
-        ({"MOBILE_SAM_API_KEYS": "me:short"}, "MOBILE_SAM_API_KEYS"),
-        ({"MOBILE_SAM_RATE_LIMIT": "often"}, "60/minute"),
-        ({"MOBILE_SAM_METRICS": "key"}, "key needs API keys, and there are none"),
-    ],
-    ids=["no keys", "a short key", "no rate", "metrics for holders of none"],
-)
-def test_what_would_leave_the_service_open_ends_it_in_one_line(settings, said):
-    served = serve_in_vain(**settings)
-    assert served.returncode == 1
-    assert said in served.stderr.splitlines()[-1]
-    assert "Traceback" not in served.stderr
+OPEN: dict[str, tuple[dict[str, str], str]] = {
+    "no keys": ({"MOBILE_SAM_API_KEYS": ""}, "expected API keys, got nothing"),
+    "a short key": ({"MOBILE_SAM_API_KEYS": "me:short"}, "MOBILE_SAM_API_KEYS"),
+    "no rate": ({"MOBILE_SAM_RATE_LIMIT": "often"}, "60/minute"),
+    "metrics for holders of none": ({"MOBILE_SAM_METRICS": "key"}, "key needs API keys, and there are none"),
+}
+
+
+@pytest.fixture(scope="module")
+def served() -> dict[str, subprocess.CompletedProcess[str]]:
+    """What became of services with settings that would leave them open, all started at once."""
+    with ThreadPoolExecutor(len(OPEN)) as pool:
+        return dict(zip(OPEN, pool.map(lambda case: serve_in_vain(**case[0]), OPEN.values()), strict=True))
+
+
+@pytest.mark.parametrize("case", OPEN)
+def test_what_would_leave_the_service_open_ends_it_in_one_line(served, case):
+    _, said = OPEN[case]
+    assert served[case].returncode == 1
+    assert said in served[case].stderr.splitlines()[-1]
+    assert "Traceback" not in served[case].stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-import requests
+from mobile_sam_stages import CACHE, DECODE, DECODER, ENCODE, MASK, PICTURE, RESIZE, STORE, UPSAMPLE, WAIT
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.pictures import as_base64, scene
@@ -19,6 +19,8 @@ EXPECTED = {
     "mobile_sam_ready",
     "mobile_sam_triton_metrics_up",
     "mobile_sam_embeddings",
+    "mobile_sam_stage",
+    "mobile_sam_stage_seconds",
     "nv_inference_request_success",
     "nv_inference_queue_duration_us",
 }
@@ -26,7 +28,7 @@ EXPECTED = {
 
 def test_every_part_is_there_and_none_twice(server):
     assert server.post("/embed", input_image=as_base64(scene(80))).ok
-    text = requests.get(f"{server.url}/metrics", timeout=5).text
+    text = server.metrics_with("mobile_sam_stage_total{")
     families = list(text_string_to_metric_families(text))
     names = Counter(family.name for family in families)
     assert names.keys() >= EXPECTED
@@ -36,3 +38,21 @@ def test_every_part_is_there_and_none_twice(server):
     encoded = [s for f in families for s in f.samples if s.labels == {"source": "encoded"}]
     assert [sample.name for sample in encoded] == ["mobile_sam_embeddings_total"]
     assert encoded[0].value >= 1
+
+
+def test_stages_are_timed_by_the_model_that_had_them(server):
+    click = {"input_image": as_base64(scene(79)), "pos_coords": [[200, 100]]}
+    for _ in range(2):
+        assert server.post(**click).ok
+    server.metrics_with('mobile_sam_stage_seconds_total{model="mobile_sam",stage="picture"}')
+    text = server.metrics_with('mobile_sam_stage_seconds_total{model="mobile_sam_cached",stage="picture"}')
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    counts, seconds = (
+        {(sample.labels["model"], sample.labels["stage"]): sample.value for sample in families[name].samples}
+        for name in ("mobile_sam_stage", "mobile_sam_stage_seconds")
+    )
+    answering = {DECODE, DECODER, UPSAMPLE, MASK, PICTURE}
+    stages = {"mobile_sam": {CACHE, WAIT, RESIZE, ENCODE, STORE, *answering}, "mobile_sam_cached": {CACHE, *answering}}
+    expected = {(model, stage) for model, names in stages.items() for stage in names}
+    assert counts.keys() == seconds.keys() >= expected
+    assert all(counts[series] >= 1 and seconds[series] > 0 for series in expected)

@@ -116,9 +116,10 @@ def test_a_faulty_object_is_named(server, image, prompts, field):
 
 
 def test_masks_that_would_fill_the_memory_are_refused_before_they_are_made(server):
-    large = scene(2, (4000, 3000))
+    file = io.BytesIO()
+    Image.new("RGB", (4000, 3000), (90, 120, 150)).save(file, "PNG")
     prompts = [{"pos_coords": [[10 * index, 5]]} for index in range(1, 11)]
-    image = {"image_id": server.post("/embed", input_image=as_base64(large)).json()["image_id"]}
+    image = {"image_id": server.post("/embed", input_image=as_base64(file.getvalue())).json()["image_id"]}
     answer = server.post(**image, prompts=prompts, mask_format="json", segmented_image="none")
     assert answer.status_code == 422
     assert problem(answer)["type"] == "urn:mobile-sam:answer-too-large"

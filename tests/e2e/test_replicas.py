@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from tests.e2e.answers import found
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import Server, start_server
+from tests.e2e.server import Server, begin_server
 from tests.redis_server import redis_server, until
 
 pytestmark = pytest.mark.e2e
@@ -17,38 +18,35 @@ QUIET: dict[str, Any] = {"mask_format": "npy", "segmented_image": "none"}
 CLICK: dict[str, Any] = {"pos_coords": [[240, 160]]}
 
 
-def test_replicas_share_embeddings_and_go_on_without_redis(repository, tmp_path):
-    with redis_server(tmp_path) as redis:
-        replicas: list[Server] = []
-        try:
-            for name in ("first", "second"):
-                folder = tmp_path / name
-                folder.mkdir()
-                replicas.append(
-                    start_server(
-                        folder / "log",
-                        MOBILE_SAM_MODEL_REPOSITORY=str(repository),
-                        MOBILE_SAM_REDIS_URL=redis.url,
-                    )
-                )
-            one, other = replicas
+def test_replicas_share_embeddings_and_go_on_without_redis(builtin_repository, tmp_path):
+    with redis_server(tmp_path) as redis, ExitStack() as stack:
 
-            answer = found(one.post(input_image=as_base64(scene(50)), **CLICK, **QUIET))
-            until(lambda: len(redis.names()) == 2)  # and the image that the watchdogs ask with
-            again = found(other.post(image_id=answer.result["image_id"], **CLICK, **QUIET))
-            assert (again.masks == answer.masks).all()
-            assert again.result == answer.result
-            assert other.embeddings() == {"found": 0, "shared": 1, "encoded": 0}
-            found(other.post(image_id=answer.result["image_id"], **CLICK, **QUIET))
-            assert other.embeddings() == {"found": 1, "shared": 1, "encoded": 0}
+        def begin(name: str) -> Server:
+            folder = tmp_path / name
+            folder.mkdir()
+            server = begin_server(
+                folder / "log",
+                MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
+                MOBILE_SAM_REDIS_URL=redis.url,
+            )
+            stack.callback(server.leave)
+            return server
 
-            redis.stop()
-            for seed in range(51, 55):
-                assert found(other.post(input_image=as_base64(scene(seed)), **CLICK, **QUIET))
-            assert other.embeddings()["encoded"] == 4
-            warnings = other.log.read_text().count("Redis cannot be used")
-            processes = 3  # each of those that encode says it once
-            assert 1 <= warnings <= processes
-        finally:
-            for replica in replicas:
-                replica.stop()
+        one, other = (server.wait_until_ready() for server in [begin("first"), begin("second")])
+
+        answer = found(one.post(input_image=as_base64(scene(50)), **CLICK, **QUIET))
+        until(lambda: len(redis.names()) == 2)  # and the image that the watchdogs ask with
+        again = found(other.post(image_id=answer.result["image_id"], **CLICK, **QUIET))
+        assert (again.masks == answer.masks).all()
+        assert again.result == answer.result
+        assert other.embeddings() == {"found": 0, "shared": 1, "encoded": 0}
+        found(other.post(image_id=answer.result["image_id"], **CLICK, **QUIET))
+        assert other.embeddings() == {"found": 1, "shared": 1, "encoded": 0}
+
+        redis.stop()
+        for seed in range(51, 55):
+            assert found(other.post(input_image=as_base64(scene(seed)), **CLICK, **QUIET))
+        assert other.embeddings()["encoded"] == 4
+        warnings = other.log.read_text().count("Redis cannot be used")
+        processes = 3  # each of those that encode says it once
+        assert 1 <= warnings <= processes

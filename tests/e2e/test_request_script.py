@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from PIL import Image, ImageDraw
 
-from tests.e2e.server import ROOT, start_server
+from tests.e2e.server import ROOT, serving
 
 pytestmark = pytest.mark.e2e
 
@@ -89,14 +89,14 @@ def test_what_goes_wrong_is_one_line(server, photo, arguments, message):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_key_is_presented_and_a_pause_is_kept(repository, photo, tmp_path):
-    server = start_server(
+def test_a_key_is_presented_and_a_pause_is_kept(builtin_repository, photo, tmp_path):
+    with serving(
         tmp_path / "log",
-        MOBILE_SAM_MODEL_REPOSITORY=str(repository),
+        MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
         MOBILE_SAM_API_KEYS=f"ann:{KEY}",
         MOBILE_SAM_RATE_LIMIT="1 per 3 seconds",
-    )
-    try:
+        MOBILE_SAM_ORCHESTRATORS="1",
+    ) as server:
         click = ["photo.jpg", "--point", "60,40", "--url", server.url]
         keyless = run(photo.parent, *click)
         assert keyless.returncode == 1
@@ -110,5 +110,3 @@ def test_a_key_is_presented_and_a_pause_is_kept(repository, photo, tmp_path):
         assert paused
         for told in paused:
             assert re.fullmatch(r"429: trying again in \d+ s, up to 5 times\n", told)
-    finally:
-        server.stop()

@@ -30,11 +30,12 @@ class FakeSegmenter:
         """All that it was asked."""
         return [*self.embeds, *self.jobs, *self.batches]
 
-    async def embed(self, image: ImageSource) -> bytes:
+    async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
         self.embeds.append(image)
         if self.error:
             raise self.error
-        return json.dumps({"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}}).encode()
+        said = {"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}, "model_version": 4}
+        return json.dumps(said).encode()
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         self.jobs.append((image, job))

@@ -22,5 +22,6 @@ def test_an_image_is_answered_with_what_the_model_says_of_it(http, segmenter, fi
     response = http.post("/embed", json=fields)
     assert response.status_code == 200
     assert response.headers["content-type"] == "application/json"
-    assert response.json() == {"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}}
+    said = {"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}, "model_version": 4}
+    assert response.json() == said
     assert segmenter.asked == [image]

@@ -19,6 +19,7 @@ RESULT = {
     "width": 40,
     "height": 30,
     "weights": {"name": "none"},
+    "model_version": 4,
     "masks": [
         {"area": side * side, "bbox": [0, 0, side, side], "predicted_iou": 0.9, "crop_box": [0, 0, 40, 30]}
         for side in (1, 2, 3)

@@ -67,8 +67,9 @@ def test_info_tells_version_weights_engine_and_limits(http):
     answer = http.get("/info")
     assert answer.status_code == 200
     told = answer.json()
-    assert set(told) == {"version", "weights", "engine", "key_needed", "limits"}
+    assert set(told) == {"version", "weights", "engine", "key_needed", "limits", "model_versions"}
     assert told["key_needed"] is False
+    assert told["model_versions"] == []  # there is no Triton here
     assert set(told["engine"]) == {"encoder", "decoder"}
     assert told["limits"] == {"max_body_bytes": 32 * 2**20, "max_image_pixels": 25_000_000, "max_objects": 256}
 

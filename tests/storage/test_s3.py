@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -20,6 +21,11 @@ boto3 = pytest.importorskip("boto3", reason="of the extra `storage`: `make s3-te
 pytest.importorskip("moto", reason="of the extra `storage`: `make s3-test` installs it")
 pytestmark = pytest.mark.e2e
 
+KEY = {"X-API-Key": "an-operators-own-key"}
+OPERATED: dict[str, Any] = {
+    "MOBILE_SAM_MODEL_CONTROL_MODE": "explicit",
+    "MOBILE_SAM_ADMIN_KEYS": f"ops:{KEY['X-API-Key']}",
+}
 BUCKET, FOLDER = "models", "fleet/model_repository"
 CREDENTIALS: dict[str, Any] = {
     "AWS_ACCESS_KEY_ID": "an-id",
@@ -49,21 +55,23 @@ def storage(tmp_path: Path) -> Iterator[str]:
     process.wait(10)
 
 
-def upload(folder: Path, address: str) -> int:
-    """Copy a folder; how many files it had."""
-    client = boto3.client(
+def bucket_at(address: str) -> Any:
+    """A client of the storage."""
+    return boto3.client(
         "s3",
         endpoint_url=address,
         aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
         region_name=CREDENTIALS["AWS_DEFAULT_REGION"],
     )
-    client.create_bucket(
-        Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": CREDENTIALS["AWS_DEFAULT_REGION"]}
-    )
+
+
+def upload(folder: Path, address: str, prefix: str = "") -> int:
+    """Copy a folder to a place in that of the models; how many files it had."""
+    client = bucket_at(address)
     files = [path for path in folder.rglob("*") if path.is_file()]
     for path in files:
-        client.upload_file(str(path), BUCKET, f"{FOLDER}/{path.relative_to(folder).as_posix()}")
+        client.upload_file(str(path), BUCKET, str(PurePosixPath(FOLDER, prefix, path.relative_to(folder).as_posix())))
     return len(files)
 
 
@@ -80,6 +88,8 @@ def test_triton_loads_a_written_repository_from_s3(builtin_repository, storage, 
     )
     assert done.returncode == 0, done.stderr
     assert not [path for path in written.rglob("*") if path.is_symlink()]
+    region = {"LocationConstraint": CREDENTIALS["AWS_DEFAULT_REGION"]}
+    bucket_at(storage).create_bucket(Bucket=BUCKET, CreateBucketConfiguration=region)
     assert upload(written, storage) > 10
 
     for name in ("local", "remote"):
@@ -90,10 +100,11 @@ def test_triton_loads_a_written_repository_from_s3(builtin_repository, storage, 
     local.stop()
 
     address = f"s3://{storage}/{BUCKET}/{FOLDER}"
-    server = start_server(tmp_path / "remote" / "log", MOBILE_SAM_MODEL_REPOSITORY=address, **CREDENTIALS)
+    server = start_server(tmp_path / "remote" / "log", MOBILE_SAM_MODEL_REPOSITORY=address, **CREDENTIALS, **OPERATED)
     try:
         told = requests.get(f"{server.url}/info", timeout=5).json()
         assert told["weights"] is told["engine"] is None
+        assert told["model_versions"] == [1]
         assert told["limits"]["max_image_pixels"] == 25_000_000
         answer = server.post(**click)
         assert answer.status_code == 200
@@ -101,5 +112,16 @@ def test_triton_loads_a_written_repository_from_s3(builtin_repository, storage, 
         parts = [each.content.replace(each.content.splitlines()[0], b"") for each in (answer, expected)]
         assert parts[0] == parts[1]
         assert b'"name":"builtin"' in answer.content
+
+        # A second version, with the weights of the first: what counts is who answers.
+        for model in sorted(path for path in written.iterdir() if path.is_dir()):
+            shutil.copytree(model / "1", model / "2")
+            assert upload(model / "2", storage, prefix=f"{model.name}/2") > 0
+        loaded = requests.post(f"{server.url}/admin/models/load", headers=KEY, timeout=120)
+        assert loaded.status_code == 200, loaded.text
+        assert requests.get(f"{server.url}/info", timeout=5).json()["model_versions"] == [1, 2]
+        versions: list[tuple[int, dict[str, Any]]] = [(2, {}), (1, {"model_version": 1})]
+        for version, asked in versions:
+            assert f'"model_version":{version}'.encode() in server.post(**click, **asked).content
     finally:
         server.stop()

@@ -11,6 +11,8 @@ CALLER: ContextVar[str] = ContextVar("caller", default="")
 """Name of the API key that the request came with; empty where none is needed."""
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """What the log and the answer call the request."""
+TRACE_ID: ContextVar[str] = ContextVar("trace_id", default="")
+"""Of OpenTelemetry; empty where the request is not traced."""
 
 HEADER = b"x-request-id"
 USABLE = re.compile(rb"[A-Za-z0-9._-]{1,128}")

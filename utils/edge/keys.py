@@ -16,8 +16,8 @@ from pathlib import Path
 
 from utils.errors import Unauthorized
 
-VARIABLE = "MOBILE_SAM_API_KEYS"
-FILE_VARIABLE = "MOBILE_SAM_API_KEYS_FILE"
+API_KEYS, ADMIN_KEYS = "MOBILE_SAM_API_KEYS", "MOBILE_SAM_ADMIN_KEYS"
+"""The variables; those that name a file in their place end in `_FILE`."""
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 SHORTEST_KEY = 16
 KEY = re.compile(r"[!-+\--~]+")
@@ -42,24 +42,35 @@ class ApiKeys:
     """The keys that are known now, of which only digests are kept."""
 
     def __init__(
-        self, keys: Keys, file: Path | None = None, state: State = (), clock: Callable[[], float] = time.monotonic
+        self,
+        keys: Keys,
+        file: tuple[str, Path] | None = None,
+        state: State = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Know these keys; `ApiKeys.of` reads them.
 
         Args:
             keys: digest and name of each.
-            file: where they come from, and where later ones do.
+            file: where they come from, and where later ones do, behind the variable that names it.
             state: of the file when it was read.
             clock: seconds, from any start.
         """
-        self._keys, self._file, self._clock = keys, file, clock
+        self._keys, self._clock = keys, clock
+        self._file = file
         self._read_state = state
         self._refused_state: State | None = None
         self._next_look = clock() + BETWEEN_LOOKS
 
     @classmethod
-    def of(cls, text: str | None, file: Path | None, clock: Callable[[], float] = time.monotonic) -> ApiKeys | None:
-        """The keys of `MOBILE_SAM_API_KEYS`, separated by commas, or of the file of `MOBILE_SAM_API_KEYS_FILE`.
+    def of(
+        cls,
+        text: str | None,
+        file: Path | None,
+        clock: Callable[[], float] = time.monotonic,
+        variable: str = API_KEYS,
+    ) -> ApiKeys | None:
+        """The keys in the text of a variable, separated by commas, or in the file that `variable`_FILE names.
 
         The file has one entry on each line; blank lines and those that begin with # say nothing.
 
@@ -70,20 +81,21 @@ class ApiKeys:
             KeysError: both are set, or what is set holds no key, or an entry is none.
         """
         if text is not None and file is not None:
-            raise KeysError(f"expected one of {VARIABLE} and {FILE_VARIABLE}, got both")
+            raise KeysError(f"expected one of {variable} and {variable}_FILE, got both")
         if text is not None:
-            return cls(_parse(VARIABLE, "entry", text.split(",")), clock=clock)
+            return cls(_parse(variable, "entry", text.split(",")), clock=clock)
         if file is None:
             return None
-        keys, state, mode = _read(file)
+        variable += "_FILE"
+        keys, state, mode = _read(variable, file)
         if mode & 0o007:
             logger.warning(
                 "%s %s: expected a file that only its owner and group may use, got mode %03o",
-                FILE_VARIABLE,
+                variable,
                 file,
                 mode & 0o777,
             )
-        return cls(keys, file, state, clock)
+        return cls(keys, (variable, file), state, clock)
 
     def name_of(self, headers: Iterable[tuple[bytes, bytes]]) -> str:
         """The name of the key that came with a request.
@@ -110,12 +122,12 @@ class ApiKeys:
             return
         self._next_look = self._clock() + BETWEEN_LOOKS
         try:
-            state = _state(self._file.stat())
+            state = _state(self._file[1].stat())
         except OSError:
             state = ()
         if state != self._read_state:
             try:
-                self._keys, state, _ = _read(self._file)
+                self._keys, state, _ = _read(*self._file)
             except KeysError as error:
                 # Read again at each look: a change of permissions mends it, and shows in no state.
                 if state != self._refused_state:
@@ -123,7 +135,7 @@ class ApiKeys:
                 self._refused_state = state
                 return
             names = sorted({name for _, name in self._keys})
-            logger.info("%s read again: %d key(s) of %s", self._file, len(self._keys), ", ".join(names))
+            logger.info("%s read again: %d key(s) of %s", self._file[1], len(self._keys), ", ".join(names))
         self._read_state, self._refused_state = state, None
 
 
@@ -149,9 +161,9 @@ def _key(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     raise Unauthorized(f"{EXPECTED}, got no key")
 
 
-def _read(file: Path) -> tuple[Keys, State, int]:
-    """The keys of a file, its state as they were read, and its mode."""
-    where = f"{FILE_VARIABLE} {file}"
+def _read(variable: str, file: Path) -> tuple[Keys, State, int]:
+    """The keys of a file that a variable names, its state as they were read, and its mode."""
+    where = f"{variable} {file}"
     try:
         with file.open("rb") as opened:
             status = os.fstat(opened.fileno())

@@ -24,11 +24,13 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from utils import spans
 from utils.answers import PROBLEM_HEADER, problem_of, problem_response
+from utils.edge.admin import Admin
 from utils.edge.admission import STOPS, Admission
 from utils.edge.answering import CallerLeft, answer
 from utils.edge.bodies import Body, Gone
-from utils.edge.callers import CALLER, REQUEST_ID, request_id
+from utils.edge.callers import CALLER, REQUEST_ID, TRACE_ID, request_id
 from utils.edge.counts import OTHER, Counts, health_metrics
 from utils.edge.guard import Guard
 from utils.errors import (
@@ -80,7 +82,7 @@ class Edge:
         *,
         work: frozenset[str],
         files: frozenset[str],
-        pages: Mapping[str, Response],
+        pages: Mapping[str, ASGIApp],
         limits: Limits,
         guard: Guard,
         admission: Admission,
@@ -88,6 +90,7 @@ class Edge:
         counts: Counts,
         triton_metrics: Callable[[], Awaitable[bytes]],
         metrics_need_key: bool = False,
+        admin: Admin | None = None,
     ) -> None:
         """Wrap an application.
 
@@ -103,14 +106,16 @@ class Edge:
             counts: is told of every answer.
             triton_metrics: what Triton has to add to `/metrics`.
             metrics_need_key: whether `/metrics` is for holders of a key alone.
+            admin: the operators' paths, where there are operators.
         """
         self.app = app
         self.work, self.files, self._pages = work, files, pages
         self._limits, self._guard, self.admission = limits, guard, admission
         self._health, self.counts, self._metrics_need_key = health, counts, metrics_need_key
         self._triton_metrics = triton_metrics
+        self._admin, admin_methods = admin, admin.methods() if admin else {}
         reading = dict.fromkeys([*pages, *files, *LIVE, READY, METRICS], READ)
-        self.methods: Mapping[str, tuple[str, ...]] = {**reading, **dict.fromkeys(work, WRITE)}
+        self.methods: Mapping[str, tuple[str, ...]] = {**reading, **dict.fromkeys(work, WRITE), **admin_methods}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection event of ASGI."""
@@ -118,6 +123,8 @@ class Edge:
             await self.app(scope, receive, send)
             return
         REQUEST_ID.set(request_id(scope["headers"]))
+        TRACE_ID.set(spans.trace_id())
+        spans.note(spans.REQUEST_ID, REQUEST_ID.get())
         outgoing = Outgoing(self, scope["path"], send)
         body = Body(scope, receive, self.admission)
         try:
@@ -152,6 +159,8 @@ class Edge:
                 self._guard.name(scope)
             more = health_metrics(self._health()) + await self._triton_metrics()
             await self.app(scope, receive, _with_more(send, more))
+        elif self._admin and path in self._admin.methods():
+            await self._admin(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
@@ -235,6 +244,7 @@ class Outgoing:
         edge, path = self._edge, self._path
         label = STATIC if path in edge.files else path if path in edge.methods else OTHER
         edge.counts.answered(label, status, reason)
+        spans.note(spans.REASON, reason)
 
 
 def _with_more(send: Send, more: bytes) -> Send:

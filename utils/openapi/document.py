@@ -26,6 +26,7 @@ TAGS = [
     {"name": "Segmentation", "description": "Images in, masks out"},
     {"name": "Operation", "description": "What serves, and how it is"},
 ]
+ADMINISTRATION = {"name": "Administration", "description": "For operators, who have keys of their own"}
 
 HEADERS: dict[str, Any] = {
     "RequestId": {
@@ -64,20 +65,23 @@ def weights_line(repository: Path | None) -> str:
     return f"Weights in use: **{weights['name']}**. {weights['note']}" if weights else ""
 
 
-def document(weights: str = "", *, need_key: bool = False, metrics_need_key: bool = False) -> dict[str, Any]:
+def document(
+    weights: str = "", *, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False
+) -> dict[str, Any]:
     """The OpenAPI 3.1 document of the service.
 
     Args:
         weights: a line on the weights in use, for the description.
         need_key: whether requests that cost work need an API key.
         metrics_need_key: whether `/metrics` does.
+        admin: whether there are operators, and paths for them.
     """
-    keyed = {"securitySchemes": SECURITY_SCHEMES} if need_key or metrics_need_key else {}
+    keyed = {"securitySchemes": SECURITY_SCHEMES} if need_key or metrics_need_key or admin else {}
     return {
         "openapi": "3.1.1",
         "info": {"title": "MobileSAM on Triton", "version": VERSION, "description": f"{DESCRIPTION}\n{weights}\n"},
         "servers": [{"url": ".", "description": "this service"}],
-        "tags": TAGS,
+        "tags": [*TAGS, ADMINISTRATION] if admin else TAGS,
         "paths": {
             "/mobile_sam": {"post": guarded(operations.segment(), need_key)},
             "/embed": {"post": guarded(operations.embed(), need_key)},
@@ -86,6 +90,21 @@ def document(weights: str = "", *, need_key: bool = False, metrics_need_key: boo
             "/livez": {"get": operations.livez()},
             "/readyz": {"get": operations.readyz()},
             "/metrics": {"get": guarded(operations.metrics(), metrics_need_key)},
+            **(_administration() if admin else {}),
         },
-        "components": {"schemas": schemas(), "headers": HEADERS, "parameters": {"RequestId": REQUEST_ID}, **keyed},
+        "components": {
+            "schemas": schemas(admin=admin),
+            "headers": HEADERS,
+            "parameters": {"RequestId": REQUEST_ID},
+            **keyed,
+        },
+    }
+
+
+def _administration() -> dict[str, Any]:
+    return {
+        "/admin/models": {"get": operations.models()},
+        "/admin/models/load": {"post": operations.load_models()},
+        "/admin/models/{model}/load": {"post": operations.load_model()},
+        "/admin/models/{model}/unload": {"post": operations.unload_model()},
     }

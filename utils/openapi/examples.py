@@ -88,7 +88,14 @@ WEIGHTS: dict[str, Any] = {
     "MobileSAM weights segment better.",
 }
 ENGINE: dict[str, Any] = {"encoder": "onnxruntime f32", "decoder": "onnxruntime f32"}
-IMAGE: dict[str, Any] = {"image_id": IMAGE_ID, "width": 80, "height": 60, "weights": WEIGHTS, "engine": ENGINE}
+IMAGE: dict[str, Any] = {
+    "image_id": IMAGE_ID,
+    "width": 80,
+    "height": 60,
+    "weights": WEIGHTS,
+    "engine": ENGINE,
+    "model_version": 1,
+}
 RUN_LENGTHS: dict[str, Any] = {
     "size": [60, 80],
     "counts": "ba1:`14M2M4M2O0O2N2O0O2O000000000000000001N101N2O0O2N3L3N3LP`1",
@@ -114,6 +121,13 @@ INFO: dict[str, Any] = {
     "engine": ENGINE,
     "key_needed": False,
     "limits": {"max_body_bytes": 33_554_432, "max_image_pixels": 25_000_000, "max_objects": 256},
+    "model_versions": [1],
+}
+MODELS: dict[str, Any] = {
+    "models": [
+        {"name": "mobile_sam", "version": 1, "state": "UNAVAILABLE", "reason": "unloaded"},
+        {"name": "mobile_sam", "version": 2, "state": "READY", "reason": ""},
+    ]
 }
 
 BOUNDARY = "87a9560fdf4120bebfb5cbb98cb06f78"

@@ -10,10 +10,20 @@ from pydantic import BaseModel
 from utils.errors import Problem
 from utils.openapi import examples
 from utils.openapi.examples import Examples
-from utils.openapi.problems import NO_KEY, NOT_READY, REFUSALS, REJECTIONS, TOO_MUCH, answer, problem_answers
+from utils.openapi.problems import (
+    NO_KEY,
+    NOT_CHANGED,
+    NOT_READY,
+    REFUSALS,
+    REJECTIONS,
+    TOO_MUCH,
+    answer,
+    problem_answers,
+)
 from utils.openapi.schemas import reference
 from utils.prompts import MAX_POINTS_TOGETHER
 from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest
+from utils.versions import IN_ORDER
 
 Operation = dict[str, Any]
 JSON = "application/json"
@@ -126,6 +136,51 @@ def metrics() -> Operation:
         answered="the metrics",
         content=_text("A few lines of many", examples.METRICS),
     )
+
+
+def models() -> Operation:
+    """The operation `GET /admin/models`."""
+    return _administering("models", "Which models are loaded", "Every version of every model.")
+
+
+def load_models() -> Operation:
+    """The operation `POST /admin/models/load`."""
+    return _administering(
+        "load_models",
+        "Load what is new, unload what is gone",
+        "Versions that the model repository has now are loaded, those that it no longer has are unloaded, and no "
+        "request is dropped. The answer comes when it is done.",
+        NOT_CHANGED,
+    )
+
+
+def load_model() -> Operation:
+    """The operation `POST /admin/models/{model}/load`."""
+    description = "The same for one model, which may have been unloaded."
+    return _of_one_model(_administering("load_model", "Load one model", description, NOT_CHANGED))
+
+
+def unload_model() -> Operation:
+    """The operation `POST /admin/models/{model}/unload`."""
+    description = "All versions of it, when they have answered what they have begun; the service is not ready then."
+    return _of_one_model(_administering("unload_model", "Unload one model", description, NOT_CHANGED))
+
+
+def _of_one_model(operation: Operation) -> Operation:
+    schema = {"type": "string", "enum": list(IN_ORDER)}
+    name = {"name": "model", "in": "path", "required": True, "description": "its name", "schema": schema}
+    return {**operation, "parameters": [name, *operation["parameters"]]}
+
+
+def _administering(name: str, summary: str, description: str, problems: Iterable[Problem] = ()) -> Operation:
+    """An operation for operators; arguments as of `_work`."""
+    content = {JSON: _content("Models", "Version 2 has taken over from version 1", examples.MODELS)}
+    answers = problem_answers([*problems, NOT_READY[0]])
+    operation = {
+        **_begun("Administration", name, summary, description),
+        "responses": {"200": answer(200, "what is loaded now", content), **answers},
+    }
+    return guarded(operation, need_key=True)
 
 
 def guarded(operation: Operation, need_key: bool) -> Operation:

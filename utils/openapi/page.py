@@ -44,13 +44,17 @@ header a { color: #9fd3ff }
 """
 
 
-def pages(repository: Path | None, *, need_key: bool = False, metrics_need_key: bool = False) -> dict[str, Response]:
+def pages(
+    repository: Path | None, *, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False
+) -> dict[str, Response]:
     """The answers of `/` and `/docs.json`.
 
     Args:
         repository: the model repository, where it is on this machine; the page names the weights in it.
         need_key: whether requests that cost work need an API key.
         metrics_need_key: whether `/metrics` does.
+        admin: whether there are operators, and paths for them.
     """
-    text = orjson.dumps(document(weights_line(repository), need_key=need_key, metrics_need_key=metrics_need_key))
+    weights = weights_line(repository)
+    text = orjson.dumps(document(weights, need_key=need_key, metrics_need_key=metrics_need_key, admin=admin))
     return {"/": HTMLResponse(PAGE), "/docs.json": Response(text, media_type="application/json")}

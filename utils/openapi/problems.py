@@ -16,6 +16,7 @@ from utils.errors import (
     InferenceUnavailable,
     InvalidRequest,
     MalformedBody,
+    ModelChange,
     Overloaded,
     Problem,
     ServiceError,
@@ -42,6 +43,9 @@ NOT_READY = (
     Stopping(STOPS).problem(),
 )
 
+NOT_CHANGED = (
+    ModelChange("Triton could not load mobile_sam; the service's log says why, and what was loaded stays").problem(),
+)
 REFUSALS: tuple[Problem, ...] = (
     MalformedBody.of("expected value at line 1 column 1").problem(),
     SlowBody("expected the body within 30 s, got 65536 bytes of 2000000").problem(),

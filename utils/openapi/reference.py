@@ -10,7 +10,7 @@ from typing import Any
 from utils.openapi.calls import CALLS
 from utils.openapi.document import document
 from utils.openapi.photo import SAMPLE
-from utils.openapi.problems import NO_KEY, REFUSALS, REJECTIONS, TOO_MUCH
+from utils.openapi.problems import NO_KEY, NOT_CHANGED, REFUSALS, REJECTIONS, TOO_MUCH
 from utils.openapi.schemas import Schema
 from utils.openapi.tables import default_of, limits_of, table, type_of
 
@@ -25,8 +25,9 @@ that its description asks for.
 
 HEADERS = """\
 Where the service has API keys ([security](security.md)), every `POST` needs one, as `Authorization: Bearer KEY` or
-as `X-API-Key: KEY`. An answer's `X-Request-ID` is what the service's log calls the request: the id that it came with in
-a header of that name (1 to 128 of `A-Z a-z 0-9 . _ -`), or a new one.
+as `X-API-Key: KEY`. Paths below `/admin` need one of an operator, and are not there where there are none
+([models](models.md)). An answer's `X-Request-ID` is what the service's log calls the request: the id that it came with
+in a header of that name (1 to 128 of `A-Z a-z 0-9 . _ -`), or a new one.
 """
 
 PICTURE = f"""\
@@ -52,6 +53,7 @@ INLINE = {
     "Image": "POST /embed",
     "Everything": "POST /everything",
     "Info": "GET /info",
+    "Models": "GET /admin/models",
     "Problem": "Problems",
 }
 """Schemas whose fields stand in a section of another name."""
@@ -61,7 +63,7 @@ REQUESTS = ("SegmentRequest", "EmbedRequest", "EverythingRequest")
 
 def reference() -> str:
     """The whole page, in Markdown."""
-    whole = document(need_key=True, metrics_need_key=True)
+    whole = document(need_key=True, metrics_need_key=True, admin=True)
     schemas: dict[str, Schema] = whole["components"]["schemas"]
     operations = {
         f"{method.upper()} {path}": operation
@@ -89,7 +91,7 @@ def _operation(name: str, operation: dict[str, Any], schemas: dict[str, Schema])
     if "requestBody" in operation:
         ((media, content),) = operation["requestBody"]["content"].items()
         parts += [f"The request, `{media}`:\n", _asked(_resolved(content["schema"], schemas))]
-    parts += [f"{call.markdown()}\n" for call in CALLS[operation["operationId"]]]
+    parts += [f"{call.markdown()}\n" for call in CALLS.get(operation["operationId"], ())]
     answers = dict(operation["responses"])
     success = answers.pop("200")
     parts += [
@@ -149,7 +151,7 @@ def _parts(schema: Schema, encoding: dict[str, Any]) -> str:
 
 def _problems(schemas: dict[str, Schema]) -> str:
     """The section on all problems."""
-    problems = sorted((*NO_KEY, *REFUSALS, *REJECTIONS, *TOO_MUCH), key=lambda problem: problem.status)
+    problems = sorted((*NO_KEY, *NOT_CHANGED, *REFUSALS, *REJECTIONS, *TOO_MUCH), key=lambda problem: problem.status)
     rows = ((f"`{each.slug}`", str(each.status), each.title, each.detail) for each in problems)
     return "\n".join(
         [

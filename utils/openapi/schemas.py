@@ -15,9 +15,9 @@ def reference(name: str) -> Schema:
     return {"$ref": REFERENCES.format(model=name)}
 
 
-def schemas() -> dict[str, Schema]:
-    """All schemas that operations refer to, by name."""
-    return {**_requests(), **ANSWERS}
+def schemas(*, admin: bool = False) -> dict[str, Schema]:
+    """All schemas that operations refer to, by name; those of operators' operations too where there are such."""
+    return {**_requests(), **ANSWERS, **(OPERATORS if admin else {})}
 
 
 def _requests() -> dict[str, Schema]:
@@ -60,6 +60,7 @@ IMAGE: dict[str, Schema] = {
     "height": _value("integer", "of the image as displayed, in pixels", minimum=1),
     "weights": reference("Weights"),
     "engine": reference("Engine"),
+    "model_version": _value("integer", "the version of the models that answered", minimum=1),
 }
 
 ANSWERS: dict[str, Schema] = {
@@ -183,6 +184,10 @@ ANSWERS: dict[str, Schema] = {
             "engine": {"anyOf": [reference("Engine"), {"type": "null"}], "description": "likewise"},
             "key_needed": _value("boolean", "whether requests that cost work need an API key"),
             "limits": reference("Limits"),
+            "model_versions": _list(
+                "versions of the models that answer now; the last does where a request names none",
+                _value("integer", "a version", minimum=1),
+            ),
         },
     ),
     "Limits": _object(
@@ -191,6 +196,22 @@ ANSWERS: dict[str, Schema] = {
             "max_body_bytes": _value("integer", "bytes of a request's body", minimum=1),
             "max_image_pixels": _value("integer", "pixels of an image", minimum=1),
             "max_objects": _value("integer", "objects in `prompts`", minimum=1),
+        },
+    ),
+}
+
+OPERATORS: dict[str, Schema] = {
+    "Models": _object(
+        "What Triton says of its models",
+        {"models": _list("one for each version that is loaded, or was", reference("Model"))},
+    ),
+    "Model": _object(
+        "A version of a model",
+        {
+            "name": _value("string", "of the model"),
+            "version": {"type": ["integer", "null"], "description": "null: it was never loaded", "minimum": 1},
+            "state": _value("string", "`READY`, `LOADING`, `UNLOADING` or `UNAVAILABLE`; empty: it was never loaded"),
+            "reason": _value("string", "why it is not available, else empty"),
         },
     ),
 }

@@ -6,7 +6,8 @@ import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from utils.watch.probes import ENCODER, ProbeError, questions, successes
+from utils.versions import ENCODER
+from utils.watch.probes import NotLoadedError, ProbeError, questions, successes
 
 ASK_AFTER, ASK_ENCODER_AFTER = 10.0, 30.0
 """Seconds without an answer to anybody after which a model is asked; the encoder's is work for all cores."""
@@ -44,6 +45,7 @@ class Examination:
         self._answered_at = dict.fromkeys(self._questions, -float("inf"))
         self._errors: Counter[str] = Counter()
         self._last_error: dict[str, str] = {}
+        self._not_loaded: set[str] = set()
         self._asked_at: dict[str, float] = {}
 
     def go_on(self) -> None:
@@ -79,7 +81,7 @@ class Examination:
         """Why Triton must be started again, in a word and in many; two empty texts where it need not."""
         now = self._now
         for model, count in self._errors.items():
-            if count >= FAILURES:
+            if count >= FAILURES and model not in self._not_loaded:  # what was unloaded, was on purpose
                 return "failed", f"{count} errors in a row: {self._last_error[model]}"
         if now - self._heard_at > MUTE_AFTER:
             return "hung", f"no answer from Triton for {now - self._heard_at:.0f} s"
@@ -108,12 +110,15 @@ class Examination:
             return
         del self._pending[model]
         error = future.exception()
+        self._not_loaded.discard(model)
         if error is None:
             self._answered_at[model] = now
             del self._errors[model]
         elif isinstance(error, (ProbeError, OSError)):
             self._errors[model] += 1
             self._last_error[model] = f"{model}: {error}" if isinstance(error, OSError) else str(error)
+            if isinstance(error, NotLoadedError):
+                self._not_loaded.add(model)
         else:
             raise error
 

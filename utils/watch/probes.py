@@ -15,19 +15,20 @@ import math
 import os
 import re
 import struct
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from utils import tensors
 from utils.tensors import Tensor
+from utils.versions import DECODER, ENCODER
 
 PROBES_VARIABLE, SERVER_ONLY = "MOBILE_SAM_TRITON_PROBES", "server"
 """Set to that for a repository with other models than this project's: only the server itself is asked."""
 SERVER = "tritonserver"
 REQUEST_ID = "probe"
 """By which the orchestrator knows what it does not count."""
-ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
 FRAME = 1024
 """Side of the square that the encoder takes, in pixels."""
 SUCCESSES = re.compile(r'^nv_inference_request_success\{model="([^"]+)",version="[^"]+"\} (\d+)', re.MULTILINE)
@@ -46,6 +47,10 @@ Question = Callable[[int, float], None]
 
 class ProbeError(Exception):
     """A model did not answer as it should; the message says how."""
+
+
+class NotLoadedError(ProbeError):
+    """There is no such model: an operator has unloaded it, or it is not loaded yet."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,22 @@ def ask_server(port: int, timeout: float) -> None:
         raise ProbeError("it is not ready")
 
 
+def is_ready(model: str, version: int, port: int, timeout: float) -> bool:
+    """Whether a version of a model can be asked; not where Triton cannot, or not in time.
+
+    Args:
+        model: its name.
+        version: of it.
+        port: of Triton's HTTP.
+        timeout: seconds without a byte.
+    """
+    path = f"/v2/models/{model}/versions/{version}/ready"
+    try:
+        return _exchange(port, timeout, Request("GET", path, b"", {}))[0] == 200
+    except OSError:
+        return False
+
+
 def ask(probe: Probe, port: int, timeout: float) -> None:
     """Run an inference on this machine's Triton.
 
@@ -149,6 +170,8 @@ def ask(probe: Probe, port: int, timeout: float) -> None:
     request = Request("POST", f"/v2/models/{probe.model}/infer", body, headers)
     status, length, answer = _exchange(port, timeout, request)
     if status != 200:
+        if b"unknown model: '%s'" % probe.model.encode() in answer:
+            raise NotLoadedError(f"{probe.model} is not loaded")
         raise ProbeError(f"{probe.model} answered {status}: {answer[:200].decode('utf-8', 'replace')}")
     try:
         found = _outputs(answer, length)
@@ -174,7 +197,10 @@ def successes(port: int, timeout: float) -> dict[str, int]:
         OSError: Triton cannot be reached, or not in time.
     """
     _, _, text = _exchange(port, timeout, Request("GET", "/metrics", b"", {}))
-    return {model: int(count) for model, count in SUCCESSES.findall(text.decode())}
+    counts: Counter[str] = Counter()
+    for model, count in SUCCESSES.findall(text.decode()):
+        counts[model] += int(count)  # of all versions together
+    return counts
 
 
 def _exchange(port: int, timeout: float, request: Request) -> tuple[int, int, bytes]:

@@ -15,6 +15,10 @@ from utils.triton import SHARED_MEMORY, SHM_PREFIX_VARIABLE
 STUB = "triton_python_b"
 """A Python model's process, as the kernel shortens its name."""
 DIED, STOPPED = "died", "stopped"
+DEAD = frozenset({"", "Z", "X"})
+"""States of a process that has ended."""
+ENDED_WITHIN = 3.0
+"""Seconds from the end of a Python process until Triton, where it ended that itself, has asked how."""
 STOP_LIMIT = 9.0
 """Seconds that Triton may take to end; its own limit is a little less."""
 
@@ -22,8 +26,13 @@ STOP_LIMIT = 9.0
 class Triton:
     """One run of the real server, with all its processes."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        """Start it, in a session of its own: what a person types at a terminal (Ctrl-C) does not reach it."""
+    def __init__(self, command: Sequence[str], *, models_change: bool = False) -> None:
+        """Start it, in a session of its own: what a person types at a terminal (Ctrl-C) does not reach it.
+
+        Args:
+            command: the real server with its arguments.
+            models_change: it loads and unloads models while it runs, and so starts and ends Python processes.
+        """
         parent = os.getpid()
 
         def prepare() -> None:
@@ -32,6 +41,8 @@ class Triton:
 
         self.started_at = time.monotonic()
         self._process = subprocess.Popen(command, start_new_session=True, preexec_fn=prepare)  # noqa: PLW1509
+        self._patience = ENDED_WITHIN if models_change else 0.0
+        self._dead_since: dict[int, float] = {}
         self.stubs: dict[int, str] = {}
         """Its Python processes, once it is ready."""
 
@@ -41,7 +52,10 @@ class Triton:
         return self._process.pid
 
     def remember_stubs(self) -> None:
-        """Take what Python processes there are for those that there should be."""
+        """Take what Python processes there are for those that there should be: one that Triton ended is forgotten.
+
+        Of one that died by itself Triton does not ask how it ended, and so the kernel keeps a trace of it.
+        """
         self.stubs = {pid: name for pid, name in processes.descendants(self.pid).items() if name.startswith(STUB)}
 
     def exit_status(self) -> int | None:
@@ -54,8 +68,11 @@ class Triton:
         if status is not None:
             return DIED, f"Triton ended with {'signal' if status < 0 else 'status'} {abs(status)}"
         states = {pid: processes.state(pid) for pid in (self.pid, *self.stubs)}
-        for cause, letters, what in ((DIED, {"", "Z", "X"}, "has died"), (STOPPED, {"T"}, "was stopped by a signal")):
-            found = [pid for pid, state in states.items() if state in letters]
+        now = time.monotonic()
+        self._dead_since = {pid: self._dead_since.get(pid, now) for pid, state in states.items() if state in DEAD}
+        dead = [pid for pid, since in self._dead_since.items() if now - since >= self._patience]
+        stopped = [pid for pid, state in states.items() if state == "T"]
+        for cause, found, what in ((DIED, dead, "has died"), (STOPPED, stopped, "was stopped by a signal")):
             if found:
                 return cause, f"process {found[0]} ({self.stubs.get(found[0], 'tritonserver')}) {what}"
         return "", ""
@@ -73,7 +90,7 @@ class Triton:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
-        while any(processes.state(pid) not in {"", "Z", "X"} for pid in self.stubs):
+        while any(processes.state(pid) not in DEAD for pid in self.stubs):
             time.sleep(0.01)
         prefix = os.environ.get(SHM_PREFIX_VARIABLE)
         if prefix:

@@ -25,12 +25,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from utils import health, processes
+from utils import health, processes, versions
 from utils.health import Health, State
 from utils.logs import log_as_set
 from utils.settings import Settings
-from utils.triton import metrics_port
+from utils.triton import ROOT, metrics_port
 from utils.watch.examination import Examination
+from utils.watch.probes import is_ready
 from utils.watch.process import DIED, STOPPED, Triton
 
 logger = logging.getLogger("watchdog")
@@ -65,7 +66,10 @@ class Watchdog:
         self._command, self._folder, self._parent = command, folder, parent
         self._port = int(next(arg for arg in command if arg.startswith("--http-port=")).partition("=")[2])
         self._metrics_port = metrics_port()
-        self._patience = Settings.from_environment().inference_timeout + BEYOND_A_REQUEST
+        settings = Settings.from_environment()
+        self._patience = settings.inference_timeout + BEYOND_A_REQUEST
+        self._models_change = settings.model_control_mode != "none"
+        self._polled = self._folders(settings) if settings.model_control_mode == "poll" else None
         self._restarts: Counter[str] = Counter()
         self._last: tuple[State, str] = ("starting", STARTING)
         self._stopped_since: float | None = None
@@ -88,7 +92,7 @@ class Watchdog:
     def _serve(self) -> str:
         """One run of Triton; the cause of its end, empty where the watchdog was told to stop."""
         self._tell(*(("restarting", "Triton is being started again") if self._restarts else ("starting", STARTING)))
-        triton = Triton(self._command)
+        triton = Triton(self._command, models_change=self._models_change)
         examination = Examination(self._port, self._metrics_port, self._patience)
         ready = False
         try:
@@ -97,6 +101,9 @@ class Watchdog:
                 if not ready and examination.complete():
                     ready, self._attempts = True, 0
                     triton.remember_stubs()
+                elif ready and self._models_change:
+                    triton.remember_stubs()
+                    self._show_versions()
                 cause, why = self._verdict(triton, examination, ready=ready)
                 if cause:
                     logger.error("%s: Triton is started again", why)
@@ -112,6 +119,34 @@ class Watchdog:
             return ""
         finally:
             examination.end()
+
+    def _folders(self, settings: Settings) -> tuple[Path, Path] | None:
+        """The model repository and the folder of links to it that Triton reads; None where it reads from elsewhere."""
+        served = next(arg for arg in self._command if arg.startswith("--model-repository=")).partition("=")[2]
+        repository = settings.repository_in(ROOT)
+        return None if repository is None else (repository, Path(served))
+
+    def _show_versions(self) -> None:
+        """Let a Triton that looks for changes see those of the repository.
+
+        It makes changes of several models in any order: it sees a new version first of the models that others ask, and
+        of one that is gone they are the last that it misses.
+        """
+        if self._polled is None:
+            return
+        with contextlib.suppress(OSError):  # the repository is just being changed: there is a next time
+            for model in versions.IN_ORDER:
+                new, gone = versions.changes(*self._polled, model)
+                for version in new:
+                    if all(self._answers(other, version) for other in versions.ASKS.get(model, ())):
+                        versions.link(*self._polled, model, version)
+                for version in gone:
+                    askers = (asker for asker, asked in versions.ASKS.items() if model in asked)
+                    if not any(self._answers(asker, version) for asker in askers):
+                        versions.unlink(self._polled[1], model, version)
+
+    def _answers(self, model: str, version: int) -> bool:
+        return is_ready(model, version, self._port, TICK)
 
     def _verdict(self, triton: Triton, examination: Examination, *, ready: bool) -> tuple[str, str]:
         """Why Triton must be started again, in a word and in many; two empty texts where it need not."""

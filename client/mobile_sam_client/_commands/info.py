@@ -33,6 +33,8 @@ def _tell(said: Info, state: Readiness, url: str) -> None:
         tell(f"          {said.weights.note}")
     engine = f"encoder {said.engine.encoder}, decoder {said.engine.decoder}" if said.engine else "unknown"
     tell(f"engine    {engine}")
+    versions = ", ".join(map(str, said.model_versions)) or "none yet"
+    tell(f"versions  {versions}" + (" (the last unless asked for another)" if len(said.model_versions) > 1 else ""))
     tell(f"API key   {'needed: MOBILE_SAM_API_KEY' if said.key_needed else 'not needed'}")
     tell(f"limits    {said.max_image_pixels / 1e6:g} megapixels an image")
     tell(f"          {said.max_body_bytes / 2**20:g} MiB and {said.max_objects} objects a request")

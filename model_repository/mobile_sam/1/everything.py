@@ -16,8 +16,9 @@ import numpy.typing as npt
 import orjson
 from mobile_sam_grid import Box, Thresholds, record
 from mobile_sam_masks import upsample
-from mobile_sam_models import Models, answer, read, read_one
+from mobile_sam_models import Models, read, read_one
 from mobile_sam_problems import Rejected
+from mobile_sam_stages import RECORD, UPSAMPLE
 
 
 class TritonPythonModel:
@@ -30,7 +31,7 @@ class TritonPythonModel:
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer each request; a failure of one does not touch the others."""
-        return [answer(request, ("records",), self._records) for request in requests]
+        return [self.models.answer(request, ("records",), self._records) for request in requests]
 
     def _records(self, request: Any) -> tuple[bytes]:
         """The records of a batch, as a JSON list."""
@@ -50,19 +51,19 @@ class TritonPythonModel:
         labels = np.full(in_crop.shape[:2], prompts.POSITIVE, np.int32)
         no_mask = prompts.earlier_masks(None, None, len(in_crop))
         answers = self.models.decode(part, in_crop, labels, *no_mask, candidates=True)
-        records = [
-            record(
-                upsample(low_res, frame_hw, part.size_hw),
-                float(score),
-                point_xy,
-                crop=crop,
-                size_hw=known.size_hw,
-                thresholds=thresholds,
-            )
-            for point_xy, (logits, scores) in zip(points_xy, answers, strict=True)
-            for low_res, score in zip(logits, scores, strict=True)
+        good = (
+            (point_xy, low_res, score)
+            for point_xy, (masks, scores) in zip(points_xy, answers, strict=True)
+            for low_res, score in zip(masks, scores, strict=True)
             if score > thresholds.pred_iou_thresh
-        ]
+        )
+        records = []
+        for point_xy, low_res, score in good:
+            with known.stages(UPSAMPLE):
+                logits = upsample(low_res, frame_hw, part.size_hw)
+            with known.stages(RECORD):
+                found = record(logits, float(score), point_xy, crop=crop, size_hw=known.size_hw, thresholds=thresholds)
+            records.append(found)
         return (orjson.dumps([found for found in records if found is not None]),)
 
 

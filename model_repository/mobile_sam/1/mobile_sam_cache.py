@@ -124,6 +124,17 @@ class EmbeddingCache:
             self._keep(image_id, entry, on_disk)
         return entry
 
+    def file_of(self, image_id: str) -> bytes | None:
+        """The encoded image in an entry that other weights have of it; None where there is none, or a damaged one.
+
+        Args:
+            image_id: 64 hexadecimal digits.
+        """
+        for path in self._folder.glob(f"{image_id}-*{SUFFIX}") if self._max_bytes else ():
+            with contextlib.suppress(OSError, InvalidEntry):
+                return bytes(unpack(path.read_bytes()).file) or None
+        return None
+
     def put(self, image_id: str, entry: Entry) -> None:
         """Keep an entry, on disk where that can be done, and let go of those not used for longest."""
         on_disk = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Callable
@@ -13,12 +14,15 @@ import numpy.typing as npt
 from mobile_sam_cache import EmbeddingCache, Entry
 from mobile_sam_problems import Rejected
 from mobile_sam_redis import RedisTier
+from mobile_sam_stages import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
 
 FOUND, SHARED, ENCODED = "found", "shared", "encoded"
 """Where an embedding came from: this machine's cache, Redis, the encoder."""
 IMAGE_ID = re.compile("[0-9a-f]{64}")
 
 Encode = Callable[[images.Frame], npt.NDArray[np.float16]]
+Source = Callable[[], tuple[bytes, images.RGB]]
+"""Gives an image's file, empty for a crop, and its pixels."""
 
 
 @dataclass
@@ -31,6 +35,7 @@ class Known:
     """What its embedding is kept under: the id, and with API keys whose image it is."""
     entry: Entry
     max_pixels: int
+    stages: Stages
     decoded: dict[str, images.RGB] = field(default_factory=dict)
     """Pixels at hand, by key."""
 
@@ -42,7 +47,8 @@ class Known:
     def pixels(self) -> images.RGB:
         """(H, W, 3) uint8 RGB, not to be written to; decoded unless this process did so for its last request."""
         if self.key not in self.decoded:
-            pixels = images.decode(images.open_image(bytes(self.entry.file), self.max_pixels))
+            with self.stages(DECODE):
+                pixels = images.decode(images.open_image(bytes(self.entry.file), self.max_pixels))
             self.decoded.clear()
             self.decoded[self.key] = pixels
         return self.decoded[self.key]
@@ -58,6 +64,8 @@ class Embeddings:
         encode: Encode | None,
         max_pixels: int,
         count: Callable[[str], None],
+        *,
+        stages: Stages,
     ) -> None:
         """Put the places to look together.
 
@@ -68,9 +76,10 @@ class Embeddings:
                 waiting for another's image.
             max_pixels: largest image.
             count: is told where each embedding came from.
+            stages: of the request.
         """
         self._cache, self._redis, self._encode = cache, redis, encode
-        self._max_pixels, self._count = max_pixels, count
+        self._max_pixels, self._count, self._stages = max_pixels, count, stages
         # Of one image: who clicks and wants pictures clicks on the same image again.
         self._decoded: dict[str, images.RGB] = {}
 
@@ -102,16 +111,19 @@ class Embeddings:
         elif not IMAGE_ID.fullmatch(image_id):
             raise _not_cached(image_id[:80])
 
-        def pixels() -> images.RGB:
-            if file is None:
+        def source() -> tuple[bytes, images.RGB]:
+            # New weights know no image yet: those that others know here need not be sent again.
+            found = self._cache.file_of(key) if file is None else file
+            if found is None:
                 raise _not_cached(image_id)
-            decoded = images.decode(images.open_image(file, self._max_pixels))
+            with self._stages(DECODE):
+                decoded = images.decode(images.open_image(found, self._max_pixels))
             if check:
                 check((decoded.shape[0], decoded.shape[1]))
-            return decoded
+            return found, decoded
 
         key = hashlib.sha256(f"{owner} {image_id}".encode()).hexdigest() if owner else image_id
-        known = self._find(image_id, key, file or b"", pixels)
+        known = self._find(image_id, key, source)
         if check:
             check(known.size_hw)
         return known
@@ -127,41 +139,55 @@ class Embeddings:
         if (x0, y0, y1, x1) == (0, 0, *known.size_hw):
             return known
         name = hashlib.sha256(f"{known.key} {box_xyxy}".encode()).hexdigest()
-        return self._find(name, name, b"", lambda: np.ascontiguousarray(known.pixels()[y0:y1, x0:x1]))
+        return self._find(name, name, lambda: (b"", np.ascontiguousarray(known.pixels()[y0:y1, x0:x1])))
 
-    def _find(self, image_id: str, key: str, file: bytes, pixels: Callable[[], images.RGB]) -> Known:
+    def _find(self, image_id: str, key: str, source: Source) -> Known:
         entry = self._look_up(key)
         if entry is None:
             if self._encode is None:
                 raise _not_cached(image_id)
-            with self._cache.alone(key):
+            with contextlib.ExitStack() as inside:
+                with self._stages(WAIT):
+                    inside.enter_context(self._cache.alone(key))
                 # While this process waited to be alone, another may have encoded the image.
-                entry = self._look_up(key) or self._fetch(key) or self._make(self._encode, key, file, pixels())
-        return Known(image_id, key, entry, self._max_pixels, self._decoded)
+                entry = self._look_up(key) or self._fetch(key) or self._make(self._encode, key, *source())
+        return Known(image_id, key, entry, self._max_pixels, self._stages, self._decoded)
 
     def _look_up(self, key: str) -> Entry | None:
-        entry = self._cache.get(key)
+        with self._stages(CACHE):
+            entry = self._cache.get(key)
         if entry is not None:
             self._count(FOUND)
         return entry
 
     def _fetch(self, key: str) -> Entry | None:
-        entry = self._redis.get(key) if self._redis else None
+        if self._redis is None:
+            return None
+        with self._stages(REDIS):
+            entry = self._redis.get(key)
         if entry is not None:
-            self._cache.put(key, entry)
+            self._store(key, entry)
             self._count(SHARED)
         return entry
 
     def _make(self, encode: Encode, key: str, file: bytes, pixels: images.RGB) -> Entry:
-        entry = Entry(encode(images.to_frame(pixels)), (pixels.shape[0], pixels.shape[1]), file)
+        with self._stages(RESIZE):
+            frame = images.to_frame(pixels)
+        with self._stages(ENCODE):
+            embedding = encode(frame)
+        entry = Entry(embedding, (pixels.shape[0], pixels.shape[1]), file)
         self._count(ENCODED)
-        self._cache.put(key, entry)
+        self._store(key, entry)
         if self._redis:
             self._redis.put(key, entry)
         if file:  # not of a crop: the next one is cut out of the whole image again
             self._decoded.clear()
             self._decoded[key] = pixels
         return entry
+
+    def _store(self, key: str, entry: Entry) -> None:
+        with self._stages(STORE):
+            self._cache.put(key, entry)
 
 
 def _not_cached(image_id: str) -> Rejected:

@@ -19,6 +19,7 @@ from mobile_sam_cache import EmbeddingCache
 from mobile_sam_embeddings import Embeddings, Known
 from mobile_sam_problems import Rejected
 from mobile_sam_redis import RedisTier
+from mobile_sam_stages import DECODER, Stages
 
 Array = npt.NDArray[Any]
 
@@ -26,7 +27,6 @@ MAX_POINTS = 512
 """Points that the decoder gets at once, in all prompts together: its attention takes memory for each of them."""
 SINGLE, CANDIDATES = slice(0, 1), slice(1, 4)
 """Of the decoder's four answers: that to a prompt which is not ambiguous, and the three to one that is."""
-COUNTER = "mobile_sam_embeddings_total"
 PROBE = "probe"
 """Id of requests that only ask whether the model works; they are not counted."""
 VARIABLE = "MOBILE_SAM_"
@@ -45,6 +45,8 @@ class Models:
         Raises:
             TritonModelException: a setting cannot be used, or the weights are not there.
         """
+        self.version = int(args["model_version"])
+        """Of this model, and so of the encoder and the decoder that it asks."""
         config = json.loads(args["model_config"])["parameters"]
         settings = {name: os.environ.get(VARIABLE + name.upper()) or _parameter(config, name) for name in PARAMETERS}
         max_pixels = _whole_number("max_image_pixels", settings["max_image_pixels"], 1)
@@ -69,21 +71,50 @@ class Models:
             redis = RedisTier(url, fingerprint, pb_utils.Logger.log_warn) if url and encodes else None
         except ValueError as error:
             raise pb_utils.TritonModelException(f"redis_url: {error}") from None
-        self._family = pb_utils.MetricFamily(
-            name=COUNTER,
-            description="Embeddings by where they came from: this machine's cache, Redis, the encoder",
-            kind=pb_utils.MetricFamily.COUNTER,
+        self._sources = Counters(
+            "mobile_sam_embeddings_total",
+            "Embeddings by where they came from: this machine's cache, Redis, the encoder",
         )
-        self._counters: dict[str, Any] = {}
-        self._counts = True
-        self.embeddings = Embeddings(cache, redis, encode if encodes else None, max_pixels, self._count)
+        self._times = Counters("mobile_sam_stage_total", "Requests that had a stage, by model and stage")
+        self._seconds = Counters("mobile_sam_stage_seconds_total", "Seconds spent in a stage, by model and stage")
+        self._name, self._counts = args["model_name"], True
+        self._trace: Any = None  # of the request: what encoder and decoder do for it belongs there
+        self._stages = Stages(self._count_stage)
+        self.embeddings = Embeddings(
+            cache,
+            redis,
+            self._encode if encodes else None,
+            max_pixels,
+            self._count_source,
+            stages=self._stages,
+        )
+
+    def answer(self, request: Any, outputs: tuple[str, ...], work: Callable[[Any], tuple[bytes, ...]]) -> Any:
+        """The response to a request: `work(request)` gives the bytes of each of `outputs`.
+
+        A request that is at fault gets a `problem` instead; a failure of ours is Triton's to report.
+        """
+        self._counts, self._trace = request.request_id() != PROBE, request.trace()
+        problem = b""
+        try:
+            parts = work(request)
+        except Rejected as rejected:
+            parts, problem = (b"",) * len(outputs), rejected.encode()
+        except Exception as error:
+            pb_utils.Logger.log_error(f"mobile_sam: {type(error).__name__}: {error}")
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
+        finally:
+            self._stages.over(counts=self._counts)
+        named = zip((*outputs, "problem"), (*parts, problem), strict=True)
+        return pb_utils.InferenceResponse(
+            output_tensors=[pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in named]
+        )
 
     def find(self, request: Any, check: Callable[[tuple[int, int]], None] | None = None) -> Known:
         """The image that a request sends or names, with its embedding; `check` as in `Embeddings.find`."""
         image_id: bytes | None = read_one(request, "image_id")
         name = None if image_id is None else image_id.decode("ascii", "replace")
         owner = read_one(request, "image_owner", b"").decode("ascii", "replace")
-        self._counts = request.request_id() != PROBE
         return self.embeddings.find(read_one(request, "input_image"), name, check, owner)
 
     def decode(
@@ -125,18 +156,59 @@ class Models:
                 "has_mask_input": has_mask[part] if own else has_mask,
             }
             # The single masks alone are a quarter of the bytes to move between processes.
-            masks, scores = call("mobile_sam_decoder", inputs, [output, "iou_predictions"])
+            with self._stages(DECODER):
+                masks, scores = self._call("mobile_sam_decoder", inputs, [output, "iou_predictions"])
             return [masks[:, CANDIDATES] if candidates else masks, scores[:, CANDIDATES if candidates else SINGLE]]
 
         for masks, scores in ahead(run, range(0, len(coords), batch)):
             yield from zip(masks, scores, strict=True)
 
-    def _count(self, source: str) -> None:
-        if not self._counts:
-            return
-        if source not in self._counters:
-            self._counters[source] = self._family.Metric(labels={"source": source})
-        self._counters[source].increment(1)
+    def _encode(self, frame: images.Frame) -> npt.NDArray[np.float16]:
+        """The embedding of an image, (1, 256, 64, 64) float16."""
+        inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
+        return self._call("mobile_sam_encoder", inputs, ["image_embeddings"])[0]
+
+    def _call(self, model: str, inputs: dict[str, Array], outputs: list[str]) -> list[Array]:
+        """Run another model of this Triton.
+
+        Raises:
+            TritonModelException: it answered with an error.
+        """
+        response = pb_utils.InferenceRequest(
+            model_name=model,
+            model_version=self.version,
+            requested_output_names=outputs,
+            inputs=[pb_utils.Tensor(name, np.ascontiguousarray(array)) for name, array in inputs.items()],
+            preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU),
+            trace=self._trace,
+        ).exec()
+        if response.has_error():
+            raise pb_utils.TritonModelException(f"{model}: {response.error().message()}")
+        return [pb_utils.get_output_tensor_by_name(response, name).as_numpy() for name in outputs]
+
+    def _count_source(self, source: str) -> None:
+        if self._counts:
+            self._sources.add(1, source=source)
+
+    def _count_stage(self, stage: str, requests: int, seconds: float) -> None:
+        self._times.add(requests, model=self._name, stage=stage)
+        self._seconds.add(seconds, model=self._name, stage=stage)
+
+
+class Counters:
+    """One of the metrics that Triton shows beside its own."""
+
+    def __init__(self, name: str, description: str) -> None:
+        """Name it; a series begins with the first that is added to it."""
+        self._family = pb_utils.MetricFamily(name, description, pb_utils.MetricFamily.COUNTER)
+        self._series: dict[tuple[str, ...], Any] = {}
+
+    def add(self, amount: float, **labels: str) -> None:
+        """Add to the series of these labels."""
+        series = self._series.get(values := tuple(labels.values()))
+        if series is None:
+            series = self._series[values] = self._family.Metric(labels)
+        series.increment(amount)
 
 
 def ahead(work: Callable[[int], Any], steps: Sequence[int]) -> Iterator[Any]:
@@ -152,25 +224,6 @@ def ahead(work: Callable[[int], Any], steps: Sequence[int]) -> Iterator[Any]:
         yield coming.result()
 
 
-def answer(request: Any, outputs: tuple[str, ...], work: Any) -> Any:
-    """The response to a request: `work(request)` gives the bytes of each of `outputs`.
-
-    A request that is at fault gets a `problem` instead; a failure of ours is Triton's to report.
-    """
-    problem = b""
-    try:
-        parts = work(request)
-    except Rejected as rejected:
-        parts, problem = (b"",) * len(outputs), rejected.encode()
-    except Exception as error:
-        pb_utils.Logger.log_error(f"mobile_sam: {type(error).__name__}: {error}")
-        return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
-    named = zip((*outputs, "problem"), (*parts, problem), strict=True)
-    return pb_utils.InferenceResponse(
-        output_tensors=[pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in named]
-    )
-
-
 def read(request: Any, name: str) -> Array | None:
     """An input tensor of the request; None where it was left out."""
     tensor = pb_utils.get_input_tensor_by_name(request, name)
@@ -184,29 +237,6 @@ def read_one(request: Any, name: str, otherwise: Any = None) -> Any:
     """The only value of an input tensor, `otherwise` where it was left out; text and files come as bytes."""
     array = read(request, name)
     return otherwise if array is None else array[0]
-
-
-def encode(frame: images.Frame) -> npt.NDArray[np.float16]:
-    """The embedding of an image, (1, 256, 64, 64) float16."""
-    inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
-    return call("mobile_sam_encoder", inputs, ["image_embeddings"])[0]
-
-
-def call(model: str, inputs: dict[str, Array], outputs: list[str]) -> list[Array]:
-    """Run another model of this Triton.
-
-    Raises:
-        TritonModelException: it answered with an error.
-    """
-    response = pb_utils.InferenceRequest(
-        model_name=model,
-        requested_output_names=outputs,
-        inputs=[pb_utils.Tensor(name, np.ascontiguousarray(array)) for name, array in inputs.items()],
-        preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU),
-    ).exec()
-    if response.has_error():
-        raise pb_utils.TritonModelException(f"{model}: {response.error().message()}")
-    return [pb_utils.get_output_tensor_by_name(response, name).as_numpy() for name in outputs]
 
 
 def _fingerprint(weights: str, engine: str) -> str:

@@ -17,8 +17,9 @@ import numpy.typing as npt
 import orjson
 from mobile_sam_embeddings import Known
 from mobile_sam_masks import Mask, MaskPart, area_and_box, upsample
-from mobile_sam_models import Models, answer, read, read_one
+from mobile_sam_models import Models, read, read_one
 from mobile_sam_pictures import Picture
+from mobile_sam_stages import MASK, PICTURE, UPSAMPLE
 from mobile_sam_warm_up import warm_up
 
 OUTPUTS = ("mask", "picture", "result")
@@ -36,7 +37,7 @@ class TritonPythonModel:
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer each request; a failure of one does not touch the others."""
-        return [answer(request, OUTPUTS, self._segment) for request in requests]
+        return [self.models.answer(request, OUTPUTS, self._segment) for request in requests]
 
     def _segment(self, request: Any) -> tuple[bytes, bytes, bytes]:
         """The bodies of the parts `mask`, `segmented_image` and `result`."""
@@ -53,6 +54,7 @@ class TritonPythonModel:
             "height": known.size_hw[0],
             "weights": self.models.weights,
             "engine": self.models.engine,
+            "model_version": self.models.version,
         }
         if points_xy is None or labels is None:
             return b"", b"", orjson.dumps(result)
@@ -88,7 +90,8 @@ class Answer:
         """
         self._size_hw, self._frame_hw = known.size_hw, images.frame_size_hw(known.size_hw)
         self._mask = MaskPart(mask_format, known.size_hw, count)
-        self._picture = None if style == "none" else Picture(known.pixels(), style)
+        self._stages = known.stages
+        self._picture = None if style == "none" else self._begin(known.pixels(), style)
         self._low_res = low_res
         self._described: list[dict[str, Any]] = []
 
@@ -102,20 +105,32 @@ class Answer:
         """
         best = int(scores.argmax())
         for number, (low_res, score) in enumerate(zip(logits, scores, strict=True)):
-            mask: Mask = upsample(low_res, self._frame_hw, self._size_hw) > 0
-            self._mask.add(mask)
-            area, box = area_and_box(mask)
+            with self._stages(UPSAMPLE):
+                mask: Mask = upsample(low_res, self._frame_hw, self._size_hw) > 0
+            with self._stages(MASK):
+                self._mask.add(mask)
+                area, box = area_and_box(mask)
             described = {"object": index, "score": round(float(score), 4), "area": area, "box": box}
             if self._low_res:
                 described["low_res_mask"] = npy_base64(low_res)
             self._described.append(described)
             if self._picture is not None and number == best:
-                self._picture.add(mask)
+                with self._stages(PICTURE):
+                    self._picture.add(mask)
 
     def encode(self, result: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
         """The bodies of the parts; `result` says what is not about the masks."""
-        picture = b"" if self._picture is None else self._picture.encode()
-        return self._mask.encode(), picture, orjson.dumps({**result, "masks": self._described})
+        picture = b""
+        if self._picture is not None:
+            with self._stages(PICTURE):
+                picture = self._picture.encode()
+        with self._stages(MASK):
+            mask = self._mask.encode()
+        return mask, picture, orjson.dumps({**result, "masks": self._described})
+
+    def _begin(self, pixels: images.RGB, style: str) -> Picture:
+        with self._stages(PICTURE):
+            return Picture(pixels, style)
 
 
 def npy_base64(array: npt.NDArray[Any]) -> str:

@@ -20,7 +20,13 @@ MAIN, SECRETS = "docker-compose.yml", "deploy/compose.secrets.yml"
 COMPOSE, WITH_SECRETS = (yaml.safe_load((ROOT / name).read_text()) for name in (MAIN, SECRETS))
 SERVICES = COMPOSE["services"]
 OURS = [SERVICES["mobile-sam"], SERVICES["mobile-sam-gpu"]]
-BY_THE_IMAGE = {"model_repository", "cache_dir"}
+BY_THE_IMAGE = {
+    "model_repository",
+    "cache_dir",
+    "model_control_mode",
+    "admin_keys",
+    "admin_keys_file",
+}  # its models stay
 BY_SECRETS = {"api_keys", "api_keys_file", "metrics"}
 UNITS = {"m": 2**20, "g": 2**30, "mb": 2**20, "gb": 2**30, "s": 1}
 every_service = pytest.mark.parametrize("name", SERVICES)

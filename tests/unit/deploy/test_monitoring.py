@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-import requests
 import yaml
+from mobile_sam_stages import STAGES
 
 from tests.e2e.pages import blocks
 from tests.e2e.pictures import as_base64, scene
@@ -48,6 +48,9 @@ def queries() -> Iterator[tuple[str, str]]:
         for target in panel["targets"]:
             expr = target["expr"].replace("$__rate_interval", "1m").replace("$instance", ".*")
             yield f"panel {panel['title']}", expr
+    for block in BLOCKS:
+        if block.language == "promql":
+            yield str(block), block.code
 
 
 QUERIES = list(queries())
@@ -66,7 +69,7 @@ def shown(builtin_server) -> dict[str, set[str]]:
     """What a service shows that has answered, and one whose Triton was started again."""
     assert builtin_server.post("/embed", input_image=as_base64(scene(81))).ok
     assert builtin_server.post("/mobile_sam").status_code == 422
-    text = requests.get(f"{builtin_server.url}/metrics", timeout=10).text
+    text = builtin_server.metrics_with("mobile_sam_stage_total{")
     return shown_by(text + health_metrics(Health("ready", restarts={"died": 1})).decode())
 
 
@@ -135,6 +138,10 @@ def test_the_page_on_monitoring_tells_of_every_alert_and_metric():
     assert [alert["alert"] for alert in ALERTS if f"`{alert['alert']}`" not in PAGE] == []
     metrics = {metric for _, query in QUERIES for metric in OWN.findall(STRING.sub("", query))}
     assert [metric for metric in sorted(metrics) if f"`{metric.removesuffix('_bucket')}`" not in PAGE] == []
+
+
+def test_the_page_on_monitoring_tells_what_every_stage_is():
+    assert [stage for stage in STAGES if f"| `{stage}` |" not in PAGE] == []
 
 
 def test_the_configuration_with_a_key_is_the_other_one_with_a_key():

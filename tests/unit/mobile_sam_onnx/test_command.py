@@ -163,3 +163,44 @@ def test_the_public_names_are_sorted_and_exist() -> None:
         assert getattr(mobile_sam_onnx, name).__module__.startswith("mobile_sam_onnx.")
     with pytest.raises(AttributeError):
         mobile_sam_onnx.missing  # noqa: B018
+
+
+def test_a_second_version_stands_beside_the_first_with_code_of_its_own(
+    tmp_path: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "repository"
+    assert main(["--checkpoint", str(checkpoint), "--output", str(output)]) == 0
+    for model in ("mobile_sam", "mobile_sam_cached", "mobile_sam_everything"):
+        (output / model / "1" / "__pycache__").mkdir()
+        (output / model / "1" / "model.py").write_text("first")
+    (output / "mobile_sam_cached" / "1" / "model.py").unlink()
+    (output / "mobile_sam_cached" / "1" / "model.py").symlink_to("../../mobile_sam/1/model.py")
+    other = tmp_path / "other.npz"
+    other.write_bytes(checkpoint.read_bytes())
+    command = ["--checkpoint", str(other), "--output", str(output), "--version", "2"]
+    assert main(command) == 0
+    assert "(version 2)" in capsys.readouterr().err
+    assert [json.loads((output / "mobile_sam" / version / "weights.json").read_text())["name"] for version in "12"] == [
+        "small.npz",
+        "other.npz",
+    ]
+    for model in ("mobile_sam", "mobile_sam_cached", "mobile_sam_everything"):
+        code = output / model / "2" / "model.py"
+        assert code.read_text() == "first"
+        assert not code.is_symlink()  # the first version may be removed
+        assert not (output / model / "2" / "__pycache__").exists()
+    (output / "mobile_sam" / "1" / "model.py").write_text("changed")
+    (output / "mobile_sam_encoder" / "2" / "model.onnx").unlink()
+    assert main(command) == 0
+    assert (output / "mobile_sam" / "2" / "model.py").read_text() == "first"
+    assert (output / "mobile_sam_encoder" / "2" / "model.onnx").is_file()
+    third = ["--checkpoint", str(other), "--output", str(output), "--version", "10"]
+    assert main(third) == 0
+    assert (output / "mobile_sam" / "10" / "model.py").read_text() == "first"
+
+
+@pytest.mark.parametrize("version", ["0", "-1", "two", "1.5", ""])
+def test_a_version_is_a_whole_number(tmp_path: Path, version: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--weights", "builtin", "--output", str(tmp_path), "--version", version])
+    assert "expected a whole number of at least 1" in capsys.readouterr().err

@@ -486,3 +486,17 @@ def test_where_the_folder_cannot_be_written_nobody_waits(open_cache, folder, ent
             pass
         with pytest.raises(OSError, match="from inside"), open_cache().alone(entries.name(1)):
             raise OSError("from inside")
+
+
+def test_the_file_of_an_entry_that_other_weights_have_can_be_had(open_cache, entries, folder):
+    entry = entries.make(1, file_bytes=100)
+    open_cache(fingerprint="a" * 64).put(entries.name(1), entry)
+    open_cache(fingerprint="a" * 64).put(entries.name(2), entries.make(2, file_bytes=0))
+    later = open_cache(fingerprint="b" * 64)
+    assert later.file_of(entries.name(1)) == bytes(entry.file)
+    assert later.file_of(entries.name(2)) is None
+    assert later.file_of(entries.name(3)) is None
+    assert open_cache(max_bytes=0).file_of(entries.name(1)) is None
+    for path in files(folder):
+        path.write_bytes(path.read_bytes()[:-1])
+    assert later.file_of(entries.name(1)) is None

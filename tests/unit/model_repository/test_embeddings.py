@@ -14,6 +14,7 @@ import pytest
 from mobile_sam_cache import EMBEDDING_SHAPE, Entry
 from mobile_sam_embeddings import ENCODED, FOUND, SHARED, Embeddings
 from mobile_sam_problems import Rejected
+from mobile_sam_stages import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
 from PIL import Image
 
 MAX_PIXELS = 10_000
@@ -56,6 +57,19 @@ class SharedEntries:
         self.entries[image_id] = entry
 
 
+class Named(Stages):
+    """Remembers the first beginning of each stage."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda *_: None)
+        self.names: list[str] = []
+
+    def __call__(self, stage):
+        if stage not in self.names:
+            self.names.append(stage)
+        return super().__call__(stage)
+
+
 @pytest.fixture
 def encoder() -> Encoder:
     return Encoder()
@@ -70,8 +84,9 @@ def counted() -> list[str]:
 def open_embeddings(open_cache, encoder, counted) -> Callable[..., Embeddings]:
     """Embeddings as another process would open them."""
 
-    def opened(encode=encoder, redis=None, **options) -> Embeddings:
-        return Embeddings(open_cache(**options), redis, encode, MAX_PIXELS, counted.append)
+    def opened(encode=encoder, redis=None, stages=None, **options) -> Embeddings:
+        timed = stages or Stages(lambda *_: None)
+        return Embeddings(open_cache(**options), redis, encode, MAX_PIXELS, counted.append, stages=timed)
 
     return opened
 
@@ -163,13 +178,14 @@ def test_processes_that_ask_for_one_image_at_once_encode_it_once(folder, tmp_pat
         import numpy as np
         from mobile_sam_cache import EMBEDDING_SHAPE, EmbeddingCache
         from mobile_sam_embeddings import Embeddings
+        from mobile_sam_stages import Stages
 
         def encode(frame):
             time.sleep(0.3)
             return np.zeros(EMBEDDING_SHAPE, np.float16)
 
         cache = EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print)
-        embeddings = Embeddings(cache, None, encode, 10_000, print)
+        embeddings = Embeddings(cache, None, encode, 10_000, print, stages=Stages(print))
         file = Path(sys.argv[2]).read_bytes()
         print("ready", flush=True)
         sys.stdin.readline()
@@ -368,3 +384,41 @@ def test_crops_are_their_owners_too(open_embeddings, encoder):
     for owner in ("me", "you"):
         embeddings.crop(embeddings.find(photo(), None, owner=owner), (10, 5, 30, 20))
     assert len(encoder.frames) == 4
+
+
+@pytest.mark.parametrize(
+    ("redis", "first"),
+    [
+        pytest.param(None, [CACHE, WAIT, DECODE, RESIZE, ENCODE, STORE], id="without Redis"),
+        pytest.param(SharedEntries(), [CACHE, WAIT, REDIS, DECODE, RESIZE, ENCODE, STORE], id="with Redis"),
+    ],
+)
+def test_what_takes_time_is_timed(open_embeddings, redis, first):
+    stages = Named()
+    embeddings = open_embeddings(redis=redis, stages=stages)
+    for expected in (first, [CACHE]):
+        embeddings.find(photo(), None)
+        assert stages.names == expected
+        stages.names.clear()
+    open_embeddings(stages=stages).find(None, digest(photo())).pixels()
+    assert stages.names == [CACHE, DECODE]
+
+
+def test_an_image_that_other_weights_know_need_not_be_sent_again(open_embeddings, counted, encoder):
+    first = open_embeddings(fingerprint="a" * 64).find(photo(), None)
+    later = open_embeddings(fingerprint="b" * 64)
+    known = later.find(None, first.image_id)
+    assert (known.image_id, known.size_hw, bytes(known.entry.file)) == (first.image_id, (HEIGHT, WIDTH), photo())
+    assert counted == [ENCODED, ENCODED]
+    assert len(encoder.frames) == 2
+    # Of a crop there is no file, and by its name it is no image.
+    crop = open_embeddings(fingerprint="a" * 64).crop(first, (10, 5, 30, 20))
+    assert rejection(lambda: later.find(None, crop.key)).slug == "image-not-cached"
+
+
+def test_an_image_that_other_weights_know_of_another_owner_stays_unknown(open_embeddings):
+    first = open_embeddings(fingerprint="a" * 64).find(photo(), None, owner="me")
+    later = open_embeddings(fingerprint="b" * 64)
+    for owner in ("", "you"):
+        assert rejection(lambda owner=owner: later.find(None, first.image_id, owner=owner)).slug == "image-not-cached"
+    assert later.find(None, first.image_id, owner="me").size_hw == (HEIGHT, WIDTH)

@@ -18,7 +18,7 @@ from utils.segmenter import GridBatch, Job, Segmentation
 
 FILE, ID = ImageSource(b"file", None), ImageSource(None, "the id")
 FORGOTTEN = RejectedByModel(Problem(404, "image-not-cached", "a title", "a detail"))
-IMAGE = {"image_id": "the id", "width": 100, "height": 80}
+IMAGE = {"image_id": "the id", "width": 100, "height": 80, "model_version": 4}
 
 
 def record(box, score: float = 0.9, *, crop=(0, 0, 100, 80), bbox=None, tidied: bool = False) -> dict[str, Any]:
@@ -40,9 +40,11 @@ class FakeSegmenter:
         self.answers = list(answers)
         self.asked: list[tuple[ImageSource, GridBatch]] = []
         self.embedded: list[ImageSource] = []
+        self.asked_version: int | None = None
 
-    async def embed(self, image: ImageSource) -> bytes:
+    async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
         self.embedded.append(image)
+        self.asked_version = model_version
         return json.dumps(IMAGE).encode()
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from utils.info import describe, weights_of
+from utils.errors import InferenceUnavailable
+from utils.info import Info, describe, weights_of
 from utils.machine import this_machine
 from utils.plan import make_plan
 from utils.settings import Settings
@@ -55,3 +58,36 @@ def test_of_a_repository_elsewhere_weights_and_engine_are_not_known():
     told = describe(None, make_plan(this_machine(), "mobile_sam", "onnxruntime"), Settings(), key_needed=False)
     assert told["weights"] is told["engine"] is None
     assert told["limits"]["max_image_pixels"] == 25_000_000
+
+
+def info_of(
+    repository: Path | None, loaded: list[int] | Exception, told: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    async def versions() -> list[int]:
+        if isinstance(loaded, Exception):
+            raise loaded
+        return loaded
+
+    return asyncio.run(Info(told or {"weights": "those at start"}, repository, versions).document())
+
+
+def test_the_weights_are_those_of_the_newest_version_that_answers(repository):
+    for version in (2, 10):
+        folder = repository / "mobile_sam" / str(version)
+        folder.mkdir()
+        (folder / "weights.json").write_text(json.dumps({**RECORD, "name": f"number {version}"}))
+    said = {2: "number 2", 1: "mine", 10: "number 10"}
+    for newest, name in said.items():
+        told = info_of(repository, [1, newest])
+        assert told["model_versions"] == [1, newest]
+        assert told["weights"]["name"] == name
+    assert described(repository)["weights"]["name"] == "number 10"
+
+
+def test_while_triton_is_away_no_version_answers():
+    told = info_of(None, InferenceUnavailable("starting"))
+    assert told == {"weights": "those at start", "model_versions": []}
+
+
+def test_of_a_repository_elsewhere_the_versions_are_known():
+    assert info_of(None, [3]) == {"weights": None, "model_versions": [3]}

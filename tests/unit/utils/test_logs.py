@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from utils.edge.callers import REQUEST_ID
+from utils.edge.callers import REQUEST_ID, TRACE_ID
 from utils.logs import VARIABLE, JsonFormatter, log_as_set
 
 
@@ -48,16 +48,17 @@ def test_a_line_is_a_document(logger, monkeypatch):
     assert told["message"] == "2\nlines \u00e9"
     assert (told["level"], told["logger"]) == ("error", "a.logger.of.this.test")
     assert datetime.fromisoformat(told["time"]).utcoffset() == timedelta(0)
-    assert "request_id" not in told
+    assert not told.keys() & {"request_id", "trace_id"}
     assert "component" not in told
 
 
-def test_a_request_is_named(logger, monkeypatch):
-    token = REQUEST_ID.set("the-request")
+@pytest.mark.parametrize(("name", "variable"), [("request_id", REQUEST_ID), ("trace_id", TRACE_ID)])
+def test_a_request_is_named(logger, monkeypatch, name, variable):
+    token = variable.set("the-request")
     try:
-        assert line(logger, monkeypatch, "refused")["request_id"] == "the-request"
+        assert line(logger, monkeypatch, "refused")[name] == "the-request"
     finally:
-        REQUEST_ID.reset(token)
+        variable.reset(token)
 
 
 def test_an_exception_comes_with_its_trace(logger, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from pathlib import Path
@@ -15,7 +16,7 @@ from pycocotools import mask as coco
 
 from utils.answers import multipart
 from utils.images import image_source
-from utils.info import describe
+from utils.info import Info, describe
 from utils.openapi import EXAMPLE, EXAMPLE_IMAGE, document
 from utils.openapi.examples import BOUNDARY, FILE, IMAGE_ID, INFO, LINES, MULTIPART, PICTURE, RESULT, RUN_LENGTHS
 from utils.plan import Network, Plan
@@ -138,7 +139,12 @@ def test_lines_are_progress_and_in_the_end_the_result():
 def test_what_the_service_tells_of_itself_fits():
     network = Network("onnxruntime", "f32", instances=1, threads=1)
     plan = Plan(network, network, 1, 1, 1, 8)
-    told = describe(ROOT / "model_repository", plan, Settings(), key_needed=False)
+    described = describe(ROOT / "model_repository", plan, Settings(), key_needed=False)
+
+    async def loaded() -> list[int]:
+        return [1]
+
+    told = asyncio.run(Info(described, None, loaded).document())
     assert fits(told, SCHEMAS["Info"])
     assert {**told, "weights": None} == {**INFO, "weights": None}
 

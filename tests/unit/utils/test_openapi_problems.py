@@ -17,6 +17,7 @@ from utils.edge.admission import Admission
 from utils.edge.keys import ApiKeys
 from utils.errors import (
     BodyTooLarge,
+    ModelChange,
     RejectedByModel,
     ServiceError,
     TooManyRequests,
@@ -26,14 +27,22 @@ from utils.errors import (
     WrongMethod,
 )
 from utils.openapi import document
-from utils.openapi.problems import NO_KEY, REFUSALS, REJECTIONS, RETRY_STATUSES, TOO_MUCH, problem_answers
+from utils.openapi.problems import (
+    NO_KEY,
+    NOT_CHANGED,
+    REFUSALS,
+    REJECTIONS,
+    RETRY_STATUSES,
+    TOO_MUCH,
+    problem_answers,
+)
 from utils.schemas import SegmentRequest, parse_body
 from utils.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[3]
-PATHS = document(need_key=True, metrics_need_key=True)["paths"]
+PATHS = document(need_key=True, metrics_need_key=True, admin=True)["paths"]
 WORK = ("/mobile_sam", "/embed", "/everything")
-TOLD = {problem.slug: problem for problem in (*NO_KEY, *REFUSALS, *REJECTIONS, *TOO_MUCH)}
+TOLD = {problem.slug: problem for problem in (*NO_KEY, *NOT_CHANGED, *REFUSALS, *REJECTIONS, *TOO_MUCH)}
 IN_ORCHESTRATOR = re.compile(r'\(\s*(4\d\d),\s*"([a-z-]+)",\s*"([^"]+)"')
 
 
@@ -52,8 +61,8 @@ def told_of(path: str) -> set[tuple[int, str]]:
 
 
 def test_what_this_process_may_answer_is_told():
-    # The bases of others; what stands in the orchestrator; what has no operation.
-    elsewhere = {Unavailable, RejectedByModel, UnknownPath, WrongMethod}
+    # The bases of others; what stands in the orchestrator; what has no operation; what is for operators.
+    elsewhere = {Unavailable, RejectedByModel, UnknownPath, WrongMethod, ModelChange}
     raised = {(error.status, error.slug) for error in kinds(ServiceError) if error not in elsewhere}
     assert all(raised <= told_of(path) for path in WORK)
 
@@ -66,6 +75,17 @@ def test_what_the_orchestrator_may_answer_is_told():
     assert raised <= told_of("/mobile_sam")
     for path in ("/embed", "/everything"):
         assert raised - told_of(path) == {(422, "answer-too-large")}
+
+
+def test_operators_are_told_why_models_were_not_changed():
+    asked = {(401, "unauthorized"), (503, "inference-unavailable")}
+    assert told_of("/admin/models") == asked
+    for path in ("/admin/models/load", "/admin/models/{model}/load", "/admin/models/{model}/unload"):
+        assert told_of(path) == {*asked, (409, "model-change")}
+
+
+def test_operators_paths_are_told_where_there_are_operators():
+    assert not [path for path in document(need_key=True)["paths"] if path.startswith("/admin")]
 
 
 def test_probes_say_what_they_answer():

@@ -13,7 +13,14 @@ import pytest
 from tritonclient.utils import InferenceServerException
 
 from utils import tensors
-from utils.errors import InferenceFailed, InferenceTimeout, InferenceUnavailable, RejectedByModel
+from utils.errors import (
+    InferenceFailed,
+    InferenceTimeout,
+    InferenceUnavailable,
+    InvalidRequest,
+    NotLoaded,
+    RejectedByModel,
+)
 from utils.images import ImageSource
 from utils.prompts import Prompts
 from utils.segmenter import GridBatch, Job, TritonSegmenter
@@ -34,7 +41,7 @@ TWO = Prompts(
     np.ones((1, 256, 256), np.float32),
     np.array([1], np.int32),
 )
-BATCH = GridBatch((0, 0, 9, 9), np.array([[1, 2], [3, 4]], np.float32), None, None, 1.0, 0)
+BATCH = GridBatch((0, 0, 9, 9), np.array([[1, 2], [3, 4]], np.float32), None, None, 1.0, 0, 3)
 
 
 def job_of(prompts: Prompts) -> Job:
@@ -152,7 +159,7 @@ def test_records_are_read():
             id="automatic masks",
         ),
         pytest.param(
-            lambda client: records(client, NEW, GridBatch((0, 0, 9, 9), BATCH.points_xy, 0.5, 0.25, 2.0, 7)),
+            lambda client: records(client, NEW, GridBatch((0, 0, 9, 9), BATCH.points_xy, 0.5, 0.25, 2.0, 7, 3)),
             tensors.EVERYTHING,
             {"image_id"},
             id="automatic masks with thresholds",
@@ -190,7 +197,7 @@ def test_values_arrive_as_they_are():
 
 def test_thresholds_arrive_as_they_are():
     client = Client(records=b"[]")
-    records(client, NEW, GridBatch((1, 2, 30, 40), BATCH.points_xy, 0.5, 0.0, 2.0, 7))
+    records(client, NEW, GridBatch((1, 2, 30, 40), BATCH.points_xy, 0.5, 0.0, 2.0, 7, 3))
     data = {name: value for name, (_, _, value) in client.sent().items()}
     assert numbers(data["crop_box"], np.int32) == [1, 2, 30, 40]
     assert numbers(data["point_coords"], np.float32) == [1, 2, 3, 4]
@@ -380,3 +387,40 @@ def test_the_wait_for_a_turn_counts_as_time():
         return await asyncio.gather(*calls, return_exceptions=True)
 
     assert InferenceTimeout in {type(answer) for answer in asyncio.run(crowd())}
+
+
+NOT_LOADED = "Request for unknown model: 'mobile_sam_cached' version 7 is not found"
+
+
+@pytest.mark.parametrize(("asked", "sent"), [(None, ""), (7, "7")], ids=["the newest", "a version"])
+def test_each_model_is_asked_for_the_version_that_was_asked_for(asked, sent):
+    client = Client(problems={"mobile_sam_cached": NOT_CACHED}, result=b"r", mask=b"m")
+    asyncio.run(segmenter_of(client).segment(NEW, replace(job_of(ONE), model_version=asked)))
+    asyncio.run(segmenter_of(client).embed(NEW, asked))
+    assert client.asked == ["mobile_sam_cached", "mobile_sam"] * 2
+    assert {call["model_version"] for call in client.calls} == {sent}
+
+
+def test_a_batch_is_asked_of_the_version_that_encoded_the_image():
+    client = Client(records=b"[]")
+    records(client)
+    assert client.calls[0]["model_version"] == "3"
+
+
+def test_a_version_that_is_not_loaded_is_the_callers_fault_where_they_named_it():
+    client = Client(InferenceServerException(NOT_LOADED, "400"))
+    with pytest.raises(InvalidRequest) as refused:
+        asyncio.run(segmenter_of(client).embed(NEW, 7))
+    (error,) = refused.value.errors
+    assert (error.field, error.got) == ("model_version", "7")
+    with pytest.raises(NotLoaded):
+        embed(client)
+    with pytest.raises(NotLoaded):
+        records(client)
+
+
+def test_a_model_that_another_asks_in_vain_is_unavailable():
+    text = f"TritonModelException: mobile_sam_encoder: Failed for execute the inference request. {NOT_LOADED}"
+    with pytest.raises(InferenceUnavailable) as refused:
+        asyncio.run(segmenter_of(Client(InferenceServerException(text, "500"))).embed(NEW, 7))
+    assert not isinstance(refused.value, NotLoaded)

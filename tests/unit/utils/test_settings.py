@@ -143,3 +143,19 @@ def test_a_storage_that_triton_does_not_know_is_refused():
         SettingsError, match="expected a folder, or a URL with s3://, gs://, as://, got 'ftp://host/models'"
     ):
         Settings.from_environment({"MOBILE_SAM_MODEL_REPOSITORY": "ftp://host/models"})
+
+
+@pytest.mark.parametrize("mode", ["none", "explicit", "poll"])
+def test_a_control_mode_is_tritons(mode):
+    assert Settings.from_environment({"MOBILE_SAM_MODEL_CONTROL_MODE": mode}).model_control_mode == mode
+
+
+def test_another_control_mode_is_refused():
+    with pytest.raises(SettingsError, match="expected none, explicit or poll, got 'always'"):
+        Settings.from_environment({"MOBILE_SAM_MODEL_CONTROL_MODE": "always"})
+
+
+@pytest.mark.parametrize("name", ["MOBILE_SAM_ADMIN_KEYS", "MOBILE_SAM_ADMIN_KEYS_FILE"])
+def test_operators_keys_that_are_empty_are_a_mistake(name):
+    with pytest.raises(SettingsError, match=f"{name}: expected API keys, got nothing"):
+        Settings.from_environment({name: ""})

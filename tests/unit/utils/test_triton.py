@@ -149,6 +149,19 @@ def test_flags_keep_triton_on_loopback_and_its_control_behind_a_key():
     assert len(secret) >= 32
 
 
+def test_models_complete_their_configuration_only_where_they_are_let():
+    flag = "--disable-auto-complete-config"
+    assert flag in triton.server_flags()
+    assert flag not in triton.server_flags(auto_complete=True)
+
+
+def test_grpc_stays_on_loopback_and_its_control_behind_the_same_key():
+    flags = triton.grpc_flags(8001)
+    assert {"--allow-grpc=true", "--grpc-address=127.0.0.1", "--grpc-port=8001"} <= set(flags)
+    over_http = next(flag for flag in triton.server_flags() if flag.startswith("--http-restricted-api="))
+    assert over_http.replace("--http-restricted-api=", "--grpc-restricted-protocol=") in flags
+
+
 def test_workers_inherit_key_prefix_and_port():
     assert triton.server_flags() == triton.server_flags()
 

@@ -26,6 +26,7 @@ IMAGE: dict[str, Any] = {
     "height": 4,
     "weights": WEIGHTS,
     "engine": {"encoder": "an encoder", "decoder": "a decoder"},
+    "model_version": 3,
 }
 INFO: dict[str, Any] = {
     "version": "1.2.3",
@@ -33,6 +34,7 @@ INFO: dict[str, Any] = {
     "engine": IMAGE["engine"],
     "key_needed": True,
     "limits": {"max_body_bytes": 1000, "max_image_pixels": 2000, "max_objects": 3},
+    "model_versions": [1, 3],
 }
 FILE = b"the bytes of a file"
 

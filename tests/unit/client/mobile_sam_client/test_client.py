@@ -36,6 +36,7 @@ def test_info_tells_of_the_service(client, service):
     assert info.weights == Weights("none", "0" * 64, True, "A note.")
     assert info.engine == Engine("an encoder", "a decoder")
     assert (info.max_body_bytes, info.max_image_pixels, info.max_objects) == (1000, 2000, 3)
+    assert info.model_versions == (1, 3)
 
 
 def test_info_of_a_service_that_does_not_know_its_weights(client, service):
@@ -187,3 +188,25 @@ def test_a_service_behind_a_path_is_asked_there(make, service):
     client.info()
     assert service.asked[0].path == "/sam/info"
     assert client.url == "http://127.0.0.1:3000/sam"
+
+
+def test_every_call_asks_the_version_that_the_client_was_made_for(make, service):
+    client = make(service, model_version=2)
+    service.says(says_json(IMAGE), segments(), segments(), says_lines(last(2)))
+    assert client.embed(FILE).model_version == 3
+    assert client.segment(FILE, **CLICK, segmented_image="none").model_version == 3
+    client.segment_many(FILE, [Prompt(**CLICK)])
+    client.everything(FILE)
+    assert [asked.fields["model_version"] for asked in service.asked] == [2, 2, 2, 2]
+
+
+def test_without_a_version_none_is_named(client, service):
+    service.says(says_json(IMAGE))
+    client.embed(FILE)
+    assert "model_version" not in service.asked[0].fields
+
+
+@pytest.mark.parametrize("version", [0, -1, 1.5, "2"], ids=repr)
+def test_a_version_is_a_whole_number(make, service, version):
+    with pytest.raises(ValueError, match="model_version: expected a whole number of at least 1"):
+        make(service, model_version=version)

@@ -44,7 +44,13 @@ def test_a_file_goes_as_it_is_by_path_and_by_bytes(tmp_path):
 
 def test_an_embedding_brings_its_file_and_its_id():
     embedding = Embedding(
-        image_id="the id", width=1, height=1, weights=Weights("", "", True, ""), engine=Engine("", ""), file=b"bytes"
+        image_id="the id",
+        width=1,
+        height=1,
+        weights=Weights("", "", True, ""),
+        engine=Engine("", ""),
+        model_version=1,
+        file=b"bytes",
     )
     source = source_of(embedding)
     assert (source.file, source.image_id) == (b"bytes", "the id")

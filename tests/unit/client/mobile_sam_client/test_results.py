@@ -19,6 +19,7 @@ IMAGE: dict[str, Any] = {
     "height": 4,
     "weights": WEIGHTS,
     "engine": Engine("one", "two"),
+    "model_version": 1,
 }
 
 
@@ -83,9 +84,10 @@ def test_a_notebook_shows_the_picture_or_else_the_mask():
         (Embedding(**IMAGE, file=b"x" * 1000), "Embedding(image_id='the id', width=6, height=4)"),
         (WEIGHTS, "Weights(name='builtin', trained=True)"),
         (
-            Info("1", WEIGHTS, Engine("one", "two"), False, 1, 2, 3),
+            Info("1", WEIGHTS, Engine("one", "two"), False, 1, 2, 3, (4,)),
             "Info(version='1', weights=Weights(name='builtin', trained=True), engine=Engine(encoder='one', "
-            "decoder='two'), key_needed=False, max_body_bytes=1, max_image_pixels=2, max_objects=3)",
+            "decoder='two'), key_needed=False, max_body_bytes=1, max_image_pixels=2, max_objects=3, "
+            "model_versions=(4,))",
         ),
     ],
     ids=["object", "candidates", "record", "everything", "embedding", "weights", "info"],

@@ -1,7 +1,9 @@
 """Stands in for `tritonserver`: answers the probes, has a child, and falls ill when a test puts a file into its folder.
 
 Files: `errors` (every inference fails), `silent` (no inference is answered), `mute` (metrics are not answered either),
-`refuses` (ends at once when started). `starts` gets a line with each start, `ended` one with each end in its own way.
+`unloaded` (no model is loaded), `refuses` (ends at once when started), `swap` (the child is ended, another begun, and
+the file removed), `loaded` (names the versions that are ready, as `model/version`). `starts` gets a line with each
+start, `ended` one with each end in its own way.
 """
 
 from __future__ import annotations
@@ -30,12 +32,20 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         while there("mute"):
             time.sleep(0.05)
+        if self.path.endswith("/ready"):
+            _, _, _, model, _, version, _ = self.path.split("/")
+            self.answer(200 if f"{model}/{version}" in (FOLDER / "loaded").read_text().split() else 400, b"")
+            return
         self.answer(200, b'nv_inference_request_success{model="mobile_sam",version="1"} 7\n')
 
     def do_POST(self) -> None:
         data = self.rfile.read(int(self.headers["Content-Length"]))
         while there("silent"):
             time.sleep(0.05)
+        if there("unloaded"):
+            model = self.path.split("/")[3]
+            self.answer(400, f"""{{"error":"Request for unknown model: '{model}' is not found"}}""".encode())
+            return
         if there("errors"):
             self.answer(500, b'{"error": "broken"}')
             return
@@ -56,6 +66,17 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+def start_child() -> int:
+    child = os.fork()
+    if child == 0:
+        ctypes.CDLL(None).prctl(PR_SET_NAME, b"triton_python_backend_stub")
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        signal.pause()
+        os._exit(0)
+    (FOLDER / "stub").write_text(str(child))
+    return child
+
+
 def main() -> None:
     with (FOLDER / "starts").open("a") as starts:
         starts.write(f"{os.getpid()}\n")
@@ -63,12 +84,7 @@ def main() -> None:
         sys.exit(1)
     # Before there are threads, one of which would take it.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    child = os.fork()
-    if child == 0:
-        ctypes.CDLL(None).prctl(PR_SET_NAME, b"triton_python_backend_stub")
-        signal.pause()
-        os._exit(0)
-    (FOLDER / "stub").write_text(str(child))
+    child = start_child()
     ports = [
         next(arg.split("=")[1] for arg in sys.argv if arg.startswith(name)) for name in ("--http-port", "--metrics")
     ]
@@ -76,7 +92,12 @@ def main() -> None:
     for server in servers:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-    signal.sigwait([signal.SIGTERM])
+    while signal.sigtimedwait([signal.SIGTERM], 0.05) is None:
+        if there("swap"):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            child = start_child()
+            (FOLDER / "swap").unlink()
     (FOLDER / "ended").write_text("ended\n")
     os.kill(child, signal.SIGKILL)
 

@@ -17,7 +17,9 @@ import psutil
 import pytest
 
 from benchmarks.service import free_ports
+from utils import health
 from utils.health import Health, RequestsLock, nobody_needs_triton, read_health
+from utils.versions import ASKS, IN_ORDER, link, versions
 from utils.watch import examination, watchdog
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -34,7 +36,7 @@ watchdog.TICK, watchdog.STOPPED_FOR, watchdog.PAUSES = 0.1, 0.3, (0.0, 0.1)
 watchdog.BEYOND_A_REQUEST = 1.0
 examination.ASK_AFTER = examination.ASK_ENCODER_AFTER = examination.ASK_AGAIN_AFTER = 0.1
 examination.LATE_AFTER, examination.MUTE_AFTER, examination.LONGEST_STEP = 0.3, 0.6, 0.2
-process.STOP_LIMIT = 2
+process.STOP_LIMIT, process.ENDED_WITHIN = 2, 0.3
 sys.exit(watchdog.main(sys.argv[1:]))
 """
 
@@ -70,14 +72,23 @@ class Watched:
 
 
 @pytest.fixture
-def watched(tmp_path: Path, monkeypatch) -> Iterator[Watched]:
+def settings() -> dict[str, str]:
+    """Variables of the service beside the usual; a test may have others."""
+    return {}
+
+
+@pytest.fixture
+def watched(tmp_path: Path, settings: dict[str, str]) -> Iterator[Watched]:
     """A watchdog whose Triton is ready."""
     command = tmp_path / "server"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
     port, metrics_port = free_ports(2)
     running = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, command, f"--http-port={port}", f"--metrics-port={metrics_port}"],
+        [
+            *(sys.executable, "-c", PROGRAM, command, f"--http-port={port}", f"--metrics-port={metrics_port}"),
+            f"--model-repository={tmp_path / 'deployed'}",
+        ],
         env={
             **os.environ,
             "FAKE_TRITON": str(tmp_path),
@@ -85,6 +96,7 @@ def watched(tmp_path: Path, monkeypatch) -> Iterator[Watched]:
             "MOBILE_SAM_TRITON_METRICS_PORT": str(metrics_port),
             "MOBILE_SAM_TRITON_SHM_PREFIX": f"test_watchdog_{os.getpid()}_",
             "MOBILE_SAM_INFERENCE_TIMEOUT": "0.5",
+            **settings,
         },
     )
     dog = Watched(running, tmp_path)
@@ -212,7 +224,8 @@ def test_a_killed_watchdog_takes_triton_with_it(watched, killed):
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
-def test_a_record_that_is_old_says_nothing_of_now(watched):
+def test_a_record_that_is_old_says_nothing_of_now(watched, monkeypatch):
+    monkeypatch.setattr(health, "STALE_AFTER", 1.0)
     inner = next(process for process in watched.family() if process.ppid() == watched.process.pid)
     inner.suspend()
     watched.until(lambda: "watchdog does not answer" in watched.health.reason)
@@ -225,3 +238,68 @@ def test_a_record_that_is_old_says_nothing_of_now(watched):
 def test_limits_fit_into_each_other():
     assert watchdog.DRAIN_LIMIT + 10 < 40  # seconds that a stop may take
     assert examination.MUTE_AFTER + watchdog.TICK < 60
+
+
+EXPLICIT = pytest.mark.parametrize("settings", [{"MOBILE_SAM_MODEL_CONTROL_MODE": "explicit"}], ids=["explicit"])
+
+
+def test_a_model_that_is_unloaded_is_told_and_no_fault(watched):
+    (watched.folder / "unloaded").touch()
+    watched.until(lambda: watched.health.state == "failing" and "mobile_sam is not loaded" in watched.health.reason)
+    watched.until(lambda: all(f"{model} is not loaded" in watched.health.reason for model in IN_ORDER))
+    (watched.folder / "unloaded").unlink()
+    watched.until(lambda: watched.health.ready)
+    assert watched.health.restarts == {}
+
+
+@EXPLICIT
+def test_where_models_change_a_process_that_triton_ends_is_no_fault_and_its_successor_is_watched(watched):
+    first = (watched.folder / "stub").read_text()
+    (watched.folder / "swap").touch()
+    watched.until(lambda: not (watched.folder / "swap").exists())
+    second = (watched.folder / "stub").read_text()
+    assert second != first
+    # Written down anew with every look: some later than the swap have been taken.
+    later = watched.health.written_at + 1
+    watched.until(lambda: watched.health.written_at > later)
+    assert watched.health.ready
+    assert watched.health.restarts == {}
+    os.kill(int(second), signal.SIGKILL)
+    watched.until(lambda: watched.health.ready and len(watched.starts()) == 2)
+    assert watched.health.restarts == {"died": 1}
+
+
+@pytest.fixture
+def polled(tmp_path: Path, settings: dict[str, str]) -> Path:
+    """A model repository with version 1, which a Triton that polls reads by links."""
+    repository = tmp_path / "repository"
+    for model in IN_ORDER:
+        (repository / model / "1").mkdir(parents=True)
+        (tmp_path / "deployed" / model).mkdir(parents=True)
+        link(repository, tmp_path / "deployed", model, 1)
+    settings |= {"MOBILE_SAM_MODEL_CONTROL_MODE": "poll", "MOBILE_SAM_MODEL_REPOSITORY": str(repository)}
+    (tmp_path / "loaded").write_text(" ".join(f"{model}/1" for model in IN_ORDER))
+    return repository
+
+
+def test_where_triton_polls_it_sees_a_version_first_of_the_models_that_others_ask(polled, watched):
+    deployed = watched.folder / "deployed"
+
+    def seen() -> list[str]:
+        return [f"{model}/{version}" for model in IN_ORDER for version in versions(deployed, model)]
+
+    first, asked = [f"{model}/1" for model in IN_ORDER], {f"{model}/2" for model in ASKS["mobile_sam"]}
+    for model in IN_ORDER:
+        (polled / model / "2").mkdir()
+    watched.until(lambda: set(seen()) == {*first, *asked})
+    (watched.folder / "loaded").write_text(" ".join([*first, *asked]))
+    watched.until(lambda: len(seen()) == 2 * len(IN_ORDER))
+    second = [f"{model}/2" for model in IN_ORDER]
+    for model in IN_ORDER:
+        (polled / model / "1").rmdir()
+    linked = [deployed / name for name in first]
+    (watched.folder / "loaded").write_text(" ".join([*first, *second]))
+    watched.until(lambda: [path.is_symlink() for path in linked] == [name.split("/")[0] not in ASKS for name in first])
+    (watched.folder / "loaded").write_text(" ".join(second))
+    watched.until(lambda: not any(path.is_symlink() for path in linked))
+    assert seen() == second

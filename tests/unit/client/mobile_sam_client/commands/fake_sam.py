@@ -73,7 +73,8 @@ class Sam:
                 width, height = height, width
         engine = {"encoder": "an encoder", "decoder": "a decoder"}
         identity = hashlib.sha256(file).hexdigest()
-        return {"image_id": identity, "width": width, "height": height, "weights": self.weights, "engine": engine}
+        made_by = {"weights": self.weights, "engine": engine, "model_version": 1}
+        return {"image_id": identity, "width": width, "height": height, **made_by}
 
     def _embed(self, file: bytes, fields: dict[str, Any]) -> Reply:
         return says_json(self._image(file))

@@ -66,6 +66,7 @@ def test_info_tells_what_the_service_is(run, sam):
         "weights   none (sha256 000000000000)",
         "          A note.",
         "engine    encoder an encoder, decoder a decoder",
+        "versions  1, 3 (the last unless asked for another)",
         "API key   needed: MOBILE_SAM_API_KEY",
         "limits    0.002 megapixels an image",
         "          0.000953674 MiB and 3 objects a request",

@@ -14,7 +14,7 @@ from mobile_sam_client._commands.work import Places, Tally, Work
 
 WEIGHTS = Weights("none", "0" * 64, True, "")
 ENGINE = Engine("an encoder", "a decoder")
-INFO = Info("1", WEIGHTS, ENGINE, False, 10, 10, 10)
+INFO = Info("1", WEIGHTS, ENGINE, False, 10, 10, 10, (1,))
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
@@ -35,7 +35,9 @@ def test_as_many_images_are_asked_about_at_once_as_told(tmp_path, concurrency):
                 full.set()
             await full.wait()  # for ever, were they fewer
             together -= 1
-            return Everything(image_id="id", width=1, height=1, weights=WEIGHTS, engine=ENGINE, masks=[])
+            return Everything(
+                image_id="id", width=1, height=1, weights=WEIGHTS, engine=ENGINE, model_version=1, masks=[]
+            )
 
         client = cast(AsyncClient, SimpleNamespace(everything=everything))
         places = Places(tmp_path, Records(tmp_path / "records"), tmp_path / "overlays", draw=False)

@@ -1,0 +1,73 @@
+"""torchvision's bottleneck ResNets (He et al. 2015, arXiv:1512.03385; wide ones: Zagoruyko et al., 1605.07146) as ONNX.
+
+Every size is read from the tensors: width, depths, number of classes. What they cannot tell are the strides, which are
+those of all these nets: 2 in the stem and its pooling, and 2 in the first 3x3 convolution of each later stage.
+
+Batch norm is folded into the convolutions. ONNX Runtime does that itself while it loads, so that runs take as long
+either way; the folded net loads sooner, and not every engine does it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import spox
+import spox.opset.ai.onnx.v20 as op
+from spox import Tensor, Var
+
+from mobile_sam_onnx.model import finish
+from mobile_sam_onnx.nodes import constant, conv_batch_norm, fold_batch_norm, linear
+from mobile_sam_onnx.tensors import StateDict, Tensors
+
+SIZE = 224
+PIXEL_MEAN = (123.675, 116.28, 103.53)
+PIXEL_STD = (58.395, 57.12, 57.375)
+"""ImageNet's, times 255: 0.485, 0.456, 0.406 and 0.229, 0.224, 0.225."""
+STAGES = 4
+
+
+def build_graph(state: StateDict) -> onnx.ModelProto:
+    """The net as a checked ONNX model.
+
+    Input `pixels` (N, 224, 224, 3) uint8 RGB, normalised in the graph. Output `logits` (N, classes) float32.
+
+    Raises:
+        CheckpointError: a tensor is missing or does not fit the others.
+    """
+    tensors = Tensors(state)
+    pixels = spox.argument(Tensor(np.uint8, ("N", SIZE, SIZE, 3)))
+    x, channels = _stem(pixels, tensors)
+    for stage in range(1, STAGES + 1):
+        blocks = tensors.under(f"layer{stage}")
+        for index in range(blocks.count()):
+            stride = 2 if stage > 1 and index == 0 else 1
+            x, channels = _block(x, blocks.under(index), channels, stride)
+    features = op.flatten(op.global_average_pool(x))
+    weight = tensors.get("fc.weight", None, channels)
+    logits = linear(features, weight.T, tensors.get("fc.bias", weight.shape[0]))
+    return finish(spox.build({"pixels": pixels}, {"logits": logits}), "resnet")
+
+
+def _stem(pixels: Var, tensors: Tensors) -> tuple[Var, int]:
+    """(N, stem, 56, 56). The first convolution divides by the pixels' deviation too; only their mean is subtracted."""
+    weight, bias = fold_batch_norm(tensors, None, 3, 7, 7, names=("conv1", "bn1"))
+    weight = weight / np.reshape(PIXEL_STD, (1, 3, 1, 1)).astype(np.float32)
+    # Cast first: of what TensorRT does with bytes, a network's input and a cast of it are all.
+    x = op.transpose(op.cast(pixels, to=np.float32), perm=[0, 3, 1, 2])
+    x = op.sub(x, constant(np.reshape(PIXEL_MEAN, (1, 3, 1, 1)).astype(np.float32)))
+    x = op.conv(x, constant(weight), constant(bias), kernel_shape=[7, 7], pads=[3] * 4, strides=[2, 2])
+    x = op.max_pool(op.relu(x), kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2])[0]
+    return x, weight.shape[0]
+
+
+def _block(x: Var, tensors: Tensors, channels: int, stride: int) -> tuple[Var, int]:
+    """Narrow 1x1, 3x3, widen 1x1, added to the input, or to a 1x1 convolution of it where their shapes differ."""
+    inner = tensors.get("bn1.bias", None).shape[0]
+    outputs = tensors.get("bn3.bias", None).shape[0]
+    y = op.relu(conv_batch_norm(x, tensors, (inner, channels, 1, 1), names=("conv1", "bn1")))
+    y = op.relu(conv_batch_norm(y, tensors, (inner, inner, 3, 3), stride=stride, names=("conv2", "bn2")))
+    y = conv_batch_norm(y, tensors, (outputs, inner, 1, 1), names=("conv3", "bn3"))
+    if stride > 1 or outputs != channels:
+        shape = (outputs, channels, 1, 1)
+        x = conv_batch_norm(x, tensors.under("downsample"), shape, stride=stride, names=("0", "1"))
+    return op.relu(op.add(x, y)), outputs

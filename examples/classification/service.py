@@ -1,0 +1,61 @@
+"""An image classifier behind BentoML: POST /classify, answered by an ensemble of three models in Triton.
+
+make example NAME=classification
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import bentoml
+import numpy as np
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from utils import embedded
+from utils.answers import JsonAnswer, JsonBody, answers_problems, json_response
+from utils.images import IMAGE_FILE, decode_base64
+from utils.inference import ask
+from utils.openapi import EXAMPLE_IMAGE
+from utils.schemas import parse_body
+
+CLASSES = 1000
+
+
+class ClassifyRequest(BaseModel):
+    """An image to classify."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    image: Annotated[str, Field(description="base64 of a PNG, JPEG or WebP file; a `data:` URL is accepted")]
+    top_k: Annotated[int, Field(ge=1, le=CLASSES, description="how many classes, the likeliest first")] = 5
+
+
+EXAMPLE = {"image": EXAMPLE_IMAGE["input_image"], "top_k": 3}
+
+# Where `prepare.py` puts the model files, unless somebody has them elsewhere.
+repository = Path(os.environ.get("MODEL_REPOSITORY") or Path(__file__).with_name("model_repository"))
+triton_runner = embedded.runner(repository)
+embedded.open_grpc(triton_runner, int(os.environ.get("GRPC_PORT") or 8001))
+svc = bentoml.legacy.Service("classification", runners=[triton_runner])
+svc.on_deployment(embedded.check)
+
+
+@svc.api(input=JsonBody(ClassifyRequest, EXAMPLE), output=JsonAnswer(), route="/classify")
+@answers_problems
+async def classify(body: bytes) -> Response:
+    """The likeliest classes of an image: `[{"label", "score"}, ...]`; the header X-Weights names the net's weights."""
+    request = parse_body(body, ClassifyRequest)
+    # Triton batches along the first dimension: this is a batch of one, which Triton joins with other callers'.
+    inputs = {
+        "image": np.array([[decode_base64(request.image, "image", IMAGE_FILE)]], np.object_),
+        "top_k": np.array([[request.top_k]], np.int32),
+    }
+    found = await ask(triton_runner, "classification", inputs, ("labels", "scores", "weights"))
+    pairs = zip(found["labels"][0], found["scores"][0], strict=True)
+    answer = json_response(orjson.dumps([{"label": label.decode(), "score": float(score)} for label, score in pairs]))
+    answer.headers["X-Weights"] = found["weights"][0, 0].decode().encode("ascii", "replace").decode()
+    return answer

@@ -1,0 +1,70 @@
+"""Two models and the ensemble that pipes them, behind BentoML: POST /ensemble, and each part alone.
+
+make example NAME=ensemble
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import bentoml
+import numpy as np
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from utils import embedded
+from utils.answers import JsonAnswer, JsonBody, answers_problems, json_response
+from utils.inference import ask
+from utils.schemas import parse_body
+
+Four = Annotated[list[float], Field(min_length=4, max_length=4)]
+
+
+class Inputs(BaseModel):
+    """What every route takes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    input0: Four
+    input1: Four
+
+
+EXAMPLE = {"input0": [1, 2, 3, 4], "input1": [4, 3, 2, 1]}
+
+# add_sub leaves its config.pbtxt to its `auto_complete_config`.
+triton_runner = embedded.runner(Path(__file__).with_name("model_repository"), auto_complete=True)
+svc = bentoml.legacy.Service("ensemble", runners=[triton_runner])
+svc.on_deployment(embedded.check)
+
+
+async def answer(body: bytes, model: str, *outputs: str) -> Response:
+    """The outputs of a model for the inputs in a request's body, by their names in Triton."""
+    request = parse_body(body, Inputs)
+    with np.errstate(over="ignore"):  # what FP32 cannot hold becomes infinite, and a step refuses that
+        # Triton batches along the first dimension: this is a batch of one.
+        inputs = {"INPUT0": np.array([request.input0], np.float32), "INPUT1": np.array([request.input1], np.float32)}
+    found = await ask(triton_runner, model, inputs, outputs)
+    return json_response(orjson.dumps({name: found[name][0] for name in outputs}, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+@svc.api(input=JsonBody(Inputs, EXAMPLE), output=JsonAnswer(), route="/ensemble")
+@answers_problems
+async def ensemble(body: bytes) -> Response:
+    """(input0 + input1) * (input0 - input1), as one request to Triton."""
+    return await answer(body, "ensemble", "OUTPUT")
+
+
+@svc.api(input=JsonBody(Inputs, EXAMPLE), output=JsonAnswer(), route="/add_sub")
+@answers_problems
+async def add_sub(body: bytes) -> Response:
+    """The first step alone: sum and difference."""
+    return await answer(body, "add_sub", "SUM", "DIFFERENCE")
+
+
+@svc.api(input=JsonBody(Inputs, EXAMPLE), output=JsonAnswer(), route="/mul")
+@answers_problems
+async def mul(body: bytes) -> Response:
+    """The second step alone: the product."""
+    return await answer(body, "mul", "OUTPUT")

@@ -1,0 +1,76 @@
+"""A language model behind BentoML: POST /generate, and the text comes piece by piece while it is being written.
+
+make env-text; TEXT_GENERATION_MODEL=gpt2 make example NAME=text_generation
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import bentoml
+from bentoml._internal.configuration.containers import BentoMLContainer
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from examples.text_generation.events import texts
+from utils import embedded
+from utils.answers import JsonAnswer, JsonBody, answers_problems, json_lines
+from utils.edge.admission import Admission
+from utils.schemas import parse_body
+
+MOST_AT_ONCE = 32
+"""Texts that one API worker has being written or waiting; further callers get a 503 and come again."""
+
+
+class Request(BaseModel):
+    """A text to go on with. The names are those of the inputs in Triton."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text_input: Annotated[str, Field(min_length=1, max_length=100_000)]
+    max_new_tokens: Annotated[int, Field(ge=1, le=1024)] = 64
+    temperature: Annotated[
+        float, Field(ge=0, le=2, allow_inf_nan=False, description="0: always the likeliest token")
+    ] = 1.0
+    seed: Annotated[
+        int | None, Field(ge=0, le=2**32 - 1, description="the same seed, the same text; left out: another each time")
+    ] = None
+
+
+EXAMPLE = {"text_input": "Once upon a time", "max_new_tokens": 32, "temperature": 0.7, "seed": 1}
+
+triton_runner = embedded.runner(Path(__file__).with_name("model_repository"))
+svc = bentoml.legacy.Service("text_generation", runners=[triton_runner])
+admission = Admission(MOST_AT_ONCE, most_bytes=0)
+
+
+@svc.on_deployment
+def check() -> None:
+    """End here, in one line, where Triton or the language model cannot be loaded; say where Triton listens."""
+    embedded.check()
+    script = Path(triton_runner.repository_path) / "text_generation_stream" / "1" / "text_generation_check.py"
+    if subprocess.run([sys.executable, script], check=False).returncode:
+        raise SystemExit(1)
+    logging.getLogger("bentoml.text_generation").info("Triton's own HTTP: http://%s", triton_runner.protocol_address)
+
+
+@svc.api(input=JsonBody(Request, EXAMPLE), output=JsonAnswer(), route="/generate")
+@answers_problems
+async def generate(body: bytes) -> Response:
+    """Go on with a text: a JSON line for each piece, as soon as it is written, and `{"done": true}` in the last."""
+    request = parse_body(body, Request)
+    return await json_lines(lines(request.model_dump(exclude_none=True)))
+
+
+async def lines(inputs: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    """The lines of the answer; a caller who leaves ends them, and with them the writing."""
+    triton = BentoMLContainer.remote_runner_mapping.get()[triton_runner.name]
+    with admission.place():
+        async for text in texts(f"http://{triton}/v2/models/text_generation_stream/generate_stream", inputs):
+            yield {"text_output": text}
+    yield {"done": True}

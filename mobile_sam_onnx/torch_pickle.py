@@ -1,0 +1,162 @@
+"""The pickled half of PyTorch's checkpoints, read so that it can build numpy arrays and nothing else.
+
+A pickle is a program; this one may only call the few constructors below, each of which records its arguments. What
+they say about sizes is checked against the values that are really there before any array is made.
+"""
+
+import collections
+import pickle
+import zipfile
+from collections.abc import Callable, Mapping
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mobile_sam_onnx.errors import CheckpointError
+
+MAX_PICKLE_BYTES = 16 * 2**20
+MAX_DIMENSIONS = 8
+STORAGES = {
+    "FloatStorage": "f4",
+    "DoubleStorage": "f8",
+    "HalfStorage": "f2",
+    "BFloat16Storage": "u2",  # widened to float32 below
+    "LongStorage": "i8",
+    "IntStorage": "i4",
+    "ShortStorage": "i2",
+    "CharStorage": "i1",
+    "ByteStorage": "u1",
+    "BoolStorage": "?",
+}
+
+
+class Storage(NamedTuple):
+    """What a checkpoint says of the values that tensors share."""
+
+    kind: str
+    """A key of `STORAGES`."""
+    key: str
+    length: int
+
+
+class Tensor(NamedTuple):
+    """What a checkpoint says of a tensor, nothing of it checked."""
+
+    storage: object
+    offset: object
+    size: object
+    stride: object
+
+
+class _Unpickler(pickle.Unpickler):
+    """Allows the names of `find_class`; what it hands out is made anew per file, so that a pickle can alter nothing."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "torch" and name in STORAGES:
+            return name
+        allowed: dict[tuple[str, str], Callable[..., Any]] = {
+            ("collections", "OrderedDict"): collections.OrderedDict,
+            ("torch", "Size"): lambda items=(): tuple(items),
+            ("torch._utils", "_rebuild_tensor_v2"): lambda storage, offset, size, stride, *_: Tensor(
+                storage, offset, size, stride
+            ),
+            ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
+        }
+        if (module, name) not in allowed:
+            raise CheckpointError(f"refused: expected tensors only, got a reference to {plain(f'{module}.{name}')}")
+        return allowed[module, name]
+
+    def persistent_load(self, pid: Any) -> Storage:
+        if not (isinstance(pid, tuple) and len(pid) >= 5 and pid[0] == "storage" and pid[5:] in ((), (None,))):
+            raise CheckpointError("expected a storage as persistent id, got something else")
+        _, kind, key, _, length = pid[:5]
+        if not (isinstance(kind, str) and kind in STORAGES and isinstance(key, str) and _is_count(length)):
+            raise CheckpointError("expected a storage of numbers with its key and length, got something else")
+        return Storage(kind, key, length)
+
+
+def unpickle(file: IO[bytes]) -> object:
+    """What the pickle at the place of a file says, tensors as `Tensor`.
+
+    Raises:
+        CheckpointError: damaged, or it names anything else.
+    """
+    try:
+        return _Unpickler(file).load()
+    except (CheckpointError, zipfile.BadZipFile):
+        raise
+    except Exception as error:  # a damaged pickle fails in any way it likes
+        raise CheckpointError(f"expected a pickled state dict, got a damaged one: {plain(str(error))}") from error
+
+
+def state_dict(content: object) -> Mapping[str, Tensor]:
+    """The tensors by key: of the dict itself, or of its `model` or `state_dict`, less a `module.` before every key.
+
+    Raises:
+        CheckpointError: not such a dict.
+    """
+    for wrapper in ("model", "state_dict"):
+        if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
+            content = content[wrapper]
+    if not isinstance(content, dict) or not content:
+        raise CheckpointError(
+            f"expected a dict of tensors, got {'an empty one' if content == {} else type(content).__name__}"
+        )
+    for key, value in content.items():
+        if not isinstance(key, str) or not isinstance(value, Tensor):
+            raise CheckpointError(f"expected a dict of tensors, got {type(value).__name__} at {plain(str(key))}")
+    if all(key.startswith("module.") for key in content):
+        content = {key.removeprefix("module."): value for key, value in content.items()}
+    return content
+
+
+def native(flat: npt.NDArray[np.generic], storage: Storage) -> npt.NDArray[np.generic]:
+    """The values of a storage as it holds them, in this machine's byte order, bfloat16 as float32."""
+    if storage.kind == "BFloat16Storage":
+        return (flat.astype(np.uint32) << 16).view(np.float32)
+    return flat.astype(flat.dtype.newbyteorder("="), copy=False)
+
+
+def array(key: str, tensor: Tensor, values: Callable[[Storage], npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
+    """A tensor as an array, which may share memory with others.
+
+    Args:
+        key: the tensor's name, for errors.
+        tensor: what the checkpoint says of it.
+        values: finds the values of a storage, (N,).
+
+    Raises:
+        CheckpointError: it does not lie within its storage.
+    """
+    storage, offset, size, stride = tensor
+    if not isinstance(storage, Storage) or not _is_count(offset):
+        raise CheckpointError(f"expected {plain(key)} to name a storage and an offset, got something else")
+    shape, strides = _counts(key, size), _counts(key, stride)
+    if len(shape) != len(strides) or len(shape) > MAX_DIMENSIONS:
+        raise CheckpointError(f"expected as many strides as sizes in {plain(key)}, got {len(strides)} and {len(shape)}")
+    flat = values(storage)
+    assert isinstance(offset, int)
+    count = int(np.prod([1, *shape], dtype=object))
+    last = offset + sum((length - 1) * step for length, step in zip(shape, strides, strict=True)) if count else -1
+    if last >= flat.size or count > flat.size:
+        raise CheckpointError(f"expected {plain(key)} within its storage of {flat.size} values, got {shape}")
+    if not count:
+        return np.empty(shape, flat.dtype)
+    steps = tuple(step * flat.itemsize for step in strides)
+    return np.lib.stride_tricks.as_strided(flat[offset:], shape, steps, writeable=False)
+
+
+def _counts(key: str, values: object) -> tuple[int, ...]:
+    if not isinstance(values, (tuple, list)) or not all(map(_is_count, values)):
+        raise CheckpointError(f"expected sizes and strides of {plain(key)} as whole numbers, got something else")
+    return tuple(values)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40
+
+
+def plain(text: str) -> str:
+    """Text of the file, safe to print on one line."""
+    return "".join(character if character.isprintable() else "?" for character in text)[:120]

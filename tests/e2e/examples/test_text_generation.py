@@ -1,0 +1,276 @@
+"""examples/text_generation: pieces that come while the text is written, the text whole, refusals, a caller who leaves.
+
+Where PyTorch and transformers are installed the model is a tiny GPT-2, else a stand-in for it alone: all the rest,
+Triton and what the two models do there, is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.e2e.pages import Reader, blocks
+from tests.e2e.server import ROOT, Server, inherited, serving
+from tests.unit.examples.text_generation.modules import load
+
+EXAMPLE = ROOT / "examples" / "text_generation"
+CHECK = EXAMPLE / "model_repository" / "text_generation_stream" / "1" / "text_generation_check.py"
+LANGUAGE = "text_generation_stream/1/text_generation_language.py"
+MISSING = [name for name in ("torch", "transformers") if find_spec(name) is None]
+with_torch = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (`make text-test`)")
+TEXT = "the quick brown fox"
+LONG = 1024
+"""Tokens: as many as may be asked for."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the tiny GPT-2."""
+    folder = tmp_path_factory.mktemp("tiny")
+    subprocess.run([sys.executable, "-m", "tests.e2e.examples.tiny_gpt2", folder], cwd=ROOT, check=True, timeout=120)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def example(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The example's service."""
+    folder = tmp_path_factory.mktemp("text_generation")
+    target, environment = "examples.text_generation.service:svc", {"HF_HUB_OFFLINE": "1"}
+    if MISSING:
+        repository = shutil.copytree(EXAMPLE / "model_repository", folder / "models")
+        shutil.copy(Path(__file__).with_name("stand_in_language.py"), repository / LANGUAGE)
+        target = "tests.e2e.examples.text_generation_stand_in:svc"
+        environment["STAND_IN_REPOSITORY"] = str(repository)
+    else:
+        environment["TEXT_GENERATION_MODEL"] = str(request.getfixturevalue("model"))
+    with serving(folder / "log", target, **environment) as running:
+        yield running
+
+
+def ask(server: Server, **fields) -> requests.Response:
+    """The beginning of an answer."""
+    return requests.post(f"{server.url}/generate", json=fields, stream=True, timeout=60)
+
+
+def pieces(answer: requests.Response) -> list[str]:
+    """All of a text."""
+    assert answer.status_code == 200
+    *lines, last = (json.loads(line) for line in answer.iter_lines())
+    assert last == {"done": True}
+    return [line["text_output"] for line in lines]
+
+
+def triton_url(server: Server) -> str:
+    """Where its Triton listens, as the service says."""
+    (url,) = re.findall(r"Triton's own HTTP: (\S+)", server.log.read_text())
+    return str(url)
+
+
+def ends(server: Server) -> dict[str, int]:
+    """How many texts have ended in which way."""
+    counted = requests.get(server.metrics_url, timeout=10).text
+    found = re.findall(r'^text_generation_texts_total\{end="(\w+)"\} (\d+)', counted, re.MULTILINE)
+    return {end: int(count) for end, count in found}
+
+
+@pytest.mark.e2e
+def test_the_pieces_are_the_text_that_triton_gives_whole(example):
+    told = pieces(ask(example, text_input=TEXT, max_new_tokens=24, seed=5))
+    inputs = [
+        {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": [TEXT]},
+        {"name": "max_new_tokens", "datatype": "INT32", "shape": [1], "data": [24]},
+        {"name": "seed", "datatype": "INT64", "shape": [1], "data": [5]},
+    ]
+    whole = requests.post(
+        f"{triton_url(example)}/v2/models/text_generation/infer", json={"inputs": inputs}, timeout=60
+    ).json()
+    assert len(told) > 1
+    assert [output["data"] for output in whole["outputs"]] == [["".join(told)]]
+
+
+@pytest.mark.e2e
+def test_a_seed_names_a_text_and_without_a_temperature_there_is_only_one(example):
+    def text(**fields) -> str:
+        return "".join(pieces(ask(example, text_input=TEXT, max_new_tokens=24, **fields)))
+
+    assert text(seed=5) == text(seed=5)
+    assert len({text(seed=5), text(seed=6), text(), text()}) == 4
+    assert text(seed=5, temperature=0) == text(seed=6, temperature=0) == text(temperature=0)
+
+
+@with_torch
+@pytest.mark.e2e
+def test_without_a_temperature_it_is_the_text_of_transformers_itself(example, model):
+    written = subprocess.run(
+        [sys.executable, "-m", "tests.e2e.examples.tiny_gpt2", model, TEXT, "24"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert "".join(pieces(ask(example, text_input=TEXT, max_new_tokens=24, temperature=0))) + "\n" == written.stdout
+
+
+@pytest.mark.e2e
+def test_others_do_not_wait_for_a_long_text_and_a_caller_who_leaves_ends_it(example):
+    before = ends(example)
+    with ask(example, text_input=TEXT, max_new_tokens=LONG) as long:
+        lines = long.iter_lines()
+        assert "text_output" in json.loads(next(lines))
+        pieces(ask(example, text_input=TEXT, max_new_tokens=8))
+        assert ends(example) == {**before, "complete": before["complete"] + 1}
+    while ends(example)["left"] == before["left"]:
+        time.sleep(0.05)
+    assert ends(example) == {**before, "complete": before["complete"] + 1, "left": before["left"] + 1}
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("body", "status", "detail"),
+    [
+        pytest.param(b'{"text_input": ""}', 422, "text_input: expected at least 1 character, got", id="no text"),
+        pytest.param(b'{"text_input": "\xff"}', 400, "body: expected a JSON object in UTF-8, got", id="no UTF-8"),
+        pytest.param(b'{"text_input": "\\ud800"}', 400, "body: expected a JSON object", id="half a character"),
+        pytest.param(
+            json.dumps({"text_input": "the " * 3000}).encode(),
+            422,
+            "text_input: expected at most 1984 tokens",
+            id="more tokens than the model takes",
+        ),
+        pytest.param(
+            json.dumps({"text_input": "a" * 100_001}).encode(),
+            422,
+            "text_input: expected at most 100000 characters",
+            id="more characters than the service takes",
+        ),
+        pytest.param(
+            b'{"text_input": "a", "max_new_tokens": 1025}',
+            422,
+            "max_new_tokens: expected less than or equal to 1024, got 1025",
+            id="too much wanted",
+        ),
+    ],
+)
+def test_what_cannot_be_gone_on_with_is_refused(example, *, body, status, detail):
+    answer = requests.post(f"{example.url}/generate", body, headers={"Content-Type": "application/json"}, timeout=60)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json")
+    assert detail in answer.json()["detail"]
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        pytest.param(
+            b'{"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["\xff"]}]}',
+            "text_input: expected UTF-8, got byte 0xff at 0",
+            id="no UTF-8",
+        ),
+        pytest.param(
+            b'{"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["a"]},'
+            b'{"name": "temperature", "datatype": "FP32", "shape": [1], "data": [2.5]}]}',
+            "temperature: expected 0 to 2, got 2.5",
+            id="too hot",
+        ),
+    ],
+)
+def test_triton_refuses_by_itself_too(example, body, error):
+    answer = requests.post(f"{triton_url(example)}/v2/models/text_generation/infer", body, timeout=60)
+    assert (answer.status_code, answer.json()) == (400, {"error": error})
+
+
+@pytest.mark.e2e
+def test_the_service_tells_of_the_bounds_that_the_model_has(example):
+    bounds = load("text_generation_request")
+    schemas = requests.get(f"{example.url}/docs.json", timeout=10).json()["components"]["schemas"]
+    fields = schemas["Request"]["properties"]
+    assert fields["text_input"]["maxLength"] == bounds.MAX_CHARACTERS
+    assert fields["max_new_tokens"]["maximum"] == bounds.MAX_NEW_TOKENS
+    assert fields["max_new_tokens"]["default"] == bounds.DEFAULT_NEW_TOKENS
+    assert fields["temperature"]["maximum"] == bounds.MAX_TEMPERATURE
+    assert fields["temperature"]["default"] == bounds.DEFAULT_TEMPERATURE
+    assert [kind.get("maximum") for kind in fields["seed"]["anyOf"]] == [bounds.MAX_SEED, None]
+
+
+@pytest.mark.e2e
+def test_the_readme_is_true(example, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON", triton_url(example))
+    reader = Reader(tmp_path, example.url)
+    *_, client, whole = page = blocks("examples/text_generation/README.md", (EXAMPLE / "README.md").read_text())
+    assert all(block.only_make for block in page[:-2])
+    text = reader.run(client)
+    assert text.startswith("Once upon a time")
+    assert len(text) > len("Once upon a time")
+    (output,) = json.loads(reader.run(whole))["outputs"]
+    assert output["name"] == "text_output"
+
+
+@pytest.mark.e2e
+def test_the_client_says_in_a_line_why_there_is_no_text(example, tmp_path):
+    Reader(tmp_path, example.url)
+    client = tmp_path / "examples" / "text_generation" / "client.py"
+    done = subprocess.run(
+        [sys.executable, client, "the " * 3000], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("\nerror: text_input: expected at most 1984 tokens")
+
+
+@pytest.mark.e2e
+def test_the_service_does_not_start_where_its_model_cannot_be_loaded():
+    done = subprocess.run(
+        [Path(sys.executable).parent / "bentoml", "serve", "examples.text_generation.service:svc", "--port", "1"],
+        cwd=ROOT,
+        env={**inherited(), "BENTOML_DO_NOT_TRACK": "True", "TEXT_GENERATION_DTYPE": "int3"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1] == (
+        "error: TEXT_GENERATION_DTYPE: expected one of auto, float32, bfloat16, float16, got 'int3'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        pytest.param("DEVICE", "moon", "auto, cpu, cuda or cuda:N", id="device"),
+        pytest.param("DEVICE", "cuda:99", "one of the", id="no such GPU", marks=with_torch),
+        pytest.param("MODEL", "no/such", "a causal language model's name", id="no such model", marks=with_torch),
+    ],
+)
+def test_what_cannot_be_loaded_is_said_in_a_line(variable, value, expected):
+    (line,) = complaints(**{f"TEXT_GENERATION_{variable}": value})
+    assert re.match(f"error: TEXT_GENERATION_{variable}: expected {expected}.*, got '{value}'", line)
+
+
+@pytest.mark.skipif(not MISSING, reason="nothing is missing")
+def test_what_is_not_installed_is_said_in_a_line():
+    assert complaints() == [f"error: this example needs {MISSING[0]}, which is not installed: `make env-text`"]
+
+
+def complaints(**environment: str) -> list[str]:
+    """The lines in which the check says why the model cannot be loaded."""
+    done = subprocess.run(
+        [sys.executable, CHECK],
+        env={**inherited(), "HF_HUB_OFFLINE": "1", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    return done.stderr.splitlines()

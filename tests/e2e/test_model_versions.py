@@ -1,0 +1,177 @@
+"""Versions of the models side by side, and hot swap while callers ask, with the real Triton."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+from requests_toolbelt.multipart.decoder import MultipartDecoder
+
+from mobile_sam_onnx import Preparer
+from mobile_sam_onnx.checkpoint import load_checkpoint
+from mobile_sam_onnx.sources import BUILTIN
+from tests.e2e.pictures import as_base64, scene
+from tests.e2e.server import Server, make_repository, start_server
+from utils.versions import IN_ORDER
+
+pytestmark = pytest.mark.e2e
+
+KEY = {"X-API-Key": "an-operators-own-key"}
+CLICK: dict[str, Any] = {"pos_coords": [[100, 80]], "mask_format": "rle", "segmented_image": "none"}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with version 1, the built-in weights."""
+    return make_repository(tmp_path_factory.mktemp("models") / "model_repository", "builtin")
+
+
+@pytest.fixture(scope="module")
+def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = start_server(
+        tmp_path_factory.mktemp("server") / "log",
+        MOBILE_SAM_MODEL_REPOSITORY=str(repository),
+        MOBILE_SAM_MODEL_CONTROL_MODE="explicit",
+        MOBILE_SAM_ADMIN_KEYS="ops:an-operators-own-key",
+    )
+    yield running
+    running.stop()
+
+
+def add_version(repository: Path, version: int, folder: Path) -> str:
+    """Put other weights beside those of version 1; what answers call them."""
+    state = {name: np.asarray(value, np.float32) * 1.01 for name, value in load_checkpoint(BUILTIN).items()}
+    path = folder / f"number-{version}.npz"
+    np.savez(path, **state)
+    Preparer(repository, print, version=version).prepare(str(path))
+    return path.name
+
+
+def result_of(answer: requests.Response) -> dict[str, Any]:
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = json.loads(MultipartDecoder.from_response(answer).parts[-1].content)
+    return found
+
+
+def change(server: Server, path: str = "load") -> requests.Response:
+    return requests.post(f"{server.url}/admin/models/{path}", headers=KEY, timeout=120)
+
+
+def states(answer: requests.Response) -> dict[tuple[str, int], str]:
+    assert answer.status_code == 200, answer.text
+    return {(model["name"], model["version"]): model["state"] for model in answer.json()["models"]}
+
+
+@dataclass
+class Callers:
+    """Three at once, who ask until told otherwise: with new images, with one that is known, and by its id."""
+
+    server: Server
+    seen: Counter[tuple[int, int | str]] = field(default_factory=Counter)
+    """Answers by status, and by the version or the detail."""
+
+    def __enter__(self) -> Callers:
+        known = as_base64(scene(90))
+        image_id = self.server.post("/embed", input_image=known).json()["image_id"]
+        self._stop = threading.Event()
+        kinds = [
+            lambda number: {"input_image": as_base64(scene(1000 + number))},
+            lambda _: {"input_image": known},
+            lambda _: {"image_id": image_id},
+        ]
+        self._threads = [threading.Thread(target=self._ask, args=(kind,)) for kind in kinds]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self, kind) -> None:
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            answer = self.server.post(**kind(number), **CLICK)
+            told = result_of(answer)["model_version"] if answer.ok else answer.text
+            self.seen[answer.status_code, told] += 1
+
+
+def test_weights_are_swapped_under_callers_and_none_of_them_notices(server, repository, tmp_path):
+    image = as_base64(scene(90))
+    first = result_of(server.post(input_image=image, **CLICK))
+    assert (first["weights"]["name"], first["model_version"]) == ("builtin", 1)
+    assert server.post(input_image=image, model_version=2, **CLICK).status_code == 422
+    name = add_version(repository, 2, tmp_path)
+
+    with Callers(server) as callers:
+        loaded = states(change(server))
+        # By its id, which the new weights know only by the image that the old ones kept.
+        second = result_of(server.post(image_id=first["image_id"], **CLICK))
+    assert set(loaded.items()) >= {((model, version), "READY") for model in IN_ORDER for version in (1, 2)}
+    assert (second["weights"]["name"], second["model_version"]) == (name, 2)
+    assert set(callers.seen) == {(200, 1), (200, 2)}, callers.seen
+
+    told = requests.get(f"{server.url}/info", timeout=5).json()
+    assert (told["model_versions"], told["weights"]["name"]) == ([1, 2], name)
+    # Side by side: who names a version gets it, with the masks of its weights.
+    again = result_of(server.post(image_id=first["image_id"], model_version=1, **CLICK))
+    assert again == first
+    embedded = server.post("/embed", input_image=image, model_version=1).json()
+    assert (embedded["weights"]["name"], embedded["model_version"]) == ("builtin", 1)
+    for version, weights in ((1, "builtin"), (2, name)):
+        everything = server.post("/everything", input_image=image, points_per_side=2, model_version=version).json()
+        assert (everything["model_version"], everything["weights"]["name"]) == (version, weights)
+
+    with Callers(server) as callers:
+        for model in IN_ORDER:
+            shutil.rmtree(repository / model / "1")
+        left = states(change(server))
+    assert {version for (_, version), state in left.items() if state == "READY"} == {2}
+    assert {state for (_, version), state in left.items() if version == 1} == {"UNAVAILABLE"}
+    assert set(callers.seen) == {(200, 2)}, callers.seen
+    refused = server.post(input_image=image, model_version=1, **CLICK)
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["field"] == "model_version"
+    assert requests.get(f"{server.url}/readyz", timeout=5).ok
+    assert "Triton is started again" not in server.log.read_text()
+
+
+def test_what_cannot_be_loaded_changes_nothing(server, repository, tmp_path):
+    before = result_of(server.post(input_image=as_base64(scene(91)), **CLICK))
+    add_version(repository, 3, tmp_path)
+    (repository / "mobile_sam_decoder" / "3" / "model.onnx").write_bytes(b"no model")
+    answer = change(server)
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:mobile-sam:model-change")
+    assert "mobile_sam_decoder" in answer.json()["detail"]
+    assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK)) == before
+    for model in IN_ORDER:
+        shutil.rmtree(repository / model / "3")
+    states(change(server))
+    assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK)) == before
+
+
+def test_an_unloaded_model_is_told_until_it_is_loaded(server):
+    assert states(change(server, "mobile_sam_everything/unload"))["mobile_sam_everything", 2] == "UNAVAILABLE"
+    answer = server.post("/everything", input_image=as_base64(scene(92)), points_per_side=2)
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:mobile-sam:inference-unavailable")
+    assert result_of(server.post(input_image=as_base64(scene(92)), **CLICK))["model_version"] == 2
+    assert states(change(server, "mobile_sam_everything/load"))["mobile_sam_everything", 2] == "READY"
+    assert server.post("/everything", input_image=as_base64(scene(92)), points_per_side=2).ok
+
+
+def test_nobody_else_may_change_models(server):
+    for headers in ({}, {"X-API-Key": "a-key-of-somebody-else"}):
+        for method, path in (("GET", "models"), ("POST", "models/load"), ("POST", "models/mobile_sam/unload")):
+            answer = requests.request(method, f"{server.url}/admin/{path}", headers=headers, timeout=10)
+            assert answer.status_code == 401

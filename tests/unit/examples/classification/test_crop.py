@@ -1,0 +1,82 @@
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.unit.examples.classification.modules import load
+
+crop = load("classification_pixels", "classification_crop")
+LIMIT = 10_000_000
+
+
+def picture(width, height, seed=0):
+    values = np.random.default_rng(seed).integers(0, 256, (height // 8 + 1, width // 8 + 1, 3), np.uint8)
+    return Image.fromarray(values).resize((width, height))
+
+
+def encoded(image, kind="PNG", **options):
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def resized_then_cropped(image, size):
+    """What torchvision's transforms do, step by step."""
+    shorter = min(image.size)
+    width, height = (int(size * side / shorter) for side in image.size)
+    left, top = round((width - 224) / 2), round((height - 224) / 2)
+    return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + 224, top + 224)))
+
+
+@pytest.mark.parametrize("resize_size", [224, 232, 256])
+@pytest.mark.parametrize(
+    "size",
+    [(640, 480), (481, 699), (256, 256), (60, 80), (1280, 333), (224, 1000)],
+    ids=lambda size: "x".join(map(str, size)),
+)
+def test_the_crop_is_that_of_the_whole_image_scaled(size, resize_size):
+    image = picture(*size)
+    differences = np.abs(crop.middle(image, resize_size).astype(int) - resized_then_cropped(image, resize_size))
+    assert differences.max() <= 2
+    assert differences.mean() <= 0.15
+
+
+def test_a_very_long_image_costs_no_more_than_its_crop():
+    found = crop.crop_of(encoded(picture(1, 60_000)), 256, LIMIT)
+    assert (found.shape, found.dtype) == ((224, 224, 3), np.uint8)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_the_usual_formats_are_read(kind):
+    found = crop.crop_of(encoded(picture(300, 260), kind, quality=100), 256, LIMIT)
+    assert np.abs(found.astype(int) - resized_then_cropped(picture(300, 260), 256)).mean() < 6
+
+
+def test_the_image_is_taken_as_it_is_displayed():
+    image, exif = picture(300, 260), Image.Exif()
+    exif[0x0112] = 6
+    turned = crop.crop_of(encoded(image, exif=exif), 256, LIMIT)
+    np.testing.assert_array_equal(turned, crop.middle(image.transpose(Image.Transpose.ROTATE_270), 256))
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "1", "LA"])
+def test_every_mode_becomes_rgb(mode):
+    assert crop.crop_of(encoded(picture(300, 260).convert(mode)), 256, LIMIT).shape == (224, 224, 3)
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (b"", "expected a PNG, JPEG or WebP file, got 0 bytes that are none"),
+        (b"no image", "got 8 bytes that are none"),
+        (encoded(picture(80, 60), "GIF"), "expected a PNG, JPEG or WebP file"),
+        (encoded(picture(80, 60))[:-300], "expected a complete image file, got a damaged one"),
+        (encoded(picture(80, 60), "JPEG")[:300], "expected a"),
+        (encoded(picture(4000, 2501)), "expected at most 10000000 pixels, got 4000 x 2501"),
+    ],
+    ids=["empty", "text", "gif", "truncated png", "truncated jpeg", "large"],
+)
+def test_what_cannot_be_used_is_told(file, message):
+    with pytest.raises(crop.Unusable, match=message):
+        crop.crop_of(file, 256, LIMIT)

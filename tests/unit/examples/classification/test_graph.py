@@ -1,0 +1,77 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from examples.classification.architecture import NARROW, Architecture, random_state
+from examples.classification.graph import build_graph
+from examples.classification.reference.cases import NETS, pixels
+from mobile_sam_onnx import CheckpointError
+from tests.unit.examples.classification.modules import EXAMPLE
+
+
+def logits(state, images):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    model = build_graph(state).SerializeToString()
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return session.run(["logits"], {"pixels": images})[0]
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_the_numbers_are_those_of_pytorch(name):
+    with np.load(EXAMPLE / "reference" / "expected.npz") as expected:
+        wanted = expected[name]
+    found = logits(random_state(NETS[name]), pixels())
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    assert len({tuple(row) for row in wanted.round(2)}) == len(wanted)
+
+
+def test_a_batch_answers_as_its_images_do_alone():
+    state, images = random_state(NARROW), pixels()
+    alone = [logits(state, image[None])[0] for image in images]
+    np.testing.assert_allclose(logits(state, images), alone, rtol=1e-4, atol=1e-4)
+
+
+def test_half_precision_tensors_are_taken_as_numbers():
+    state = {key: value.astype(np.float16) for key, value in random_state(NARROW).items()}
+    np.testing.assert_allclose(
+        logits(state, pixels()), logits({key: value.astype(np.float32) for key, value in state.items()}, pixels())
+    )
+
+
+def test_the_default_architecture_has_the_parameters_of_wide_resnet101_2():
+    shapes = Architecture().shapes()
+    learned = sum(math.prod(shape) for key, shape in shapes.items() if ".running_" not in key)
+    assert learned == 126_886_696  # as torchvision says of it
+    assert shapes["layer4.2.conv2.weight"] == (1024, 1024, 3, 3)
+    assert shapes["layer3.22.conv3.weight"] == (1024, 512, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"fc.bias": None}, r"missing key: expected fc\.bias \(1000\)"),
+        ({"layer2.1.conv2.weight": (32, 16, 3, 3)}, r"expected layer2\.1\.conv2\.weight \(32, 32, 3, 3\), got"),
+        ({"layer1.0.bn3.bias": None}, r"missing key: expected layer1\.0\.bn3\.bias"),
+    ],
+    ids=["no bias", "grouped", "no bottleneck"],
+)
+def test_a_tensor_that_is_missing_or_does_not_fit_is_named(change, message):
+    state = random_state(NARROW)
+    for key, shape in change.items():
+        if shape is None:
+            del state[key]
+        else:
+            state[key] = np.zeros(shape, np.float32)
+    with pytest.raises(CheckpointError, match=message):
+        build_graph(state)
+
+
+def test_seeds_make_different_weights_and_the_same_seed_the_same():
+    small = replace(NARROW, classes=10)
+    first, again, other = random_state(small), random_state(small), random_state(small, seed=1)
+    assert all((first[key] == again[key]).all() for key in first)
+    assert not any((first[key] == other[key]).all() for key in first)

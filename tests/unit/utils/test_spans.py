@@ -1,0 +1,111 @@
+"""What the service writes into traces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, Tracer, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
+
+from utils import spans
+
+
+class Recorder:
+    """A tracer, and what it recorded."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._exporter = InMemorySpanExporter()
+        provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer: Tracer = provider.get_tracer("test")  # type: ignore[assignment]
+
+    @property
+    def finished(self) -> Sequence[ReadableSpan]:
+        """In the order of their ends."""
+        return self._exporter.get_finished_spans()
+
+    @property
+    def recorded(self) -> list[tuple[str, str | None, dict]]:
+        """Name, parent's name and attributes of each span."""
+        names = {span.context.span_id: span.name for span in self.finished}
+        return [
+            (span.name, names.get(span.parent.span_id) if span.parent else None, dict(span.attributes or {}))
+            for span in self.finished
+        ]
+
+
+@pytest.fixture(params=[ALWAYS_ON], ids=["recorded"])
+def recorder(request, monkeypatch) -> Recorder:
+    made = Recorder(request.param)
+    monkeypatch.setattr(spans, "_tracer", made.tracer)
+    return made
+
+
+not_recorded = pytest.mark.parametrize("recorder", [ALWAYS_OFF], ids=["not recorded"], indirect=True)
+
+
+async def ask(model: str) -> dict[str, str]:
+    """As the segmenter does."""
+    with spans.waiting(model):
+        await asyncio.sleep(0)
+    with spans.asking(model) as headers:
+        await asyncio.sleep(0)
+    return dict(headers)
+
+
+def test_waits_and_calls_stand_below_the_request_and_name_the_model(recorder):
+    with recorder.tracer.start_as_current_span("request"):
+        spans.note(spans.REASON, "ok")
+        asyncio.run(ask("a model"))
+    named = {spans.MODEL: "a model"}
+    assert recorder.recorded == [
+        ("wait a model", "request", named),
+        ("infer a model", "request", named),
+        ("request", None, {spans.REASON: "ok"}),
+    ]
+
+
+def test_triton_is_told_the_span_of_its_call(recorder):
+    with recorder.tracer.start_as_current_span("request"), spans.asking("a model") as headers:
+        pass
+    call, request = recorder.finished
+    assert request.name == "request"
+    (traceparent,) = headers.values()
+    assert traceparent.startswith(f"00-{request.context.trace_id:032x}-{call.context.span_id:016x}-")
+    assert int(traceparent.rpartition("-")[2], 16) & 1  # recorded
+
+
+def test_the_trace_has_an_id_while_it_is_recorded(recorder):
+    assert spans.trace_id() == ""
+    with recorder.tracer.start_as_current_span("request") as request:
+        assert int(spans.trace_id(), 16) == request.get_span_context().trace_id
+        assert len(spans.trace_id()) == 32
+
+
+@not_recorded
+def test_of_a_request_that_is_not_recorded_nobody_is_told(recorder):
+    with recorder.tracer.start_as_current_span("request"):
+        spans.note(spans.REASON, "ok")
+        assert spans.trace_id() == ""
+        assert asyncio.run(ask("a model")) == {}
+    assert recorder.recorded == []
+
+
+def test_outside_of_a_trace_none_is_begun(recorder):
+    spans.note(spans.REASON, "ok")
+    assert asyncio.run(ask("a model")) == {}
+    assert recorder.recorded == []
+
+
+def test_a_call_that_fails_is_recorded_as_that(recorder):
+    def fail() -> None:
+        with spans.asking("a model"):
+            raise OSError("away")
+
+    with recorder.tracer.start_as_current_span("request"), pytest.raises(OSError, match="away"):
+        fail()
+    assert [span.status.is_ok for span in recorder.finished] == [False, True]

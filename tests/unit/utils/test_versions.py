@@ -1,0 +1,96 @@
+"""Versions of the models, and their links in the folder that Triton reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from utils import versions
+from utils.versions import ASKS, FILES, IN_ORDER
+
+
+def add(repository: Path, version: int) -> None:
+    for model, file in FILES.items():
+        folder = repository / model / str(version)
+        folder.mkdir(parents=True)
+        (folder / file).write_text(json.dumps({"name": f"number {version}"}))
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "repository"
+    add(folder, 1)
+    return folder
+
+
+@pytest.fixture
+def deployed(tmp_path: Path) -> Path:
+    folder = tmp_path / "deployed"
+    for model in IN_ORDER:
+        (folder / model).mkdir(parents=True)
+        (folder / model / "config.pbtxt").touch()
+    return folder
+
+
+def test_every_model_of_the_repository_has_its_place():
+    root = Path(__file__).resolve().parents[3] / "model_repository"
+    assert set(IN_ORDER) == set(FILES) == {path.parent.name for path in root.glob("*/config.pbtxt")}
+    for model, asked in ASKS.items():
+        assert all(IN_ORDER.index(other) < IN_ORDER.index(model) for other in asked)
+
+
+def test_versions_are_folders_with_a_number(repository):
+    add(repository, 10)
+    add(repository, 2)
+    for name in ("0", "03", "-4", "five", "6.0", "configs"):
+        (repository / "mobile_sam" / name).mkdir()
+    (repository / "mobile_sam" / "7").touch()
+    assert versions.versions(repository) == [1, 2, 10]
+    assert versions.newest(repository) == 10
+
+
+def test_of_a_repository_without_a_version_the_first_is_the_newest(tmp_path):
+    assert versions.versions(tmp_path) == []
+    assert versions.newest(tmp_path) == 1
+
+
+def test_each_version_says_what_its_weights_are(repository):
+    add(repository, 2)
+    assert versions.record(repository, 2) == {"name": "number 2"}
+    assert versions.record(repository, 3) is None
+
+
+def test_a_part_of_any_version_is_missed(repository):
+    add(repository, 2)
+    assert versions.missing(repository) == []
+    lost = repository / "mobile_sam_decoder" / "2" / "model.onnx"
+    lost.unlink()
+    assert versions.missing(repository) == [lost]
+
+
+def test_without_any_version_all_of_the_first_is_missed(tmp_path):
+    assert versions.missing(tmp_path) == [tmp_path / model / "1" / file for model, file in FILES.items()]
+
+
+def test_what_the_repository_has_is_shown_and_what_it_has_no_longer_is_not(repository, deployed):
+    versions.follow(repository, deployed, "mobile_sam")
+    add(repository, 2)
+    assert versions.changes(repository, deployed, "mobile_sam") == ([2], [])
+    versions.follow(repository, deployed, "mobile_sam")
+    assert versions.versions(deployed) == [1, 2]
+    assert versions.record(deployed, 2) == {"name": "number 2"}
+    (repository / "mobile_sam" / "1").rename(repository / "away")
+    assert versions.changes(repository, deployed, "mobile_sam") == ([], [1])
+    versions.follow(repository, deployed, "mobile_sam")
+    assert [entry.name for entry in sorted((deployed / "mobile_sam").iterdir())] == ["2", "config.pbtxt"]
+    assert versions.changes(repository, deployed, "mobile_sam") == ([], [])
+
+
+def test_a_version_that_another_process_shows_first_is_no_error(repository, deployed):
+    for _ in range(2):
+        versions.link(repository, deployed, "mobile_sam", 1)
+    for _ in range(2):
+        versions.unlink(deployed, "mobile_sam", 1)
+    assert versions.versions(deployed) == []
