@@ -6,6 +6,7 @@ import hashlib
 import io
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import mobile_sam_images as images
 import numpy as np
@@ -420,5 +421,6 @@ def test_an_image_that_other_weights_know_of_another_owner_stays_unknown(open_em
     first = open_embeddings(fingerprint="a" * 64).find(photo(), None, owner="me")
     later = open_embeddings(fingerprint="b" * 64)
     for owner in ("", "you"):
-        assert rejection(lambda owner=owner: later.find(None, first.image_id, owner=owner)).slug == "image-not-cached"
+        rejected = rejection(partial(later.find, None, first.image_id, owner=owner))
+        assert rejected.slug == "image-not-cached"
     assert later.find(None, first.image_id, owner="me").size_hw == (HEIGHT, WIDTH)

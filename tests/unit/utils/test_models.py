@@ -66,7 +66,7 @@ def triton(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> FakeT
     fake = FakeTriton(folders[1])
     client = httpx.AsyncClient
     monkeypatch.setattr(
-        module.httpx, "AsyncClient", lambda **options: client(transport=httpx.MockTransport(fake), **options)
+        httpx, "AsyncClient", lambda **options: client(transport=httpx.MockTransport(fake), **options)
     )
     return fake
 
@@ -191,7 +191,7 @@ def test_one_change_at_a_time(models, tmp_path):
 
 def test_a_triton_that_is_away_is_unavailable(tmp_path):
     def nowhere() -> str:
-        return json.loads("{}")["triton"]
+        raise LookupError("triton")
 
     for address in (nowhere, lambda: "127.0.0.1:1"):
         models = Models(address, {}, None, tmp_path)
