@@ -43,7 +43,8 @@ check: env-dev ## linter, formatter, types and audit
 	@$(BIN)/mypy
 	@$(RUN) pytest -q -m "not e2e" tests/unit/deploy
 	@for backend in triton_backends/*; do MYPYPATH=$$backend $(BIN)/mypy $$backend/model.py || exit 1; done
-	@for model in examples/*/model_repository/*/1; do MYPYPATH=$$model $(BIN)/mypy $$model || exit 1; done
+	@for code in examples/*/model_repository/*/1/model.py; do \
+		MYPYPATH=$$(dirname $$code) $(BIN)/mypy $$(dirname $$code)/*.py || exit 1; done
 	@$(MAKE) --no-print-directory audit
 
 s3-test: env-storage ## models from S3, with a stand-in for that

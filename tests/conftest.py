@@ -11,6 +11,18 @@ import pytest
 from tests.e2e.server import ROOT, Server, ends_of_those_left, make_repository, serving
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where tests run side by side (`-n`), those with real services run one after the other, in a few groups."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        if "builtin_server" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("builtin"))
+        elif item.get_closest_marker("e2e"):
+            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _services_end_well() -> Iterator[None]:
     """Nobody waits for the services that tests leave, but in the end."""

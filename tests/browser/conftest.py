@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,20 +14,49 @@ from benchmarks.browser import chromium, find_chromium
 from tests.browser.person import Person
 from tests.e2e.server import Server
 
+FOLDER = Path(__file__).parent
+
+
+class OneBrowser:
+    """Started by the first test that wants it, and closed when none of this folder comes next.
+
+    While it is there, no other test can run an event loop of its own.
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._running: Browser | None = None
+
+    def get(self) -> Browser:
+        if self._running is None:
+            self._running = self._stack.enter_context(chromium())
+        return self._running
+
+    def close(self) -> None:
+        self._stack.close()
+        self._running = None
+
+
+ONE = OneBrowser()
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if FOLDER in item.path.parents:
             item.add_marker(pytest.mark.e2e)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """For one file's tests, and no longer: while it is there, no other test can run an event loop of its own."""
+@pytest.hookimpl(trylast=True)  # once fixtures have closed their pages
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    if nextitem is None or FOLDER not in nextitem.path.parents:
+        ONE.close()
+
+
+@pytest.fixture
+def browser() -> Browser:
     if find_chromium() is None:
         pytest.skip("there is no Chromium on PATH (on Debian: apt-get install chromium)")
-    with chromium() as running:
-        yield running
+    return ONE.get()
 
 
 @pytest.fixture

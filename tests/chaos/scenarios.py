@@ -60,7 +60,7 @@ def killed_triton(start: Start) -> Iterator[Figure]:
     with start() as server:
         load = time.monotonic() - began
         with crowd(_port(server), mixed(), 4) as outcomes:
-            time.sleep(3)
+            _answers_come(outcomes)
             victims.triton(server).kill()
             gone = victims.until(lambda: victims.readiness(server) != 200, 10, 0.01)
             back = victims.until(lambda: victims.readiness(server) == 200, 60)
@@ -89,7 +89,7 @@ def stopped(start: Start, who: Callable[[Server], psutil.Process] = victims.trit
     name = f"SIGSTOP {'tritonserver' if who is victims.triton else 'a process of a model'}"
     # In a container BentoML would start nothing again.
     with start(BENTOML_CONTAINERIZED="true") as server, crowd(_port(server), mixed(), 4) as outcomes:
-        time.sleep(2)
+        _answers_come(outcomes)
         who(server).suspend()
         answers = []
 
@@ -113,7 +113,7 @@ def killed_worker(start: Start) -> Iterator[Figure]:
     name = "kill -9 an API worker"
     with start(BENTOML_CONTAINERIZED="true") as server, crowd(_port(server), mixed(), 4) as outcomes:
         count = len(victims.workers(server))
-        time.sleep(2)
+        _answers_come(outcomes)
         moment = time.monotonic()
         victims.workers(server)[0].kill()
         back = victims.until(lambda: len(victims.workers(server)) == count, 40)
@@ -130,8 +130,8 @@ def killed_service(start: Start) -> Iterator[Figure]:
     name = "kill -9 the service"
     with start() as server:
         family = victims.family(server)
-        with crowd(_port(server), mixed(), 2):
-            time.sleep(1)
+        with crowd(_port(server), mixed(), 2) as outcomes:
+            _answers_come(outcomes)
             server.process.kill()
             server.process.wait()
         port = _port(server)
@@ -156,7 +156,7 @@ def told_to_stop(start: Start, times: int = 20) -> Iterator[Figure]:
             assert victims.regions(server)
             # Half of the times over kept connections, half over new ones.
             with crowd(_port(server), mixed(seed=number), 6, keep=number % 2 == 0) as outcomes:
-                time.sleep(1)
+                _answers_come(outcomes)
                 began = time.monotonic()
                 server.process.send_signal(signal.SIGTERM)
                 time.sleep(0.2)
@@ -272,6 +272,11 @@ def soak(start: Start, minutes: float = 20) -> Iterator[Figure]:
         yield Figure(name, "file descriptors, slope", _slope([(at, float(fds)) for at, _, fds in samples]), 0.5, "/min")
         done = list(outcomes.all)
         yield Figure(name, f"failed of {len(done)} requests", sum(not outcome.ok for outcome in done), 0)
+
+
+def _answers_come(outcomes: Outcomes) -> None:
+    """Wait until a crowd asks and is answered."""
+    assert victims.until(lambda: len(outcomes.answered()) >= 20, 60) < 60
 
 
 def _faults(name: str, outcomes: Outcomes, expected: set[str]) -> Iterator[Figure]:

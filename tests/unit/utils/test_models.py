@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -65,9 +64,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 def triton(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> FakeTriton:
     fake = FakeTriton(folders[1])
     client = httpx.AsyncClient
-    monkeypatch.setattr(
-        httpx, "AsyncClient", lambda **options: client(transport=httpx.MockTransport(fake), **options)
-    )
+    monkeypatch.setattr(httpx, "AsyncClient", lambda **options: client(transport=httpx.MockTransport(fake), **options))
     return fake
 
 

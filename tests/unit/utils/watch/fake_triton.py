@@ -92,7 +92,8 @@ def main() -> None:
     for server in servers:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-    while signal.sigtimedwait([signal.SIGTERM], 0.05) is None:
+    # After a SIGCONT, Python 3.11 hands out a record of nothing.
+    while (found := signal.sigtimedwait([signal.SIGTERM], 0.05)) is None or found.si_signo != signal.SIGTERM:
         if there("swap"):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
