@@ -20,7 +20,7 @@ EXAMPLES := $(sort $(patsubst examples/%/service.py,%,$(wildcard examples/*/serv
 text_generation_needs := env-text
 bentoml_runner_needs := weights
 
-.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-page quality gate docs weights env env-dev env-chaos env-batch env-storage env-text env-bench bento image image-test lock clean
+.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-page bench-classification quality gate docs weights env env-dev env-chaos env-batch env-storage env-text env-bench bento image image-test lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -73,6 +73,9 @@ bench: env-bench ## measure the service beside the raw model and its peers, abou
 
 bench-full: env-bench ## everything, about half an hour; writes the figures into docs/performance.md
 	@$(RUN) python -m benchmarks.bench --full
+
+bench-classification: env ## batching on and off at eight callers, examples/classification
+	@$(RUN) python -m examples.classification.measure
 
 bench-page: env-dev weights ## from a click in the page to its painted mask, beside the raw decoder; needs Chromium
 	@$(RUN) python -m benchmarks.page

@@ -58,6 +58,7 @@ def pages() -> list[str]:
     """The pages for people, from the repository's root."""
     folders = (ROOT / "client", ROOT / "docs", ROOT / "examples")
     found = [ROOT / "README.md", *(page for folder in folders for page in sorted(folder.glob("*.md")))]
+    found += sorted((ROOT / "examples").glob("*/README.md"))
     return [str(page.relative_to(ROOT)) for page in found]
 
 
