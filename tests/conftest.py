@@ -5,22 +5,35 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.e2e.server import ROOT, Server, ends_of_those_left, make_repository, serving
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where tests run side by side (`-n`), those with real services run one after the other, in a few groups."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        if "builtin_server" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("builtin"))
-        elif item.get_closest_marker("e2e"):
-            item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
+LANES = {
+    "tests/browser": "built-in weights",
+    "tests/unit/deploy/test_monitoring.py": "built-in weights",
+    "tests/e2e/test_docs.py": "built-in weights",
+    "tests/e2e/examples": "examples",
+    "tests/e2e": "services",
+    "tests/storage": "services",
+}
+"""Where tests run side by side: files whose tests share services, by the first path that fits."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """For `pytest -n`: a file's tests after each other in one process, and so those of all files of a lane."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByLane(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return next((lane for path, lane in LANES.items() if file.startswith(path)), file)
+
+    return ByLane(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -201,9 +201,7 @@ def remove_stale_shared_memory(folder: Path = SHARED_MEMORY) -> list[Path]:
         return []
     used = "".join(_text(maps) for maps in Path("/proc").glob("[0-9]*/maps"))
     stale = [region for region in regions if str(region) not in used]
-    for region in stale:
-        region.unlink(missing_ok=True)
-    return stale
+    return [region for region in stale if _removed(region)]
 
 
 def shared_libpython() -> Path:
@@ -335,6 +333,14 @@ exec {shlex.quote(str(found.binary))}{flag} "$@"
 def _is_launcher(candidate: Path) -> bool:
     with candidate.open("rb") as file:
         return b"Made by utils/triton.py" in file.read(200)
+
+
+def _removed(file: Path) -> bool:
+    try:
+        file.unlink(missing_ok=True)
+    except PermissionError:  # another user's, on a folder that all may write to
+        return False
+    return True
 
 
 def _text(file: Path) -> str:

@@ -182,6 +182,20 @@ def test_shared_memory_of_dead_services_is_removed_and_of_living_ones_kept(tmp_p
     assert {entry.name for entry in tmp_path.iterdir()} == {"mobile_sam_triton_1_living", "someone_elses"}
 
 
+def test_stale_regions_of_another_user_are_left_alone(monkeypatch, tmp_path):
+    for name in ("mobile_sam_triton_1_mine", "mobile_sam_triton_1_theirs"):
+        (tmp_path / name).touch()
+    unlink = Path.unlink
+
+    def as_the_kernel_does(path: Path, missing_ok: bool = False) -> None:
+        if path.name.endswith("theirs"):
+            raise PermissionError(1, "Operation not permitted", str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", as_the_kernel_does)
+    assert [region.name for region in triton.remove_stale_shared_memory(tmp_path)] == ["mobile_sam_triton_1_mine"]
+
+
 def test_too_little_shared_memory_is_one_line_that_says_what_helps(monkeypatch, tmp_path):
     triton.check_shared_memory()
     monkeypatch.setattr("utils.triton.shutil.disk_usage", lambda _: SimpleNamespace(free=63 * 2**20))
