@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.server import ROOT, Server, ends_of_those_left, make_repository, serving
-
 
 LANES = {
     "tests/browser": "built-in weights",
@@ -26,14 +26,16 @@ LANES = {
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """For `pytest -n`: a file's tests after each other in one process, and so those of all files of a lane."""
-    from xdist.scheduler import LoadFileScheduling
+    config.option.loadscopereorder = False  # as collected: lanes come first, which last the longest
+    scheduler = import_module("xdist.scheduler").LoadFileScheduling(config, log)
+    file_of = scheduler._split_scope
 
-    class ByLane(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file: str = super()._split_scope(nodeid)
-            return next((lane for path, lane in LANES.items() if file.startswith(path)), file)
+    def scope_of(nodeid: str) -> str:
+        file: str = file_of(nodeid)
+        return next((lane for path, lane in LANES.items() if file.startswith(path)), file)
 
-    return ByLane(config, log)
+    scheduler._split_scope = scope_of
+    return scheduler
 
 
 @pytest.fixture(scope="session", autouse=True)
