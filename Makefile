@@ -34,8 +34,9 @@ example: known-example env $($(NAME)_needs) ## serve one of examples/ on HOST:PO
 known-example:
 	@$(if $(filter-out $(EXAMPLES),$(or $(NAME),none)),$(error NAME: expected one of $(EXAMPLES), got "$(NAME)"))
 
-test: env-dev ## the whole test suite
-	@$(RUN) pytest
+test: env-dev ## the whole test suite: what needs no service on two cores, then the services, which use all cores
+	@$(RUN) pytest -n 2 --dist loadfile -m "not e2e"
+	@$(RUN) pytest -m e2e
 
 check: env-dev ## linter, formatter, types and audit
 	@$(BIN)/ruff check

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from utils import embedded, health, triton
 from utils.answers import Answer, JsonAnswer, JsonBody, answers_problems, json_lines, json_response, multipart
 from utils.bento import disconnect, static_files, triton_address
-from utils.deployment import deploy, plan_here
+from utils.deployment import deploy_once, plan_here
 from utils.edge.admin import Admin
 from utils.edge.admission import Admission
 from utils.edge.callers import CALLER, HEADER
@@ -48,6 +48,8 @@ try:
     plan = plan_here(model_repository, settings)
     keys = ApiKeys.of(settings.api_keys, settings.api_keys_file)
     admin_keys = ApiKeys.of(settings.admin_keys, settings.admin_keys_file, variable=ADMIN_KEYS)
+    if keys and admin_keys and admin_keys.shares_one_with(keys):
+        raise KeysError(f"{ADMIN_KEYS}: expected keys that are no callers', got one that is")
     rate = RateLimit.of(settings.rate_limit, settings.redis_url) if settings.rate_limit else None
     if settings.metrics == "key" and keys is None:
         raise SettingsError("MOBILE_SAM_METRICS: key needs API keys, and there are none")
@@ -62,7 +64,7 @@ if model_repository is None:  # its own limit is not known here, and what is tol
 
 try:
     triton.prepare(settings.cache_dir)
-    served = deploy(model_repository, plan, settings.cache_dir) if model_repository else settings.model_repository
+    served = deploy_once(model_repository, plan, settings) if model_repository else settings.model_repository
     setup_error = None
 except triton.TritonSetupError as error:  # no obstacle to `bentoml build`, which comes here too
     served, setup_error = settings.model_repository, error

@@ -8,6 +8,9 @@ from pathlib import Path
 from mobile_sam_onnx.errors import MobileSamOnnxError
 from mobile_sam_onnx.weights import Preparer
 
+MAX_VERSION = 2**31 - 1
+"""As requests may name them."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status: 0, or 1 after a known error told in one line."""
@@ -45,8 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _version(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MAX_VERSION):
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number of at least 1 and at most {MAX_VERSION}, got {text!r}"
+        )
     return int(text)
 
 

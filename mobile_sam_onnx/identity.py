@@ -39,22 +39,24 @@ class Place:
         return all(path.is_file() for path in (self.encoder, self.decoder, *self.records))
 
     def bring_code(self) -> None:
-        """Copy the orchestrator's code, where this version has none, from the newest version that has.
+        """Copy what this version lacks of the orchestrator's code from the newest other version.
 
         Raises:
             OSError: a file cannot be written.
         """
         for model in ORCHESTRATORS:
-            others = [
-                int(folder.name)
-                for folder in (self.repository / model).glob("[1-9]*")
-                if folder.name.isdecimal() and any(folder.glob("*.py"))
-            ]
-            if others and self.version not in others:
-                source = self.repository / model / str(max(others))
-                # What are links there become files: a version must outlive the others.
-                ignored = shutil.ignore_patterns("__pycache__", "weights.json")
-                shutil.copytree(source, self._in(model), ignore=ignored, dirs_exist_ok=True)
+            others = [int(path.parent.name) for path in (self.repository / model).glob("[1-9]*/*.py")]
+            others = [version for version in others if version != self.version]
+            for path in (self.repository / model / str(max(others))).glob("*.py") if others else ():
+                copy = self._in(model) / path.name
+                if not copy.is_file():
+                    # What are links there become files: a version must outlive the others.
+                    shutil.copyfile(path, copy.with_suffix(".new"))
+                    copy.with_suffix(".new").replace(copy)
+
+    def has_code(self) -> bool:
+        """Whether the orchestrator's code is there, without which the networks are of no use to Triton."""
+        return all(any(self._in(model).glob("*.py")) for model in ORCHESTRATORS)
 
     def _in(self, model: str) -> Path:
         return self.repository / model / str(self.version)

@@ -73,6 +73,8 @@ def export(state: StateDict, place: Place, identity: Identity, source: str, *, a
             path.unlink(missing_ok=True)
         for path, model in models.items():
             replace_file(path, model.SerializeToString())
+        for path in place.records:
+            path.parent.mkdir(parents=True, exist_ok=True)
         place.bring_code()
         for path in place.records:
             replace_file(path, record.encode())

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mobile_sam_onnx.errors import CheckpointError, DownloadError
+from mobile_sam_onnx.errors import CheckpointError, DownloadError, ExportError
 from mobile_sam_onnx.identity import Identity, Place, current_export, fingerprint, sha256_of
 from mobile_sam_onnx.sources import BUILTIN, OFFICIAL
 
@@ -120,6 +120,10 @@ class Preparer:
             return None
         if identity is not None and done[0] != identity:  # the same file under another name
             return None
+        try:
+            self._place.bring_code()
+        except OSError as error:
+            raise ExportError(f"cannot write to {error.filename}: {error.strerror or error}") from error
         self._report(f"{self._told()} is up to date with {done[0].name} weights")
         return done[0]
 
@@ -132,6 +136,11 @@ class Preparer:
             state, self._place, identity, source, attention_biases=self._biases(source)
         )
         self._report(f"wrote both models to {self._told()}")
+        if not self._place.has_code():
+            self._report(
+                f"note: Triton needs the code of the other models too, which {self._place.repository} does not have: "
+                "copy the project's model_repository there first"
+            )
         return identity
 
     def _told(self) -> str:

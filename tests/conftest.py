@@ -4,38 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.e2e.server import ROOT, Server, ends_of_those_left, make_repository, serving
 
-LANES = {
-    "tests/browser": "built-in weights",
-    "tests/unit/deploy/test_monitoring.py": "built-in weights",
-    "tests/e2e/test_docs.py": "built-in weights",
-    "tests/e2e/examples": "examples",
-    "tests/e2e": "services",
-    "tests/storage": "services",
-}
-"""Where tests run side by side: files whose tests share services, by the first path that fits."""
 
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """For `pytest -n`: a file's tests after each other in one process, and so those of all files of a lane."""
-    config.option.loadscopereorder = False  # as collected: lanes come first, which last the longest
-    scheduler = import_module("xdist.scheduler").LoadFileScheduling(config, log)
-    file_of = scheduler._split_scope
-
-    def scope_of(nodeid: str) -> str:
-        file: str = file_of(nodeid)
-        return next((lane for path, lane in LANES.items() if file.startswith(path)), file)
-
-    scheduler._split_scope = scope_of
-    return scheduler
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests have measured."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{name}: {value}")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,6 +8,7 @@ else.
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from utils import tensors, versions
+from utils.health import run_dir
 from utils.machine import this_machine
 from utils.plan import Network, Plan, PlanError, make_plan
 from utils.settings import Settings, SettingsError
@@ -25,6 +27,7 @@ from utils.triton import TritonSetupError, check_repository
 from utils.versions import DECODER, ENCODER
 
 CONFIG = "config.pbtxt"
+DEPLOYED_VARIABLE = "MOBILE_SAM_TRITON_REPOSITORY"
 TENSORRT_WORKSPACE = 2 * 2**30
 """Bytes that TensorRT may use while it looks for the quickest kernels."""
 
@@ -48,6 +51,22 @@ def plan_here(repository: Path | None, settings: Settings) -> Plan:
         encoders=settings.encoders,
         orchestrators=settings.orchestrators,
     )
+
+
+def deploy_once(repository: Path, plan: Plan, settings: Settings) -> Path:
+    """The folder that Triton reads, made by the first process of the service and inherited by the others.
+
+    Where models are loaded while the service runs the folder changes with them, and so is this service's own.
+
+    Raises:
+        TritonSetupError: as `deploy`.
+    """
+    if inherited := os.environ.get(DEPLOYED_VARIABLE):
+        return Path(inherited)
+    parent = settings.cache_dir if settings.model_control_mode == "none" else run_dir()
+    deployed = deploy(repository, plan, parent)
+    os.environ[DEPLOYED_VARIABLE] = str(deployed)
+    return deployed
 
 
 def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
@@ -75,7 +94,7 @@ def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
     digest = hashlib.sha256(repr((files, configs)).encode()).hexdigest()[:16]
     deployed = cache_dir / "deployments" / digest
     if deployed.is_dir():
-        # A service that models were loaded into may have had other versions.
+        # A watchdog may have hidden a version that was not whole then.
         for model in configs:
             versions.follow(home, deployed, model)
         return deployed

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from utils.errors import InferenceTimeout, RejectedByModel
+from utils.errors import InferenceTimeout, NotLoaded, RejectedByModel
 from utils.images import ImageSource
 from utils.schemas import EverythingRequest
-from utils.segmenter import NOT_CACHED, GridBatch, Segmenter
+from utils.segmenter import NOT_CACHED, GridBatch, Segmenter, unknown_version
 
 POINTS_PER_BATCH = 16
 """Clicks that the model gets at once: few enough that a caller's own click between two batches does not wait long."""
@@ -48,9 +48,24 @@ class Progress:
 async def everything(segmenter: Segmenter, image: ImageSource, request: EverythingRequest) -> AsyncIterator[Progress]:
     """Segment a whole image, and say how far that is after each batch.
 
+    All of it is one version's work. Where that is unloaded meanwhile, and was not asked for, the newest begins anew.
+
     Raises:
         ServiceError: the image is at fault, or the model cannot answer.
     """
+    try:
+        async for step in _by_one_version(segmenter, image, request):
+            yield step
+    except NotLoaded:
+        if request.model_version is not None:
+            raise unknown_version(request.model_version) from None
+        async for step in _by_one_version(segmenter, image, request):
+            yield step
+
+
+async def _by_one_version(
+    segmenter: Segmenter, image: ImageSource, request: EverythingRequest
+) -> AsyncIterator[Progress]:
     result: dict[str, Any] = orjson.loads(await segmenter.embed(image, request.model_version))
     crops = crop_boxes((result["height"], result["width"]), request.crop_n_layers, request.crop_overlap_ratio)
     work = [(crop, _batches(crop, request, layer, result["model_version"])) for crop, layer in crops]

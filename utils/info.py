@@ -59,6 +59,7 @@ class Info:
             loaded: the versions that answer requests, in rising order.
         """
         self._told, self._repository, self._loaded = told, repository, loaded
+        self._weights: dict[int, dict[str, Any]] = {}
 
     async def document(self) -> dict[str, Any]:
         """All of it; of a Triton that is away, without versions and with the weights that will come."""
@@ -66,8 +67,11 @@ class Info:
             loaded = await self._loaded()
         except InferenceUnavailable:
             loaded = []
-        weights = weights_of(self._repository, loaded[-1]) if loaded else self._told["weights"]
-        return {**self._told, "weights": weights, "model_versions": loaded}
+        for version in loaded:  # whose folder may go before it is unloaded
+            if weights := weights_of(self._repository, version):
+                self._weights[version] = weights
+        newest = self._weights.get(loaded[-1]) if loaded else weights_of(self._repository)
+        return {**self._told, "weights": newest, "model_versions": loaded}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import orjson
 
 from utils import tensors
 from utils.errors import InferenceUnavailable, ModelChange
-from utils.versions import IN_ORDER, changes, follow
+from utils.versions import IN_ORDER, changes, follow, missing, unlink, versions
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
@@ -57,13 +57,14 @@ class Models:
         self._address, self._headers, self._folders = address, headers, folders
         self._lock_file = run_dir / "models.lock"
 
-    async def states(self) -> list[ModelState]:
-        """Every version of every model.
+    async def states(self, *, ready: bool = False) -> list[ModelState]:
+        """Every version of every model, or those that are ready.
 
         Raises:
             InferenceUnavailable: Triton cannot be reached.
         """
-        found = orjson.loads((await self._post("index", QUICK)).content)
+        # Of what is ready Triton knows without a look at the repository.
+        found = orjson.loads((await self._post("index", QUICK, {"ready": ready})).content)
         return [
             ModelState(
                 str(entry["name"]),
@@ -80,38 +81,43 @@ class Models:
         Raises:
             InferenceUnavailable: Triton cannot be reached.
         """
-        return sorted(
-            state.version
-            for state in await self.states()
-            if state.name == tensors.SEGMENT and state.state == "READY" and state.version is not None
-        )
+        ready = [(state.name, state.version) for state in await self.states(ready=True)]
+        by_model = [{version for name, version in ready if name == model and version} for model in tensors.MODELS]
+        return sorted(set.intersection(*by_model))
 
-    async def renew(self, models: Sequence[str] = IN_ORDER) -> None:
+    async def renew(self) -> None:
         """Load versions that are new in the repository, and unload those that are no longer there.
 
         No request is dropped: a model's old version answers until its new one can; of a new version the models that
         others ask come first, and of one that goes last, when nobody asks them any more.
 
-        Args:
-            models: in the order in which they need one another.
-
         Raises:
-            ModelChange: Triton could not load one, versions came and went at once, or models are being changed by
-                another request.
+            ModelChange: a version is not whole, or Triton could not load it; versions came and went at once, or all
+                went; or models are being changed by another request.
             InferenceUnavailable: Triton cannot be reached.
         """
         with self._alone():
-            new, gone = self._changes(models)
-            if new and gone:  # Triton would do both at once, to models that others still ask
-                raise ModelChange(
-                    f"expected new versions to be loaded before old ones are removed, got {_listed(new)} new and "
-                    f"{_listed(gone)} removed: put {_listed(gone)} back, load, and remove it then"
-                )
-            for model in reversed(models) if gone else models:
-                if self._folders:
-                    follow(*self._folders, model)
-                await self._change(model, "load")
-                await self._ended(model)
+            new, gone = await asyncio.to_thread(self._checked_changes)
+            try:
+                for model in reversed(IN_ORDER) if gone else IN_ORDER:
+                    if self._folders:
+                        follow(*self._folders, model)
+                    await self._change(model, "load")
+                    await self._ended(model)
+            except (ModelChange, InferenceUnavailable):
+                for version in new:  # a Triton that is started again must not meet it
+                    self._hide(version)
+                raise
+
+    async def load(self, model: str) -> None:
+        """Load a model again, in the versions that it had.
+
+        Raises:
+            ModelChange: Triton could not, or models are being changed by another request.
+            InferenceUnavailable: Triton cannot be reached.
+        """
+        with self._alone():
+            await self._change(model, "load")
 
     async def unload(self, model: str) -> None:
         """Unload all versions of a model, once they have answered what they have begun.
@@ -124,10 +130,30 @@ class Models:
             await self._change(model, "unload")
             await self._ended(model)
 
-    def _changes(self, models: Sequence[str]) -> tuple[set[int], set[int]]:
-        """The versions that came and those that went."""
-        found = [changes(*self._folders, model) for model in models] if self._folders else []
-        return {version for new, _ in found for version in new}, {version for _, gone in found for version in gone}
+    def _checked_changes(self) -> tuple[set[int], set[int]]:
+        """The versions that came, which are whole, and those that went."""
+        if self._folders is None:
+            return set(), set()
+        found = [changes(*self._folders, model) for model in IN_ORDER]
+        new = {version for came, _ in found for version in came}
+        gone = {version for _, went in found for version in went}
+        for version in new:
+            if absent := missing(self._folders[0], version):
+                path = absent[0].relative_to(self._folders[0])
+                raise ModelChange(f"expected all of version {version}, got one without {path}")
+        if new and gone:  # Triton would do both at once, to models that others still ask
+            raise ModelChange(
+                f"expected new versions to be loaded before old ones are removed, got {_listed(new)} new and "
+                f"{_listed(gone)} removed: put {_listed(gone)} back, load, and remove it then"
+            )
+        if gone and not versions(self._folders[0]):
+            raise ModelChange(f"expected at least one version to stay, got {_listed(gone)} removed and none left")
+        return new, gone
+
+    def _hide(self, version: int) -> None:
+        if self._folders:
+            for model in IN_ORDER:
+                unlink(self._folders[1], model, version)
 
     async def _change(self, model: str, how: str) -> None:
         # Loading takes as long as it takes: TensorRT builds engines for minutes.
@@ -135,7 +161,7 @@ class Models:
         if answer.is_error:
             logger.error("Triton could not %s %s: %s", how, model, answer.text)
             raise ModelChange(f"Triton could not {how} {model}; the service's log says why, and what was loaded stays")
-        logger.info("%s: %sed", model, how)
+        logger.info("%s: %s done", model, how)
 
     async def _ended(self, model: str) -> None:
         """Wait until no version of a model is about to go."""
@@ -145,11 +171,12 @@ class Models:
                 raise ModelChange(f"{model} still has requests {GONE:g} s after it was told to unload")
             await asyncio.sleep(TICK)
 
-    async def _post(self, path: str, timeout: float | None) -> httpx.Response:
+    async def _post(self, path: str, timeout: float | None, asked: dict[str, bool] | None = None) -> httpx.Response:
         try:
             # Neither a proxy of the environment nor certificates have to do with this machine's own Triton.
             async with httpx.AsyncClient(timeout=timeout, trust_env=False, verify=False) as client:  # noqa: S501
-                return await client.post(f"http://{self._address()}/v2/repository/{path}", headers=self._headers)
+                url = f"http://{self._address()}/v2/repository/{path}"
+                return await client.post(url, headers=self._headers, json=asked or {})
         except (httpx.HTTPError, LookupError):
             raise InferenceUnavailable("the inference server is starting or restarting; try again") from None
 

@@ -16,7 +16,7 @@ import orjson
 from tritonclient.http import InferRequestedOutput
 
 from utils import spans, tensors
-from utils.errors import FieldError, NotLoaded, Problem, RejectedByModel, summary
+from utils.errors import FieldError, InvalidRequest, NotLoaded, Problem, RejectedByModel, summary
 from utils.images import ImageSource
 from utils.inference import UNCOMPRESSED, infer_input, service_errors
 from utils.prompts import Prompts
@@ -167,8 +167,7 @@ class TritonSegmenter:
         except NotLoaded:
             if model_version is None:
                 raise
-            expected = "a version that is loaded: `GET /info` names them"
-            raise invalid("model_version", expected, str(model_version)) from None
+            raise unknown_version(model_version) from None
 
     async def _ask(
         self,
@@ -200,6 +199,11 @@ class TritonSegmenter:
         if values[tensors.PROBLEM]:
             raise RejectedByModel(_problem(values[tensors.PROBLEM], fields))
         return values
+
+
+def unknown_version(model_version: int) -> InvalidRequest:
+    """The refusal of a request that names a version which is not loaded."""
+    return invalid("model_version", "a version that is loaded: `GET /info` names them", str(model_version))
 
 
 async def _image_id(image: ImageSource) -> str:

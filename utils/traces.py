@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -49,9 +49,16 @@ def collector(environ: Mapping[str, str] = os.environ) -> str | None:
                 raise TracesError(f"{variable}: expected {HTTP}, got {protocol!r}; collectors have it on port 4318")
             break
     parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.netloc:
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not _is_port(parts):
         raise TracesError(f"{name}: expected a URL such as http://collector:4318, got {environ[name]!r}")
     return url
+
+
+def _is_port(parts: SplitResult) -> bool:
+    try:
+        return parts.port is None or parts.port > 0
+    except ValueError:
+        return False
 
 
 def triton_flags() -> list[str]:

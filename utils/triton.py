@@ -186,8 +186,10 @@ def check_repository(repository: Path) -> None:
     Raises:
         TritonSetupError: a file is missing.
     """
-    if absent := versions.missing(repository):
-        raise TritonSetupError(f"no {absent[0]}: `make weights` writes it, or `python -m mobile_sam_onnx --version`")
+    for version in versions.versions(repository) or [1]:
+        if absent := versions.missing(repository, version):
+            command = "make weights" if version == 1 else f"python -m mobile_sam_onnx --version {version}"
+            raise TritonSetupError(f"no {absent[0]}: `{command}` writes it")
 
 
 def remove_stale_shared_memory(folder: Path = SHARED_MEMORY) -> list[Path]:

@@ -15,8 +15,14 @@ IN_ORDER = (ENCODER, DECODER, tensors.EVERYTHING, tensors.SEGMENT, tensors.SEGME
 """All models, each behind those that it asks: in this order a new version is loaded, and in the other one unloaded."""
 ASKS = dict.fromkeys(tensors.MODELS, (ENCODER, DECODER))
 """The models that a model asks."""
-FILES = {ENCODER: "model.onnx", DECODER: "model.onnx", **dict.fromkeys(tensors.MODELS, "weights.json")}
-"""What makes a version of each model one that can be loaded."""
+FILES = {
+    ENCODER: ("model.onnx",),
+    DECODER: ("model.onnx",),
+    tensors.EVERYTHING: ("everything.py", "weights.json"),
+    tensors.SEGMENT: ("model.py", "weights.json"),
+    tensors.SEGMENT_CACHED: ("model.py", "weights.json"),
+}
+"""What a version of each model has at the least: without it Triton does not load it, or never ends to try."""
 
 
 def versions(repository: Path, model: str = tensors.SEGMENT) -> list[int]:
@@ -42,20 +48,15 @@ def record(repository: Path, version: int) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def missing(repository: Path) -> list[Path]:
-    """Files without which Triton could not load a version that is there, or version 1 where none is."""
-    wanted = [
-        repository / model / str(version) / file
-        for version in versions(repository) or [1]
-        for model, file in FILES.items()
-    ]
+def missing(repository: Path, version: int) -> list[Path]:
+    """Files that a version lacks; the models of one version belong together."""
+    wanted = [repository / model / str(version) / file for model in IN_ORDER for file in FILES[model]]
     return [path for path in wanted if not path.is_file()]
 
 
 def changes(repository: Path, deployed: Path, model: str) -> tuple[list[int], list[int]]:
     """The versions that the repository has and the folder that Triton reads has not, and the other way round."""
-    there = versions(repository, model)
-    linked = [int(entry.name) for entry in (deployed / model).iterdir() if _is_version(entry.name)]
+    there, linked = versions(repository, model), _shown(deployed, model)
     return [new for new in there if new not in linked], [gone for gone in linked if gone not in there]
 
 
@@ -77,6 +78,19 @@ def follow(repository: Path, deployed: Path, model: str) -> None:
         link(repository, deployed, model, version)
     for version in gone:
         unlink(deployed, model, version)
+
+
+def hide_broken(repository: Path, deployed: Path) -> None:
+    """Show Triton no version of which something is missing by now: it would not start with one."""
+    for version in {version for model in IN_ORDER for version in _shown(deployed, model)}:
+        if missing(repository, version):
+            for model in IN_ORDER:
+                unlink(deployed, model, version)
+
+
+def _shown(deployed: Path, model: str) -> list[int]:
+    folder = deployed / model
+    return [int(entry.name) for entry in folder.iterdir() if _is_version(entry.name)] if folder.is_dir() else []
 
 
 def _is_version(name: str) -> bool:

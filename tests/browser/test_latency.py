@@ -8,13 +8,12 @@ from benchmarks.raw import RawModel
 
 
 def test_clicks_are_painted_and_the_time_that_takes_is_printed(
-    browser, builtin_server, builtin_repository, tmp_path, capsys
+    browser, builtin_server, builtin_repository, tmp_path, record_property
 ):
     (tmp_path / "photo.jpg").write_bytes(two_megapixels())
     page = browser.new_page(viewport=VIEWPORT)
     clicks = measure(page, builtin_server.url, tmp_path / "photo.jpg", RawModel(builtin_repository), clicks=15)
     page.close()
-    with capsys.disabled():
-        print(f"\n{clicks}")
+    record_property("measured", str(clicks))
     assert len(clicks.painted) == 15
     assert all(painted >= service > 0 for painted, service in zip(clicks.painted, clicks.service, strict=True))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import requests
 from requests_toolbelt.multipart.decoder import MultipartDecoder
@@ -20,7 +22,7 @@ from mobile_sam_onnx import Preparer
 from mobile_sam_onnx.checkpoint import load_checkpoint
 from mobile_sam_onnx.sources import BUILTIN
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import Server, make_repository, start_server
+from tests.e2e.server import Server, make_repository, serving
 from utils.versions import IN_ORDER
 
 pytestmark = pytest.mark.e2e
@@ -37,14 +39,13 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = start_server(
+    with serving(
         tmp_path_factory.mktemp("server") / "log",
         MOBILE_SAM_MODEL_REPOSITORY=str(repository),
         MOBILE_SAM_MODEL_CONTROL_MODE="explicit",
         MOBILE_SAM_ADMIN_KEYS="ops:an-operators-own-key",
-    )
-    yield running
-    running.stop()
+    ) as running:
+        yield running
 
 
 def add_version(repository: Path, version: int, folder: Path) -> str:
@@ -147,26 +148,61 @@ def test_weights_are_swapped_under_callers_and_none_of_them_notices(server, repo
     assert "Triton is started again" not in server.log.read_text()
 
 
-def test_what_cannot_be_loaded_changes_nothing(server, repository, tmp_path):
+def processes(server: Server, name: str) -> list[psutil.Process]:
+    return [child for child in psutil.Process(server.process.pid).children(recursive=True) if name in child.name()]
+
+
+def test_what_cannot_be_loaded_changes_nothing_not_even_for_processes_that_are_started_again(
+    server, repository, tmp_path
+):
     before = result_of(server.post(input_image=as_base64(scene(91)), **CLICK))
     add_version(repository, 3, tmp_path)
-    (repository / "mobile_sam_decoder" / "3" / "model.onnx").write_bytes(b"no model")
-    answer = change(server)
-    assert (answer.status_code, answer.json()["type"]) == (409, "urn:mobile-sam:model-change")
-    assert "mobile_sam_decoder" in answer.json()["detail"]
+    decoder = repository / "mobile_sam_decoder" / "3" / "model.onnx"
+    whole = decoder.read_bytes()
+    for content, said in ((None, "without mobile_sam_decoder/3/model.onnx"), (b"no model", "mobile_sam_decoder")):
+        decoder.unlink() if content is None else decoder.write_bytes(content)
+        answer = change(server)
+        assert (answer.status_code, answer.json()["type"]) == (409, "urn:mobile-sam:model-change")
+        assert said in answer.json()["detail"]
+        assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK)) == before
+
+    (triton,) = processes(server, "tritonserver")
+    workers = [child for child in processes(server, "") if "http_api_server" in " ".join(child.cmdline())]
+    for process in (triton, *workers):
+        process.kill()
+    wait_until(lambda: ready(server) and triton.pid not in [each.pid for each in processes(server, "tritonserver")])
     assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK)) == before
+
+    decoder.write_bytes(whole)
+    assert states(change(server))["mobile_sam", 3] == "READY"
+    assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK))["model_version"] == 3
     for model in IN_ORDER:
         shutil.rmtree(repository / model / "3")
     states(change(server))
     assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK)) == before
 
 
+def ready(server: Server) -> bool:
+    try:
+        return requests.get(f"{server.url}/readyz", timeout=5).ok
+    except requests.ConnectionError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 def test_an_unloaded_model_is_told_until_it_is_loaded(server):
-    assert states(change(server, "mobile_sam_everything/unload"))["mobile_sam_everything", 2] == "UNAVAILABLE"
+    version = requests.get(f"{server.url}/info", timeout=5).json()["model_versions"][-1]
+    assert states(change(server, "mobile_sam_everything/unload"))["mobile_sam_everything", version] == "UNAVAILABLE"
     answer = server.post("/everything", input_image=as_base64(scene(92)), points_per_side=2)
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:mobile-sam:inference-unavailable")
-    assert result_of(server.post(input_image=as_base64(scene(92)), **CLICK))["model_version"] == 2
-    assert states(change(server, "mobile_sam_everything/load"))["mobile_sam_everything", 2] == "READY"
+    assert result_of(server.post(input_image=as_base64(scene(92)), **CLICK))["model_version"] == version
+    assert states(change(server, "mobile_sam_everything/load"))["mobile_sam_everything", version] == "READY"
     assert server.post("/everything", input_image=as_base64(scene(92)), points_per_side=2).ok
 
 

@@ -61,7 +61,7 @@ class Admin:
         await json_response(orjson.dumps({"models": states}))(scope, receive, send)
 
     def _load_one(self, model: str) -> Action:
-        return lambda: self._models.renew([model])
+        return lambda: self._models.load(model)
 
     def _unload_one(self, model: str) -> Action:
         return lambda: self._models.unload(model)

@@ -116,6 +116,10 @@ class ApiKeys:
             raise Unauthorized(f"{EXPECTED}, got a key that is not known")
         return name
 
+    def shares_one_with(self, other: ApiKeys) -> bool:
+        """Whether a key is in both."""
+        return bool({digest for digest, _ in self._keys} & {digest for digest, _ in other._keys})
+
     def _look(self) -> None:
         """Read the file again if it has changed; the keys stay as they are where that fails, which is told once."""
         if self._file is None or self._clock() < self._next_look:

@@ -156,7 +156,7 @@ def load_models() -> Operation:
 
 def load_model() -> Operation:
     """The operation `POST /admin/models/{model}/load`."""
-    description = "The same for one model, which may have been unloaded."
+    description = "One that was unloaded, in the versions that it had."
     return _of_one_model(_administering("load_model", "Load one model", description, NOT_CHANGED))
 
 

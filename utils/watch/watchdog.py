@@ -69,7 +69,8 @@ class Watchdog:
         settings = Settings.from_environment()
         self._patience = settings.inference_timeout + BEYOND_A_REQUEST
         self._models_change = settings.model_control_mode != "none"
-        self._polled = self._folders(settings) if settings.model_control_mode == "poll" else None
+        self._folders = self._linked_folders(settings)
+        self._polls = settings.model_control_mode == "poll"
         self._restarts: Counter[str] = Counter()
         self._last: tuple[State, str] = ("starting", STARTING)
         self._stopped_since: float | None = None
@@ -85,13 +86,18 @@ class Watchdog:
             self._restarts[cause] += 1
             pause = PAUSES[min(self._attempts, len(PAUSES) - 1)]
             self._attempts += 1
-            if pause and self._told_to_stop(pause):
-                self._tell("stopped")
-                return 0
+            until = time.monotonic() + pause
+            while time.monotonic() < until:
+                self._tell(*self._last)  # whose readers look at how old it is
+                if self._told_to_stop(min(TICK, pause)):
+                    self._tell("stopped")
+                    return 0
 
     def _serve(self) -> str:
         """One run of Triton; the cause of its end, empty where the watchdog was told to stop."""
         self._tell(*(("restarting", "Triton is being started again") if self._restarts else ("starting", STARTING)))
+        if self._folders:
+            versions.hide_broken(*self._folders)
         triton = Triton(self._command, models_change=self._models_change)
         examination = Examination(self._port, self._metrics_port, self._patience)
         ready = False
@@ -120,7 +126,7 @@ class Watchdog:
         finally:
             examination.end()
 
-    def _folders(self, settings: Settings) -> tuple[Path, Path] | None:
+    def _linked_folders(self, settings: Settings) -> tuple[Path, Path] | None:
         """The model repository and the folder of links to it that Triton reads; None where it reads from elsewhere."""
         served = next(arg for arg in self._command if arg.startswith("--model-repository=")).partition("=")[2]
         repository = settings.repository_in(ROOT)
@@ -132,18 +138,20 @@ class Watchdog:
         It makes changes of several models in any order: it sees a new version first of the models that others ask, and
         of one that is gone they are the last that it misses.
         """
-        if self._polled is None:
+        if self._folders is None or not self._polls:
             return
         with contextlib.suppress(OSError):  # the repository is just being changed: there is a next time
             for model in versions.IN_ORDER:
-                new, gone = versions.changes(*self._polled, model)
+                new, gone = versions.changes(*self._folders, model)
                 for version in new:
-                    if all(self._answers(other, version) for other in versions.ASKS.get(model, ())):
-                        versions.link(*self._polled, model, version)
+                    if not versions.missing(self._folders[0], version) and all(
+                        self._answers(other, version) for other in versions.ASKS.get(model, ())
+                    ):
+                        versions.link(*self._folders, model, version)
                 for version in gone:
                     askers = (asker for asker, asked in versions.ASKS.items() if model in asked)
                     if not any(self._answers(asker, version) for asker in askers):
-                        versions.unlink(self._polled[1], model, version)
+                        versions.unlink(self._folders[1], model, version)
 
     def _answers(self, model: str, version: int) -> bool:
         return is_ready(model, version, self._port, TICK)

@@ -199,8 +199,29 @@ def test_a_second_version_stands_beside_the_first_with_code_of_its_own(
     assert (output / "mobile_sam" / "10" / "model.py").read_text() == "first"
 
 
-@pytest.mark.parametrize("version", ["0", "-1", "two", "1.5", ""])
+@pytest.mark.parametrize("version", ["0", "-1", "two", "1.5", "", "2147483648", "٣"])
 def test_a_version_is_a_whole_number(tmp_path: Path, version: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--weights", "builtin", "--output", str(tmp_path), "--version", version])
-    assert "expected a whole number of at least 1" in capsys.readouterr().err
+    assert "expected a whole number of at least 1 and at most 2147483647" in capsys.readouterr().err
+
+
+def test_what_a_version_lacks_of_its_code_is_brought_and_what_it_has_stays(
+    tmp_path: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "repository"
+    command = ["--checkpoint", str(checkpoint), "--output", str(output), "--version", "2"]
+    assert main(command) == 0
+    assert "note: Triton needs the code" in capsys.readouterr().err
+    for model in ("mobile_sam", "mobile_sam_cached", "mobile_sam_everything"):
+        (output / model / "1").mkdir()
+        for name in ("model.py", "helper.py"):
+            (output / model / "1" / name).write_text("first")
+    (output / "mobile_sam" / "2" / "model.py").write_text("own")
+    (output / "mobile_sam_cached" / "2" / "helper.py").symlink_to("../../nowhere/helper.py")
+    assert main(command) == 0  # also where the networks are up to date
+    assert "note" not in capsys.readouterr().err
+    assert (output / "mobile_sam" / "2" / "model.py").read_text() == "own"
+    for path in ("mobile_sam/2/helper.py", "mobile_sam_cached/2/helper.py", "mobile_sam_everything/2/model.py"):
+        assert (output / path).read_text() == "first"
+        assert not (output / path).is_symlink()

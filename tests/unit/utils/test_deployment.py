@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
-from utils.deployment import deploy, export, main, plan_here, planned
+from utils.deployment import deploy, deploy_once, export, main, plan_here, planned
 from utils.machine import Machine
 from utils.plan import make_plan
 from utils.settings import Settings
@@ -193,3 +193,27 @@ def test_the_command_wants_a_folder(capsys):
 
 def test_without_a_folder_the_plan_is_for_mobilesams_size():
     assert plan_here(None, Settings()).encoder.engine == plan_here(REPOSITORY / "absent", Settings()).encoder.engine
+
+
+@pytest.fixture
+def service(monkeypatch, tmp_path):
+    """What the processes of one service inherit."""
+    monkeypatch.setenv("MOBILE_SAM_TRITON_RUN_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("MOBILE_SAM_TRITON_REPOSITORY", "")
+
+
+@pytest.mark.usefixtures("service")
+def test_processes_of_one_service_agree_on_the_folder_whatever_has_come_meanwhile(tmp_path):
+    repository = shutil.copytree(REPOSITORY, tmp_path / "repository", symlinks=True)
+    settings = Settings(cache_dir=tmp_path / "cache", model_control_mode="explicit")
+    first = deploy_once(repository, LAPTOP, settings)
+    (repository / "mobile_sam" / "2").mkdir()
+    assert deploy_once(repository, LAPTOP, settings) == first
+    assert not (first / "mobile_sam" / "2").exists()
+
+
+@pytest.mark.parametrize(("mode", "own"), [("none", "cache"), ("explicit", "run"), ("poll", "run")])
+@pytest.mark.usefixtures("service")
+def test_a_folder_that_changes_is_of_one_service_alone(tmp_path, mode, own):
+    settings = Settings(cache_dir=tmp_path / "cache", model_control_mode=mode)
+    assert deploy_once(REPOSITORY, LAPTOP, settings).is_relative_to(tmp_path / own)

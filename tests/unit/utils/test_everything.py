@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from utils.errors import InferenceTimeout, InferenceUnavailable, Problem, RejectedByModel
+from utils.errors import InferenceTimeout, InferenceUnavailable, InvalidRequest, NotLoaded, Problem, RejectedByModel
 from utils.everything import Progress, crop_boxes, distinct, everything, grid, result_of
 from utils.images import ImageSource
 from utils.schemas import EverythingRequest
@@ -318,3 +318,25 @@ def test_an_error_of_a_step_is_that_of_the_result():
     steps = everything(FakeSegmenter(InferenceUnavailable("starting")), FILE, EverythingRequest())
     with pytest.raises(InferenceUnavailable):
         asyncio.run(result_of(steps, 60))
+
+
+def test_where_its_version_is_unloaded_the_newest_begins_anew():
+    segmenter = FakeSegmenter([record((0, 0, 9, 9))], NotLoaded("gone"), [record((0, 0, 5, 5))], [record((8, 8, 9, 9))])
+    steps = steps_of(segmenter, points_per_side=5)  # two batches
+    assert [step.done for step in steps] == [0, 1, 0, 1, 2]
+    assert steps[-1].result is not None
+    assert [mask["bbox"] for mask in steps[-1].result["masks"]] == [[0, 0, 5, 5], [8, 8, 1, 1]]
+    assert len(segmenter.embedded) == 2
+
+
+def test_where_the_version_that_was_asked_for_is_unloaded_that_is_told():
+    segmenter = FakeSegmenter(NotLoaded("gone"))
+    with pytest.raises(InvalidRequest) as refused:
+        steps_of(segmenter, points_per_side=1, model_version=7)
+    assert refused.value.errors[0].field == "model_version"
+    assert segmenter.asked_version == 7
+
+
+def test_where_nothing_is_loaded_that_is_told():
+    with pytest.raises(NotLoaded):
+        steps_of(FakeSegmenter(NotLoaded("gone"), NotLoaded("gone")), points_per_side=1)

@@ -84,9 +84,22 @@ def test_the_weights_are_those_of_the_newest_version_that_answers(repository):
     assert described(repository)["weights"]["name"] == "number 10"
 
 
-def test_while_triton_is_away_no_version_answers():
-    told = info_of(None, InferenceUnavailable("starting"))
-    assert told == {"weights": "those at start", "model_versions": []}
+def test_while_triton_is_away_no_version_answers_and_the_newest_will(repository):
+    told = info_of(repository, InferenceUnavailable("starting"))
+    assert told["model_versions"] == []
+    assert told["weights"]["name"] == "mine"
+
+
+def test_weights_whose_folder_has_gone_are_told_until_they_are_unloaded(repository):
+    loaded = [1]
+
+    async def versions() -> list[int]:
+        return loaded
+
+    info = Info({}, repository, versions)
+    before = asyncio.run(info.document())
+    (repository / "mobile_sam" / "1" / "weights.json").unlink()
+    assert asyncio.run(info.document()) == before
 
 
 def test_of_a_repository_elsewhere_the_versions_are_known():

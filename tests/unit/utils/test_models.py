@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,7 @@ class FakeTriton:
         self.unloading = 0
         """How often still a version is about to go."""
         self.fails_to_load: set[str] = set()
+        self.asked_ready = False
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         assert request.headers["a-header"] == "a secret"
@@ -39,6 +41,7 @@ class FakeTriton:
         path = request.url.path.removeprefix("/v2/repository/")
         if path == "index":
             going, self.unloading = self.unloading > 0, self.unloading - 1
+            self.asked_ready = json.loads(request.content)["ready"]
             state = {"name": self.asked[-1][0], "version": "1", "state": "UNLOADING"} if going else {}
             return httpx.Response(200, json=[*self.index, *([state] if state else [])])
         _, model, how = path.split("/")
@@ -52,9 +55,10 @@ class FakeTriton:
 def folders(tmp_path: Path) -> tuple[Path, Path]:
     """A repository with version 1, and what Triton reads."""
     repository, deployed = tmp_path / "repository", tmp_path / "deployed"
-    for model, file in FILES.items():
+    for model, files in FILES.items():
         (repository / model / "1").mkdir(parents=True)
-        (repository / model / "1" / file).touch()
+        for file in files:
+            (repository / model / "1" / file).touch()
         (deployed / model).mkdir(parents=True)
         follow(repository, deployed, model)
     return repository, deployed
@@ -104,14 +108,11 @@ def test_states_are_triton_s(models, triton):
     ]
 
 
-def test_versions_that_answer_are_those_of_the_orchestrator_that_are_ready(models, triton):
-    triton.index = [
-        {"name": "mobile_sam", "version": "10", "state": "READY"},
-        {"name": "mobile_sam", "version": "2", "state": "READY"},
-        {"name": "mobile_sam", "version": "1", "state": "UNLOADING"},
-        {"name": "mobile_sam_encoder", "version": "11", "state": "READY"},
-    ]
+def test_versions_that_answer_are_those_that_every_model_of_the_orchestrator_has_ready(models, triton):
+    triton.index = [{"name": model, "version": str(number)} for model in ORCHESTRATORS for number in (10, 2)]
+    triton.index += [{"name": "mobile_sam", "version": "11"}, {"name": "mobile_sam_encoder", "version": "12"}]
     assert asyncio.run(models.versions()) == [2, 10]
+    assert triton.asked_ready  # which costs Triton no look at the repository
 
 
 def test_a_new_version_is_loaded_after_what_it_asks(models, triton, folders):
@@ -158,8 +159,29 @@ def test_without_a_change_all_is_loaded_again(models, triton):
 
 def test_one_model_can_be_unloaded_and_loaded(models, triton):
     asyncio.run(models.unload("mobile_sam"))
-    asyncio.run(models.renew(["mobile_sam"]))
+    asyncio.run(models.load("mobile_sam"))
     assert triton.asked == [("mobile_sam", []), ("mobile_sam", [1])]
+
+
+def test_one_model_is_loaded_in_no_version_that_the_others_lack(models, triton, folders):
+    copy(folders[0], 2)
+    asyncio.run(models.load("mobile_sam"))
+    assert triton.asked == [("mobile_sam", [1])]
+
+
+@pytest.mark.parametrize(("model", "file"), [(model, file) for model, files in FILES.items() for file in files])
+def test_a_version_that_is_not_whole_is_refused_and_nothing_is_changed(models, triton, folders, model, file):
+    copy(folders[0], 2)
+    (folders[0] / model / "2" / file).unlink()
+    assert refusal(models.renew) == f"expected all of version 2, got one without {model}/2/{file}"
+    assert triton.asked == []
+    assert versions(folders[1], model) == [1]
+
+
+def test_the_last_version_stays(models, triton, folders):
+    remove(folders[0], 1)
+    assert "at least one version to stay, got 1 removed" in refusal(models.renew)
+    assert triton.asked == []
 
 
 def test_models_that_triton_reads_from_elsewhere_are_loaded_as_they_are_there(triton, tmp_path):
@@ -176,6 +198,8 @@ def test_a_model_that_cannot_be_loaded_ends_the_change_and_its_paths_stay_secret
     assert "/a/path" not in said
     assert "/a/path is secret" in caplog.text
     assert [model for model, _ in triton.asked] == ["mobile_sam_encoder"]
+    # A Triton that has to start again does not meet it.
+    assert [versions(folders[1], model) for model in IN_ORDER] == [[1]] * len(IN_ORDER)
 
 
 def test_one_change_at_a_time(models, tmp_path):

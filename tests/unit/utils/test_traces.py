@@ -108,3 +108,9 @@ def test_triton_sends_to_the_same_collector_what_comes_with_a_trace(monkeypatch,
         "--trace-config=level=TIMESTAMPS",
         "--trace-config=rate=0",
     ]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://:4318", "http://host:0", "http://host:port"])
+def test_an_address_that_cannot_be_is_refused(url):
+    with pytest.raises(TracesError, match="expected a URL such as"):
+        collector({"OTEL_EXPORTER_OTLP_ENDPOINT": url})

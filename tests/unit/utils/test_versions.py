@@ -12,10 +12,11 @@ from utils.versions import ASKS, FILES, IN_ORDER
 
 
 def add(repository: Path, version: int) -> None:
-    for model, file in FILES.items():
+    for model, files in FILES.items():
         folder = repository / model / str(version)
         folder.mkdir(parents=True)
-        (folder / file).write_text(json.dumps({"name": f"number {version}"}))
+        for file in files:
+            (folder / file).write_text(json.dumps({"name": f"number {version}"}))
 
 
 @pytest.fixture
@@ -64,14 +65,30 @@ def test_each_version_says_what_its_weights_are(repository):
 
 def test_a_part_of_any_version_is_missed(repository):
     add(repository, 2)
-    assert versions.missing(repository) == []
-    lost = repository / "mobile_sam_decoder" / "2" / "model.onnx"
-    lost.unlink()
-    assert versions.missing(repository) == [lost]
+    assert versions.missing(repository, 2) == []
+    lost = [repository / "mobile_sam_decoder" / "2" / "model.onnx", repository / "mobile_sam_cached" / "2" / "model.py"]
+    for path in lost:
+        path.unlink()
+    lost[1].symlink_to("../nowhere")
+    assert versions.missing(repository, 2) == lost
+    assert versions.missing(repository, 1) == []
 
 
-def test_without_any_version_all_of_the_first_is_missed(tmp_path):
-    assert versions.missing(tmp_path) == [tmp_path / model / "1" / file for model, file in FILES.items()]
+def test_all_of_a_version_that_is_not_there_is_missed(tmp_path):
+    assert len(versions.missing(tmp_path, 1)) == sum(len(files) for files in FILES.values())
+
+
+@pytest.mark.parametrize("model", IN_ORDER)
+def test_a_version_that_is_not_whole_is_shown_of_no_model(repository, deployed, model):
+    add(repository, 2)
+    for each in IN_ORDER:
+        versions.follow(repository, deployed, each)
+    versions.hide_broken(repository, deployed)
+    assert [versions.versions(deployed, each) for each in IN_ORDER] == [[1, 2]] * len(IN_ORDER)
+    (repository / model / "1").rename(repository / "away")
+    versions.hide_broken(repository, deployed)
+    assert [versions.versions(deployed, each) for each in IN_ORDER] == [[2]] * len(IN_ORDER)
+    versions.hide_broken(repository, repository / "no such folder")
 
 
 def test_what_the_repository_has_is_shown_and_what_it_has_no_longer_is_not(repository, deployed):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import httpx
 import pytest
@@ -32,10 +31,13 @@ class FakeModels:
     async def states(self) -> list[ModelState]:
         return [ModelState("mobile_sam", 2, "READY"), ModelState("mobile_sam", 1, "UNAVAILABLE", "unloaded")]
 
-    async def renew(self, models: Sequence[str] = IN_ORDER) -> None:
+    async def renew(self) -> None:
         if self.error:
             raise self.error
-        self.done.append(("load", *models))
+        self.done.append(("load", "all"))
+
+    async def load(self, model: str) -> None:
+        self.done.append(("load", model))
 
     async def unload(self, model: str) -> None:
         self.done.append(("unload", model))
@@ -101,7 +103,7 @@ def test_the_state_of_all_models_is_told_also_where_the_service_is_not_ready():
 @pytest.mark.parametrize(
     ("path", "done"),
     [
-        pytest.param("/admin/models/load", ("load", *IN_ORDER), id="all"),
+        pytest.param("/admin/models/load", ("load", "all"), id="all"),
         *(pytest.param(f"/admin/models/{model}/load", ("load", model), id=f"load {model}") for model in IN_ORDER),
         *(pytest.param(f"/admin/models/{model}/unload", ("unload", model), id=f"unload {model}") for model in IN_ORDER),
     ],
@@ -159,6 +161,16 @@ def test_other_paths_and_methods_are_not_there(method, path, status):
 def test_without_operators_there_are_no_such_paths(path):
     service = Service(None)
     assert {service.ask(method, path).status_code for method in ("GET", "POST")} == {404}
+
+
+def test_keys_that_are_an_operators_and_a_callers_are_seen():
+    ours, theirs = ApiKeys.of(f"ops:{KEY}", None), ApiKeys.of(f"web:{CALLERS_KEY},other:{KEY}", None)
+    assert ours is not None
+    assert theirs is not None
+    assert ours.shares_one_with(theirs)
+    only = ApiKeys.of(f"ops:{CALLERS_KEY}", None)
+    assert only is not None
+    assert not ours.shares_one_with(only)
 
 
 def test_operators_keys_have_variables_of_their_own(tmp_path):

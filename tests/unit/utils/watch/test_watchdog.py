@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 from benchmarks.service import free_ports
 from utils import health
 from utils.health import Health, RequestsLock, nobody_needs_triton, read_health
-from utils.versions import ASKS, IN_ORDER, link, versions
+from utils.versions import ASKS, FILES, IN_ORDER, link, versions
 from utils.watch import examination, watchdog
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -275,6 +276,8 @@ def polled(tmp_path: Path, settings: dict[str, str]) -> Path:
     repository = tmp_path / "repository"
     for model in IN_ORDER:
         (repository / model / "1").mkdir(parents=True)
+        for file in FILES[model]:
+            (repository / model / "1" / file).touch()
         (tmp_path / "deployed" / model).mkdir(parents=True)
         link(repository, tmp_path / "deployed", model, 1)
     settings |= {"MOBILE_SAM_MODEL_CONTROL_MODE": "poll", "MOBILE_SAM_MODEL_REPOSITORY": str(repository)}
@@ -290,16 +293,29 @@ def test_where_triton_polls_it_sees_a_version_first_of_the_models_that_others_as
 
     first, asked = [f"{model}/1" for model in IN_ORDER], {f"{model}/2" for model in ASKS["mobile_sam"]}
     for model in IN_ORDER:
-        (polled / model / "2").mkdir()
+        shutil.copytree(polled / model / "1", polled / model / "2")
     watched.until(lambda: set(seen()) == {*first, *asked})
     (watched.folder / "loaded").write_text(" ".join([*first, *asked]))
     watched.until(lambda: len(seen()) == 2 * len(IN_ORDER))
     second = [f"{model}/2" for model in IN_ORDER]
     for model in IN_ORDER:
-        (polled / model / "1").rmdir()
+        shutil.rmtree(polled / model / "1")
     linked = [deployed / name for name in first]
     (watched.folder / "loaded").write_text(" ".join([*first, *second]))
     watched.until(lambda: [path.is_symlink() for path in linked] == [name.split("/")[0] not in ASKS for name in first])
     (watched.folder / "loaded").write_text(" ".join(second))
     watched.until(lambda: not any(path.is_symlink() for path in linked))
     assert seen() == second
+
+
+@EXPLICIT
+def test_a_triton_that_is_started_again_meets_only_versions_that_are_whole(polled, settings, watched):
+    deployed = watched.folder / "deployed"
+    for model in IN_ORDER:
+        shutil.copytree(polled / model / "1", polled / model / "2")
+        link(polled, deployed, model, 2)
+    (polled / "mobile_sam_decoder" / "1" / "model.onnx").unlink()
+    assert versions(deployed, "mobile_sam") == [1, 2]
+    os.kill(watched.starts()[0], signal.SIGKILL)
+    watched.until(lambda: watched.health.ready and len(watched.starts()) == 2)
+    assert [versions(deployed, model) for model in IN_ORDER] == [[2]] * len(IN_ORDER)
