@@ -185,7 +185,7 @@ def test_what_cannot_be_loaded_changes_nothing_not_even_for_processes_that_are_s
 def ready(server: Server) -> bool:
     try:
         return requests.get(f"{server.url}/readyz", timeout=5).ok
-    except requests.ConnectionError:
+    except requests.RequestException:  # a worker that is being started does not answer yet
         return False
 
 
