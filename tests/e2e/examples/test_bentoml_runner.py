@@ -107,6 +107,14 @@ def test_callers_at_once_are_put_into_batches_and_each_gets_their_own_mask(alone
     assert batches < pictures
 
 
+def test_connections_that_bentoml_closes_under_requests_cost_no_answer(alone):
+    """It does with each hundred: more than two hundred meet that for certain."""
+    with ThreadPoolExecutor(8) as callers:
+        answers = list(callers.map(lambda _: ask(alone).status_code, range(220)))
+    assert set(answers) == {200}
+    assert "ServerDisconnected" not in alone.log.read_text()
+
+
 TOO_LARGE = f"[[1{'0' * 400}, 1]]"
 BAD_FORMS = {
     "no picture": ({"file": b"hello"}, "expected a picture"),
