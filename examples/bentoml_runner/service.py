@@ -7,7 +7,6 @@ An answer of BentoML's class-based services is one value: it cannot hold an arra
 
 from typing import Any, Literal
 
-import aiohttp
 import bentoml
 import numpy as np
 from bentoml.exceptions import BadInput, BentoMLException
@@ -20,7 +19,9 @@ BATCH, MAX_POINTS = 4, 256
 RED = (255, 60, 60)
 
 
-@bentoml.service
+# BentoML 1.4.39 opens new connections to another service after each hundred requests or five minutes, and closes the old
+# ones under requests that are on their way: they fail or hang. It is told to keep them.
+@bentoml.service(runner_connection={"max_requests": 2**62, "max_age": 1e9})
 class Encoder:
     """The heavy half, in a process of its own."""
 
@@ -90,19 +91,7 @@ class BentomlRunner:
             frame = predictor.frame_of(input_image)
         except predictor.Unusable as error:
             raise BadInput(str(error)) from None
-        return self._decoder.mask(self._embedding(frame), input_image.size, pos_coords, labels)
-
-    def _embedding(self, frame: predictor.Array) -> predictor.Array:
-        """The embedding of a frame, asked for again where its connection is lost.
-
-        After each hundred requests BentoML 1.4 opens new connections to the other service, and closes the old ones
-        under the requests that are on their way.
-        """
-        try:
-            embedding: predictor.Array = self.encoder.encode([frame])
-        except aiohttp.ClientError:
-            embedding = self.encoder.encode([frame])
-        return embedding
+        return self._decoder.mask(self.encoder.encode([frame]), input_image.size, pos_coords, labels)
 
 
 svc = BentomlRunner

@@ -107,8 +107,8 @@ def test_callers_at_once_are_put_into_batches_and_each_gets_their_own_mask(alone
     assert batches < pictures
 
 
-def test_connections_that_bentoml_closes_under_requests_cost_no_answer(alone):
-    """It does with each hundred: more than two hundred meet that for certain."""
+def test_connections_between_the_services_are_not_closed_under_requests(alone):
+    """BentoML would do so with each hundred: more than two hundred meet that for certain."""
     with ThreadPoolExecutor(8) as callers:
         answers = list(callers.map(lambda _: ask(alone).status_code, range(220)))
     assert set(answers) == {200}
