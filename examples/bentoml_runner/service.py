@@ -19,8 +19,8 @@ BATCH, MAX_POINTS = 4, 256
 RED = (255, 60, 60)
 
 
-# BentoML 1.4.39 opens new connections to another service after each hundred requests or five minutes, and closes the old
-# ones under requests that are on their way: they fail or hang. It is told to keep them.
+# BentoML 1.4.39 opens new connections to another service after each hundred requests or five minutes, and closes the
+# old ones under requests that are on their way: they fail or hang. It is told to keep them.
 @bentoml.service(runner_connection={"max_requests": 2**62, "max_age": 1e9})
 class Encoder:
     """The heavy half, in a process of its own."""
