@@ -113,9 +113,9 @@ class Edge:
         self._limits, self._guard, self.admission = limits, guard, admission
         self._health, self.counts, self._metrics_need_key = health, counts, metrics_need_key
         self._triton_metrics = triton_metrics
-        self._admin, admin_methods = admin, admin.methods() if admin else {}
+        self._admin, self._admin_methods = admin, admin.methods() if admin else {}
         reading = dict.fromkeys([*pages, *files, *LIVE, READY, METRICS], READ)
-        self.methods: Mapping[str, tuple[str, ...]] = {**reading, **dict.fromkeys(work, WRITE), **admin_methods}
+        self.methods: Mapping[str, tuple[str, ...]] = {**reading, **dict.fromkeys(work, WRITE), **self._admin_methods}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection event of ASGI."""
@@ -159,7 +159,7 @@ class Edge:
                 self._guard.name(scope)
             more = health_metrics(self._health()) + await self._triton_metrics()
             await self.app(scope, receive, _with_more(send, more))
-        elif self._admin and path in self._admin.methods():
+        elif self._admin and path in self._admin_methods:
             await self._admin(scope, receive, send)
         else:
             await self.app(scope, receive, send)
