@@ -28,14 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="N",
         help="of the models: N > 1 stands beside version 1, and is what is asked unless a request names another",
     )
-    parser.add_argument(
-        "--attention-biases",
-        action=argparse.BooleanOptionalAction,
-        help="apply the encoder's learned attention biases, which the official model has only after a further .eval(); "
-        "default: for the official weights, not for a given file",
-    )
     options = parser.parse_args(arguments)
-    preparer = Preparer(options.output, _report, attention_biases=options.attention_biases, version=options.version)
+    preparer = Preparer(options.output, _report, version=options.version)
     try:
         if options.checkpoint:
             preparer.from_file(options.checkpoint)

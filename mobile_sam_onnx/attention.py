@@ -20,10 +20,11 @@ from mobile_sam_onnx.nodes import constant, ints, layer_norm, linear, reshape
 from mobile_sam_onnx.tensors import Array, Tensors
 
 
-def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int, *, biases: bool) -> Var:
+def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int) -> Var:
     """Self-attention within square windows; `tokens` and the result are (N, size, size, channels).
 
-    `biases` says whether the scores get the learned bias per offset.
+    The official model caches the learned bias per offset in `.eval()`, which its README calls after loading. Used as
+    loaded, it runs with the zeros of a new model, which is not what it was trained as.
     """
     table = tensors.get("attention_biases", None, None)
     heads, window = table.shape[0], math.isqrt(table.shape[1])
@@ -52,8 +53,7 @@ def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int, *,
     query, key = (layout.split(x, heads, key_dim) for x in (query, key))
     value = layout.split(value, heads, value_dim)
     scores = op.matmul(query, op.transpose(key, perm=[0, 1, 2, 4, 3]))
-    if biases:
-        scores = op.add(scores, constant(relative_bias(table, window)))
+    scores = op.add(scores, constant(relative_bias(table, window)))
     mixed = layout.merge(op.matmul(op.softmax(scores, axis=-1), value), heads, value_dim)
     output_bias = tensors.get("proj.bias", channels) + projection @ shifts[2].reshape(-1)
     return linear(mixed, projection.T, output_bias)

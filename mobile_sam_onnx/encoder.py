@@ -30,7 +30,7 @@ PIXEL_MEAN = (123.675, 116.28, 103.53)
 PIXEL_STD = (58.395, 57.12, 57.375)
 
 
-def build_encoder_graph(state: StateDict, *, attention_biases: bool) -> onnx.ModelProto:
+def build_encoder_graph(state: StateDict) -> onnx.ModelProto:
     """The encoder as an ONNX graph.
 
     Inputs `images` (N, 1024, 1024, 3) uint8 RGB, the image in the top left corner, and `sizes_hw` (N, 2) int32, the
@@ -48,7 +48,7 @@ def build_encoder_graph(state: StateDict, *, attention_biases: bool) -> onnx.Mod
     layers = tensors.under("layers")
     for index in range(layers.count()):
         layer = layers.under(index)
-        x = _layer(x, layer.under("blocks"), channels, size, attention_biases)
+        x = _layer(x, layer.under("blocks"), channels, size)
         if layer.has("downsample"):
             stride = 2 if size > EMBEDDING_SIZE else 1
             x, channels = _patch_merging(x, layer.under("downsample"), channels, stride)
@@ -83,11 +83,11 @@ def _stem(x: Var, tensors: Tensors) -> tuple[Var, int]:
     return x, tensors.under(2).get("bn.bias", None).shape[0]
 
 
-def _layer(x: Var, blocks: Tensors, channels: int, size: int, biases: bool) -> Var:
+def _layer(x: Var, blocks: Tensors, channels: int, size: int) -> Var:
     for index in range(blocks.count()):
         block = blocks.under(index)
         is_attention = block.has("attn")
-        x = _attention_block(x, block, channels, size, biases) if is_attention else _mb_conv(x, block, channels)
+        x = _attention_block(x, block, channels, size) if is_attention else _mb_conv(x, block, channels)
     return x
 
 
@@ -107,10 +107,10 @@ def _patch_merging(x: Var, tensors: Tensors, channels: int, stride: int) -> tupl
     return conv_batch_norm(y, tensors.under("conv3"), (merged, merged, 1, 1)), merged
 
 
-def _attention_block(x: Var, tensors: Tensors, channels: int, size: int, biases: bool) -> Var:
+def _attention_block(x: Var, tensors: Tensors, channels: int, size: int) -> Var:
     """Window attention, a depthwise convolution without residual, and an MLP; NCHW in and out."""
     tokens = op.transpose(x, perm=[0, 2, 3, 1])
-    tokens = op.add(tokens, window_attention(tokens, tensors.under("attn"), channels, size, biases=biases))
+    tokens = op.add(tokens, window_attention(tokens, tensors.under("attn"), channels, size))
     x = op.transpose(tokens, perm=[0, 3, 1, 2])
     x = conv_batch_norm(x, tensors.under("local_conv"), (channels, 1, 3, 3), depthwise=True)
     tokens = op.transpose(x, perm=[0, 2, 3, 1])

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-BUILDER_VERSION = "5"  # raise it with every change of the graphs and of the record, so that older exports are made anew
+BUILDER_VERSION = "6"  # raise it with every change of the graphs and of the record, so that older exports are made anew
 ORCHESTRATORS = ("mobile_sam_everything", "mobile_sam_cached", "mobile_sam")
 """The models that read the record; that of `mobile_sam` is written last, when everything else is there."""
 SAM_THRESHOLDS = {"pred_iou_thresh": 0.88, "stability_score_thresh": 0.95}
@@ -80,9 +80,9 @@ class Identity:
     """What automatic masks must reach where a request does not say; the defaults are Segment Anything's."""
 
 
-def fingerprint(source: str, *, attention_biases: bool) -> str:
-    """What an export depends on: this builder, its option, and `source`, which tells weights apart."""
-    return hashlib.sha256(f"{BUILDER_VERSION}:{attention_biases}:{source}".encode()).hexdigest()
+def fingerprint(source: str) -> str:
+    """What an export depends on: this builder, and `source`, which tells weights apart."""
+    return hashlib.sha256(f"{BUILDER_VERSION}:{source}".encode()).hexdigest()
 
 
 def current_export(place: Place) -> tuple[Identity, str] | None:

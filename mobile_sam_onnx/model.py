@@ -19,19 +19,15 @@ from mobile_sam_onnx.tensors import StateDict
 IR_VERSION = 9  # of opset 20; ONNX Runtime 1.19 reads up to 10
 
 
-def build_encoder(state: StateDict, *, attention_biases: bool = False) -> onnx.ModelProto:
+def build_encoder(state: StateDict) -> onnx.ModelProto:
     """The image encoder; inputs and outputs as in `encoder.build_encoder_graph`.
-
-    `attention_biases` applies the learned biases of the window attention. The official model caches them in `.eval()`,
-    which its loader calls before it loads the checkpoint: used as loaded, the official predictor runs with the zeros of
-    a new model (False), and with the learned ones (True) only after a further `.eval()`.
 
     Raises:
         CheckpointError: a tensor is missing or does not fit.
     """
     if builtin.holds(state):
         return finish(builtin.build_encoder(builtin.as_float32(state)), "mobile_sam_encoder")
-    return finish(build_encoder_graph(state, attention_biases=attention_biases), "mobile_sam_encoder")
+    return finish(build_encoder_graph(state), "mobile_sam_encoder")
 
 
 def build_decoder(state: StateDict) -> onnx.ModelProto:
@@ -45,7 +41,7 @@ def build_decoder(state: StateDict) -> onnx.ModelProto:
     return finish(build_decoder_graph(state), "mobile_sam_decoder")
 
 
-def export(state: StateDict, place: Place, identity: Identity, source: str, *, attention_biases: bool = False) -> None:
+def export(state: StateDict, place: Place, identity: Identity, source: str) -> None:
     """Write both graphs and `weights.json` into `place`, and the code of a version that has none yet.
 
     Each file is replaced at once, and `weights.json` is absent while they do not belong together. `source` tells these
@@ -55,10 +51,7 @@ def export(state: StateDict, place: Place, identity: Identity, source: str, *, a
         CheckpointError: a tensor is missing or does not fit.
         ExportError: a file cannot be written.
     """
-    models = {
-        place.encoder: build_encoder(state, attention_biases=attention_biases),
-        place.decoder: build_decoder(state),
-    }
+    models = {place.encoder: build_encoder(state), place.decoder: build_decoder(state)}
     properties = {
         "weights_name": identity.name,
         "weights_sha256": identity.sha256,
@@ -67,7 +60,7 @@ def export(state: StateDict, place: Place, identity: Identity, source: str, *, a
     }
     for model in models.values():
         onnx.helper.set_model_props(model, properties)
-    record = record_text(identity, fingerprint(source, attention_biases=attention_biases))
+    record = record_text(identity, fingerprint(source))
     try:
         for path in place.records:
             path.unlink(missing_ok=True)

@@ -27,19 +27,11 @@ Report = Callable[[str], None]
 
 
 class Preparer:
-    """Brings weights into a version of the models of one repository and tells `report` what it does, a line at a time.
+    """Brings weights into one version of a repository's models and reports each step in a line."""
 
-    `attention_biases` is that of `build_encoder`. None decides by the weights: the official ones get their learned
-    biases, as in the official examples, which call `.eval()` once more after loading; a given file is taken as the
-    official loader leaves it, without.
-    """
-
-    def __init__(
-        self, repository: Path, report: Report, *, attention_biases: bool | None = None, version: int = 1
-    ) -> None:
+    def __init__(self, repository: Path, report: Report, *, version: int = 1) -> None:
         self._place = Place(repository, version)
         self._report = report
-        self._attention_biases = attention_biases
 
     def prepare(self, choice: str) -> Identity:
         """Export `choice`: `auto`, `official`, `builtin`, `random`, or the path of a weights file.
@@ -72,11 +64,6 @@ class Preparer:
         if digest == OFFICIAL.sha256:
             return self._export(_OFFICIAL_IDENTITY, digest, lambda: _load(path))
         identity = Identity(path.name, digest, trained=True, note=f"Weights from the file {path.name}.")
-        if self._attention_biases is None and path.suffix == ".pt":
-            self._report(
-                f"note: {path.name} is used as the official loader leaves it, without the learned attention biases; "
-                "a fine-tune wants --attention-biases"
-            )
         return self._export(identity, digest, lambda: _load(path))
 
     def _auto(self) -> Identity:
@@ -116,7 +103,7 @@ class Preparer:
     def _current(self, source: str, identity: Identity | None = None) -> Identity | None:
         """The export in the repository, if it is of `source` (and called as `identity` says)."""
         done = current_export(self._place)
-        if done is None or done[1] != fingerprint(source, attention_biases=self._biases(source)):
+        if done is None or done[1] != fingerprint(source):
             return None
         if identity is not None and done[0] != identity:  # the same file under another name
             return None
@@ -132,9 +119,7 @@ class Preparer:
             return done
         self._report(f"building encoder and decoder from {identity.name} weights")
         state = load()
-        import_module("mobile_sam_onnx.model").export(
-            state, self._place, identity, source, attention_biases=self._biases(source)
-        )
+        import_module("mobile_sam_onnx.model").export(state, self._place, identity, source)
         self._report(f"wrote both models to {self._told()}")
         if not self._place.has_code():
             self._report(
@@ -146,9 +131,6 @@ class Preparer:
     def _told(self) -> str:
         version = self._place.version
         return str(self._place.repository) + (f" (version {version})" if version > 1 else "")
-
-    def _biases(self, source: str) -> bool:
-        return source == OFFICIAL.sha256 if self._attention_biases is None else self._attention_biases
 
 
 def _load(path: Path) -> "StateDict":

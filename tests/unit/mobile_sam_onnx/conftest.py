@@ -57,7 +57,7 @@ def small_state() -> Mapping[str, npt.NDArray[np.generic]]:
 
 @pytest.fixture(scope="session")
 def small_encoder(small_state: Arrays) -> Runnable:
-    return session(build_encoder(small_state, attention_biases=True))
+    return session(build_encoder(small_state))
 
 
 @pytest.fixture(scope="session")

@@ -61,12 +61,14 @@ def test_a_checkpoint_becomes_a_repository(
     assert "up to date" in capsys.readouterr().err
 
 
-def test_other_options_or_weights_are_built_anew(tmp_path: Path, checkpoint: Path) -> None:
-    command = ["--checkpoint", str(checkpoint), "--output", str(tmp_path)]
+def test_other_weights_are_built_anew(tmp_path: Path, checkpoint: Path, small_state: Any) -> None:
+    output = tmp_path / "repository"
+    command = ["--checkpoint", str(checkpoint), "--output", str(output)]
     main(command)
-    first = (tmp_path / ENCODER).read_bytes()
-    main([*command, "--attention-biases"])
-    assert (tmp_path / ENCODER).read_bytes() != first
+    first = (output / ENCODER).read_bytes()
+    np.savez(checkpoint, **{key: value * np.float32(0.5) for key, value in small_state.items()})
+    main(command)
+    assert (output / ENCODER).read_bytes() != first
 
 
 def test_the_same_file_under_another_name_is_named_anew(tmp_path: Path, checkpoint: Path) -> None:
@@ -129,18 +131,23 @@ def test_an_absent_checkpoint_is_one_line(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_full_disk_is_one_line_and_leaves_no_record(
-    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    checkpoint: Path,
+    small_state: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     command = ["--checkpoint", str(checkpoint), "--output", str(tmp_path)]
     main(command)
     before = (tmp_path / ENCODER).read_bytes()
+    np.savez(checkpoint, **{key: value * np.float32(0.5) for key, value in small_state.items()})
 
     def full(self: Path, content: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(self))
 
     monkeypatch.setattr(Path, "write_bytes", full)
     capsys.readouterr()
-    assert main([*command, "--attention-biases"]) == 1
+    assert main(command) == 1
     assert "error: cannot write to" in capsys.readouterr().err
     assert (tmp_path / ENCODER).read_bytes() == before
     assert not (tmp_path / RECORD).exists()
