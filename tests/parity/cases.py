@@ -66,7 +66,8 @@ def sampled_embedding(embedding: Array) -> Array:
 def channel_statistics(embedding: Array) -> Array:
     """`channels/...` of an embedding (256, 64, 64)."""
     flat = embedding.reshape(len(embedding), -1).astype(np.float64)
-    return np.stack([flat.mean(axis=1), flat.std(axis=1)]).astype(np.float32)
+    statistics: Array = np.stack([flat.mean(axis=1), flat.std(axis=1)]).astype(np.float32)
+    return statistics
 
 
 def sampled_logits(low_res: Array) -> Array:

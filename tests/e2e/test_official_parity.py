@@ -1,0 +1,46 @@
+"""Through HTTP, the service answers the official predictor's masks with the official weights and the machine's engine."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+import pytest
+
+from tests.e2e.answers import found
+from tests.e2e.server import Server
+from tests.parity.cases import EXPECTED, ious, packed, read_cases
+
+pytestmark = pytest.mark.e2e
+MIN_MEAN_IOU = 0.98
+"""Of an engine that `auto` may choose."""
+
+
+def test_answers_match_the_official_predictors(official_server: Server, record_property) -> None:
+    same: list[float] = []
+    low_res: dict[str, str] = {}
+    image_ids: dict[str, str] = {}
+    with np.load(EXPECTED) as expected:
+        for case in read_cases():
+            image = base64.b64encode(case.file.read_bytes()).decode()
+            source = {"image_id": image_ids[case.image]} if case.image in image_ids else {"input_image": image}
+            answer = found(
+                official_server.post(
+                    **source,
+                    pos_coords=case.points_xy,
+                    labels=case.labels,
+                    box=case.box_xyxy,
+                    mask_input=low_res[case.refines] if case.refines else None,
+                    multimask_output=case.multimask,
+                    low_res_mask=True,
+                    mask_format="npy",
+                    segmented_image="none",
+                )
+            )
+            image_ids[case.image] = answer.result["image_id"]
+            best = max(answer.result["masks"], key=lambda mask: mask["score"])
+            low_res[case.name] = best["low_res_mask"]
+            same += ious(packed(answer.masks), expected[f"mask/{case.name}"])
+    assert answer.result["weights"]["name"] == "official"
+    record_property("mean IoU with the official predictor's masks", f"{np.mean(same):.4f}, worst {min(same):.4f}")
+    assert np.mean(same) >= MIN_MEAN_IOU
