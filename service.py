@@ -56,11 +56,8 @@ try:
 except (SettingsError, PlanError, KeysError, RateError) as error:
     raise SystemExit(f"error: {error}") from None
 
-told = describe(model_repository, plan, settings, key_needed=keys is not None)
 # Read by the orchestrator, whose own default does not know of `cache_dir`.
 os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
-if model_repository is None:  # its own limit is not known here, and what is told must hold
-    os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(told["limits"]["max_image_pixels"]))
 
 try:
     triton.prepare(settings.cache_dir)
@@ -70,6 +67,9 @@ except triton.TritonSetupError as error:  # no obstacle to `bentoml build`, whic
     served, setup_error = settings.model_repository, error
     logging.getLogger("bentoml.mobile_sam").error("Triton cannot run here: %s", error)
 
+service_info = describe(Path(served) if model_repository else None, settings, key_needed=keys is not None)
+if model_repository is None:  # its own limit is not known here, and what is told must hold
+    os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(service_info["limits"]["max_image_pixels"]))
 triton_runner = embedded.start_with(served, settings.model_control_mode)
 run_dir = health.run_dir()
 # The runner has its client, and with it `infer`, only once a worker has started.
@@ -86,6 +86,7 @@ models = Models(
     (model_repository, Path(served)) if model_repository else None,
     run_dir,
 )
+triton_metrics = TritonMetrics(triton.metrics_port())
 guard = Guard(keys, rate)
 admission = Admission(settings.max_requests, most_bytes=8 * settings.max_body_bytes)
 lifecycle = Lifecycle(run_dir, admission, lambda: disconnect(triton_runner))
@@ -160,8 +161,6 @@ async def everything(body: bytes) -> Response:
 
 
 svc.mount_asgi_app(PageFiles(), path=ROUTE)
-# Weights that may change while the service runs are not written into a page that does not.
-fixed_weights = model_repository if settings.model_control_mode == "none" else None
 # The first is the outermost: a browser's question whether it may ask comes without a key.
 if settings.cors_origins:
     svc.add_asgi_middleware(
@@ -179,20 +178,19 @@ svc.add_asgi_middleware(
     files=static_files() | page_files(),
     pages={
         **pages(
-            fixed_weights,
             need_key=keys is not None,
             metrics_need_key=settings.metrics == "key",
             admin=admin_keys is not None,
         ),
         **page_pages(),
-        "/info": Info(told, model_repository, models.versions),
+        "/info": Info(service_info, models.versions, triton_metrics),
     },
     limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
     guard=guard,
     admission=admission,
     health=lambda: health.read_health(run_dir),
     counts=Counts(),
-    triton_metrics=TritonMetrics(triton.metrics_port()),
+    triton_metrics=triton_metrics,
     metrics_need_key=settings.metrics == "key",
     admin=Admin(Guard(admin_keys, None), models, settings.model_control_mode) if admin_keys else None,
 )

@@ -12,30 +12,29 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from utils import tensors, versions
+from utils import tensors
 from utils.errors import InferenceUnavailable
-from utils.plan import Plan
 from utils.schemas import MAX_OBJECTS
 from utils.settings import Settings
 
 OWN_REPOSITORY = Path(__file__).resolve().parents[1] / "model_repository"
 VERSION = "0.1.0"
-TOLD_OF_WEIGHTS = ("name", "sha256", "trained", "note")
+LOADED = "mobile_sam_loaded_timestamp_seconds"
+"""Triton's metric in which the orchestrator reports what it has loaded (`mobile_sam_models.py`)."""
 
 
-def describe(repository: Path | None, plan: Plan, settings: Settings, *, key_needed: bool) -> dict[str, Any]:
-    """The document.
+def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -> dict[str, Any]:
+    """Return the document as it is while no model is loaded.
 
     Args:
-        repository: the model repository; none where it is not on this machine.
-        plan: what runs where.
+        repository: the folder that Triton reads models from; None where they are not on this machine.
         settings: the service's.
         key_needed: whether requests that cost work need an API key.
     """
     return {
         "version": VERSION,
-        "weights": weights_of(repository),
-        "engine": {"encoder": plan.encoder.engine, "decoder": plan.decoder.engine} if repository else None,
+        "weights": None,
+        "engine": None,
         "key_needed": key_needed,
         "limits": {
             "max_body_bytes": settings.max_body_bytes,
@@ -49,29 +48,29 @@ class Info:
     """The document as it is now: models come and go while the service runs."""
 
     def __init__(
-        self, told: dict[str, Any], repository: Path | None, loaded: Callable[[], Awaitable[list[int]]]
+        self,
+        unloaded: dict[str, Any],
+        versions: Callable[[], Awaitable[list[int]]],
+        metrics: Callable[[], Awaitable[bytes]],
     ) -> None:
-        """Make it.
+        """Keep what to ask; nothing is asked yet.
 
         Args:
-            told: as `describe` gives it.
-            repository: the model repository; none where it is not on this machine.
-            loaded: the versions that answer requests, in rising order.
+            unloaded: as `describe` returns it.
+            versions: gives the versions that answer requests, in rising order.
+            metrics: gives Triton's metrics in Prometheus' text format; without series while Triton is away.
         """
-        self._told, self._repository, self._loaded = told, repository, loaded
-        self._weights: dict[int, dict[str, Any]] = {}
+        self._unloaded, self._versions, self._metrics = unloaded, versions, metrics
 
     async def document(self) -> dict[str, Any]:
-        """All of it; of a Triton that is away, without versions and with the weights that will come."""
+        """Return all of it; without versions, weights and engine while no version answers."""
         try:
-            loaded = await self._loaded()
+            versions = await self._versions()
         except InferenceUnavailable:
-            loaded = []
-        for version in loaded:  # whose folder may go before it is unloaded
-            if weights := weights_of(self._repository, version):
-                self._weights[version] = weights
-        newest = self._weights.get(loaded[-1]) if loaded else weights_of(self._repository)
-        return {**self._told, "weights": newest, "model_versions": loaded}
+            versions = []
+        # Asked after the versions: what is ready has reported itself by then.
+        newest = loaded_by_version(await self._metrics()).get(versions[-1], {}) if versions else {}
+        return {**self._unloaded, **newest, "model_versions": versions}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -79,18 +78,31 @@ class Info:
         await answer(scope, receive, send)
 
 
-def weights_of(repository: Path | None, version: int | None = None) -> dict[str, Any] | None:
-    """What answers say of the weights in a model repository; nothing where it does not say, or is not at hand.
+def loaded_by_version(metrics: bytes) -> dict[int, dict[str, Any]]:
+    """Return weights and engine of each version, as the processes that answer have loaded them.
 
     Args:
-        repository: the model repository.
-        version: of the models; the newest unless told.
+        metrics: Triton's, in Prometheus' text format.
     """
-    if repository is None:
-        return None
-    record = versions.record(repository, version or versions.newest(repository)) or {}
-    # Where something is missing, `utils.triton.check_repository` says so.
-    return {name: record[name] for name in TOLD_OF_WEIGHTS} if record.keys() >= set(TOLD_OF_WEIGHTS) else None
+    # prometheus_client must not be imported before BentoML has set up the folder that its workers share.
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+
+    lines = [line for line in metrics.decode().split("\n") if line.startswith(LOADED)]
+    samples = [sample for family in text_string_to_metric_families("\n".join(lines)) for sample in family.samples]
+    loaded = {}
+    for sample in sorted(samples, key=lambda sample: sample.value):  # the last one loaded is the one that answers
+        labels = sample.labels
+        if labels["model"] == tensors.SEGMENT:
+            loaded[int(labels["version"])] = {
+                "weights": {
+                    "name": labels["name"],
+                    "sha256": labels["sha256"],
+                    "trained": labels["trained"] == "true",
+                    "note": labels["note"],
+                },
+                "engine": {"encoder": labels["encoder"], "decoder": labels["decoder"]},
+            }
+    return loaded
 
 
 def _default_max_image_pixels(repository: Path) -> int:

@@ -14,11 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import requests
 
 from benchmarks.service import embedding_counts, free_ports
 from mobile_sam_onnx import Preparer
+from mobile_sam_onnx.checkpoint import load_checkpoint
+from mobile_sam_onnx.sources import BUILTIN
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_TIMEOUT, STOP_TIMEOUT = 60, 40
@@ -122,6 +125,12 @@ def make_repository(folder: Path, weights: str) -> Path:
     shutil.copytree(ROOT / "model_repository", folder, symlinks=True, ignore=generated)
     Preparer(folder, print).prepare(weights)
     return folder
+
+
+def write_other_weights(path: Path) -> Path:
+    """Write a small weights file, `.npz`, that answers differently from the built-in weights; return its path."""
+    np.savez(path, **{name: np.asarray(value, np.float32) * 1.01 for name, value in load_checkpoint(BUILTIN).items()})
+    return path
 
 
 def start_server(log: Path, target: str = "service.py:svc", port: int | None = None, **environment: str) -> Server:

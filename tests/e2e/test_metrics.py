@@ -18,6 +18,7 @@ EXPECTED = {
     "mobile_sam_requests_in_progress",
     "mobile_sam_ready",
     "mobile_sam_triton_metrics_up",
+    "mobile_sam_loaded_timestamp_seconds",
     "mobile_sam_embeddings",
     "mobile_sam_stage",
     "mobile_sam_stage_seconds",

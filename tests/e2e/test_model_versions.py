@@ -12,17 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 import requests
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 
 from mobile_sam_onnx import Preparer
-from mobile_sam_onnx.checkpoint import load_checkpoint
-from mobile_sam_onnx.sources import BUILTIN
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import Server, make_repository, serving
+from tests.e2e.server import Server, make_repository, serving, write_other_weights
 from utils.versions import IN_ORDER
 
 pytestmark = pytest.mark.e2e
@@ -50,9 +47,7 @@ def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def add_version(repository: Path, version: int, folder: Path) -> str:
     """Put other weights beside those of version 1; what answers call them."""
-    state = {name: np.asarray(value, np.float32) * 1.01 for name, value in load_checkpoint(BUILTIN).items()}
-    path = folder / f"number-{version}.npz"
-    np.savez(path, **state)
+    path = write_other_weights(folder / f"number-{version}.npz")
     Preparer(repository, print, version=version).prepare(str(path))
     return path.name
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from utils.info import VERSION, weights_of
+from utils.info import VERSION
 from utils.openapi import operations
 from utils.openapi.operations import guarded
 from utils.openapi.schemas import schemas
@@ -20,6 +19,8 @@ it by the `image_id` of any answer.
 
 Every error is `application/problem+json`: `type` in it is `urn:mobile-sam:` and one of the names that each operation
 lists, and `errors` names each offending field, what was expected and what came.
+
+[`/info`](info) names the weights in use.
 """
 
 TAGS = [
@@ -59,19 +60,10 @@ SECURITY_SCHEMES: dict[str, Any] = {
 }
 
 
-def weights_line(repository: Path | None) -> str:
-    """A sentence or two on the weights in a model repository; empty where it does not say."""
-    weights = weights_of(repository)
-    return f"Weights in use: **{weights['name']}**. {weights['note']}" if weights else ""
-
-
-def document(
-    weights: str = "", *, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False
-) -> dict[str, Any]:
+def document(*, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False) -> dict[str, Any]:
     """The OpenAPI 3.1 document of the service.
 
     Args:
-        weights: a line on the weights in use, for the description.
         need_key: whether requests that cost work need an API key.
         metrics_need_key: whether `/metrics` does.
         admin: whether there are operators, and paths for them.
@@ -79,7 +71,7 @@ def document(
     keyed = {"securitySchemes": SECURITY_SCHEMES} if need_key or metrics_need_key or admin else {}
     return {
         "openapi": "3.1.1",
-        "info": {"title": "MobileSAM on Triton", "version": VERSION, "description": f"{DESCRIPTION}\n{weights}\n"},
+        "info": {"title": "MobileSAM on Triton", "version": VERSION, "description": DESCRIPTION},
         "servers": [{"url": ".", "description": "this service"}],
         "tags": [*TAGS, ADMINISTRATION] if admin else TAGS,
         "paths": {

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import orjson
 from starlette.responses import HTMLResponse, Response
 
-from utils.openapi.document import document, weights_line
+from utils.openapi.document import document
 
 PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -44,17 +42,13 @@ header a { color: #9fd3ff }
 """
 
 
-def pages(
-    repository: Path | None, *, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False
-) -> dict[str, Response]:
+def pages(*, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False) -> dict[str, Response]:
     """The answers of `/` and `/docs.json`.
 
     Args:
-        repository: the model repository, where it is on this machine; the page names the weights in it.
         need_key: whether requests that cost work need an API key.
         metrics_need_key: whether `/metrics` does.
         admin: whether there are operators, and paths for them.
     """
-    weights = weights_line(repository)
-    text = orjson.dumps(document(weights, need_key=need_key, metrics_need_key=metrics_need_key, admin=admin))
+    text = orjson.dumps(document(need_key=need_key, metrics_need_key=metrics_need_key, admin=admin))
     return {"/": HTMLResponse(PAGE), "/docs.json": Response(text, media_type="application/json")}

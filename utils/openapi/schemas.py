@@ -180,7 +180,10 @@ ANSWERS: dict[str, Schema] = {
         "What there is to know of the service before a request",
         {
             "version": _value("string", "of the service"),
-            "weights": {"anyOf": [reference("Weights"), {"type": "null"}], "description": "null: each answer tells"},
+            "weights": {
+                "anyOf": [reference("Weights"), {"type": "null"}],
+                "description": "those loaded, of the newest version that answers; null while none does",
+            },
             "engine": {"anyOf": [reference("Engine"), {"type": "null"}], "description": "likewise"},
             "key_needed": _value("boolean", "whether requests that cost work need an API key"),
             "limits": reference("Limits"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -78,6 +79,7 @@ class Models:
         self._times = Counters("mobile_sam_stage_total", "Requests that had a stage, by model and stage")
         self._seconds = Counters("mobile_sam_stage_seconds_total", "Seconds spent in a stage, by model and stage")
         self._name, self._counts = args["model_name"], True
+        self._report_loaded()
         self._trace: Any = None  # of the request: what encoder and decoder do for it belongs there
         self._stages = Stages(self._count_stage)
         self.embeddings = Embeddings(
@@ -185,6 +187,25 @@ class Models:
         if response.has_error():
             raise pb_utils.TritonModelException(f"{model}: {response.error().message()}")
         return [pb_utils.get_output_tensor_by_name(response, name).as_numpy() for name in outputs]
+
+    def _report_loaded(self) -> None:
+        """Export what this process has loaded, for the service to tell at `/info`.
+
+        An unloaded model's series stays: of several for a version, the highest value is what answers.
+        """
+        family = pb_utils.MetricFamily(
+            "mobile_sam_loaded_timestamp_seconds",
+            "Unix time at which a model last loaded these weights, by model, version, weights and engines",
+            pb_utils.MetricFamily.GAUGE,
+        )
+        labels = {
+            "model": self._name,
+            "version": str(self.version),
+            **{key: str(value).lower() if key == "trained" else value for key, value in self.weights.items()},
+            **self.engine,
+        }
+        self._loaded = family, family.Metric(labels)  # the series goes with these objects
+        self._loaded[1].set(time.time())
 
     def _count_source(self, source: str) -> None:
         if self._counts:

@@ -3,104 +3,117 @@
 from __future__ import annotations
 
 import asyncio
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from utils.errors import InferenceUnavailable
-from utils.info import Info, describe, weights_of
-from utils.machine import this_machine
-from utils.plan import make_plan
+from utils.info import LOADED, Info, describe, loaded_by_version
 from utils.settings import Settings
 
-RECORD = {"name": "mine", "sha256": "00", "trained": True, "note": "Mine.", "architecture": "mobile_sam"}
+UNLOADED: dict[str, Any] = {"version": "1", "weights": None, "engine": None}
+LABELS = ("model", "version", "name", "sha256", "trained", "note", "encoder", "decoder")
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    folder = tmp_path / "mobile_sam" / "1"
-    folder.mkdir(parents=True)
-    (folder / "weights.json").write_text(json.dumps(RECORD))
-    parameter = 'parameters { key: "max_image_pixels" value: { string_value: "1234" } }'
-    (tmp_path / "mobile_sam" / "config.pbtxt").write_text(parameter)
-    return tmp_path
+def loaded(name: str, *, version: int = 1, model: str = "mobile_sam", trained: str = "true") -> tuple[str, ...]:
+    """The labels of a model that has loaded weights of that name."""
+    return (model, str(version), name, "00", trained, f"{name}!", "cuda f32", "cuda f16")
 
 
-def described(repository: Path, **settings):
-    plan = make_plan(this_machine(), "mobile_sam", "onnxruntime")
-    return describe(repository, plan, Settings(**settings), key_needed=True)
+def metrics_of(series: Sequence[tuple[str, ...]]) -> bytes:
+    """Triton's metrics once these models were loaded, one after the other; shown in the opposite order."""
+    registry = CollectorRegistry()
+    Gauge("nv_gpu_utilization", "Another metric", registry=registry).set(1)
+    gauge = Gauge(LOADED, "What was loaded", LABELS, registry=registry)
+    for number, labels in reversed(list(enumerate(series))):
+        gauge.labels(*labels).set(1.7e9 + number)
+    return generate_latest(registry)
 
 
-def test_weights_are_told_without_what_is_ours_alone(repository):
-    assert weights_of(repository) == {"name": "mine", "sha256": "00", "trained": True, "note": "Mine."}
+def told(name: str, *, trained: bool = True) -> dict[str, Any]:
+    weights = {"name": name, "sha256": "00", "trained": trained, "note": f"{name}!"}
+    return {"weights": weights, "engine": {"encoder": "cuda f32", "decoder": "cuda f16"}}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"name": "mine"}', "null"])
-def test_weights_that_are_not_described_are_none(repository, text):
-    (repository / "mobile_sam" / "1" / "weights.json").write_text(text)
-    assert described(repository)["weights"] is None
+def document(versions: list[int] | Exception, metrics: bytes = b"") -> dict[str, Any]:
+    async def ready() -> list[int]:
+        if isinstance(versions, Exception):
+            raise versions
+        return versions
+
+    async def shown() -> bytes:
+        return metrics
+
+    return asyncio.run(Info(UNLOADED, ready, shown).document())
 
 
-def test_the_limit_of_pixels_is_the_orchestrators_own_unless_set(repository):
-    assert described(repository)["limits"]["max_image_pixels"] == 1234
-    assert described(repository, max_image_pixels=99)["limits"]["max_image_pixels"] == 99
+def test_loaded_versions_have_their_own_weights_and_engine():
+    series = [loaded("first"), loaded("tenth", version=10, trained="false")]
+    assert loaded_by_version(metrics_of(series)) == {1: told("first"), 10: told("tenth", trained=False)}
 
 
-def test_engine_and_key(repository):
-    told = described(repository)
-    assert told["engine"]["encoder"].startswith("onnxruntime")
-    assert told["key_needed"] is True
+def test_loaded_weights_of_other_models_are_ignored():
+    others = [loaded("other", model=model) for model in ("mobile_sam_cached", "mobile_sam_everything")]
+    assert loaded_by_version(metrics_of([loaded("mine"), *others])) == {1: told("mine")}
 
 
-def test_of_a_repository_elsewhere_weights_and_engine_are_not_known():
-    told = describe(None, make_plan(this_machine(), "mobile_sam", "onnxruntime"), Settings(), key_needed=False)
-    assert told["weights"] is told["engine"] is None
-    assert told["limits"]["max_image_pixels"] == 25_000_000
+def test_loaded_weights_are_replaced_by_those_loaded_later():
+    series = [loaded("old"), loaded("new"), loaded("beside", version=2)]
+    assert loaded_by_version(metrics_of(series)) == {1: told("new"), 2: told("beside")}
 
 
-def info_of(
-    repository: Path | None, loaded: list[int] | Exception, told: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    async def versions() -> list[int]:
-        if isinstance(loaded, Exception):
-            raise loaded
-        return loaded
-
-    return asyncio.run(Info(told or {"weights": "those at start"}, repository, versions).document())
+@pytest.mark.parametrize("name", ['a "quoted" name', "back\\slash, {brace} = 1", "two\nlines", "ü\u2028\x85.pt"])
+def test_loaded_names_keep_every_character(name):
+    assert loaded_by_version(metrics_of([loaded(name)])) == {1: told(name)}
 
 
-def test_the_weights_are_those_of_the_newest_version_that_answers(repository):
-    for version in (2, 10):
-        folder = repository / "mobile_sam" / str(version)
-        folder.mkdir()
-        (folder / "weights.json").write_text(json.dumps({**RECORD, "name": f"number {version}"}))
-    said = {2: "number 2", 1: "mine", 10: "number 10"}
-    for newest, name in said.items():
-        told = info_of(repository, [1, newest])
-        assert told["model_versions"] == [1, newest]
-        assert told["weights"]["name"] == name
-    assert described(repository)["weights"]["name"] == "number 10"
+@pytest.mark.parametrize("metrics", [b"", metrics_of([])], ids=["no metrics", "no series"])
+def test_loaded_weights_are_unknown_without_series(metrics):
+    assert loaded_by_version(metrics) == {}
+    assert document([1], metrics) == {**UNLOADED, "model_versions": [1]}
 
 
-def test_while_triton_is_away_no_version_answers_and_the_newest_will(repository):
-    told = info_of(repository, InferenceUnavailable("starting"))
-    assert told["model_versions"] == []
-    assert told["weights"]["name"] == "mine"
+@pytest.mark.parametrize(("versions", "name"), [([1], "first"), ([1, 2], "second"), ([2, 10], "tenth")])
+def test_info_names_the_weights_of_the_newest_version_that_answers(versions, name):
+    metrics = metrics_of([loaded("tenth", version=10), loaded("second", version=2), loaded("first")])
+    assert document(versions, metrics) == {"version": "1", **told(name), "model_versions": versions}
 
 
-def test_weights_whose_folder_has_gone_are_told_until_they_are_unloaded(repository):
-    loaded = [1]
+@pytest.mark.parametrize("versions", [[], InferenceUnavailable("starting")], ids=["nothing loaded", "away"])
+def test_info_names_no_weights_while_no_version_answers(versions):
+    assert document(versions, metrics_of([loaded("unloaded")])) == {**UNLOADED, "model_versions": []}
+
+
+def test_info_follows_what_is_loaded():
+    series = [loaded("old")]
 
     async def versions() -> list[int]:
-        return loaded
+        return [1]
 
-    info = Info({}, repository, versions)
-    before = asyncio.run(info.document())
-    (repository / "mobile_sam" / "1" / "weights.json").unlink()
-    assert asyncio.run(info.document()) == before
+    async def metrics() -> bytes:
+        return metrics_of(series)
+
+    info = Info(UNLOADED, versions, metrics)
+    assert asyncio.run(info.document())["weights"]["name"] == "old"
+    series.append(loaded("new"))
+    assert asyncio.run(info.document())["weights"]["name"] == "new"
 
 
-def test_of_a_repository_elsewhere_the_versions_are_known():
-    assert info_of(None, [3]) == {"weights": None, "model_versions": [3]}
+def test_max_image_pixels_is_the_orchestrators_own_unless_set(tmp_path: Path):
+    config = tmp_path / "mobile_sam" / "config.pbtxt"
+    config.parent.mkdir()
+    config.write_text('parameters { key: "max_image_pixels" value: { string_value: "1234" } }')
+    for settings, pixels in ((Settings(), 1234), (Settings(max_image_pixels=99), 99)):
+        assert describe(tmp_path, settings, key_needed=False)["limits"]["max_image_pixels"] == pixels
+
+
+def test_max_image_pixels_has_a_default_where_models_are_elsewhere():
+    assert describe(None, Settings(), key_needed=False)["limits"]["max_image_pixels"] == 25_000_000
+
+
+@pytest.mark.parametrize("needed", [False, True])
+def test_info_says_whether_a_key_is_needed(needed):
+    assert describe(None, Settings(), key_needed=needed)["key_needed"] is needed

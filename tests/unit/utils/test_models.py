@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import json
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,14 @@ def test_one_change_at_a_time(models, tmp_path):
         assert "one change" in refusal(models.renew)
         assert "one change" in refusal(lambda: models.unload("mobile_sam"))
     asyncio.run(models.renew())
+
+
+def test_a_triton_that_does_not_say_what_is_loaded_is_unavailable(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "QUICK", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        models = Models(lambda: f"127.0.0.1:{silent.getsockname()[1]}", {}, None, tmp_path)
+        with pytest.raises(InferenceUnavailable):
+            asyncio.run(models.versions())
 
 
 def test_a_triton_that_is_away_is_unavailable(tmp_path):

@@ -9,7 +9,6 @@ import pytest
 
 from utils.answers import MASK_PARTS
 from utils.openapi import document
-from utils.openapi.document import weights_line
 from utils.schemas import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -137,20 +136,9 @@ def test_parts_have_the_content_types_that_they_come_with():
         assert kind == max(encoding["mask"], key=before.rfind)
 
 
-def test_the_weights_in_use_are_named(tmp_path):
-    record = tmp_path / "mobile_sam" / "1" / "weights.json"
-    record.parent.mkdir(parents=True)
-    record.write_text('{"name": "mine", "sha256": "ab", "trained": true, "note": "Made at home."}')
-    assert weights_line(tmp_path) == "Weights in use: **mine**. Made at home."
-    assert "**mine**" in document(weights_line(tmp_path))["info"]["description"]
-
-
-def test_weights_that_are_not_described_are_not_named(tmp_path):
-    assert weights_line(tmp_path) == ""
-
-
-def test_the_description_leads_to_the_page():
+def test_the_description_leads_to_the_page_and_to_the_weights():
     assert "[Click on an image](ui)" in WHOLE["info"]["description"]
+    assert "[`/info`](info) names the weights" in WHOLE["info"]["description"]
 
 
 def test_the_version_is_the_packages():

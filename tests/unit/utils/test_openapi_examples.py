@@ -16,10 +16,9 @@ from pycocotools import mask as coco
 
 from utils.answers import multipart
 from utils.images import image_source
-from utils.info import Info, describe
+from utils.info import LOADED, Info, describe
 from utils.openapi import EXAMPLE, EXAMPLE_IMAGE, document
 from utils.openapi.examples import BOUNDARY, FILE, IMAGE_ID, INFO, LINES, MULTIPART, PICTURE, RESULT, RUN_LENGTHS
-from utils.plan import Network, Plan
 from utils.prompts import to_prompts
 from utils.schemas import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest, parse_body
 from utils.segmenter import Segmentation
@@ -137,16 +136,20 @@ def test_lines_are_progress_and_in_the_end_the_result():
 
 
 def test_what_the_service_tells_of_itself_fits():
-    network = Network("onnxruntime", "f32", instances=1, threads=1)
-    plan = Plan(network, network, 1, 1, 1, 8)
-    described = describe(ROOT / "model_repository", plan, Settings(), key_needed=False)
+    labels = {"model": "mobile_sam", "version": "1", **INFO["weights"], "trained": "true", **INFO["engine"]}
+    series = ",".join(f'{name}="{value}"' for name, value in labels.items())
 
-    async def loaded() -> list[int]:
+    async def versions() -> list[int]:
         return [1]
 
-    told = asyncio.run(Info(described, None, loaded).document())
-    assert fits(told, SCHEMAS["Info"])
-    assert {**told, "weights": None} == {**INFO, "weights": None}
+    async def metrics() -> bytes:
+        return f"{LOADED}{{{series}}} 1.7e9\n".encode()
+
+    described = describe(ROOT / "model_repository", Settings(), key_needed=False)
+    told = asyncio.run(Info(described, versions, metrics).document())
+    assert told == INFO
+    for each in (told, {**told, "weights": None, "engine": None}):
+        assert fits(each, SCHEMAS["Info"])
 
 
 def scene() -> np.ndarray:

@@ -14,8 +14,8 @@ from utils.openapi.page import PAGE
 
 @pytest.mark.parametrize("metrics", [False, True], ids=["open metrics", "metrics by key"])
 @pytest.mark.parametrize("keys", [False, True], ids=["no keys", "keys"])
-def test_the_page_is_of_the_service_as_it_is_set_up(tmp_path, keys, metrics):
-    answered = pages(tmp_path, need_key=keys, metrics_need_key=metrics)
+def test_the_page_is_of_the_service_as_it_is_set_up(keys, metrics):
+    answered = pages(need_key=keys, metrics_need_key=metrics)
     assert set(answered) == {"/", "/docs.json"}
     assert json.loads(bytes(answered["/docs.json"].body)) == document(need_key=keys, metrics_need_key=metrics)
     assert bytes(answered["/"].body).decode() == PAGE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from benchmarks.service import free_ports
+from utils.edge import triton_metrics
 from utils.edge.triton_metrics import TritonMetrics
 
 SERIES = b'# TYPE nv_inference_count counter\nnv_inference_count{model="mobile_sam"} 3\n'
@@ -50,6 +52,12 @@ def test_tritons_series_follow_the_word_that_they_are_there():
 def test_what_answers_no_metrics_is_away(status):
     with triton(status) as port:
         assert shown(port).endswith(b"\nmobile_sam_triton_metrics_up 0\n")
+
+
+def test_a_triton_that_does_not_answer_is_away(monkeypatch):
+    monkeypatch.setattr(triton_metrics, "PATIENCE", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert shown(silent.getsockname()[1]).endswith(b"\nmobile_sam_triton_metrics_up 0\n")
 
 
 def test_a_triton_that_is_away_is_told_and_no_more():
