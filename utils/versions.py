@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -80,17 +81,54 @@ def follow(repository: Path, deployed: Path, model: str) -> None:
         unlink(deployed, model, version)
 
 
-def hide_broken(repository: Path, deployed: Path) -> None:
-    """Show Triton no version of which something is missing by now: it would not start with one."""
-    for version in {version for model in IN_ORDER for version in _shown(deployed, model)}:
-        if missing(repository, version):
-            for model in IN_ORDER:
-                unlink(deployed, model, version)
+def hide_broken(repository: Path, deployed: Path, hidden: Set[int] = frozenset()) -> set[int]:
+    """Hide from Triton the versions that lack a file: it would not start with one.
+
+    Args:
+        repository: the model repository.
+        deployed: the folder that Triton reads.
+        hidden: versions that an earlier call has hidden; they are shown again if they lack nothing now.
+
+    Returns:
+        The versions that are hidden now.
+    """
+    found = hidden | {version for model in IN_ORDER for version in _shown(deployed, model)}
+    broken = {version for version in found if missing(repository, version)}
+    for model in IN_ORDER:
+        for version in broken:
+            unlink(deployed, model, version)
+        for version in hidden - broken:
+            link(repository, deployed, model, version)
+    return broken
+
+
+def stamps(deployed: Path) -> dict[Path, tuple[int, int] | None]:
+    """Return inode and modification time (ns) of the files that Triton reads of each version; None if missing."""
+    files = [
+        deployed / model / str(version) / file
+        for model in IN_ORDER
+        for version in _shown(deployed, model)
+        for file in FILES[model]
+    ]
+    return {path: _stamp(path) for path in files}
+
+
+def replaced(stamps: Mapping[Path, tuple[int, int] | None]) -> bool:
+    """Return whether a file has been replaced since `stamps` was made; one that has been removed does not count."""
+    return any(_stamp(path) not in (stamp, None) for path, stamp in stamps.items())
 
 
 def _shown(deployed: Path, model: str) -> list[int]:
     folder = deployed / model
     return [int(entry.name) for entry in folder.iterdir() if _is_version(entry.name)] if folder.is_dir() else []
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def _is_version(name: str) -> bool:

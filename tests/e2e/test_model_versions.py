@@ -47,7 +47,8 @@ def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def add_version(repository: Path, version: int, folder: Path) -> str:
     """Put other weights beside those of version 1; what answers call them."""
-    path = write_other_weights(folder / f"number-{version}.npz")
+    folder.mkdir(exist_ok=True)
+    path = write_other_weights(folder / f"{folder.name}-{version}.npz")
     Preparer(repository, print, version=version).prepare(str(path))
     return path.name
 
@@ -199,6 +200,17 @@ def test_an_unloaded_model_is_told_until_it_is_loaded(server):
     assert result_of(server.post(input_image=as_base64(scene(92)), **CLICK))["model_version"] == version
     assert states(change(server, "mobile_sam_everything/load"))["mobile_sam_everything", version] == "READY"
     assert server.post("/everything", input_image=as_base64(scene(92)), points_per_side=2).ok
+
+
+def test_info_names_weights_replaced_in_place_once_they_are_loaded(server, repository, tmp_path):
+    before = requests.get(f"{server.url}/info", timeout=5).json()
+    version = before["model_versions"][-1]
+    name = add_version(repository, version, tmp_path / "replaced")
+    assert requests.get(f"{server.url}/info", timeout=5).json() == before
+    states(change(server))
+    after = requests.get(f"{server.url}/info", timeout=5).json()
+    assert after == {**before, "weights": result_of(server.post(input_image=as_base64(scene(93)), **CLICK))["weights"]}
+    assert after["weights"]["name"] == name != before["weights"]["name"]
 
 
 def test_nobody_else_may_change_models(server):

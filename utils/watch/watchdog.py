@@ -71,6 +71,7 @@ class Watchdog:
         self._models_change = settings.model_control_mode != "none"
         self._folders = self._linked_folders(settings)
         self._polls = settings.model_control_mode == "poll"
+        self._hidden: set[int] = set()
         self._restarts: Counter[str] = Counter()
         self._last: tuple[State, str] = ("starting", STARTING)
         self._stopped_since: float | None = None
@@ -97,20 +98,25 @@ class Watchdog:
         """One run of Triton; the cause of its end, empty where the watchdog was told to stop."""
         self._tell(*(("restarting", "Triton is being started again") if self._restarts else ("starting", STARTING)))
         if self._folders:
-            versions.hide_broken(*self._folders)
+            self._hidden = versions.hide_broken(*self._folders, self._hidden)
+        stamps = versions.stamps(self._folders[1]) if self._folders else {}
         triton = Triton(self._command, models_change=self._models_change)
         examination = Examination(self._port, self._metrics_port, self._patience)
         ready = False
         try:
             while not self._told_to_stop(TICK if ready else TICK / 2):
                 examination.go_on()
-                if not ready and examination.complete():
+                became_ready = not ready and examination.complete()
+                if became_ready:
                     ready, self._attempts = True, 0
                     triton.remember_stubs()
                 elif ready and self._models_change:
                     triton.remember_stubs()
                     self._show_versions()
                 cause, why = self._verdict(triton, examination, ready=ready)
+                if became_ready and versions.replaced(stamps):
+                    # Weights of one export and a network of another would answer together.
+                    cause, why = "failed", "model files were replaced while Triton loaded them"
                 if cause:
                     logger.error("%s: Triton is started again", why)
                     self._tell("restarting", why)

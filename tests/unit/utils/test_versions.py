@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,46 @@ def test_a_version_that_is_not_whole_is_shown_of_no_model(repository, deployed, 
     (repository / model / "1").rename(repository / "away")
     versions.hide_broken(repository, deployed)
     assert [versions.versions(deployed, each) for each in IN_ORDER] == [[2]] * len(IN_ORDER)
-    versions.hide_broken(repository, repository / "no such folder")
+    assert versions.hide_broken(repository, repository / "no such folder") == set()
+
+
+@pytest.mark.parametrize("model", IN_ORDER)
+def test_a_hidden_version_is_shown_again_once_it_is_whole(repository, deployed, model):
+    add(repository, 2)
+    versions.link(repository, deployed, model, 1)
+    path = repository / model / "1" / FILES[model][-1]
+    path.rename(repository / "away")
+    hidden = versions.hide_broken(repository, deployed)
+    assert hidden == versions.hide_broken(repository, deployed, hidden) == {1}
+    (repository / "away").rename(path)
+    assert versions.hide_broken(repository, deployed, hidden) == set()
+    assert [versions.versions(deployed, each) for each in IN_ORDER] == [[1]] * len(IN_ORDER)
+
+
+@pytest.mark.parametrize(("model", "file"), [(model, file) for model, files in FILES.items() for file in files])
+def test_replaced_notices_each_file_of_a_version(repository, deployed, model, file):
+    for each in IN_ORDER:
+        versions.follow(repository, deployed, each)
+    before = versions.stamps(deployed)
+    assert not versions.replaced(before)
+    path = repository / model / "1" / file
+    content = path.read_bytes()
+    path.unlink()
+    assert not versions.replaced(before)
+    without = versions.stamps(deployed)
+    path.write_bytes(content)
+    os.utime(path, ns=(0, 0))  # a file system may give a new file the inode of the old one within a tick of its clock
+    assert versions.replaced(before)
+    assert versions.replaced(without)
+
+
+def test_replaced_ignores_versions_that_come_and_go(repository, deployed):
+    versions.follow(repository, deployed, "mobile_sam")
+    before = versions.stamps(deployed)
+    add(repository, 2)
+    versions.link(repository, deployed, "mobile_sam", 2)
+    versions.unlink(deployed, "mobile_sam", 1)
+    assert not versions.replaced(before)
 
 
 def test_what_the_repository_has_is_shown_and_what_it_has_no_longer_is_not(repository, deployed):

@@ -308,6 +308,36 @@ def test_where_triton_polls_it_sees_a_version_first_of_the_models_that_others_as
     assert seen() == second
 
 
+def test_a_triton_is_started_again_when_model_files_were_replaced_while_it_loaded_them(polled, watched):
+    silent, file = watched.folder / "silent", polled / "mobile_sam_encoder" / "1" / "model.onnx"
+    silent.touch()
+    os.kill(watched.starts()[0], signal.SIGKILL)
+    watched.until(lambda: len(watched.starts()) == 2)
+    file.rename(polled / "before")
+    file.touch()
+    silent.unlink()
+    watched.until(lambda: watched.health.ready and len(watched.starts()) == 3)
+    assert watched.health.restarts == {"died": 1, "failed": 1}
+    (polled / "before").replace(file)  # a Triton that has loaded them keeps what it has
+    later = watched.health.written_at + 1
+    watched.until(lambda: watched.health.written_at > later)
+    assert watched.health.restarts == {"died": 1, "failed": 1}
+
+
+@EXPLICIT
+def test_a_version_that_was_hidden_is_shown_to_the_next_triton_once_it_is_whole(polled, settings, watched):
+    file = polled / "mobile_sam" / "1" / "weights.json"
+    (watched.folder / "refuses").touch()
+    file.rename(polled / "away")
+    os.kill(watched.starts()[0], signal.SIGKILL)
+    watched.until(lambda: len(watched.starts()) >= 3)
+    assert versions(watched.folder / "deployed", "mobile_sam") == []
+    (polled / "away").rename(file)
+    (watched.folder / "refuses").unlink()
+    watched.until(lambda: watched.health.ready)
+    assert [versions(watched.folder / "deployed", model) for model in IN_ORDER] == [[1]] * len(IN_ORDER)
+
+
 @EXPLICIT
 def test_a_triton_that_is_started_again_meets_only_versions_that_are_whole(polled, settings, watched):
     deployed = watched.folder / "deployed"
