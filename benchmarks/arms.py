@@ -23,16 +23,15 @@ from urllib3 import encode_multipart_formdata
 
 from benchmarks.load import Connection, Request, Run
 from benchmarks.objects import Mask, iou
-from benchmarks.photo import SIZE, photo
+from benchmarks.photo import CLICK, photo
 from benchmarks.service import ROOT, Server, Service, serving
 from examples.bentoml_runner.predictor import REPOSITORY
 from utils import tensors
 
-OURS, TRITON = "ours", "ours, straight to Triton"
+OURS, TRITON, SAME_ENGINE = "ours", "ours, straight to Triton", "ours, ONNX Runtime f32"
 WITHOUT_TRITON, PLAIN_BENTOML, PLAIN_FASTAPI = "ours without Triton", "plain BentoML", "plain FastAPI"
 MODULES = ROOT / "model_repository" / "mobile_sam" / "1"
 JSON = {"Content-Type": "application/json"}
-CENTRE = (SIZE[0] // 2, SIZE[1] // 2)
 LEAST_IOU = 0.95
 """Of any two arms' masks; engines and precisions differ in a few pixels."""
 
@@ -154,7 +153,7 @@ def read_png(data: bytes) -> Mask:
 
 def engines_of(service: Service, image: bytes) -> tuple[str, str]:
     """The engines of encoder and decoder that an answer of the service names."""
-    request = json_request(**image_fields(image), pos_coords=[CENTRE], mask_format="rle", segmented_image="none")
+    request = json_request(**image_fields(image), pos_coords=[CLICK], mask_format="rle", segmented_image="none")
     body, headers = Connection(service.port).ask(request)
     result = json.loads(MultipartDecoder(body, headers["Content-Type"]).parts[-1].content)
     engine = result.get("engine", {"encoder": "onnxruntime f32", "decoder": "onnxruntime f32"})
@@ -162,12 +161,15 @@ def engines_of(service: Service, image: bytes) -> tuple[str, str]:
 
 
 @contextmanager
-def all_arms(repository: Path, service: Service, engines: tuple[str, str]) -> Iterator[dict[str, Arm]]:
-    """The service's two arms, and its peers, started, by name; each has given the same mask.
+def all_arms(
+    repository: Path, service: Service, same_engine: Service, engines: tuple[str, str]
+) -> Iterator[dict[str, Arm]]:
+    """The service's arms, and its peers, started, by name; each has given the same mask.
 
     Args:
         repository: the model repository.
-        service: ours, running.
+        service: ours, running as it chooses.
+        same_engine: ours, running on the engine of the plain peers.
         engines: of encoder and decoder.
     """
     embeddings = ROOT / ".cache" / "benchmark-embeddings-without-triton"
@@ -187,6 +189,7 @@ def all_arms(repository: Path, service: Service, engines: tuple[str, str]) -> It
         arms: list[Arm] = [
             Ours(OURS, service),
             Triton(TRITON, service, service.triton_port()),
+            Ours(SAME_ENGINE, same_engine),
             Ours(WITHOUT_TRITON, start("without-triton", "bentoml", "serve", "benchmarks.peers.without_triton:svc")),
             PlainBentoml(PLAIN_BENTOML, start("bentoml", "bentoml", "serve", "examples.bentoml_runner.service:svc")),
             PlainFastapi(PLAIN_FASTAPI, start("fastapi", "uvicorn", "benchmarks.peers.plain_fastapi:app")),
@@ -201,7 +204,7 @@ def check_masks(arms: Sequence[Arm]) -> None:
     Raises:
         RuntimeError: one answers with another mask than the first.
     """
-    masks = [arm.read(*Connection(arm.port).ask(arm.click(photo(), CENTRE), arm.refusal)) for arm in arms]
+    masks = [arm.read(*Connection(arm.port).ask(arm.click(photo(), CLICK), arm.refusal)) for arm in arms]
     for arm, mask in zip(arms, masks, strict=True):
         same = iou(mask, masks[0])
         print(f"{arm.name}: mask of {mask.mean():.0%} of the image, IoU {same:.3f} with that of {arms[0].name}")

@@ -3,10 +3,9 @@
     python -m benchmarks.bench           what can be said in about 5 minutes
     python -m benchmarks.bench --full    everything; writes the figures into docs/performance.md, and their pictures
 
-Measured with a model of MobileSAM's size (untrained: time does not depend on the values of its weights) and with the
-built-in weights, whose encoder is many times smaller, so that everything around it weighs more. The arms take turns
-within each round, so that whatever else the machine does meets all of them; a ratio is the median over the rounds of
-each round's ratio. All figures go to out/bench/.
+Measured with the official weights and, for the page, also with the built-in ones, whose encoder is many times smaller,
+so that everything around it weighs more. The arms take turns within each round, so that whatever else the machine does
+meets all of them; a ratio is the median over the rounds of each round's ratio. All figures go to out/bench/.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from benchmarks import cold, interactive, machine, parts, plots, suite
+from benchmarks import answer, cold, interactive, machine, parts, plots, suite
 from benchmarks.arms import engines_of
 from benchmarks.load import LoadClient
 from benchmarks.photo import photo
 from benchmarks.raw import RawModel
-from benchmarks.report import BLOCKS, WEIGHTS, with_blocks, write_json
+from benchmarks.report import BLOCKS, BUILTIN, OFFICIAL, with_blocks, write_json
 from benchmarks.service import ROOT, running
 from mobile_sam_onnx import Preparer
 
@@ -50,7 +49,7 @@ class Report:
     def __init__(self, full: bool) -> None:
         self.blocks: dict[str, str] = {}
         self.json: dict[str, Any] = {"full": full, "machine": machine.machine()}
-        rounds = f"{suite.ROUNDS} rounds, {'all' if full else 'part'} of the combinations."
+        rounds = f"{suite.ROUNDS if full else suite.ROUNDS_QUICK} rounds."
         self.show("machine", f"{machine.line(self.json['machine'])} {rounds}")
 
     def show(self, name: str, text: str) -> None:
@@ -64,48 +63,55 @@ class Report:
         (OUTPUT / "tables.md").write_text("\n\n".join(f"## {name}\n\n{text}" for name, text in self.blocks.items()))
 
 
-def measure(weights: str, kinds: tuple[str, ...], full: bool, client: LoadClient, report: Report) -> None:
-    """Measure with one set of weights."""
-    repository = prepare(weights)
+def measure(kinds: tuple[str, ...], full: bool, client: LoadClient, report: Report) -> None:
+    """Measure with the official weights."""
+    repository = prepare(OFFICIAL)
     if SUITE in kinds:
         results = suite.measure(repository, client, full)
         for name, text in results.blocks().items():
-            report.show(f"{name}-{weights}", text)
-        report.json[weights] = results.as_json()
-        plots.latency(results.cells, OUTPUT / f"bench-latency-{weights}.svg")
-        plots.throughput(results.cells, OUTPUT / f"bench-throughput-{weights}.svg")
+            report.show(name, text)
+        report.json[OFFICIAL] = results.as_json()
+        plots.answer(answer.answers_per_second(results.cells), OUTPUT / "bench-answer.svg")
+        plots.latency(results.cells, OUTPUT / "bench-latency.svg")
     if {COLD, INTERACTIVE, PARTS} & set(kinds):
         with running(repository) as service:
             raw = RawModel(repository, *engines_of(service, photo()))
             if COLD in kinds:
-                report.show(f"cold-{weights}", cold.measure(service, raw))
+                report.show(COLD, cold.measure(service, raw))
         if INTERACTIVE in kinds:
-            report.show(f"interactive-{weights}", interactive.measure(repository, raw, client))
-        if PARTS in kinds and weights == WEIGHTS[0]:
-            report.show("parts", parts.measure(raw))
+            report.show(INTERACTIVE, interactive.measure(repository, raw, client))
+        if PARTS in kinds:
+            report.show(PARTS, parts.measure(raw))
+    report.write()
+
+
+def measure_builtin(client: LoadClient, report: Report) -> None:
+    """Measure the closed loop with the built-in weights, whose encoder is many times smaller."""
+    results = suite.measure(prepare(BUILTIN), client, full=False)
+    report.show("closed-builtin", results.blocks()["closed"])
+    report.json[BUILTIN] = results.as_json()
     report.write()
 
 
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="everything, about half an hour, and write the page")
+    parser.add_argument("--full", action="store_true", help="everything, about 25 minutes, and write the page")
     parser.add_argument("--only", choices=KINDS, help="one kind of measurement; the page is left alone")
-    parser.add_argument("--weights", choices=WEIGHTS, help="one set of weights; the page is left alone")
     arguments = parser.parse_args()
-    with_page = arguments.full and not arguments.only and not arguments.weights
+    with_page = arguments.full and not arguments.only
     if with_page:
-        with_blocks(PAGE.read_text(), dict.fromkeys(BLOCKS, ""))  # half an hour before it would be too late
+        with_blocks(PAGE.read_text(), dict.fromkeys(BLOCKS, ""))  # 25 minutes before it would be too late
     kinds = (arguments.only,) if arguments.only else KINDS if arguments.full else (SUITE,)
     report = Report(arguments.full)
     with LoadClient() as client:
-        for weights in (arguments.weights,) if arguments.weights else WEIGHTS:
-            measure(weights, kinds, arguments.full, client, report)
+        measure(kinds, arguments.full, client, report)
+        if with_page:
+            measure_builtin(client, report)
     if with_page:
         PAGE.write_text(with_blocks(PAGE.read_text(), report.blocks))
-        for weights in WEIGHTS:
-            for kind in ("latency", "throughput"):
-                shutil.copy(OUTPUT / f"bench-{kind}-{weights}.svg", PICTURES)
+        for picture in OUTPUT.glob("bench-*.svg"):
+            shutil.copy(picture, PICTURES)
     print(f"wrote {OUTPUT}/results.json, tables.md and pictures")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import psutil
 from tqdm import tqdm
 
-from benchmarks.arms import OURS, PLAIN_BENTOML, PLAIN_FASTAPI, TRITON, WITHOUT_TRITON, Arm
+from benchmarks.arms import OURS, PLAIN_BENTOML, PLAIN_FASTAPI, SAME_ENGINE, TRITON, WITHOUT_TRITON, Arm
 from benchmarks.figures import Spread, percentile, ratios, spread, table
 from benchmarks.load import LoadClient, Outcome
 from benchmarks.service import Service
@@ -18,9 +18,6 @@ from benchmarks.workloads import CACHED, COLD, MIXED, WORKLOADS, Clicks, new_ima
 
 ENCODE = "encode"
 """The raw arms' further workload: the encoder alone."""
-REMEMBERING = (OURS, TRITON, WITHOUT_TRITON)
-FORGETFUL = (PLAIN_BENTOML, PLAIN_FASTAPI)
-CONCURRENCIES = (1, 2, 4, 8)
 PAUSE_S = 0.05
 """Before each turn, so that the last arm's threads have gone to sleep."""
 
@@ -32,7 +29,6 @@ RawArms = Mapping[tuple[str, str], Callable[[], object]]
 class Site:
     """What is measured, and what it is measured with."""
 
-    service: Service
     arms: Mapping[str, Arm]
     client: LoadClient
     clicks: Clicks
@@ -105,23 +101,22 @@ class Cells:
 
 
 def plan(full: bool) -> dict[Cell, int]:
-    """The cells of the HTTP arms, and how many requests a round of each has."""
-    cells: dict[Cell, int] = {}
-    for arm in REMEMBERING + FORGETFUL:
-        forgetful = arm in FORGETFUL
-        for concurrency in CONCURRENCIES if full else (1,):
-            cells[Cell(arm, COLD, concurrency)] = max(4, 2 * concurrency) if full else 2
-            if forgetful:
-                continue  # a known image is to it as a new one
-            cells[Cell(arm, CACHED, concurrency)] = max(20, 5 * concurrency) if full else 10
-            cells[Cell(arm, MIXED, concurrency)] = max(10, 3 * concurrency) if full else 5
-        if forgetful:
-            cells[Cell(arm, CACHED)] = 2 if full else 1
-    if not full:
-        for arm in (OURS, WITHOUT_TRITON):
-            cells |= {Cell(arm, CACHED, 2): 16, Cell(arm, CACHED, 4): 16, Cell(arm, CACHED, 8): 40}
-            cells |= {Cell(arm, COLD, 8): 10, Cell(arm, MIXED, 8): 20}
-        cells[Cell(TRITON, CACHED, 8)] = 40
+    """Return the cells of the HTTP arms, and how many requests a round of each has."""
+    cells = {
+        Cell(PLAIN_BENTOML, COLD): 2,
+        Cell(PLAIN_BENTOML, COLD, 8): 8,
+        Cell(PLAIN_BENTOML, CACHED): 2,
+        Cell(PLAIN_BENTOML, CACHED, 8): 8,
+        Cell(PLAIN_FASTAPI, COLD): 2,
+        Cell(SAME_ENGINE, COLD): 3,
+        Cell(SAME_ENGINE, COLD, 8): 10,
+        Cell(SAME_ENGINE, CACHED): 10,
+        Cell(SAME_ENGINE, CACHED, 8): 40,
+    }
+    for arm in (OURS, WITHOUT_TRITON, *([TRITON] if full else [])):
+        cells |= {Cell(arm, COLD): 4, Cell(arm, COLD, 8): 12}
+        cells |= {Cell(arm, CACHED, callers): max(20, 5 * callers) for callers in ((1, 2, 4, 8) if full else (1, 8))}
+        cells |= {Cell(arm, MIXED): 10, Cell(arm, MIXED, 8): 24}
     return cells
 
 
@@ -152,13 +147,14 @@ def turn(site: Site, cell: Cell, count: int) -> tuple[Outcome, float]:
     arm = site.arms[cell.arm]
     run = arm.run(site.clicks.of(cell.workload, arm, count), cell.concurrency)
     time.sleep(PAUSE_S)
-    encoded, cpu = site.service.embeddings()["encoded"], arm.server.cpu_seconds()
+    cpu = arm.server.cpu_seconds()
+    before = arm.server.embeddings()["encoded"] if isinstance(arm.server, Service) else 0
     outcome = site.client.run(run)
     cpu = arm.server.cpu_seconds() - cpu
-    encoded = site.service.embeddings()["encoded"] - encoded
-    expected = new_images(cell.workload, count) if arm.server is site.service else 0
-    if encoded != expected:
-        raise RuntimeError(f"{cell}: {expected} images were new to the service, it encoded {encoded}")
+    if isinstance(arm.server, Service):
+        encoded, expected = arm.server.embeddings()["encoded"] - before, new_images(cell.workload, count)
+        if encoded != expected:
+            raise RuntimeError(f"{cell}: {expected} images were new to the service, it encoded {encoded}")
     return outcome, cpu
 
 

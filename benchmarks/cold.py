@@ -8,10 +8,10 @@ from functools import partial
 
 from tqdm import tqdm
 
-from benchmarks.arms import CENTRE, image_fields, json_request
+from benchmarks.arms import image_fields, json_request
 from benchmarks.figures import short
 from benchmarks.load import Connection
-from benchmarks.photo import photo, unseen
+from benchmarks.photo import CLICK, photo, unseen
 from benchmarks.raw import RawModel
 from benchmarks.service import Service
 from benchmarks.timing import interleaved, ratio_table
@@ -28,7 +28,7 @@ def measure(service: Service, raw: RawModel) -> str:
 
     def click(style: str) -> None:
         fields = image_fields(unseen(image, next(numbers)))
-        connection.ask(json_request(**fields, pos_coords=[CENTRE], mask_format="png", segmented_image=style))
+        connection.ask(json_request(**fields, pos_coords=[CLICK], mask_format="png", segmented_image=style))
 
     arms: dict[str, Callable[[], object]] = {RAW: raw.click_on_a_new_image}
     arms |= {f"cold click, png mask, picture: {style}": partial(click, style) for style in STYLES}

@@ -41,14 +41,9 @@ def rows_of(page: str, block: str) -> list[dict[str, str]]:
     return [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
 
 
-def read_costs(page: str, weights: str) -> Costs:
-    """What was measured with one set of weights.
-
-    Args:
-        page: docs/performance.md.
-        weights: `random`, of MobileSAM's size, or `builtin`.
-    """
-    closed = [row for row in rows_of(page, f"closed-{weights}") if row["arm"] == "ours"]
+def read_costs(page: str) -> Costs:
+    """Return what was measured with the official weights, from the text of docs/performance.md."""
+    closed = [row for row in rows_of(page, "closed") if row["arm"] == "ours"]
     works = {}
     for kind, workload in ((KNOWN, "cached"), (NEW, "cold")):
         rows = [row for row in closed if row[""] == workload]
@@ -56,11 +51,9 @@ def read_costs(page: str, weights: str) -> Costs:
         busiest = max(rows, key=lambda row: int(row["callers"]))
         p50, p95 = float(alone["p50 ms"]), float(alone["p95 ms"])
         works[kind] = Work(float(busiest["CPU ms"]) / 1e3, p50 / 1e3, math.log(p95 / p50) / 1.645)
-    # Masks of the untrained model look like noise, and take twenty times the bytes of an object's.
-    trained = [row for row in rows_of(page, "closed-builtin") if row["arm"] == "ours"]
-    sent = max(float(row["answer bytes"]) for row in trained)
+    sent = max(float(row["answer bytes"]) for row in closed)
     beside = dict.fromkeys(works, 0.0)
-    for row in rows_of(page, f"where-{weights}"):
+    for row in rows_of(page, "where"):
         kind = KNOWN if row[""] == "cached click" else NEW
         if not row["step"].startswith(("mobile_sam_", "the whole")):
             beside[kind] += float(row["mean ms"]) / 1e3

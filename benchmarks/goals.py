@@ -9,9 +9,11 @@ from benchmarks.arms import OURS, PLAIN_BENTOML, PLAIN_FASTAPI, WITHOUT_TRITON
 from benchmarks.closed import ENCODE, Cell, Cells
 from benchmarks.figures import Spread, percentile, short, spread, table
 from benchmarks.open_loop import OpenLoop
-from benchmarks.workloads import CACHED, COLD, WORKLOADS
+from benchmarks.workloads import CACHED, COLD, MIXED, WORKLOADS
 
 AT_MOST, AT_LEAST = "at most", "at least"
+AROUND = "HTTP, BentoML, the orchestrator and, of a cold click, the JPEG file are on top of the raw model's time"
+HOPS = "each request passes three more processes with Triton, which on two cores costs more than it brings"
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class Goal:
     sense: str
     limit: float
     figure: Spread
+    reason: str
+    """Why it is missed, where it is."""
 
     @property
     def met(self) -> bool:
@@ -53,38 +57,71 @@ def goals(cells: Cells, raw: str, extras: Extras) -> list[Goal]:
     encodes = [1 / latency for latency in cells.medians(Cell(raw, ENCODE))]
     at_eight = [value / encode for value, encode in zip(cells.throughputs(Cell(OURS, COLD, 8)), encodes, strict=True)]
     found = [
-        Goal("cold click / raw encoder + decoder", AT_MOST, 1.10, cells.latency_ratio(cold, Cell(raw, COLD))),
-        Goal(f"cold click / {PLAIN_FASTAPI}", AT_MOST, 0.45, cells.latency_ratio(cold, Cell(PLAIN_FASTAPI, COLD))),
-        Goal("cached click / raw decoder", AT_MOST, 1.20, cells.latency_ratio(cached, Cell(raw, CACHED))),
+        Goal("cold click / raw encoder + decoder", AT_MOST, 1.10, cells.latency_ratio(cold, Cell(raw, COLD)), AROUND),
         Goal(
-            f"cached click / {PLAIN_BENTOML}", AT_MOST, 0.05, cells.latency_ratio(cached, Cell(PLAIN_BENTOML, CACHED))
+            f"cold click / {PLAIN_FASTAPI}",
+            AT_MOST,
+            0.45,
+            cells.latency_ratio(cold, Cell(PLAIN_FASTAPI, COLD)),
+            "the encoder is most of both; without bfloat16 in hardware it is equally quick in both",
+        ),
+        Goal("cached click / raw decoder", AT_MOST, 1.20, cells.latency_ratio(cached, Cell(raw, CACHED)), AROUND),
+        Goal(
+            f"cached click / {PLAIN_BENTOML}",
+            AT_MOST,
+            0.05,
+            cells.latency_ratio(cached, Cell(PLAIN_BENTOML, CACHED)),
+            "the decoder alone takes more than a twentieth of encoder and decoder",
         ),
     ]
     for workload in WORKLOADS:
         for concurrency, limit in ((1, 1.0), (8, 1.2)):
             ours, without = (Cell(arm, workload, concurrency) for arm in (OURS, WITHOUT_TRITON))
             name = f"answers/s, {workload}, {concurrency} callers / without Triton"
-            found.append(Goal(name, AT_LEAST, limit, cells.throughput_ratio(ours, without)))
+            found.append(Goal(name, AT_LEAST, limit, cells.throughput_ratio(ours, without), HOPS))
     found += [
-        Goal("answers/s, cold, 8 callers / raw encoder's", AT_LEAST, 0.85, spread(at_eight)),
-        Goal("bytes, rle mask / json mask", AT_MOST, 0.01, spread([extras.rle_bytes / extras.json_bytes])),
+        Goal(
+            "answers/s, cold, 8 callers / raw encoder's",
+            AT_LEAST,
+            0.85,
+            spread(at_eight),
+            "decoding and scaling JPEG files, the decoder and HTTP share the cores with the encoder",
+        ),
+        Goal(
+            "bytes, rle mask / json mask",
+            AT_MOST,
+            0.01,
+            spread([extras.rle_bytes / extras.json_bytes]),
+            "masks with many islands have long run lengths",
+        ),
         Goal(
             "first request after ready / steady p50",
             AT_MOST,
             1.3,
             spread([first / steady for first in extras.first_requests]),
+            "the API worker's first request opens its connection to Triton and imports what it uses first",
         ),
     ]
     return found + [
-        Goal(f"open loop at 70 %, {loop.workload}, even: p99 / p50", AT_MOST, 2.0, spread([loop.tail()]))
+        Goal(
+            f"open loop at 70 %, {loop.workload}, even: p99 / p50",
+            AT_MOST,
+            2.0,
+            spread([loop.tail()]),
+            "a new image takes many times as long as a click on a known one"
+            if loop.workload == MIXED
+            else "all processes share the same cores",
+        )
         for loop in extras.loops
         if loop.arm == OURS and loop.arrivals == "even"
     ]
 
 
 def as_table(found: Sequence[Goal]) -> str:
-    """Goal, figure, met or missed."""
-    rows = [
-        (goal.name, f"{goal.sense} {short(goal.limit)}", goal.figure, "met" if goal.met else "missed") for goal in found
-    ]
-    return table(("", "goal", "measured (quartiles)", ""), rows)
+    """Return how many goals are met, and those that are missed with the reason."""
+    missed = [goal for goal in found if not goal.met]
+    rows = [(goal.name, f"{goal.sense} {short(goal.limit)}", goal.figure, goal.reason) for goal in missed]
+    summary = f"{len(found) - len(missed)} of {len(found)} goals are met."
+    if not missed:
+        return summary
+    return f"{summary} Missed:\n\n{table(('', 'goal', 'measured (quartiles)', 'reason'), rows)}"

@@ -12,10 +12,10 @@ import cv2
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.arms import CENTRE, image_fields, json_request
+from benchmarks.arms import image_fields, json_request
 from benchmarks.figures import percentile, short, table
 from benchmarks.load import Connection, LoadClient, Run
-from benchmarks.photo import SIZE, photo, unseen
+from benchmarks.photo import CLICK, SIZE, photo, unseen
 from benchmarks.raw import RawModel
 from benchmarks.service import Service, running
 from benchmarks.timing import interleaved, ratio_table, seconds
@@ -75,7 +75,7 @@ def clicks(image: KnownImage, raw: RawModel) -> str:
 
 def beside_encodes(service: Service, image: KnownImage, client: LoadClient) -> str:
     """The 95th percentile of a click, alone and while another client has new images encoded back to back."""
-    click = image.prepared(pos_coords=[CENTRE], **QUIET)
+    click = image.prepared(pos_coords=[CLICK], **QUIET)
     file, numbers = photo(), itertools.count(2**40)
     alone: list[float] = []
     beside: list[float] = []
@@ -149,7 +149,7 @@ def measure(repository: Path, raw: RawModel, client: LoadClient) -> str:
             raise RuntimeError("a click on a known image was not a hit of the embedding cache")
         tables.append(beside_encodes(service, image, client))
     with running(repository, known_images=True) as service:
-        taken = seconds(lambda: Photo(service.url, photo()).segment(pos_coords=[CENTRE], **QUIET))
+        taken = seconds(lambda: Photo(service.url, photo()).segment(pos_coords=[CLICK], **QUIET))
         encoded = service.embeddings()["encoded"]
     tables.append(f"First click on a known image after a restart: {short(taken * 1e3)} ms, images encoded: {encoded}.")
     return "\n\n".join(tables)

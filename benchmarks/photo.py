@@ -1,29 +1,28 @@
-"""A picture to measure with."""
+"""A picture to measure with: one of the page's samples at the size of a phone's screen, and a click on it."""
 
 from __future__ import annotations
 
 import io
+from functools import cache
+from pathlib import Path
 
-import numpy as np
 from PIL import Image
 
+SAMPLE = Path(__file__).resolve().parents[1] / "utils" / "page" / "static" / "samples" / "balloons.jpg"
 SIZE = (1800, 1200)
 """Width and height, 2 megapixels."""
+CLICK = (1270, 436)
+"""x and y of a point on the largest balloon."""
 
 
+@cache
 def photo() -> bytes:
-    """A JPEG of 2 megapixels with the texture and the size of a photograph's."""
-    generator = np.random.default_rng(0)
-    picture = np.zeros((SIZE[1], SIZE[0], 3), np.float32)
-    for cells in (4, 16, 64, 256):
-        coarse = generator.normal(0, 1, (cells * 2 // 3 + 1, cells, 3)).astype(np.float32)
-        layers = [Image.fromarray(coarse[..., c]).resize(SIZE, Image.Resampling.BICUBIC) for c in range(3)]
-        picture += np.stack([np.asarray(layer) for layer in layers], axis=-1) * 60 / cells**0.5
+    """Return a JPEG of 2 megapixels."""
     file = io.BytesIO()
-    Image.fromarray((picture + 128).clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+    Image.open(SAMPLE).resize(SIZE, Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
     return file.getvalue()
 
 
 def unseen(file: bytes, number: int) -> bytes:
-    """The same pixels as a file that the service has not seen: other bytes behind the JPEG's end."""
+    """Return the same pixels as a file that the service has not seen: other bytes behind the JPEG's end."""
     return file + number.to_bytes(8, "big")

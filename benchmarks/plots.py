@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -11,12 +12,13 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import LogLocator
 
-from benchmarks.arms import OURS, TRITON, WITHOUT_TRITON
-from benchmarks.closed import Cell, Cells
-from benchmarks.figures import percentile, spread
-from benchmarks.workloads import CACHED, COLD, WORKLOADS
+from benchmarks.answer import COLUMNS
+from benchmarks.arms import OURS, SAME_ENGINE, TRITON, WITHOUT_TRITON
+from benchmarks.closed import Cells
+from benchmarks.figures import Spread, percentile, short
+from benchmarks.workloads import WORKLOADS
 
-COLOURS = {OURS: "#0b6e4f", TRITON: "#73b797", WITHOUT_TRITON: "#d17a22"}
+COLOURS = {OURS: "#0b6e4f", SAME_ENGINE: "#4c9a7d", TRITON: "#73b797", WITHOUT_TRITON: "#d17a22"}
 OTHER = ("#6d6a75", "#a3a0aa", "#c9c6cf", "#3a3740")
 plt.rcParams["svg.hashsalt"] = "mobile-sam-triton"  # the same figures give the same file
 plt.rcParams["svg.fonttype"] = "none"
@@ -53,23 +55,24 @@ def latency(cells: Cells, path: Path) -> None:
     _save(figure, path)
 
 
-def throughput(cells: Cells, path: Path) -> None:
-    """Answers a second by arm, at the most callers measured."""
-    figure, panels = plt.subplots(1, 2, figsize=(11, 3.2), constrained_layout=True)
-    for panel, workload in zip(panels, (COLD, CACHED), strict=True):
-        best: dict[str, Cell] = {}
-        for cell in sorted(cells.rounds, key=lambda cell: cell.concurrency):
-            if cell.workload == workload:
-                best[cell.arm] = cell
-        spreads = {arm: spread(cells.throughputs(cell)) for arm, cell in best.items()}
-        for place, (arm, found) in enumerate(spreads.items()):
-            error = [[found.median - found.low], [found.high - found.median]]
-            panel.barh(place, found.median, xerr=error, color=COLOURS.get(arm, OTHER[0]))
-        labels = [arm if arm.startswith("raw") else f"{arm}, callers: {best[arm].concurrency}" for arm in spreads]
-        panel.set_yticks(range(len(labels)), labels=labels)
-        panel.invert_yaxis()
-        panel.set(title=workload, xlabel="answers a second, quartiles")
-        panel.grid(alpha=0.3, axis="x")
+def answer(figures: Mapping[str, Sequence[Spread]], path: Path) -> None:
+    """Draw answers a second as bars, a panel for each load.
+
+    Args:
+        figures: of each arm, in the order of `benchmarks.answer.COLUMNS`.
+        path: the file.
+    """
+    figure, panels = plt.subplots(1, len(COLUMNS), figsize=(11, 2.2), constrained_layout=True, sharey=True)
+    for place, (panel, title) in enumerate(zip(panels, COLUMNS, strict=True)):
+        for row, (arm, spreads) in enumerate(figures.items()):
+            found = spreads[place]
+            bar = panel.barh(row, found.median, color=COLOURS.get(arm, OTHER[0]))
+            panel.bar_label(bar, [short(found.median)], padding=3, fontsize="small")
+        panel.set(title=title, xlabel="answers a second")
+        panel.margins(x=0.2)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_yticks(range(len(figures)), labels=list(figures))
+    panels[0].invert_yaxis()
     _save(figure, path)
 
 

@@ -13,10 +13,11 @@ import orjson
 from benchmarks.closed import Cells
 from benchmarks.figures import percentile
 
-WEIGHTS = ("random", "builtin")
-OF_EACH_MODEL = ("goals", "closed", "open", "where", "cold", "interactive")
-BLOCKS = ("machine", "parts", *(f"{name}-{weights}" for name in OF_EACH_MODEL for weights in WEIGHTS))
-"""The generated parts of the page."""
+OFFICIAL, BUILTIN = "official", "builtin"
+BLOCKS = ("machine", "answer", "goals", "closed", "open", "where", "cold", "interactive", "parts", "closed-builtin")
+"""The parts of the page that one full run generates; all but the last are of the official weights."""
+PEERS = "peers"
+"""The part of the page that `benchmarks.bench_peers` generates."""
 
 
 def cells_as_json(cells: Cells) -> list[dict[str, Any]]:
@@ -45,16 +46,16 @@ def write_json(path: Path, results: Mapping[str, Any]) -> None:
 
 
 def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
-    """A page with new text in its generated parts, which stand between lines `<!-- bench NAME -->` and `<!-- end -->`.
+    """Return a page with new text in some of its generated parts, from `<!-- bench NAME -->` to `<!-- end -->`.
 
     Raises:
-        ValueError: the page has no part of a name, or one of another name.
+        ValueError: the page has no part of a name.
     """
     places = re.findall(r"^<!-- bench (\S+) -->$", page, re.MULTILINE)
-    if sorted(places) != sorted(blocks):
-        raise ValueError(f"expected the generated parts {sorted(blocks)}, got {sorted(places)}")
+    if missing := sorted(set(blocks) - set(places)):
+        raise ValueError(f"expected a generated part for each of {missing}, got {sorted(places)}")
 
     def fill(match: re.Match[str]) -> str:
-        return f"<!-- bench {match[1]} -->\n{blocks[match[1]]}\n<!-- end -->"
+        return f"<!-- bench {match[1]} -->\n{blocks[match[1]]}\n<!-- end -->" if match[1] in blocks else match[0]
 
     return re.sub(r"^<!-- bench (\S+) -->\n.*?<!-- end -->$", fill, page, flags=re.DOTALL | re.MULTILINE)

@@ -19,7 +19,7 @@ from benchmarks.figures import percentile, short, table
 from benchmarks.load import poisson
 from benchmarks.open_loop import SEED
 from benchmarks.replicas import KNOWN, NEW, Balancer, any_one, least_busy, simulate
-from benchmarks.report import WEIGHTS, with_blocks
+from benchmarks.report import with_blocks
 from benchmarks.service import ROOT
 
 MEASURED = ROOT / "docs" / "performance.md"
@@ -146,16 +146,15 @@ def waits(costs: Costs, new_share: float, requests: int = REQUESTS) -> str:
 def check_table(page: str, requests: int = 300) -> str:
     """What the simulation says of the open loops that were measured, on their schedules."""
     rows = []
-    for weights in WEIGHTS:
-        costs = read_costs(page, weights)
-        for row in rows_of(page, f"open-{weights}"):
-            if (row["arm"], row[""], row["arrivals"]) != ("ours", "cached", "Poisson"):
-                continue
-            times = poisson(float(row["requests/s"]), requests, SEED)
-            outcome = simulate(costs.works, times, 0.0, count=1, cores=CORES, balancer=least_busy, seed=SEED)
-            found = [percentile(outcome.seconds[KNOWN], percent) * 1e3 for percent in (50, 95)]
-            rows.append((weights, row["requests/s"], row["p50 ms"], found[0], row["p95 ms"], found[1]))
-    return table(("weights", "clicks/s", "p50 ms, measured", "simulated", "p95 ms, measured", "simulated"), rows)
+    costs = read_costs(page)
+    for row in rows_of(page, "open"):
+        if (row["arm"], row[""], row["arrivals"]) != ("ours", "cached", "Poisson"):
+            continue
+        times = poisson(float(row["requests/s"]), requests, SEED)
+        outcome = simulate(costs.works, times, 0.0, count=1, cores=CORES, balancer=least_busy, seed=SEED)
+        found = [percentile(outcome.seconds[KNOWN], percent) * 1e3 for percent in (50, 95)]
+        rows.append((row["requests/s"], row["p50 ms"], found[0], row["p95 ms"], found[1]))
+    return table(("clicks/s", "p50 ms, measured", "simulated", "p95 ms, measured", "simulated"), rows)
 
 
 def _count(value: float) -> str:
@@ -187,13 +186,10 @@ def main() -> None:
     parser.add_argument("--new-images-share", type=_share, default=NEW_SHARE, help="of clicks, 0 to 1 (0.05)")
     parser.add_argument("--utilisation", type=_share, default=UTILISATION, help="of the cores, on average (0.7)")
     parser.add_argument("--image-bytes", type=_positive, default=IMAGE_BYTES, help="of a file (260000)")
-    parser.add_argument(
-        "--weights", choices=WEIGHTS, default=WEIGHTS[0], help="random, of MobileSAM's size, or builtin"
-    )
     parser.add_argument("--write", action="store_true", help="write the tables of docs/scale.md")
     given = parser.parse_args()
     page = MEASURED.read_text()
-    costs = read_costs(page, given.weights)
+    costs = read_costs(page)
     found = [
         needs(costs, clicks, given.new_images_share, given.utilisation, given.image_bytes)
         for clicks in given.clicks_per_second

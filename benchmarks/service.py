@@ -70,26 +70,28 @@ class Service(Server):
 
 
 @contextmanager
-def running(repository: Path, *, known_images: bool = False) -> Iterator[Service]:
+def running(repository: Path, *, engine: str = "auto", known_images: bool = False) -> Iterator[Service]:
     """The service of this checkout on a free port with the models of `repository`, ready.
 
     Args:
         repository: the model repository.
+        engine: as in `MOBILE_SAM_ENGINE`; services of different engines may run at once.
         known_images: begin with the embeddings that the last one left, instead of with none.
 
     Raises:
         RuntimeError: it does not become ready; the message holds the end of its log.
     """
-    embeddings = ROOT / ".cache" / "benchmark-embeddings"
+    embeddings = ROOT / ".cache" / f"benchmark-embeddings-{engine}"
     if not known_images:
         shutil.rmtree(embeddings, ignore_errors=True)
     (metrics_port,) = free_ports(1)
     environment = {
         "MOBILE_SAM_MODEL_REPOSITORY": str(repository),
+        "MOBILE_SAM_ENGINE": engine,
         "MOBILE_SAM_EMBEDDING_CACHE_DIR": str(embeddings),
         "MOBILE_SAM_TRITON_METRICS_PORT": str(metrics_port),
     }
-    with serving("service", ["bentoml", "serve", "service.py:svc"], environment) as server:
+    with serving(f"service-{engine}", ["bentoml", "serve", "service.py:svc"], environment) as server:
         yield Service(server.process, server.port, f"http://127.0.0.1:{metrics_port}/metrics")
 
 

@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import closed, goals, machine, open_loop, where
-from benchmarks.arms import CENTRE, OURS, WITHOUT_TRITON, Ours, all_arms, engines_of, json_request
+from benchmarks import answer, closed, goals, machine, open_loop, where
+from benchmarks.arms import OURS, Ours, all_arms, engines_of, json_request
 from benchmarks.engines import ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32
 from benchmarks.load import Connection, LoadClient
-from benchmarks.photo import photo, unseen
+from benchmarks.photo import CLICK, photo, unseen
 from benchmarks.raw import RawModel
 from benchmarks.report import cells_as_json
 from benchmarks.service import Service, running
 from benchmarks.timing import seconds
 from benchmarks.workloads import CACHED, COLD, MIXED, WORKLOADS, Clicks
 
-ROUNDS = 5
-STARTS = 5
+ROUNDS, ROUNDS_QUICK = 5, 3
+STARTS = 3
 """Of the service, for the first request after it is ready."""
 CLICKS_TAKEN_APART = {COLD: 10, CACHED: 40}
-OPEN_LOOP_REQUESTS = {COLD: 100, CACHED: 1000, MIXED: 300}
+OPEN_LOOP_REQUESTS = {CACHED: 600, MIXED: 300}
 OPEN_LOOP_REQUESTS_QUICK = {CACHED: 300}
 
 Engines = tuple[str, str]
@@ -48,7 +48,8 @@ class Results:
         memory = ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in self.resident_bytes.items())
         encoder, decoder = self.engines
         return {
-            "goals": f"Encoder: {encoder}; decoder: {decoder}.\n\n{goals.as_table(self.judged)}",
+            "answer": f"{answer.as_table(self.cells)}\n\nThis service chose: encoder {encoder}, decoder {decoder}.",
+            "goals": goals.as_table(self.judged),
             "closed": f"{self.cells.as_table()}\n\nResident memory, shared pages counted in each process: {memory}.",
             "open": open_loop.as_table(self.loops),
             "where": where.as_table(self.profiles),
@@ -96,7 +97,7 @@ def first_request(service: Service, clicks: Clicks) -> float:
 def answer_bytes(service: Service, mask_format: str) -> int:
     """Of the answer to a click on `photo()`, which is known, without a picture."""
     image_id = hashlib.sha256(photo()).hexdigest()
-    request = json_request(image_id=image_id, pos_coords=[CENTRE], mask_format=mask_format, segmented_image="none")
+    request = json_request(image_id=image_id, pos_coords=[CLICK], mask_format=mask_format, segmented_image="none")
     return len(Connection(service.port).ask(request)[0])
 
 
@@ -111,9 +112,12 @@ def measure(repository: Path, client: LoadClient, full: bool) -> Results:
         firsts.append(first_request(service, clicks))
         engines = engines_of(service, unseen(photo(), 2**48))
         raw = raw_arms(repository, engines)
-        with all_arms(repository, service, engines) as arms:
-            site = closed.Site(service, arms, client, clicks)
-            cells = closed.measure(site, raw, ROUNDS, full)
+        with (
+            running(repository, engine="onnxruntime") as same_engine,
+            all_arms(repository, service, same_engine, engines) as arms,
+        ):
+            site = closed.Site(arms, client, clicks)
+            cells = closed.measure(site, raw, ROUNDS if full else ROUNDS_QUICK, full)
             loops = open_loops(site, cells, full)
             resident = {name: arm.server.resident_bytes() for name, arm in arms.items()}
             profiles = {
@@ -126,12 +130,11 @@ def measure(repository: Path, client: LoadClient, full: bool) -> Results:
 
 
 def open_loops(site: closed.Site, cells: closed.Cells, full: bool) -> list[open_loop.OpenLoop]:
-    """Of the service; where there is time for it also without Triton, each at a share of its own best."""
+    """Of the service, at a share of its own best."""
     counts = OPEN_LOOP_REQUESTS if full else OPEN_LOOP_REQUESTS_QUICK
     return [
-        open_loop.measure(site, cells, name, workload, arrivals=arrivals, count=counts[workload])
+        open_loop.measure(site, cells, OURS, workload, arrivals=arrivals, count=counts[workload])
         for workload in WORKLOADS
         if workload in counts
         for arrivals in open_loop.ARRIVALS
-        for name in ((OURS, WITHOUT_TRITON) if full else (OURS,))
     ]

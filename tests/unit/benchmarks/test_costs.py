@@ -12,9 +12,8 @@ from benchmarks.replicas import KNOWN, NEW
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "performance.md").read_text()
 
 
-@pytest.mark.parametrize("weights", ["random", "builtin"])
-def test_costs_are_read_from_the_page_of_measurements(weights):
-    costs = read_costs(PAGE, weights)
+def test_costs_are_read_from_the_page_of_measurements():
+    costs = read_costs(PAGE)
     known, new = costs.works[KNOWN], costs.works[NEW]
     assert 0 < known.core_seconds < new.core_seconds < 10
     assert 0 < known.alone < new.alone < 10
@@ -24,8 +23,8 @@ def test_costs_are_read_from_the_page_of_measurements(weights):
 
 
 def test_page_without_measurements_is_refused():
-    with pytest.raises(ValueError, match="expected the generated part closed-random"):
-        read_costs("# Performance", "random")
+    with pytest.raises(ValueError, match="expected the generated part closed"):
+        read_costs("# Performance")
 
 
 def test_mean_weighs_by_the_share_of_new_images():

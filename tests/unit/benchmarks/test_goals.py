@@ -15,9 +15,10 @@ from benchmarks.load import Outcome
     [(AT_MOST, 1.1, True), (AT_MOST, 1.11, False), (AT_LEAST, 1.1, True), (AT_LEAST, 1.09, False)],
 )
 def test_goal_is_met_at_its_limit_and_on_its_good_side(sense, figure, met):
-    goal = Goal("name", sense, 1.1, spread([figure]))
+    goal = Goal("name", sense, 1.1, spread([figure]), "the reason")
     assert goal.met is met
-    assert ("missed" in as_table([goal])) is not met
+    assert ("the reason" in as_table([goal])) is not met
+    assert f"{int(met)} of 1 goals are met." in as_table([goal])
 
 
 def test_cells_compare_round_with_round():
