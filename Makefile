@@ -7,6 +7,7 @@ SHARED ?= ../shared
 OBJECTS ?= $(SHARED)/quality
 PYTHON ?= python3
 VENV ?= .venv
+PEERS_VENV ?= .venv-peers
 BUILDER ?= docker
 NAME ?=
 
@@ -20,7 +21,7 @@ EXAMPLES := $(sort $(patsubst examples/%/service.py,%,$(wildcard examples/*/serv
 text_generation_needs := env-text
 bentoml_runner_needs := weights
 
-.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-page bench-classification quality gate docs weights env env-dev env-chaos env-batch env-storage env-text env-bench bento image image-test lock clean
+.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-page bench-classification quality gate docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -118,6 +119,10 @@ env-text: env-dev
 env-bench: env
 	@$(PYTHON) -m utils.environment install $(VENV) bench
 
+env-peers:
+	@$(PYTHON) -m utils.environment install $(PEERS_VENV) peers
+	@$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 torchvision==0.28.0
+
 image: ## container image for HARDWARE (cpu or gpu) with WEIGHTS, by BUILDER=docker, podman or buildah
 	@BUILDAH_FORMAT=docker $(BUILDER) build --target $(HARDWARE) --build-arg WEIGHTS=$(WEIGHTS) --tag mobile-sam-triton:$(HARDWARE) .
 
@@ -134,6 +139,7 @@ lock: ## pin the newest allowed versions (needs uv)
 	uv pip compile pyproject.toml --extra storage --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/dev.txt -o requirements/storage.txt
 	uv pip compile pyproject.toml --extra text --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/client.txt -c requirements/dev.txt -o requirements/text.txt
 	uv pip compile pyproject.toml --extra bench --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/bench.txt
+	uv pip compile --group peers --universal --python-version 3.10 --generate-hashes --no-header --override requirements/peers-overrides.txt -o requirements/peers.txt
 
 clean: ## remove the environment and the generated model files
 	rm -rf $(VENV) model_repository/*/1/model.onnx model_repository/*/1/weights.json model_repository/*/[2-9]
