@@ -2,8 +2,7 @@
 
     python -m tests.parity.make_expected mobile_sam.pt
 
-in an environment with PyTorch, torchvision, timm, Pillow and `mobilesam-mirror`, the packaged official code. The model
-is used as its README says: loaded, then `.eval()`, which brings the learned attention biases in.
+in the environment that `make env-peers` makes, which has the packaged official code.
 """
 
 from __future__ import annotations
@@ -26,11 +25,9 @@ from tests.parity.cases import (
 
 def main(checkpoint: str) -> None:
     """Ask the predictor and write."""
-    from mobile_sam import SamPredictor, sam_model_registry
+    from benchmarks.peers.official import load
 
-    model = sam_model_registry["vit_t"](checkpoint=checkpoint)
-    model.eval()
-    predictor = SamPredictor(model)
+    predictor = load(checkpoint)
     found: dict[str, Array] = {}
     best: dict[str, Array] = {}
     shown = None
