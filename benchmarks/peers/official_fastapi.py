@@ -18,7 +18,7 @@ from benchmarks.peers.official import load
 app = FastAPI()
 predictor = load(os.environ["OFFICIAL_CHECKPOINT"])
 lock = threading.Lock()
-shown = ""
+shown: str | None = None
 """SHA-256 of the image whose embedding the predictor has; changed under `lock`."""
 
 
@@ -36,18 +36,17 @@ def segment(
 ) -> Response:
     """Segment the object at some points: a base64 image, or the id of the last one, in; a PNG out."""
     global shown  # noqa: PLW0603
-    if input_image is None:
-        picture, digest = None, image_id
-    else:
+    picture, digest = None, image_id
+    if input_image is not None:
         try:
             file = base64.b64decode(input_image)
             picture, digest = np.asarray(Image.open(io.BytesIO(file)).convert("RGB")), hashlib.sha256(file).hexdigest()
         except (ValueError, UnidentifiedImageError) as error:
             raise HTTPException(422, str(error)) from None
     with lock:
-        if digest != shown:
+        if digest is None or digest != shown:
             if picture is None:
-                raise HTTPException(404, "another image has come since: send the image again")
+                raise HTTPException(404, "the predictor has another image now: send this one again")
             predictor.set_image(picture)
             shown = digest
         masks, _, _ = predictor.predict(
