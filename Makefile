@@ -21,7 +21,7 @@ EXAMPLES := $(sort $(patsubst examples/%/service.py,%,$(wildcard examples/*/serv
 text_generation_needs := env-text
 bentoml_runner_needs := weights
 
-.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-page bench-classification quality gate docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
+.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-classification quality gate docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -78,6 +78,9 @@ bench-full: env-bench ## everything, about half an hour; writes the figures into
 
 bench-classification: env ## batching on and off at eight callers, examples/classification
 	@$(RUN) python -m examples.classification.measure
+
+bench-peers: env-bench env-peers ## the official predictor and two servers around it beside the service, about 5 minutes
+	@$(RUN) python -m benchmarks.bench_peers $(PEERS_VENV)
 
 bench-page: env-dev weights ## from a click in the page to its painted mask, beside the raw decoder; needs Chromium
 	@$(RUN) python -m benchmarks.page
@@ -142,4 +145,4 @@ lock: ## pin the newest allowed versions (needs uv)
 	uv pip compile --group peers --universal --python-version 3.10 --generate-hashes --no-header --override requirements/peers-overrides.txt -o requirements/peers.txt
 
 clean: ## remove the environment and the generated model files
-	rm -rf $(VENV) model_repository/*/1/model.onnx model_repository/*/1/weights.json model_repository/*/[2-9]
+	rm -rf $(VENV) $(PEERS_VENV) model_repository/*/1/model.onnx model_repository/*/1/weights.json model_repository/*/[2-9]

