@@ -142,7 +142,7 @@ lock: ## pin the newest allowed versions (needs uv)
 	uv pip compile pyproject.toml --extra storage --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/dev.txt -o requirements/storage.txt
 	uv pip compile pyproject.toml --extra text --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/client.txt -c requirements/dev.txt -o requirements/text.txt
 	uv pip compile pyproject.toml --extra bench --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/bench.txt
-	uv pip compile --group peers --universal --python-version 3.10 --generate-hashes --no-header --override requirements/peers-overrides.txt -o requirements/peers.txt
+	uv pip compile --group peers --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides-peers.txt -o requirements/peers.txt
 
 clean: ## remove the environment and the generated model files
 	rm -rf $(VENV) $(PEERS_VENV) model_repository/*/1/model.onnx model_repository/*/1/weights.json model_repository/*/[2-9]
