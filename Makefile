@@ -73,7 +73,7 @@ chaos-full: env-chaos weights ## the same, a soak of 20 minutes and guided fuzzi
 bench: env-bench ## measure the service beside the raw model and its peers, about 5 minutes
 	@$(RUN) python -m benchmarks.bench
 
-bench-full: env-bench ## everything, about half an hour; writes the figures into docs/performance.md
+bench-full: env-bench ## everything, about 25 minutes; writes the figures into docs/performance.md
 	@$(RUN) python -m benchmarks.bench --full
 
 bench-classification: env ## batching on and off at eight callers, examples/classification
@@ -82,7 +82,7 @@ bench-classification: env ## batching on and off at eight callers, examples/clas
 bench-peers: env-bench env-peers ## the official predictor and two servers around it beside the service, about 5 minutes
 	@$(RUN) python -m benchmarks.bench_peers $(PEERS_VENV)
 
-bench-page: env-dev weights ## from a click in the page to its painted mask, beside the raw decoder; needs Chromium
+bench-page: env-dev weights ## from a click in the page to its painted mask; writes it into docs/performance.md; needs Chromium
 	@$(RUN) python -m benchmarks.page
 
 quality: env-dev weights ## mean IoU of the service's answers with the human masks in OBJECTS

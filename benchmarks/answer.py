@@ -1,4 +1,4 @@
-"""The answer in one table: what Triton and this service bring over BentoML alone, in answers a second."""
+"""The answer in one table: what this service, and Triton in it, bring over BentoML alone, in answers a second."""
 
 from __future__ import annotations
 
@@ -28,7 +28,16 @@ def answers_per_second(cells: Cells) -> dict[str, list[Spread]]:
     }
 
 
+def part_of_triton(cells: Cells) -> list[Spread]:
+    """Return the service's answers a second over those of the same code without Triton, in the order of `COLUMNS`."""
+    return [
+        cells.throughput_ratio(Cell(OURS, workload, callers), Cell(WITHOUT_TRITON, workload, callers))
+        for workload, callers in COLUMNS.values()
+    ]
+
+
 def as_table(cells: Cells) -> str:
-    """Return answers a second, with quartiles over the rounds."""
+    """Return answers a second with quartiles over the rounds, then Triton's part of them."""
     rows = [(ROWS[arm], *figures) for arm, figures in answers_per_second(cells).items()]
-    return table(("answers a second (quartiles)", *COLUMNS), rows)
+    ratios = ("**Triton's part: with / without it**", *part_of_triton(cells))
+    return table(("answers a second (quartiles)", *COLUMNS), [*rows, ratios])

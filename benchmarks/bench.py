@@ -12,21 +12,23 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import answer, cold, interactive, machine, parts, plots, suite
+from benchmarks import answer, cold, goals, interactive, machine, parts, plots, suite
 from benchmarks.arms import engines_of
 from benchmarks.load import LoadClient
 from benchmarks.photo import photo
 from benchmarks.raw import RawModel
-from benchmarks.report import BLOCKS, BUILTIN, OFFICIAL, with_blocks, write_json
+from benchmarks.report import BLOCKS, BUILTIN, OFFICIAL, PAGE, with_blocks, write_json
 from benchmarks.service import ROOT, running
 from mobile_sam_onnx import Preparer
 
 OUTPUT = ROOT / "out" / "bench"
-PAGE = ROOT / "docs" / "performance.md"
 PICTURES = ROOT / "docs" / "images"
+ANSWER_PICTURE, LATENCY_PICTURE = "bench-answer.svg", "bench-latency.svg"
 SUITE, COLD, INTERACTIVE, PARTS = KINDS = ("suite", "cold", "interactive", "parts")
 
 
@@ -49,6 +51,7 @@ class Report:
     def __init__(self, full: bool) -> None:
         self.blocks: dict[str, str] = {}
         self.json: dict[str, Any] = {"full": full, "machine": machine.machine()}
+        self.judged: list[goals.Goal] = []
         rounds = f"{suite.ROUNDS if full else suite.ROUNDS_QUICK} rounds."
         self.show("machine", f"{machine.line(self.json['machine'])} {rounds}")
 
@@ -56,6 +59,11 @@ class Report:
         """Print a part, and keep it for the page."""
         self.blocks[name] = text
         print(f"\n== {name} ==\n{text}", flush=True)
+
+    def judge(self, found: Sequence[goals.Goal]) -> None:
+        """Add goals to those of before, and show all."""
+        self.judged += found
+        self.show("goals", goals.as_table(self.judged))
 
     def write(self) -> None:
         """Write what there is so far to `OUTPUT`."""
@@ -70,9 +78,10 @@ def measure(kinds: tuple[str, ...], full: bool, client: LoadClient, report: Repo
         results = suite.measure(repository, client, full)
         for name, text in results.blocks().items():
             report.show(name, text)
+        report.judge(results.judged)
         report.json[OFFICIAL] = results.as_json()
-        plots.answer(answer.answers_per_second(results.cells), OUTPUT / "bench-answer.svg")
-        plots.latency(results.cells, OUTPUT / "bench-latency.svg")
+        plots.answer(answer.answers_per_second(results.cells), OUTPUT / ANSWER_PICTURE)
+        plots.latency(results.cells, OUTPUT / LATENCY_PICTURE)
     if {COLD, INTERACTIVE, PARTS} & set(kinds):
         with running(repository) as service:
             raw = RawModel(repository, *engines_of(service, photo()))
@@ -89,6 +98,7 @@ def measure_builtin(client: LoadClient, report: Report) -> None:
     """Measure the closed loop with the built-in weights, whose encoder is many times smaller."""
     results = suite.measure(prepare(BUILTIN), client, full=False)
     report.show("closed-builtin", results.blocks()["closed"])
+    report.judge([replace(goal, name=f"built-in weights: {goal.name}") for goal in results.judged])
     report.json[BUILTIN] = results.as_json()
     report.write()
 
@@ -110,8 +120,8 @@ def main() -> None:
             measure_builtin(client, report)
     if with_page:
         PAGE.write_text(with_blocks(PAGE.read_text(), report.blocks))
-        for picture in OUTPUT.glob("bench-*.svg"):
-            shutil.copy(picture, PICTURES)
+        for picture in (ANSWER_PICTURE, LATENCY_PICTURE):
+            shutil.copy(OUTPUT / picture, PICTURES)
     print(f"wrote {OUTPUT}/results.json, tables.md and pictures")
 
 

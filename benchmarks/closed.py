@@ -105,7 +105,7 @@ def plan(full: bool) -> dict[Cell, int]:
     cells = {
         Cell(PLAIN_BENTOML, COLD): 2,
         Cell(PLAIN_BENTOML, COLD, 8): 8,
-        Cell(PLAIN_BENTOML, CACHED): 2,
+        Cell(PLAIN_BENTOML, CACHED): 1,
         Cell(PLAIN_BENTOML, CACHED, 8): 8,
         Cell(PLAIN_FASTAPI, COLD): 2,
         Cell(SAME_ENGINE, COLD): 3,
@@ -113,10 +113,17 @@ def plan(full: bool) -> dict[Cell, int]:
         Cell(SAME_ENGINE, CACHED): 10,
         Cell(SAME_ENGINE, CACHED, 8): 40,
     }
-    for arm in (OURS, WITHOUT_TRITON, *([TRITON] if full else [])):
+    for arm in (OURS, WITHOUT_TRITON):
         cells |= {Cell(arm, COLD): 4, Cell(arm, COLD, 8): 12}
         cells |= {Cell(arm, CACHED, callers): max(20, 5 * callers) for callers in ((1, 2, 4, 8) if full else (1, 8))}
         cells |= {Cell(arm, MIXED): 10, Cell(arm, MIXED, 8): 24}
+    if full:
+        cells |= {
+            Cell(TRITON, COLD): 4,
+            Cell(TRITON, CACHED): 20,
+            Cell(TRITON, CACHED, 8): 40,
+            Cell(TRITON, MIXED, 8): 24,
+        }
     return cells
 
 

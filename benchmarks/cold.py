@@ -17,7 +17,7 @@ from benchmarks.service import Service
 from benchmarks.timing import interleaved, ratio_table
 
 ROUNDS = 25
-REQUESTS_FOR_MEMORY = 200
+REQUESTS_FOR_MEMORY = 100
 STYLES = ("none", "overlay", "cutout")
 RAW = "raw encoder + decoder"
 

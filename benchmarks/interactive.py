@@ -15,11 +15,10 @@ from tqdm import tqdm
 from benchmarks.arms import image_fields, json_request
 from benchmarks.figures import percentile, short, table
 from benchmarks.load import Connection, LoadClient, Run
-from benchmarks.photo import CLICK, SIZE, photo, unseen
+from benchmarks.photo import CLICK, POINTS, SIZE, photo, unseen
 from benchmarks.raw import RawModel
 from benchmarks.service import Service, running
 from benchmarks.timing import interleaved, ratio_table, seconds
-from benchmarks.workloads import POINTS
 from client.request import Photo
 
 ROUNDS = 60

@@ -1,4 +1,4 @@
-"""A picture to measure with: one of the page's samples at the size of a phone's screen, and a click on it."""
+"""A picture to measure with: one of the page's samples at 2 megapixels, and clicks on its objects."""
 
 from __future__ import annotations
 
@@ -11,8 +11,20 @@ from PIL import Image
 SAMPLE = Path(__file__).resolve().parents[1] / "utils" / "page" / "static" / "samples" / "balloons.jpg"
 SIZE = (1800, 1200)
 """Width and height, 2 megapixels."""
-CLICK = (1270, 436)
-"""x and y of a point on the largest balloon."""
+POINTS = (
+    (1270, 436),  # the largest balloon
+    (710, 400),
+    (450, 560),
+    (880, 640),
+    (1600, 400),
+    (540, 460),  # the smallest balloon
+    (500, 860),  # a sail
+    (560, 1040),
+    (1460, 900),
+    (1190, 1110),  # the buoy
+)
+"""x and y of a click on each of ten objects."""
+CLICK = POINTS[0]
 
 
 @cache

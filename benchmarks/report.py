@@ -12,12 +12,14 @@ import orjson
 
 from benchmarks.closed import Cells
 from benchmarks.figures import percentile
+from benchmarks.service import ROOT
 
+PAGE = ROOT / "docs" / "performance.md"
 OFFICIAL, BUILTIN = "official", "builtin"
 BLOCKS = ("machine", "answer", "goals", "closed", "open", "where", "cold", "interactive", "parts", "closed-builtin")
 """The parts of the page that one full run generates; all but the last are of the official weights."""
-PEERS = "peers"
-"""The part of the page that `benchmarks.bench_peers` generates."""
+PEERS, CLICKS_IN_PAGE = "peers", "page"
+"""The parts of the page that `make bench-peers` and `make bench-page` generate."""
 
 
 def cells_as_json(cells: Cells) -> list[dict[str, Any]]:

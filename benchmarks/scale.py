@@ -31,7 +31,7 @@ CLICKS_PER_SECOND = (10.0, 1_000.0, 100_000.0)
 NEW_SHARE = 0.05
 """One new image in twenty clicks."""
 UTILISATION = 0.7
-IMAGE_BYTES = 260_000
+IMAGE_BYTES = 400_000
 """Of the JPEG of 2 megapixels that was measured with."""
 ENTRY_BYTES = 256 * 64 * 64 * 2 + IMAGE_BYTES
 """What is kept of an image: the embedding, (256, 64, 64) float16, and the file."""
@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--clicks-per-second", type=_positive, nargs="+", default=CLICKS_PER_SECOND, metavar="N")
     parser.add_argument("--new-images-share", type=_share, default=NEW_SHARE, help="of clicks, 0 to 1 (0.05)")
     parser.add_argument("--utilisation", type=_share, default=UTILISATION, help="of the cores, on average (0.7)")
-    parser.add_argument("--image-bytes", type=_positive, default=IMAGE_BYTES, help="of a file (260000)")
+    parser.add_argument("--image-bytes", type=_positive, default=IMAGE_BYTES, help="of a file (400000)")
     parser.add_argument("--write", action="store_true", help="write the tables of docs/scale.md")
     given = parser.parse_args()
     page = MEASURED.read_text()

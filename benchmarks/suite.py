@@ -8,23 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import answer, closed, goals, machine, open_loop, where
+from benchmarks import answer, closed, goals, open_loop, where
 from benchmarks.arms import OURS, Ours, all_arms, engines_of, json_request
-from benchmarks.engines import ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32
+from benchmarks.engines import ONNX_RUNTIME
 from benchmarks.load import Connection, LoadClient
 from benchmarks.photo import CLICK, photo, unseen
 from benchmarks.raw import RawModel
 from benchmarks.report import cells_as_json
 from benchmarks.service import Service, running
 from benchmarks.timing import seconds
-from benchmarks.workloads import CACHED, COLD, MIXED, WORKLOADS, Clicks
+from benchmarks.workloads import CACHED, COLD, MIXED, Clicks
 
 ROUNDS, ROUNDS_QUICK = 5, 3
 STARTS = 3
 """Of the service, for the first request after it is ready."""
 CLICKS_TAKEN_APART = {COLD: 10, CACHED: 40}
-OPEN_LOOP_REQUESTS = {CACHED: 600, MIXED: 300}
-OPEN_LOOP_REQUESTS_QUICK = {CACHED: 300}
+OPEN_LOOP_REQUESTS = {CACHED: 400, MIXED: 200}
 
 Engines = tuple[str, str]
 """Of encoder and decoder."""
@@ -49,9 +48,8 @@ class Results:
         encoder, decoder = self.engines
         return {
             "answer": f"{answer.as_table(self.cells)}\n\nThis service chose: encoder {encoder}, decoder {decoder}.",
-            "goals": goals.as_table(self.judged),
             "closed": f"{self.cells.as_table()}\n\nResident memory, shared pages counted in each process: {memory}.",
-            "open": open_loop.as_table(self.loops),
+            **({"open": open_loop.as_table(self.loops)} if self.loops else {}),
             "where": where.as_table(self.profiles),
         }
 
@@ -69,18 +67,14 @@ class Results:
 
 
 def raw_name(engines: Engines) -> str:
-    """What the tables call the raw model on these engines."""
-    encoder, decoder = engines
-    return f"raw, {encoder}" if decoder in {encoder, OPENVINO_F32} else f"raw, {encoder} and {decoder}"
+    """Return the name of the raw model on these engines, for the tables."""
+    return f"raw, {' and '.join(dict.fromkeys(engines))}"
 
 
 def raw_arms(repository: Path, engines: Engines) -> closed.RawArms:
-    """The raw model on each engine of this machine, the service's first."""
-    choices = [engines, (ONNX_RUNTIME, ONNX_RUNTIME), (OPENVINO_F32, OPENVINO_F32)]
-    if "bf16" in machine.machine()["features"]:
-        choices.append((OPENVINO_BF16, OPENVINO_F32))
+    """Return the raw model on the service's engines, and on the engine of the plain peers."""
     arms: dict[tuple[str, str], Callable[[], object]] = {}
-    for choice in dict.fromkeys(choices):
+    for choice in dict.fromkeys([engines, (ONNX_RUNTIME, ONNX_RUNTIME)]):
         raw = RawModel(repository, *choice)
         works = {COLD: raw.click_on_a_new_image, closed.ENCODE: raw.encode, CACHED: raw.decode}
         arms |= {(raw_name(choice), workload): work for workload, work in works.items()}
@@ -118,7 +112,7 @@ def measure(repository: Path, client: LoadClient, full: bool) -> Results:
         ):
             site = closed.Site(arms, client, clicks)
             cells = closed.measure(site, raw, ROUNDS if full else ROUNDS_QUICK, full)
-            loops = open_loops(site, cells, full)
+            loops = open_loops(site, cells) if full else []
             resident = {name: arm.server.resident_bytes() for name, arm in arms.items()}
             profiles = {
                 f"{workload} click": where.profile(service, arms[OURS], clicks.of(workload, arms[OURS], count))
@@ -129,12 +123,10 @@ def measure(repository: Path, client: LoadClient, full: bool) -> Results:
     return Results(engines, cells, loops, profiles, judged, extras, resident)
 
 
-def open_loops(site: closed.Site, cells: closed.Cells, full: bool) -> list[open_loop.OpenLoop]:
-    """Of the service, at a share of its own best."""
-    counts = OPEN_LOOP_REQUESTS if full else OPEN_LOOP_REQUESTS_QUICK
+def open_loops(site: closed.Site, cells: closed.Cells) -> list[open_loop.OpenLoop]:
+    """Measure the service at a share of its own best."""
     return [
-        open_loop.measure(site, cells, OURS, workload, arrivals=arrivals, count=counts[workload])
-        for workload in WORKLOADS
-        if workload in counts
+        open_loop.measure(site, cells, OURS, workload, arrivals=arrivals, count=count)
+        for workload, count in OPEN_LOOP_REQUESTS.items()
         for arrivals in open_loop.ARRIVALS
     ]

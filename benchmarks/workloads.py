@@ -9,13 +9,11 @@ from collections.abc import Iterator
 
 from benchmarks.arms import Arm
 from benchmarks.load import Request
-from benchmarks.photo import photo, unseen
+from benchmarks.photo import POINTS, photo, unseen
 
 COLD, CACHED, MIXED = WORKLOADS = ("cold", "cached", "mixed")
 """Every click on a new image; every click on a known one; every fifth on a new one."""
 NEW_OF_MIXED = 5
-
-POINTS = tuple((x, y) for x in range(300, 1500, 100) for y in range(200, 1000, 100))
 
 
 class Clicks:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from PIL import Image
 
 from benchmarks.arms import Arm
 from benchmarks.load import Request
-from benchmarks.photo import photo
+from benchmarks.photo import POINTS, SIZE, photo
 from benchmarks.workloads import CACHED, COLD, MIXED, Clicks, is_new, new_images
 
 
@@ -40,3 +43,10 @@ def test_no_two_new_images_are_the_same_nor_those_of_an_earlier_run():
 def test_known_image_is_named_where_the_server_remembers_and_sent_again_where_not():
     assert [request.body for request in Clicks().of(CACHED, Recorder(remembers=True), 2)] == [b"id", b"id"]
     assert Clicks().of(CACHED, Recorder(remembers=False), 1)[0].body == photo()
+
+
+def test_clicks_are_on_the_photo():
+    with Image.open(io.BytesIO(photo())) as image:
+        assert (image.format, image.size) == ("JPEG", SIZE)
+    assert len(set(POINTS)) == len(POINTS)
+    assert all(0 <= x < SIZE[0] and 0 <= y < SIZE[1] for x, y in POINTS)
