@@ -143,14 +143,14 @@ def waits(costs: Costs, new_share: float, requests: int = REQUESTS) -> str:
     return table(("replicas", "requests go", "cores in use", "clicks/s", *columns), rows)
 
 
-def check_table(page: str, requests: int = 300) -> str:
-    """What the simulation says of the open loops that were measured, on their schedules."""
+def check_table(page: str) -> str:
+    """Return what the simulation says of the open loop that was measured, on its schedule."""
     rows = []
     costs = read_costs(page)
     for row in rows_of(page, "open"):
         if (row["arm"], row[""], row["arrivals"]) != ("ours", "cached", "Poisson"):
             continue
-        times = poisson(float(row["requests/s"]), requests, SEED)
+        times = poisson(float(row["requests/s"]), int(row["requests"]), SEED)
         outcome = simulate(costs.works, times, 0.0, count=1, cores=CORES, balancer=least_busy, seed=SEED)
         found = [percentile(outcome.seconds[KNOWN], percent) * 1e3 for percent in (50, 95)]
         rows.append((row["requests/s"], row["p50 ms"], found[0], row["p95 ms"], found[1]))

@@ -69,3 +69,9 @@ def test_waits_grow_with_utilisation():
     ]
     alone = [float(row[5]) for row in rows if row[0] == "1"]
     assert alone[0] < alone[2] < alone[-1]
+
+
+def test_simulation_stands_beside_the_open_loop_of_the_page():
+    header, _, row = scale.check_table(scale.MEASURED.read_text()).splitlines()
+    assert header.count("simulated") == 2
+    assert all(float(cell) > 0 for cell in row.strip("|").split("|"))
