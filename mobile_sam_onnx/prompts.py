@@ -8,7 +8,7 @@ from spox import Var
 
 from mobile_sam_onnx.encoder import EMBEDDING_SIZE, IMAGE_SIZE
 from mobile_sam_onnx.errors import CheckpointError
-from mobile_sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, ints, layer_norm, linear, reshape
+from mobile_sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, ints, layer_norm, linear
 from mobile_sam_onnx.tensors import Array, Tensors
 
 POINT_KINDS = 4  # negative, positive, box top-left, box bottom-right
@@ -45,22 +45,29 @@ def image_positions(tensors: Tensors, width: int) -> Array:
 def embed_masks(masks: Var, has_mask: Var, tensors: Tensors, width: int) -> Var:
     """Dense embedding (M, 4096, width) of `masks` (M, 1, 256, 256) where `has_mask` (M,) is 1, else that of no mask.
 
+    Where no prompt has a mask it is (M, 1, width): then only the top left position is computed, and not used. That
+    saves 6 % of a click. An `If` would say it better, but OpenVINO 2026.4 answers wrongly in the run after the number
+    of prompts has changed.
+
     The original's two 2x2 convolutions of stride 2 read disjoint blocks, so they are matrix products once the pixels
     of a block lie side by side.
     """
     down = tensors.under("mask_downscaling")
     first = down.get("0.weight", None, 1, 2, 2)
     second = down.get("3.weight", None, first.shape[0], 2, 2)
-    grid = (EMBEDDING_SIZE, 2, 2)
-    x = op.transpose(reshape(masks, -1, *grid, *grid), perm=[0, 1, 4, 2, 5, 3, 6])
-    x = reshape(x, -1, EMBEDDING_SIZE**2, 4, 4)
+    used = op.greater(has_mask, constant(0.5))
+    any_used = op.reduce_max(op.cast(used, to=np.int64), ints(0))
+    across = op.add(ints(1), op.mul(any_used, ints(EMBEDDING_SIZE - 1)))
+    x = op.slice(masks, ints(0, 0), op.mul(across, ints(4, 4)), ints(2, 3))
+    x = op.reshape(x, op.concat([ints(0), across, ints(2, 2), across, ints(2, 2)], axis=0))
+    x = op.reshape(op.transpose(x, perm=[0, 1, 4, 2, 5, 3, 6]), ints(0, -1, 4, 4))
     x = _stage(linear(x, _blocks(first), down.get("0.bias", first.shape[0])), down.under(1), first.shape[0])
-    x = reshape(x, -1, EMBEDDING_SIZE**2, 4 * first.shape[0])
+    x = op.reshape(x, ints(0, 0, 4 * first.shape[0]))
     x = _stage(linear(x, _blocks(second), down.get("3.bias", second.shape[0])), down.under(4), second.shape[0])
     last = down.get("6.weight", width, second.shape[0], 1, 1)
     embedded = linear(x, last[:, :, 0, 0].T, down.get("6.bias", width))
-    used = op.greater(op.unsqueeze(has_mask, ints(1, 2)), constant(0.5))
-    return op.where(used, embedded, constant(tensors.under("no_mask_embed").get("weight", 1, width)[None]))
+    none = constant(tensors.under("no_mask_embed").get("weight", 1, width)[None])
+    return op.where(op.unsqueeze(used, ints(1, 2)), embedded, none)
 
 
 def _stage(x: Var, norm: Tensors, channels: int) -> Var:

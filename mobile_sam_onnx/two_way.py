@@ -10,11 +10,13 @@ import numpy as np
 import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
+from mobile_sam_onnx.encoder import EMBEDDING_SIZE
 from mobile_sam_onnx.errors import CheckpointError
 from mobile_sam_onnx.nodes import constant, ints, layer_norm, linear
 from mobile_sam_onnx.tensors import Array, Tensors
 
 HEADS = 8  # tensors do not tell; every published SAM has 8
+POSITIONS = EMBEDDING_SIZE**2
 
 
 class Attention:
@@ -60,11 +62,15 @@ def tokens_to_image(queries: Var, positions: Var, placed: Var, tensors: Tensors,
     """What tokens (N, T, width) read from the positions (M, 4096, width); `placed` is those plus their encoding.
 
     The key bias adds one number to all scores of a query, which softmax ignores.
+
+    The scores are made as (N, 4096, T * HEADS) and then transposed: OpenVINO would run product, softmax and product of
+    (N, T * HEADS, 4096) as one operation in a single thread, which takes 1.4 times as long with two threads.
     """
     a = Attention(tensors, width)
     query = a.heads(linear(queries, a.query.T * a.scale, a.query_bias * a.scale))
     query = _side_by_side(op.matmul(query, constant(a.by_head(a.key))), width)
-    weights = op.softmax(op.matmul(query, op.transpose(placed, perm=[0, 2, 1])), axis=-1)
+    scores = op.matmul(placed, op.transpose(query, perm=[0, 2, 1]))
+    weights = op.softmax(op.transpose(scores, perm=[0, 2, 1]), axis=-1)
     read = op.reshape(op.matmul(weights, positions), ints(0, HEADS, -1, width))
     value = a.flat(op.matmul(read, constant(a.by_head(a.value).transpose(0, 2, 1))))
     return linear(value, a.output.T, a.output_bias + a.output @ a.value_bias)
@@ -73,22 +79,26 @@ def tokens_to_image(queries: Var, positions: Var, placed: Var, tensors: Tensors,
 def image_to_tokens(placed: Var, keys: Var, values: Var, absent: Var, tensors: Tensors) -> Var:
     """What the positions, (M, 4096, width) with their encoding, read from the tokens: (N, 4096, width).
 
+    `absent` (N, 1, T, 1) is added to the scores.
+
     The output bias is shared out over the heads' values: the weights of each head sum to one.
+
+    The tokens are rows and the positions columns, so that the softmax over few tokens works on whole rows: over a last
+    axis of 7 it takes as long as a product with all positions.
     """
     width = tensors.get("q_proj.weight", None, None).shape[1]
     a = Attention(tensors, width)
     key = a.heads(linear(keys, a.key.T * a.scale, a.key_bias * a.scale))
-    scores = op.matmul(
-        placed, op.transpose(_side_by_side(op.matmul(key, constant(a.by_head(a.query))), width), perm=[0, 2, 1])
-    )
-    query_bias = constant(a.query_bias.reshape(HEADS, a.dim, 1))
-    shift = op.add(op.transpose(op.matmul(key, query_bias), perm=[0, 1, 3, 2]), absent)
-    scores = op.add(scores, op.reshape(shift, ints(0, 1, -1)))
-    weights = op.softmax(op.reshape(scores, ints(0, 0, HEADS, -1)), axis=-1)
+    shift = op.add(op.matmul(key, constant(a.query_bias.reshape(HEADS, a.dim, 1))), absent)
+    key = _side_by_side(op.matmul(key, constant(a.by_head(a.query))), width)
+    scores = op.add(op.matmul(key, op.transpose(placed, perm=[0, 2, 1])), op.reshape(shift, ints(0, -1, 1)))
+    scores = op.reshape(scores, ints(0, HEADS, -1, POSITIONS))
+    # Written out, as ONNX Runtime's softmax over any but the last axis transposes there and back.
+    powers = op.exp(op.sub(scores, op.reduce_max(scores, ints(2))))
+    weights = op.reshape(op.div(powers, op.reduce_sum(powers, ints(2))), ints(0, -1, POSITIONS))
     value = a.heads(linear(values, a.value.T, a.value_bias))
     value = op.add(op.matmul(value, constant(a.by_head(a.output.T))), constant(a.output_bias / HEADS))
-    flat = op.reshape(weights, ints(0, 0, -1))
-    return op.matmul(flat, _side_by_side(value, width))
+    return op.matmul(op.transpose(weights, perm=[0, 2, 1]), _side_by_side(value, width))
 
 
 def _side_by_side(x: Var, width: int) -> Var:
@@ -105,6 +115,7 @@ def two_way_transformer(tokens: Var, positions: Var, encoding: Array, absent: Va
     place = constant(encoding[None])
     queries = tokens
     placed = op.add(positions, place)
+    absent_rows = op.transpose(absent, perm=[0, 1, 3, 2])
     layers = tensors.under("layers")
     for index in range(layers.count()):
         layer = layers.under(index)
@@ -119,7 +130,7 @@ def two_way_transformer(tokens: Var, positions: Var, encoding: Array, absent: Va
         queries = _norm(op.add(queries, read), layer.under("norm2"), width)
         queries = _norm(op.add(queries, _mlp(queries, layer.under("mlp"), width)), layer.under("norm3"), width)
         asked = op.add(queries, tokens)
-        read = image_to_tokens(placed, asked, queries, absent, layer.under("cross_attn_image_to_token"))
+        read = image_to_tokens(placed, asked, queries, absent_rows, layer.under("cross_attn_image_to_token"))
         positions = _norm(op.add(positions, read), layer.under("norm4"), width)
         placed = op.add(positions, place)
     read = tokens_to_image(

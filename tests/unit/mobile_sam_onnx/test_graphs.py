@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,9 @@ def test_the_published_model_has_the_declared_signatures() -> None:
     }
     assert list(signature(encoder.graph.output)) == ["image_embeddings"]
     kind, shape = signature(encoder.graph.output)["image_embeddings"]
-    assert (kind, shape[1:]) == ("FLOAT16", [256, 64, 64])
+    assert (kind, shape[1:]) == ("FLOAT16", [64, 64, 256])
     assert signature(decoder.graph.input) == {
-        "image_embeddings": ("FLOAT16", [1, 256, 64, 64]),
+        "image_embeddings": ("FLOAT16", [1, 64, 64, 256]),
         "point_coords": ("FLOAT", ["N", "P", 2]),
         "point_labels": ("FLOAT", ["N", "P"]),
         "mask_input": ("FLOAT", ["M", 1, 256, 256]),
@@ -158,13 +159,27 @@ def test_each_prompt_may_have_its_own_mask_or_none(small_decoder: Any) -> None:
         np.testing.assert_allclose(masks[index], expected[0], atol=1e-5 * np.abs(expected).max())
 
 
+def test_openvino_answers_alike_while_the_numbers_of_prompts_and_masks_change(
+    small_state: Arrays, small_decoder: Any, tmp_path: Path
+) -> None:
+    openvino = pytest.importorskip("openvino")
+    file = tmp_path / "decoder.onnx"
+    onnx.save(build_decoder(small_state), file)
+    request = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
+    for points, objects, masks, has_mask in [(2, 1, 1, 0), (2, 3, 1, 0), (2, 1, 1, 0), (4, 2, 2, 1), (4, 2, 1, 0)]:
+        inputs = prompts(points, objects, masks) | {"has_mask_input": np.full(masks, has_mask, np.float32)}
+        answer = request.infer(inputs)
+        for name, expected in zip(("low_res_masks", "iou_predictions"), small_decoder(**inputs), strict=True):
+            np.testing.assert_allclose(answer[name], expected, atol=1e-4 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("built", ["small", "builtin"])
 def test_the_single_masks_are_the_first_of_all(small_state: Arrays, built: str) -> None:
     model = build_decoder(small_state) if built == "small" else builtin.build_decoder(builtin.load_weights())
     runtime = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     inputs = prompts(points=2, objects=3)
-    channels = runtime.get_inputs()[0].shape[1]
-    inputs["image_embeddings"] = GENERATOR.standard_normal((1, channels, 64, 64)).astype(np.float16)
+    channels = runtime.get_inputs()[0].shape[3]
+    inputs["image_embeddings"] = GENERATOR.standard_normal((1, 64, 64, channels)).astype(np.float16)
     single, every = runtime.run(["single_masks", "low_res_masks"], inputs)
     assert single.shape == (3, 1, 256, 256)
     np.testing.assert_array_equal(single, every[:, :1])
