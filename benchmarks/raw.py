@@ -21,7 +21,7 @@ class RawModel:
         self._embedding: Array | None = None
 
     def encode(self) -> Array:
-        """An embedding, (1, 256, 64, 64)."""
+        """An embedding, (1, 64, 64, 256)."""
         sizes = np.array([[683, 1024]], np.int32)
         return self._encoder.run(["image_embeddings"], {"images": self._images, "sizes_hw": sizes})[0]
 

@@ -34,7 +34,7 @@ UTILISATION = 0.7
 IMAGE_BYTES = 400_000
 """Of the JPEG of 2 megapixels that was measured with."""
 ENTRY_BYTES = 256 * 64 * 64 * 2 + IMAGE_BYTES
-"""What is kept of an image: the embedding, (256, 64, 64) float16, and the file."""
+"""What is kept of an image: the embedding, (64, 64, 256) float16, and the file."""
 CACHE_BYTES = 2 * 2**30
 """Of a replica, `MOBILE_SAM_EMBEDDING_CACHE_BYTES`."""
 REQUEST_BYTES = 600

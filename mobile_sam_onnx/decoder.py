@@ -23,7 +23,7 @@ ABSENT_SCORE = -3e4  # exp() of it is 0 in float32, and it still fits float16
 def build_decoder_graph(state: StateDict) -> onnx.ModelProto:
     """The decoder as an ONNX graph.
 
-    Inputs, float32 but for the first: `image_embeddings` (1, C, 64, 64) float16; `point_coords` (N, P, 2), x then y in
+    Inputs, float32 but for the first: `image_embeddings` (1, 64, 64, C) float16; `point_coords` (N, P, 2), x then y in
     pixels of the 1024-frame, without the half pixel to its centre; `point_labels` (N, P): 0 negative, 1 positive, 2 and
     3 box corners, -1 the official padding point, -2 absent, without any effect; `mask_input` (M, 1, 256, 256) logits
     and `has_mask_input` (M,), 1 where the mask counts; M is N, or 1 for all prompts alike, which shares their work.
@@ -37,7 +37,7 @@ def build_decoder_graph(state: StateDict) -> onnx.ModelProto:
     decoder, prompts = tensors.under("mask_decoder"), tensors.under("prompt_encoder")
     mask_tokens = decoder.under("mask_tokens").get("weight", None, None)
     masks, width = mask_tokens.shape
-    embeddings = spox.argument(Tensor(np.float16, (1, width, EMBEDDING_SIZE, EMBEDDING_SIZE)))
+    embeddings = spox.argument(Tensor(np.float16, (1, EMBEDDING_SIZE, EMBEDDING_SIZE, width)))
     coords = spox.argument(Tensor(np.float32, ("N", "P", 2)))
     labels = spox.argument(Tensor(np.float32, ("N", "P")))
     mask_input = spox.argument(Tensor(np.float32, ("M", 1, MASK_SIZE, MASK_SIZE)))
@@ -50,7 +50,7 @@ def build_decoder_graph(state: StateDict) -> onnx.ModelProto:
     missing = op.cast(op.equal(labels, constant(ABSENT_LABEL)), to=np.float32)
     absent = op.pad(op.mul(missing, constant(ABSENT_SCORE)), ints(0, len(own), 0, 0), constant(0.0))
 
-    positions = op.transpose(op.cast(reshape(embeddings, 1, width, -1), to=np.float32), perm=[0, 2, 1])
+    positions = op.cast(reshape(embeddings, 1, -1, width), to=np.float32)
     positions = op.add(positions, embed_masks(mask_input, has_mask, prompts, width))
     tokens, positions = two_way_transformer(
         tokens,

@@ -34,8 +34,9 @@ def build_encoder_graph(state: StateDict) -> onnx.ModelProto:
     """The encoder as an ONNX graph.
 
     Inputs `images` (N, 1024, 1024, 3) uint8 RGB, the image in the top left corner, and `sizes_hw` (N, 2) int32, the
-    height and width of that image; what lies outside it is ignored. Output `image_embeddings` (N, C, 64, 64) float16,
-    C = 256 for MobileSAM: half the bytes to keep and to move, and masks stay what they are (mean IoU 0.9999).
+    height and width of that image; what lies outside it is ignored. Output `image_embeddings` (N, 64, 64, C) float16,
+    C = 256 for MobileSAM: half the bytes to keep and to move, and masks stay what they are (mean IoU 0.9999). The
+    channels come last, as the decoder wants them; PyTorch's (N, C, 64, 64) would be transposed here and there.
 
     Raises:
         CheckpointError: a tensor is missing or does not fit the others.
@@ -128,6 +129,7 @@ def _mlp(x: Var, tensors: Tensors, channels: int) -> Var:
 
 
 def _neck(x: Var, tensors: Tensors, channels: int) -> Var:
+    """(N, channels, 64, 64) to (N, 64, 64, C)."""
     project = tensors.get("0.weight", None, channels, 1, 1)
     width = project.shape[0]
     tokens = linear(op.transpose(x, perm=[0, 2, 3, 1]), project[:, :, 0, 0].T, None)
@@ -138,8 +140,7 @@ def _neck(x: Var, tensors: Tensors, channels: int) -> Var:
         kernel_shape=[3, 3],
         pads=[1] * 4,
     )
-    tokens = _norm_2d(op.transpose(y, perm=[0, 2, 3, 1]), tensors.under(3), width)
-    return op.transpose(tokens, perm=[0, 3, 1, 2])
+    return _norm_2d(op.transpose(y, perm=[0, 2, 3, 1]), tensors.under(3), width)
 
 
 def _norm_2d(tokens: Var, tensors: Tensors, width: int) -> Var:

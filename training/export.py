@@ -107,7 +107,7 @@ def compare(weights: Path) -> dict[str, float]:
         "has_mask_input": np.array([0, 1, 1, 1, 1, 0], np.float32),
     }
     masks, scores = decoder.run(["low_res_masks", "iou_predictions"], {"image_embeddings": embedding, **feed})
-    found = (embedding, masks, scores)
+    found = (embedding.reshape(wanted[0].shape), masks, scores)
     return {
         name: float(np.abs(w.numpy() - f).max())
         for name, w, f in zip(("image_embeddings", "low_res_masks", "iou_predictions"), wanted, found, strict=True)

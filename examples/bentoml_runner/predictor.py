@@ -41,7 +41,7 @@ class Encoder:
         self._session = _session("encoder")
 
     def encode(self, frames: Sequence[Array]) -> Array:
-        """Embeddings of several pictures in one run, (N, 256, 64, 64) float32.
+        """Embeddings of several pictures in one run, (N, 64, 64, 256) float16.
 
         Args:
             frames: of each picture, as `frame_of` gives it.
@@ -67,7 +67,7 @@ class Decoder:
         """The mask of an object, (H, W) uint8 of 0 and 1.
 
         Args:
-            embedding: of the picture, (1, 256, 64, 64) float32.
+            embedding: of the picture, (1, 64, 64, 256) float16.
             size: width and height of the picture.
             points_xy: x then y, pixels of the picture.
             labels: of each point: 0 beside the object, 1 on it, 2 a box's top left corner, 3 its bottom right one.

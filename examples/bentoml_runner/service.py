@@ -30,7 +30,7 @@ class Encoder:
 
     @bentoml.api(batchable=True, max_batch_size=BATCH)
     def encode(self, frames: list[np.ndarray]) -> np.ndarray:  # type: ignore[type-arg]
-        """Embeddings, (N, 256, 64, 64) float32, of the frames that one call or several have brought."""
+        """Embeddings, (N, 64, 64, 256) float16, of the frames that one call or several have brought."""
         return self._encoder.encode(frames)
 
 

@@ -125,19 +125,19 @@ def _returned(answers: Var, best: Var) -> Var:
 def build_decoder(state: State) -> onnx.ModelProto:
     """The same interface as MobileSAM's decoder.
 
-    `image_embeddings` float16 (1, 256, 64, 64); `point_coords` float32 (N, P, 2), x then y in pixels of the 1024 frame;
+    `image_embeddings` float16 (1, 64, 64, 256); `point_coords` float32 (N, P, 2), x then y in pixels of the 1024 frame;
     `point_labels` float32 (N, P): 0 negative, 1 positive, 2 and 3 the corners of a box, below 0 ignored; `mask_input`
     float32 (M, 1, 256, 256) logits with M = N or 1; `has_mask_input` float32 (M,) -> `low_res_masks` float32
     (N, 4, 256, 256) logits, 0 the single answer, 1 to 3 the candidates; `iou_predictions` float32 (N, 4);
     `single_masks` float32 (N, 1, 256, 256), the single answers alone.
     """
-    embeddings = argument(Tensor(np.float16, (1, CHANNELS, SIDE, SIDE)))
+    embeddings = argument(Tensor(np.float16, (1, SIDE, SIDE, CHANNELS)))
     points = argument(Tensor(np.float32, ("N", "P", 2)))
     labels = argument(Tensor(np.float32, ("N", "P")))
     mask_input = argument(Tensor(np.float32, ("M", 1, 256, 256)))
     has_mask_input = argument(Tensor(np.float32, ("M",)))
 
-    maps = unpack(op.cast(embeddings, to=np.float32))
+    maps = unpack(reshape(op.cast(embeddings, to=np.float32), 1, CHANNELS, SIDE, SIDE))
     prompts = part(op.shape(labels), 0, 0, 1)
     mask = earlier_mask(mask_input, has_mask_input)
     mask = op.expand(mask, op.concat([prompts, ints([1, 1, 1])], axis=0))

@@ -111,11 +111,12 @@ def embed(state: State, images: Var, sizes_hw: Var) -> Var:
 
 
 def build_encoder(state: State) -> onnx.ModelProto:
-    """`images` uint8 (N, 1024, 1024, 3) RGB, `sizes_hw` int32 (N, 2) -> `image_embeddings` float16 (N, 256, 64, 64).
+    """`images` uint8 (N, 1024, 1024, 3) RGB, `sizes_hw` int32 (N, 2) -> `image_embeddings` float16 (N, 64, 64, 256).
 
-    What `images` holds below and right of `sizes_hw` (height, width) does not matter.
+    What `images` holds below and right of `sizes_hw` (height, width) does not matter. The embedding has the shape of
+    MobileSAM's; its numbers are the maps of the layout one after the other.
     """
     images = argument(Tensor(np.uint8, ("N", FRAME, FRAME, 3)))
     sizes_hw = argument(Tensor(np.int32, ("N", 2)))
-    embeddings = op.cast(embed(state, images, sizes_hw), to=np.float16)
+    embeddings = reshape(op.cast(embed(state, images, sizes_hw), to=np.float16), 0, SIDE, SIDE, CHANNELS)
     return dated(build({"images": images, "sizes_hw": sizes_hw}, {"image_embeddings": embeddings}))

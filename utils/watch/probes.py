@@ -96,7 +96,7 @@ def probes() -> list[Probe]:
         ("sizes_hw", "INT32", (1, 2), struct.pack("<2i", FRAME, FRAME)),
     ]
     prompt = [
-        ("image_embeddings", "FP16", (1, 256, 64, 64), bytes(256 * 64 * 64 * 2)),
+        ("image_embeddings", "FP16", (1, 64, 64, 256), bytes(256 * 64 * 64 * 2)),
         ("point_coords", "FP32", (1, 1, 2), CLICK),
         ("point_labels", "FP32", (1, 1), struct.pack("<f", 1)),
         ("mask_input", "FP32", (1, 1, 256, 256), bytes(256 * 256 * 4)),

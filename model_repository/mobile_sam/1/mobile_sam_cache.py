@@ -3,7 +3,7 @@
 One file per image, named by the SHA-256 of the image file and the fingerprint of the weights:
 
     header     64 bytes, see `HEADER`
-    embedding  (1, 256, 64, 64) float16, little-endian
+    embedding  (1, 64, 64, 256) float16, little-endian
     file       the encoded image as it came, for pictures and crops
 
 A file is written under another name and renamed when it is whole, and its checksum is looked at before its first use:
@@ -32,7 +32,7 @@ import numpy.typing as npt
 HEADER = struct.Struct("<8sIIQI36x")
 """Magic, height and width of the displayed image in pixels, bytes of the file, CRC-32 of all that and what follows."""
 MAGIC = b"MSAMEMB2"
-EMBEDDING_SHAPE = (1, 256, 64, 64)
+EMBEDDING_SHAPE = (1, 64, 64, 256)
 EMBEDDING_BYTES = 2 * 256 * 64 * 64
 SUFFIX = ".embedding"
 PARTIAL = ".partial"
@@ -48,7 +48,7 @@ class Entry:
     """What is known of an image."""
 
     embedding: Halves
-    """(1, 256, 64, 64) float16."""
+    """(1, 64, 64, 256) float16."""
     size_hw: tuple[int, int]
     """Height and width of the displayed image."""
     file: memoryview | bytes

@@ -166,7 +166,7 @@ class Models:
             yield from zip(masks, scores, strict=True)
 
     def _encode(self, frame: images.Frame) -> npt.NDArray[np.float16]:
-        """The embedding of an image, (1, 256, 64, 64) float16."""
+        """The embedding of an image, (1, 64, 64, 256) float16."""
         inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
         return self._call("mobile_sam_encoder", inputs, ["image_embeddings"])[0]
 

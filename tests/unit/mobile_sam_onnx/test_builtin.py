@@ -65,13 +65,13 @@ def test_encoder_has_the_declared_signature(graphs):
         "images": (onnx.TensorProto.UINT8, ("N", 1024, 1024, 3)),
         "sizes_hw": (onnx.TensorProto.INT32, ("N", 2)),
     }
-    assert described(graph.output) == {"image_embeddings": (onnx.TensorProto.FLOAT16, ("N", 256, 64, 64))}
+    assert described(graph.output) == {"image_embeddings": (onnx.TensorProto.FLOAT16, ("N", 64, 64, 256))}
 
 
 def test_decoder_has_the_declared_signature(graphs):
     graph, float32 = graphs["decoder"].graph, onnx.TensorProto.FLOAT
     assert described(graph.input) == {
-        "image_embeddings": (onnx.TensorProto.FLOAT16, (1, 256, 64, 64)),
+        "image_embeddings": (onnx.TensorProto.FLOAT16, (1, 64, 64, 256)),
         "point_coords": (float32, ("N", "P", 2)),
         "point_labels": (float32, ("N", "P")),
         "mask_input": (float32, ("M", 1, 256, 256)),

@@ -38,7 +38,7 @@ def expected() -> dict[str, Array]:
 
 @pytest.fixture(scope="module")
 def encode(official_checkpoint: Path, run_model: Any) -> Any:
-    """Embedding (1, 256, 64, 64), size in the encoder's frame and size of an image, both height then width."""
+    """Embedding (1, 64, 64, 256), size in the encoder's frame and size of an image, both height then width."""
     encoder = run_model(build_encoder(load_checkpoint(official_checkpoint)))
 
     @cache
@@ -88,7 +88,7 @@ def relative_l2(found: Array, wanted: Array) -> float:
 @pytest.mark.parametrize("image", ["balloons", "desk", "still-life"])
 def test_embedding_matches_the_official_predictors(image: str, expected: dict[str, Array], encode: Any) -> None:
     (file,) = {case.file for case in CASES.values() if case.image == image}
-    embedding = encode(file)[0][0].astype(np.float32)
+    embedding = encode(file)[0][0].transpose(2, 0, 1).astype(np.float32)
     assert relative_l2(sampled_embedding(embedding), expected[f"embedding/{image}"]) <= MAX_RELATIVE_L2
     assert relative_l2(channel_statistics(embedding), expected[f"channels/{image}"]) <= MAX_RELATIVE_L2
 

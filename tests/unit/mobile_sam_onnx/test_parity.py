@@ -58,7 +58,7 @@ def answer(encode: Any, expected: Any, reference_decoder: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def encode(shared: Path, reference_encoder: Any) -> Any:
-    """Embedding (1, 256, 64, 64), size in the 1024-frame and size of an image, both height then width."""
+    """Embedding (1, 64, 64, 256), size in the 1024-frame and size of an image, both height then width."""
 
     @cache
     def run(name: str) -> Any:
@@ -95,7 +95,7 @@ def test_embeddings_match(expected: Any, encode: Any) -> None:
     names = [key.removeprefix("embedding/") for key in expected if key.startswith("embedding/")]
     assert names
     for name in names:
-        assert relative_l2(encode(name)[0][0], expected[f"embedding/{name}"]) <= 2e-3
+        assert relative_l2(encode(name)[0][0].transpose(2, 0, 1), expected[f"embedding/{name}"]) <= 2e-3
 
 
 @pytest.mark.parametrize(("image", "name"), CASES, ids=map("/".join, CASES))

@@ -67,7 +67,7 @@ def test_another_process_sees_it(open_cache, entries, folder, start):
         folder,
         entries.name(1),
     )
-    assert line(reader) == f"(1, 256, 64, 64) {zlib.crc32(entry.embedding)} {entry.size_hw} {bytes(entry.file).hex()}"
+    assert line(reader) == f"(1, 64, 64, 256) {zlib.crc32(entry.embedding)} {entry.size_hw} {bytes(entry.file).hex()}"
 
 
 def test_other_weights_do_not_see_it(open_cache, entries):
