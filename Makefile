@@ -85,11 +85,11 @@ bench-peers: env-bench env-peers ## the official predictor and two servers aroun
 bench-page: env-dev weights ## from a click in the page to its painted mask; writes it into docs/performance.md; needs Chromium
 	@$(RUN) python -m benchmarks.page
 
-quality: env-dev weights ## mean IoU of the service's answers with the human masks in OBJECTS
-	@$(RUN) python -m benchmarks.quality $(OBJECTS)
+quality: env-dev ## IoU with the human masks in OBJECTS and clicks needed, with WEIGHTS or, by default, official and builtin
+	@$(RUN) python -m benchmarks.quality $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
 
-gate: env-bench ## mean IoU of quicker engines' masks with float32's, on SHARED's photographs and prompts
-	@$(RUN) python -m benchmarks.gate $(SHARED)
+gate: env-bench ## masks and times of each engine on the objects in OBJECTS, with WEIGHTS or, by default, official and builtin
+	@$(RUN) python -m benchmarks.gate $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
 
 docs: env ## write docs/http.md anew from the OpenAPI document
 	@$(RUN) python -m utils.openapi.reference docs/http.md

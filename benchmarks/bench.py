@@ -14,7 +14,6 @@ import argparse
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from benchmarks import answer, cold, goals, interactive, machine, parts, plots, suite
@@ -23,26 +22,13 @@ from benchmarks.load import LoadClient
 from benchmarks.photo import photo
 from benchmarks.raw import RawModel
 from benchmarks.report import BLOCKS, BUILTIN, OFFICIAL, PAGE, with_blocks, write_json
+from benchmarks.repository import prepare
 from benchmarks.service import ROOT, running
-from mobile_sam_onnx import Preparer
 
 OUTPUT = ROOT / "out" / "bench"
 PICTURES = ROOT / "docs" / "images"
 ANSWER_PICTURE, LATENCY_PICTURE = "bench-answer.svg", "bench-latency.svg"
 SUITE, COLD, INTERACTIVE, PARTS = KINDS = ("suite", "cold", "interactive", "parts")
-
-
-def prepare(weights: str) -> Path:
-    """A model repository with these weights."""
-    repository = ROOT / ".cache" / f"benchmark-{weights}" / "model_repository"
-    shutil.copytree(
-        ROOT / "model_repository",
-        repository,
-        ignore=shutil.ignore_patterns("*.onnx", "weights.json", "__pycache__"),
-        dirs_exist_ok=True,
-    )
-    Preparer(repository, print).prepare(weights)
-    return repository
 
 
 class Report:

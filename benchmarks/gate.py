@@ -1,28 +1,30 @@
-"""Do masks stay what they are on a quicker engine? `python -m benchmarks.gate [SHARED]`
+"""Which engines are quicker and keep the masks: `python -m benchmarks.gate OBJECTS`
 
-Mean IoU of each engine's masks with those of ONNX Runtime in float32: with the built-in weights on the objects of
-SHARED/quality (see `benchmarks.objects`), each by a click and by a box, and with MobileSAM's architecture on the
-prompts of SHARED/reference and its weights. An engine that falls below `LEAST` is not for the service to choose there.
+For each set of weights, every object of the folder OBJECTS (see `benchmarks.objects`) is asked for by a click and by a
+box on the raw graphs. Each engine's masks are compared with those of ONNX Runtime in float32, and with the human masks.
+An engine keeps the masks where the mean IoU with float32, of single masks and of candidates, is at least `MIN_IOU`, and
+no mean IoU with human masks falls by more than `MAX_DROP`. Then the graphs are timed, the engines taking turns: an
+engine must be quicker too for the service to choose it.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.engines import ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32, Array, Engine, load
+from benchmarks.engines import ENGINES, ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32, Array, Engine, load
 from benchmarks.figures import table
-from benchmarks.objects import Mask, iou, read_things
+from benchmarks.objects import Mask, Thing, iou, read_things
+from benchmarks.raw import RawModel
+from benchmarks.repository import prepare
 from benchmarks.service import ROOT
-from mobile_sam_onnx import Preparer
+from benchmarks.timing import interleaved, ratio_table
 from utils.machine import has_bf16
 
 sys.path.append(str(ROOT / "model_repository" / "mobile_sam" / "1"))  # where Triton finds them too
@@ -31,36 +33,20 @@ import mobile_sam_images as images
 import mobile_sam_prompts as prompts
 from mobile_sam_masks import upsample
 
-LEAST = 0.98
-BASELINE = (ONNX_RUNTIME, ONNX_RUNTIME)
-OTHERS = ((OPENVINO_F32, OPENVINO_F32), (OPENVINO_BF16, OPENVINO_F32), (OPENVINO_BF16, OPENVINO_BF16))
-"""Of encoder and decoder."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """A prompt on an image: `points_xy` (P, 2) pixels and `labels` (P,)."""
-
-    file: Path
-    points_xy: Sequence[Sequence[float]]
-    labels: Sequence[int]
-
-
-def of_quality(folder: Path) -> Iterator[Question]:
-    """A click on and a box around each object."""
-    for thing in read_things(folder):
-        x0, y0, x1, y1 = thing.box
-        yield Question(thing.file, [thing.point], [1])
-        yield Question(thing.file, [[x0, y0], [x1, y1]], [2, 3])
-
-
-def of_reference(folder: Path, pictures: Path) -> Iterator[Question]:
-    """The prompts of the reference cases."""
-    for case in json.loads((folder / "cases.json").read_text()):
-        x0, y0, x1, y1 = case["box"] or (0, 0, 0, 0)
-        corners = [[x0, y0], [x1, y1]] if case["box"] else []
-        labels = [*(case["labels"] or []), *([2, 3] if case["box"] else [])]
-        yield Question(pictures / case["image"], [*(case["points"] or []), *corners], labels)
+MIN_IOU = 0.98
+MAX_DROP = 0.003
+LOW_IOU = 0.9
+Pair = tuple[str, str]
+"""Engines of encoder and decoder."""
+BASELINE: Pair = (ONNX_RUNTIME, ONNX_RUNTIME)
+OTHERS: tuple[Pair, ...] = (
+    (OPENVINO_F32, OPENVINO_F32),
+    (OPENVINO_BF16, OPENVINO_F32),
+    (OPENVINO_BF16, OPENVINO_BF16),
+)
+ROUNDS = 20
+LARGE_BATCH = 8
+"""Prompts in one run of the decoder: the most that the service runs together on a processor."""
 
 
 class Networks:
@@ -71,25 +57,28 @@ class Networks:
         self._loaded: dict[tuple[str, str], Engine] = {}
         self._embeddings: dict[tuple[Path, str], Array] = {}
 
-    def masks(self, question: Question, engines: tuple[str, str]) -> list[Mask]:
-        """The single answer and the three candidates, each (H, W) bool."""
-        pixels = images.decode(images.open_image(question.file.read_bytes(), 10**9))
-        size_hw, frame = (pixels.shape[0], pixels.shape[1]), images.to_frame(pixels)
-        key = (question.file, engines[0])
+    def masks(self, thing: Thing, engines: Pair) -> list[Mask]:
+        """Return eight (H, W) bool masks: the single one and three candidates for the click, then for the box."""
+        size_hw, frame = (thing.image.shape[0], thing.image.shape[1]), images.to_frame(thing.image)
+        key = (thing.file, engines[0])
         if key not in self._embeddings:
             image: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
             self._embeddings[key] = self._engine("encoder", engines[0]).run(["image_embeddings"], image)[0].copy()
-        points = np.array([question.points_xy], np.float32)
-        coords, labels = prompts.to_frame(points, np.array([question.labels], np.int32), size_hw, frame.size_hw)
-        feed: dict[str, Array] = {
-            "image_embeddings": self._embeddings[key],
-            "point_coords": coords,
-            "point_labels": labels,
-            "mask_input": np.zeros((1, 1, 256, 256), np.float32),
-            "has_mask_input": np.zeros(1, np.float32),
-        }
-        (logits,) = self._engine("decoder", engines[1]).run(["low_res_masks"], feed)
-        return [upsample(low_res, frame.size_hw, size_hw) > 0 for low_res in logits[0]]
+        x0, y0, x1, y1 = thing.box
+        found: list[Mask] = []
+        for points, labels in (([thing.point], [1]), ([(x0, y0), (x1, y1)], [2, 3])):
+            in_image = np.array([points], np.float32), np.array([labels], np.int32)
+            coords, frame_labels = prompts.to_frame(*in_image, size_hw, frame.size_hw)
+            feed: dict[str, Array] = {
+                "image_embeddings": self._embeddings[key],
+                "point_coords": coords,
+                "point_labels": frame_labels,
+                "mask_input": np.zeros((1, 1, 256, 256), np.float32),
+                "has_mask_input": np.zeros(1, np.float32),
+            }
+            (logits,) = self._engine("decoder", engines[1]).run(["low_res_masks"], feed)
+            found += [upsample(low_res, frame.size_hw, size_hw) > 0 for low_res in logits[0]]
+        return found
 
     def _engine(self, part: str, engine: str) -> Engine:
         if (part, engine) not in self._loaded:
@@ -97,42 +86,93 @@ class Networks:
         return self._loaded[part, engine]
 
 
-def compared(repository: Path, questions: Sequence[Question], title: str) -> Mapping[tuple[str, str], Array]:
-    """IoU of the four masks with those of the baseline, (questions, 4), by engines."""
+def agreement(made: Sequence[Mask], expected: Sequence[Mask]) -> list[float]:
+    """Return the IoU of each mask with the expected one; two empty masks agree."""
+    return [iou(a, b) if (a | b).any() else 1.0 for a, b in zip(made, expected, strict=True)]
+
+
+def human_iou(masks: Sequence[Mask], wanted: Mask) -> tuple[float, float, float]:
+    """Return the IoU with a human mask of one click, the best of its three candidates, and the box.
+
+    Args:
+        masks: as `Networks.masks` gives them.
+        wanted: (H, W) bool.
+    """
+    return iou(masks[0], wanted), max(iou(mask, wanted) for mask in masks[1:4]), iou(masks[4], wanted)
+
+
+def keeps_masks(agreed: Array, human: Array, human_f32: Array) -> bool:
+    """Return whether an engine keeps the masks.
+
+    Args:
+        agreed: (objects, 8) IoU with float32's masks.
+        human: (objects, 3) IoU with human masks, as `human_iou` gives it.
+        human_f32: (objects, 3), the same of float32.
+    """
+    single = agreed[:, [0, 4]].mean()
+    candidates = np.delete(agreed, [0, 4], axis=1).mean()
+    return bool(min(single, candidates) >= MIN_IOU and (human_f32.mean(0) - human.mean(0)).max() <= MAX_DROP)
+
+
+def compare(weights: str, repository: Path, things: Sequence[Thing]) -> list[Sequence[object]]:
+    """Return a row of the table of masks for each pair of engines."""
     networks = Networks(repository)
-    others = [pair for pair in OTHERS if OPENVINO_BF16 not in pair or has_bf16()]
-    found: dict[tuple[str, str], list[list[float]]] = {pair: [] for pair in others}
-    for question in tqdm(questions, desc=title, unit="prompt"):
-        expected = networks.masks(question, BASELINE)
-        for pair in others:
-            made = networks.masks(question, pair)
-            # Two empty masks are the same.
-            found[pair].append([iou(a, b) if (a | b).any() else 1.0 for a, b in zip(made, expected, strict=True)])
-    return {pair: np.array(values) for pair, values in found.items()}
+    pairs = [BASELINE, *(pair for pair in OTHERS if OPENVINO_BF16 not in pair or has_bf16())]
+    agreed: dict[Pair, list[list[float]]] = {pair: [] for pair in pairs}
+    human: dict[Pair, list[tuple[float, float, float]]] = {pair: [] for pair in pairs}
+    for thing in tqdm(things, desc=f"{weights}, masks", unit="object"):
+        expected = networks.masks(thing, BASELINE)
+        for pair in pairs:
+            made = expected if pair == BASELINE else networks.masks(thing, pair)
+            agreed[pair].append(agreement(made, expected))
+            human[pair].append(human_iou(made, thing.mask))
+    rows: list[Sequence[object]] = []
+    baseline = np.array(human[BASELINE])
+    for pair in pairs:
+        ious, with_people = np.array(agreed[pair]), np.array(human[pair])
+        groups = ious[:, [0, 4]], np.delete(ious, [0, 4], axis=1)
+        figures = [f"{group.mean():.4f}, {group.min():.2f}, {(group < LOW_IOU).mean():.1%}" for group in groups]
+        changes = (with_people - baseline).mean(0)
+        people = [f"{mean:.4f} ({change:+.4f})" for mean, change in zip(with_people.mean(0), changes, strict=True)]
+        rows.append((weights, *pair, *figures, *people, "yes" if keeps_masks(ious, with_people, baseline) else "no"))
+    return rows
+
+
+def time_table(repository: Path, title: str) -> str:
+    """Return the times of encoder and decoder on each engine, and their ratios to those of OpenVINO in float32."""
+    arms: dict[str, Callable[[], object]] = {}
+    baselines = {}
+    for engine in (engine for engine in ENGINES if engine != OPENVINO_BF16 or has_bf16()):
+        model = RawModel(repository, engine, engine)
+        work: dict[str, Callable[[], object]] = {
+            "encoder": model.encode,
+            "decoder, 1 prompt": model.decode,
+            f"decoder, {LARGE_BATCH} prompts": partial(model.decode, count=LARGE_BATCH),
+        }
+        for name, run in work.items():
+            arms[f"{name}: {engine}"] = run
+            baselines[f"{name}: {engine}"] = f"{name}: {OPENVINO_F32}"
+    return ratio_table(interleaved(arms, ROUNDS, title), baselines)
 
 
 def main() -> None:
-    """Compare and print."""
+    """Compare, time and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shared", type=Path, help="holds quality/, reference/ and images/")
-    shared = parser.parse_args().shared
-    reference = shared / "reference"
-    sets = {
-        "built-in weights": ("builtin", list(of_quality(shared / "quality"))),
-        "MobileSAM's architecture": (
-            str(reference / "mobile_sam_seed7.pt"),
-            list(of_reference(reference, shared / "images")),
-        ),
-    }
-    rows = []
-    for title, (weights, questions) in sets.items():
-        with TemporaryDirectory() as folder:
-            Preparer(Path(folder), print).prepare(weights)
-            for pair, values in compared(Path(folder), questions, title).items():
-                single, candidates = float(values[:, 0].mean()), float(values[:, 1:].mean())
-                verdict = "kept" if min(single, candidates) >= LEAST else f"below {LEAST}"
-                rows.append((title, len(questions), *pair, f"{single:.4f}", f"{candidates:.4f}", verdict))
-    print(table(("", "prompts", "encoder", "decoder", "single answer", "candidates", "masks"), rows))
+    parser.add_argument("folder", type=Path, help="photographs with outlined objects")
+    parser.add_argument("--weights", nargs="+", default=["official", "builtin"], help="default: official and builtin")
+    options = parser.parse_args()
+    things = read_things(options.folder)
+    rows, times = [], []
+    for weights in options.weights:
+        repository = prepare(weights)
+        rows += compare(weights, repository, things)
+        times.append(f"{weights}\n\n{time_table(repository, f'{weights}, times')}")
+    low = f"mean, worst, below {LOW_IOU}"
+    agreement_titles = [f"{kind}: IoU with float32 ({low})" for kind in ("single masks", "candidates")]
+    people = [f"{prompt} (change)" for prompt in ("human IoU: 1 click", "best of three", "box")]
+    header = ("weights", "encoder", "decoder", *agreement_titles, *people, "keeps masks")
+    print(f"{table(header, rows)}\n")
+    print("\n\n".join(times))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Objects that people have outlined on photographs, and what a patient user clicks next.
+"""Objects that people have outlined on photographs.
 
 A folder of them holds the pictures, label maps in which an object has the value `label`, and `objects.json`, a list of
 {"image", "mask", "label", "point" [x, y], "box" [x0, y0, x1, y1]}.
@@ -10,7 +10,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -57,20 +56,3 @@ def read_things(folder: Path) -> list[Thing]:
 def iou(one: Mask, other: Mask) -> float:
     """Intersection over union of two (H, W) bool masks."""
     return float((one & other).sum() / max(int((one | other).sum()), 1))
-
-
-def next_click(answer: Mask, wanted: Mask) -> tuple[tuple[float, float], int] | None:
-    """Centre of the largest error region and the label it needs; None where nothing is wrong."""
-    best: tuple[int, Mask, int] | None = None
-    for wrong, label in ((wanted & ~answer, 1), (answer & ~wanted, 0)):
-        count, pieces, stats, _ = cv2.connectedComponentsWithStats(wrong.astype(np.uint8), connectivity=4)
-        if count > 1:
-            piece = 1 + int(stats[1:, cv2.CC_STAT_AREA].argmax())
-            area = int(stats[piece, cv2.CC_STAT_AREA])
-            if best is None or area > best[0]:
-                best = (area, pieces == piece, label)
-    if best is None:
-        return None
-    depth = cv2.distanceTransform(np.pad(best[1].astype(np.uint8), 1), cv2.DIST_L2, 5)[1:-1, 1:-1]
-    row, column = np.unravel_index(int(depth.argmax()), depth.shape)
-    return (float(column), float(row)), best[2]

@@ -1,10 +1,12 @@
-"""Mean IoU with human masks of what the service answers, beside what needs no model.
+"""Quality of the service's masks: IoU with human masks by kind of prompt, and clicks needed.
 
-    python -m benchmarks.quality DIR
+    python -m benchmarks.quality DIR --weights official builtin
 
-asks the running service, as a user would, for every object of a folder (see `benchmarks.objects`): one click, three
-candidates, a box, and up to five clicks, each next one at the centre of the largest error and refining the answer so
-far. Prints a table, and writes it with a sheet of the best, middle and worst objects to `out/quality/`.
+asks a running service, as a user would, for every object of a folder (see `benchmarks.objects`): a click, three
+candidates, a box, and further clicks (see `benchmarks.clicks`), each refining the answer before it through
+`mask_input`. Every click gets the service's default answer, a single mask. Prints tables with the weights in columns
+and methods without a model below, and writes them to `out/quality/` with a picture of the best, middle and worst
+objects for each set of weights.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,10 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks.baselines import baselines
-from benchmarks.objects import Mask, Picture, Thing, iou, next_click, read_things
+from benchmarks.clicks import MAX_CLICKS, Click, clicks_to_reach, iou_after, next_click, number_of_clicks
+from benchmarks.figures import table
+from benchmarks.objects import Mask, Picture, Thing, iou, read_things
+from benchmarks.repository import prepare
 from benchmarks.service import ROOT, running
 from client.request import Photo
 
@@ -30,88 +35,110 @@ OUTPUT = ROOT / "out" / "quality"
 ROWS = 4
 """Objects of each kind on the sheet."""
 CLICKS = 5
+"""Clicks on every object, however good its mask is."""
+TARGETS = (0.85, 0.90)
 
 
 @dataclass
 class Answer:
-    """`masks` (K, H, W) bool, their `scores` (K,) and what to refine them by; the name of the weights that answered."""
+    """`masks` (K, H, W) bool, their `scores` (K,) and low-resolution masks to refine them by."""
 
     masks: Mask
     scores: list[float]
     low_res: list[str]
-    weights: str
 
 
 def ask(photo: Photo, **prompt: Any) -> Answer:
-    """The service's answer to a prompt."""
+    """Return the service's answer to a prompt."""
     parts = photo.segment(mask_format="npy", segmented_image="none", low_res_mask=True, **prompt)
     masks = np.load(io.BytesIO(parts["mask"]))
     result = json.loads(parts["result"])
     scores = [mask["score"] for mask in result["masks"]]
     low_res = [mask["low_res_mask"] for mask in result["masks"]]
-    shape = (len(scores), result["height"], result["width"])
-    return Answer(masks.reshape(shape), scores, low_res, result["weights"]["name"])
+    return Answer(masks.reshape(len(scores), result["height"], result["width"]), scores, low_res)
 
 
 @dataclass
 class Score:
-    """What one object got: IoU by way of asking, and masks to look at."""
+    """IoU of one object's masks: by kind of prompt, and after 1, 2, ... clicks; masks to look at."""
 
     thing: Thing
+    after: list[float] = field(default_factory=list)
     iou: dict[str, float] = field(default_factory=dict)
     shown: dict[str, Mask] = field(default_factory=dict)
     score: float = 0.0
-    weights: str = ""
+    """The service's own estimate for the first click."""
 
 
-def clicks(photo: Photo, thing: Thing) -> list[Answer]:
-    """Answers after 1 to 5 clicks, each refining the one before it."""
-    points, labels = [thing.point], [1]
-    answers: list[Answer] = []
-    for _ in range(CLICKS):
-        earlier = {"mask_input": answers[-1].low_res[0]} if answers else {}
-        answers.append(ask(photo, pos_coords=points, labels=labels, **earlier))
-        click = next_click(answers[-1].masks[0], thing.mask)
-        if click:
-            points.append(click[0])
-            labels.append(click[1])
-    return answers
+def click_until_good(photo: Photo, result: Score) -> None:
+    """Click until the largest of `TARGETS` is reached, at least `CLICKS` and at most `MAX_CLICKS` times."""
+    thing = result.thing
+    earlier: dict[str, str] = {}
+    click: Click | None = Click(thing.point, 1)
+    clicks: list[Click] = []
+    while click and len(clicks) < MAX_CLICKS and (len(clicks) < CLICKS or result.after[-1] < max(TARGETS)):
+        clicks.append(click)
+        points, labels = [click.point_xy for click in clicks], [click.label for click in clicks]
+        answer = ask(photo, pos_coords=points, labels=labels, **earlier)
+        earlier = {"mask_input": answer.low_res[0]}
+        result.after.append(iou(answer.masks[0], thing.mask))
+        if len(clicks) == 1:
+            result.score = answer.scores[0]
+            result.shown["1 click"] = answer.masks[0]
+        if len(clicks) <= CLICKS:
+            result.shown[f"{CLICKS} clicks"] = answer.masks[0]
+        click = next_click(answer.masks[0], thing.mask, clicks)
 
 
 def measure(url: str, thing: Thing) -> Score:
-    """All ways of asking the service for one object."""
+    """Ask the service for one object in all ways."""
     result = Score(thing)
     photo = Photo(url, thing.file.read_bytes())
-    answers = clicks(photo, thing)
-    for number, answer in enumerate(answers, 1):
-        result.iou[f"{number} click{'s' if number > 1 else ''}"] = iou(answer.masks[0], thing.mask)
+    click_until_good(photo, result)
+    for number in range(1, CLICKS + 1):
+        result.iou[f"{number} click{'s' if number > 1 else ''}"] = iou_after(result.after, number)
     three = ask(photo, pos_coords=[thing.point], multimask_output=True)
     candidates = [iou(mask, thing.mask) for mask in three.masks]
     result.iou["1 click, best of three candidates"] = max(candidates)
     result.iou["1 click, candidate of highest score"] = candidates[int(np.argmax(three.scores))]
     boxed = ask(photo, box=thing.box)
     result.iou["box"] = iou(boxed.masks[0], thing.mask)
-    best = three.masks[int(np.argmax(candidates))]
-    result.shown = {"1 click": answers[0].masks[0], "1 click, best of three candidates": best, "box": boxed.masks[0]}
-    result.shown["5 clicks"] = answers[-1].masks[0]
-    result.score, result.weights = answers[0].scores[0], answers[0].weights
+    result.shown["1 click, best of three candidates"] = three.masks[int(np.argmax(candidates))]
+    result.shown["box"] = boxed.masks[0]
     return result
 
 
-def table(scores: Sequence[Score], others: Sequence[dict[str, float]]) -> str:
-    """Markdown: mean IoU, and the share of objects above one half and above three quarters."""
-    lines = ["| asked with | mean IoU | over 0.5 | over 0.75 |", "|---|---|---|---|"]
-    for rows in ([score.iou for score in scores], others):
-        for name in rows[0] if rows else ():
-            values = np.array([row[name] for row in rows])
-            lines.append(
-                f"| {name} | {values.mean():.3f} | {(values > 0.5).mean():.0%} | {(values > 0.75).mean():.0%} |"
-            )
-    first = np.array([score.iou["1 click"] for score in scores])
-    claimed = np.array([score.score for score in scores])
-    lines += ["", f"Objects: {len(scores)}. Predicted IoU of one click: mean {claimed.mean():.3f}, "
-              f"correlation with the true one {np.corrcoef(first, claimed)[0, 1]:.2f}."]  # fmt: skip
-    return "\n".join(lines)
+def iou_table(columns: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
+    """Return mean IoU and the share of objects above one half and three quarters, a row for each kind of prompt.
+
+    Args:
+        columns: for each column's name, IoU by kind of prompt of every object.
+    """
+    header = ["asked with", *(title for name in columns for title in (f"{name}: mean IoU", "over 0.5", "over 0.75"))]
+    rows = []
+    for prompt in next(iter(columns.values()))[0]:
+        rows.append([prompt])
+        for objects in columns.values():
+            values = np.array([each[prompt] for each in objects])
+            rows[-1] += [f"{values.mean():.3f}", f"{(values > 0.5).mean():.0%}", f"{(values > 0.75).mean():.0%}"]
+    return table(header, rows)
+
+
+def clicks_table(scores: Mapping[str, Sequence[Score]]) -> str:
+    """Return the numbers of clicks needed, and how the score of the first click agrees with its IoU."""
+    rows: list[list[str]] = []
+    for target in TARGETS:
+        needed = {name: [clicks_to_reach(score.after, target) for score in each] for name, each in scores.items()}
+        rows.append([f"NoC@{target * 100:.0f}", *(f"{number_of_clicks(each):.2f}" for each in needed.values())])
+        never = (f"{each.count(None)} of {len(each)}" for each in needed.values())
+        rows.append([f"IoU {target:.2f} not reached with {MAX_CLICKS} clicks", *never])
+    means = (np.mean([iou_after(score.after, CLICKS) for score in each]) for each in scores.values())
+    rows.append([f"mIoU at {CLICKS} clicks", *(f"{mean:.3f}" for mean in means)])
+    first = {name: [[score.after[0], score.score] for score in each] for name, each in scores.items()}
+    rows.append(["mean score of 1 click", *(f"{np.mean(each, axis=0)[1]:.3f}" for each in first.values())])
+    agreement = (f"{np.corrcoef(np.transpose(each))[0, 1]:.2f}" for each in first.values())
+    rows.append(["correlation of that score with its IoU", *agreement])
+    return table(["", *scores], rows)
 
 
 def drawn(thing: Thing, mask: Mask, caption: str, width: int = 240) -> Picture:
@@ -145,15 +172,26 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="photographs with outlined objects")
-    things = read_things(parser.parse_args().folder)
-    with running(ROOT / "model_repository") as service:
-        scores = [measure(service.url, thing) for thing in tqdm(things, desc="service", unit="object")]
-    others = [baselines(thing) for thing in tqdm(things, desc="without a model", unit="object")]
-    report = table(scores, others)
+    parser.add_argument("--weights", nargs="+", default=["official", "builtin"], help="default: official and builtin")
+    options = parser.parse_args()
+    things = read_things(options.folder)
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    (OUTPUT / "table.md").write_text(report + "\n")
-    cv2.imwrite(str(OUTPUT / "sheet.png"), cv2.cvtColor(sheet(scores, ROWS), cv2.COLOR_RGB2BGR))
-    print(f"{report}\nwrote {OUTPUT}/table.md and sheet.png")
+    scores: dict[str, list[Score]] = {}
+    for weights in options.weights:
+        name = Path(weights).stem
+        with running(prepare(weights)) as service:
+            scores[name] = [measure(service.url, thing) for thing in tqdm(things, desc=name, unit="object")]
+        picture = cv2.cvtColor(sheet(scores[name], ROWS), cv2.COLOR_RGB2BGR)
+        cv2.imwrite(str(OUTPUT / f"sheet-{name}.png"), picture)
+    others = [baselines(thing) for thing in tqdm(things, desc="without a model", unit="object")]
+    tables = (
+        iou_table({name: [score.iou for score in each] for name, each in scores.items()}),
+        clicks_table(scores),
+        iou_table({"no model": others}),
+    )
+    report = "\n\n".join([f"Objects: {len(things)}.", *tables])
+    (OUTPUT / "tables.md").write_text(report + "\n")
+    print(f"{report}\n\nwrote {OUTPUT}/tables.md and a sheet of masks for each set of weights")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,72 @@
+"""The simulated user of interactive segmentation benchmarks: one click after another until the mask is good enough.
+
+The number of clicks (NoC@90) is the mean over objects of the clicks needed to reach an IoU of 0.90. An object that does
+not reach it within `MAX_CLICKS` counts as `MAX_CLICKS`. Clicks are placed as in the evaluation code of RITM (Sofiiuk et
+al. 2021, arXiv:2102.06583).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from benchmarks.objects import Mask
+
+MAX_CLICKS = 20
+
+
+@dataclass(frozen=True)
+class Click:
+    """A click at `point_xy` in pixels; `label` is 1 for more of this, 0 for less."""
+
+    point_xy: tuple[float, float]
+    label: int
+
+
+def next_click(answer: Mask, wanted: Mask, clicks: Sequence[Click]) -> Click | None:
+    """Return a click at the centre of the largest error region by distance transform.
+
+    That is the wrong pixel farthest from the border of its region, among the missing and the superfluous pixels alike.
+
+    Args:
+        answer: (H, W) bool.
+        wanted: (H, W) bool.
+        clicks: the clicks so far; their pixels are not clicked again.
+
+    Returns:
+        The click, or None where no other pixel is wrong.
+    """
+    depths = []
+    for wrong in (answer & ~wanted, wanted & ~answer):
+        padded = np.pad(wrong.astype(np.uint8), 1)
+        depths.append(cv2.distanceTransform(padded, cv2.DIST_L2, cv2.DIST_MASK_PRECISE)[1:-1, 1:-1])
+        for click in clicks:
+            depths[-1][int(click.point_xy[1]), int(click.point_xy[0])] = 0
+    label = int(depths[1].max() > depths[0].max())
+    if depths[label].max() == 0:
+        return None
+    row, column = np.unravel_index(int(depths[label].argmax()), wanted.shape)
+    return Click((float(column), float(row)), label)
+
+
+def clicks_to_reach(ious: Sequence[float], target: float) -> int | None:
+    """Return how many clicks the first IoU of at least `target` took, or None where none did within `MAX_CLICKS`.
+
+    Args:
+        ious: the IoU after 1, 2, ... clicks.
+        target: the IoU to reach.
+    """
+    return next((number for number, iou in enumerate(ious[:MAX_CLICKS], 1) if iou >= target), None)
+
+
+def number_of_clicks(needed: Sequence[int | None]) -> float:
+    """Return the mean of the clicks needed; None counts as `MAX_CLICKS`."""
+    return float(np.mean([MAX_CLICKS if clicks is None else clicks for clicks in needed]))
+
+
+def iou_after(ious: Sequence[float], clicks: int) -> float:
+    """Return the IoU after that many clicks; a user who stopped earlier keeps the last mask."""
+    return ious[min(clicks, len(ious)) - 1]
