@@ -15,6 +15,7 @@ import argparse
 import io
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -183,7 +184,8 @@ def main() -> None:
             scores[name] = [measure(service.url, thing) for thing in tqdm(things, desc=name, unit="object")]
         picture = cv2.cvtColor(sheet(scores[name], ROWS), cv2.COLOR_RGB2BGR)
         cv2.imwrite(str(OUTPUT / f"sheet-{name}.png"), picture)
-    others = [baselines(thing) for thing in tqdm(things, desc="without a model", unit="object")]
+    with ProcessPoolExecutor() as pool:
+        others = list(tqdm(pool.map(baselines, things), desc="without a model", total=len(things), unit="object"))
     tables = (
         iou_table({name: [score.iou for score in each] for name, each in scores.items()}),
         clicks_table(scores),

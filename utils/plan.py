@@ -22,7 +22,7 @@ from utils.machine import Machine
 
 ENGINES = ("onnxruntime", "openvino", "openvino-bf16", "tensorrt")
 """`onnxruntime`: float32, on the GPU where there is one. `openvino`: float32, on the processor. `openvino-bf16`: the
-same, and the encoder in bfloat16. `tensorrt`: ONNX Runtime on a GPU, the encoder through TensorRT in float16."""
+same in bfloat16. `tensorrt`: ONNX Runtime on a GPU, the encoder through TensorRT in float16."""
 
 CORES_OF_AN_ENCODER = 8
 CORES_OF_A_DECODER = 4
@@ -126,8 +126,9 @@ def make_plan(
         together = encoders or max(1, machine.cores // CORES_OF_AN_ENCODER)
         decoders = max(LEAST_DECODERS, machine.cores // CORES_OF_A_DECODER)
         each = threads or max(1, machine.cores // together)
-        encoder = Network(backend, "bf16" if engine == "openvino-bf16" else "f32", together, each)
-        decoder = Network(backend, "f32", decoders, min(each, CORES_OF_A_DECODER))
+        precision: Precision = "bf16" if engine == "openvino-bf16" else "f32"
+        encoder = Network(backend, precision, together, each)
+        decoder = Network(backend, precision, decoders, min(each, CORES_OF_A_DECODER))
         batch = DECODER_BATCH_CPU
     by_cores = min(MOST_ORCHESTRATORS, max(2, machine.cores // 2))
     return Plan(
@@ -142,10 +143,10 @@ def make_plan(
 
 
 def best_engine(machine: Machine, architecture: str) -> str:
-    """What is quickest there and keeps the masks (mean IoU of 0.98 and more with float32; `make bench` measures both).
+    """Return the quickest engine that keeps the masks; `make gate` measures both and says what keeping means.
 
-    The built-in weights are so small that OpenVINO's overhead weighs more than its speed, and their masks do not bear
-    bfloat16 (mean IoU 0.96).
+    The built-in weights are so small that OpenVINO's overhead weighs more than its speed, and bfloat16 changes their
+    masks too much (mean IoU with float32 0.96).
     """
     if machine.gpus or not machine.openvino or architecture == "builtin":
         return "onnxruntime"

@@ -69,7 +69,7 @@ def others(server: Server, repository: Path, tmp_path_factory: pytest.TempPathFa
         pytest.param(
             "openvino-bf16",
             "openvino bf16",
-            "openvino f32",
+            "openvino bf16",
             0.98,
             marks=pytest.mark.skipif("openvino-bf16" not in ENGINES, reason="this processor has no bfloat16"),
             id="openvino-bf16",

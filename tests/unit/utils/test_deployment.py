@@ -44,13 +44,12 @@ def test_every_model_is_there_with_all_its_files(tmp_path):
             assert found.name == "config.pbtxt" or found.resolve() == entry.resolve()
 
 
-def test_a_processor_with_bfloat16_encodes_by_openvino(tmp_path):
+def test_bfloat16_is_used_by_openvino_for_both_networks(tmp_path):
     deployed = deploy(REPOSITORY, LAPTOP, tmp_path)
     encoder, decoder = config(deployed, "mobile_sam_encoder"), config(deployed, "mobile_sam_decoder")
     assert (encoder.backend, decoder.backend) == ("openvino", "openvino")
     assert instances(encoder) == (1, ModelInstanceGroup.KIND_CPU)
-    assert parameters(encoder)["HINT_BF16"] == "YES"
-    assert "HINT_BF16" not in parameters(decoder)
+    assert parameters(encoder)["HINT_BF16"] == parameters(decoder)["HINT_BF16"] == "YES"
     assert parameters(decoder)["INFERENCE_NUM_THREADS"] == "2"
 
 

@@ -22,7 +22,7 @@ def engines(machine: Machine, architecture: str = "mobile_sam", engine: str = "a
 
 def test_the_quickest_engine_of_the_machine_is_chosen():
     assert engines(LAPTOP) == ("openvino f32", "openvino f32")
-    assert engines(WITH_BF16) == ("openvino bf16", "openvino f32")
+    assert engines(WITH_BF16) == ("openvino bf16", "openvino bf16")
     assert engines(GPU) == ("cuda f32", "cuda f32")
     assert engines(replace(WITH_BF16, openvino=False)) == ("onnxruntime f32", "onnxruntime f32")
 
@@ -35,7 +35,7 @@ def test_the_built_in_weights_stay_in_float32():
 def test_an_engine_that_was_set_wins(architecture):
     assert engines(WITH_BF16, architecture, "onnxruntime") == ("onnxruntime f32", "onnxruntime f32")
     assert engines(WITH_BF16, architecture, "openvino") == ("openvino f32", "openvino f32")
-    assert engines(WITH_BF16, architecture, "openvino-bf16") == ("openvino bf16", "openvino f32")
+    assert engines(WITH_BF16, architecture, "openvino-bf16") == ("openvino bf16", "openvino bf16")
     assert engines(GPU, architecture, "tensorrt") == ("tensorrt f16", "cuda f32")
     assert engines(GPU, architecture, "openvino") == ("openvino f32", "openvino f32")
 
