@@ -16,6 +16,7 @@ import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,26 +25,25 @@ from tqdm import tqdm
 
 from benchmarks import machine
 from benchmarks.arms import OURS, Arm, engines_of
-from benchmarks.bench import OUTPUT, PAGE, prepare
+from benchmarks.bench import OUTPUT
 from benchmarks.closed import PAUSE_S, Cell, Cells, Site, turn
 from benchmarks.figures import Spread, ratios, short, spread, table
 from benchmarks.goals import AT_LEAST, Goal
 from benchmarks.load import Connection, LoadClient
 from benchmarks.objects import iou
 from benchmarks.peer_arms import FASTAPI, ISAT, PREDICTOR, Predictor, masks_of, predicting, servers
-from benchmarks.photo import CLICK, photo
-from benchmarks.report import OFFICIAL, PEERS, cells_as_json, with_blocks, write_json
+from benchmarks.photo import CLICK, POINTS, photo
+from benchmarks.report import OFFICIAL, PAGE, PEERS, cells_as_json, with_blocks, write_json
+from benchmarks.repository import prepare
 from benchmarks.service import running
-from benchmarks.workloads import CACHED, COLD, POINTS, Clicks
+from benchmarks.workloads import CACHED, COLD, Clicks
 from mobile_sam_onnx import sources
 from mobile_sam_onnx.official import fetch_official
 from utils.machine import has_bf16
 
 ROUNDS = 5
 MIN_IOU = 0.98
-"""Mean over `OBJECTS`, with the masks of the official predictor."""
-OBJECTS = (CLICK, (695, 412), (443, 534), (578, 875), (1185, 1105))
-"""One point on each of five objects of `photo()`."""
+"""Mean over the objects at `POINTS`, with the masks of the official predictor."""
 PLAN = {
     Cell(PREDICTOR, COLD): 3,
     Cell(PREDICTOR, CACHED): 15,
@@ -172,15 +172,15 @@ def goals_table(found: list[Goal]) -> str:
 
 
 def compare(arms: Mapping[str, Arm], predictor: Predictor, image: Path) -> dict[str, list[float]]:
-    """Return the IoU of each server's masks of `OBJECTS` with the official predictor's.
+    """Return the IoU of each server's masks with the official predictor's.
 
     Raises:
         RuntimeError: the mean of an arm, other than the one that leaves decoding to its client, is below `MIN_IOU`.
     """
-    expected = predictor.masks(image, OBJECTS)
+    expected = predictor.masks(image, POINTS)
     found: dict[str, list[float]] = {}
     for name, arm in arms.items():
-        masks = masks_of(arm, image, OBJECTS, predictor)
+        masks = masks_of(arm, image, POINTS, predictor)
         found[name] = [iou(mask, other) for mask, other in zip(masks, expected, strict=True)]
         mean = statistics.mean(found[name])
         print(f"{name}: IoU with the {PREDICTOR} {mean:.4f}, least of {len(masks)} masks {min(found[name]):.4f}")
@@ -197,7 +197,7 @@ def measure_cells(site: Site, predictor: Predictor, image: Path) -> Cells:
             count = planned if number else cell.concurrency
             if cell.arm == PREDICTOR:
                 time.sleep(PAUSE_S)
-                outcome, cpu = predictor.turn(cell.workload, image, POINTS[:count])
+                outcome, cpu = predictor.turn(cell.workload, image, list(islice(cycle(POINTS), count)))
             else:
                 arm = site.arms[cell.arm]
                 if cell.workload == CACHED:  # FastAPI keeps one image, which may be another now

@@ -72,9 +72,6 @@ def test_table_has_a_row_for_each_arm_and_leaves_out_what_it_does_not_offer():
     assert [row[6] for row in rows] == ["", "0.990 (0.980)", "1.000 (1.000)", "0.500 (0.500)"]
 
 
-def test_points_lie_on_the_photo():
-    assert all(0 <= x < SIZE[0] and 0 <= y < SIZE[1] for x, y in bench_peers.OBJECTS)
-
 
 def test_isat_is_sent_pixels_with_their_shape():
     pixels = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
