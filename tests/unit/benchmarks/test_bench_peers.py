@@ -17,7 +17,6 @@ from benchmarks.bench_peers import Results, goals, goals_table, speed
 from benchmarks.closed import Cell, Cells
 from benchmarks.load import Outcome
 from benchmarks.peer_arms import FASTAPI, ISAT, PREDICTOR, Isat, predicting
-from benchmarks.photo import SIZE
 from benchmarks.service import Server
 from benchmarks.workloads import CACHED, COLD
 
@@ -70,7 +69,6 @@ def test_table_has_a_row_for_each_arm_and_leaves_out_what_it_does_not_offer():
         ISAT: [True, False, False, False],
     }
     assert [row[6] for row in rows] == ["", "0.990 (0.980)", "1.000 (1.000)", "0.500 (0.500)"]
-
 
 
 def test_isat_is_sent_pixels_with_their_shape():
