@@ -60,3 +60,18 @@ def builtin_server(builtin_repository: Path, tmp_path_factory: pytest.TempPathFa
     log = tmp_path_factory.mktemp("builtin_server") / "log"
     with serving(log, MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository)) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def official_repository(official_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model repository with the official weights; skips where they cannot be had."""
+    assert official_checkpoint.is_file()
+    return make_repository(tmp_path_factory.mktemp("official") / "model_repository", "official")
+
+
+@pytest.fixture(scope="session")
+def official_server(official_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The service as `make serve WEIGHTS=official` starts it, shared by the tests that do not harm it."""
+    log = tmp_path_factory.mktemp("official_server") / "log"
+    with serving(log, MOBILE_SAM_MODEL_REPOSITORY=str(official_repository)) as running:
+        yield running
