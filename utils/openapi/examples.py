@@ -1,4 +1,4 @@
-"""Examples: requests that run as they stand, and what the built-in weights answer them.
+"""Examples: requests that run as they stand, and what the official weights answer them.
 
 The image is a drawn scene of 80 x 60 pixels: a disc before a hill and the sky, in a PNG file so small that its base64
 leaves the rest of a request readable.
@@ -81,13 +81,12 @@ EVERYTHING_REQUESTS: Examples = {
 }
 
 WEIGHTS: dict[str, Any] = {
-    "name": "builtin",
-    "sha256": "113b01c2d3a7595ea4747eb476a791d1bcc413516450469974e1e6ef7abd2757",
+    "name": "official",
+    "sha256": "6dbb90523a35330fedd7f1d3dfc66f995213d81b29a5ca8108dbcdd4e37d6c2f",
     "trained": True,
-    "note": "The built-in weights: a small segmenter of this project's own, trained on generated scenes; the official "
-    "MobileSAM weights segment better.",
+    "note": "The official MobileSAM checkpoint, mobile_sam.pt.",
 }
-ENGINE: dict[str, Any] = {"encoder": "onnxruntime f32", "decoder": "onnxruntime f32"}
+ENGINE: dict[str, Any] = {"encoder": "openvino bf16", "decoder": "openvino f32"}
 IMAGE: dict[str, Any] = {
     "image_id": IMAGE_ID,
     "width": 80,
@@ -98,21 +97,39 @@ IMAGE: dict[str, Any] = {
 }
 RUN_LENGTHS: dict[str, Any] = {
     "size": [60, 80],
-    "counts": "ba1:`14M2M4M2O0O2N2O0O2O000000000000000001N101N2O0O2N3L3N3LP`1",
+    "counts": "ba1:`14M3L3N2O0O2N2O0O2O000000000000000001N101N2N101N3L3N3LP`1",
 }
-RESULT: dict[str, Any] = {**IMAGE, "masks": [{"object": 0, "score": 0.9502, "area": 641, "box": [26, 17, 54, 45]}]}
+RESULT: dict[str, Any] = {**IMAGE, "masks": [{"object": 0, "score": 0.9825, "area": 641, "box": [26, 17, 54, 45]}]}
+SKY = (
+    "0Z1b0000000O1N2O1N2N2N2O1O1M3N2N2N2O1001O2N2N2N2N2N1OH8N2N2O1O100O1O1O1000000000000000000001O001O1O001O2YO\\O2e0L"
+    "\\O4f0I[O7U1000000000000000000000000000000000000000000000000000"
+)
+DISC = "ba1:`14M2M4M2O0O2N2O0O2O000000000000000001N101N2N101N3L3N3LP`1"
+GROUND = (
+    "Z1b0Z100000000000000000000000000000000000000000000000000000000000001O1O001O000000000000000000O100O1O100000000000000"
+    "0000000000000000000000000000000000000000000000000000000000000"
+)
+HILL = "_<3g12N2N2N2O1N2N2N2N2N2002N2N2N2N2N1O2N2N2N2NYP3"
+DISC_AND_HILL = "_<3g12N2N2N2O1N2N2N2N2N2002N2N2N2N2N1O2N2NG9N2O0O3N100O2N2O0O2O000000000000000001N101N2N101N3L3N3LP`1"
 EVERYTHING: dict[str, Any] = {
     **IMAGE,
     "masks": [
         {
-            "segmentation": RUN_LENGTHS,
-            "area": 641,
-            "bbox": [26, 17, 28, 28],
-            "predicted_iou": 0.9468,
-            "point_coords": [[35.0, 33.75]],
-            "stability_score": 0.986,
+            "segmentation": {"size": [60, 80], "counts": counts},
+            "area": area,
+            "bbox": bbox,
+            "predicted_iou": predicted_iou,
+            "point_coords": [point],
+            "stability_score": stability_score,
             "crop_box": [0, 0, 80, 60],
         }
+        for counts, area, bbox, predicted_iou, point, stability_score in (
+            (SKY, 2458, [0, 0, 80, 42], 1.0168, [65.0, 26.25], 0.9854),
+            (DISC, 640, [26, 17, 28, 28], 1.0135, [35.0, 18.75], 1.0),
+            (GROUND, 1400, [0, 42, 80, 18], 1.0103, [75.0, 56.25], 0.9964),
+            (HILL, 274, [6, 20, 22, 22], 0.99, [25.0, 41.25], 0.9927),
+            (DISC_AND_HILL, 919, [6, 17, 48, 28], 0.9321, [45.0, 41.25], 0.9913),
+        )
     ],
 }
 INFO: dict[str, Any] = {

@@ -37,8 +37,8 @@ The calls below run as they stand in the repository's folder, while `make serve`
 cp {SAMPLE} photo.jpg
 ```
 
-What they are shown to print is what the built-in weights answer. Run lengths are cut short, with …, and of the records
-of `/everything` the first stands for all.
+They print what the official weights answer; another engine's answer differs in the last digits. Run lengths are cut
+short, with …, and of the records of `/everything` only the first is shown.
 """
 
 PROBLEMS = """## Problems
