@@ -26,6 +26,9 @@ IN_A_CLONE = ("client", "examples")
 """Folders of the repository whose programs a page's commands run."""
 SAMPLES = Path("utils/page/static/samples")
 """The pictures that come with the repository."""
+NUMBER = r"(\d+(?:\.\d+)?)"
+VARYING = ("engine", "counts")
+"""Members of JSON objects that differ between machines: the engine, and a mask's run lengths, to the pixel."""
 
 
 @dataclass(frozen=True)
@@ -142,26 +145,48 @@ class Reader:
 
 
 def matches(shown: Block, printed: str) -> bool:
-    """Whether what came has the shape of what a page shows.
+    """Return whether what came is what a page shows, as far as another engine may answer.
 
-    Of JSON, names and kinds; of text, the words: numbers may be others, and … stands for anything.
+    Text is the same but for spaces, and … stands for anything. Numbers are near, as `near` says. A page may show the
+    beginning of a list in JSON; of `VARYING` members only the kind is compared.
     """
     if shown.language == "json":
-        same: bool = shape(json.loads(printed)) == shape(json.loads(shown.code))
-        return same
-    pattern = ".*".join(re.escape(part) for part in _words(shown.code).split("…"))
-    return re.fullmatch(pattern, _words(printed), re.DOTALL) is not None
+        return same_json(json.loads(shown.code), json.loads(printed))
+    return same_text(shown.code, printed)
 
 
-def shape(value: Any) -> Any:
-    """Names and kinds of a JSON value, without the values; of a list, those of its first."""
-    if isinstance(value, dict):
-        return {name: shape(entry) for name, entry in value.items()}
-    if isinstance(value, list):
-        return [shape(entry) for entry in value[:1]]
-    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
+def same_json(shown: Any, came: Any) -> bool:
+    """Return whether a JSON value is what a page shows, as `matches` says."""
+    if isinstance(shown, dict) and isinstance(came, dict):
+        return shown.keys() == came.keys() and all(
+            type(value) is type(came[name]) if name in VARYING else same_json(value, came[name])
+            for name, value in shown.items()
+        )
+    if isinstance(shown, list) and isinstance(came, list):
+        return len(shown) <= len(came) and all(map(same_json, shown, came))
+    if isinstance(shown, str) and isinstance(came, str):
+        return re.fullmatch(re.escape(shown).replace("…", ".*"), came, re.DOTALL) is not None
+    if isinstance(shown, bool) or isinstance(came, bool) or shown is None or came is None:
+        return shown is came
+    return isinstance(shown, int | float) and isinstance(came, int | float) and near(str(shown), str(came))
+
+
+def same_text(shown: str, came: str) -> bool:
+    """Return whether a text is what a page shows, as `matches` says."""
+    pattern = re.sub(r"\d+(\\\.\d+)?", lambda _: NUMBER, re.escape(_words(shown))).replace("…", ".*")
+    match = re.fullmatch(pattern, _words(came), re.DOTALL)
+    return match is not None and all(map(near, re.findall(NUMBER, _words(shown)), match.groups()))
+
+
+def near(shown: str, came: str) -> bool:
+    """Return whether two numbers may be the same answer of two engines.
+
+    Decimals, such as scores, differ by 0.02 at most; whole numbers, such as pixels, by 3 or by 2 %.
+    """
+    limit = 0.02 if "." in shown + came else max(3, 0.02 * int(shown))
+    return abs(float(shown) - float(came)) <= limit
 
 
 def _words(text: str) -> str:
-    """Text without what depends on values: numbers all the same, no space more than one, no long lines."""
-    return " ".join(re.sub(r"([─━=-])\1+", r"\1", re.sub(r"\d+(\.\d+)?", "0", text)).split())
+    """Return text without what depends on the width of a terminal: one space for several, no long lines."""
+    return " ".join(re.sub(r"([─━=-])\1+", r"\1", text).split())

@@ -11,10 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
+from pycocotools import mask as coco
 
+from benchmarks.objects import iou
 from tests.e2e import pages
+from tests.e2e.answers import found
 from tests.e2e.pages import Reader
 from tests.e2e.server import ROOT
+from utils.openapi import examples
 from utils.settings import PREFIX, Settings
 
 TEXTS = {page: (ROOT / page).read_text() for page in pages.pages()}
@@ -44,12 +49,23 @@ def test_every_block_is_run_or_says_why_not(page):
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("page", RUNNING)
-def test_the_code_of_a_page_runs_and_prints_what_it_shows(page, builtin_server, tmp_path):
-    reader = Reader(tmp_path, builtin_server.url)
+def test_the_code_of_a_page_runs_and_prints_what_it_shows(page, official_server, tmp_path):
+    reader = Reader(tmp_path, official_server.url)
     for block in (block for block in BLOCKS[page] if block.runs):
         printed = reader.run(block)
         if block.shows:
             assert pages.matches(block.shows, printed), f"{block.shows} shows something else than came:\n{printed}"
+
+
+@pytest.mark.e2e
+def test_the_examples_of_the_openapi_document_are_what_the_service_answers(official_server):
+    segmented = found(official_server.post(**{**examples.EXAMPLE, "mask_format": "npy"}))
+    everything = official_server.post("/everything", **examples.EVERYTHING_REQUESTS["grid"]["value"]).json()
+    info = requests.get(f"{official_server.url}/info", timeout=10).json()
+    for shown, came in ((examples.RESULT, segmented.result), (examples.EVERYTHING, everything), (examples.INFO, info)):
+        assert pages.same_json(shown, came), came
+    assert iou(segmented.masks, coco.decode(examples.RUN_LENGTHS).astype(bool)) > 0.98
+    assert len(everything["masks"]) == len(examples.EVERYTHING["masks"])
 
 
 @every_page
