@@ -32,7 +32,6 @@ def test_a_click_paints_the_objects_mask_over_the_image(person, builtin_server, 
 
 def test_the_latency_of_the_click_and_the_weights_are_shown(person, photo):
     expect(person.page.locator("#weights")).to_contain_text("builtin")
-    expect(person.page.locator("#banner")).to_contain_text("The built-in weights: a small segmenter")
     person.open(photo)
     person.click(*DISC)
     expect(person.page.locator("#latency")).to_have_text(re.compile(r"^last click \d+ ms$"))

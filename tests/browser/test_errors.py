@@ -6,9 +6,10 @@ import json
 import re
 
 import numpy as np
+import pytest
 from playwright.sync_api import Route, expect
 
-from tests.browser.person import asked
+from tests.browser.person import Person, asked
 
 DISC = (150, 160)
 KEY = "a-key-of-16-characters"
@@ -160,24 +161,32 @@ def test_previews_end_where_the_service_does_not_want_them(person, photo):
     expect(person.page.locator("#hint")).to_have_text("The service is busy: no preview for now")
 
 
-def test_untrained_weights_are_told_plainly(person):
-    def answer(route: Route) -> None:
-        information = route.fetch()
-        weights = {"name": "random", "sha256": "0", "trained": False, "note": "Its masks mean nothing."}
-        route.fulfill(response=information, json={**information.json(), "weights": weights})
-
-    person.page.route("**/info", answer)
-    person.page.reload()
-    expect(person.page.locator("#banner")).to_have_text(re.compile(r"Untrained weights\.\s+Its masks mean nothing\."))
+def test_weights_untrained_get_a_warning(person):
+    shown_with(person, name="random", trained=False, note="Its masks mean nothing.")
+    expect(person.page.locator("#banner.warning")).to_have_text(
+        re.compile(r"Untrained weights\.\s+Its masks mean nothing\.")
+    )
 
 
-def test_official_weights_need_no_banner(person):
-    def answer(route: Route) -> None:
-        information = route.fetch()
-        weights = {"name": "official", "sha256": "0", "trained": True, "note": "The official weights."}
-        route.fulfill(response=information, json={**information.json(), "weights": weights})
+def test_weights_builtin_get_a_hint(person):
+    expect(person.page.locator("#banner:not(.warning)")).to_have_text(
+        re.compile(r"^\s*Built-in weights\. The official MobileSAM weights segment better\.\s*$")
+    )
 
-    person.page.route("**/info", answer)
-    person.page.reload()
-    expect(person.page.locator("#weights")).to_contain_text("official")
+
+@pytest.mark.parametrize("name", ["official", "our-fine-tune"])
+def test_weights_of_a_checkpoint_get_no_banner(person, name):
+    shown_with(person, name=name, trained=True, note="A checkpoint.")
+    expect(person.page.locator("#weights")).to_contain_text(name)
     expect(person.page.locator("#banner")).to_be_hidden()
+
+
+def shown_with(person: Person, **weights: object) -> None:
+    """Load the page again, from a service that names other weights."""
+
+    def answer(route: Route) -> None:
+        information = route.fetch()
+        route.fulfill(response=information, json={**information.json(), "weights": {"sha256": "0", **weights}})
+
+    person.page.route("**/info", answer)
+    person.page.reload()

@@ -71,15 +71,16 @@ export function askForKey(use) {
   };
 }
 
-/** Which weights answer; a banner where they are not the real ones. */
+/** Show which weights answer: with a warning where they are untrained, with a hint where they are the built-in ones. */
 export function showWeights({ name, trained, note }) {
   const chip = element("weights");
   chip.replaceChildren(quiet("weights: "), name);
   chip.title = note;
   chip.hidden = false;
   element("banner").hidden = trained && name !== "builtin";
-  element("banner-title").textContent = trained ? "For trying out." : "Untrained weights.";
-  element("banner-text").textContent = note;
+  element("banner").classList.toggle("warning", !trained);
+  element("banner-title").textContent = trained ? "" : "Untrained weights.";
+  element("banner-text").textContent = trained ? "Built-in weights. The official MobileSAM weights segment better." : note;
 }
 
 /** Tell what was found of an object, to those who do not see it too. */
