@@ -21,7 +21,7 @@ EXAMPLES := $(sort $(patsubst examples/%/service.py,%,$(wildcard examples/*/serv
 text_generation_needs := env-text
 bentoml_runner_needs := weights
 
-.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-classification quality gate docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
+.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-classification quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -90,6 +90,9 @@ quality: env-dev ## IoU with the human masks in OBJECTS and clicks needed, with 
 
 gate: env-bench ## masks and times of each engine on the objects in OBJECTS, with WEIGHTS or, by default, official and builtin
 	@$(RUN) python -m benchmarks.gate $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
+
+page-picture: env-dev ## take docs/images/page.jpg from the page of `make serve WEIGHTS=official`; needs Chromium
+	@$(RUN) python -m tools.page_picture http://127.0.0.1:$(PORT) docs/images/page.jpg
 
 docs: env ## write docs/http.md anew from the OpenAPI document
 	@$(RUN) python -m utils.openapi.reference docs/http.md
