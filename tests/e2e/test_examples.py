@@ -20,9 +20,9 @@ def test_a_folder_becomes_a_contact_sheet(server, tmp_path):
     reader = Reader(tmp_path, server.url)
     reader.run_command([sys.executable, SCRIPT, str(SAMPLES), "sheet.png"], SCRIPT)
     with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.size == (4 * 320, 240)
-        tiles = np.asarray(sheet).reshape(240, 4, 320, 3).any(axis=(0, 2, 3))
-    assert tiles.tolist() == [True, True, True, False]
+        assert sheet.size == (4 * 320, 2 * 240)
+        tiles = np.asarray(sheet).reshape(2, 240, 4, 320, 3).any(axis=(1, 3, 4)).ravel()
+    assert tiles.tolist() == [True] * 6 + [False] * 2
 
 
 def test_without_a_folder_of_pictures_it_says_how_it_is_used(tmp_path):

@@ -7,6 +7,9 @@ import { hint } from "./notices.js";
 import { listenForFiles } from "./picture.js";
 
 const SAMPLES = [
+  { file: "cat.jpg", name: "Cat" },
+  { file: "coffee.jpg", name: "Coffee" },
+  { file: "rocket.jpg", name: "Rocket" },
   { file: "still-life.jpg", name: "Still life" },
   { file: "balloons.jpg", name: "Balloons" },
   { file: "desk.jpg", name: "Desk" },
