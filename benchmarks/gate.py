@@ -131,7 +131,7 @@ def compare(weights: str, repository: Path, things: Sequence[Thing]) -> list[Seq
     for pair in pairs:
         ious, with_people = np.array(agreed[pair]), np.array(human[pair])
         groups = ious[:, [0, 4]], np.delete(ious, [0, 4], axis=1)
-        figures = [f"{group.mean():.4f}, {group.min():.2f}, {(group < LOW_IOU).mean():.1%}" for group in groups]
+        figures = [f"{group.mean():.4f} / {group.min():.2f} / {(group < LOW_IOU).mean():.1%}" for group in groups]
         changes = (with_people - baseline).mean(0)
         people = [f"{mean:.4f} ({change:+.4f})" for mean, change in zip(with_people.mean(0), changes, strict=True)]
         rows.append((weights, *pair, *figures, *people, "yes" if keeps_masks(ious, with_people, baseline) else "no"))
@@ -167,11 +167,12 @@ def main() -> None:
         repository = prepare(weights)
         rows += compare(weights, repository, things)
         times.append(f"{weights}\n\n{time_table(repository, f'{weights}, times')}")
-    low = f"mean, worst, below {LOW_IOU}"
-    agreement_titles = [f"{kind}: IoU with float32 ({low})" for kind in ("single masks", "candidates")]
-    people = [f"{prompt} (change)" for prompt in ("human IoU: 1 click", "best of three", "box")]
-    header = ("weights", "encoder", "decoder", *agreement_titles, *people, "keeps masks")
-    print(f"{table(header, rows)}\n")
+    header = ("weights", "encoder", "decoder", "single", "candidates", "1 click", "best of 3", "box", "masks kept")
+    print(table(header, rows))
+    print(
+        f"single and candidates: IoU with float32's masks, mean / worst / share below {LOW_IOU}; "
+        "1 click, best of 3 and box: mean IoU with human masks, and its change\n"
+    )
     print("\n\n".join(times))
 
 

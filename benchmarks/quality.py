@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -174,13 +175,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="photographs with outlined objects")
     parser.add_argument("--weights", nargs="+", default=["official", "builtin"], help="default: official and builtin")
+    engine = os.environ.get("MOBILE_SAM_ENGINE", "auto")
+    parser.add_argument("--engine", default=engine, help="as in MOBILE_SAM_ENGINE; default: %(default)s")
     options = parser.parse_args()
     things = read_things(options.folder)
     OUTPUT.mkdir(parents=True, exist_ok=True)
     scores: dict[str, list[Score]] = {}
     for weights in options.weights:
         name = Path(weights).stem
-        with running(prepare(weights)) as service:
+        with running(prepare(weights), engine=options.engine) as service:
             scores[name] = [measure(service.url, thing) for thing in tqdm(things, desc=name, unit="object")]
         picture = cv2.cvtColor(sheet(scores[name], ROWS), cv2.COLOR_RGB2BGR)
         cv2.imwrite(str(OUTPUT / f"sheet-{name}.png"), picture)
