@@ -109,7 +109,7 @@ class Predictor:
 
 @contextmanager
 def predicting(python: Path, checkpoint: Path) -> Iterator[Predictor]:
-    """Run the official predictor with these weights in a process of the peers' `python`; it ends with its input."""
+    """Run the official predictor with these weights in a process of the peers' `python`."""
     log = ROOT / ".cache" / "benchmark-official-process.log"
     log.parent.mkdir(exist_ok=True)
     command = [str(python), "-m", "benchmarks.peers.official_process", str(checkpoint)]
@@ -119,7 +119,10 @@ def predicting(python: Path, checkpoint: Path) -> Iterator[Predictor]:
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
         ) as process,
     ):
-        yield Predictor(process, log)
+        try:
+            yield Predictor(process, log)
+        finally:
+            process.terminate()
 
 
 @contextmanager
