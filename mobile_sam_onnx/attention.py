@@ -1,12 +1,15 @@
 """TinyViT's window attention, rearranged so that the padding and the biases cost nothing.
 
 The original pads the tokens with zeros, partitions them into windows, and only then normalises and projects them. Here
-tokens are normalised and projected first and padded after. The results are the same, because
+tokens are normalised first, and then padded and partitioned. The results are the same, because
 - the norm's shift folds into the projection's bias: (g * n + b) W + c = g * n W + (b W + c);
 - a bias on the keys adds the same number to every score of a query, which softmax ignores;
 - a bias on the values passes through attention unchanged, as weights sum to one, and folds into the output projection;
 - what padded positions ask (their queries) is cropped away.
 So padded keys and values are exactly zero, and only the queries keep a bias.
+
+The windows are the first of four dimensions: so OpenVINO recognises the attention and runs it as one operation, which
+takes 0.9 of the encoder's time in bfloat16.
 """
 
 import math
@@ -21,7 +24,7 @@ from mobile_sam_onnx.tensors import Array, Tensors
 
 
 def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int) -> Var:
-    """Self-attention within square windows; `tokens` and the result are (N, size, size, channels).
+    """Self-attention within square windows; `tokens` and the result are (N, size**2, channels).
 
     The official model caches the learned bias per offset in `.eval()`, which its README calls after loading. Used as
     loaded, it runs with the zeros of a new model, which is not what it was trained as.
@@ -47,14 +50,18 @@ def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int) ->
 
     normalised = layer_norm(tokens, tensors.get("norm.weight", channels), np.zeros(channels, np.float32))
     layout = _Windows(size, window)
-    query = linear(normalised, weights[0].reshape(-1, channels).T * scale, shifts[0].reshape(-1) * scale)
-    key = linear(normalised, weights[1].reshape(-1, channels).T, None)
-    value = linear(normalised, weights[2].reshape(-1, channels).T, None)
-    query, key = (layout.split(x, heads, key_dim) for x in (query, key))
-    value = layout.split(value, heads, value_dim)
-    scores = op.matmul(query, op.transpose(key, perm=[0, 1, 2, 4, 3]))
-    scores = op.add(scores, constant(relative_bias(table, window)))
-    mixed = layout.merge(op.matmul(op.softmax(scores, axis=-1), value), heads, value_dim)
+    windows = layout.split(normalised, channels)
+
+    def heads_of(weight: Array, bias: Array | None) -> Var:
+        """(N * windows, heads, window**2, dim) for `weight` (heads, dim, channels)."""
+        projected = linear(windows, weight.reshape(-1, channels).T, bias)
+        return op.transpose(reshape(projected, 0, 0, heads, weight.shape[1]), perm=[0, 2, 1, 3])
+
+    query = heads_of(weights[0] * scale, shifts[0].reshape(-1) * scale)
+    key, value = heads_of(weights[1], None), heads_of(weights[2], None)
+    scores = op.add(op.matmul(query, op.transpose(key, perm=[0, 1, 3, 2])), constant(relative_bias(table, window)))
+    mixed = op.transpose(op.matmul(op.softmax(scores, axis=-1), value), perm=[0, 2, 1, 3])
+    mixed = layout.merge(mixed, heads * value_dim)
     output_bias = tensors.get("proj.bias", channels) + projection @ shifts[2].reshape(-1)
     return linear(mixed, projection.T, output_bias)
 
@@ -74,18 +81,18 @@ class _Windows:
         self.padding = -size % window
         self.across = (size + self.padding) // window
 
-    def split(self, x: Var, heads: int, dim: int) -> Var:
-        """(N, size, size, heads * dim) to (N, windows, heads, window**2, dim), in one transposition."""
+    def split(self, x: Var, channels: int) -> Var:
+        """(N, size**2, channels) to (N * windows, window**2, channels)."""
+        x = reshape(x, 0, self.size, self.size, channels)
         if self.padding:
             x = op.pad(x, ints(0, 0, 0, 0, 0, self.padding, self.padding, 0), constant(0.0))
-        x = reshape(x, -1, self.across, self.window, self.across, self.window, heads, dim)
-        x = op.transpose(x, perm=[0, 1, 3, 5, 2, 4, 6])
-        return reshape(x, -1, self.across**2, heads, self.window**2, dim)
+        x = reshape(x, -1, self.across, self.window, self.across, self.window, channels)
+        return reshape(op.transpose(x, perm=[0, 1, 3, 2, 4, 5]), -1, self.window**2, channels)
 
-    def merge(self, x: Var, heads: int, dim: int) -> Var:
-        """The inverse of `split`, cropped back to (N, size, size, heads * dim)."""
-        x = reshape(x, -1, self.across, self.across, heads, self.window, self.window, dim)
-        x = op.transpose(x, perm=[0, 1, 4, 2, 5, 3, 6])
+    def merge(self, x: Var, channels: int) -> Var:
+        """(N * windows, window**2, heads, channels / heads) to (N, size**2, channels), without the padding."""
+        x = reshape(x, -1, self.across, self.across, self.window, self.window, channels)
         padded = self.size + self.padding
-        x = reshape(x, -1, padded, padded, heads * dim)
-        return op.slice(x, ints(0, 0), ints(self.size, self.size), ints(1, 2)) if self.padding else x
+        x = reshape(op.transpose(x, perm=[0, 1, 3, 2, 4, 5]), -1, padded, padded, channels)
+        x = op.slice(x, ints(0, 0), ints(self.size, self.size), ints(1, 2)) if self.padding else x
+        return reshape(x, 0, -1, channels)
