@@ -122,8 +122,8 @@ def _attention_block(x: Var, tensors: Tensors, channels: int, size: int) -> Var:
 def _tokens(x: Var, channels: int) -> Var:
     """(N, channels, H, W) to (N, H * W, channels).
 
-    With four dimensions OpenVINO would give the tokens a convolution's memory layout, and reorder them for every product;
-    with three the encoder takes 0.86 of the time.
+    With four dimensions OpenVINO would give the tokens a convolution's memory layout, and reorder them for every
+    product; with three the encoder takes 0.86 of the time.
     """
     return reshape(op.transpose(x, perm=[0, 2, 3, 1]), 0, -1, channels)
 

@@ -158,6 +158,7 @@ def _set_up_network(config: ModelConfig, network: Network) -> None:
     config.backend = network.backend
     _set_instances(config, network.instances, network.gpu)
     if network.backend == "openvino":
+        config.ClearField("dynamic_batching")  # this backend runs images one by one: none needs to wait for the others
         _set(config, "INFERENCE_NUM_THREADS", str(network.threads))
         _set(config, "NUM_STREAMS", "1")
         if network.precision == "bf16":

@@ -3,7 +3,8 @@
 It serves models that say `backend: "openvino"` where the Triton at hand has no such backend (the one in the
 `nvidia-pytriton` wheel has none). The keys honoured, in `config.pbtxt`:
 
-- `default_model_filename`; `max_batch_size` (requests that Triton hands over together run as one batch);
+- `default_model_filename`; `max_batch_size` (requests that Triton hands over together run as one batch; where only the
+  batch size of a model is variable, each item of a batch runs by itself, which is quicker: see `fix_batch`);
 - `parameters`: `PERFORMANCE_HINT` (`LATENCY`, the default, or `THROUGHPUT`), `INFERENCE_NUM_THREADS`,
   `COMPILATION_NUM_THREADS`, `NUM_STREAMS`, `HINT_BF16` (`YES`: matrix products and convolutions in bfloat16; without
   it they are in float32, also where the processor could do both).
@@ -16,6 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import openvino as ov
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
@@ -48,6 +50,7 @@ class TritonPythonModel(GraphModel):
             raise pb_utils.TritonModelException(f"openvino runs on KIND_CPU, not on {args['model_instance_kind']}")
         core = ov.Core()
         model = core.read_model(path)
+        self.one_by_one = fix_batch(model, config)
         self.compiled = core.compile_model(model, DEVICE, properties(config, core))
         # Its outputs lie in the request: a further run of one `execute` needs a request of its own.
         self.requests = [self.compiled.create_infer_request()]
@@ -62,12 +65,38 @@ class TritonPythonModel(GraphModel):
 
     def run(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
         """The named outputs."""
+        items = len(feed[self.inputs[0]])
+        if not self.one_by_one or items == 1:
+            return self._infer(feed, names)
+        feeds = [{name: array[item : item + 1] for name, array in feed.items()} for item in range(items)]
+        parts = [self._infer(item, names) for item in feeds]
+        return [np.concatenate(outputs) for outputs in zip(*parts, strict=True)]
+
+    def _groups(self, feeds: list[dict[str, Array]]) -> list[list[int]]:
+        return [[index] for index in range(len(feeds))] if self.one_by_one else super()._groups(feeds)
+
+    def _infer(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
         if self.used == len(self.requests):
             self.requests.append(self.compiled.create_infer_request())
         request = self.requests[self.used]
         self.used += 1
         answer = request.infer(feed, share_inputs=True, share_outputs=True)
         return [answer[name] for name in names]
+
+
+def fix_batch(model: ov.Model, config: dict[str, Any]) -> bool:
+    """Give a model whose batch size alone is variable the batch size 1; returns whether it is such a model.
+
+    With all shapes known OpenVINO drops reorderings of memory: MobileSAM's encoder takes 0.87 of the time per image,
+    and runs of two images are no quicker than two runs.
+    """
+    if not int(config.get("max_batch_size", 0)):
+        return False
+    shapes = {port.get_any_name(): port.get_partial_shape() for port in model.inputs}
+    if any(axis.is_dynamic for shape in shapes.values() for axis in list(shape)[1:]):
+        return False
+    model.reshape({name: [1, *list(shape)[1:]] for name, shape in shapes.items()})
+    return True
 
 
 def properties(config: dict[str, Any], core: ov.Core) -> dict[str, str]:

@@ -22,7 +22,7 @@ class Request:
         return self.names
 
 
-def write_model(folder: Path) -> None:
+def write_model(folder: Path, width: int | str = "W") -> None:
     """y = x + x and n = the size of the batch it ran in."""
     graph = helper.make_graph(
         [
@@ -31,9 +31,9 @@ def write_model(folder: Path) -> None:
             helper.make_node("Expand", ["shape", "shape"], ["n"]),
         ],
         "double",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", "W"])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", width])],
         [
-            helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", "W"]),
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", width]),
             helper.make_tensor_value_info("n", TensorProto.INT64, ["N"]),
         ],
     )

@@ -62,6 +62,29 @@ def test_a_gpu_instance_is_an_error(backend, tmp_path):
         load(backend, tmp_path, config(), kind="GPU")
 
 
+@pytest.fixture
+def fixed_width(backend, tmp_path):
+    """A model of which only the batch size is variable."""
+    write_model(tmp_path, width=3)
+    given = config()
+    given["input"][0]["dims"] = given["output"][0]["dims"] = [3]
+    return load(backend, tmp_path, given)
+
+
+def test_items_of_a_batch_run_one_by_one_where_only_the_batch_size_varies(fixed_width):
+    rows = x([1, 2, 3], [4, 5, 6], [7, 8, 9])
+    (answer,) = fixed_width.execute([Request("y", "n", x=rows)])
+    np.testing.assert_array_equal(answer.outputs["y"], 2 * rows)
+    np.testing.assert_array_equal(answer.outputs["n"], [1, 1, 1])
+
+
+def test_requests_with_batches_of_different_sizes_get_their_own_items(fixed_width):
+    requests = [Request("y", x=x([1, 2, 3])), Request("y", x=x([4, 5, 6], [7, 8, 9])), Request("y", x=x([0, 1, 0]))]
+    answers = fixed_width.execute(requests)
+    for request, answer in zip(requests, answers, strict=True):
+        np.testing.assert_array_equal(answer.outputs["y"], 2 * request.arrays["x"])
+
+
 def test_a_shape_not_seen_before_is_run(backend, tmp_path):
     write_model(tmp_path)
     model = load(backend, tmp_path, config())

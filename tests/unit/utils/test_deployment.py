@@ -78,6 +78,13 @@ def test_tensorrt_gets_the_encoder_alone(tmp_path):
     assert not decoder.optimization.execution_accelerators.gpu_execution_accelerator
 
 
+@pytest.mark.parametrize(("engine", "batches"), [("openvino", False), ("onnxruntime", True)])
+def test_images_are_encoded_in_batches_by_onnxruntime_alone(tmp_path, engine, batches):
+    plan = make_plan(Machine(cores=2, bf16=False, gpus=0, openvino=True), "mobile_sam", engine)
+    encoder = config(deploy(REPOSITORY, plan, tmp_path), "mobile_sam_encoder")
+    assert encoder.HasField("dynamic_batching") == batches
+
+
 @pytest.mark.parametrize(
     ("model", "count"), [("mobile_sam", 3), ("mobile_sam_cached", 3), ("mobile_sam_everything", 1)]
 )
@@ -99,6 +106,7 @@ def test_what_does_not_depend_on_the_machine_stays(model):
         parsed.ClearField("instance_group")
         parsed.ClearField("parameters")
         parsed.ClearField("backend")
+        parsed.ClearField("dynamic_batching")
     assert before == after
 
 
