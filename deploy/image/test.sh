@@ -165,7 +165,7 @@ run_by_buildah() { # IMAGE
 }
 
 need
-"$PYTHON" "$ROOT/deploy/image/pip_config.py" "$WORK"
+(cd "$ROOT" && "$PYTHON" -m deploy.image.pip_config "$WORK")
 
 say "base of Debian 12"
 make_base
