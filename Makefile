@@ -146,6 +146,7 @@ lock: ## pin the newest allowed versions (needs uv)
 	uv pip compile pyproject.toml --extra text --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/client.txt -c requirements/dev.txt -o requirements/text.txt
 	uv pip compile pyproject.toml --extra bench --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/bench.txt
 	uv pip compile --group peers --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides-peers.txt -o requirements/peers.txt
+	echo "uv>=0.13" | uv pip compile - --universal --python-version 3.10 --generate-hashes --no-header --no-annotate -o requirements/uv.txt
 
 clean: ## remove the environment and the generated model files
 	rm -rf $(VENV) $(PEERS_VENV) model_repository/*/1/model.onnx model_repository/*/1/weights.json model_repository/*/[2-9]

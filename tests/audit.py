@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 from utils.environment import MAX_PYTHON, MIN_PYTHON, ROOT
 
-FILES = [ROOT / "requirements" / f"{name}.txt" for name in ("cpu", "gpu", "dev")]
+FILES = [ROOT / "requirements" / f"{name}.txt" for name in ("cpu", "gpu", "dev", "uv")]
 EXCEPTIONS: dict[str, str] = {}
 """Vulnerabilities that may stay: id or alias of each (`CVE-...`), and why it does no harm here or cannot be helped."""
 

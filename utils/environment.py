@@ -7,14 +7,11 @@ python -m utils.environment check 127.0.0.1 3000        can the service run here
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import platform
 import shutil
 import socket
-import subprocess
 import sys
-import venv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,10 +20,6 @@ from utils import triton
 ROOT = Path(__file__).resolve().parent.parent
 MIN_PYTHON, MAX_PYTHON = (3, 10), (3, 12)
 MIN_GLIBC = (2, 35)
-DISK_FOR_INSTALL = 2_000_000_000
-STAMP = "installed-requirements"
-PROJECTS = ("client",)
-"""Requirements that come with a folder of that name, which is installed so that its changes take effect."""
 
 
 class Unfit(Exception):
@@ -98,43 +91,18 @@ def install(folder: Path, names: Sequence[str]) -> None:
 
     Args:
         folder: the environment.
-        names: which files of `requirements/`, without ending.
+        names: files of `requirements/`, without ending.
 
     Raises:
-        Unfit: the platform, the disk, `venv` or `pip` does not let it.
+        Unfit: the platform, the disk, `venv`, pip or uv does not let it.
     """
     check_platform()
-    files = [ROOT / "requirements" / f"{name}.txt" for name in names]
-    projects = [ROOT / name for name in names if name in PROJECTS]
-    read = [*files, *(project / "pyproject.toml" for project in projects)]
-    wanted = hashlib.sha256(b"".join([sys.version.encode(), *(file.read_bytes() for file in read)])).hexdigest()
-    stamp = folder / f"{STAMP}-{'-'.join(names)}"
-    if stamp.is_file() and stamp.read_text() == wanted:
-        return
-    free = shutil.disk_usage(ROOT).free
-    if free < DISK_FOR_INSTALL:
-        raise Unfit(f"the disk is too full: {DISK_FOR_INSTALL // 10**6} MB are needed, {free // 10**6} MB are free")
-    python = folder / "bin" / "python"
-    if not python.exists():
-        print(f"Making the environment {folder} with Python {platform.python_version()}", flush=True)
-        try:
-            venv.create(folder, with_pip=True, symlinks=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise Unfit(
-                f"Python cannot make a virtual environment ({type(error).__name__}): on Debian or Ubuntu install "
-                f"python3.{sys.version_info.minor}-venv"
-            ) from None
-    # The files are complete and locked: nothing is left for pip to resolve.
-    pip = [str(python), "-m", "pip", "install", "--no-deps", "--disable-pip-version-check"]
-    steps = [
-        *((file, ["-r", str(file)]) for file in files),
-        *((project, ["--no-build-isolation", "--editable", str(project)]) for project in projects),
-    ]
-    for source, options in steps:
-        print(f"Installing {source.relative_to(ROOT)} (at most a minute or two on a fast line)", flush=True)
-        if subprocess.run([*pip, *options], check=False).returncode:
-            raise Unfit(f"pip could not install {source.relative_to(ROOT)}: its own message is above")
-    stamp.write_text(wanted)
+    from utils import installation  # noqa: PLC0415  (for POSIX systems only)
+
+    try:
+        installation.install(folder, names)
+    except installation.InstallationError as error:
+        raise Unfit(str(error)) from None
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -152,6 +120,9 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:
         print(f"error: {error.filename or ''}: {os.strerror(error.errno or 0)}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("error: interrupted: run the same `make` again to go on", file=sys.stderr)
+        return 130
     return 0
 
 

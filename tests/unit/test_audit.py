@@ -69,7 +69,7 @@ def test_what_a_supported_python_installs_is_audited():
 
 def test_the_locked_requirements_are_read():
     pins = audit.pins(file.read_text() for file in audit.FILES)
-    assert {"bentoml", "onnxruntime", "onnxruntime-gpu", "pip-audit"} <= {name for name, _ in pins}
+    assert {"bentoml", "onnxruntime", "onnxruntime-gpu", "pip-audit", "uv"} <= {name for name, _ in pins}
     assert all(re.fullmatch(r"\d[\w.!]*", version) for _, version in pins)
 
 
