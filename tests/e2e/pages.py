@@ -27,8 +27,8 @@ IN_A_CLONE = ("client", "examples")
 SAMPLES = Path("utils/page/static/samples")
 """The pictures that come with the repository."""
 NUMBER = r"(\d+(?:\.\d+)?)"
-VARYING = ("engine", "counts")
-"""Members of JSON objects that differ between machines: the engine, and a mask's run lengths, to the pixel."""
+VARYING = ("engine", "counts", "point_coords")
+"""Members of JSON objects that differ between engines: its name, run lengths, and the grid click that found a mask."""
 
 
 @dataclass(frozen=True)
