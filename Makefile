@@ -73,7 +73,7 @@ chaos-full: env-chaos weights ## the same, a soak of 20 minutes and guided fuzzi
 bench: env-bench ## measure the service beside the raw model and its peers, about 5 minutes
 	@$(RUN) python -m benchmarks.bench
 
-bench-full: env-bench ## everything, about 25 minutes; writes the figures into docs/performance.md
+bench-full: env-bench ## everything, about 10 minutes; writes the figures into docs/performance.md
 	@$(RUN) python -m benchmarks.bench --full
 
 bench-classification: env ## batching on and off at eight callers, examples/classification

@@ -21,11 +21,10 @@ from benchmarks.arms import engines_of
 from benchmarks.load import LoadClient
 from benchmarks.photo import photo
 from benchmarks.raw import RawModel
-from benchmarks.report import BLOCKS, BUILTIN, OFFICIAL, PAGE, with_blocks, write_json
+from benchmarks.report import BLOCKS, BUILTIN, OFFICIAL, OUTPUT, PAGE, with_blocks, write_json
 from benchmarks.repository import prepare
 from benchmarks.service import ROOT, running
 
-OUTPUT = ROOT / "out" / "bench"
 PICTURES = ROOT / "docs" / "images"
 ANSWER_PICTURE, LATENCY_PICTURE = "bench-answer.svg", "bench-latency.svg"
 SUITE, COLD, INTERACTIVE, PARTS = KINDS = ("suite", "cold", "interactive", "parts")
@@ -92,7 +91,7 @@ def measure_builtin(client: LoadClient, report: Report) -> None:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="everything, about 25 minutes, and write the page")
+    parser.add_argument("--full", action="store_true", help="everything, about 10 minutes, and write the page")
     parser.add_argument("--only", choices=KINDS, help="one kind of measurement; the page is left alone")
     arguments = parser.parse_args()
     with_page = arguments.full and not arguments.only

@@ -25,7 +25,6 @@ from tqdm import tqdm
 
 from benchmarks import machine
 from benchmarks.arms import OURS, Arm, engines_of
-from benchmarks.bench import OUTPUT
 from benchmarks.closed import PAUSE_S, Cell, Cells, Site, turn
 from benchmarks.figures import Spread, ratios, short, spread, table
 from benchmarks.goals import AT_LEAST, Goal
@@ -33,7 +32,7 @@ from benchmarks.load import Connection, LoadClient
 from benchmarks.objects import iou
 from benchmarks.peer_arms import FASTAPI, ISAT, PREDICTOR, Predictor, masks_of, predicting, servers
 from benchmarks.photo import CLICK, POINTS, photo
-from benchmarks.report import OFFICIAL, PAGE, PEERS, cells_as_json, with_blocks, write_json
+from benchmarks.report import OFFICIAL, OUTPUT, PAGE, PEERS, cells_as_json, with_blocks, write_json
 from benchmarks.repository import prepare
 from benchmarks.service import running
 from benchmarks.workloads import CACHED, COLD, Clicks

@@ -14,6 +14,7 @@ from benchmarks.closed import Cells
 from benchmarks.figures import percentile
 from benchmarks.service import ROOT
 
+OUTPUT = ROOT / "out" / "bench"
 PAGE = ROOT / "docs" / "performance.md"
 OFFICIAL, BUILTIN = "official", "builtin"
 BLOCKS = ("machine", "answer", "goals", "closed", "open", "where", "cold", "interactive", "parts", "closed-builtin")
