@@ -28,6 +28,6 @@ def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         MOBILE_SAM_MODEL_REPOSITORY=str(repository),
         MOBILE_SAM_ENGINE="openvino",
         MOBILE_SAM_MAX_IMAGE_PIXELS="20000000",
-        MOBILE_SAM_ORCHESTRATORS="4",  # so that images can come together
+        MOBILE_SAM_ORCHESTRATORS="4",
     ) as running:
         yield running

@@ -56,7 +56,7 @@ def others(server: Server, repository: Path, tmp_path_factory: pytest.TempPathFa
                 MOBILE_SAM_MODEL_REPOSITORY=str(repository),
                 MOBILE_SAM_ENGINE=engine,
                 MOBILE_SAM_EMBEDDING_CACHE_DIR=str(server.log.parent / "embeddings"),
-                MOBILE_SAM_ORCHESTRATORS="1",
+                MOBILE_SAM_ORCHESTRATORS="4",  # so that images can come together
             )
             stack.callback(begun[engine].leave)
         yield {engine: other.wait_until_ready() for engine, other in begun.items()}
@@ -91,7 +91,8 @@ def test_masks_are_those_of_openvino_in_float32(*, server, shared, others, engin
     assert np.mean(ious(made, expected)) >= least
 
 
-def test_images_that_come_together_are_encoded_together(server):
+def test_onnxruntime_encodes_images_that_come_together_in_one_run(others):
+    server = others["onnxruntime"]
     names = ("nv_inference_count", "nv_inference_exec_count")
     photos = [scene(1900 + number) for number in range(12)]
 
