@@ -8,6 +8,7 @@ OBJECTS ?= $(SHARED)/quality
 PYTHON ?= python3
 VENV ?= .venv
 PEERS_VENV ?= .venv-peers
+INT8_VENV ?= .venv-int8
 BUILDER ?= docker
 NAME ?=
 
@@ -21,7 +22,7 @@ EXAMPLES := $(sort $(patsubst examples/%/service.py,%,$(wildcard examples/*/serv
 text_generation_needs := env-text
 bentoml_runner_needs := weights
 
-.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-classification quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
+.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-classification quality gate gate-int8 page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -91,6 +92,11 @@ quality: env-dev ## IoU with the human masks in OBJECTS and clicks needed, with 
 gate: env-bench ## masks and times of each engine on the objects in OBJECTS, with WEIGHTS or, by default, official and builtin
 	@$(RUN) python -m benchmarks.gate $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
 
+gate-int8: weights ## the encoder in int8 beside bfloat16 on the objects in OBJECTS; installs NNCF in an environment of its own; 20 minutes
+	@$(PYTHON) -m utils.environment install $(INT8_VENV) bench
+	@$(INT8_VENV)/bin/python -m pip install --quiet --disable-pip-version-check nncf==3.4.0
+	@PYTHONPATH=model_repository/mobile_sam/1 $(INT8_VENV)/bin/python -m benchmarks.int8 $(OBJECTS)
+
 page-picture: env-dev ## take docs/images/page.jpg from the page of `make serve WEIGHTS=official`; needs Chromium
 	@$(RUN) python -m tools.page_picture http://127.0.0.1:$(PORT) docs/images/page.jpg
 
@@ -149,4 +155,4 @@ lock: ## pin the newest allowed versions (needs uv)
 	echo "uv>=0.13" | uv pip compile - --universal --python-version 3.10 --generate-hashes --no-header --no-annotate -o requirements/uv.txt
 
 clean: ## remove the environment and the generated model files
-	rm -rf $(VENV) $(PEERS_VENV) model_repository/*/1/model.onnx model_repository/*/1/weights.json model_repository/*/[2-9]
+	rm -rf $(VENV) $(PEERS_VENV) $(INT8_VENV) model_repository/*/1/model.onnx model_repository/*/1/weights.json model_repository/*/[2-9]

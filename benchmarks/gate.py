@@ -44,16 +44,21 @@ OTHERS: tuple[Pair, ...] = (
     (OPENVINO_BF16, OPENVINO_F32),
     (OPENVINO_BF16, OPENVINO_BF16),
 )
+COLUMNS = ("single", "candidates", "1 click", "best of 3", "box", "masks kept")
+LEGEND = (
+    f"single and candidates: IoU with float32's masks, mean / worst / share below {LOW_IOU}; "
+    "1 click, best of 3 and box: mean IoU with human masks, and its change"
+)
 ROUNDS = 20
 LARGE_BATCH = 8
 """Prompts in one run of the decoder: the most that the service runs together on a processor."""
 
 
 class Networks:
-    """Encoders and decoders of a model repository on several engines."""
+    """An encoder and a decoder on several engines."""
 
-    def __init__(self, repository: Path) -> None:
-        self._repository = repository
+    def __init__(self, encoder: Path, decoder: Path) -> None:
+        self._graphs = {"encoder": encoder, "decoder": decoder}
         self._loaded: dict[tuple[str, str], Engine] = {}
         self._embeddings: dict[tuple[Path, str], Array] = {}
 
@@ -82,7 +87,7 @@ class Networks:
 
     def _engine(self, part: str, engine: str) -> Engine:
         if (part, engine) not in self._loaded:
-            self._loaded[part, engine] = load(self._repository / f"mobile_sam_{part}" / "1" / "model.onnx", engine)
+            self._loaded[part, engine] = load(self._graphs[part], engine)
         return self._loaded[part, engine]
 
 
@@ -116,7 +121,7 @@ def keeps_masks(agreed: Array, human: Array, human_f32: Array) -> bool:
 
 def compare(weights: str, repository: Path, things: Sequence[Thing]) -> list[Sequence[object]]:
     """Return a row of the table of masks for each pair of engines."""
-    networks = Networks(repository)
+    networks = Networks(*(repository / f"mobile_sam_{part}" / "1" / "model.onnx" for part in ("encoder", "decoder")))
     pairs = [BASELINE, *(pair for pair in OTHERS if OPENVINO_BF16 not in pair or has_bf16())]
     agreed: dict[Pair, list[list[float]]] = {pair: [] for pair in pairs}
     human: dict[Pair, list[tuple[float, float, float]]] = {pair: [] for pair in pairs}
@@ -129,13 +134,17 @@ def compare(weights: str, repository: Path, things: Sequence[Thing]) -> list[Seq
     rows: list[Sequence[object]] = []
     baseline = np.array(human[BASELINE])
     for pair in pairs:
-        ious, with_people = np.array(agreed[pair]), np.array(human[pair])
-        groups = ious[:, [0, 4]], np.delete(ious, [0, 4], axis=1)
-        figures = [f"{group.mean():.4f} / {group.min():.2f} / {(group < LOW_IOU).mean():.1%}" for group in groups]
-        changes = (with_people - baseline).mean(0)
-        people = [f"{mean:.4f} ({change:+.4f})" for mean, change in zip(with_people.mean(0), changes, strict=True)]
-        rows.append((weights, *pair, *figures, *people, "yes" if keeps_masks(ious, with_people, baseline) else "no"))
+        rows.append((weights, *pair, *figures_of(np.array(agreed[pair]), np.array(human[pair]), baseline)))
     return rows
+
+
+def figures_of(agreed: Array, human: Array, human_f32: Array) -> list[str]:
+    """Return an engine's figures in the order of `COLUMNS`; for the arguments see `keeps_masks`."""
+    groups = agreed[:, [0, 4]], np.delete(agreed, [0, 4], axis=1)
+    figures = [f"{group.mean():.4f} / {group.min():.2f} / {(group < LOW_IOU).mean():.1%}" for group in groups]
+    changes = (human - human_f32).mean(0)
+    people = [f"{mean:.4f} ({change:+.4f})" for mean, change in zip(human.mean(0), changes, strict=True)]
+    return [*figures, *people, "yes" if keeps_masks(agreed, human, human_f32) else "no"]
 
 
 def time_table(repository: Path, title: str) -> str:
@@ -167,12 +176,8 @@ def main() -> None:
         repository = prepare(weights)
         rows += compare(weights, repository, things)
         times.append(f"{weights}\n\n{time_table(repository, f'{weights}, times')}")
-    header = ("weights", "encoder", "decoder", "single", "candidates", "1 click", "best of 3", "box", "masks kept")
-    print(table(header, rows))
-    print(
-        f"single and candidates: IoU with float32's masks, mean / worst / share below {LOW_IOU}; "
-        "1 click, best of 3 and box: mean IoU with human masks, and its change\n"
-    )
+    print(table(("weights", "encoder", "decoder", *COLUMNS), rows))
+    print(f"{LEGEND}\n")
     print("\n\n".join(times))
 
 
