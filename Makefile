@@ -81,7 +81,7 @@ bench-classification: env ## batching on and off at eight callers, examples/clas
 	@$(RUN) python -m examples.classification.measure
 
 bench-peers: env-bench env-peers ## the official predictor and two servers around it beside the service; writes docs/performance.md; 5 minutes
-	@$(RUN) python -m benchmarks.bench_peers $(PEERS_VENV) --page
+	@$(RUN) python -m benchmarks.bench_peers $(PEERS_VENV)
 
 bench-page: env-dev weights ## from a click in the page to its painted mask; writes it into docs/performance.md; needs Chromium
 	@$(RUN) python -m benchmarks.page

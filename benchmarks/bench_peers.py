@@ -1,8 +1,8 @@
 """The service beside what a user would take instead, all with the official weights and on the processor alone.
 
-    python -m benchmarks.bench_peers .venv-peers          about 5 minutes; writes out/bench/peers.md and peers.json
-    python -m benchmarks.bench_peers .venv-peers --page   writes the tables into docs/performance.md too
+    python -m benchmarks.bench_peers .venv-peers
 
+takes about 5 minutes, and writes its part of docs/performance.md and out/bench/peers.md and peers.json.
 The peers are the official PyTorch predictor in one process, the same behind a minimal FastAPI, and the server of
 isat-sam-backend, which answers an image's embedding and leaves decoding to its client. Their masks are compared before
 anything is measured. The arms take turns within each round; a ratio is the median over the rounds of a round's ratio.
@@ -240,7 +240,6 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("environment", type=Path, help="the peers' environment, which `make env-peers` makes")
-    parser.add_argument("--page", action="store_true", help="write the tables into docs/performance.md too")
     arguments = parser.parse_args()
     python = arguments.environment.absolute() / "bin" / "python"
     if not python.exists():
@@ -251,9 +250,8 @@ def main() -> None:
     print(f"\n{block}\n\n{results.cells.as_table()}")
     write_json(OUTPUT / "peers.json", results.as_json())
     (OUTPUT / "peers.md").write_text(f"{block}\n\n{results.cells.as_table()}\n")
-    if arguments.page:
-        PAGE.write_text(with_blocks(PAGE.read_text(), {PEERS: block}))
-    print(f"wrote {OUTPUT}/peers.md and peers.json")
+    PAGE.write_text(with_blocks(PAGE.read_text(), {PEERS: block}))
+    print(f"wrote {PAGE}, {OUTPUT}/peers.md and peers.json")
 
 
 if __name__ == "__main__":
