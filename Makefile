@@ -93,7 +93,7 @@ gate: env-bench ## masks and times of each engine on the objects in OBJECTS, wit
 	@$(RUN) python -m benchmarks.gate $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
 
 gate-int8: weights ## the encoder in int8 beside bfloat16 on the objects in OBJECTS; installs NNCF in an environment of its own; 20 minutes
-	@$(PYTHON) -m utils.environment install $(INT8_VENV) bench
+	@$(PYTHON) -m utils.environment install $(INT8_VENV) $(HARDWARE) bench
 	@$(INT8_VENV)/bin/python -m pip install --quiet --disable-pip-version-check nncf==3.4.0
 	@PYTHONPATH=model_repository/mobile_sam/1 $(INT8_VENV)/bin/python -m benchmarks.int8 $(OBJECTS)
 
