@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 BUILDER_VERSION = "8"  # raise it with every change of the graphs and of the record, so that older exports are made anew
-ORCHESTRATORS = ("mobile_sam_everything", "mobile_sam_cached", "mobile_sam")
+ORCHESTRATORS = ("mobile_sam_everything", "mobile_sam_costly", "mobile_sam_cached", "mobile_sam")
 """The models that read the record; that of `mobile_sam` is written last, when everything else is there."""
 SAM_THRESHOLDS = {"pred_iou_thresh": 0.88, "stability_score_thresh": 0.95}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import bentoml
@@ -19,6 +19,7 @@ from urllib3.filepost import choose_boundary
 from utils.edge.callers import REQUEST_ID
 from utils.edge.floods import FloodLog
 from utils.errors import MEDIA_TYPE, Problem, ServiceError, UnsupportedMedia
+from utils.exchange import Content, as_bytes, chunks
 from utils.schemas import MaskFormat
 from utils.segmenter import Segmentation
 
@@ -38,6 +39,8 @@ MASK_PARTS: dict[MaskFormat, tuple[str, str | None]] = {
 
 PROBLEM_HEADER = "X-Problem"
 """Tells the edge, which counts answers by it and takes it away, what the problem is."""
+SENT_AT_ONCE = 1_000_000
+"""Bytes of an answer which need not wait for their reader."""
 REFUSALS = FloodLog(logger, at_most=20, seconds=10)
 
 
@@ -49,22 +52,35 @@ def multipart(segmentation: Segmentation, mask_format: MaskFormat) -> Response:
         parts.append(_part("segmented_image", segmentation.picture, "image/png", "segmented_image.png"))
     parts.append(_part("result", segmentation.result, "application/json", None))
     boundary = choose_boundary()
-    body = _multipart_body(parts, boundary.encode())
-    return Response(body, media_type=f"multipart/form-data; boundary={boundary}")
+    return sized(_multipart_body(parts, boundary.encode()), f"multipart/form-data; boundary={boundary}")
 
 
-def _multipart_body(parts: list[tuple[bytes, bytes]], boundary: bytes) -> bytes:
-    """As urllib3's `encode_multipart_formdata` makes it, which copies a part's megabytes several times.
+def _multipart_body(parts: list[tuple[bytes, Content]], boundary: bytes) -> list[Content]:
+    """In pieces what urllib3's `encode_multipart_formdata` makes, which copies a part's megabytes several times.
 
     Args:
         parts: headers and data of each.
         boundary: which none of them holds.
     """
-    pieces = [piece for headers, data in parts for piece in (b"--", boundary, b"\r\n", headers, data, b"\r\n")]
-    return b"".join([*pieces, b"--", boundary, b"--\r\n"])
+    pieces = [(b"--" + boundary + b"\r\n" + headers, data, b"\r\n") for headers, data in parts]
+    return [*(piece for part in pieces for piece in part), b"--" + boundary + b"--\r\n"]
 
 
-def _part(name: str, data: bytes, content_type: str, filename: str | None) -> tuple[bytes, bytes]:
+def sized(pieces: Sequence[Content], media_type: str) -> Response:
+    """An answer of known length; a large one is sent as its reader takes it, and lies in memory once."""
+    size = sum(map(len, pieces))
+    if size <= SENT_AT_ONCE:
+        return Response(b"".join(map(as_bytes, pieces)), media_type=media_type)
+
+    async def body() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            for chunk in chunks(piece):
+                yield chunk
+
+    return StreamingResponse(body(), media_type=media_type, headers={"Content-Length": str(size)})
+
+
+def _part(name: str, data: Content, content_type: str, filename: str | None) -> tuple[bytes, Content]:
     """A part's headers and data."""
     part = RequestField(name, b"", filename)
     part.make_multipart(content_type=content_type)

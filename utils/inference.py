@@ -21,6 +21,7 @@ from utils.errors import (
     InferenceUnavailable,
     InvalidRequest,
     NotLoaded,
+    ServiceError,
 )
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -92,13 +93,15 @@ def service_errors(timeout: float) -> Iterator[None]:
         raise _from_triton(error) from None
 
 
-def _from_triton(error: InferenceServerException) -> InvalidRequest | InferenceFailed | InferenceUnavailable:
+def _from_triton(error: InferenceServerException) -> ServiceError:
     message = str(error.message())
     if error.status() == "400" and (refusal := REFUSAL.fullmatch(message)):
         return InvalidRequest.of([FieldError(*refusal.groups())])
     logger.error("Triton answered %s: %s", error.status(), message)
     if message.startswith("Request for unknown model"):
         return NotLoaded("the model is not loaded; try again")
+    if message.startswith("not wanted"):  # by an orchestrator that has found the deadline passed
+        return InferenceTimeout("no answer in time")
     text = message.lower()
     if "request for unknown model" in text:
         return InferenceUnavailable("a model that this one asks is not loaded; try again")

@@ -6,6 +6,7 @@
 | decoder | 2 instances, 2 threads each | 4 instances, 4 threads each | 1 instance on each GPU, runs of 64 prompts |
 | orchestrator, new images | 2 | 3 | by cores |
 | orchestrator, known images | 2 | 8 | by cores |
+| orchestrator, what takes long | 1 | 2 | by cores |
 
 A run of the encoder uses few cores well, and a run of the decoder fewer: where there are many, several runs at once
 bring more than more threads each. Two decoders at the least: a click does not wait for another caller's many prompts,
@@ -69,6 +70,8 @@ class Plan:
     """Processes for requests on new images."""
     orchestrators_cached: int
     """Processes for requests on known images."""
+    orchestrators_costly: int
+    """Processes for requests that take long."""
     orchestrators_everything: int
     decoder_batch: int
 
@@ -77,6 +80,7 @@ class Plan:
         return {
             tensors.SEGMENT: self.orchestrators,
             tensors.SEGMENT_CACHED: self.orchestrators_cached,
+            tensors.SEGMENT_COSTLY: self.orchestrators_costly,
             tensors.EVERYTHING: self.orchestrators_everything,
         }
 
@@ -137,6 +141,7 @@ def make_plan(
         # One prepares the next image while others wait for the encoder.
         orchestrators or (by_cores if encoder.gpu else min(by_cores, together + 1)),
         orchestrators or by_cores,
+        max(1, by_cores // 4),
         together,
         batch,
     )

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,15 +17,24 @@ import orjson
 from tritonclient.http import InferRequestedOutput
 
 from utils import spans, tensors
+from utils.edge.callers import CALLER
 from utils.errors import FieldError, InvalidRequest, NotLoaded, Problem, RejectedByModel, summary
+from utils.exchange import Content, Exchange, Spooled, as_bytes
 from utils.images import ImageSource
 from utils.inference import UNCOMPRESSED, infer_input, service_errors
 from utils.prompts import Prompts
 from utils.schemas import MaskFormat, PictureStyle, invalid
+from utils.turns import Turns
 
-NOT_CACHED = "image-not-cached"
+NOT_CACHED, COSTLY = "image-not-cached", "costly"
+MOST_COSTLY_WAITING = 8
+"""Requests that take long which one API worker lets wait; they must not take the places of clicks."""
 HASHED_AT_ONCE = 1_000_000
 """Bytes that take a millisecond; larger files are hashed beside the event loop."""
+
+
+Ask = Callable[[str, dict[tensors.Tensor, npt.NDArray[Any]]], Awaitable[dict[tensors.Tensor, Content]]]
+"""Gives the outputs of a model for inputs."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +54,10 @@ class Job:
 class Segmentation:
     """What the model answers: the bodies of the answer's parts."""
 
-    mask: bytes
-    picture: bytes | None
+    mask: Content
+    picture: Content | None
     """A PNG file, or None where none was asked for."""
-    result: bytes
+    result: Content
     """JSON."""
 
 
@@ -97,17 +107,20 @@ class TritonSegmenter:
             infer: `InferenceServerClient.infer` of `tritonclient.http.aio`, or the runner's method of that name.
             timeout: seconds that one answer may take, the wait for its turn included.
             instances: processes of each of the orchestrator's models. Of each model so many requests are in Triton at
-                once, and one that is on its way; the others wait here, where those of callers who leave are dropped:
-                what Triton has begun, or let wait, it also finishes.
+                once, and one that is on its way; the others wait here, where callers take turns, and the requests of
+                those who leave are dropped.
         """
         self._infer = infer
         self._timeout = timeout
-        self._turns = {model: asyncio.Semaphore(count + 1) for model, count in (instances or {}).items()}
+        self._turns = {
+            model: Turns(count + 1, MOST_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
+            for model, count in (instances or {}).items()
+        }
 
     async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
         """Encode an image ahead of the first prompt; the result, JSON."""
-        answer = await self._known_or_new(image, {}, model_version=model_version)
-        return answer[tensors.RESULT]
+        answer = await self._by_one_that_can(image, {}, model_version=model_version)
+        return as_bytes(answer[tensors.RESULT])
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         """Find objects on an image."""
@@ -122,7 +135,7 @@ class TritonSegmenter:
         }
         if len(prompts.masks):
             inputs |= {tensors.MASK_INPUT: prompts.masks, tensors.MASK_INPUT_OBJECT: prompts.mask_objects}
-        answer = await self._known_or_new(image, inputs, prompts.fields, job.model_version)
+        answer = await self._by_one_that_can(image, inputs, prompts.fields, job.model_version)
         return Segmentation(answer[tensors.MASK], answer[tensors.PICTURE] or None, answer[tensors.RESULT])
 
     async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
@@ -139,66 +152,116 @@ class TritonSegmenter:
         ):
             if value is not None:
                 inputs[tensor] = np.array([value], np.float32)
-        answer = await self._ask(tensors.EVERYTHING, inputs, self._timeout, model_version=batch.model_version)
-        found: list[dict[str, Any]] = orjson.loads(answer[tensors.RECORDS])
+        with Exchange(self._deadline()) as exchange:
+            ask = self._asking(exchange, model_version=batch.model_version)
+            found: list[dict[str, Any]] = orjson.loads(
+                as_bytes((await ask(tensors.EVERYTHING, inputs))[tensors.RECORDS])
+            )
+        exchange.close()
         return found
 
-    async def _known_or_new(
+    async def _by_one_that_can(
         self,
         image: ImageSource,
         inputs: dict[tensors.Tensor, npt.NDArray[Any]],
         fields: Sequence[Sequence[str]] = (),
         model_version: int | None = None,
-    ) -> dict[tensors.Tensor, bytes]:
+    ) -> dict[tensors.Tensor, Content]:
         """Ask the processes that only answer for known images, which are never busy with new ones; then the others.
 
-        The first are told the image's id alone, also where a file came: it goes no further if they know it.
+        The first are told the image's id alone, also where a file came: it goes no further if they know it. What takes
+        long is refused by both, and goes to processes that do nothing else.
         """
-        deadline = asyncio.get_running_loop().time() + self._timeout
+        with Exchange(self._deadline()) as exchange:
+            ask = self._asking(exchange, fields, model_version)
+            return await self._asked_in_order(ask, image, inputs, model_version)
+
+    async def _asked_in_order(
+        self,
+        ask: Ask,
+        image: ImageSource,
+        inputs: dict[tensors.Tensor, npt.NDArray[Any]],
+        model_version: int | None,
+    ) -> dict[tensors.Tensor, Content]:
         known = _image_inputs(ImageSource(None, await _image_id(image), image.owner)) | inputs
+        whole = _image_inputs(image) | inputs
         try:
             try:
-                return await self._ask(tensors.SEGMENT_CACHED, known, self._timeout, fields, model_version)
+                return await ask(tensors.SEGMENT_CACHED, known)
             except RejectedByModel as error:
-                if error.problem().slug != NOT_CACHED:
+                why = error.problem().slug
+                if why not in (NOT_CACHED, COSTLY):
                     raise
-            left = deadline - asyncio.get_running_loop().time()
-            return await self._ask(tensors.SEGMENT, _image_inputs(image) | inputs, left, fields, model_version)
+            if why == NOT_CACHED:
+                try:
+                    return await ask(tensors.SEGMENT, whole)
+                except RejectedByModel as error:
+                    if error.problem().slug != COSTLY:
+                        raise
+            return await ask(tensors.SEGMENT_COSTLY, whole)
         except NotLoaded:
             if model_version is None:
                 raise
             raise unknown_version(model_version) from None
 
-    async def _ask(
-        self,
-        model: str,
-        inputs: Mapping[tensors.Tensor, npt.NDArray[Any]],
-        timeout: float,
-        fields: Sequence[Sequence[str]] = (),
-        model_version: int | None = None,
-    ) -> dict[tensors.Tensor, bytes]:
-        """The outputs of a model; `fields` names the points of each object for error messages."""
-        declared = tensors.MODELS[model][1]
-        outputs = [InferRequestedOutput(tensor.name, binary_data=True) for tensor in declared]
+    def _deadline(self) -> float:
+        return time.monotonic() + self._timeout
+
+    def _asking(
+        self, exchange: Exchange, fields: Sequence[Sequence[str]] = (), model_version: int | None = None
+    ) -> Ask:
+        """A function that gives the outputs of a model for inputs, for one request.
+
+        Args:
+            exchange: of the request; closed once it has an answer that has no parts in it.
+            fields: names the points of each object for error messages.
+            model_version: which is asked; None: the newest.
+        """
         asked = "" if model_version is None else str(model_version)
 
-        async def in_turn() -> Any:
+        async def in_turn(model: str, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> Any:
             async with contextlib.AsyncExitStack() as turn:
                 with spans.waiting(model):
-                    await turn.enter_async_context(self._turns.get(model, contextlib.nullcontext()))
-                given = [infer_input(tensor.name, tensor.datatype, value) for tensor, value in inputs.items()]
+                    places = self._turns.get(model)
+                    await turn.enter_async_context(places.turn(CALLER.get()) if places else contextlib.nullcontext())
+                light = model in (tensors.SEGMENT_CACHED, tensors.SEGMENT)
+                values = {**await exchange.put(inputs), tensors.EXCHANGE: exchange.describe(light=light)}
+                given = [infer_input(tensor.name, tensor.datatype, value) for tensor, value in values.items()]
+                outputs = [InferRequestedOutput(tensor.name, binary_data=True) for tensor in tensors.MODELS[model][1]]
                 with spans.asking(model) as traced:
                     headers = {**UNCOMPRESSED, **traced}
                     return await self._infer(
                         model_name=model, model_version=asked, inputs=given, outputs=outputs, headers=headers
                     )
 
-        with service_errors(self._timeout):
-            answer = await asyncio.wait_for(in_turn(), timeout)
-        values = {tensor: answer.as_numpy(tensor.name)[0] for tensor in declared}
-        if values[tensors.PROBLEM]:
-            raise RejectedByModel(_problem(values[tensors.PROBLEM], fields))
-        return values
+        async def ask(model: str, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> dict[tensors.Tensor, Content]:
+            with service_errors(self._timeout):
+                answer = await asyncio.wait_for(in_turn(model, inputs), exchange.deadline - time.monotonic())
+            return _contents(model, answer, exchange, fields)
+
+        return ask
+
+
+def _contents(
+    model: str, answer: Any, exchange: Exchange, fields: Sequence[Sequence[str]]
+) -> dict[tensors.Tensor, Content]:
+    """The outputs of a model, as they came or in the request's file.
+
+    Raises:
+        RejectedByModel: the model says so.
+    """
+    parts = [tensor for tensor in tensors.MODELS[model][1] if tensor not in (tensors.SPOOLED, tensors.PROBLEM)]
+    problem = answer.as_numpy(tensors.PROBLEM.name)[0]
+    if problem:
+        raise RejectedByModel(_problem(problem, fields))
+    contents: dict[tensors.Tensor, Content] = {}
+    offset = 0
+    for tensor, size in zip(parts, answer.as_numpy(tensors.SPOOLED.name).tolist(), strict=True):
+        contents[tensor] = Spooled(exchange, offset, size) if size else answer.as_numpy(tensor.name)[0]
+        offset += size
+    if not offset:
+        exchange.close()
+    return contents
 
 
 def unknown_version(model_version: int) -> InvalidRequest:

@@ -9,10 +9,12 @@ SEGMENT = "mobile_sam"
 """Segments images new and known."""
 SEGMENT_CACHED = "mobile_sam_cached"
 """The same for images whose embedding is at hand; others it refuses."""
+SEGMENT_COSTLY = "mobile_sam_costly"
+"""The same for requests that take long, which the two others refuse when asked to."""
 EVERYTHING = "mobile_sam_everything"
 """A batch of automatic masks."""
 
-DataType = Literal["BYTES", "BOOL", "INT32", "FP32"]
+DataType = Literal["BYTES", "BOOL", "INT32", "INT64", "FP32"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,10 @@ class Tensor:
     shape: tuple[int, ...]
 
 
+EXCHANGE = Tensor("exchange", "BYTES", (1,))
+"""What `utils.exchange` says of a request: a file for large values, a deadline."""
+SPOOLED = Tensor("spooled", "INT64", (-1,))
+"""Bytes of each output that lie in that file, one behind the other, in place of the output."""
 INPUT_IMAGE = Tensor("input_image", "BYTES", (1,))
 IMAGE_ID = Tensor("image_id", "BYTES", (1,))
 IMAGE_OWNER = Tensor("image_owner", "BYTES", (1,))
@@ -38,6 +44,7 @@ MASK_FORMAT = Tensor("mask_format", "BYTES", (1,))
 SEGMENTED_IMAGE = Tensor("segmented_image", "BYTES", (1,))
 LOW_RES_MASK = Tensor("low_res_mask", "BOOL", (1,))
 SEGMENT_INPUTS = (
+    EXCHANGE,
     INPUT_IMAGE,
     IMAGE_ID,
     IMAGE_OWNER,
@@ -54,7 +61,7 @@ SEGMENT_INPUTS = (
 MASK = Tensor("mask", "BYTES", (1,))
 PICTURE = Tensor("picture", "BYTES", (1,))
 RESULT = Tensor("result", "BYTES", (1,))
-SEGMENT_OUTPUTS = (MASK, PICTURE, RESULT, PROBLEM)
+SEGMENT_OUTPUTS = (MASK, PICTURE, RESULT, SPOOLED, PROBLEM)
 
 CROP_BOX = Tensor("crop_box", "INT32", (4,))
 GRID_COORDS = Tensor("point_coords", "FP32", (-1, 2))
@@ -63,6 +70,7 @@ STABILITY_SCORE_THRESH = Tensor("stability_score_thresh", "FP32", (1,))
 STABILITY_SCORE_OFFSET = Tensor("stability_score_offset", "FP32", (1,))
 MIN_MASK_REGION_AREA = Tensor("min_mask_region_area", "INT32", (1,))
 EVERYTHING_INPUTS = (
+    EXCHANGE,
     INPUT_IMAGE,
     IMAGE_ID,
     IMAGE_OWNER,
@@ -75,11 +83,12 @@ EVERYTHING_INPUTS = (
 )
 
 RECORDS = Tensor("records", "BYTES", (1,))
-EVERYTHING_OUTPUTS = (RECORDS, PROBLEM)
+EVERYTHING_OUTPUTS = (RECORDS, SPOOLED, PROBLEM)
 
 MODELS = {
     SEGMENT: (SEGMENT_INPUTS, SEGMENT_OUTPUTS),
     SEGMENT_CACHED: (SEGMENT_INPUTS, SEGMENT_OUTPUTS),
+    SEGMENT_COSTLY: (SEGMENT_INPUTS, SEGMENT_OUTPUTS),
     EVERYTHING: (EVERYTHING_INPUTS, EVERYTHING_OUTPUTS),
 }
 """Inputs and outputs of each model."""

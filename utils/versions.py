@@ -12,7 +12,7 @@ from typing import Any
 from utils import tensors
 
 ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
-IN_ORDER = (ENCODER, DECODER, tensors.EVERYTHING, tensors.SEGMENT, tensors.SEGMENT_CACHED)
+IN_ORDER = (ENCODER, DECODER, tensors.EVERYTHING, tensors.SEGMENT_COSTLY, tensors.SEGMENT, tensors.SEGMENT_CACHED)
 """All models, each behind those that it asks: in this order a new version is loaded, and in the other one unloaded."""
 ASKS = dict.fromkeys(tensors.MODELS, (ENCODER, DECODER))
 """The models that a model asks."""
@@ -20,6 +20,7 @@ FILES = {
     ENCODER: ("model.onnx",),
     DECODER: ("model.onnx",),
     tensors.EVERYTHING: ("everything.py", "weights.json"),
+    tensors.SEGMENT_COSTLY: ("model.py", "weights.json"),
     tensors.SEGMENT: ("model.py", "weights.json"),
     tensors.SEGMENT_CACHED: ("model.py", "weights.json"),
 }

@@ -78,7 +78,6 @@ class InProcessSegmenter:
             known = self._embeddings().find(image.file, image.image_id, check)
         except Rejected as rejected:
             raise ServiceError(rejected.encode().decode()) from None
-        known.stages.over(counts=False)
         mask_part = MaskPart(job.mask_format, known.size_hw, None)
         picture = None if job.picture_style == "none" else Picture(known.pixels(), job.picture_style)
         described: list[dict[str, Any]] = []
@@ -91,7 +90,7 @@ class InProcessSegmenter:
                 picture.add(mask)
         size = {"width": known.size_hw[1], "height": known.size_hw[0]}
         result = {"image_id": known.image_id, **size, "weights": self._weights, "masks": described}
-        return Segmentation(mask_part.encode(), picture.encode() if picture else None, orjson.dumps(result))
+        return Segmentation(b"".join(mask_part.encode()), picture.encode() if picture else None, orjson.dumps(result))
 
     def _decode(self, known: Known, job: Job) -> Iterator[tuple[Array, float]]:
         frame_hw = images.frame_size_hw(known.size_hw)

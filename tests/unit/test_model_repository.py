@@ -14,11 +14,26 @@ from utils import tensors
 REPOSITORY = Path(__file__).resolve().parents[2] / "model_repository"
 SOURCES = REPOSITORY / "mobile_sam" / "1"
 NAMES = {"BYTES": "TYPE_STRING"}
-MODELS = ["mobile_sam", "mobile_sam_cached", "mobile_sam_decoder", "mobile_sam_encoder", "mobile_sam_everything"]
+MODELS = [
+    "mobile_sam",
+    "mobile_sam_cached",
+    "mobile_sam_costly",
+    "mobile_sam_decoder",
+    "mobile_sam_encoder",
+    "mobile_sam_everything",
+]
 MAY_BE_LEFT_OUT = {
     tensors.SEGMENT: {tensor.name for tensor in tensors.SEGMENT_INPUTS},
     tensors.SEGMENT_CACHED: {tensor.name for tensor in tensors.SEGMENT_INPUTS},
-    tensors.EVERYTHING: {"input_image", "image_id", "image_owner", "pred_iou_thresh", "stability_score_thresh"},
+    tensors.SEGMENT_COSTLY: {tensor.name for tensor in tensors.SEGMENT_INPUTS},
+    tensors.EVERYTHING: {
+        "exchange",
+        "input_image",
+        "image_id",
+        "image_owner",
+        "pred_iou_thresh",
+        "stability_score_thresh",
+    },
 }
 
 
@@ -93,17 +108,25 @@ def test_the_encoder_batches_what_waits():
 
 def test_only_the_cached_model_answers_known_images_alone():
     answers = {model: config(model).parameters["answers"].string_value for model in tensors.MODELS}
-    assert answers == {tensors.SEGMENT: "", tensors.SEGMENT_CACHED: "known images", tensors.EVERYTHING: ""}
+    assert answers.pop(tensors.SEGMENT_CACHED) == "known images"
+    assert set(answers.values()) == {""}
 
 
-@pytest.mark.parametrize("setting", ["max_image_pixels", "embedding_cache_dir", "embedding_cache_bytes"])
+def test_what_takes_long_runs_at_lower_priority():
+    lower = {model for model in tensors.MODELS if config(model).parameters["nice"].string_value}
+    assert lower == {tensors.SEGMENT_COSTLY, tensors.EVERYTHING}
+
+
+@pytest.mark.parametrize(
+    "setting", ["max_image_pixels", "max_answer_bytes", "embedding_cache_dir", "embedding_cache_bytes"]
+)
 def test_models_that_share_embeddings_have_the_same_settings(setting):
     values = {config(model).parameters[setting].string_value for model in tensors.MODELS}
     assert len(values) == 1
     assert values != {""}
 
 
-@pytest.mark.parametrize("model", [tensors.SEGMENT_CACHED, tensors.EVERYTHING])
+@pytest.mark.parametrize("model", [tensors.SEGMENT_CACHED, tensors.SEGMENT_COSTLY, tensors.EVERYTHING])
 def test_the_other_models_are_links_to_the_orchestrators_code_and_nothing_else(model):
     generated = {"__pycache__", "weights.json"}
     links = {path.name: path for path in (REPOSITORY / model / "1").iterdir() if path.name not in generated}

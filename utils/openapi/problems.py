@@ -101,9 +101,19 @@ TOO_MUCH: tuple[Problem, ...] = (
         "answer-too-large",
         "The answer would be too large",
         FieldError(
-            "mask_format",
-            "masks that have together at most 100000000 pixels, or the format rle or polygon",
-            "256 of 1024 x 683 as json",
+            "prompts",
+            "at most 118 as json with the picture overlay on an image of 1024 x 683: 167772160 bytes",
+            "256: 360365924 bytes",
+        ),
+    ),
+    _rejected(
+        422,
+        "too-much-work",
+        "The answer would take too long",
+        FieldError(
+            "prompts",
+            "at most 83 as polygon with the picture overlay on an image of 4000 x 3000: 25 s of work",
+            "256: 76 s",
         ),
     ),
 )

@@ -106,6 +106,7 @@ def probes() -> list[Probe]:
         Probe(ENCODER, frame, ["image_embeddings"]),
         Probe(DECODER, prompt, ["iou_predictions"]),
         Probe(tensors.SEGMENT, [image, *orchestrated], answer),
+        Probe(tensors.SEGMENT_COSTLY, [image, *orchestrated], answer),
         # Where no embeddings are kept, this one answers nothing else.
         Probe(tensors.SEGMENT_CACHED, [image_id, *orchestrated], answer, ("image-not-cached",)),
         Probe(tensors.EVERYTHING, [image, *batch], records),

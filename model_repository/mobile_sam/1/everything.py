@@ -14,9 +14,10 @@ import mobile_sam_prompts as prompts
 import numpy as np
 import numpy.typing as npt
 import orjson
+from mobile_sam_call import Call, Part
 from mobile_sam_grid import Box, Thresholds, record
-from mobile_sam_masks import upsample
-from mobile_sam_models import Models, read, read_one
+from mobile_sam_masks import json_list, upsample
+from mobile_sam_models import Models
 from mobile_sam_problems import Rejected
 from mobile_sam_stages import RECORD, UPSAMPLE
 
@@ -33,18 +34,18 @@ class TritonPythonModel:
         """Answer each request; a failure of one does not touch the others."""
         return [self.models.answer(request, ("records",), self._records) for request in requests]
 
-    def _records(self, request: Any) -> tuple[bytes]:
+    def _records(self, call: Call) -> tuple[Part]:
         """The records of a batch, as a JSON list."""
-        known = self.models.find(request)
-        crop = checked_crop(read(request, "crop_box"), known.size_hw)
+        known = self.models.find(call)
+        crop = checked_crop(call.read("crop_box"), known.size_hw)
         part = self.models.embeddings.crop(known, crop)
-        points_xy = read(request, "point_coords")
+        points_xy = call.read("point_coords")
         assert points_xy is not None  # not optional in config.pbtxt
         thresholds = Thresholds(
-            float(read_one(request, "pred_iou_thresh", self.models.thresholds["pred_iou_thresh"])),
-            float(read_one(request, "stability_score_thresh", self.models.thresholds["stability_score_thresh"])),
-            float(read_one(request, "stability_score_offset")),
-            int(read_one(request, "min_mask_region_area")),
+            float(call.read_one("pred_iou_thresh", self.models.thresholds["pred_iou_thresh"])),
+            float(call.read_one("stability_score_thresh", self.models.thresholds["stability_score_thresh"])),
+            float(call.read_one("stability_score_offset")),
+            int(call.read_one("min_mask_region_area")),
         )
         frame_hw = images.frame_size_hw(part.size_hw)
         in_crop: npt.NDArray[np.float32] = (points_xy - np.array(crop[:2], np.float32))[:, None]
@@ -63,8 +64,9 @@ class TritonPythonModel:
                 logits = upsample(low_res, frame_hw, part.size_hw)
             with known.stages(RECORD):
                 found = record(logits, float(score), point_xy, crop=crop, size_hw=known.size_hw, thresholds=thresholds)
-            records.append(found)
-        return (orjson.dumps([found for found in records if found is not None]),)
+            if found is not None:
+                records.append(orjson.dumps(found))
+        return (json_list(records),)
 
 
 def checked_crop(box: Any, size_hw: tuple[int, int]) -> Box:

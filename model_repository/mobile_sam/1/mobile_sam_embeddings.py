@@ -46,12 +46,13 @@ class Known:
 
     def pixels(self) -> images.RGB:
         """(H, W, 3) uint8 RGB, not to be written to; decoded unless this process did so for its last request."""
-        if self.key not in self.decoded:
+        pixels = self.decoded.get(self.key)
+        if pixels is None:
             with self.stages(DECODE):
                 pixels = images.decode(images.open_image(bytes(self.entry.file), self.max_pixels))
             self.decoded.clear()
             self.decoded[self.key] = pixels
-        return self.decoded[self.key]
+        return pixels
 
 
 class Embeddings:
@@ -87,8 +88,9 @@ class Embeddings:
         self,
         file: bytes | None,
         image_id: str | None,
-        check: Callable[[tuple[int, int]], None] | None = None,
+        check: Callable[[tuple[int, int]], None] = lambda _: None,
         owner: str = "",
+        check_cost: Callable[[tuple[int, int]], None] = lambda _: None,
     ) -> Known:
         """The image with its embedding; several processes that ask for one image at once encode it once.
 
@@ -98,6 +100,7 @@ class Embeddings:
             owner: whose image it is. Another owner's is not known, even by its id; nor does the time that an answer
                 takes tell whether somebody else has sent the same file.
             check: given height and width of the displayed image before anything is encoded; may raise.
+            check_cost: given the same before anything is decoded, or, of an image that is turned, width and height.
 
         Raises:
             Rejected: neither or both were given, the image cannot be used, or the id is not known (any more).
@@ -117,16 +120,21 @@ class Embeddings:
             if found is None:
                 raise _not_cached(image_id)
             with self._stages(DECODE):
-                decoded = images.decode(images.open_image(found, self._max_pixels))
-            if check:
-                check((decoded.shape[0], decoded.shape[1]))
+                image = images.open_image(found, self._max_pixels)
+                check_cost((image.height, image.width))
+                decoded = images.decode(image)
+            check((decoded.shape[0], decoded.shape[1]))
             return found, decoded
 
         key = hashlib.sha256(f"{owner} {image_id}".encode()).hexdigest() if owner else image_id
         known = self._find(image_id, key, source)
-        if check:
-            check(known.size_hw)
+        check(known.size_hw)
+        check_cost(known.size_hw)
         return known
+
+    def forget_pixels(self) -> None:
+        """Let go of the pixels at hand; the next request for a picture of that image decodes it again."""
+        self._decoded.clear()
 
     def crop(self, known: Known, box_xyxy: tuple[int, int, int, int]) -> Known:
         """A part of an image, with an embedding of its own.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -11,15 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 from mobile_sam_png import bilevel_png, packed
-from mobile_sam_polygons import polygons
+from mobile_sam_polygons import MAX_RINGS, polygons
 from mobile_sam_problems import Rejected
 from pycocotools import mask as coco
 
 FRAME = 1024
 FORMATS = ("json", "npy", "png", "rle", "polygon")
-MAX_PIXELS = {"json": 100_000_000, "npy": 100_000_000, "png": 1_000_000_000}
-"""Most pixels that an answer's masks may have together where the format spells out every one of them: about as many as
-fill 200 MB (json), 100 MB (npy) or 125 MB (png, before compression)."""
 MAX_PNG_ROWS = 1_000_000
 """The tallest picture that PNG libraries read without being told otherwise."""
 MAX_KEPT_PIXELS = 16_000_000
@@ -54,6 +52,11 @@ def upsample(logits: Logits, frame_hw: tuple[int, int], size_hw: tuple[int, int]
 @functools.lru_cache(maxsize=1)
 def _room(size_hw: tuple[int, int]) -> Logits:
     return np.empty(size_hw, np.float32)
+
+
+def forget_logits() -> None:
+    """Let go of the memory of the last `upsample`."""
+    _room.cache_clear()
 
 
 def rle(mask: Mask) -> dict[str, Any]:
@@ -99,39 +102,55 @@ class MaskPart:
             count: how many masks will be added; None: a single one, which is not wrapped in a list.
 
         Raises:
-            Rejected: so many pixels that the format would not do.
+            Rejected: so many rows that readers of PNG files would refuse them.
         """
         if mask_format not in FORMATS:
             raise ValueError(f"mask_format must be one of {', '.join(FORMATS)}, got {mask_format!r}")
         self._format, self._size_hw, self._count = mask_format, size_hw, count
         self._pieces: list[Any] = []
-        _check_size(mask_format, size_hw, count or 1)
+        self._rings = MAX_RINGS
+        if mask_format == "png":
+            _check_rows((count or 1) * size_hw[0])
 
-    def add(self, mask: Mask) -> None:
-        """Add the next mask, (H, W) bool."""
+    def add(self, mask: Mask) -> int:
+        """Add the next mask, (H, W) bool; the bytes that it takes.
+
+        Raises:
+            Rejected: as polygons the masks have too many rings together.
+        """
         if self._format == "json":
-            self._pieces.append(_nested_lists(mask))
+            piece: Any = _nested_lists(mask)
         elif self._format == "rle":
-            self._pieces.append(orjson.dumps(rle(mask)))
+            piece = orjson.dumps(rle(mask))
         elif self._format == "polygon":
-            self._pieces.append(orjson.dumps(polygons(mask)))
+            found = polygons(mask, self._rings)
+            self._rings -= sum(map(len, found))
+            piece = orjson.dumps(found)
         elif self._format == "png":
-            self._pieces.append(packed(mask))
+            piece = packed(mask)
         else:
-            self._pieces.append(np.ascontiguousarray(mask))
+            piece = np.ascontiguousarray(mask)
+        self._pieces.append(piece)
+        return memoryview(piece).nbytes
 
-    def encode(self) -> bytes:
-        """The whole part."""
+    def encode(self) -> list[Any]:
+        """The whole part, in pieces."""
         several = self._count is not None
         if self._format == "png":
-            return bilevel_png(self._pieces, self._size_hw[1])
+            return [bilevel_png(self._pieces, self._size_hw[1])]
         if self._format == "npy":
             file = io.BytesIO()
             shape = (len(self._pieces), *self._size_hw) if several else self._size_hw
             header = {"descr": "|b1", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)  # type: ignore[no-untyped-call]
-            return b"".join([file.getvalue(), *self._pieces])
-        return b"[" + b",".join(self._pieces) + b"]" if several else bytes(self._pieces[0])
+            return [file.getvalue(), *self._pieces]
+        return json_list(self._pieces) if several else self._pieces
+
+
+def json_list(items: Sequence[Any]) -> list[Any]:
+    """A JSON list, in pieces, of items that are JSON already."""
+    between = [piece for item in items for piece in (b",", item)]
+    return [b"[", *between[1:], b"]"]
 
 
 def _nested_lists(mask: Mask) -> npt.NDArray[np.uint8]:
@@ -154,13 +173,8 @@ def _pair(characters: str) -> int:
     return int.from_bytes(characters.encode(), "little")
 
 
-def _check_size(mask_format: str, size_hw: tuple[int, int], count: int) -> None:
-    if mask_format not in MAX_PIXELS:
-        return
-    most, rows = MAX_PIXELS[mask_format], count * size_hw[0]
-    if rows * size_hw[1] > most or (mask_format == "png" and rows > MAX_PNG_ROWS):
-        limit = f"{most} pixels and {MAX_PNG_ROWS} rows" if mask_format == "png" else f"{most} pixels"
-        expected = f"masks that have together at most {limit}, or the format rle or polygon"
-        got = f"{count} of {size_hw[1]} x {size_hw[0]} as {mask_format}"
-        error = {"field": "mask_format", "expected": expected, "got": got}
+def _check_rows(rows: int) -> None:
+    if rows > MAX_PNG_ROWS:
+        expected = f"masks of together at most {MAX_PNG_ROWS} rows, or another format than png"
+        error = {"field": "mask_format", "expected": expected, "got": f"{rows} rows"}
         raise Rejected(422, "answer-too-large", "The answer would be too large", [error])

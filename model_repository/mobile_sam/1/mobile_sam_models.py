@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,10 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
 from mobile_sam_cache import EmbeddingCache
+from mobile_sam_call import Call, NotWanted, Part
 from mobile_sam_embeddings import Embeddings, Known
+from mobile_sam_masks import forget_logits
 from mobile_sam_problems import Rejected
 from mobile_sam_redis import RedisTier
 from mobile_sam_stages import DECODER, Stages
+from mobile_sam_unused import FreeWhenUnused
 
 Array = npt.NDArray[Any]
 
@@ -31,7 +35,14 @@ SINGLE, CANDIDATES = slice(0, 1), slice(1, 4)
 PROBE = "probe"
 """Id of requests that only ask whether the model works; they are not counted."""
 VARIABLE = "MOBILE_SAM_"
-PARAMETERS = ("max_image_pixels", "decoder_batch", "embedding_cache_dir", "embedding_cache_bytes", "redis_url")
+PARAMETERS = (
+    "max_image_pixels",
+    "max_answer_bytes",
+    "decoder_batch",
+    "embedding_cache_dir",
+    "embedding_cache_bytes",
+    "redis_url",
+)
 
 
 class Models:
@@ -51,6 +62,8 @@ class Models:
         config = json.loads(args["model_config"])["parameters"]
         settings = {name: os.environ.get(VARIABLE + name.upper()) or _parameter(config, name) for name in PARAMETERS}
         max_pixels = _whole_number("max_image_pixels", settings["max_image_pixels"], 1)
+        self.max_answer_bytes = _whole_number("max_answer_bytes", settings["max_answer_bytes"], 1)
+        os.nice(_whole_number("nice", _parameter(config, "nice") or "0", 0))
         identity = Path(args["model_repository"]) / args["model_version"] / "weights.json"
         if not identity.is_file():
             raise pb_utils.TritonModelException(f"{identity}: no such file; `make weights` writes it")
@@ -79,6 +92,7 @@ class Models:
         self._times = Counters("mobile_sam_stage_total", "Requests that had a stage, by model and stage")
         self._seconds = Counters("mobile_sam_stage_seconds_total", "Seconds spent in a stage, by model and stage")
         self._name, self._counts = args["model_name"], True
+        self._unused = FreeWhenUnused(self._forget)
         self._report_loaded()
         self._trace: Any = None  # of the request: what encoder and decoder do for it belongs there
         self._stages = Stages(self._count_stage)
@@ -91,33 +105,40 @@ class Models:
             stages=self._stages,
         )
 
-    def answer(self, request: Any, outputs: tuple[str, ...], work: Callable[[Any], tuple[bytes, ...]]) -> Any:
-        """The response to a request: `work(request)` gives the bytes of each of `outputs`.
+    def answer(self, request: Any, outputs: tuple[str, ...], work: Callable[[Call], tuple[Part, ...]]) -> Any:
+        """The response to a request: `work(call)` gives each of `outputs` in pieces.
 
         A request that is at fault gets a `problem` instead; a failure of ours is Triton's to report.
         """
         self._counts, self._trace = request.request_id() != PROBE, request.trace()
         problem = b""
         try:
-            parts = work(request)
+            with self._unused.used() if self._counts else contextlib.nullcontext():
+                call = Call(lambda name: read(request, name))
+                self._stages.begin(call.check_wanted, counts=self._counts)
+                parts, spooled = call.send(work(call))
         except Rejected as rejected:
-            parts, problem = (b"",) * len(outputs), rejected.encode()
+            parts, spooled, problem = [b""] * len(outputs), [0] * len(outputs), rejected.encode()
+        except NotWanted as error:
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"not wanted: {error}"))
         except Exception as error:
             pb_utils.Logger.log_error(f"mobile_sam: {type(error).__name__}: {error}")
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
-        finally:
-            self._stages.over(counts=self._counts)
         named = zip((*outputs, "problem"), (*parts, problem), strict=True)
-        return pb_utils.InferenceResponse(
-            output_tensors=[pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in named]
-        )
+        tensors = [pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in named]
+        return pb_utils.InferenceResponse([*tensors, pb_utils.Tensor("spooled", np.array(spooled, np.int64))])
 
-    def find(self, request: Any, check: Callable[[tuple[int, int]], None] | None = None) -> Known:
-        """The image that a request sends or names, with its embedding; `check` as in `Embeddings.find`."""
-        image_id: bytes | None = read_one(request, "image_id")
+    def find(
+        self,
+        call: Call,
+        check: Callable[[tuple[int, int]], None] = lambda _: None,
+        check_cost: Callable[[tuple[int, int]], None] = lambda _: None,
+    ) -> Known:
+        """The image that a request sends or names, with its embedding; checks as in `Embeddings.find`."""
+        image_id: bytes | None = call.read_one("image_id")
         name = None if image_id is None else image_id.decode("ascii", "replace")
-        owner = read_one(request, "image_owner", b"").decode("ascii", "replace")
-        return self.embeddings.find(read_one(request, "input_image"), name, check, owner)
+        owner = call.read_one("image_owner", b"").decode("ascii", "replace")
+        return self.embeddings.find(call.read_one("input_image"), name, check, owner, check_cost)
 
     def decode(
         self,
@@ -188,6 +209,10 @@ class Models:
             raise pb_utils.TritonModelException(f"{model}: {response.error().message()}")
         return [pb_utils.get_output_tensor_by_name(response, name).as_numpy() for name in outputs]
 
+    def _forget(self) -> None:
+        self.embeddings.forget_pixels()
+        forget_logits()
+
     def _report_loaded(self) -> None:
         """Export what this process has loaded, for the service to tell at `/info`.
 
@@ -252,12 +277,6 @@ def read(request: Any, name: str) -> Array | None:
         return None
     array: Array = tensor.as_numpy()
     return array
-
-
-def read_one(request: Any, name: str, otherwise: Any = None) -> Any:
-    """The only value of an input tensor, `otherwise` where it was left out; text and files come as bytes."""
-    array = read(request, name)
-    return otherwise if array is None else array[0]
 
 
 def _fingerprint(weights: str, engine: str) -> str:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import numpy.typing as npt
+from mobile_sam_problems import Rejected
 
 TOLERANCE = 0.5
 """How far a ring may stray from the edge of the mask, in pixels of the image."""
+
+MAX_RINGS = 50_000
+"""Of all masks of an answer together; each takes 20 us, and noise has thirty thousand."""
 
 Mask = npt.NDArray[np.bool_]
 Ring = list[list[float]]
 
 
-def polygons(mask: Mask) -> list[list[Ring]]:
+def polygons(mask: Mask, most: int = MAX_RINGS) -> list[list[Ring]]:
     """A mask as polygons, each a list of rings: the outer one first, then its holes.
 
     A ring is a list of [x, y], in pixels of the image with whole numbers at the edges of pixels, so that a lone pixel
@@ -22,12 +26,20 @@ def polygons(mask: Mask) -> list[list[Ring]]:
 
     Args:
         mask: (H, W) bool.
+        most: rings that it may have.
+
+    Raises:
+        Rejected: it has more.
     """
     x, y, width, height = cv2.boundingRect(mask.view(np.uint8))
     if not width:
         return []
     edges = _edges(mask[y : y + height, x : x + width])
     contours, hierarchy = cv2.findContours(edges, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
+    if len(contours) > most:
+        expected = f"masks of together at most {MAX_RINGS} outlines and holes, or the format rle or png"
+        error = {"field": "mask_format", "expected": expected, "got": "polygon of masks with more"}
+        raise Rejected(422, "answer-too-large", "The answer would be too large", [error])
     parents = hierarchy[0, :, 3]  # -1 for an outer contour, else the contour around a hole
     found = {index: [_ring(contours[index], x, y)] for index in np.flatnonzero(parents < 0).tolist()}
     for index in np.flatnonzero(parents >= 0).tolist():

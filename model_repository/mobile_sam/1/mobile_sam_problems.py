@@ -32,3 +32,17 @@ class Rejected(Exception):
 def rejected_image(status: int, slug: str, title: str, expected: str, got: str) -> Rejected:
     """A rejection of `input_image`."""
     return Rejected(status, slug, title, [{"field": "input_image", "expected": expected, "got": got}])
+
+
+def answer_too_large(max_bytes: int) -> Rejected:
+    """The refusal of an answer whose size shows only while it is made."""
+    expected = f"an answer of at most {max_bytes} bytes: fewer objects, or another mask_format"
+    error = {"field": "prompts", "expected": expected, "got": "more"}
+    return Rejected(422, "answer-too-large", "The answer would be too large", [error])
+
+
+class Costly(Rejected):
+    """What was asked for takes longer than this process may keep others waiting; another one does it."""
+
+    def __init__(self) -> None:
+        super().__init__(503, "costly", "For another process", [])

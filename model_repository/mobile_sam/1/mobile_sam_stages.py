@@ -1,7 +1,8 @@
 """How long the stages of requests take: two looks at the clock for each.
 
 Triton's counters are in another process, and each addition is a message to it; those of a request would be felt in a
-click. So sums are told at most once a second, beside the work.
+click. So sums are told at most once a second, beside the work; those of a long request grow while it is worked on,
+which shows the watchdog that it is busy and does not hang.
 """
 
 from __future__ import annotations
@@ -41,41 +42,50 @@ TOLD_AFTER = 1.0
 
 
 class Stages:
-    """The stages of the requests of this process, which works on one request at a time, in several threads."""
+    """The stages of the requests of this process, which works on one request at a time, in several threads.
+
+    None begins for a request whose answer nobody waits for any more.
+    """
 
     def __init__(self, tell: Callable[[str, int, float], None]) -> None:
         """Begin with no stage.
 
         Args:
-            tell: is given a stage, the number of requests that had it, and the seconds that they spent there. Called in
-                a thread of its own.
+            tell: is given a stage, the number of requests that had it, and the seconds that were spent there, also in
+                requests that are not over yet. Called in a thread of its own.
         """
         self._tell, self._lock = tell, Lock()
-        self._taken: list[tuple[str, float]] = []
+        self._had: set[str] = set()
         self._sums: dict[str, tuple[int, float]] = {}
+        self.begin()
+
+    def begin(self, check_wanted: Callable[[], None] = lambda: None, *, counts: bool = True) -> None:
+        """A request begins.
+
+        Args:
+            check_wanted: is asked before each stage, and raises where the answer is no longer wanted.
+            counts: whether the stages of this request are told of.
+        """
+        self._check_wanted, self._counts, self._had = check_wanted, counts, set()
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
         """Time what is done inside, also where it fails; a stage may have several parts."""
+        self._check_wanted()
         begun = perf_counter()
         try:
             yield
         finally:
-            self._taken.append((stage, perf_counter() - begun))
+            self._add(stage, perf_counter() - begun)
 
-    def over(self, *, counts: bool) -> None:
-        """The request is over; its stages are forgotten where it does not count."""
-        taken, self._taken = self._taken, []
-        if not counts or not taken:
+    def _add(self, stage: str, seconds: float) -> None:
+        if not self._counts:
             return
-        request: dict[str, float] = {}
-        for stage, seconds in taken:
-            request[stage] = request.get(stage, 0.0) + seconds
         with self._lock:
             nothing_due = not self._sums
-            for stage, seconds in request.items():
-                requests, before = self._sums.get(stage, (0, 0.0))
-                self._sums[stage] = requests + 1, before + seconds
+            requests, before = self._sums.get(stage, (0, 0.0))
+            self._sums[stage] = requests + (stage not in self._had), before + seconds
+            self._had.add(stage)
         if nothing_due:
             timer = Timer(TOLD_AFTER, self._tell_sums)
             timer.daemon = True

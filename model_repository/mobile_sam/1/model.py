@@ -15,10 +15,13 @@ import mobile_sam_prompts as prompts
 import numpy as np
 import numpy.typing as npt
 import orjson
+from mobile_sam_call import Call, Part
+from mobile_sam_costs import Wish
 from mobile_sam_embeddings import Known
-from mobile_sam_masks import Mask, MaskPart, area_and_box, upsample
-from mobile_sam_models import Models, read, read_one
+from mobile_sam_masks import Mask, MaskPart, area_and_box, json_list, upsample
+from mobile_sam_models import Models
 from mobile_sam_pictures import Picture
+from mobile_sam_problems import Costly, answer_too_large
 from mobile_sam_stages import MASK, PICTURE, UPSAMPLE
 from mobile_sam_warm_up import warm_up
 
@@ -39,15 +42,29 @@ class TritonPythonModel:
         """Answer each request; a failure of one does not touch the others."""
         return [self.models.answer(request, OUTPUTS, self._segment) for request in requests]
 
-    def _segment(self, request: Any) -> tuple[bytes, bytes, bytes]:
+    def _segment(self, call: Call) -> tuple[Part, Part, Part]:
         """The bodies of the parts `mask`, `segmented_image` and `result`."""
-        points_xy, labels = read(request, "point_coords"), read(request, "point_labels")
+        points_xy, labels = call.read("point_coords"), call.read("point_labels")
+        candidates = bool(call.read_one("multimask_output", False))
+        objects = 0 if points_xy is None or labels is None else len(points_xy)
+        wish = Wish(
+            objects,
+            objects * (3 if candidates else 1),
+            call.read_one("mask_format", b"json").decode(),
+            call.read_one("segmented_image", b"none").decode(),
+            bool(call.read_one("low_res_mask", False)),
+        )
 
         def check(size_hw: tuple[int, int]) -> None:
             if points_xy is not None and labels is not None:
                 prompts.check_inside(points_xy, labels, size_hw)
 
-        known = self.models.find(request, check)
+        def check_cost(size_hw: tuple[int, int]) -> None:
+            wish.check(size_hw, self.models.max_answer_bytes)
+            if call.light and not wish.is_light(size_hw[0] * size_hw[1]):
+                raise Costly
+
+        known = self.models.find(call, check, check_cost)
         result = {
             "image_id": known.image_id,
             "width": known.size_hw[1],
@@ -57,18 +74,9 @@ class TritonPythonModel:
             "model_version": self.models.version,
         }
         if points_xy is None or labels is None:
-            return b"", b"", orjson.dumps(result)
-        earlier = prompts.earlier_masks(read(request, "mask_input"), read(request, "mask_input_object"), len(points_xy))
-        candidates = bool(read_one(request, "multimask_output", False))
-        count = len(points_xy) * (3 if candidates else 1)
-        drawn = Answer(
-            known,
-            read_one(request, "mask_format", b"json").decode(),
-            read_one(request, "segmented_image", b"none").decode(),
-            # One object's one mask stands alone; several stand in a list.
-            None if count == 1 else count,
-            bool(read_one(request, "low_res_mask", False)),
-        )
+            return [], [], [orjson.dumps(result)]
+        earlier = prompts.earlier_masks(call.read("mask_input"), call.read("mask_input_object"), objects)
+        drawn = Answer(known, wish, self.models.max_answer_bytes)
         answers = self.models.decode(known, points_xy, labels, *earlier, candidates=candidates)
         for index, (logits, scores) in enumerate(answers):
             drawn.add(index, logits, scores)
@@ -78,22 +86,25 @@ class TritonPythonModel:
 class Answer:
     """The parts of an answer, made object by object."""
 
-    def __init__(self, known: Known, mask_format: str, style: str, count: int | None, low_res: bool) -> None:
+    def __init__(self, known: Known, wish: Wish, max_bytes: int) -> None:
         """Begin an answer.
 
         Args:
             known: the image.
-            mask_format: of the `mask` part.
-            style: of the picture.
-            count: of the masks to come; None: a single one, outside of a list.
-            low_res: whether `result` holds the low-resolution masks.
+            wish: what is asked for.
+            max_bytes: that it may have.
+
+        Raises:
+            Rejected: its masks cannot be written in the format.
         """
         self._size_hw, self._frame_hw = known.size_hw, images.frame_size_hw(known.size_hw)
-        self._mask = MaskPart(mask_format, known.size_hw, count)
+        # One object's one mask stands alone; several stand in a list.
+        self._mask = MaskPart(wish.mask_format, known.size_hw, None if wish.masks == 1 else wish.masks)
         self._stages = known.stages
-        self._picture = None if style == "none" else self._begin(known.pixels(), style)
-        self._low_res = low_res
-        self._described: list[dict[str, Any]] = []
+        self._picture = None if wish.style == "none" else self._begin(known.pixels(), wish.style)
+        self._low_res = wish.low_res
+        self._described: list[bytes] = []
+        self._left = self._max_bytes = max_bytes
 
     def add(self, index: int, logits: npt.NDArray[np.float32], scores: npt.NDArray[np.float32]) -> None:
         """Add an object's masks, and its best to the picture.
@@ -102,31 +113,41 @@ class Answer:
             index: which object it is.
             logits: (K, 256, 256) float32.
             scores: (K,) float32, predicted IoU.
+
+        Raises:
+            Rejected: the answer becomes too large.
         """
         best = int(scores.argmax())
         for number, (low_res, score) in enumerate(zip(logits, scores, strict=True)):
             with self._stages(UPSAMPLE):
                 mask: Mask = upsample(low_res, self._frame_hw, self._size_hw) > 0
             with self._stages(MASK):
-                self._mask.add(mask)
+                size = self._mask.add(mask)
                 area, box = area_and_box(mask)
-            described = {"object": index, "score": round(float(score), 4), "area": area, "box": box}
+            described: dict[str, Any] = {"object": index, "score": round(float(score), 4), "area": area, "box": box}
             if self._low_res:
                 described["low_res_mask"] = npy_base64(low_res)
-            self._described.append(described)
+            self._described.append(orjson.dumps(described))
+            self._take(size + len(self._described[-1]))
             if self._picture is not None and number == best:
                 with self._stages(PICTURE):
                     self._picture.add(mask)
 
-    def encode(self, result: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
+    def encode(self, result: dict[str, Any]) -> tuple[Part, Part, Part]:
         """The bodies of the parts; `result` says what is not about the masks."""
-        picture = b""
+        picture = []
         if self._picture is not None:
             with self._stages(PICTURE):
-                picture = self._picture.encode()
+                picture = [self._picture.encode()]
+            self._take(len(picture[0]))
         with self._stages(MASK):
             mask = self._mask.encode()
-        return mask, picture, orjson.dumps({**result, "masks": self._described})
+        return mask, picture, [orjson.dumps(result)[:-1], b',"masks":', *json_list(self._described), b"}"]
+
+    def _take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise answer_too_large(self._max_bytes)
 
     def _begin(self, pixels: images.RGB, style: str) -> Picture:
         with self._stages(PICTURE):

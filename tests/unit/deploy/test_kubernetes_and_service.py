@@ -84,7 +84,7 @@ def test_memory_is_enough_for_the_worst_that_callers_can_do():
     limits = container("cpu")["resources"]["limits"]
     cores = int(limits["cpu"])
     plan = make_plan(Machine(cores, bf16=True, gpus=0, openvino=True), "mobile_sam")
-    processes = plan.orchestrators + plan.orchestrators_cached + plan.orchestrators_everything
+    processes = sum(plan.instances().values())
     shared = size(pod("cpu")["volumes"][1]["emptyDir"]["sizeLimit"])
     bodies = cores * 8 * Settings().max_body_bytes
     assert size(limits["memory"]) > RESIDENT + processes * DECODING + bodies + shared

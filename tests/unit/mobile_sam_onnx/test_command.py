@@ -58,6 +58,7 @@ def test_a_checkpoint_becomes_a_repository(
         "weights.json",
         "weights.json",
         "weights.json",
+        "weights.json",
     ]
     before = (output / ENCODER).stat().st_mtime_ns
     assert main(["--weights", str(checkpoint), "--output", str(output)]) == 0
@@ -190,7 +191,7 @@ def test_a_second_version_stands_beside_the_first_with_code_of_its_own(
 ) -> None:
     output = tmp_path / "repository"
     assert main(["--checkpoint", str(checkpoint), "--output", str(output)]) == 0
-    for model in ("mobile_sam", "mobile_sam_cached", "mobile_sam_everything"):
+    for model in ("mobile_sam", "mobile_sam_cached", "mobile_sam_costly", "mobile_sam_everything"):
         (output / model / "1" / "__pycache__").mkdir()
         (output / model / "1" / "model.py").write_text("first")
     (output / "mobile_sam_cached" / "1" / "model.py").unlink()
@@ -204,7 +205,7 @@ def test_a_second_version_stands_beside_the_first_with_code_of_its_own(
         "small.npz",
         "other.npz",
     ]
-    for model in ("mobile_sam", "mobile_sam_cached", "mobile_sam_everything"):
+    for model in ("mobile_sam", "mobile_sam_cached", "mobile_sam_costly", "mobile_sam_everything"):
         code = output / model / "2" / "model.py"
         assert code.read_text() == "first"
         assert not code.is_symlink()  # the first version may be removed
@@ -233,7 +234,7 @@ def test_what_a_version_lacks_of_its_code_is_brought_and_what_it_has_stays(
     command = ["--checkpoint", str(checkpoint), "--output", str(output), "--version", "2"]
     assert main(command) == 0
     assert "note: Triton needs the code" in capsys.readouterr().err
-    for model in ("mobile_sam", "mobile_sam_cached", "mobile_sam_everything"):
+    for model in ("mobile_sam", "mobile_sam_cached", "mobile_sam_costly", "mobile_sam_everything"):
         (output / model / "1").mkdir()
         for name in ("model.py", "helper.py"):
             (output / model / "1" / name).write_text("first")

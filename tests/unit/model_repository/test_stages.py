@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import mobile_sam_stages
 import pytest
+from mobile_sam_call import NotWanted
 from mobile_sam_stages import DECODE, DECODER, MASK, STAGES, Stages
 
 
@@ -59,33 +60,38 @@ def take(stages: Stages, *names: str) -> None:
 
 def test_a_stage_of_several_parts_is_one_with_all_their_seconds(stages, told, timers):
     take(stages, DECODER, MASK, MASK)
-    stages.over(counts=True)
     timers.come()
     assert told == [(DECODER, 1, 1.0), (MASK, 1, 2.0)]
 
 
 def test_requests_are_told_together_when_the_time_has_come_and_once(stages, told, timers):
     for names in ([DECODE, MASK], [MASK]):
+        stages.begin()
         take(stages, *names)
-        stages.over(counts=True)
     assert told == []
     assert [seconds for seconds, _ in timers.asked] == [mobile_sam_stages.TOLD_AFTER]
     timers.come()
     assert told == [(DECODE, 1, 1.0), (MASK, 2, 2.0)]
     told.clear()
+    stages.begin()
     take(stages, MASK)
-    stages.over(counts=True)
     timers.come()
     assert told == [(MASK, 1, 1.0)]
 
 
+def test_a_long_request_is_told_of_while_it_is_worked_on_and_counted_once(stages, told, timers):
+    for _ in range(2):
+        take(stages, MASK)
+        timers.come()
+    assert told == [(MASK, 1, 1.0), (MASK, 0, 1.0)]
+
+
 def test_a_request_that_does_not_count_leaves_nothing_to_the_next(stages, told, timers):
+    stages.begin(counts=False)
     take(stages, DECODE)
-    stages.over(counts=False)
-    stages.over(counts=True)
     assert timers.asked == []
+    stages.begin()
     take(stages, MASK)
-    stages.over(counts=True)
     timers.come()
     assert told == [(MASK, 1, 1.0)]
 
@@ -93,14 +99,28 @@ def test_a_request_that_does_not_count_leaves_nothing_to_the_next(stages, told, 
 def test_a_stage_that_fails_took_its_time(stages, told, timers):
     with pytest.raises(ZeroDivisionError), stages(DECODE):
         raise ZeroDivisionError
-    stages.over(counts=True)
     timers.come()
     assert told == [(DECODE, 1, 1.0)]
+
+
+def test_no_stage_begins_once_the_answer_is_no_longer_wanted(stages, told, timers):
+    wanted = [None, None, NotWanted("its time is over")]
+
+    def check() -> None:
+        if error := wanted.pop(0):
+            raise error
+
+    stages.begin(check)
+    take(stages, DECODE, MASK)
+    with pytest.raises(NotWanted), stages(MASK):
+        pytest.fail("began")
+    timers.come()
+    assert told == [(DECODE, 1, 1.0), (MASK, 1, 1.0)]
 
 
 def test_threads_of_a_request_lose_nothing_of_each_other(told, timers):
     stages = Stages(lambda *stage: told.append(stage))
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: take(stages, *STAGES), range(1000)))
-    taken = [stage for stage, _ in stages._taken]
-    assert {stage: taken.count(stage) for stage in STAGES} == dict.fromkeys(STAGES, 1000)
+    timers.come()
+    assert {stage: requests for stage, requests, _ in told} == dict.fromkeys(STAGES, 1)

@@ -20,7 +20,7 @@ from utils.models import Models, ModelState
 from utils.versions import FILES, IN_ORDER, follow, versions
 
 KEY = {"a-header": "a secret"}
-ORCHESTRATORS = ("mobile_sam_everything", "mobile_sam", "mobile_sam_cached")
+ORCHESTRATORS = ("mobile_sam_everything", "mobile_sam_costly", "mobile_sam", "mobile_sam_cached")
 
 
 class FakeTriton:
@@ -120,7 +120,7 @@ def test_a_new_version_is_loaded_after_what_it_asks(models, triton, folders):
     copy(folders[0], 2)
     asyncio.run(models.renew())
     assert triton.asked == [(model, [1, 2]) for model in IN_ORDER]
-    assert [model for model, _ in triton.asked][-3:] == list(ORCHESTRATORS)
+    assert [model for model, _ in triton.asked][-4:] == list(ORCHESTRATORS)
 
 
 def test_a_version_that_is_gone_is_unloaded_before_what_it_asks(models, triton, folders):

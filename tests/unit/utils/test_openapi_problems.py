@@ -9,7 +9,7 @@ from typing import Any
 
 import mobile_sam_images as images
 import pytest
-from mobile_sam_masks import MaskPart
+from mobile_sam_costs import Wish
 from mobile_sam_problems import Rejected
 
 from tests.fuzz.png_files import SIGNATURE, chunk, header
@@ -74,7 +74,7 @@ def test_what_the_orchestrator_may_answer_is_told():
     assert {(problem.status, problem.slug, problem.title) for problem in (*REJECTIONS, *TOO_MUCH)} <= found
     assert raised <= told_of("/mobile_sam")
     for path in ("/embed", "/everything"):
-        assert raised - told_of(path) == {(422, "answer-too-large")}
+        assert raised - told_of(path) == {(422, "answer-too-large"), (422, "too-much-work")}
 
 
 def test_operators_are_told_why_models_were_not_changed():
@@ -175,7 +175,8 @@ def refuse_a_large_body() -> None:
         ("image-too-large", refuse_a_large_image),
         ("unsupported-image-format", lambda: images.open_image(b"GIF89a", 1)),
         ("invalid-image", lambda: images.open_image(b"this is not an image"[:19], 1)),
-        ("answer-too-large", lambda: MaskPart("json", (683, 1024), 256)),
+        ("answer-too-large", lambda: Wish(256, 256, "json", "overlay").check((683, 1024), 160 * 2**20)),
+        ("too-much-work", lambda: Wish(256, 256, "polygon", "overlay").check((3000, 4000), 160 * 2**20)),
     ],
 )
 def test_an_example_is_in_the_words_of_the_service(slug, refuse):

@@ -67,14 +67,14 @@ def test_two_cores_encode_one_image_at_a_time_on_both():
     plan = make_plan(LAPTOP, "mobile_sam")
     assert (plan.encoder.instances, plan.encoder.threads) == (1, 2)
     assert (plan.decoder.instances, plan.decoder.threads) == (2, 2)
-    assert (plan.orchestrators, plan.orchestrators_cached, plan.orchestrators_everything) == (2, 2, 1)
+    assert list(plan.instances().values()) == [2, 2, 1, 1]
 
 
 def test_many_cores_run_several_things_at_once():
     plan = make_plan(SERVER, "mobile_sam")
     assert (plan.encoder.instances, plan.encoder.threads) == (2, 8)
     assert (plan.decoder.instances, plan.decoder.threads) == (4, 4)
-    assert (plan.orchestrators, plan.orchestrators_cached) == (3, 8)
+    assert list(plan.instances().values()) == [3, 8, 2, 2]
 
 
 def test_a_gpu_takes_larger_runs():

@@ -1,0 +1,1 @@
+../../mobile_sam/1/everything.py
