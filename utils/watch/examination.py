@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from utils.versions import ENCODER
-from utils.watch.probes import NotLoadedError, ProbeError, questions, successes
+from utils.watch.probes import Counted, NotLoadedError, ProbeError, counted, questions
 
 ASK_AFTER, ASK_ENCODER_AFTER = 10.0, 30.0
 """Seconds without an answer to anybody after which a model is asked; the encoder's is work for all cores."""
@@ -39,10 +40,11 @@ class Examination:
         self._questions = questions()
         self._threads = ThreadPoolExecutor(len(self._questions) + 1)
         self._pending: dict[str, tuple[float, Future[None]]] = {}
-        self._counts: dict[str, int] = {}
-        self._counting: Future[dict[str, int]] | None = None
+        self._counts = Counted({}, {})
+        self._counting: Future[Counted] | None = None
         self._heard_at = self._now
         self._answered_at = dict.fromkeys(self._questions, -float("inf"))
+        self._worked_at = dict(self._answered_at)
         self._errors: Counter[str] = Counter()
         self._last_error: dict[str, str] = {}
         self._not_loaded: set[str] = set()
@@ -95,8 +97,11 @@ class Examination:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _waits(self, now: float) -> list[tuple[str, float]]:
-        """How long each model that is being asked has answered nobody."""
-        return [(model, now - max(asked, self._answered_at[model])) for model, (asked, _) in self._pending.items()]
+        """How long each model that is being asked has neither answered anybody nor got on with anybody's request."""
+        return [
+            (model, now - max(asked, self._answered_at[model], self._worked_at[model]))
+            for model, (asked, _) in self._pending.items()
+        ]
 
     def _is_due(self, model: str, now: float) -> bool:
         since = now - self._asked_at.get(model, -float("inf"))
@@ -125,13 +130,19 @@ class Examination:
     def _count(self, now: float) -> None:
         """Whose request a model answers does not matter: what callers get answered need not be asked again."""
         if self._counting is None:
-            self._counting = self._threads.submit(successes, self._metrics_port, MUTE_AFTER)
+            self._counting = self._threads.submit(counted, self._metrics_port, MUTE_AFTER)
         elif self._counting.done():
             counting, self._counting = self._counting, None
             if counting.exception() is None:
                 self._heard_at = now
                 counts = counting.result()
                 for model in self._answered_at:
-                    if self.complete() and counts.get(model, 0) > self._counts.get(model, 0):
+                    if self.complete() and _grows(model, self._counts.successes, counts.successes):
                         self._answered_at[model] = now
+                    if _grows(model, self._counts.work, counts.work):
+                        self._worked_at[model] = now
                 self._counts = counts
+
+
+def _grows(model: str, before: Mapping[str, float], now: Mapping[str, float]) -> bool:
+    return now.get(model, 0) > before.get(model, 0)

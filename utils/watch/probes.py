@@ -15,7 +15,6 @@ import math
 import os
 import re
 import struct
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -32,6 +31,7 @@ REQUEST_ID = "probe"
 FRAME = 1024
 """Side of the square that the encoder takes, in pixels."""
 SUCCESSES = re.compile(r'^nv_inference_request_success\{model="([^"]+)",version="[^"]+"\} (\d+)', re.MULTILINE)
+WORK = re.compile(r'^mobile_sam_stage_seconds_total\{model="([^"]+)",[^}]*\} ([0-9.e+-]+)', re.MULTILINE)
 
 # 8 x 8 pixels, grey: small enough to write down, and an image like any other to the models.
 IMAGE = base64.b64decode(
@@ -187,8 +187,17 @@ def ask(probe: Probe, port: int, timeout: float) -> None:
         raise ProbeError(f"{probe.model} answered without {', '.join(missing)}")
 
 
-def successes(port: int, timeout: float) -> dict[str, int]:
-    """Requests that each model has answered without an error since it was loaded.
+class Counted(NamedTuple):
+    """What Triton's metrics tell of each model."""
+
+    successes: Mapping[str, float]
+    """Requests answered without an error since it was loaded."""
+    work: Mapping[str, float]
+    """Seconds spent on requests, those that are not over yet included; of the orchestrator's models."""
+
+
+def counted(port: int, timeout: float) -> Counted:
+    """Look at Triton's metrics.
 
     Args:
         port: of Triton's metrics.
@@ -198,10 +207,11 @@ def successes(port: int, timeout: float) -> dict[str, int]:
         OSError: Triton cannot be reached, or not in time.
     """
     _, _, text = _exchange(port, timeout, Request("GET", "/metrics", b"", {}))
-    counts: Counter[str] = Counter()
-    for model, count in SUCCESSES.findall(text.decode()):
-        counts[model] += int(count)  # of all versions together
-    return counts
+    sums: tuple[dict[str, float], dict[str, float]] = ({}, {})
+    for found, pattern in zip(sums, (SUCCESSES, WORK), strict=True):
+        for model, value in pattern.findall(text.decode()):
+            found[model] = found.get(model, 0.0) + float(value)  # of all versions and stages together
+    return Counted(*sums)
 
 
 def _exchange(port: int, timeout: float, request: Request) -> tuple[int, int, bytes]:

@@ -1,9 +1,10 @@
 """Stands in for `tritonserver`: answers the probes, has a child, and falls ill when a test puts a file into its folder.
 
 Files: `errors` (every inference fails), `silent` (no inference is answered), `mute` (metrics are not answered either),
-`unloaded` (no model is loaded), `refuses` (ends at once when started), `swap` (the child is ended, another begun, and
-the file removed), `loaded` (names the versions that are ready, as `model/version`). `starts` gets a line with each
-start, `ended` one with each end in its own way.
+`busy` (the orchestrator's models answer nobody, and get on with their work), `unloaded` (no model is loaded), `refuses`
+(ends at once when started), `swap` (the child is ended, another begun, and the file removed), `loaded` (names the
+versions that are ready, as `model/version`). `starts` gets a line with each start, `ended` one with each end in its own
+way.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 
 FOLDER = Path(os.environ["FAKE_TRITON"])
 PR_SET_NAME = 15
+ORCHESTRATORS = ("mobile_sam", "mobile_sam_cached", "mobile_sam_costly", "mobile_sam_everything")
 
 
 def there(name: str) -> bool:
@@ -36,11 +38,15 @@ class Handler(BaseHTTPRequestHandler):
             _, _, _, model, _, version, _ = self.path.split("/")
             self.answer(200 if f"{model}/{version}" in (FOLDER / "loaded").read_text().split() else 400, b"")
             return
-        self.answer(200, b'nv_inference_request_success{model="mobile_sam",version="1"} 7\n')
+        lines = ['nv_inference_request_success{model="mobile_sam",version="1"} 7']
+        if there("busy"):
+            series = 'mobile_sam_stage_seconds_total{model="%s",stage="mask"} %f'
+            lines += [series % (model, time.monotonic()) for model in ORCHESTRATORS]
+        self.answer(200, "\n".join([*lines, ""]).encode())
 
     def do_POST(self) -> None:
         data = self.rfile.read(int(self.headers["Content-Length"]))
-        while there("silent"):
+        while there("silent") or (there("busy") and self.path.split("/")[3] in ORCHESTRATORS):
             time.sleep(0.05)
         if there("unloaded"):
             model = self.path.split("/")[3]

@@ -165,6 +165,19 @@ def test_a_triton_that_does_not_answer_as_it_should_is_started_again(watched, il
     assert set(watched.health.restarts) == {cause}
 
 
+def test_a_model_that_gets_on_with_its_work_is_busy_and_one_that_does_not_hangs(watched):
+    busy = watched.folder / "busy"
+    busy.touch()
+    time.sleep(3)  # twice as long as a model may be silent
+    assert watched.health.ready
+    assert not watched.health.restarts
+    busy.rename(watched.folder / "silent")
+    watched.until(lambda: watched.health.restarts)
+    (watched.folder / "silent").unlink()
+    watched.until(lambda: watched.health.ready)
+    assert set(watched.health.restarts) == {"hung"}
+
+
 def test_a_triton_that_will_not_start_is_tried_again_and_again(watched):
     (watched.folder / "refuses").touch()
     os.kill(watched.starts()[0], signal.SIGKILL)
