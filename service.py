@@ -154,7 +154,7 @@ async def embed(body: bytes) -> Response:
 async def everything(body: bytes) -> Response:
     """Find everything on an image: an image in, Segment Anything's automatic-mask records out."""
     request = parse_body(body, EverythingRequest)
-    steps = segment_everything(segmenter, image_source(request, CALLER.get()), request)
+    steps = segment_everything(segmenter, image_source(request, CALLER.get()), request, settings.max_answer_bytes)
     if request.progress:
         return await json_lines(step.as_json() async for step in steps)
     return json_response(await result_of(steps, settings.inference_timeout))

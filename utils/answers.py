@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import warnings
@@ -89,7 +90,7 @@ def _part(name: str, data: Content, content_type: str, filename: str | None) -> 
 
 def json_response(document: bytes) -> Response:
     """An answer in JSON."""
-    return Response(document, media_type="application/json")
+    return sized([document], "application/json")
 
 
 async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
@@ -100,7 +101,9 @@ async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
         yield orjson.dumps(first, option=orjson.OPT_APPEND_NEWLINE)
         try:
             async for step in steps:
-                yield orjson.dumps(step, option=orjson.OPT_APPEND_NEWLINE)
+                line = await asyncio.to_thread(orjson.dumps, step, option=orjson.OPT_APPEND_NEWLINE)
+                for chunk in chunks(line):
+                    yield chunk
         except Exception as error:
             document = {"problem": problem_of(error).as_json()}
             yield orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)

@@ -10,6 +10,7 @@
     ├── BodyTooLarge          413   more bytes than the service takes
     ├── UnsupportedMedia      415   a Content-Type that is not JSON
     ├── InvalidRequest        422   a field is missing, unknown, of the wrong type or out of range
+    ├── AnswerTooLarge        422   the answer has more bytes than the service sends
     ├── TooManyRequests       429   a caller beyond their rate
     ├── RejectedByModel       4xx   the image cannot be used; status and type come from the orchestrator
     ├── InferenceFailed       500   Triton answered with an error: a fault of ours, never of the caller
@@ -197,6 +198,20 @@ class ModelChange(ServiceError):
     status = 409
     slug = "model-change"
     title = "The models were not changed"
+
+
+class AnswerTooLarge(ServiceError):
+    """The answer has more bytes than the service sends."""
+
+    status = 422
+    slug = "answer-too-large"
+    title = "The answer would be too large"
+
+    @classmethod
+    def of(cls, limit: int) -> AnswerTooLarge:
+        """An error about an answer whose size shows only while it is made; the limit is in bytes."""
+        error = FieldError("points_per_side", f"an answer of at most {limit} bytes: fewer clicks or crops", "more")
+        return cls(summary([error]), [error])
 
 
 class TooManyRequests(ServiceError):

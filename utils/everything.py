@@ -16,13 +16,17 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from utils.errors import InferenceTimeout, NotLoaded, RejectedByModel
+from utils.errors import AnswerTooLarge, InferenceTimeout, NotLoaded, RejectedByModel
 from utils.images import ImageSource
-from utils.schemas import EverythingRequest
+from utils.schemas import EverythingRequest, invalid
 from utils.segmenter import NOT_CACHED, GridBatch, Segmenter, unknown_version
 
+MAX_CLICKS = 20_000
+"""Of all grids together: on two cores they take some five minutes."""
 POINTS_PER_BATCH = 16
 """Clicks that the model gets at once: few enough that a caller's own click between two batches does not wait long."""
+RECORD_BYTES = 400
+"""Of a record without its run lengths."""
 INTERNAL = ("box", "tidied")
 """Members of the model's records that are not for callers."""
 
@@ -45,29 +49,40 @@ class Progress:
         return {"done": self.done, "total": self.total, **result}
 
 
-async def everything(segmenter: Segmenter, image: ImageSource, request: EverythingRequest) -> AsyncIterator[Progress]:
+async def everything(
+    segmenter: Segmenter, image: ImageSource, request: EverythingRequest, max_answer_bytes: int
+) -> AsyncIterator[Progress]:
     """Segment a whole image, and say how far that is after each batch.
 
     All of it is one version's work. Where that is unloaded meanwhile, and was not asked for, the newest begins anew.
 
+    Args:
+        segmenter: segments the image's parts.
+        image: the image.
+        request: how to segment it.
+        max_answer_bytes: that the records may have, and those that are not yet told from duplicates.
+
     Raises:
-        ServiceError: the image is at fault, or the model cannot answer.
+        ServiceError: the image is at fault, the answer would be too large, or the model cannot answer.
     """
     try:
-        async for step in _by_one_version(segmenter, image, request):
+        async for step in _by_one_version(segmenter, image, request, max_answer_bytes):
             yield step
     except NotLoaded:
         if request.model_version is not None:
             raise unknown_version(request.model_version) from None
-        async for step in _by_one_version(segmenter, image, request):
+        async for step in _by_one_version(segmenter, image, request, max_answer_bytes):
             yield step
 
 
 async def _by_one_version(
-    segmenter: Segmenter, image: ImageSource, request: EverythingRequest
+    segmenter: Segmenter, image: ImageSource, request: EverythingRequest, max_answer_bytes: int
 ) -> AsyncIterator[Progress]:
     result: dict[str, Any] = orjson.loads(await segmenter.embed(image, request.model_version))
     crops = crop_boxes((result["height"], result["width"]), request.crop_n_layers, request.crop_overlap_ratio)
+    clicks = sum(_per_side(request, layer) ** 2 for _, layer in crops)
+    if clicks > MAX_CLICKS:
+        raise invalid("points_per_side", f"grids of together at most {MAX_CLICKS} clicks", f"{clicks}")
     work = [(crop, _batches(crop, request, layer, result["model_version"])) for crop, layer in crops]
     done, total = 0, sum(len(batches) for _, batches in work)
     yield Progress(done, total)
@@ -75,8 +90,13 @@ async def _by_one_version(
     known = ImageSource(None, result["image_id"], image.owner)
     for _, batches in work:
         found: list[Record] = []
+        size = sum(map(_size, kept))
         for batch in batches:
-            found += await _records(segmenter, known, image, batch)
+            of_batch = await _records(segmenter, known, image, batch)
+            size += sum(map(_size, of_batch))
+            if size > max_answer_bytes:
+                raise AnswerTooLarge.of(max_answer_bytes)
+            found += of_batch
             done += 1
             if done < total:
                 yield Progress(done, total)
@@ -111,7 +131,7 @@ async def result_of(steps: AsyncIterator[Progress], timeout: float) -> bytes:
         result: dict[str, Any] | None = None
         async for step in steps:
             result = step.result
-        return orjson.dumps(result)
+        return await asyncio.to_thread(orjson.dumps, result)
 
     try:
         return await asyncio.wait_for(last(), timeout)
@@ -160,8 +180,7 @@ def grid(box: Box, per_side: int) -> npt.NDArray[np.float32]:
 
 
 def _batches(crop: Box, request: EverythingRequest, layer: int, model_version: int) -> list[GridBatch]:
-    per_side = max(1, request.points_per_side // request.crop_n_points_downscale_factor**layer)
-    points = grid(crop, per_side)
+    points = grid(crop, _per_side(request, layer))
     return [
         GridBatch(
             crop,
@@ -174,6 +193,17 @@ def _batches(crop: Box, request: EverythingRequest, layer: int, model_version: i
         )
         for start in range(0, len(points), POINTS_PER_BATCH)
     ]
+
+
+def _per_side(request: EverythingRequest, layer: int) -> int:
+    downscaled: int = request.points_per_side // request.crop_n_points_downscale_factor**layer
+    return max(1, downscaled)
+
+
+def _size(record: Record) -> int:
+    """Bytes of a record, about."""
+    counts: str = record["segmentation"]["counts"]
+    return RECORD_BYTES + len(counts)
 
 
 def _without_repeats(records: list[Record], request: EverythingRequest, crops: int) -> list[Record]:

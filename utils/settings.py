@@ -69,8 +69,10 @@ class Settings:
     cors_origins: str | None = None
     """Pages of other origins that may call from a browser: `https://a.example,https://b.example`, or `*`."""
     max_image_pixels: int | None = None
-    """Largest image, width times height. This and the next two are read by the orchestrator in Triton, whose
+    """Largest image, width times height. This and the next three are read by the orchestrator in Triton, whose
     config.pbtxt has the defaults; they are here so that a wrong one is refused before anything starts."""
+    max_answer_bytes: int = 160 * 1024 * 1024
+    """Largest answer: 25 megapixels as `json` with a `cutout` have 150 MB. Also read by the orchestrator."""
     embedding_cache_bytes: int | None = None
     """What the embeddings of images may take on disk; 0: none are kept."""
     redis_url: str | None = None

@@ -56,6 +56,7 @@ class FakeSegmenter:
                 "crop_box": [0, 0, 40, 30],
                 "box": [10 * side, 0, 10 * side + side, side],
                 "tidied": False,
+                "segmentation": {"size": [30, 40], "counts": "counts"},
             }
         ]
 

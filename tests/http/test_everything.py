@@ -21,7 +21,13 @@ RESULT = {
     "weights": {"name": "none"},
     "model_version": 4,
     "masks": [
-        {"area": side * side, "bbox": [0, 0, side, side], "predicted_iou": 0.9, "crop_box": [0, 0, 40, 30]}
+        {
+            "area": side * side,
+            "bbox": [0, 0, side, side],
+            "predicted_iou": 0.9,
+            "crop_box": [0, 0, 40, 30],
+            "segmentation": {"size": [30, 40], "counts": "counts"},
+        }
         for side in (1, 2, 3)
     ],
 }

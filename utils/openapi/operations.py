@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from utils.errors import Problem
+from utils.everything import MAX_CLICKS
 from utils.openapi import examples
 from utils.openapi.examples import Examples
 from utils.openapi.problems import (
@@ -16,6 +17,7 @@ from utils.openapi.problems import (
     NOT_READY,
     REFUSALS,
     REJECTIONS,
+    TOO_MANY_RECORDS,
     TOO_MUCH,
     answer,
     problem_answers,
@@ -87,13 +89,15 @@ def everything() -> Operation:
         "everything",
         "Find everything on an image",
         "A grid of clicks; masks that are neither certain nor stable enough, and repeated ones, are left out. With "
-        "`progress` the answer begins at once and may take as long as it needs; without it there is a time limit.",
+        "`progress` the answer begins at once and may take as long as it needs; without it there is a time limit. The "
+        f"grids of all crops have together at most {MAX_CLICKS} clicks.",
         request=(EverythingRequest, examples.EVERYTHING_REQUESTS),
         answered="Segment Anything's automatic-mask records",
         content={
             JSON: _content("Everything", "Where progress is false", examples.EVERYTHING),
             "application/x-ndjson": lines,
         },
+        problems=TOO_MANY_RECORDS,
     )
 
 

@@ -9,6 +9,7 @@ from utils.edge.admission import STOPS
 from utils.edge.keys import EXPECTED
 from utils.errors import (
     MEDIA_TYPE,
+    AnswerTooLarge,
     BodyTooLarge,
     FieldError,
     InferenceFailed,
@@ -28,6 +29,7 @@ from utils.errors import (
     summary,
 )
 from utils.openapi.schemas import reference
+from utils.settings import Settings
 
 RETRY_STATUSES = (429, 503)
 
@@ -118,6 +120,7 @@ TOO_MUCH: tuple[Problem, ...] = (
     ),
 )
 """Of the masks that were asked for, by the same."""
+TOO_MANY_RECORDS = (AnswerTooLarge.of(Settings().max_answer_bytes).problem(),)
 
 
 def problem_answers(problems: Iterable[Problem]) -> dict[str, Any]:

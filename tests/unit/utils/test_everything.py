@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from utils.errors import InferenceTimeout, InferenceUnavailable, InvalidRequest, NotLoaded, Problem, RejectedByModel
+from utils.errors import (
+    AnswerTooLarge,
+    InferenceTimeout,
+    InferenceUnavailable,
+    InvalidRequest,
+    NotLoaded,
+    Problem,
+    RejectedByModel,
+)
 from utils.everything import Progress, crop_boxes, distinct, everything, grid, result_of
 from utils.images import ImageSource
 from utils.schemas import EverythingRequest
@@ -18,6 +26,8 @@ from utils.segmenter import GridBatch, Job, Segmentation
 
 FILE, ID = ImageSource(b"file", None), ImageSource(None, "the id")
 FORGOTTEN = RejectedByModel(Problem(404, "image-not-cached", "a title", "a detail"))
+MAX_BYTES = 10_000
+SEGMENTATION = {"size": [80, 100], "counts": "c" * 100}
 IMAGE = {"image_id": "the id", "width": 100, "height": 80, "model_version": 4}
 
 
@@ -30,6 +40,7 @@ def record(box, score: float = 0.9, *, crop=(0, 0, 100, 80), bbox=None, tidied: 
         "crop_box": [crop[0], crop[1], crop[2] - crop[0], crop[3] - crop[1]],
         "box": list(box),
         "tidied": tidied,
+        "segmentation": SEGMENTATION,
     }
 
 
@@ -60,7 +71,7 @@ class FakeSegmenter:
 
 def steps_of(segmenter: FakeSegmenter, image: ImageSource = FILE, **fields: Any) -> list[Progress]:
     async def collect() -> list[Progress]:
-        return [step async for step in everything(segmenter, image, EverythingRequest(**fields))]
+        return [step async for step in everything(segmenter, image, EverythingRequest(**fields), MAX_BYTES)]
 
     return asyncio.run(collect())
 
@@ -209,7 +220,7 @@ def test_thresholds_that_depend_on_the_weights_are_left_to_the_model():
 
 def test_the_result_is_that_of_the_image_and_the_records_without_internal_members():
     line = steps_of(FakeSegmenter([record((0, 0, 10, 10), 0.5)]), points_per_side=1)[-1].as_json()
-    mask = {"bbox": [0, 0, 10, 10], "predicted_iou": 0.5, "crop_box": [0, 0, 100, 80]}
+    mask = {"bbox": [0, 0, 10, 10], "predicted_iou": 0.5, "crop_box": [0, 0, 100, 80], "segmentation": SEGMENTATION}
     assert line == {"done": 1, "total": 1, "result": {**IMAGE, "masks": [mask]}}
 
 
@@ -295,7 +306,7 @@ def test_masks_that_became_alike_stay_where_no_repeats_are_looked_for(fields):
 
 
 def test_the_result_is_that_of_the_last_step():
-    steps = everything(FakeSegmenter(), FILE, EverythingRequest(points_per_side=5))
+    steps = everything(FakeSegmenter(), FILE, EverythingRequest(points_per_side=5), MAX_BYTES)
     assert json.loads(asyncio.run(result_of(steps, 60))) == {**IMAGE, "masks": []}
 
 
@@ -315,7 +326,7 @@ def test_work_that_takes_too_long_ends_with_advice():
 
 
 def test_an_error_of_a_step_is_that_of_the_result():
-    steps = everything(FakeSegmenter(InferenceUnavailable("starting")), FILE, EverythingRequest())
+    steps = everything(FakeSegmenter(InferenceUnavailable("starting")), FILE, EverythingRequest(), MAX_BYTES)
     with pytest.raises(InferenceUnavailable):
         asyncio.run(result_of(steps, 60))
 
@@ -340,3 +351,21 @@ def test_where_the_version_that_was_asked_for_is_unloaded_that_is_told():
 def test_where_nothing_is_loaded_that_is_told():
     with pytest.raises(NotLoaded):
         steps_of(FakeSegmenter(NotLoaded("gone"), NotLoaded("gone")), points_per_side=1)
+
+
+def test_more_clicks_than_may_be_are_refused_before_any_batch():
+    segmenter = FakeSegmenter()
+    with pytest.raises(InvalidRequest) as refused:
+        steps_of(segmenter, points_per_side=64, crop_n_layers=2)
+    (error,) = refused.value.errors
+    assert (error.field, error.got) == ("points_per_side", str(21 * 64 * 64))
+    assert error.expected == "grids of together at most 20000 clicks"
+    assert not segmenter.asked
+
+
+def test_more_records_than_an_answer_may_have_are_refused_as_they_come():
+    batch = [record((0, 0, 5, 5))] * 10
+    segmenter = FakeSegmenter(*[batch] * 10)
+    with pytest.raises(AnswerTooLarge, match="at most 10000 bytes: fewer clicks or crops"):
+        steps_of(segmenter, points_per_side=16)
+    assert len(segmenter.asked) == 3
