@@ -89,6 +89,9 @@ class Models:
             "mobile_sam_embeddings_total",
             "Embeddings by where they came from: this machine's cache, Redis, the encoder",
         )
+        self._given_up = Counters(
+            "mobile_sam_given_up_total", "Requests given up because nobody waited for the answer any more, by model"
+        )
         self._times = Counters("mobile_sam_stage_total", "Requests that had a stage, by model and stage")
         self._seconds = Counters("mobile_sam_stage_seconds_total", "Seconds spent in a stage, by model and stage")
         self._name, self._counts = args["model_name"], True
@@ -120,6 +123,7 @@ class Models:
         except Rejected as rejected:
             parts, spooled, problem = [b""] * len(outputs), [0] * len(outputs), rejected.encode()
         except NotWanted as error:
+            self._given_up.add(1, model=self._name)
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"not wanted: {error}"))
         except Exception as error:
             pb_utils.Logger.log_error(f"mobile_sam: {type(error).__name__}: {error}")
