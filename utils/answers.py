@@ -163,7 +163,7 @@ class JsonBody(bentoml.io.JSON):
         """The body, or why it is not taken."""
         content_type = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
         if content_type != "application/json" and not content_type.endswith("+json"):
-            return UnsupportedMedia(f"expected Content-Type application/json, got {content_type[:80]}")
+            return UnsupportedMedia.of(content_type)
         return await request.body()
 
 

@@ -143,9 +143,9 @@ class Edge:
         path, method = scope["path"], scope["method"]
         methods = self.methods.get(path)
         if methods is None:
-            raise UnknownPath(f"expected a path of this service, got {path[:200]!r}; the page at / lists them")
+            raise UnknownPath.of(path)
         if method not in methods:
-            raise WrongMethod(f"expected {' or '.join(methods)} for {path}, got {method[:20]!r}", methods)
+            raise WrongMethod.of(path, methods, method)
         if path in self.work:
             await self._take(scope, receive, send, body)
         elif path in self._pages:
@@ -186,7 +186,7 @@ class Edge:
             raise InferenceUnavailable(f"the inference server is not there: {health.state}; try again")
         if not all(value.isascii() for header, value in scope["headers"] if header == b"content-type"):
             # What stands behind the edge fails to decode it.
-            raise UnsupportedMedia("expected Content-Type application/json, got bytes that are not ASCII")
+            raise UnsupportedMedia.of("bytes that are not ASCII")
         limits = self._limits
         data = await body.read(limits.body_bytes, limits.body_seconds)
         with self.admission.place():
