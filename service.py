@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from utils import embedded, health, triton
-from utils.answers import Answer, JsonAnswer, JsonBody, answers_problems, json_lines, json_response, multipart
+from utils.answers import REFUSALS, Answer, JsonAnswer, JsonBody, answers_problems, json_lines, json_response, multipart
 from utils.bento import disconnect, static_files, triton_address
 from utils.deployment import deploy_once, plan_here
 from utils.edge.admin import Admin
@@ -116,7 +116,8 @@ def begin(_: Any) -> None:
 
 @svc.on_shutdown
 async def end(_: Any) -> None:
-    """Leave nothing open."""
+    """Leave nothing open, and nothing that was only counted unsaid."""
+    REFUSALS.summarise_ended(all_spans=True)
     await guard.close()
 
 

@@ -27,10 +27,11 @@ FORGED = (
     f"[ERROR] {MARK}",
     f"2026-01-01T00:00:00+0000 [INFO] [api_server] {MARK}",
     f'{{"level":"error","message":"{MARK}"}}',
-    f"Traceback (most recent call last):\n{MARK}",
+    f"Traceback ({MARK}):\n  File {MARK}",
     f"{MARK}: an exception",
 )
 """Beginnings of lines as the service's own log has them."""
+BEGINNINGS = tuple(text.splitlines()[0] for text in FORGED)
 PIECES = (*LINE_ENDS, *CONTROLS, *FORMATTING, *ODD, *TEMPLATES)
 HOSTILE = tuple(f"x{piece}{FORGED[number % len(FORGED)]}" for number, piece in enumerate(PIECES))
 """One text for each piece."""
@@ -46,6 +47,5 @@ def hostile_texts(count: int, seed: int) -> Iterator[str]:
 
 
 def is_forged(log: str) -> bool:
-    """Whether a log has a line that the caller began, or a character that does not print: which of these it holds."""
-    lines = log.split("\n")
-    return any(line.startswith(FORGED) or not line.isprintable() for line in lines)
+    """Whether a log has a line that a caller began, or any character that does not print."""
+    return any(line.startswith(BEGINNINGS) or not line.isprintable() for line in log.split("\n"))
