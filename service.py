@@ -13,8 +13,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from utils import embedded, health, triton
-from utils.answers import Answer, JsonAnswer, JsonBody, answers_problems, json_lines, json_response, multipart
-from utils.bento import disconnect, static_files, triton_address
+from utils.answers import REFUSALS, Answer, JsonAnswer, JsonBody, answers_problems, json_lines, json_response, multipart
+from utils.bento import disconnect, refuse_to_serve, static_files, triton_address
 from utils.deployment import deploy_once, plan_here
 from utils.edge.admin import Admin
 from utils.edge.admission import Admission
@@ -62,9 +62,9 @@ os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir /
 try:
     triton.prepare(settings.cache_dir)
     served = deploy_once(model_repository, plan, settings) if model_repository else settings.model_repository
-    setup_error = None
 except triton.TritonSetupError as error:  # no obstacle to `bentoml build`, which comes here too
-    served, setup_error = settings.model_repository, error
+    served = settings.model_repository
+    refuse_to_serve(str(error))
     logging.getLogger("bentoml.mobile_sam").error("Triton cannot run here: %s", error)
 
 service_info = describe(Path(served) if model_repository else None, settings, key_needed=keys is not None)
@@ -97,8 +97,6 @@ def check() -> None:
     """Remove what a killed service left behind, and end here, in one line, where Triton could not load its models."""
     embedded.clean_up()
     try:
-        if setup_error:
-            raise setup_error
         triton.check_shared_memory()
         if model_repository:
             triton.check_repository(model_repository)
@@ -116,7 +114,8 @@ def begin(_: Any) -> None:
 
 @svc.on_shutdown
 async def end(_: Any) -> None:
-    """Leave nothing open."""
+    """Leave nothing open, and nothing that was only counted unsaid."""
+    REFUSALS.summarise_ended(all_spans=True)
     await guard.close()
 
 

@@ -33,9 +33,12 @@ def read_torch_zip(path: Path) -> dict[str, npt.NDArray[np.generic]]:
             with archive.open(info) as file:
                 content = unpickle(file)
             entries = state_dict(content)
-            order = archive.read(f"{root}byteorder") if f"{root}byteorder" in archive.namelist() else b"little"
+            order = b"little"
+            if f"{root}byteorder" in archive.namelist():
+                with archive.open(f"{root}byteorder") as file:
+                    order = file.read(16)
             if order not in (b"little", b"big"):
-                raise CheckpointError(f"expected byteorder little or big, got {order[:16]!r}")
+                raise CheckpointError(f"expected byteorder little or big, got {order!r}")
             storages = _Storages(archive, f"{root}data/", "<" if order == b"little" else ">", path.stat().st_size)
             return {key: array(key, tensor, storages.get) for key, tensor in entries.items()}
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:

@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from urllib3.fields import RequestField
 from urllib3.filepost import choose_boundary
 
-from utils.edge.callers import REQUEST_ID
+from utils.edge.callers import ADDRESS, REQUEST_ID, TARGET
 from utils.edge.floods import FloodLog
 from utils.errors import MEDIA_TYPE, Problem, ServiceError, UnsupportedMedia
 from utils.exchange import Content, as_bytes, chunks
@@ -113,12 +113,13 @@ async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
 
 
 def problem_of(error: Exception) -> Problem:
-    """The problem document that tells a caller of an error, which the log gets too."""
+    """The problem document that tells a caller of an error; the log gets it without the values that came."""
     if isinstance(error, ServiceError):
         problem = error.problem()
-        REFUSALS.log(problem.slug, f"{problem.status} {problem.slug}: {problem.detail} (request {REQUEST_ID.get()})")
+        address, asked = ADDRESS.get(), f"{TARGET.get()} (request {REQUEST_ID.get()})"
+        REFUSALS.log(problem.slug, f"{address} {asked}: {problem.status} {problem.slug}: {error.logged}", address)
         return problem
-    logger.error("unexpected error (request %s)", REQUEST_ID.get(), exc_info=error)
+    logger.error("%s %s (request %s): unexpected error", ADDRESS.get(), TARGET.get(), REQUEST_ID.get(), exc_info=error)
     return ServiceError("an unexpected error; the server's log says more").problem()
 
 
@@ -163,7 +164,7 @@ class JsonBody(bentoml.io.JSON):
         """The body, or why it is not taken."""
         content_type = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
         if content_type != "application/json" and not content_type.endswith("+json"):
-            return UnsupportedMedia(f"expected Content-Type application/json, got {content_type[:80]}")
+            return UnsupportedMedia.of(content_type)
         return await request.body()
 
 

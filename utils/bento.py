@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import bentoml
+from bentoml import serving
 from bentoml._internal.configuration.containers import BentoMLContainer
 from bentoml._internal.utils import circus
+
+from utils.environment import Unfit, check_port
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
@@ -37,10 +40,11 @@ def leave_limits_and_respawning_to_us() -> None:
     os.environ.pop(CONTAINERIZED, None)
 
 
-def keep_process_manager_private(folder: Path) -> None:
-    """Have BentoML's process manager listen in a folder of this user's, not on ports of this machine.
+def set_up_process_manager(folder: Path) -> None:
+    """Have BentoML's process manager listen in a folder of this user's, and end in one line where a port is taken.
 
-    It obeys whoever reaches it, and can start any program: on ports that is everybody on this machine.
+    It obeys whoever reaches it, and can start any program: on ports of this machine, its default, that is everybody
+    here. Where it cannot listen on the service's own address its default is two lines and a traceback.
 
     Args:
         folder: which nobody else may enter.
@@ -52,9 +56,31 @@ def keep_process_manager_private(folder: Path) -> None:
 
     class Arbiter(circus.Arbiter):  # type: ignore[misc]
         def __init__(self, *arguments: Any, **options: Any) -> None:
+            for listener in options["sockets"]:
+                if listener.port:  # a socket in a folder, and one on any free port, have none
+                    try:
+                        check_port(listener.host, str(listener.port))
+                    except Unfit as error:
+                        raise SystemExit(f"error: {error}") from None
             super().__init__(*arguments, **{**options, **endpoints})
 
     circus.Arbiter = Arbiter
+
+
+def refuse_to_serve(reason: str) -> None:
+    """Have `bentoml serve` end in one line; `bentoml build`, which imports the service too, goes on.
+
+    BentoML looks for `tritonserver` before it calls the service's hooks, and ends in a traceback where there is none.
+
+    Args:
+        reason: what is missing and what to do.
+    """
+    assert callable(serving.find_triton_binary), "BentoML finds tritonserver in another way: see utils/bento.py"
+
+    def refuse() -> str:
+        raise SystemExit(f"error: {reason}")
+
+    serving.find_triton_binary = refuse
 
 
 def keep_metrics_apart(folder: Path) -> None:

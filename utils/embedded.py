@@ -14,7 +14,7 @@ from typing import Any
 import bentoml
 
 from utils import health, triton
-from utils.bento import keep_metrics_apart, keep_process_manager_private, leave_limits_and_respawning_to_us
+from utils.bento import keep_metrics_apart, leave_limits_and_respawning_to_us, set_up_process_manager
 from utils.settings import Settings, SettingsError
 from utils.traces import TracesError
 from utils.watch.probes import PROBES_VARIABLE, SERVER_ONLY
@@ -48,7 +48,7 @@ def start_with(repository: Path | str, control_mode: str = "none", *, auto_compl
     """
     run_dir = health.run_dir()
     leave_limits_and_respawning_to_us()
-    keep_process_manager_private(run_dir)
+    set_up_process_manager(run_dir)
     keep_metrics_apart(run_dir)
     try:
         flags = triton.server_flags(control_mode, auto_complete=auto_complete)

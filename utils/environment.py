@@ -82,7 +82,7 @@ def check_port(host: str, port_text: str) -> None:
             probe.bind(address)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise Unfit(f"port {port} of {host} is in use: stop what runs there, or `make serve PORT=3001`") from None
+            raise Unfit(f"port {port} of {host} is in use: stop what runs there, or choose another port") from None
         raise Unfit(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
 
 

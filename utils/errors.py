@@ -33,18 +33,27 @@ from typing import Any, ClassVar
 
 import orjson
 
+from utils.text import quoted, shown
+
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:mobile-sam:"
+MAX_FIELD, MAX_VALUE, MAX_DETAIL = 80, 1000, 4000
+"""Characters of a field's path, of what was expected or came, and of a problem's detail; longer ones are cut."""
 
 
 @dataclass(frozen=True)
 class FieldError:
-    """One offending field of a request."""
+    """One offending field of a request. All texts are made printable and bounded, wherever they come from."""
 
     field: str
     """Path of the field, such as `pos_coords[1][0]`."""
     expected: str
     got: str
+
+    def __post_init__(self) -> None:
+        """Make the texts safe for a log line and a problem document."""
+        for name, limit in (("field", MAX_FIELD), ("expected", MAX_VALUE), ("got", MAX_VALUE)):
+            object.__setattr__(self, name, shown(getattr(self, name), limit))
 
     def as_json(self) -> dict[str, str]:
         """The member of a problem's `errors` list."""
@@ -79,11 +88,11 @@ class Problem:
         return orjson.dumps(self.as_json())
 
 
-def summary(errors: Sequence[FieldError]) -> str:
-    """The first few errors in one line."""
-    shown = [f"{error.field}: expected {error.expected}, got {error.got}" for error in errors[:3]]
+def summary(errors: Sequence[FieldError], *, got: bool = True) -> str:
+    """The first few errors in one line; without `got`, nothing of the values that came."""
+    told = [f"{error.field}: expected {error.expected}" + f", got {error.got}" * got for error in errors[:3]]
     more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
-    return "; ".join(shown) + more
+    return "; ".join(told) + more
 
 
 class ServiceError(Exception):
@@ -93,10 +102,19 @@ class ServiceError(Exception):
     slug: ClassVar[str] = "internal-error"
     title: ClassVar[str] = "The service failed"
 
-    def __init__(self, detail: str, errors: Sequence[FieldError] = ()) -> None:
+    def __init__(self, detail: str, errors: Sequence[FieldError] = (), *, logged: str = "") -> None:
+        """Make the error.
+
+        Args:
+            detail: what the caller is told.
+            errors: offending fields.
+            logged: what the log says, where the detail quotes what was sent. Where fields offend, the log names them
+                and what was expected.
+        """
         super().__init__(detail)
-        self.detail = detail
+        self.detail = shown(detail, MAX_DETAIL)
         self.errors = tuple(errors)
+        self.logged = shown(logged or summary(errors, got=False) or detail, MAX_DETAIL)
 
     def problem(self) -> Problem:
         """The document that tells a caller about this error."""
@@ -167,6 +185,12 @@ class UnknownPath(ServiceError):
     slug = "not-found"
     title = "Not Found"
 
+    @classmethod
+    def of(cls, path: str) -> UnknownPath:
+        """An error that names the path."""
+        expected = "expected a path of this service"
+        return cls(f"{expected}, got {quoted(path, 200)}; the page at / lists them", logged=expected)
+
 
 class WrongMethod(ServiceError):
     """The path is there, but not with this method."""
@@ -175,9 +199,15 @@ class WrongMethod(ServiceError):
     slug = "method-not-allowed"
     title = "Method Not Allowed"
 
-    def __init__(self, detail: str, allowed: Sequence[str] = ()) -> None:
-        super().__init__(detail)
+    def __init__(self, detail: str, allowed: Sequence[str] = (), *, logged: str = "") -> None:
+        super().__init__(detail, logged=logged)
         self._allowed = allowed
+
+    @classmethod
+    def of(cls, path: str, allowed: Sequence[str], got: str) -> WrongMethod:
+        """An error that names a path of this service, its methods, and the one that came."""
+        expected = f"expected {' or '.join(allowed)} for {path}"
+        return cls(f"{expected}, got {quoted(got, 20)}", allowed, logged=expected)
 
     def headers(self) -> dict[str, str]:
         """The methods of the path."""
@@ -242,6 +272,12 @@ class UnsupportedMedia(ServiceError):
     status = 415
     slug = "unsupported-media-type"
     title = "The content type is not supported"
+
+    @classmethod
+    def of(cls, got: str) -> UnsupportedMedia:
+        """An error that says what came in place of JSON."""
+        expected = "expected Content-Type application/json"
+        return cls(f"{expected}, got {shown(got)}", logged=expected)
 
 
 class RejectedByModel(ServiceError):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pybase64
 
 from utils.schemas import ImageFields, invalid
+from utils.text import quoted
 
 WHITE_SPACE = b" \t\r\n"
 
@@ -61,7 +62,7 @@ def decode_base64(text: str, field: str, expected: str) -> bytes:
     if text[:5].lower() == "data:":
         header, comma, payload = text.partition(",")
         if not comma or not header.lower().endswith(";base64"):
-            raise invalid(field, expected, f"a data URL that does not say base64: {header[:60]!r}")
+            raise invalid(field, expected, f"a data URL that does not say base64: {quoted(header, 60)}")
     try:
         data = pybase64.b64decode(payload, validate=True)
     except (binascii.Error, ValueError):

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from utils.errors import FieldError, InvalidRequest, MalformedBody
+from utils.text import quoted, shown
 
 MAX_POINTS = 256
 MAX_OBJECTS = 256
@@ -227,7 +228,7 @@ def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
     if kind in {"tuple_type", "too_long", "missing"} and name in TUPLES:
         depth, expected = TUPLES[name]
         if len(location) >= inner + depth:
-            return FieldError(_path(location[: inner + depth]), expected, _shown(value))
+            return FieldError(_path(location[: inner + depth]), expected, _described(value))
     path = _path(location)
     if kind == "missing":
         return FieldError(path, "a value", "nothing")
@@ -235,29 +236,27 @@ def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
         known = ObjectFields.model_fields if inner else model.model_fields
         return FieldError(path, f"one of the fields {', '.join(known)}", "an unknown field")
     if not path:
-        return FieldError("body", "a JSON object", _shown(value))
+        return FieldError("body", "a JSON object", _described(value))
     if name == "labels" and len(location) == inner + 2:
-        return FieldError(path, "0, 1, 2 or 3", _shown(value))
+        return FieldError(path, "0, 1, 2 or 3", _described(value))
     if kind == "too_long":
-        return FieldError(path, f"at most {detail['ctx']['max_length']} items", _shown(value))
+        return FieldError(path, f"at most {detail['ctx']['max_length']} items", _described(value))
     if kind == "too_short":
         least = detail["ctx"]["min_length"]
-        return FieldError(path, f"at least {least} item{'s' if least > 1 else ''}", _shown(value))
+        return FieldError(path, f"at least {least} item{'s' if least > 1 else ''}", _described(value))
     expected = detail["msg"].removeprefix("Input should be ").removeprefix("String should have ")
-    return FieldError(path, expected[:1].lower() + expected[1:], _shown(value))
+    return FieldError(path, expected[:1].lower() + expected[1:], _described(value))
 
 
-def _path(location: tuple[int | str, ...], limit: int = 80) -> str:
+def _path(location: tuple[int | str, ...]) -> str:
     """`("pos_coords", 1, 0)` as `pos_coords[1][0]`."""
-    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step or EMPTY}" for step in location).removeprefix(".")
-    path = path if len(path) <= limit else path[:limit] + "..."
-    # A key of the caller's may hold line breaks, which have no place in a log.
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in path)
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step or EMPTY}" for step in location).removeprefix(".")
 
 
-def _shown(value: Any, limit: int = 80) -> str:
+def _described(value: Any) -> str:
     """A value as it may stand in an error message: its type where it is large, else its text."""
     if isinstance(value, (list, tuple, dict)):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
-    text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
+    if isinstance(value, str):
+        return quoted(value)
+    return shown(json.dumps(value) if value is None or isinstance(value, bool) else repr(value))

@@ -106,10 +106,11 @@ def inherited() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("MOBILE_SAM_TRITON_")}
 
 
-def serve_in_vain(**environment: str) -> subprocess.CompletedProcess[str]:
-    """Start the service where it cannot run, and wait until it has ended by itself."""
+def serve_in_vain(port: int | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Start the service where it cannot run, on a free port unless told, and wait until it has ended by itself."""
+    address = ["--host", "127.0.0.1", "--port", str(port or free_ports(1)[0])]
     return subprocess.run(
-        [Path(sys.executable).parent / "bentoml", "serve", "service.py:svc", "--port", str(free_ports(1)[0])],
+        [Path(sys.executable).parent / "bentoml", "serve", "service.py:svc", *address],
         cwd=ROOT,
         env={**inherited(), "BENTOML_DO_NOT_TRACK": "True", **environment},
         capture_output=True,

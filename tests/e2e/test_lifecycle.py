@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -51,7 +52,18 @@ def test_a_cache_folder_that_cannot_be_written_ends_the_service_and_is_named(rep
     (tmp_path / "cache").write_text("a file")
     served = serve_in_vain(MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_CACHE_DIR=str(tmp_path / "cache"))
     assert served.returncode == 1
+    assert served.stderr == f"error: cannot write Triton's folder {tmp_path}/cache/triton: Not a directory\n"
     assert f"Triton cannot run here: cannot write Triton's folder {tmp_path}/cache/triton" in served.stdout
+
+
+def test_a_taken_port_ends_the_service_in_one_line(repository, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        served = serve_in_vain(port, MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_CACHE_DIR=str(tmp_path))
+    assert served.returncode == 1
+    reason = "is in use: stop what runs there, or choose another port"
+    assert served.stderr == f"error: port {port} of 127.0.0.1 {reason}\n"
+    assert "Could not bind" not in served.stdout
 
 
 def test_nothing_but_triton_listens_beside_the_service_itself(server):

@@ -11,6 +11,10 @@ CALLER: ContextVar[str] = ContextVar("caller", default="")
 """Name of the API key that the request came with; empty where none is needed."""
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """What the log and the answer call the request."""
+ADDRESS: ContextVar[str] = ContextVar("address", default="unknown")
+"""The caller's address, as `utils.edge.guard.address` tells it."""
+TARGET: ContextVar[str] = ContextVar("target", default="")
+"""Method and path of the request, bounded and printable."""
 TRACE_ID: ContextVar[str] = ContextVar("trace_id", default="")
 """Of OpenTelemetry; empty where the request is not traced."""
 

@@ -25,14 +25,14 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from utils import spans
-from utils.answers import PROBLEM_HEADER, problem_of, problem_response
+from utils.answers import PROBLEM_HEADER, REFUSALS, problem_of, problem_response
 from utils.edge.admin import Admin
 from utils.edge.admission import STOPS, Admission
 from utils.edge.answering import CallerLeft, answer
 from utils.edge.bodies import Body, Gone
-from utils.edge.callers import CALLER, REQUEST_ID, TRACE_ID, request_id
+from utils.edge.callers import ADDRESS, CALLER, REQUEST_ID, TARGET, TRACE_ID, request_id
 from utils.edge.counts import OTHER, Counts, health_metrics
-from utils.edge.guard import Guard
+from utils.edge.guard import Guard, address
 from utils.errors import (
     MEDIA_TYPE,
     BodyTooLarge,
@@ -44,6 +44,7 @@ from utils.errors import (
     WrongMethod,
 )
 from utils.health import Health
+from utils.text import shown
 
 LIVE, READY, METRICS = ("/livez", "/healthz"), "/readyz", "/metrics"
 READ, WRITE = ("GET", "HEAD"), ("POST",)
@@ -123,6 +124,9 @@ class Edge:
             await self.app(scope, receive, send)
             return
         REQUEST_ID.set(request_id(scope["headers"]))
+        ADDRESS.set(shown(address(scope)))
+        TARGET.set(f"{shown(scope['method'], 20)} {shown(scope['path'], 200)}")
+        REFUSALS.summarise_ended()
         TRACE_ID.set(spans.trace_id())
         spans.note(spans.REQUEST_ID, REQUEST_ID.get())
         outgoing = Outgoing(self, scope["path"], send)
@@ -143,9 +147,9 @@ class Edge:
         path, method = scope["path"], scope["method"]
         methods = self.methods.get(path)
         if methods is None:
-            raise UnknownPath(f"expected a path of this service, got {path[:200]!r}; the page at / lists them")
+            raise UnknownPath.of(path)
         if method not in methods:
-            raise WrongMethod(f"expected {' or '.join(methods)} for {path}, got {method[:20]!r}", methods)
+            raise WrongMethod.of(path, methods, method)
         if path in self.work:
             await self._take(scope, receive, send, body)
         elif path in self._pages:
@@ -186,7 +190,7 @@ class Edge:
             raise InferenceUnavailable(f"the inference server is not there: {health.state}; try again")
         if not all(value.isascii() for header, value in scope["headers"] if header == b"content-type"):
             # What stands behind the edge fails to decode it.
-            raise UnsupportedMedia("expected Content-Type application/json, got bytes that are not ASCII")
+            raise UnsupportedMedia.of("bytes that are not ASCII")
         limits = self._limits
         data = await body.read(limits.body_bytes, limits.body_seconds)
         with self.admission.place():

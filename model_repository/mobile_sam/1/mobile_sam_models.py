@@ -21,7 +21,7 @@ from mobile_sam_cache import EmbeddingCache
 from mobile_sam_call import Call, NotWanted, Part
 from mobile_sam_embeddings import Embeddings, Known
 from mobile_sam_masks import forget_logits
-from mobile_sam_problems import Rejected
+from mobile_sam_problems import Rejected, one_line
 from mobile_sam_redis import RedisTier
 from mobile_sam_stages import DECODER, Stages
 from mobile_sam_unused import FreeWhenUnused
@@ -77,12 +77,12 @@ class Models:
             Path(os.path.expanduser(settings["embedding_cache_dir"])),  # noqa: PTH111  (no error without a home)
             fingerprint,
             _whole_number("embedding_cache_bytes", settings["embedding_cache_bytes"], 0),
-            pb_utils.Logger.log_warn,
+            _warn,
         )
         encodes = _parameter(config, "answers") != "known images"
         try:
             url = settings["redis_url"]
-            redis = RedisTier(url, fingerprint, pb_utils.Logger.log_warn) if url and encodes else None
+            redis = RedisTier(url, fingerprint, _warn) if url and encodes else None
         except ValueError as error:
             raise pb_utils.TritonModelException(f"redis_url: {error}") from None
         self._sources = Counters(
@@ -126,7 +126,7 @@ class Models:
             self._given_up.add(1, model=self._name)
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"not wanted: {error}"))
         except Exception as error:
-            pb_utils.Logger.log_error(f"mobile_sam: {type(error).__name__}: {error}")
+            pb_utils.Logger.log_error(one_line(f"mobile_sam: {type(error).__name__}: {error}"))
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
         named = zip((*outputs, "problem"), (*parts, problem), strict=True)
         tensors = [pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in named]
@@ -281,6 +281,10 @@ def read(request: Any, name: str) -> Array | None:
         return None
     array: Array = tensor.as_numpy()
     return array
+
+
+def _warn(text: str) -> None:
+    pb_utils.Logger.log_warn(one_line(text))
 
 
 def _fingerprint(weights: str, engine: str) -> str:

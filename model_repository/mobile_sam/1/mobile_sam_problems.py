@@ -5,6 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+MAX_LINE = 2000
+
+
+def one_line(text: str) -> str:
+    """The text for Triton's log, where it cannot begin a line: ASCII, all else as escapes, of bounded length."""
+    return ascii(text[:MAX_LINE])[1:-1][:MAX_LINE]
+
 
 class Rejected(Exception):
     """The request cannot be answered, and the caller can mend it.

@@ -1,4 +1,6 @@
 import pickle
+import struct
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -214,6 +216,48 @@ def test_a_damaged_pickle_is_rejected_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="damaged") as caught:
         load_checkpoint(path)
     assert "\n" not in str(caught.value)
+
+
+MEMO, COUNT = struct.pack("<I", 2**24), struct.pack("<Q", 2**26)
+
+
+@pytest.mark.parametrize(
+    "pickled",
+    [b"}r" + MEMO + b".", b"}p16777216\n.", b"\x96" + COUNT + b".", b"\x8e" + COUNT + b".", b"\x8d" + COUNT + b"."],
+    ids=["long_binput", "put", "bytearray8", "binbytes8", "binunicode8"],
+)
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
+def test_a_small_pickle_that_speaks_of_large_sizes_takes_little_memory(
+    tmp_path: Path, pickled: bytes, zipped: bool
+) -> None:
+    path = tmp_path / "a.pt"
+    path.write_bytes(b"\x80\x02" + pickled)
+    if zipped:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("archive/data.pkl", b"\x80\x02" + pickled)
+    assert path.stat().st_size < 200
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError, match=r"^expected .*, got .") as caught:
+            load_checkpoint(path)
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20  # the legacy reader asks for 16 MiB at once
+    finally:
+        tracemalloc.stop()
+    assert str(caught.value).isprintable()
+
+
+def test_a_large_byte_order_is_not_read_whole(tmp_path: Path) -> None:
+    large = "x" * 2**26
+    path = write(
+        tmp_path / "a.pt", {"a": tensor("0", (3, 4))}, {"0": VALUES.tobytes()}, large, compression=zipfile.ZIP_DEFLATED
+    )
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError, match="expected byteorder little or big, got b'xxxxxxxxxxxxxxxx'"):
+            load_checkpoint(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_other_zip_files_are_rejected(tmp_path: Path) -> None:

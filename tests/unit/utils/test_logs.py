@@ -1,4 +1,4 @@
-"""Log lines as JSON."""
+"""Log lines, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from tests.fuzz.hostile_text import HOSTILE, MARK, hostile_texts, is_forged
 from utils.edge.callers import REQUEST_ID, TRACE_ID
-from utils.logs import VARIABLE, JsonFormatter, log_as_set
+from utils.logs import MAX_MESSAGE, MAX_TRACEBACK, VARIABLE, JsonFormatter, log_as_set
 
 
 @pytest.fixture
@@ -20,6 +21,7 @@ def logger() -> Iterator[tuple[logging.Logger, io.StringIO]]:
     written = io.StringIO()
     made = logging.getLogger("a.logger.of.this.test")
     handler = logging.StreamHandler(written)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     made.addHandler(handler)
     made.propagate = False
     yield made, written
@@ -29,7 +31,7 @@ def logger() -> Iterator[tuple[logging.Logger, io.StringIO]]:
 @pytest.fixture(autouse=True)
 def formatters() -> Iterator[None]:
     """Handlers of other tests keep their formatters."""
-    before = {handler: handler.formatter for handler in logging.root.handlers}
+    before = {handler: handler.formatter for handler in [*logging.root.handlers, logging.lastResort] if handler}
     yield
     for handler, formatter in before.items():
         handler.setFormatter(formatter)
@@ -45,7 +47,7 @@ def line(logger, monkeypatch, message: str, *arguments, **options) -> dict:
 
 def test_a_line_is_a_document(logger, monkeypatch):
     told = line(logger, monkeypatch, "%d\nlines \u00e9", 2)
-    assert told["message"] == "2\nlines \u00e9"
+    assert told["message"] == "2\\nlines \u00e9"
     assert (told["level"], told["logger"]) == ("error", "a.logger.of.this.test")
     assert datetime.fromisoformat(told["time"]).utcoffset() == timedelta(0)
     assert not told.keys() & {"request_id", "trace_id"}
@@ -70,11 +72,68 @@ def test_an_exception_comes_with_its_trace(logger, monkeypatch):
 
 
 @pytest.mark.parametrize("value", ["text", ""])
-def test_without_the_setting_nothing_changes(logger, monkeypatch, value):
+def test_without_the_setting_lines_stay_text(logger, monkeypatch, value):
     monkeypatch.setenv(VARIABLE, value)
     log_as_set()
-    logger[0].error("as it was")
-    assert logger[1].getvalue() == "as it was\n"
+    logger[0].error("as it %s", "was")
+    assert logger[1].getvalue() == "ERROR as it was\n"
+
+
+@pytest.mark.parametrize("value", ["text", "json"])
+def test_no_hostile_text_forges_a_line(logger, monkeypatch, value):
+    monkeypatch.setenv(VARIABLE, value)
+    log_as_set()
+    log_as_set()
+    for text in [*HOSTILE, *hostile_texts(10_000, seed=3)]:
+        logger[0].warning(text)
+        logger[0].warning("with an argument: %s", text)
+    log = logger[1].getvalue()
+    assert log.count("\n") == 2 * (len(HOSTILE) + 10_000)
+    assert MARK in log
+    assert not is_forged(log)
+    log.encode()
+
+
+@pytest.mark.parametrize("value", ["text", "json"])
+def test_no_exception_forges_a_line(logger, monkeypatch, value):
+    monkeypatch.setenv(VARIABLE, value)
+    log_as_set()
+    for text in [*HOSTILE, *hostile_texts(300, seed=4)]:
+        try:
+            raise ValueError(text) from KeyError(text)
+        except ValueError:
+            logger[0].exception("failed", stack_info=True)
+    log = logger[1].getvalue()
+    assert MARK in log
+    assert not is_forged(log)
+    begun = [line for line in log.splitlines() if not line.startswith("    ")]
+    assert len(begun) == len(HOSTILE) + 300
+
+
+def test_a_long_message_and_a_long_traceback_are_cut(logger, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "text")
+    log_as_set()
+    try:
+        raise ValueError("x" * 1_000_000 + "the end")
+    except ValueError:
+        logger[0].exception("y" * 1_000_000)
+    log = logger[1].getvalue()
+    assert len(log) < MAX_MESSAGE + MAX_TRACEBACK + 200
+    assert "... (1000000 characters)\n    Traceback (most recent call last):\n" in log
+    assert log.endswith("xthe end\n")
+
+
+def test_other_handlers_get_the_record_as_it_was(logger, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "text")
+    log_as_set()
+    seen: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", seen.append)
+    logger[0].addHandler(handler)
+    logger[0].error("two\n%s", "lines")
+    logger[0].removeHandler(handler)
+    assert seen[0].getMessage() == "two\nlines"
+    assert seen[0].args == ("lines",)
 
 
 def test_the_component_is_the_programs_or_bentomls():

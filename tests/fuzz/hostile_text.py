@@ -1,0 +1,51 @@
+"""Text that a caller may send to forge log lines, to hide some, or to break what reads or writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+MARK = "forged-7c1f"
+"""Stands in each text: where a log line begins with it, or with a level before it, the caller wrote that line."""
+LINE_ENDS = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")
+"""What `str.splitlines`, terminals and log collectors take for the end of a line."""
+CONTROLS = ("\0", "\x07", "\x08", "\x1b[2J\x1b[31m", "\x1b]0;title\x07", "\x7f", "\x9b31m", "\x90")
+FORMATTING = ("\u200b", "\u200e", "\u202a", "\u202e", "\u2066", "\u2069", "\ufeff", "\u00ad", "\U000e0041", "\u3164")
+ODD = ("\ud800", "\udfff", "\ud83d", "\udcff", "\ue000", "\uffff", "\U0010ffff", "\u0378", "\xa0", "\u0301" * 20)
+TEMPLATES = (
+    "%s%s%s%n",
+    "%(message)s",
+    "{record.msg}",
+    "{0.__class__}",
+    "${jndi:ldap://a}",
+    "\\n",
+    "\\x1b",
+    "%0a",
+    '"}',
+)
+FORGED = (
+    f"[ERROR] {MARK}",
+    f"2026-01-01T00:00:00+0000 [INFO] [api_server] {MARK}",
+    f'{{"level":"error","message":"{MARK}"}}',
+    f"Traceback ({MARK}):\n  File {MARK}",
+    f"{MARK}: an exception",
+)
+"""Beginnings of lines as the service's own log has them."""
+BEGINNINGS = tuple(text.splitlines()[0] for text in FORGED)
+PIECES = (*LINE_ENDS, *CONTROLS, *FORMATTING, *ODD, *TEMPLATES)
+HOSTILE = tuple(f"x{piece}{FORGED[number % len(FORGED)]}" for number, piece in enumerate(PIECES))
+"""One text for each piece."""
+
+
+def hostile_texts(count: int, seed: int) -> Iterator[str]:
+    """So many texts, the same for the same seed: up to a few hundred characters, some of several thousand."""
+    random = Random(seed)
+    for _ in range(count):
+        pieces = random.choices((*PIECES, *FORGED, "x", " ", "\u00e9"), k=random.randint(1, 12))
+        pieces.insert(random.randrange(len(pieces) + 1), random.choice(LINE_ENDS) + random.choice(FORGED))
+        yield "".join(pieces) * (random.randint(10, 40) if random.random() < 0.02 else 1)
+
+
+def is_forged(log: str) -> bool:
+    """Whether a log has a line that a caller began, or any character that does not print."""
+    return any(line.startswith(BEGINNINGS) or not line.isprintable() for line in log.split("\n"))

@@ -1,0 +1,209 @@
+"""What the log says of requests, in BentoML's format: enough to find who guesses keys, and no value that was sent."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from bentoml._internal.log import DATE_FORMAT, TRACED_LOG_FORMAT, TraceRecordFilter
+from bentoml._internal.server.http.access import AccessLogMiddleware
+
+from tests.fuzz.hostile_text import HOSTILE, MARK, hostile_texts, is_forged
+from utils.errors import RejectedByModel
+from utils.logs import VARIABLE, log_as_set
+from utils.schemas import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
+from utils.segmenter import _problem
+
+ADDRESS = "203.0.113.7"
+MODELS: dict[str, type[ImageFields]] = {
+    "/embed": EmbedRequest,
+    "/everything": EverythingRequest,
+    "/mobile_sam": SegmentRequest,
+}
+FIELDS = [(path, name) for path, model in MODELS.items() for name in model.model_fields]
+HEADERS = [b"content-type", b"x-request-id", b"authorization", b"x-api-key", b"user-agent", b"host", b"traceparent"]
+TEXTS = [*HOSTILE, *hostile_texts(100, seed=5)]
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} ")
+
+
+@pytest.fixture(params=["text", "json"])
+def log(app, request, monkeypatch) -> Iterator[io.StringIO]:
+    """What the service's log holds; in it all refusals."""
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(logging.Formatter(TRACED_LOG_FORMAT, DATE_FORMAT))
+    handler.addFilter(TraceRecordFilter())
+    logger = logging.getLogger("bentoml")
+    monkeypatch.setattr(logger, "handlers", [handler])
+    monkeypatch.setattr(logger, "propagate", False)
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    monkeypatch.setattr("utils.answers.REFUSALS._at_most", 10**9)
+    logging.root.manager._clear_cache()  # type: ignore[attr-defined]
+    others = {other: other.formatter for other in [*logging.root.handlers, logging.lastResort] if other}
+    monkeypatch.setenv(VARIABLE, request.param)
+    log_as_set()
+    yield written
+    for other, formatter in others.items():
+        other.setFormatter(formatter)
+    logging.root.manager._clear_cache()  # type: ignore[attr-defined]
+
+
+async def ask(app, path="/embed", body=b"{}", headers=(), *, method="POST", address=ADDRESS) -> tuple[int, bytes]:
+    """Status and body of the answer to a request as an HTTP server hands it over, texts of any kind in it."""
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "scheme": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode("utf-8", "replace"),
+        "query_string": b"",
+        "root_path": "",
+        "headers": list(headers),
+        "client": (address, 1),
+        "server": ("service", 80),
+    }
+    incoming = [{"type": "http.request", "body": body, "more_body": False}]
+    sent = []
+
+    async def receive() -> dict:
+        if not incoming:
+            await asyncio.Event().wait()
+        return incoming.pop()
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+def ask_all(app, requests: list[dict[str, Any]]) -> list[tuple[int, bytes]]:
+    async def answers() -> list[tuple[int, bytes]]:
+        return [await ask(app, **request) for request in requests]
+
+    return asyncio.run(answers())
+
+
+@pytest.mark.parametrize(("path", "name"), FIELDS)
+def test_no_field_forges_a_line_nor_stands_in_one(app, segmenter, log, path, name):
+    bodies = [json.dumps({name: text}).encode() for text in TEXTS]
+    answers = ask_all(app, [{"path": path, "body": body} for body in bodies])
+    assert {status for status, _ in answers} <= {200, 400, 422}
+    lines = log.getvalue().splitlines()
+    assert len(lines) == sum(status != 200 for status, _ in answers)
+    assert all(f"{ADDRESS} POST {path} (request " in line for line in lines)
+    assert not is_forged(log.getvalue())
+    assert MARK not in log.getvalue()
+    for _, answer in answers:
+        assert not any(character in answer.decode() for character in "\x85\u2028\u202e\u200b")
+
+
+@pytest.mark.parametrize("name", HEADERS, ids=bytes.decode)
+def test_no_header_forges_a_line(app, segmenter, log, name):
+    headers = [[(name, text.encode("utf-8", "surrogatepass"))] for text in TEXTS]
+    headers += [[(name, text.encode("latin-1", "ignore"))] for text in TEXTS]
+    answers = ask_all(app, [{"headers": header, "body": b'{"image_id": 1}'} for header in headers])
+    assert {status for status, _ in answers} <= {415, 422}
+    assert len(log.getvalue().splitlines()) == len(answers)
+    assert not is_forged(log.getvalue())
+    assert MARK not in log.getvalue()
+
+
+@pytest.mark.parametrize("part", ["path", "method", "address", "key", "access"])
+def test_what_a_line_names_is_printable_and_bounded(app, segmenter, log, part):
+    requests: list[dict[str, Any]]
+    if part == "access":
+        requests = [{"path": f"/{text}", "headers": [(b"content-type", b"a/\x1b\nb")]} for text in TEXTS]
+    elif part == "key":
+        requests = [{"body": json.dumps({text: 1}).encode()} for text in TEXTS]
+    else:
+        requests = [{part: f"/{text}"} for text in TEXTS]
+    answers = ask_all(AccessLogMiddleware(app, has_request_content_type=True) if part == "access" else app, requests)
+    assert all(400 <= status < 500 for status, _ in answers)
+    lines = log.getvalue().splitlines()
+    assert len(lines) == len(answers) * (2 if part == "access" else 1)
+    assert not is_forged(log.getvalue())
+    assert MARK in log.getvalue()
+    assert max(map(len, lines)) < 5000
+
+
+def test_what_the_model_says_forges_no_line(app, segmenter, log):
+    for text in TEXTS:
+        errors = [{"field": text, "expected": "an id", "got": text}]
+        document = {"status": 404, "slug": "image-not-cached", "title": "Not known", "errors": errors}
+        segmenter.error = RejectedByModel(_problem(json.dumps(document).encode(), ()))
+        status, answer = asyncio.run(ask(app, body=b'{"image_id": "a"}'))
+        assert status == 404
+        assert all(value.isprintable() for value in json.loads(answer)["errors"][0].values())
+    assert len(log.getvalue().splitlines()) == len(TEXTS)
+    assert not is_forged(log.getvalue())
+
+
+def test_an_unexpected_error_forges_no_line(app, segmenter, log):
+    for text in TEXTS:
+        segmenter.error = RuntimeError(text)
+        assert asyncio.run(ask(app, body=b'{"image_id": "a"}'))[0] == 500
+    assert log.getvalue().count(f"{ADDRESS} POST /embed (request ") == len(TEXTS)
+    assert not is_forged(log.getvalue())
+
+
+@pytest.mark.parametrize("log", ["text"], indirect=True)
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        ({"path": "/nowhere"}, "POST /nowhere ({}): 404 not-found: expected a path of this service"),
+        (
+            {"method": "BREW"},
+            "BREW /embed ({}): 405 method-not-allowed: expected POST for /embed",
+        ),
+        (
+            {"headers": [(b"content-length", b"999999999999")]},
+            "POST /embed ({}): 413 body-too-large: expected a body of at most 33554432 bytes, got 999999999999 bytes",
+        ),
+        (
+            {"headers": [(b"content-type", b"text/secret")]},
+            "POST /embed ({}): 415 unsupported-media-type: expected Content-Type application/json",
+        ),
+        (
+            {"body": b'{"image_id": ["secret"]}'},
+            "POST /embed ({}): 422 invalid-request: image_id: expected a valid string",
+        ),
+        (
+            {"body": b"secret"},
+            "POST /embed ({}): 400 malformed-body: body: expected a JSON object in UTF-8",
+        ),
+    ],
+    ids=["404", "405", "413", "415", "422", "400"],
+)
+def test_a_refusal_has_time_address_method_path_and_what_was_expected(app, segmenter, log, sent, told):
+    headers = [*sent.get("headers", []), (b"x-request-id", b"the-request")]
+    status, _ = asyncio.run(ask(app, **{**sent, "headers": headers}))
+    assert f": {status} " in told
+    line = log.getvalue()
+    assert TIME.match(line)
+    assert f"] {ADDRESS} {told.format('request the-request')}" in line
+    assert "secret" not in line
+
+
+@pytest.mark.parametrize("log", ["text"], indirect=True)
+def test_who_guesses_keys_is_named(app, segmenter, log, monkeypatch, service):
+    from utils.edge.keys import ApiKeys
+
+    keys = ApiKeys.of("name:a-key-of-enough-characters", None)
+    monkeypatch.setattr(service.guard, "_keys", keys)
+    monkeypatch.setattr("utils.answers.REFUSALS._at_most", 20)
+    guesses = [{"headers": [(b"x-api-key", b"guess-%d" % number)]} for number in range(50)]
+    assert {status for status, _ in ask_all(app, guesses)} == {401}
+    service.REFUSALS.summarise_ended(all_spans=True)
+    lines = log.getvalue().splitlines()
+    assert len(lines) == 21
+    assert all(ADDRESS in line and TIME.match(line) for line in lines)
+    assert f"unauthorized: 30 more in 0 s, 30 or more from {ADDRESS}" in lines[-1]
+    assert "guess-" not in log.getvalue()

@@ -1,0 +1,16 @@
+"""What the orchestrator writes to Triton's log."""
+
+from __future__ import annotations
+
+from mobile_sam_problems import MAX_LINE, one_line
+
+from tests.fuzz.hostile_text import HOSTILE, hostile_texts
+
+
+def test_no_text_begins_a_line_of_tritons_log():
+    for text in [*HOSTILE, *hostile_texts(10_000, seed=6)]:
+        line = one_line(f"mobile_sam: ValueError: {text}")
+        assert line.startswith("mobile_sam: ValueError: ")
+        assert line.isascii()
+        assert line.isprintable()
+        assert len(line) <= MAX_LINE
