@@ -17,7 +17,7 @@ import orjson
 from tritonclient.http import InferRequestedOutput
 
 from utils import spans, tensors
-from utils.edge.callers import CALLER
+from utils.edge.callers import ADDRESS, CALLER
 from utils.errors import FieldError, InvalidRequest, NotLoaded, Problem, RejectedByModel, summary
 from utils.exchange import Content, Exchange, Spooled, as_bytes
 from utils.images import ImageSource
@@ -223,7 +223,9 @@ class TritonSegmenter:
             async with contextlib.AsyncExitStack() as turn:
                 with spans.waiting(model):
                     places = self._turns.get(model)
-                    await turn.enter_async_context(places.turn(CALLER.get()) if places else contextlib.nullcontext())
+                    await turn.enter_async_context(
+                        places.turn(CALLER.get() or ADDRESS.get()) if places else contextlib.nullcontext()
+                    )
                 light = model in (tensors.SEGMENT_CACHED, tensors.SEGMENT)
                 values = {**await exchange.put(inputs), tensors.EXCHANGE: exchange.describe(light=light)}
                 given = [infer_input(tensor.name, tensor.datatype, value) for tensor, value in values.items()]

@@ -36,6 +36,8 @@ PYTHON_BASED_BACKENDS = ROOT / "triton_backends"
 SHARED_MEMORY_REGION = 8 * 1024 * 1024
 SHARED_MEMORY_NEEDED = 256 * 1024 * 1024
 """Bytes that should be free: a region for each of seven processes, and room for a few large images and answers."""
+SHARED_MEMORY_SPARE = 32 * 1024 * 1024
+"""Bytes that must stay free while it runs: two regions grow by a step each."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (the place Triton's Python backend uses; not a temporary file of ours)
 NVIDIA_DRIVER = Path("/dev/nvidiactl")
 
@@ -178,6 +180,14 @@ def check_shared_memory(folder: Path = SHARED_MEMORY) -> None:
             f"{folder} has {free // 2**20} MiB free, {SHARED_MEMORY_NEEDED // 2**20} MiB are needed: "
             "enlarge it (docker run --shm-size=1g), or remove what fills it"
         )
+
+
+def shared_memory_complaint(folder: Path = SHARED_MEMORY) -> str:
+    """Return why there is no room for what Triton's Python processes may still exchange, or an empty text."""
+    free = shutil.disk_usage(folder).free
+    if free >= SHARED_MEMORY_SPARE:
+        return ""
+    return f"{folder} has {free // 2**20} MiB free, {SHARED_MEMORY_SPARE // 2**20} MiB are needed"
 
 
 def check_repository(repository: Path) -> None:

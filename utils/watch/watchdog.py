@@ -29,7 +29,7 @@ from utils import health, processes, versions
 from utils.health import Health, State
 from utils.logs import log_as_set
 from utils.settings import Settings
-from utils.triton import ROOT, metrics_port
+from utils.triton import ROOT, metrics_port, shared_memory_complaint
 from utils.watch.examination import Examination
 from utils.watch.probes import is_ready
 from utils.watch.process import DIED, STOPPED, Triton
@@ -123,7 +123,7 @@ class Watchdog:
                     triton.kill()
                     return cause
                 if ready:
-                    complaint = triton.ailment()[1] or examination.complaint()
+                    complaint = triton.ailment()[1] or examination.complaint() or shared_memory_complaint()
                     self._tell("failing" if complaint else "ready", complaint)
                 else:
                     self._tell(*self._last)

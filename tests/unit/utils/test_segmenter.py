@@ -14,6 +14,7 @@ from mobile_sam_call import Call, NotWanted
 from tritonclient.utils import InferenceServerException
 
 from utils import tensors
+from utils.edge.callers import ADDRESS, CALLER
 from utils.errors import (
     InferenceFailed,
     InferenceTimeout,
@@ -438,6 +439,24 @@ def test_requests_beyond_what_a_model_can_take_wait_here_and_those_of_callers_wh
     answers = asyncio.run(crowd())
     assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [False, False, True, True, False]
     assert len(client.calls) == 3
+
+
+@pytest.mark.parametrize("who", [ADDRESS, CALLER], ids=["address", "key"])
+def test_callers_take_turns(who):
+    client = Client(mask=b"m", result=b"r")
+    client.waits_for = {"mobile_sam_cached": 0.01}
+    segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_cached": 0})
+
+    async def ask(caller: str, image_id: str) -> None:
+        who.set(caller)
+        await segmenter.segment(ImageSource(None, image_id), job_of(ONE))
+
+    async def crowd() -> None:
+        asked = [("a", "1"), ("a", "2"), ("a", "3"), ("b", "4")]
+        await asyncio.gather(*(asyncio.create_task(ask(*each)) for each in asked))
+
+    asyncio.run(crowd())
+    assert [client.sent(index)["image_id"][2][4:] for index in range(4)] == [b"1", b"2", b"4", b"3"]
 
 
 def test_the_wait_for_a_turn_counts_as_time():

@@ -203,6 +203,13 @@ def test_too_little_shared_memory_is_one_line_that_says_what_helps(monkeypatch, 
         triton.check_shared_memory()
 
 
+def test_shared_memory_that_fills_while_it_runs_is_told(monkeypatch):
+    monkeypatch.setattr("utils.triton.shutil.disk_usage", lambda _: SimpleNamespace(free=32 * 2**20))
+    assert triton.shared_memory_complaint() == ""
+    monkeypatch.setattr("utils.triton.shutil.disk_usage", lambda _: SimpleNamespace(free=31 * 2**20))
+    assert triton.shared_memory_complaint() == "/dev/shm has 31 MiB free, 32 MiB are needed"
+
+
 def test_a_repository_without_models_is_one_line(tmp_path):
     with pytest.raises(TritonSetupError, match=r"model\.onnx: `make weights` writes it"):
         triton.check_repository(tmp_path)

@@ -30,7 +30,8 @@ PATIENCE = 20
 
 # The limits of real life are minutes.
 PROGRAM = f"""
-import sys
+import os, sys
+from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
 from utils.watch import examination, process, watchdog
 watchdog.TICK, watchdog.STOPPED_FOR, watchdog.PAUSES = 0.1, 0.3, (0.0, 0.1)
@@ -38,6 +39,7 @@ watchdog.BEYOND_A_REQUEST = 1.0
 examination.ASK_AFTER = examination.ASK_ENCODER_AFTER = examination.ASK_AGAIN_AFTER = 0.1
 examination.LATE_AFTER, examination.MUTE_AFTER, examination.LONGEST_STEP = 0.3, 0.6, 0.2
 process.STOP_LIMIT, process.ENDED_WITHIN = 2, 0.3
+watchdog.shared_memory_complaint = lambda: "no room" if Path(os.environ["FAKE_TRITON"], "full").exists() else ""
 sys.exit(watchdog.main(sys.argv[1:]))
 """
 
@@ -163,6 +165,16 @@ def test_a_triton_that_does_not_answer_as_it_should_is_started_again(watched, il
     file.unlink()
     watched.until(lambda: watched.health.ready)
     assert set(watched.health.restarts) == {cause}
+
+
+def test_full_shared_memory_is_told_and_requests_are_still_taken(watched):
+    full = watched.folder / "full"
+    full.touch()
+    watched.until(lambda: watched.health.state == "failing")
+    assert (watched.health.reason, watched.health.takes_requests) == ("no room", True)
+    full.unlink()
+    watched.until(lambda: watched.health.ready)
+    assert not watched.health.restarts
 
 
 def test_a_model_that_gets_on_with_its_work_is_busy_and_one_that_does_not_hangs(watched):
