@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from mobile_sam_problems import Rejected
 
-PROMPT_S = 0.012
-"""One prompt in the decoder."""
+PROMPT_S, POINT_S = 0.012, 0.0005
+"""One prompt in the decoder, and each of its points."""
 UPSAMPLE_NS = 2.5
 """A mask at the image's size, its area and its box."""
 FORMAT_NS = {"json": 1.6, "npy": 0.5, "png": 0.5, "rle": 2.0, "polygon": 12.0}
@@ -49,12 +49,14 @@ class Wish:
     mask_format: str = "rle"
     style: str = "none"
     low_res: bool = False
+    points: int = 0
+    """Of all objects together."""
 
     def work_s(self, pixels: int) -> float:
         """Estimated seconds of one core on an image of so many pixels."""
         once = DECODE_NS + PICTURE_NS[self.style]
         each = self.masks * (UPSAMPLE_NS + FORMAT_NS[self.mask_format]) + self.objects * DRAW_NS[self.style]
-        return self.objects * PROMPT_S + 1e-9 * pixels * (once + each)
+        return self.objects * PROMPT_S + self.points * POINT_S + 1e-9 * pixels * (once + each)
 
     def answer_bytes(self, pixels: int) -> int:
         """Most bytes of the answer, without what depends on the masks."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import mobile_sam_images as images
 import mobile_sam_prompts as prompts
@@ -28,8 +28,8 @@ from mobile_sam_unused import FreeWhenUnused
 
 Array = npt.NDArray[Any]
 
-MAX_POINTS = 512
-"""Points that the decoder gets at once, in all prompts together: its attention takes memory for each of them."""
+Step = TypeVar("Step")
+
 SINGLE, CANDIDATES = slice(0, 1), slice(1, 4)
 """Of the decoder's four answers: that to a prompt which is not ambiguous, and the three to one that is."""
 PROBE = "probe"
@@ -168,17 +168,19 @@ class Models:
             Logits (K, 256, 256) and predicted IoU (K,), both float32, K = 3 or 1.
         """
         frame_hw = images.frame_size_hw(known.size_hw)
-        coords, decoder_labels = prompts.to_frame(points_xy, labels, known.size_hw, frame_hw)
-        batch = max(1, min(self._decoder_batch, MAX_POINTS // coords.shape[1]))
+        counts = prompts.count_points(labels)
         own = len(has_mask) > 1
         output = "low_res_masks" if candidates else "single_masks"
 
-        def run(start: int) -> list[Array]:
-            part = slice(start, start + batch)
+        def run(part: slice) -> list[Array]:
+            points = slice(0, max(counts[part]))
+            coords, decoder_labels = prompts.to_frame(
+                points_xy[part, points], labels[part, points], known.size_hw, frame_hw
+            )
             inputs: dict[str, Array] = {
                 "image_embeddings": known.entry.embedding,
-                "point_coords": coords[part],
-                "point_labels": decoder_labels[part],
+                "point_coords": coords,
+                "point_labels": decoder_labels,
                 "mask_input": mask_input[part] if own else mask_input,
                 "has_mask_input": has_mask[part] if own else has_mask,
             }
@@ -187,7 +189,7 @@ class Models:
                 masks, scores = self._call("mobile_sam_decoder", inputs, [output, "iou_predictions"])
             return [masks[:, CANDIDATES] if candidates else masks, scores[:, CANDIDATES if candidates else SINGLE]]
 
-        for masks, scores in ahead(run, range(0, len(coords), batch)):
+        for masks, scores in ahead(run, prompts.batches(counts, self._decoder_batch)):
             yield from zip(masks, scores, strict=True)
 
     def _encode(self, frame: images.Frame) -> npt.NDArray[np.float16]:
@@ -261,7 +263,7 @@ class Counters:
         series.increment(amount)
 
 
-def ahead(work: Callable[[int], Any], steps: Sequence[int]) -> Iterator[Any]:
+def ahead(work: Callable[[Step], Any], steps: Sequence[Step]) -> Iterator[Any]:
     """What `work` gives for each step, the next one being worked on while the caller uses the last."""
     if len(steps) == 1:
         yield work(steps[0])

@@ -6,12 +6,16 @@ that the official predictor appends where there is no box, -2 a place that holds
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 from mobile_sam_problems import Rejected
 
 NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT, PADDING, ABSENT = 0, 1, 2, 3, -1, -2
 
+MAX_POINTS = 512
+"""Points that the decoder gets at once, in all prompts together: its attention takes memory for each of them."""
 SIDE = 256
 """Of the decoder's masks."""
 MAX_ERRORS = 20
@@ -45,6 +49,37 @@ def check_inside(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) ->
     ]
     if errors:
         raise Rejected(422, "invalid-request", "The request is not valid", errors)
+
+
+def count_points(labels: Labels) -> list[int]:
+    """How many places each object needs: up to its last point.
+
+    Args:
+        labels: (N, P) int32.
+    """
+    behind_last = (labels[:, ::-1] != ABSENT).argmax(axis=1)
+    counts: list[int] = (labels.shape[1] - behind_last).tolist()
+    return counts
+
+
+def batches(counts: Sequence[int], most_prompts: int) -> list[slice]:
+    """The objects in runs of the decoder, in their order.
+
+    In a run all objects have as many places as that with the most points, so that one of many makes a run of its own.
+
+    Args:
+        counts: points of each object.
+        most_prompts: objects in one run.
+    """
+    found: list[slice] = []
+    start, longest = 0, 0
+    for index, count in enumerate(counts):
+        longest = max(longest, count)
+        together = index + 1 - start
+        if index > start and (together > most_prompts or together * longest > MAX_POINTS):
+            found.append(slice(start, index))
+            start, longest = index, count
+    return [*found, slice(start, len(counts))]
 
 
 def to_frame(

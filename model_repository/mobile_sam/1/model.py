@@ -53,6 +53,7 @@ class TritonPythonModel:
             call.read_one("mask_format", b"json").decode(),
             call.read_one("segmented_image", b"none").decode(),
             bool(call.read_one("low_res_mask", False)),
+            0 if labels is None else sum(prompts.count_points(labels)),
         )
 
         def check(size_hw: tuple[int, int]) -> None:

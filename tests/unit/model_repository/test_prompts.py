@@ -95,3 +95,21 @@ def test_an_objects_earlier_mask_comes_as_it_was():
     given, has = prompts.earlier_masks(mask, np.array([0], np.int32), 1)
     assert np.array_equal(given[0], mask)
     assert has.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        pytest.param([1], [(0, 1)], id="one"),
+        pytest.param([1] * 20, [(0, 8), (8, 16), (16, 20)], id="as many as may be at once"),
+        pytest.param([1, 1, 514, 1, 1], [(0, 2), (2, 3), (3, 5)], id="one of many points is alone"),
+        pytest.param([100] * 6, [(0, 5), (5, 6)], id="points together"),
+        pytest.param([514, 514], [(0, 1), (1, 2)], id="more points than may be at once"),
+    ],
+)
+def test_objects_go_to_the_decoder_in_runs_that_their_own_points_bound(counts, expected):
+    assert [(part.start, part.stop) for part in prompts.batches(counts, 8)] == expected
+
+
+def test_points_are_counted_without_the_places_behind_them():
+    assert prompts.count_points(np.array([[1, 0, -2], [2, 3, 1], [-2, 1, -2]], np.int32)) == [2, 3, 2]
