@@ -22,7 +22,7 @@ EXAMPLES := $(sort $(patsubst examples/%/service.py,%,$(wildcard examples/*/serv
 text_generation_needs := env-text
 bentoml_runner_needs := weights
 
-.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-classification quality gate gate-int8 page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
+.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-estimates bench-classification quality gate gate-int8 page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -76,6 +76,9 @@ bench: env-bench ## measure the service beside the raw model and its peers, abou
 
 bench-full: env-bench ## everything, about 10 minutes; writes the figures into docs/performance.md
 	@$(RUN) python -m benchmarks.bench --full
+
+bench-estimates: env ## what masks and pictures cost on one core, beside the estimates by which requests are refused
+	@PYTHONPATH=model_repository/mobile_sam/1 $(BIN)/python -m benchmarks.estimates
 
 bench-classification: env ## batching on and off at eight callers, examples/classification
 	@$(RUN) python -m examples.classification.measure

@@ -114,8 +114,8 @@ TOO_MUCH: tuple[Problem, ...] = (
         "The answer would take too long",
         FieldError(
             "prompts",
-            "at most 83 as polygon with the picture overlay on an image of 4000 x 3000: 25 s of work",
-            "256: 76 s",
+            "at most 62 as polygon with the picture overlay on an image of 4000 x 3000: 25 s of work",
+            "256: 100 s",
         ),
     ),
 )

@@ -1,7 +1,7 @@
 """What an answer takes, known before the work: seconds of one core, and bytes.
 
 The seconds are an estimate for masks as hard as they get. Its numbers are nanoseconds for each pixel of the image,
-measured on one core of a Xeon of 2023 (`python -m benchmarks.costs` prints them for this machine).
+measured on one core of a Xeon of 2023 (`make bench-estimates` prints them for this machine).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PROMPT_S, POINT_S = 0.012, 0.0005
 """One prompt in the decoder, and each of its points."""
 UPSAMPLE_NS = 2.5
 """A mask at the image's size, its area and its box."""
-FORMAT_NS = {"json": 1.6, "npy": 0.5, "png": 0.5, "rle": 2.0, "polygon": 12.0}
+FORMAT_NS = {"json": 1.6, "npy": 0.5, "png": 0.5, "rle": 2.0, "polygon": 20.0}
 """A mask in its format; the rings of polygons have a limit of their own."""
 DRAW_NS = {"none": 0.0, "overlay": 9.0, "cutout": 0.2}
 """An object in the picture."""

@@ -1,0 +1,82 @@
+"""`make bench-estimates`: what masks, pictures and images cost on one core of this machine, beside the estimates.
+
+The orchestrator refuses by its estimates (`mobile_sam_costs`), so they should hold where it runs: each figure is in
+nanoseconds for each pixel of an image of 25 megapixels, of the kind that costs most.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+import cv2
+import mobile_sam_costs as costs
+import mobile_sam_images as images
+import numpy as np
+from mobile_sam_masks import MaskPart, area_and_box, upsample
+from mobile_sam_pictures import Picture
+from PIL import Image
+
+SIZE_HW = (5000, 5000)
+PIXELS = SIZE_HW[0] * SIZE_HW[1]
+RUNS = 3
+
+
+def nanoseconds(work: Callable[[], object]) -> float:
+    """The quickest of a few runs, for each pixel."""
+    seconds = []
+    for _ in range(RUNS):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return 1e9 * min(seconds) / PIXELS
+
+
+def decode(data: bytes) -> images.RGB:
+    """The pixels of a file."""
+    return images.decode(images.open_image(data, PIXELS))
+
+
+def main() -> int:
+    """Print the table; returns the exit status."""
+    cv2.setNumThreads(1)
+    generator = np.random.default_rng(0)
+    low_res = np.asarray(
+        cv2.GaussianBlur(generator.standard_normal((256, 256)).astype(np.float32), (0, 0), 2), np.float32
+    )
+    small = generator.integers(0, 256, (50, 50, 3), np.uint8)
+    pixels = np.asarray(Image.fromarray(small).resize(SIZE_HW[::-1], Image.Resampling.BICUBIC))
+    frame_hw = images.frame_size_hw(SIZE_HW)
+    mask = upsample(low_res, frame_hw, SIZE_HW) > 0
+
+    def make_mask() -> None:
+        area_and_box(upsample(low_res, frame_hw, SIZE_HW) > 0)
+
+    def make_part(mask_format: str) -> None:
+        part = MaskPart(mask_format, SIZE_HW, None)
+        part.add(mask)
+        part.encode()
+
+    rows = [("a mask", nanoseconds(make_mask), costs.UPSAMPLE_NS)]
+    rows += [(f"as {name}", nanoseconds(partial(make_part, name)), ns) for name, ns in costs.FORMAT_NS.items()]
+    for style in ("overlay", "cutout"):
+        picture = Picture(pixels, style)
+        rows.append((f"an object in {style}", nanoseconds(partial(picture.add, mask)), costs.DRAW_NS[style]))
+        rows.append((f"{style} written", nanoseconds(picture.encode), costs.PICTURE_NS[style]))
+    for kind in ("JPEG", "PNG", "WEBP"):
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, kind)
+        decoded = nanoseconds(partial(decode, file.getvalue()))
+        rows.append((f"{kind} decoded", decoded, costs.DECODE_NS if kind == "JPEG" else costs.PICTURE_NS["overlay"]))
+    rows.append(("scaled for the encoder", nanoseconds(partial(images.to_frame, pixels)), costs.DECODE_NS))
+    print("| | ns for each pixel | estimate |\n|---|---|---|")
+    for what, measured, estimate in rows:
+        print(f"| {what} | {measured:.1f} | {estimate:g} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
