@@ -12,7 +12,7 @@ import bentoml
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
-from utils import embedded, health, triton
+from utils import embedded, health, processes, triton
 from utils.answers import REFUSALS, Answer, JsonAnswer, JsonBody, answers_problems, json_lines, json_response, multipart
 from utils.bento import disconnect, refuse_to_serve, static_files, triton_address
 from utils.deployment import deploy_once, plan_here
@@ -42,6 +42,7 @@ from utils.segmenter import Job, TritonSegmenter
 from utils.settings import Settings, SettingsError
 
 log_as_set()
+processes.raise_descriptor_limit()
 try:
     settings = Settings.from_environment()
     model_repository = settings.repository_in(Path(__file__).resolve().parent)
@@ -89,7 +90,7 @@ models = Models(
 triton_metrics = TritonMetrics(triton.metrics_port())
 guard = Guard(keys, rate)
 admission = Admission(settings.max_requests, most_bytes=8 * settings.max_body_bytes)
-lifecycle = Lifecycle(run_dir, admission, lambda: disconnect(triton_runner))
+lifecycle = Lifecycle(run_dir, admission, lambda: disconnect(triton_runner), settings.max_connections)
 
 
 @svc.on_deployment

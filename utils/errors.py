@@ -1,6 +1,7 @@
 """Every error the service raises on purpose, and the RFC 9457 document each becomes.
 
     ServiceError                    one base to catch; carries the HTTP status and the problem type
+    ├── MalformedRequest      400   not HTTP as RFC 9112 has it
     ├── MalformedBody         400   the body is no JSON
     ├── Unauthorized          401   no API key, or none that is known
     ├── UnknownPath           404   no such path
@@ -12,6 +13,7 @@
     ├── InvalidRequest        422   a field is missing, unknown, of the wrong type or out of range
     ├── AnswerTooLarge        422   the answer has more bytes than the service sends
     ├── TooManyRequests       429   a caller beyond their rate
+    ├── HeadTooLarge          431   too many bytes or fields of headers and trailers
     ├── RejectedByModel       4xx   the image cannot be used; status and type come from the orchestrator
     ├── InferenceFailed       500   Triton answered with an error: a fault of ours, never of the caller
     ├── Unavailable           503   not now: try again after a while
@@ -123,6 +125,32 @@ class ServiceError(Exception):
     def headers(self) -> dict[str, str]:
         """Response headers beside the document's own."""
         return {}
+
+
+class MalformedRequest(ServiceError):
+    """The request is not HTTP as RFC 9112 has it."""
+
+    status = 400
+    slug = "malformed-request"
+    title = "The request is not valid HTTP"
+
+
+class HeadTooLarge(ServiceError):
+    """Request line, headers, trailers and chunk extensions have more bytes, or more fields, than the service takes."""
+
+    status = 431
+    slug = "head-too-large"
+    title = "The headers are too large"
+
+    @classmethod
+    def of_bytes(cls, limit: int) -> HeadTooLarge:
+        """An error that names the limit in bytes."""
+        return cls(f"expected a request line, headers and trailers of at most {limit} bytes together, got more")
+
+    @classmethod
+    def of_fields(cls, limit: int) -> HeadTooLarge:
+        """An error that names the largest number of fields."""
+        return cls(f"expected at most {limit} headers and trailers together, got more")
 
 
 class MalformedBody(ServiceError):

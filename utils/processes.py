@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -22,6 +23,17 @@ def die_with_parent(parent: int, signum: int = signal.SIGTERM) -> None:
     LIBC.prctl(PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent:
         os.kill(os.getpid(), signum)
+
+
+def raise_descriptor_limit() -> int:
+    """Let this process, and those that it will start, have as many file descriptors as it may.
+
+    Returns:
+        The limit.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
 
 
 def state(pid: int) -> str:

@@ -56,6 +56,9 @@ class Settings:
     """How long one call of Triton may take, its wait included, before the caller gets a 504."""
     max_requests: int = 32
     """Requests that one API worker answers or lets wait at once; further callers get a 503 and come again."""
+    max_connections: int = 1000
+    """Connections that one API worker has open, at most half of them from one address; fewer where file descriptors are
+    short."""
     api_keys: str | None = None
     """`NAME:KEY,NAME:KEY`: callers must present one of the keys; or"""
     api_keys_file: Path | None = None

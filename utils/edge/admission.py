@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 from utils.errors import Overloaded, Stopping
 
+SMALL_ANSWER_BYTES = 65_536
+"""Largest answer that is not counted: so much of any answer waits outside of the application for its reader."""
 STOPS = "the service finishes what it has and takes nothing new; try again, it may be back by then"
 
 
@@ -18,11 +20,14 @@ class Admission:
         """Make an empty one.
 
         Args:
-            most: requests at once.
-            most_bytes: bytes of their bodies, and of those that are still arriving.
+            most: requests at once that are worked on; answers that wait for their readers do not count.
+            most_bytes: bytes of their bodies, and of those that are still arriving; also, counted separately, bytes of
+                the answers that wait for their readers.
         """
         self._most, self._most_bytes = most, most_bytes
         self._held = 0
+        self._answer_bytes = 0
+        self._answering = 0
         self._stopping = False
         self._cut = False
         self._waiting: set[asyncio.Future[None]] = set()
@@ -42,11 +47,12 @@ class Admission:
         """
         if self._stopping:
             raise Stopping(STOPS)
-        if self.in_progress >= self._most:
-            raise Overloaded(f"{self.in_progress} requests are being answered or wait already; try again in a moment")
+        working = self.in_progress - self._answering
+        if working >= self._most:
+            raise Overloaded(f"{working} requests are being answered or wait already; try again in a moment")
 
     @contextmanager
-    def place(self) -> Iterator[None]:
+    def place(self) -> Iterator[Place]:
         """A place among the requests being answered.
 
         Raises:
@@ -54,10 +60,23 @@ class Admission:
         """
         self.check()
         self.in_progress += 1
+        place = Place(self)
         try:
-            yield
+            yield place
         finally:
+            place.leave()
             self.in_progress -= 1
+
+    def answer(self, requests: int, size: int) -> None:
+        """Count requests whose answers of `size` bytes wait for their readers; negative numbers: no longer.
+
+        Raises:
+            Overloaded: there are as many bytes as there may be. One answer alone may have any number.
+        """
+        if size > 0 and self._answer_bytes and self._answer_bytes + size > self._most_bytes:
+            raise Overloaded(f"answers of {self._answer_bytes} bytes wait for their readers; try again in a moment")
+        self._answering += requests
+        self._answer_bytes += size
 
     def hold(self, size: int) -> None:
         """Count `size` more bytes of bodies; a negative number lets go of some.
@@ -90,3 +109,27 @@ class Admission:
             await waiting
         finally:
             self._waiting.discard(waiting)
+
+
+class Place:
+    """A request's place: among those that are worked on, then, while its answer is sent, among those that wait."""
+
+    def __init__(self, admission: Admission) -> None:
+        """Take one, as `Admission.place` does."""
+        self._admission = admission
+        self._size: int | None = None
+
+    def answers(self, size: int) -> None:
+        """The work is done; an answer of `size` bytes begins.
+
+        Raises:
+            Overloaded: as `Admission.answer`.
+        """
+        counted = size if size > SMALL_ANSWER_BYTES else 0
+        self._admission.answer(1, counted)
+        self._size = counted
+
+    def leave(self) -> None:
+        """The caller has the answer, or there is none."""
+        if self._size is not None:
+            self._admission.answer(-1, -self._size)

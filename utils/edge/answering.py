@@ -63,7 +63,7 @@ async def answer(
         done, _ = await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if not done and started.is_set():
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if work in done or complete:
+        if work in done or (complete and over not in done):
             await work
             return
         work.cancel()

@@ -51,12 +51,16 @@ class Guard:
 def address(scope: Scope) -> str:
     """The caller's address; behind a trusted proxy (`FORWARDED_ALLOW_IPS` of uvicorn) the one that it names.
 
-    Of IPv6 the network: who has one address has 2^64.
+    Of IPv6 the network, as `network` has it.
     """
     client = scope.get("client")
-    text = str(client[0]) if client else "unknown"
+    return network(str(client[0])) if client else "unknown"
+
+
+def network(ip: str) -> str:
+    """An IPv4 address as it is, the /64 network of an IPv6 one: who has one address has 2^64. Other texts stay."""
     try:
-        parsed = ipaddress.ip_address(text)
+        parsed = ipaddress.ip_address(ip)
     except ValueError:
-        return text
-    return text if parsed.version == 4 else str(ipaddress.ip_network((parsed, IPV6_NETWORK), strict=False))
+        return ip
+    return ip if parsed.version == 4 else str(ipaddress.ip_network((parsed, IPV6_NETWORK), strict=False))

@@ -17,9 +17,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import uvicorn
+
 from utils import health, processes
 from utils.edge.admission import Admission
-from utils.edge.connections import stop_listening, sweep
+from utils.edge.connections import Connections, allowed_connections, stop_listening, sweep
+from utils.edge.protocol import install
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
@@ -33,20 +36,33 @@ TICK = 0.02
 class Lifecycle:
     """Of one API worker."""
 
-    def __init__(self, folder: Path, admission: Admission, disconnect: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        admission: Admission,
+        disconnect: Callable[[], Awaitable[None]],
+        max_connections: int,
+    ) -> None:
         """Make it.
 
         Args:
             folder: where the service's processes share what they know.
             admission: the worker's requests.
             disconnect: closes the worker's connections to Triton.
+            max_connections: connections of callers that the worker may have open; fewer where it has not enough file
+                descriptors.
         """
         self._folder, self._admission, self._disconnect = folder, admission, disconnect
+        self._max_connections = max_connections
         self._parent = os.getppid()
         self._stop: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """To be called in the worker's event loop, once its server listens for signals."""
+        """To be called in the worker's event loop, when its server listens for signals, but not yet on a port.
+
+        Raises:
+            UnknownServerError: as `protocol.install`.
+        """
         processes.die_with_parent(self._parent)
         self._lock = health.RequestsLock(self._folder)
         loop = asyncio.get_running_loop()
@@ -55,6 +71,8 @@ class Lifecycle:
         self._server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
         for signum in (signal.SIGTERM, signal.SIGINT):
             self._wrap(loop, signum, signal.getsignal(signum))
+        if isinstance(self._server, uvicorn.Server):
+            install(self._server, Connections(allowed_connections(self._max_connections)))
         self._sweep = loop.create_task(sweep(self._server))
 
     def _wrap(self, loop: asyncio.AbstractEventLoop, signum: int, server: Any) -> None:

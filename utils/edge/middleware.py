@@ -3,6 +3,7 @@
 In this order, each step before the work of the next:
 
 1. A request gets an id; every answer carries it, and headers that keep browsers from misreading it.
+   What is not valid HTTP, or has a head that is too large (`protocol.py`), ends here.
 2. Paths and methods that the service does not have end here: BentoML would make a metric of each.
 3. The Swagger page, `/docs.json` and the health paths are answered here, whatever the state of the models.
 4. The caller: API key, rate.
@@ -27,16 +28,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from utils import spans
 from utils.answers import PROBLEM_HEADER, REFUSALS, problem_of, problem_response
 from utils.edge.admin import Admin
-from utils.edge.admission import STOPS, Admission
+from utils.edge.admission import STOPS, Admission, Place
 from utils.edge.answering import CallerLeft, answer
 from utils.edge.bodies import Body, Gone
 from utils.edge.callers import ADDRESS, CALLER, REQUEST_ID, TARGET, TRACE_ID, request_id
 from utils.edge.counts import OTHER, Counts, health_metrics
 from utils.edge.guard import Guard, address
+from utils.edge.protocol import REFUSAL
 from utils.errors import (
     MEDIA_TYPE,
     BodyTooLarge,
     InferenceUnavailable,
+    MalformedRequest,
+    Overloaded,
     Problem,
     Stopping,
     UnknownPath,
@@ -144,6 +148,11 @@ class Edge:
             body.let_go()
 
     async def _route(self, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
+        if refusal := scope.get("extensions", {}).get(REFUSAL):
+            raise refusal
+        hosts = sum(name == b"host" for name, _ in scope["headers"])
+        if hosts > 1 or (not hosts and scope["http_version"] == "1.1"):
+            raise MalformedRequest(f"expected one Host header, got {hosts}")
         path, method = scope["path"], scope["method"]
         methods = self.methods.get(path)
         if methods is None:
@@ -193,9 +202,9 @@ class Edge:
             raise UnsupportedMedia.of("bytes that are not ASCII")
         limits = self._limits
         data = await body.read(limits.body_bytes, limits.body_seconds)
-        with self.admission.place():
+        with self.admission.place() as place:
             self.counts.progress(self.admission.in_progress)
-            send = _as_problems(scope, receive, send)
+            send = _as_problems(scope, receive, _bounded(scope, receive, send, place))
             cut = self.admission.was_cut
             try:
                 await answer(self.app, scope, data, receive, send, seconds=limits.answer_seconds, cut=cut)
@@ -268,6 +277,29 @@ def _with_more(send: Send, more: bytes) -> Send:
         await send(message)
 
     return longer
+
+
+def _bounded(scope: Scope, receive: Receive, send: Send, place: Place) -> Send:
+    """A `send` that counts the bytes of a successful answer, or refuses it before it begins.
+
+    Answers without a length are streams: their pieces wait for the reader one by one.
+    """
+    refused = False
+
+    async def counted(message: Message) -> None:
+        nonlocal refused
+        if message["type"] == "http.response.start" and message["status"] < 400:
+            length = MutableHeaders(raw=list(message["headers"])).get("Content-Length")
+            try:
+                if length is not None:
+                    place.answers(int(length))
+            except Overloaded as error:
+                refused = True
+                await problem_response(problem_of(error))(scope, receive, send)
+        if not refused:
+            await send(message)
+
+    return counted
 
 
 def _as_problems(scope: Scope, receive: Receive, send: Send) -> Send:

@@ -27,7 +27,7 @@ async def finish(folder, admission: Admission, *, requests: bool, orphan: bool =
     async def disconnect() -> None:
         events.append("disconnected")
 
-    worker = Lifecycle(folder, admission, disconnect)
+    worker = Lifecycle(folder, admission, disconnect, 10)
     worker._lock = health.RequestsLock(folder)
     worker._server = None
     if orphan:

@@ -123,8 +123,9 @@ class Service:
         async def send(message):
             sent.append(message)
 
-        raw = [(name.encode().lower(), value.encode()) for name, value in headers]
-        scope = {"type": "http", "method": method, "path": path, "headers": raw, "client": (client, 1)}
+        raw = [(name.encode().lower(), value.encode()) for name, value in (("Host", "service"), *headers)]
+        scope = {"type": "http", "http_version": "1.1", "method": method, "path": path, "headers": raw}
+        scope["client"] = (client, 1)
         await self.edge(scope, receive, send)
         return Answered(sent)
 
@@ -169,7 +170,8 @@ def test_the_rest_of_a_body_that_is_too_large_is_read_so_that_its_sender_sees_th
         async def send(message):
             sent.append(message)
 
-        scope = {"type": "http", "method": "POST", "path": "/work", "headers": [(b"transfer-encoding", b"chunked")]}
+        headers = [(b"host", b"service"), (b"transfer-encoding", b"chunked")]
+        scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/work", "headers": headers}
         await Service().edge(scope, receive, send)
         return Answered(sent), chunks - left
 

@@ -1,0 +1,398 @@
+"""uvicorn's protocol with bounds, on a real server with the edge around a stand-in application."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import psutil
+import pytest
+import uvicorn
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from utils.edge import protocol
+from utils.edge.admission import Admission
+from utils.edge.connections import Connections
+from utils.edge.guard import Guard
+from utils.edge.middleware import Edge, Limits
+from utils.edge.protocol import MAX_FIELDS, MAX_HEAD_BYTES, MAX_PIPELINED, UnknownServerError, install
+from utils.health import Health
+
+MIB = 2**20
+MAX_BODY = 4 * MIB
+LARGE_ANSWER = 8 * MIB
+TIMEOUT_S = 20
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, int, str]] = []
+
+    def answered(self, path: str, status: int, reason: str) -> None:
+        self.answers.append((path, status, reason))
+
+    def progress(self, requests: int) -> None:
+        pass
+
+
+class Server:
+    """A server on a free port, in a thread of its own."""
+
+    def __init__(self, max_connections: int = 100) -> None:
+        self.counts, self.admission = Counted(), Admission(4, 8 * MAX_BODY)
+        self.connections = Connections(max_connections)
+        self.ended: list[str] = []
+        edge = Edge(
+            self.app,
+            work=frozenset({"/echo", "/lines", "/large", "/slow"}),
+            files=frozenset(),
+            pages={"/page": PlainTextResponse("a page")},
+            limits=Limits(MAX_BODY, 10, 10),
+            guard=Guard(None, None),
+            admission=self.admission,
+            health=lambda: Health("ready"),
+            counts=self.counts,  # type: ignore[arg-type]
+            triton_metrics=self.no_metrics,
+        )
+        config = uvicorn.Config(edge, log_config=None, lifespan="off")
+        config.load()
+        self.uvicorn = uvicorn.Server(config)
+        install(self.uvicorn, self.connections)
+
+    async def no_metrics(self) -> bytes:
+        return b""
+
+    async def app(self, scope, receive, send):
+        """/echo tells of the request, /lines streams, /large has a large answer, /slow never ends by itself."""
+        body = (await receive())["body"]
+        answer: Response
+        if scope["path"] == "/lines":
+
+            async def lines():
+                for number in range(3):
+                    yield b"line %d\n" % number
+
+            answer = StreamingResponse(lines())
+        elif scope["path"] == "/large":
+            answer = Response(b"x" * LARGE_ANSWER)
+        elif scope["path"] == "/slow":
+            try:
+                await asyncio.sleep(60)
+            finally:
+                self.ended.append("slow")
+            return
+        else:
+            names = sorted(name.decode() for name, _ in scope["headers"])
+            answer = JSONResponse({"size": len(body), "names": names})
+        await answer(scope, receive, send)
+
+    @contextmanager
+    def running(self) -> Iterator[Server]:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self.address = listening.getsockname()
+            thread = threading.Thread(target=self.uvicorn.run, kwargs={"sockets": [listening]})
+            thread.start()
+            try:
+                wait_for(lambda: self.uvicorn.started)
+                yield self
+            finally:
+                self.uvicorn.force_exit = self.uvicorn.should_exit = True
+                thread.join(TIMEOUT_S)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self.address, timeout=TIMEOUT_S)
+
+    def ask(self, *parts: bytes) -> Answer:
+        """Send all parts, and read until the server closes or one answer is complete."""
+        with self.connect() as connection:
+            for part in parts:
+                connection.sendall(part)
+            return Answer.read(connection)
+
+
+class Answer:
+    """One answer, as it came."""
+
+    def __init__(self, head: bytes, body: bytes) -> None:
+        status_line, *lines = head.decode("latin-1").split("\r\n")
+        self.status = int(status_line.split()[1])
+        self.headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        self.body = body
+
+    @classmethod
+    def read(cls, connection: socket.socket, rest: bytes = b"") -> Answer:
+        while b"\r\n\r\n" not in rest and (data := connection.recv(65_536)):
+            rest += data
+        head, _, body = rest.partition(b"\r\n\r\n")
+        answer = cls(head, body)
+        length = int(answer.headers.get("content-length", 2**60))
+        while len(answer.body) < length and (data := connection.recv(65_536)):
+            answer.body += data
+        return answer
+
+    @property
+    def slug(self) -> str:
+        assert self.headers["content-type"] == "application/problem+json"
+        return str(json.loads(self.body)["type"]).removeprefix("urn:mobile-sam:")
+
+
+def wait_for(condition) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the server closes a connection without a word; waits for it."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server().running() as running:
+        yield running
+
+
+def post(path: bytes = b"/echo", *fields: bytes, body: bytes = b"", version: bytes = b"1.1") -> bytes:
+    lines = [b"POST " + path + b" HTTP/" + version, b"Host: service", b"Content-Length: %d" % len(body), *fields]
+    return b"\r\n".join([*lines, b"", body])
+
+
+def chunked(*fields: bytes) -> bytes:
+    """The head of a request whose body comes in chunks."""
+    return b"\r\n".join([b"POST /echo HTTP/1.1", b"Host: service", b"Transfer-Encoding: chunked", *fields, b"", b""])
+
+
+def head_of(size: int) -> bytes:
+    """A whole request without a body, of `size` bytes."""
+    return post(b"/echo", b"X: " + b"x" * (size - len(post(b"/echo", b"X: "))))
+
+
+def assert_refused(server: Server, answer: Answer) -> None:
+    assert (answer.status, answer.slug) == (431, "head-too-large")
+    assert answer.headers["connection"] == "close"
+    assert len(answer.headers["x-request-id"]) == 32
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert ("other", 431, "head-too-large") in server.counts.answers
+
+
+def test_a_head_of_the_largest_size_is_answered_and_one_byte_more_is_refused(server):
+    assert server.ask(head_of(MAX_HEAD_BYTES)).status == 200
+    assert_refused(server, server.ask(head_of(MAX_HEAD_BYTES + 1)))
+
+
+def test_a_hundred_fields_are_answered_and_one_more_is_refused(server):
+    fields = [b"X-%d: 1" % number for number in range(MAX_FIELDS - 2)]  # beside Host and Content-Length
+    assert server.ask(post(b"/echo", *fields)).status == 200
+    assert_refused(server, server.ask(post(b"/echo", *fields, b"X: 1")))
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        pytest.param(b"GET /" + b"a" * MAX_HEAD_BYTES, id="a target"),
+        pytest.param(post()[:-2] + b"X: " + b"a" * MAX_HEAD_BYTES, id="a value"),
+        pytest.param(post()[:-2] + b"a" * 2 * MAX_HEAD_BYTES, id="a name"),
+        pytest.param(post()[:-2] + b"X:" + b" " * 2 * MAX_HEAD_BYTES, id="blanks"),
+        pytest.param(b"\r\n" * MAX_HEAD_BYTES, id="empty lines"),
+        pytest.param(chunked() + b"1;a=" + b"b" * 2 * MAX_HEAD_BYTES, id="a chunk extension"),
+        pytest.param(chunked() + b"0" * 2 * MAX_HEAD_BYTES, id="a chunk size"),
+        pytest.param(chunked() + b"0\r\nX: " + b"a" * 2 * MAX_HEAD_BYTES, id="a trailer"),
+    ],
+)
+def test_a_part_of_a_head_that_never_ends_is_refused(server, beginning):
+    assert_refused(server, server.ask(beginning))
+
+
+@pytest.mark.parametrize(
+    "trailers",
+    [
+        pytest.param([b"X: " + b"a" * 1000 for _ in range(70)], id="bytes"),
+        pytest.param([b"X: a" for _ in range(MAX_FIELDS)], id="fields"),
+    ],
+)
+def test_trailers_over_a_limit_end_the_request_that_the_application_reads(server, trailers):
+    with server.connect() as connection:
+        connection.sendall(chunked() + b"1\r\nx\r\n")
+        wait_for(lambda: server.admission._held == 1)
+        connection.sendall(b"0\r\n" + b"\r\n".join(trailers))
+        assert_refused(server, Answer.read(connection))
+    wait_for(lambda: server.admission._held == 0)
+
+
+def test_a_head_over_the_limit_in_small_pieces_over_time_is_refused(server):
+    with server.connect() as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            connection.sendall(b"GET /page HTTP/1.1\r\n")
+            for _ in range(MAX_HEAD_BYTES // 512 + 40):
+                connection.sendall(b"X" * 512)
+        except ConnectionError:
+            pass
+        assert_refused(server, Answer.read(connection))
+
+
+def test_a_flood_of_trailers_takes_bounded_memory_and_the_service_answers_beside_it(server):
+    process = psutil.Process()
+    server.ask(post())
+    before = process.memory_info().rss
+    sent = 0
+    trailer = b"X-Trailer: " + b"a" * 1000 + b"\r\n"
+    for _ in range(5):
+        with server.connect() as connection, ExitStack() as stack:
+            stack.enter_context(pytest.raises((ConnectionError, TimeoutError)))
+            connection.sendall(chunked() + b"0\r\n")
+            while sent < 400 * MIB:
+                connection.sendall(trailer * 1000)
+                sent += 1000 * len(trailer)
+            pytest.fail("all was taken")
+        assert server.ask(b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n").status == 200
+    assert process.memory_info().rss - before < 20 * MIB
+
+
+def test_a_body_in_small_chunks_is_taken_whole_with_its_trailers_left_out(server):
+    size = 300_000
+    body = b"1\r\nx\r\n" * size  # five times the limit of a head in framing alone
+    answer = server.ask(chunked() + body + b"0\r\nX-Trailer: 1\r\n\r\n")
+    assert answer.status == 200
+    assert json.loads(answer.body) == {"size": size, "names": ["host", "transfer-encoding"]}
+
+
+def test_pipelined_requests_are_answered_in_order_and_a_refusal_comes_last(server):
+    with server.connect() as connection:
+        requests = [post(b"/echo", body=b"x" * size) for size in (1, 2, 3)]
+        connection.sendall(b"".join(requests) + head_of(MAX_HEAD_BYTES + 1))
+        data = b""
+        while received := connection.recv(65_536):
+            data += received
+    first, second, third, last = data.split(b"HTTP/1.1 ")[1:]
+    assert [json.loads(answer.partition(b"\r\n\r\n")[2])["size"] for answer in (first, second, third)] == [1, 2, 3]
+    assert last.startswith(b"431 ")
+
+
+def test_more_pipelined_requests_than_may_wait_are_refused(server):
+    with server.connect() as connection:
+        connection.sendall(b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n" * (MAX_PIPELINED + 50))
+        data = b""
+        while received := connection.recv(65_536):
+            data += received
+    assert data.count(b"HTTP/1.1 200 ") == MAX_PIPELINED + 1
+    assert data.count(b"HTTP/1.1 400 ") == 1
+
+
+def test_a_caller_who_leaves_with_a_pipelined_request_behind_has_the_first_one_cancelled(server):
+    with server.connect() as connection:
+        connection.sendall(post(b"/slow", body=b"x") + post())
+        wait_for(lambda: server.admission.in_progress == 1)
+    wait_for(lambda: server.ended == ["slow"])
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        pytest.param(b"GET /page HTTP/1.1\r\n\r\n", 400, id="no Host"),
+        pytest.param(b"GET /page HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400, id="two"),
+        pytest.param(b"GET /page HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", 400, id="two in HTTP/1.0"),
+        pytest.param(b"GET /page HTTP/1.0\r\n\r\n", 200, id="none in HTTP/1.0"),
+    ],
+)
+def test_one_host_is_needed_except_in_http_1_0(server, request_bytes, status):
+    answer = server.ask(request_bytes)
+    assert answer.status == status
+    assert status == 200 or answer.slug == "malformed-request"
+
+
+@pytest.mark.parametrize("text", [b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n"])
+def test_what_is_not_http_is_a_problem_too(server, text):
+    answer = server.ask(text)
+    assert (answer.status, answer.slug) == (400, "malformed-request")
+    assert answer.headers["x-frame-options"] == "DENY"
+
+
+def test_the_callers_request_id_is_in_a_refusal(server):
+    answer = server.ask(post(b"/echo", b"X-Request-ID: mine", b"X: " + b"a" * MAX_HEAD_BYTES))
+    assert answer.headers["x-request-id"] == "mine"
+
+
+def test_a_request_to_change_the_protocol_is_answered_in_http_and_the_connection_closed(server):
+    fields = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: YQ==\r\n"
+    answer = server.ask(b"GET /page HTTP/1.1\r\nHost: a\r\n" + fields + b"\r\n", b"\x81\x85anything else")
+    assert (answer.status, answer.body, answer.headers["connection"]) == (200, b"a page", "close")
+
+
+def test_a_streamed_answer_has_chunks_in_http_1_1_and_none_in_http_1_0(server):
+    whole = b"line 0\nline 1\nline 2\n"
+    old = server.ask(post(b"/lines", b"Connection: keep-alive", version=b"1.0"))
+    assert (old.status, old.body, old.headers["connection"]) == (200, whole, "close")
+    assert "transfer-encoding" not in old.headers
+    new = server.ask(post(b"/lines", b"Connection: close"))
+    assert new.headers["transfer-encoding"] == "chunked"
+    assert new.body == b"".join(b"7\r\n%s\r\n" % line for line in whole.splitlines(keepends=True)) + b"0\r\n\r\n"
+
+
+def test_unread_answers_are_counted_until_they_are_read_and_more_are_refused(server):
+    unread = [server.connect() for _ in range(8)]
+    limit = 8 * MAX_BODY
+    for number, connection in enumerate(unread):
+        connection.sendall(post(b"/large"))
+        if number < limit // LARGE_ANSWER:
+            wait_for(lambda count=number + 1: server.admission._answer_bytes == count * LARGE_ANSWER)
+        else:
+            refused = Answer.read(connection)
+            assert (refused.status, refused.slug) == (503, "overloaded")
+    assert server.ask(post()).status == 200  # a small one has room, and a place among those that are worked on
+    for connection in unread[: limit // LARGE_ANSWER]:
+        assert len(Answer.read(connection).body) == LARGE_ANSWER
+        connection.close()
+    wait_for(lambda: server.admission._answer_bytes == 0)
+    assert server.ask(post(b"/large")).status == 200
+    for connection in unread:
+        connection.close()
+
+
+def test_a_caller_who_leaves_an_answer_unread_frees_its_bytes(server):
+    with server.connect() as connection:
+        connection.sendall(post(b"/large"))
+        wait_for(lambda: server.admission._answer_bytes)
+    wait_for(lambda: not server.admission._answer_bytes and not server.admission.in_progress)
+
+
+def test_a_new_connection_takes_the_place_of_the_one_that_waited_longest():
+    with Server(max_connections=8).running() as server, ExitStack() as stack:
+        working = stack.enter_context(server.connect())
+        working.sendall(post(b"/slow", body=b"x"))
+        wait_for(lambda: server.admission.in_progress)
+        halves = []
+        for _ in range(20):
+            halves.append(stack.enter_context(server.connect()))
+            halves[-1].sendall(b"GET /page HTTP/1.1\r\nX-Half: ")
+            assert server.ask(b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n").status == 200
+            assert len(server.connections) <= 4  # half of 8, for one address
+        assert is_closed(halves[0])
+        assert server.admission.in_progress == 1
+
+
+def test_another_protocol_of_the_server_ends_the_start():
+    config = uvicorn.Config(PlainTextResponse("x"), http=H11Protocol, log_config=None)
+    config.load()
+    with pytest.raises(UnknownServerError, match="H11Protocol"):
+        install(uvicorn.Server(config), Connections(8))
+
+
+def test_a_uvicorn_without_what_is_used_ends_the_start(monkeypatch):
+    config = uvicorn.Config(PlainTextResponse("x"), log_config=None)
+    config.load()
+    monkeypatch.setitem(protocol.USED, HttpToolsProtocol, {"data_received", "no_such_method"})
+    with pytest.raises(UnknownServerError, match="no_such_method"):
+        install(uvicorn.Server(config), Connections(8))
