@@ -43,11 +43,6 @@ class FuzzRequest:
         """Whether its own headers say where it ends: a server may rightly hang up on it."""
         return any(name.lower() in FRAMING for name, _ in self.headers)
 
-    @property
-    def wants_upgrade(self) -> bool:
-        """Whether it asks for another protocol than HTTP."""
-        return any(name.lower() == "upgrade" for name, _ in self.headers)
-
 
 def requests(seed: int, count: int, first: int = 0) -> Iterator[FuzzRequest]:
     """The requests of a seed from `first` on."""

@@ -18,8 +18,6 @@ PROBLEM, JSON, LINES, MULTIPART = (
 MEMBERS: dict[str, type] = {"type": str, "title": str, "status": int, "detail": str}
 TYPES = {"/mobile_sam": (MULTIPART,), "/embed": (JSON,), "/everything": (JSON, LINES)}
 """Content types of what a POST to each path answers with 200."""
-NOT_HTTP = b"Invalid HTTP request received."
-"""What uvicorn says before anything of the service's is asked."""
 BUSY = (429, 503)
 
 
@@ -36,7 +34,7 @@ class Answer:
         """The type of the problem, or of the content."""
         if self.status >= 400 and self.content_type == PROBLEM:
             return str(_document(self.body).get("type", PROBLEM))
-        return NOT_HTTP.decode() if self.body == NOT_HTTP else self.content_type
+        return self.content_type
 
 
 def faults(request: FuzzRequest, answer: Answer, *, tolerate_busy: bool = False) -> list[str]:
@@ -46,9 +44,7 @@ def faults(request: FuzzRequest, answer: Answer, *, tolerate_busy: bool = False)
     if answer.status == 429 and not tolerate_busy:
         return [f"429 {answer.body[:200]!r}"]
     if answer.status >= 400:
-        # Of what is not HTTP, or another protocol, the service never hears.
-        elsewhere = answer.body == NOT_HTTP or request.wants_upgrade
-        return [] if request.method == "HEAD" or elsewhere else _problem_faults(answer)
+        return [] if request.method == "HEAD" else _problem_faults(answer)
     types = TYPES.get(request.path.partition("?")[0])
     if types is None or (request.method, answer.status) != ("POST", 200):
         return []

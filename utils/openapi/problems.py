@@ -7,16 +7,19 @@ from typing import Any
 
 from utils.edge.admission import STOPS
 from utils.edge.keys import EXPECTED
+from utils.edge.protocol import MAX_HEAD_BYTES
 from utils.errors import (
     MEDIA_TYPE,
     AnswerTooLarge,
     BodyTooLarge,
     FieldError,
+    HeadTooLarge,
     InferenceFailed,
     InferenceTimeout,
     InferenceUnavailable,
     InvalidRequest,
     MalformedBody,
+    MalformedRequest,
     ModelChange,
     Overloaded,
     Problem,
@@ -49,6 +52,7 @@ NOT_CHANGED = (
     ModelChange("Triton could not load mobile_sam; the service's log says why, and what was loaded stays").problem(),
 )
 REFUSALS: tuple[Problem, ...] = (
+    MalformedRequest("expected one Host header, got 0").problem(),
     MalformedBody.of("expected value at line 1 column 1").problem(),
     SlowBody("expected the body within 30 s, got 65536 bytes of 2000000").problem(),
     BodyTooLarge.of(33_554_432, 41_943_040).problem(),
@@ -57,6 +61,7 @@ REFUSALS: tuple[Problem, ...] = (
         [FieldError("pos_coords[0]", "[x, y]", "a list of 3"), FieldError("labels[0]", "0, 1, 2 or 3", "5")]
     ).problem(),
     TooManyRequests("expected at most 10 per second, got more; the next is let through in 1 s").problem(),
+    HeadTooLarge.of_bytes(MAX_HEAD_BYTES).problem(),
     ServiceError("an unexpected error; the server's log says more").problem(),
     InferenceFailed("the model could not process this request; the server's log says why").problem(),
     *NOT_READY,
