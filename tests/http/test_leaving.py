@@ -55,7 +55,11 @@ def test_the_work_for_a_caller_who_leaves_is_cancelled(app, segmenter, monkeypat
             "raw_path": path.encode(),
             "query_string": b"",
             "root_path": "",
-            "headers": [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())],
+            "headers": [
+                (b"host", b"service"),
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(body)).encode()),
+            ],
             "client": ("127.0.0.1", 1),
             "server": ("service", 80),
         }

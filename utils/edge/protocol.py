@@ -41,7 +41,7 @@ USED: dict[type, set[str]] = {
     | {"resume_writing", "logger", "access_logger", "access_log", "server_state", "shutdown", "connection_lost"},
     RequestResponseCycle: {"scope", "transport", "disconnected", "keep_alive", "message_event", "body", "more_body"}
     | {"response_started", "response_complete", "chunked_encoding", "expected_content_length", "send"},
-    FlowControl: {"write_paused", "drain", "pause_reading", "resume_reading"},
+    FlowControl: {"write_paused"},
 }
 
 
@@ -215,7 +215,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
         self._note_state()
-        super()._start_asgi_task(cycle, _paced(app, cycle, self.flow))  # type: ignore[arg-type]
+        super()._start_asgi_task(cycle, _paced(app, cycle))  # type: ignore[arg-type]
 
     def on_response_complete(self) -> None:
         """Go on with the next request."""
@@ -287,7 +287,7 @@ def _end(cycle: RequestResponseCycle) -> None:
     cycle.message_event.set()
 
 
-def _paced(app: Any, cycle: RequestResponseCycle, flow: FlowControl) -> ASGIApp:
+def _paced(app: Any, cycle: RequestResponseCycle) -> ASGIApp:
     """An application whose `send` returns from the end of an answer once the caller has read most of it.
 
     An answer without a length goes to an HTTP/1.0 caller without chunks, and the end of the connection ends it.
@@ -305,8 +305,7 @@ def _paced(app: Any, cycle: RequestResponseCycle, flow: FlowControl) -> ASGIApp:
                 if without_chunks:
                     cycle.chunked_encoding = False
             elif len(body) > HIGH_WATER_LIMIT and not message.get("more_body", False):
-                await paced({**message, "more_body": True})
-                await flow.drain()
+                await paced({**message, "more_body": True})  # uvicorn waits for the reader before the next message
                 message = {"type": message["type"], "body": b""}
             elif without_chunks:
                 cycle.expected_content_length = len(body)

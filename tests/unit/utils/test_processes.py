@@ -48,3 +48,13 @@ def test_the_state_of_a_process(signum, letters):
         assert processes.state(process.pid) in letters
         process.kill()
     assert processes.state(process.pid) == ""
+
+
+def test_the_descriptor_limit_is_raised_for_processes_that_are_started_afterwards():
+    program = (
+        "import resource, subprocess, sys; from utils import processes;"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 300)); processes.raise_descriptor_limit();"
+        "print(subprocess.run(['sh', '-c', 'ulimit -n'], capture_output=True, text=True).stdout)"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["300"]

@@ -54,7 +54,7 @@ class Server:
             work=frozenset({"/echo", "/lines", "/large", "/slow"}),
             files=frozenset(),
             pages={"/page": PlainTextResponse("a page")},
-            limits=Limits(MAX_BODY, 10, 10),
+            limits=Limits(MAX_BODY, 3 * TIMEOUT_S, 3 * TIMEOUT_S),
             guard=Guard(None, None),
             admission=self.admission,
             health=lambda: Health("ready"),
@@ -190,6 +190,10 @@ def assert_refused(server: Server, answer: Answer) -> None:
 def test_a_head_of_the_largest_size_is_answered_and_one_byte_more_is_refused(server):
     assert server.ask(head_of(MAX_HEAD_BYTES)).status == 200
     assert_refused(server, server.ask(head_of(MAX_HEAD_BYTES + 1)))
+
+
+def test_a_caller_who_sends_all_of_a_large_head_before_reading_sees_the_refusal(server):
+    assert_refused(server, server.ask(head_of(8 * MIB)))
 
 
 def test_a_hundred_fields_are_answered_and_one_more_is_refused(server):
