@@ -19,7 +19,7 @@ from uvicorn import Server
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from utils.edge.bodies import DRAIN_SECONDS, DRAINED
+from utils.edge.bodies import DRAIN_SECONDS
 from utils.edge.callers import HEADER
 from utils.edge.connections import Connections
 from utils.errors import HeadTooLarge, MalformedRequest, ServiceError
@@ -30,6 +30,8 @@ MAX_PIPELINED = 100
 """Requests that may wait on one connection for the answers before theirs; uvicorn needs some 4 kB for each."""
 FRAMING_BYTES = 20
 """Line ends and size of a chunk, with up to 16 hexadecimal digits: not counted as part of the head."""
+MAX_THROWN_AWAY_BYTES = 1_048_576
+"""Bytes read after a refusal, so that a caller who has sent a little too much sees it; a flood is left unread."""
 SLICE_BYTES = 16_384
 """Bytes parsed at a time: an incomplete field can exceed the limit by this much before it is noticed."""
 REFUSAL = "mobile_sam.refusal"
@@ -41,7 +43,7 @@ USED: dict[type, set[str]] = {
     | {"resume_writing", "logger", "access_logger", "access_log", "server_state", "shutdown", "connection_lost"},
     RequestResponseCycle: {"scope", "transport", "disconnected", "keep_alive", "message_event", "body", "more_body"}
     | {"response_started", "response_complete", "chunked_encoding", "expected_content_length", "send"},
-    FlowControl: {"write_paused"},
+    FlowControl: {"write_paused", "pause_reading"},
 }
 
 
@@ -86,7 +88,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._running: RequestResponseCycle | None = None
         self._deaf = False
         """Whether what comes is thrown away: after a refusal, and after a request to change the protocol."""
-        self._drained = 0
+        self._thrown_away = 0
         self._field_bytes, self._fields, self._raw_bytes, self._in_body = 0, 0, 0, False
         self._body_bytes, self._pieces, self._ended = 0, 0, False
         self._error: ServiceError | None = None
@@ -158,9 +160,9 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._refuse(HeadTooLarge.of_bytes(MAX_HEAD_BYTES))
 
     def _throw_away(self, size: int) -> None:
-        self._drained += size
-        if self._drained > DRAINED:
-            self.abort()
+        self._thrown_away += size
+        if self._thrown_away > MAX_THROWN_AWAY_BYTES:
+            self.flow.pause_reading()
 
     def _count(self, size: int) -> None:
         """Count bytes of a head. An exception here ends the parser's work on what came."""

@@ -192,8 +192,13 @@ def test_a_head_of_the_largest_size_is_answered_and_one_byte_more_is_refused(ser
     assert_refused(server, server.ask(head_of(MAX_HEAD_BYTES + 1)))
 
 
-def test_a_caller_who_sends_all_of_a_large_head_before_reading_sees_the_refusal(server):
-    assert_refused(server, server.ask(head_of(8 * MIB)))
+def test_a_caller_who_goes_on_sending_after_the_refusal_still_sees_it(server):
+    with server.connect() as connection:
+        connection.sendall(head_of(2 * MAX_HEAD_BYTES))
+        wait_for(lambda: server.counts.answers)
+        for _ in range(4):
+            connection.sendall(b"x" * MAX_HEAD_BYTES)
+        assert_refused(server, Answer.read(connection))
 
 
 def test_a_hundred_fields_are_answered_and_one_more_is_refused(server):
