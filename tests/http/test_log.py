@@ -65,7 +65,7 @@ async def ask(app, path="/embed", body=b"{}", headers=(), *, method="POST", addr
         "raw_path": path.encode("utf-8", "replace"),
         "query_string": b"",
         "root_path": "",
-        "headers": list(headers),
+        "headers": [(b"host", b"service")] * all(name != b"host" for name, _ in headers) + list(headers),
         "client": (address, 1),
         "server": ("service", 80),
     }

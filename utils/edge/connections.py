@@ -72,6 +72,7 @@ class Connections:
         Returns:
             Whether there is a place; if not, the caller of this method closes the connection.
         """
+        self._log.summarise_ended()
         address = network(ip)
         if self._counts[address] >= self._max_per_address:
             group, limit = address, self._max_per_address
@@ -83,7 +84,9 @@ class Connections:
             oldest = next(iter(self._waiting.get(group, ())), None)
             closed = "closed the one that waited longest" if oldest else "closed the new one"
             of = f" from {address}" if group == address else ""
-            self._log.log("too-many-connections", f"too many connections{of}: expected at most {limit}; {closed}")
+            self._log.log(
+                "too-many-connections", f"too many connections{of}: expected at most {limit}; {closed}", address
+            )
             if oldest is None:
                 return False
             self.remove(oldest)

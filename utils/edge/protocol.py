@@ -232,7 +232,7 @@ class BoundedProtocol(HttpToolsProtocol):
         arriving = self.cycle if self._in_body and self.cycle is not None and self.cycle.more_body else None
         own = [(name, value) for name, value in self.headers or () if name == HEADER]
         self.on_message_begin()
-        scope = {"method": "GET", "path": "", "raw_path": b"", "query_string": b"", "headers": own}
+        scope = {"method": "-", "path": "-", "raw_path": b"-", "query_string": b"", "headers": own}
         self.scope.update({**scope, "extensions": {REFUSAL: error}})  # type: ignore[typeddict-item]
         if arriving is not None:
             _end(arriving)
