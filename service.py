@@ -89,7 +89,7 @@ models = Models(
 )
 triton_metrics = TritonMetrics(triton.metrics_port())
 guard = Guard(keys, rate)
-admission = Admission(settings.max_requests, most_bytes=8 * settings.max_body_bytes)
+admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
 lifecycle = Lifecycle(run_dir, admission, lambda: disconnect(triton_runner), settings.max_connections)
 
 

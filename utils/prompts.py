@@ -15,6 +15,8 @@ NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT, ABSENT = 0, 1, 2, 3, -2
 BOX_CORNERS = (BOX_TOP_LEFT, BOX_BOTTOM_RIGHT)
 MAX_POINTS_TOGETHER = 4096
 MASK_SIDE = 256
+MAX_LOGIT = 10_000.0
+"""Of an earlier mask; answers have some tens, and a decoder in float16 computes with no more than 65,504."""
 LOW_RES_MASK = "a low_res_mask of an earlier answer: base64 of a NumPy file of 256 x 256 float32"
 
 
@@ -113,7 +115,7 @@ def _low_res_mask(text: str, field: str) -> npt.NDArray[np.float32]:
     """(256, 256) float32 logits.
 
     Raises:
-        InvalidRequest: not base64, no NumPy file, another shape or type, or values that are not finite.
+        InvalidRequest: not base64, no NumPy file, another shape or type, or values that no answer has.
     """
     data = decode_base64(text, field, LOW_RES_MASK)
     file = io.BytesIO(data)
@@ -131,6 +133,6 @@ def _low_res_mask(text: str, field: str) -> npt.NDArray[np.float32]:
     if len(rest) != 4 * MASK_SIDE * MASK_SIDE:
         raise invalid(field, LOW_RES_MASK, f"{len(rest)} bytes of values in place of {4 * MASK_SIDE * MASK_SIDE}")
     mask = np.frombuffer(rest, "<f4").reshape(MASK_SIDE, MASK_SIDE)
-    if not np.isfinite(mask).all():
-        raise invalid(field, "finite values", "NaN or infinity")
+    if not (np.abs(mask) <= MAX_LOGIT).all():
+        raise invalid(field, f"values from {-MAX_LOGIT:g} to {MAX_LOGIT:g}", "others, or NaN")
     return mask

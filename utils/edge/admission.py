@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,18 +17,20 @@ STOPS = "the service finishes what it has and takes nothing new; try again, it m
 class Admission:
     """The requests of one API worker that are being answered or wait for Triton, and the bytes they hold."""
 
-    def __init__(self, most: int, most_bytes: int) -> None:
+    def __init__(self, most: int, most_bytes: int, most_answer_bytes: int = 0) -> None:
         """Make an empty one.
 
         Args:
-            most: requests at once that are worked on; answers that wait for their readers do not count.
-            most_bytes: bytes of their bodies, and of those that are still arriving; also, counted separately, bytes of
-                the answers that wait for their readers.
+            most: requests at once that are worked on; answers that wait for their readers do not count. One caller has
+                at most three quarters of them.
+            most_bytes: bytes of their bodies, and of those that are still arriving.
+            most_answer_bytes: bytes of the answers that wait for their readers.
         """
-        self._most, self._most_bytes = most, most_bytes
+        self._most, self._most_bytes, self._most_answer_bytes = most, most_bytes, most_answer_bytes
+        self._most_of_one = most - most // 4
+        self._working: Counter[str] = Counter()
         self._held = 0
         self._answer_bytes = 0
-        self._answering = 0
         self._stopping = False
         self._cut = False
         self._waiting: set[asyncio.Future[None]] = set()
@@ -38,8 +41,11 @@ class Admission:
         """Whether nothing new is taken any more."""
         return self._stopping
 
-    def check(self) -> None:
+    def check(self, caller: str = "") -> None:
         """Would a request be taken now?
+
+        Args:
+            caller: whose it is.
 
         Raises:
             Stopping: the service is on its way out.
@@ -47,35 +53,45 @@ class Admission:
         """
         if self._stopping:
             raise Stopping(STOPS)
-        working = self.in_progress - self._answering
+        working = self._working.total()
         if working >= self._most:
             raise Overloaded(f"{working} requests are being answered or wait already; try again in a moment")
+        if (own := self._working[caller]) >= self._most_of_one:
+            raise Overloaded(f"{own} requests of yours are being answered or wait already; try again in a moment")
 
     @contextmanager
-    def place(self) -> Iterator[Place]:
+    def place(self, caller: str = "") -> Iterator[Place]:
         """A place among the requests being answered.
+
+        Args:
+            caller: whose request it is.
 
         Raises:
             Stopping, Overloaded: as `check`.
         """
-        self.check()
+        self.check(caller)
         self.in_progress += 1
-        place = Place(self)
+        place = Place(self, caller)
         try:
             yield place
         finally:
             place.leave()
             self.in_progress -= 1
 
-    def answer(self, requests: int, size: int) -> None:
-        """Count requests whose answers of `size` bytes wait for their readers; negative numbers: no longer.
+    def work(self, caller: str, requests: int) -> None:
+        """Count a caller's requests that are worked on; a negative number: no longer."""
+        self._working[caller] += requests
+        if not self._working[caller]:
+            del self._working[caller]
+
+    def answer(self, size: int) -> None:
+        """Count `size` more bytes of answers that wait for their readers; a negative number: no longer.
 
         Raises:
-            Overloaded: there are as many bytes as there may be. One answer alone may have any number.
+            Overloaded: there are as many as there may be. One answer alone may have any number.
         """
-        if size > 0 and self._answer_bytes and self._answer_bytes + size > self._most_bytes:
+        if size > 0 and self._answer_bytes and self._answer_bytes + size > self._most_answer_bytes:
             raise Overloaded(f"answers of {self._answer_bytes} bytes wait for their readers; try again in a moment")
-        self._answering += requests
         self._answer_bytes += size
 
     def hold(self, size: int) -> None:
@@ -114,10 +130,11 @@ class Admission:
 class Place:
     """A request's place: among those that are worked on, then, while its answer is sent, among those that wait."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, caller: str) -> None:
         """Take one, as `Admission.place` does."""
-        self._admission = admission
+        self._admission, self._caller = admission, caller
         self._size: int | None = None
+        admission.work(caller, 1)
 
     def answers(self, size: int) -> None:
         """The work is done; an answer of `size` bytes begins.
@@ -126,10 +143,13 @@ class Place:
             Overloaded: as `Admission.answer`.
         """
         counted = size if size > SMALL_ANSWER_BYTES else 0
-        self._admission.answer(1, counted)
+        self._admission.answer(counted)
+        self._admission.work(self._caller, -1)
         self._size = counted
 
     def leave(self) -> None:
         """The caller has the answer, or there is none."""
-        if self._size is not None:
-            self._admission.answer(-1, -self._size)
+        if self._size is None:
+            self._admission.work(self._caller, -1)
+        else:
+            self._admission.answer(-self._size)

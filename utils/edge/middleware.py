@@ -191,7 +191,8 @@ class Edge:
         name = self._guard.name(scope)
         await self._guard.check_rate(scope, name)
         CALLER.set(name)
-        self.admission.check()
+        caller = name or ADDRESS.get()
+        self.admission.check(caller)
         health = self._health()
         if health.stopping:
             raise Stopping(STOPS)
@@ -202,7 +203,7 @@ class Edge:
             raise UnsupportedMedia.of("bytes that are not ASCII")
         limits = self._limits
         data = await body.read(limits.body_bytes, limits.body_seconds)
-        with self.admission.place() as place:
+        with self.admission.place(caller) as place:
             self.counts.progress(self.admission.in_progress)
             send = _as_problems(scope, receive, _bounded(scope, receive, send, place))
             cut = self.admission.was_cut

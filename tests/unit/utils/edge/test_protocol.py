@@ -46,7 +46,7 @@ class Server:
     """A server on a free port, in a thread of its own."""
 
     def __init__(self, max_connections: int = 100) -> None:
-        self.counts, self.admission = Counted(), Admission(4, 8 * MAX_BODY)
+        self.counts, self.admission = Counted(), Admission(4, 8 * MAX_BODY, 8 * MAX_BODY)
         self.connections = Connections(max_connections)
         self.ended: list[str] = []
         edge = Edge(

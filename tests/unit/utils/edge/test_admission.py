@@ -1,0 +1,47 @@
+"""How many requests are worked on at once, and whose."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from utils.edge.admission import Admission
+from utils.errors import Overloaded
+
+
+@contextlib.contextmanager
+def places(admission: Admission, caller: str, count: int):
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(admission.place(caller)) for _ in range(count)]
+
+
+def test_one_caller_leaves_a_quarter_of_the_places_to_others():
+    admission = Admission(8, 0)
+    with places(admission, "a", 6):
+        with pytest.raises(Overloaded, match="6 requests of yours are being answered or wait already"):
+            admission.check("a")
+        with places(admission, "b", 2), pytest.raises(Overloaded, match="8 requests are being answered"):
+            admission.check("b")
+        admission.check("b")
+    admission.check("a")
+
+
+def test_the_only_place_is_anybodys():
+    admission = Admission(1, 0)
+    admission.check("a")
+    with places(admission, "a", 1), pytest.raises(Overloaded):
+        admission.check("a")
+
+
+def test_a_place_is_free_again_once_its_answer_begins():
+    admission = Admission(4, 0, 1000)
+    with places(admission, "a", 3) as (first, *_):
+        with pytest.raises(Overloaded):
+            admission.check("a")
+        first.answers(100)
+        admission.check("a")
+        assert admission.in_progress == 3
+    assert admission.in_progress == 0
+    with places(admission, "a", 3):
+        pass
