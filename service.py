@@ -71,7 +71,7 @@ service_info = describe(Path(served) if model_repository else None, settings, ke
 if model_repository is None:  # its own limit is not known here, and what is told must hold
     os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(service_info["limits"]["max_image_pixels"]))
 triton_runner = embedded.start_with(served, settings.model_control_mode)
-run_dir = health.run_dir()
+run_dir, shared_file = health.run_dir(), health.shared_file()
 # The runner has its client, and with it `infer`, only once a worker has started.
 segmenter = TritonSegmenter(
     lambda **call: triton_runner.infer(**call),  # noqa: PLW0108
@@ -89,7 +89,7 @@ models = Models(
 triton_metrics = TritonMetrics(triton.metrics_port())
 guard = Guard(keys, rate)
 admission = Admission(settings.max_requests, most_bytes=8 * settings.max_body_bytes)
-lifecycle = Lifecycle(run_dir, admission, lambda: disconnect(triton_runner))
+lifecycle = Lifecycle(shared_file, admission, lambda: disconnect(triton_runner))
 
 
 @svc.on_deployment
@@ -187,7 +187,7 @@ svc.add_asgi_middleware(
     limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
     guard=guard,
     admission=admission,
-    health=lambda: health.read_health(run_dir),
+    health=lambda: health.read_health(shared_file),
     counts=Counts(),
     triton_metrics=triton_metrics,
     metrics_need_key=settings.metrics == "key",

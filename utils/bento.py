@@ -12,6 +12,7 @@ from bentoml import serving
 from bentoml._internal.configuration.containers import BentoMLContainer
 from bentoml._internal.utils import circus
 
+from utils import health
 from utils.environment import Unfit, check_port
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -91,7 +92,7 @@ def keep_metrics_apart(folder: Path) -> None:
     Args:
         folder: which nobody else uses.
     """
-    BentoMLContainer.prometheus_multiproc_dir.set(str(folder / "metrics"))
+    BentoMLContainer.prometheus_multiproc_dir.set(str(folder / health.METRICS))
 
 
 def triton_address(runner: str) -> str:

@@ -33,22 +33,22 @@ TICK = 0.02
 class Lifecycle:
     """Of one API worker."""
 
-    def __init__(self, folder: Path, admission: Admission, disconnect: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, file: Path, admission: Admission, disconnect: Callable[[], Awaitable[None]]) -> None:
         """Make it.
 
         Args:
-            folder: where the service's processes share what they know.
+            file: where the service's processes share what they know.
             admission: the worker's requests.
             disconnect: closes the worker's connections to Triton.
         """
-        self._folder, self._admission, self._disconnect = folder, admission, disconnect
+        self._file, self._admission, self._disconnect = file, admission, disconnect
         self._parent = os.getppid()
         self._stop: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
         """To be called in the worker's event loop, once its server listens for signals."""
         processes.die_with_parent(self._parent)
-        self._lock = health.RequestsLock(self._folder)
+        self._lock = health.RequestsLock(self._file)
         loop = asyncio.get_running_loop()
         if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
             return
@@ -93,7 +93,7 @@ class Lifecycle:
             return
         await self._disconnect()
         self._lock.release()
-        await _within(TRITON_LIMIT, lambda: health.read_health(self._folder).state == "stopped" or self._orphaned())
+        await _within(TRITON_LIMIT, lambda: health.read_health(self._file).state == "stopped" or self._orphaned())
         stop_listening(self._server)
         close()
 
@@ -102,7 +102,7 @@ class Lifecycle:
         return os.getppid() != self._parent
 
     def _service_stops(self) -> bool:
-        return health.read_health(self._folder).stopping
+        return health.read_health(self._file).stopping
 
 
 async def _within(seconds: float, condition: Callable[[], bool]) -> bool:
