@@ -19,6 +19,7 @@ from utils.deployment import deploy_once, plan_here
 from utils.edge.admin import Admin
 from utils.edge.admission import Admission
 from utils.edge.callers import CALLER, HEADER
+from utils.edge.counter_files import allocate_counters
 from utils.edge.counts import Counts, forget_dead_workers
 from utils.edge.guard import Guard
 from utils.edge.keys import ADMIN_KEYS, ApiKeys, KeysError
@@ -108,6 +109,7 @@ def check() -> None:
 @svc.on_startup
 def begin(_: Any) -> None:
     """Prepare an API worker."""
+    allocate_counters()
     forget_dead_workers()
     lifecycle.begin()
 
