@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -20,7 +21,7 @@ from tests.e2e.server import READY_TIMEOUT, Server, start_server
 from tests.small_disk import fill, small_disk
 
 pytestmark = pytest.mark.e2e
-CLICK = {"pos_coords": [[100, 100]], "mask_format": "rle", "segmented_image": "none"}
+CLICK: dict[str, Any] = {"pos_coords": [[100, 100]], "mask_format": "rle", "segmented_image": "none"}
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def start(repository: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
     def give(**environment: str) -> Server:
         settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "BENTOML_CONFIG_OPTIONS": "api_server.workers=2"}
-        started.append(start_server(tmp_path / "log", **settings, **environment))
+        started.append(start_server(tmp_path / "log", "service.py:svc", None, **settings, **environment))
         return started[-1]
 
     yield give

@@ -36,7 +36,7 @@ EMBEDDING_SHAPE = (1, 64, 64, 256)
 EMBEDDING_BYTES = 2 * 256 * 64 * 64
 SUFFIX = ".embedding"
 PARTIAL = ".partial"
-MAX_AT_HAND_BYTES = 32 * 2**20
+MAX_AT_HAND_BYTES = 16 * 2**20
 """Entries that a process keeps in memory, at least the last one: they are not read again, and they are all there is
 where the disk cannot be written."""
 
