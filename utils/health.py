@@ -16,6 +16,7 @@ import atexit
 import contextlib
 import fcntl
 import functools
+import itertools
 import json
 import os
 import shutil
@@ -26,7 +27,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from utils import processes
 
@@ -39,9 +40,13 @@ STALE_AFTER = 5.0
 """Seconds after which a record says nothing of now: the watchdog writes twice a second."""
 HEAD = struct.Struct("<II")
 """Length of the record that follows in bytes, and its CRC-32."""
-MAX_RECORD_BYTES = 65_536
+SLOT_BYTES = 32_768
+SLOTS = (0, SLOT_BYTES)
+"""Offsets of the last two records: while one is replaced, the other is whole."""
+MAX_REASON = 2000
+"""Characters, of which each takes twelve bytes of a record at most."""
 READS = 5
-"""Attempts to read a record that is being replaced."""
+"""Attempts to read a record, should both be replaced during one."""
 
 State = Literal["starting", "ready", "failing", "restarting", "stopping", "stopped"]
 
@@ -130,6 +135,9 @@ def remove_stale_run_dirs() -> None:
                 os.close(descriptor)
 
 
+_next_slot = itertools.cycle(SLOTS)
+
+
 def write_health(file: Path, health: Health) -> None:
     """Replace the record.
 
@@ -137,8 +145,9 @@ def write_health(file: Path, health: Health) -> None:
         OSError: the process that made the file has ended.
     """
     writer = (os.getpid(), processes.start_time(os.getpid()))
-    record = json.dumps({**asdict(health), "written_at": time.monotonic(), "watchdog": writer}).encode()
-    os.pwrite(_descriptor(file), HEAD.pack(len(record), zlib.crc32(record)) + record, 0)
+    found = {**asdict(health), "reason": health.reason[:MAX_REASON], "written_at": time.monotonic(), "watchdog": writer}
+    record = json.dumps(found).encode()
+    os.pwrite(_descriptor(file), HEAD.pack(len(record), zlib.crc32(record)) + record, next(_next_slot))
 
 
 def read_health(file: Path) -> Health:
@@ -147,9 +156,9 @@ def read_health(file: Path) -> Health:
         record = _read_record(file)
     except OSError as error:
         return Health("failing", f"nothing is known of Triton: {error}")
-    if not record:
+    if record is None:
         return Health("starting", "Triton is being started")
-    health = Health(**json.loads(record))
+    health = Health(**record)
     if health.state == "stopped":
         return health
     pid, started = health.watchdog
@@ -190,18 +199,25 @@ def _descriptor(file: Path) -> int:
     return os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
 
 
-def _read_record(file: Path) -> bytes:
-    """Return the record, empty where none was written yet.
+def _read_record(file: Path) -> dict[str, Any] | None:
+    """Return the newest record, None where none was written yet.
 
     Raises:
         OSError: the process that made the file has ended, or what it holds is no record.
     """
+    descriptor = _descriptor(file)
+    if not os.fstat(descriptor).st_size:
+        return None
     for _ in range(READS):
-        data = os.pread(_descriptor(file), MAX_RECORD_BYTES, 0)
-        if not data:
-            return b""
-        length, checksum = HEAD.unpack_from(data)
-        record = data[HEAD.size : HEAD.size + length]
-        if len(record) == length and zlib.crc32(record) == checksum:
-            return record
-    raise OSError(f"expected a whole record in {file}, got {len(data)} bytes of which the checksum is another")
+        records: list[dict[str, Any]] = []
+        for offset in SLOTS:
+            data = os.pread(descriptor, SLOT_BYTES, offset).ljust(HEAD.size, b"\0")
+            length, checksum = HEAD.unpack_from(data)
+            record = data[HEAD.size : HEAD.size + length]
+            if len(record) == length > 0 and zlib.crc32(record) == checksum:
+                records.append(json.loads(record))
+        if records:
+            return max(records, key=lambda record: float(record["written_at"]))
+    raise OSError(
+        f"expected a record in {file}, got {os.fstat(descriptor).st_size} bytes of which no checksum is right"
+    )

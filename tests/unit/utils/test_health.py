@@ -64,9 +64,26 @@ def test_a_record_of_a_watchdog_that_has_ended_says_nothing_of_now(shared):
 def test_a_record_that_is_not_whole_is_no_record(shared):
     health.write_health(shared, Health("ready", "a reason"))
     whole = shared.read_bytes()
-    for place in range(len(whole)):
+    written = [place for place, byte in enumerate(whole) if byte]
+    assert len(written) > 50
+    for place in written:
         shared.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         assert health.read_health(shared).state == "failing"
+
+
+def test_while_a_record_is_replaced_the_one_before_it_is_read(shared):
+    for number in range(4):
+        health.write_health(shared, Health("ready", f"record {number}"))
+    whole = shared.read_bytes()
+    newest = whole.index(b"record 3")
+    shared.write_bytes(whole[:newest] + b"torn" + whole[newest + 4 :])
+    assert health.read_health(shared).reason == "record 2"
+
+
+def test_a_reason_without_end_is_cut(shared):
+    for _ in range(2):
+        health.write_health(shared, Health("failing", "\N{SLICE OF PIZZA}" * 100_000))
+    assert health.read_health(shared).reason == "\N{SLICE OF PIZZA}" * health.MAX_REASON
 
 
 def test_a_record_is_never_read_in_part_while_another_is_written(shared):
@@ -77,7 +94,7 @@ from utils.health import Health, write_health
 number = 0
 while True:
     number += 1
-    write_health(Path(sys.argv[1]), Health("ready", f"{number} " * (1 + number % 3000)))
+    write_health(Path(sys.argv[1]), Health("ready", f"{number} " * (1 + number % 200)))
 """
     with subprocess.Popen([sys.executable, "-c", program, shared], cwd=ROOT) as writer:
         while health.read_health(shared).state == "starting":
