@@ -16,12 +16,12 @@ import shutil, sys
 from pathlib import Path
 from bentoml._internal.utils import circus
 from bentoml.serving import create_watcher
-from utils.bento import keep_process_manager_private
+from utils.bento import set_up_process_manager
 folder, case = Path(sys.argv[1]), sys.argv[2]
 if case != "as BentoML has it":
-    keep_process_manager_private(folder)
+    set_up_process_manager(folder)
 sleeper = create_watcher(name="sleeper", args=["-c", "import time; time.sleep(600)"], use_sockets=False)
-arbiter = circus.create_standalone_arbiter([sleeper])
+arbiter = circus.create_standalone_arbiter([sleeper], sockets=[])
 if case != "busy":
     arbiter.exit_stack.callback(shutil.rmtree, folder / "removed")
 
