@@ -19,6 +19,7 @@ from utils.deployment import deploy_once, plan_here
 from utils.edge.admin import Admin
 from utils.edge.admission import Admission
 from utils.edge.callers import CALLER, HEADER
+from utils.edge.counter_files import allocate_counters
 from utils.edge.counts import Counts, forget_dead_workers
 from utils.edge.guard import Guard
 from utils.edge.keys import ADMIN_KEYS, ApiKeys, KeysError
@@ -72,7 +73,7 @@ service_info = describe(Path(served) if model_repository else None, settings, ke
 if model_repository is None:  # its own limit is not known here, and what is told must hold
     os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(service_info["limits"]["max_image_pixels"]))
 triton_runner = embedded.start_with(served, settings.model_control_mode)
-run_dir = health.run_dir()
+run_dir, shared_file = health.run_dir(), health.shared_file()
 # The runner has its client, and with it `infer`, only once a worker has started.
 segmenter = TritonSegmenter(
     lambda **call: triton_runner.infer(**call),  # noqa: PLW0108
@@ -90,7 +91,7 @@ models = Models(
 triton_metrics = TritonMetrics(triton.metrics_port())
 guard = Guard(keys, rate)
 admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
-lifecycle = Lifecycle(run_dir, admission, lambda: disconnect(triton_runner), settings.max_connections)
+lifecycle = Lifecycle(shared_file, admission, lambda: disconnect(triton_runner), settings.max_connections)
 
 
 @svc.on_deployment
@@ -109,6 +110,7 @@ def check() -> None:
 @svc.on_startup
 def begin(_: Any) -> None:
     """Prepare an API worker."""
+    allocate_counters()
     forget_dead_workers()
     lifecycle.begin()
 
@@ -188,7 +190,7 @@ svc.add_asgi_middleware(
     limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
     guard=guard,
     admission=admission,
-    health=lambda: health.read_health(run_dir),
+    health=lambda: health.read_health(shared_file),
     counts=Counts(),
     triton_metrics=triton_metrics,
     metrics_need_key=settings.metrics == "key",

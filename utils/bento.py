@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from pathlib import Path
@@ -12,12 +13,15 @@ from bentoml import serving
 from bentoml._internal.configuration.containers import BentoMLContainer
 from bentoml._internal.utils import circus
 
+from utils import health
 from utils.environment import Unfit, check_port
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
 DEFAULT_TIMEOUT = 60
 CONTAINERIZED = "BENTOML_CONTAINERIZED"
+STOP_AGAIN_AFTER_S = 0.1
+"""Time between two attempts to stop a process manager that is at another task."""
 
 
 def leave_limits_and_respawning_to_us() -> None:
@@ -64,6 +68,15 @@ def set_up_process_manager(folder: Path) -> None:
                         raise SystemExit(f"error: {error}") from None
             super().__init__(*arguments, **{**options, **endpoints})
 
+        def stop(self) -> Any:
+            """Stop; BentoML's own drops the signal where its temporary folder was removed, or a worker just starts."""
+            with contextlib.suppress(FileNotFoundError):
+                self.exit_stack.close()
+            if self._exclusive_running_command is not None and not self._stopping:
+                self.loop.call_later(STOP_AGAIN_AFTER_S, self.stop)
+                return None
+            return super().stop()
+
     circus.Arbiter = Arbiter
 
 
@@ -91,7 +104,7 @@ def keep_metrics_apart(folder: Path) -> None:
     Args:
         folder: which nobody else uses.
     """
-    BentoMLContainer.prometheus_multiproc_dir.set(str(folder / "metrics"))
+    BentoMLContainer.prometheus_multiproc_dir.set(str(folder / health.METRICS))
 
 
 def triton_address(runner: str) -> str:

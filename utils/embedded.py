@@ -47,6 +47,7 @@ def start_with(repository: Path | str, control_mode: str = "none", *, auto_compl
         auto_complete: as of `runner`.
     """
     run_dir = health.run_dir()
+    health.shared_file()  # made by the process that lives longest
     leave_limits_and_respawning_to_us()
     set_up_process_manager(run_dir)
     keep_metrics_apart(run_dir)

@@ -11,6 +11,8 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 """Of prctl(2)."""
 LIBC = ctypes.CDLL(None)
+DEAD = frozenset({"", "Z", "X"})
+"""States of a process that has ended."""
 
 
 def die_with_parent(parent: int, signum: int = signal.SIGTERM) -> None:
@@ -42,15 +44,41 @@ def state(pid: int) -> str:
     Returns:
         An empty string where there is no such process.
     """
+    return _stat(pid)[0]
+
+
+def start_time(pid: int) -> int:
+    """Return when a process began, in clock ticks since the machine did; 0 where it has ended."""
+    fields = _stat(pid)
+    return 0 if fields[0] in DEAD else int(fields[19])
+
+
+def children(pid: int) -> list[int]:
+    """Return the process ids of a process's own children."""
+    return [child for child, (parent, _) in _parents().items() if parent == pid]
+
+
+def command_line(pid: int) -> str:
+    """Return a process's program and arguments, separated by spaces; empty where it has ended."""
     try:
-        # The second field is the name in brackets, which may hold anything.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
         return ""
 
 
 def descendants(pid: int) -> dict[int, str]:
     """Names of all processes below one, by process id."""
+    parents = _parents()
+    found: dict[int, str] = {}
+    layer = {pid}
+    while layer:
+        layer = {child for child, (parent, _) in parents.items() if parent in layer}
+        found |= {child: parents[child][1] for child in layer}
+    return found
+
+
+def _parents() -> dict[int, tuple[int, str]]:
+    """Return the parent and the name of every process."""
     parents: dict[int, tuple[int, str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -59,9 +87,13 @@ def descendants(pid: int) -> dict[int, str]:
             except OSError:  # it has ended meanwhile
                 continue
             parents[int(entry.name)] = (int(after.split()[1]), before.partition("(")[2])
-    found: dict[int, str] = {}
-    layer = {pid}
-    while layer:
-        layer = {child for child, (parent, _) in parents.items() if parent in layer}
-        found |= {child: parents[child][1] for child in layer}
-    return found
+    return parents
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of proc(5) from the third one, the state; one empty field where there is no such process."""
+    try:
+        # The second field is the name in brackets, which may hold anything.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() or [""]
+    except OSError:
+        return [""]

@@ -38,7 +38,7 @@ class Lifecycle:
 
     def __init__(
         self,
-        folder: Path,
+        file: Path,
         admission: Admission,
         disconnect: Callable[[], Awaitable[None]],
         max_connections: int,
@@ -46,13 +46,13 @@ class Lifecycle:
         """Make it.
 
         Args:
-            folder: where the service's processes share what they know.
+            file: where the service's processes share what they know.
             admission: the worker's requests.
             disconnect: closes the worker's connections to Triton.
             max_connections: connections of callers that the worker may have open; fewer where it has not enough file
                 descriptors.
         """
-        self._folder, self._admission, self._disconnect = folder, admission, disconnect
+        self._file, self._admission, self._disconnect = file, admission, disconnect
         self._max_connections = max_connections
         self._parent = os.getppid()
         self._stop: asyncio.Task[None] | None = None
@@ -64,7 +64,7 @@ class Lifecycle:
             UnknownServerError: as `protocol.install`.
         """
         processes.die_with_parent(self._parent)
-        self._lock = health.RequestsLock(self._folder)
+        self._lock = health.RequestsLock(self._file)
         loop = asyncio.get_running_loop()
         if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
             return
@@ -111,7 +111,7 @@ class Lifecycle:
             return
         await self._disconnect()
         self._lock.release()
-        await _within(TRITON_LIMIT, lambda: health.read_health(self._folder).state == "stopped" or self._orphaned())
+        await _within(TRITON_LIMIT, lambda: health.read_health(self._file).state == "stopped" or self._orphaned())
         stop_listening(self._server)
         close()
 
@@ -120,7 +120,7 @@ class Lifecycle:
         return os.getppid() != self._parent
 
     def _service_stops(self) -> bool:
-        return health.read_health(self._folder).stopping
+        return health.read_health(self._file).stopping
 
 
 async def _within(seconds: float, condition: Callable[[], bool]) -> bool:

@@ -15,8 +15,6 @@ from utils.triton import SHARED_MEMORY, SHM_PREFIX_VARIABLE
 STUB = "triton_python_b"
 """A Python model's process, as the kernel shortens its name."""
 DIED, STOPPED = "died", "stopped"
-DEAD = frozenset({"", "Z", "X"})
-"""States of a process that has ended."""
 ENDED_WITHIN = 3.0
 """Seconds from the end of a Python process until Triton, where it ended that itself, has asked how."""
 STOP_LIMIT = 9.0
@@ -69,7 +67,9 @@ class Triton:
             return DIED, f"Triton ended with {'signal' if status < 0 else 'status'} {abs(status)}"
         states = {pid: processes.state(pid) for pid in (self.pid, *self.stubs)}
         now = time.monotonic()
-        self._dead_since = {pid: self._dead_since.get(pid, now) for pid, state in states.items() if state in DEAD}
+        self._dead_since = {
+            pid: self._dead_since.get(pid, now) for pid, state in states.items() if state in processes.DEAD
+        }
         dead = [pid for pid, since in self._dead_since.items() if now - since >= self._patience]
         stopped = [pid for pid, state in states.items() if state == "T"]
         for cause, found, what in ((DIED, dead, "has died"), (STOPPED, stopped, "was stopped by a signal")):
@@ -90,7 +90,7 @@ class Triton:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
-        while any(processes.state(pid) not in DEAD for pid in self.stubs):
+        while any(processes.state(pid) not in processes.DEAD for pid in self.stubs):
             time.sleep(0.01)
         prefix = os.environ.get(SHM_PREFIX_VARIABLE)
         if prefix:

@@ -6,6 +6,7 @@ nor one whose Python processes have died: Triton goes on calling itself ready wh
 - runs a real inference on every model that has answered none of late, and looks at Triton's processes;
 - writes down what it finds, for `/readyz` and for the API workers to refuse what cannot be answered (`utils.health`);
 - starts Triton again when it has died, lost a process, been stopped, or not answered for too long;
+- kills an API worker that was stopped, so that BentoML starts another;
 - on SIGTERM waits until no API worker has a request in Triton, and only then ends it, with all it had.
 
 It is two processes. BentoML signals what it started and the children of that: with one process the signal to stop would
@@ -33,6 +34,7 @@ from utils.triton import ROOT, metrics_port, shared_memory_complaint
 from utils.watch.examination import Examination
 from utils.watch.probes import is_ready
 from utils.watch.process import DIED, STOPPED, Triton
+from utils.watch.workers import Workers
 
 logger = logging.getLogger("watchdog")
 
@@ -55,15 +57,18 @@ DRAIN_LIMIT = 28.0
 class Watchdog:
     """Starts Triton, watches it, starts it again, and ends it."""
 
-    def __init__(self, command: Sequence[str], folder: Path, parent: int) -> None:
+    def __init__(self, command: Sequence[str], file: Path, folder: Path, parent: int, manager: int) -> None:
         """Make a watchdog.
 
         Args:
             command: the real server with its arguments, `--http-port=` among them.
-            folder: where the service's processes share what they know.
+            file: where the service's processes share what they know.
+            folder: what they share by names; made again where it was removed.
             parent: the process that this one ends with.
+            manager: BentoML's process manager, which starts the API workers.
         """
-        self._command, self._folder, self._parent = command, folder, parent
+        self._command, self._file, self._folder, self._parent = command, file, folder, parent
+        self._workers = Workers(manager)
         self._port = int(next(arg for arg in command if arg.startswith("--http-port=")).partition("=")[2])
         self._metrics_port = metrics_port()
         settings = Settings.from_environment()
@@ -76,6 +81,7 @@ class Watchdog:
         self._last: tuple[State, str] = ("starting", STARTING)
         self._stopped_since: float | None = None
         self._attempts = 0
+        self._folder_is_lost = False
 
     def run(self) -> int:
         """Until a signal ends it; the exit status."""
@@ -106,6 +112,7 @@ class Watchdog:
         try:
             while not self._told_to_stop(TICK if ready else TICK / 2):
                 examination.go_on()
+                self._keep_service_whole()
                 became_ready = not ready and examination.complete()
                 if became_ready:
                     ready, self._attempts = True, 0
@@ -181,7 +188,7 @@ class Watchdog:
         """End Triton when nobody needs it any more."""
         deadline = time.monotonic() + DRAIN_LIMIT
         reason = "the service has been told to stop"
-        while ready and not health.nobody_needs_triton(self._folder) and time.monotonic() < deadline:
+        while ready and not health.nobody_needs_triton(self._file) and time.monotonic() < deadline:
             self._tell("stopping", reason)
             # Without the process that BentoML knows there is nobody left to wait for.
             if os.getppid() != self._parent or triton.exit_status() is not None:
@@ -193,6 +200,19 @@ class Watchdog:
         else:
             triton.kill()  # Triton ends in its own way only once it has loaded everything
         self._tell("stopped", reason)
+
+    def _keep_service_whole(self) -> None:
+        """Mend what BentoML does not look at: the folder that the processes share, and stopped API workers."""
+        try:
+            if health.restore_run_dir(self._folder):
+                logger.warning("%s was removed while the service runs: it is made again", self._folder)
+        except OSError as error:
+            if not self._folder_is_lost:
+                logger.error("%s was removed while the service runs and cannot be made again: %s", self._folder, error)
+            self._folder_is_lost = True
+        else:
+            self._folder_is_lost = False
+        self._workers.kill_stopped()
 
     def _told_to_stop(self, seconds: float) -> bool:
         """Wait for a signal that ends the watchdog; a child's end wakes it early."""
@@ -208,12 +228,9 @@ class Watchdog:
             else:
                 logger.info("Triton is %s", state)
         self._last = (state, reason)
-        try:
-            health.write_health(self._folder, Health(state, reason, dict(self._restarts)))
-        except OSError as error:
-            # Readers notice that the record is old. Of a service that was killed there are none, nor is there a folder.
-            if self._folder.exists():
-                logger.error("cannot write down how Triton is: %s", error)
+        # Of a service that was killed there are no readers, nor is there the file.
+        with contextlib.suppress(OSError):
+            health.write_health(self._file, Health(state, reason, dict(self._restarts)))
 
 
 def main(command: Sequence[str]) -> int:
@@ -232,11 +249,11 @@ def main(command: Sequence[str]) -> int:
         print(f"error: {command[0]} is not there or cannot be run", file=sys.stderr)
         return 1
     processes.die_with_parent(os.getppid())
-    outer = os.getpid()
+    outer, manager = os.getpid(), os.getppid()
     inner = os.fork()
     if inner == 0:
         processes.die_with_parent(outer)
-        os._exit(Watchdog(command, health.run_dir(), outer).run())
+        os._exit(Watchdog(command, health.shared_file(), health.run_dir(), outer, manager).run())
 
     def forward(signum: int, _: object) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -6,23 +6,23 @@ One file per image, named by the SHA-256 of the image file and the fingerprint o
     embedding  (1, 64, 64, 256) float16, little-endian
     file       the encoded image as it came, for pictures and crops
 
-A file is written under another name and renamed when it is whole, and its checksum is looked at before its first use:
-what a killed process leaves half-written is never served. The modification time is the time of the last use. Files are
-read through memory maps, so that all processes share one copy in the page cache.
+A file is written under another name and renamed when it is complete. It is read into memory of the process, and the
+checksum is verified on that copy: neither what a killed process leaves half-written nor a file that is changed or cut
+off while it is in use is ever served. The modification time is the time of the last use.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import mmap
 import os
 import struct
 import tempfile
+import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,9 @@ EMBEDDING_SHAPE = (1, 64, 64, 256)
 EMBEDDING_BYTES = 2 * 256 * 64 * 64
 SUFFIX = ".embedding"
 PARTIAL = ".partial"
-IN_MEMORY = 4
-"""Entries that a process keeps at hand: their checksums are not looked at again, and they are all there is where the
-disk cannot be written."""
+MAX_AT_HAND_BYTES = 16 * 2**20
+"""Entries that a process keeps in memory, at least the last one: they are not read again, and they are all there is
+where the disk cannot be written."""
 
 Halves = npt.NDArray[np.float16]
 
@@ -53,6 +53,11 @@ class Entry:
     """Height and width of the displayed image."""
     file: memoryview | bytes
     """The encoded image."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the entry takes, in bytes."""
+        return self.embedding.nbytes + len(self.file)
 
 
 class InvalidEntry(ValueError):
@@ -107,6 +112,7 @@ class EmbeddingCache:
         self._folder, self._fingerprint, self._max_bytes, self._warn = folder, fingerprint[:16], max_bytes, warn
         self._failing = False
         self._at_hand: OrderedDict[str, tuple[Entry, bool]] = OrderedDict()  # and whether there is a file of it
+        self._at_hand_bytes = 0
 
     def get(self, image_id: str) -> Entry | None:
         """The entry of an image, None where there is none. Counts as a use.
@@ -118,10 +124,7 @@ class EmbeddingCache:
         entry, on_disk = self._at_hand.get(image_id, (None, True))
         if on_disk:
             entry = self._used(path, entry)
-        if entry is None:
-            self._at_hand.pop(image_id, None)
-        else:
-            self._keep(image_id, entry, on_disk)
+        self._keep(image_id, entry, on_disk)
         return entry
 
     def file_of(self, image_id: str) -> bytes | None:
@@ -143,7 +146,8 @@ class EmbeddingCache:
             self._failing = False
         except OSError as error:
             self._failed(error)
-        self._keep(image_id, entry, on_disk)
+        # A copy: the encoder's answer lies in memory that Triton's processes share, which would grow with what is kept.
+        self._keep(image_id, replace(entry, embedding=entry.embedding.copy()), on_disk)
 
     @contextlib.contextmanager
     def alone(self, image_id: str) -> Iterator[None]:
@@ -173,24 +177,28 @@ class EmbeddingCache:
         if known is not None:
             return known
         try:
-            with path.open("rb") as file:
-                return unpack(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+            return unpack(path.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             self._failed(error)
             return None
-        except ValueError as error:
+        except InvalidEntry as error:
             self._warn(f"embedding cache: {path.name} is removed: {error}")
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
             return None
 
-    def _keep(self, image_id: str, entry: Entry, on_disk: bool) -> None:
+    def _keep(self, image_id: str, entry: Entry | None, on_disk: bool) -> None:
+        """Keep an entry at hand as the one used last, or forget it where there is none."""
+        if image_id in self._at_hand:
+            self._at_hand_bytes -= self._at_hand.pop(image_id)[0].nbytes
+        if entry is None:
+            return
         self._at_hand[image_id] = (entry, on_disk)
-        self._at_hand.move_to_end(image_id)
-        while len(self._at_hand) > IN_MEMORY:
-            self._at_hand.popitem(last=False)
+        self._at_hand_bytes += entry.nbytes
+        while self._at_hand_bytes > MAX_AT_HAND_BYTES and len(self._at_hand) > 1:
+            self._at_hand_bytes -= self._at_hand.popitem(last=False)[1][0].nbytes
 
     def _failed(self, error: OSError) -> None:
         """Tell of the first of a row of failures."""
@@ -221,6 +229,11 @@ class EmbeddingCache:
         for path in self._folder.glob(f"*{PARTIAL}"):
             path.unlink(missing_ok=True)
         files = [found for path in self._folder.glob(f"*{SUFFIX}") if (found := _dated(path))]
+        now = time.time_ns()
+        for used_at, _, path in files:
+            if used_at > now:  # the clock was set back: it would outlive everything used from now on
+                with contextlib.suppress(OSError):
+                    os.utime(path)
         total = sum(length for _, length, _ in files)
         for _, length, path in sorted(files):
             if total + size <= self._max_bytes:

@@ -165,7 +165,10 @@ class Models:
             candidates: the three candidates for each prompt, not the single answer.
 
         Yields:
-            Logits (K, 256, 256) and predicted IoU (K,), both float32, K = 3 or 1.
+            Logits (K, 256, 256) and predicted IoU (K,), both float32 and finite, K = 3 or 1.
+
+        Raises:
+            TritonModelException: the decoder answered with an error, or with values that are not finite.
         """
         frame_hw = images.frame_size_hw(known.size_hw)
         counts = prompts.count_points(labels)
@@ -187,7 +190,10 @@ class Models:
             # The single masks alone are a quarter of the bytes to move between processes.
             with self._stages(DECODER):
                 masks, scores = self._call("mobile_sam_decoder", inputs, [output, "iou_predictions"])
-            return [masks[:, CANDIDATES] if candidates else masks, scores[:, CANDIDATES if candidates else SINGLE]]
+            answers = [masks[:, CANDIDATES] if candidates else masks, scores[:, CANDIDATES if candidates else SINGLE]]
+            if not all(np.isfinite(array).all() for array in answers):
+                raise pb_utils.TritonModelException("mobile_sam_decoder: expected finite logits and scores, got others")
+            return answers
 
         for masks, scores in ahead(run, prompts.batches(counts, self._decoder_batch)):
             yield from zip(masks, scores, strict=True)

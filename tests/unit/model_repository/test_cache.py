@@ -18,7 +18,7 @@ from pathlib import Path
 import mobile_sam_cache
 import numpy as np
 import pytest
-from mobile_sam_cache import EMBEDDING_BYTES, HEADER, IN_MEMORY, MAGIC, PARTIAL, SUFFIX, InvalidEntry, pack, unpack
+from mobile_sam_cache import EMBEDDING_BYTES, HEADER, MAGIC, PARTIAL, SUFFIX, InvalidEntry, pack, unpack
 
 ENTRY_BYTES = HEADER.size + EMBEDDING_BYTES + 100
 """Of the file of an entry as `entries` makes them."""
@@ -111,10 +111,11 @@ def test_an_entry_larger_than_the_bound_is_served_from_memory_and_removes_none(o
     assert [path.name.partition("-")[0] for path in files(folder)] == [entries.name(1)]
 
 
-def test_a_bound_of_0_writes_nothing_and_keeps_a_few_in_memory(open_cache, entries, tmp_path, said):
+def test_a_bound_of_0_writes_nothing_and_keeps_a_few_in_memory(open_cache, entries, tmp_path, said, monkeypatch):
+    monkeypatch.setattr(mobile_sam_cache, "MAX_AT_HAND_BYTES", 3 * entries.make(1).nbytes)
     cache = open_cache(max_bytes=0)
     entry = entries.make(1)
-    for seed in range(IN_MEMORY + 1):
+    for seed in range(4):
         cache.put(entries.name(seed), entry)
     assert list(tmp_path.iterdir()) == []
     assert cache.get(entries.name(0)) is None
@@ -228,6 +229,60 @@ def test_a_file_with_a_changed_byte_is_not_served(open_cache, entries, folder):
         if open_cache().get(entries.name(1)) is not None or path.exists():
             served.append(place)
     assert served == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda file: file.write(b"\xff" * ENTRY_BYTES), lambda file: file.truncate(0)],
+    ids=["overwritten", "cut off"],
+)
+def test_an_entry_in_use_survives_damage_to_its_file_in_place(open_cache, entries, folder, damage):
+    writer, reader = open_cache(), open_cache()
+    writer.put(entries.name(1), entries.make(1))
+    in_use = reader.get(entries.name(1))
+    with files(folder)[0].open("r+b") as file:
+        damage(file)
+    assert entries.same(in_use, entries.make(1))
+    assert entries.same(reader.get(entries.name(1)), entries.make(1))
+    assert open_cache().get(entries.name(1)) is None
+
+
+def test_entries_at_hand_are_bounded_in_bytes_and_the_last_one_always_stays(open_cache, entries, monkeypatch):
+    cache = open_cache(max_bytes=0)
+    monkeypatch.setattr(mobile_sam_cache, "MAX_AT_HAND_BYTES", 2 * entries.make(1).nbytes)
+
+    def kept() -> list[int]:
+        return [seed for seed in (1, 2, 3, 4) if cache.get(entries.name(seed)) is not None]
+
+    for seed in (1, 1, 2, 3):
+        cache.put(entries.name(seed), entries.make(seed))
+    assert kept() == [2, 3]
+    cache.put(entries.name(4), entries.make(4, file_bytes=3_000_000))
+    assert kept() == [4]
+    cache.put(entries.name(2), entries.make(2))
+    cache.put(entries.name(3), entries.make(3))
+    assert kept() == [2, 3]
+
+
+def test_entries_at_hand_do_not_hold_the_encoders_memory(open_cache, entries):
+    cache, entry = open_cache(), entries.make(1)
+    cache.put(entries.name(1), entry)
+    found = cache.get(entries.name(1))
+    assert found is not None
+    assert not np.shares_memory(found.embedding, entry.embedding)
+
+
+def test_entries_used_before_the_clock_was_set_back_do_not_outlive_later_ones(open_cache, entries, folder):
+    cache = open_cache(max_bytes=2 * ENTRY_BYTES)
+    tomorrow = time.time() + 86_400
+    for seed in (1, 2):
+        cache.put(entries.name(seed), entries.make(seed))
+        (path,) = folder.glob(f"{entries.name(seed)}*")
+        os.utime(path, (tomorrow + seed, tomorrow + seed))
+    for seed in (3, 4):
+        cache.put(entries.name(seed), entries.make(seed))
+    kept = {path.name.partition("-")[0] for path in files(folder)}
+    assert kept == {entries.name(3), entries.name(4)}
 
 
 def test_no_pickle_is_ever_loaded(open_cache, entries, folder, tmp_path):

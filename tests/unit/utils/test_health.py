@@ -2,65 +2,180 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from utils import health
 from utils.edge.counts import health_metrics
-from utils.health import Health, RequestsLock
+from utils.health import Health
 
 
-def test_before_the_watchdog_writes_triton_is_starting(tmp_path):
-    found = health.read_health(tmp_path)
+@pytest.fixture
+def shared(tmp_path):
+    """The file that the processes of a service share."""
+    return tmp_path / "shared"
+
+
+def test_before_the_watchdog_writes_triton_is_starting(shared):
+    found = health.read_health(shared)
     assert found.state == "starting"
     assert not found.ready
     assert not found.takes_requests
 
 
-def test_what_is_written_is_read(tmp_path):
-    health.write_health(tmp_path, Health("failing", "why", {"died": 2}))
-    found = health.read_health(tmp_path)
+def test_what_is_written_is_read(shared):
+    health.write_health(shared, Health("failing", "why", {"died": 2}))
+    found = health.read_health(shared)
     assert (found.state, found.reason, found.restarts) == ("failing", "why", {"died": 2})
     assert found.written_at == pytest.approx(time.monotonic(), abs=60)
 
 
-def test_an_old_record_is_no_record(tmp_path, monkeypatch):
-    health.write_health(tmp_path, Health("ready"))
+def test_an_old_record_is_no_record(shared, monkeypatch):
+    health.write_health(shared, Health("ready"))
     now = time.monotonic()
     monkeypatch.setattr("utils.health.time.monotonic", lambda: now + health.STALE_AFTER + 1)
-    assert health.read_health(tmp_path).state == "failing"
+    assert health.read_health(shared).state == "failing"
 
 
-def test_the_last_record_stays_true(tmp_path, monkeypatch):
-    health.write_health(tmp_path, Health("stopped"))
+def test_the_last_record_stays_true(shared, monkeypatch):
+    health.write_health(shared, Health("stopped"))
     now = time.monotonic()
     monkeypatch.setattr("utils.health.time.monotonic", lambda: now + 1000)
-    assert health.read_health(tmp_path).state == "stopped"
+    assert health.read_health(shared).state == "stopped"
+
+
+def test_a_record_of_a_watchdog_that_has_ended_says_nothing_of_now(shared):
+    program = "import sys; from pathlib import Path; from utils.health import Health, write_health\n"
+    program += 'write_health(Path(sys.argv[1]), Health(sys.argv[2], restarts={"died": 2}))'
+    subprocess.run([sys.executable, "-c", program, shared, "ready"], cwd=ROOT, check=True)
+    found = health.read_health(shared)
+    assert (found.state, found.takes_requests, found.restarts) == ("restarting", False, {"died": 2})
+    subprocess.run([sys.executable, "-c", program, shared, "stopped"], cwd=ROOT, check=True)
+    assert health.read_health(shared).state == "stopped"
+
+
+def test_a_record_that_is_not_whole_is_no_record(shared):
+    health.write_health(shared, Health("ready", "a reason"))
+    whole = shared.read_bytes()
+    written = [place for place, byte in enumerate(whole) if byte]
+    assert len(written) > 50
+    for place in written:
+        shared.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert health.read_health(shared).state == "failing"
+
+
+def test_while_a_record_is_replaced_the_one_before_it_is_read(shared):
+    for number in range(4):
+        health.write_health(shared, Health("ready", f"record {number}"))
+    whole = shared.read_bytes()
+    newest = whole.index(b"record 3")
+    shared.write_bytes(whole[:newest] + b"torn" + whole[newest + 4 :])
+    assert health.read_health(shared).reason == "record 2"
+
+
+def test_a_reason_without_end_is_cut(shared):
+    for _ in range(2):
+        health.write_health(shared, Health("failing", "\N{SLICE OF PIZZA}" * 100_000))
+    assert health.read_health(shared).reason == "\N{SLICE OF PIZZA}" * health.MAX_REASON
+
+
+def test_a_record_is_never_read_in_part_while_another_is_written(shared):
+    program = """
+import sys
+from pathlib import Path
+from utils.health import Health, write_health
+number = 0
+while True:
+    number += 1
+    write_health(Path(sys.argv[1]), Health("ready", f"{number} " * (1 + number % 200)))
+"""
+    with subprocess.Popen([sys.executable, "-c", program, shared], cwd=ROOT) as writer:
+        while health.read_health(shared).state == "starting":
+            assert writer.poll() is None
+        found = [health.read_health(shared) for _ in range(5000)]
+        writer.kill()
+    assert {each.state for each in found} == {"ready"}
+    assert all(len(set(each.reason.split())) == 1 for each in found)
+    assert len({each.reason for each in found}) > 1
+
+
+ROOT = Path(__file__).resolve().parents[3]
+SERVICE = f"""
+import os, subprocess, sys
+sys.path.insert(0, {str(ROOT)!r})
+from utils import health
+folder, file = health.run_dir(), health.shared_file()
+assert (folder, file) == (health.run_dir(), health.shared_file())
+assert str(folder) == os.environ["MOBILE_SAM_TRITON_RUN_DIR"]
+assert oct(folder.stat().st_mode & 0o777) == "0o700"
+print(folder, flush=True)
+"""
+
+
+def run_service(folder: Path, program: str) -> Path:
+    """Run a program as the first process of a service with `folder` for temporary files; return its run folder."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MOBILE_SAM_TRITON_")}
+    command = [sys.executable, "-c", SERVICE + program]
+    ran = subprocess.run(
+        command, env={**environment, "TMPDIR": str(folder)}, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return Path(ran.stdout.splitlines()[0])
 
 
 def test_the_folder_is_made_once_inherited_and_removed_at_the_end(tmp_path):
-    program = """
-import os, sys
-from utils import health
-folder = health.run_dir()
-assert folder == health.run_dir() and str(folder) == os.environ["MOBILE_SAM_TRITON_RUN_DIR"]
-assert oct(folder.stat().st_mode & 0o777) == "0o700"
-print(folder)
-"""
-    environment = {name: value for name, value in os.environ.items() if name != "MOBILE_SAM_TRITON_RUN_DIR"}
-    ran = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**environment, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ran.stdout.startswith(str(tmp_path))
+    assert run_service(tmp_path, "").parent == tmp_path
     assert not list(tmp_path.iterdir())
+
+
+def test_what_processes_share_outlives_their_folder_and_ends_with_the_first_one(tmp_path):
+    program = """
+import shutil
+from utils.health import Health
+shutil.rmtree(folder)
+health.write_health(file, Health("ready"))
+lock = health.RequestsLock(file)
+other = "from utils import health; file = health.shared_file()\\n"
+other += "assert health.read_health(file).ready and not health.nobody_needs_triton(file)"
+subprocess.run([sys.executable, "-c", other], check=True, cwd=sys.path[0])
+lock.release()
+assert health.nobody_needs_triton(file)
+print(file)
+""".replace("\\\\", "\\")
+    run_service(tmp_path, program)
+    # Of a service that has ended nothing can be opened, nor is any file left.
+    gone = Path(f"/proc/{2**22}/fd/3")
+    assert health.nobody_needs_triton(gone)
+    assert health.read_health(gone).state == "failing"
+
+
+def test_a_removed_folder_is_made_again_with_its_rights(tmp_path):
+    folder = tmp_path / "run"
+    assert health.restore_run_dir(folder)
+    assert not health.restore_run_dir(folder)
+    shutil.rmtree(folder / "metrics")
+    assert health.restore_run_dir(folder)
+    assert sorted(tmp_path.rglob("*")) == [folder, folder / "metrics"]
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")} == {0o700}
+
+
+def test_the_folder_of_a_running_service_is_locked(tmp_path, monkeypatch):
+    program = """
+import fcntl
+try:
+    fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("locked")
+    raise SystemExit from None
+raise AssertionError("not locked")
+"""
+    run_service(tmp_path, program)
 
 
 def test_folders_of_killed_services_are_removed_and_of_living_ones_kept(tmp_path, monkeypatch):
@@ -71,10 +186,10 @@ def test_folders_of_killed_services_are_removed_and_of_living_ones_kept(tmp_path
     monkeypatch.setenv("MOBILE_SAM_TRITON_RUN_DIR", str(living))
     for folder in (dead, elsewhere, living, former):
         folder.mkdir()
-        (folder / "requests.lock").touch()
-    lock = RequestsLock(elsewhere)  # of another container, whose processes cannot be seen from here
+    held = os.open(elsewhere, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_SH)  # of another container, whose processes cannot be seen from here
     health.remove_stale_run_dirs()
-    lock.release()
+    os.close(held)
     assert {entry.name for entry in tmp_path.iterdir()} == {elsewhere.name, living.name}
 
 

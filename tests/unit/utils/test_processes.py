@@ -58,3 +58,16 @@ def test_the_descriptor_limit_is_raised_for_processes_that_are_started_afterward
     )
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert printed.split() == ["300"]
+
+
+def test_a_process_has_a_start_time_until_it_ends():
+    own = processes.start_time(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "an argument"]) as process:
+        assert processes.start_time(process.pid) >= own > 0
+        assert process.pid in processes.children(os.getpid())
+        assert processes.command_line(process.pid).rstrip().endswith("an argument")
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert processes.start_time(process.pid) == 0  # although its parent has not asked how it ended
+    assert processes.start_time(process.pid) == 0
+    assert processes.command_line(process.pid) == ""

@@ -200,6 +200,23 @@ def test_after_two_windows_nothing_is_left_of_a_count(clock):
     assert asyncio.run(scenario()) == 10
 
 
+@pytest.mark.parametrize("jump", [-86_400, -90, -1, 90, 86_400])
+def test_a_clock_that_is_set_refuses_nobody_for_good(clock, jump):
+    async def scenario():
+        limit = RateLimit.of("3/minute", None)
+        before = await let_through(limit, 5)
+        clock.now += jump
+        at_once = await let_through(limit, 5)
+        wait = retry_after(await attempt(limit))
+        clock.now += 240  # beyond the windows of before and after the jump
+        return before, at_once, wait, await let_through(limit, 5)
+
+    before, at_once, wait, later = asyncio.run(scenario())
+    assert (before, later) == (3, 3)
+    assert at_once <= 3
+    assert wait <= 60
+
+
 def test_refused_requests_do_not_count(clock):
     async def scenario():
         limit = RateLimit.of("2/second", None)

@@ -22,6 +22,7 @@ from utils import health
 from utils.health import Health, RequestsLock, nobody_needs_triton, read_health
 from utils.versions import ASKS, FILES, IN_ORDER, link, versions
 from utils.watch import examination, watchdog
+from utils.watch.workers import STOPPED_LOOKS, Workers
 
 ROOT = Path(__file__).resolve().parents[4]
 FAKE = Path(__file__).with_name("fake_triton.py")
@@ -53,7 +54,12 @@ class Watched:
 
     @property
     def health(self) -> Health:
-        return read_health(self.folder)
+        return read_health(self.shared)
+
+    @property
+    def shared(self) -> Path:
+        """The file that the processes of the service share."""
+        return self.folder / "shared"
 
     def starts(self) -> list[int]:
         """Process ids of all Tritons so far."""
@@ -95,7 +101,8 @@ def watched(tmp_path: Path, settings: dict[str, str]) -> Iterator[Watched]:
         env={
             **os.environ,
             "FAKE_TRITON": str(tmp_path),
-            "MOBILE_SAM_TRITON_RUN_DIR": str(tmp_path),
+            "MOBILE_SAM_TRITON_RUN_DIR": str(tmp_path / "run"),
+            "MOBILE_SAM_TRITON_SHARED_FILE": str(tmp_path / "shared"),
             "MOBILE_SAM_TRITON_METRICS_PORT": str(metrics_port),
             "MOBILE_SAM_TRITON_SHM_PREFIX": f"test_watchdog_{os.getpid()}_",
             "MOBILE_SAM_INFERENCE_TIMEOUT": "0.5",
@@ -210,7 +217,7 @@ def test_told_to_stop_it_ends_triton_in_its_own_way_and_leaves_nothing(watched):
 
 
 def test_it_waits_for_those_who_have_requests_in_triton(watched):
-    lock = RequestsLock(watched.folder)
+    lock = RequestsLock(watched.shared)
     # As BentoML does: to what it started, and to the children of that.
     for process in (watched.process, *psutil.Process(watched.process.pid).children()):
         process.send_signal(signal.SIGTERM)
@@ -229,16 +236,16 @@ import sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
 from utils.health import RequestsLock
-lock = RequestsLock(Path({str(tmp_path)!r}))
+lock = RequestsLock(Path({str(tmp_path / "shared")!r}))
 print("locked", flush=True)
 time.sleep(60)
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
         worker.stdout.readline()
-        assert not nobody_needs_triton(tmp_path)
+        assert not nobody_needs_triton(tmp_path / "shared")
         worker.kill()
-    assert nobody_needs_triton(tmp_path)
+    assert nobody_needs_triton(tmp_path / "shared")
 
 
 @pytest.mark.parametrize("killed", ["outer", "inner"])
@@ -259,6 +266,54 @@ def test_a_record_that_is_old_says_nothing_of_now(watched, monkeypatch):
     watched.until(lambda: watched.health.ready)
     time.sleep(1)
     assert len(watched.starts()) == 1  # the silence was the watchdog's own
+
+
+def test_readiness_ends_at_once_when_the_inner_watchdog_is_killed(watched):
+    inner = next(process for process in watched.family() if process.ppid() == watched.process.pid)
+    inner.kill()
+    inner.wait(PATIENCE)
+    found = watched.health
+    # Of a record that is old it says "failing".
+    assert (found.state, found.reason) == ("restarting", "its watchdog has ended, and Triton with it")
+
+
+def test_the_run_folder_is_made_again_where_it_is_removed_and_nothing_else_changes(capfd, watched):
+    folder = watched.folder / "run"
+    watched.until((folder / "metrics").is_dir)
+    folder.rename(watched.folder / "away")  # at once, unlike a removal of one file after the other
+    watched.until((folder / "metrics").is_dir)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    later = watched.health.written_at + 1
+    watched.until(lambda: watched.health.written_at > later)
+    assert watched.health.ready
+    assert len(watched.starts()) == 1
+    told = [line for line in capfd.readouterr().err.splitlines() if f"{folder} was removed" in line]
+    assert len(told) == 1
+
+
+@pytest.fixture
+def worker() -> Iterator[psutil.Process]:
+    """A process with the name of an API worker, below the same parent as the watchdog."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "http_api_server"]) as running:
+        yield psutil.Process(running.pid)
+        running.kill()
+
+
+def test_an_api_worker_that_stays_stopped_is_killed(watched, worker):
+    worker.suspend()
+    watched.until(lambda: worker.status() == psutil.STATUS_ZOMBIE)
+    assert watched.health.ready
+
+
+def test_an_api_worker_that_goes_on_soon_is_left_alone(watched, worker, monkeypatch):
+    workers = Workers(os.getpid())
+    for _ in range(2):
+        worker.suspend()
+        for _ in range(STOPPED_LOOKS - 1):
+            workers.kill_stopped()
+        worker.resume()
+        workers.kill_stopped()
+    assert worker.is_running()
 
 
 def test_limits_fit_into_each_other():

@@ -1,0 +1,157 @@
+"""Full disks, a cleaned temporary folder, damaged embeddings and stopped workers, with requests answered throughout."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from tests.chaos import victims
+from tests.e2e.pictures import as_base64, scene
+from tests.e2e.server import READY_TIMEOUT, Server, start_server
+from tests.small_disk import fill, small_disk
+
+pytestmark = pytest.mark.e2e
+CLICK: dict[str, Any] = {"pos_coords": [[100, 100]], "mask_format": "rle", "segmented_image": "none"}
+
+
+@pytest.fixture
+def start(repository: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts the service with two API workers, and leaves it in the end."""
+    started = []
+
+    def give(**environment: str) -> Server:
+        settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "BENTOML_CONFIG_OPTIONS": "api_server.workers=2"}
+        started.append(start_server(tmp_path / "log", "service.py:svc", None, **settings, **environment))
+        return started[-1]
+
+    yield give
+    for server in started:
+        if server.process.poll() is None:
+            server.leave()
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder with a path as short as that of a real temporary folder: sockets' names have 107 characters at most."""
+    with tempfile.TemporaryDirectory(prefix="t", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def pids(server: Server) -> set[int]:
+    return {worker.pid for worker in victims.workers(server)}
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    assert victims.until(condition, READY_TIMEOUT) < READY_TIMEOUT
+
+
+def ask_in_every_way(server: Server, seed: int) -> None:
+    """Ask each worker, over new connections, for things that the metrics count apart."""
+    for number in range(6):
+        image = as_base64(scene(seed + number))
+        assert server.post(input_image=image, **CLICK).status_code == 200
+        assert server.post("/embed", input_image=image).status_code == 200
+        assert server.post(input_image="no image", **CLICK).status_code == 422
+        assert server.post(image_id="0" * 64, **CLICK).status_code == 404
+        for path, status in {"/": 200, "/ui": 200, "/info": 200, "/livez": 200, "/nothing": 404, "/embed": 405}.items():
+            assert requests.get(f"{server.url}{path}", timeout=60).status_code == status, path
+
+
+def test_a_full_temporary_folder_ends_no_worker(start, short_path):
+    with small_disk(short_path / "disk", 4) as disk:
+        server = start(TMPDIR=str(disk))
+        assert list(disk.glob("mobile-sam-triton-*"))
+        workers = pids(server)
+        assert len(workers) == 2
+        fill(disk)
+        ask_in_every_way(server, 1)
+        assert pids(server) == workers
+        assert victims.readiness(server) == 200
+        assert "mobile_sam_ready 1" in requests.get(f"{server.url}/metrics", timeout=60).text
+
+        victims.workers(server)[0].kill()
+        wait(lambda: len(pids(server) - workers) == 1)
+        ask_in_every_way(server, 11)
+        assert "mobile_sam_ready 1" in requests.get(f"{server.url}/metrics", timeout=60).text
+        assert len(re.findall("counters cannot be written", server.log.read_text())) <= 3  # once for each worker
+        assert server.stop() == 0
+
+
+def test_a_service_whose_temporary_folder_is_cleaned_goes_on_and_ends_in_order(start, short_path):
+    server = start(TMPDIR=str(short_path))
+    ask_in_every_way(server, 21)
+    workers = pids(server)
+    for entry in short_path.iterdir():
+        shutil.rmtree(entry)
+    wait(lambda: "was removed while the service runs: it is made again" in server.log.read_text())
+    assert victims.readiness(server) == 200
+    ask_in_every_way(server, 31)
+    assert pids(server) == workers
+    assert "mobile_sam_ready 1" in requests.get(f"{server.url}/metrics", timeout=60).text
+    victims.workers(server)[0].kill()
+    wait(lambda: len(pids(server) - workers) == 1)
+    ask_in_every_way(server, 41)
+
+    images = [as_base64(scene(seed, (1200, 800))) for seed in range(51, 57)]
+    with ThreadPoolExecutor(len(images)) as threads:
+        asked = [threads.submit(server.post, input_image=image, **CLICK) for image in images]
+        wait(lambda: in_progress(server) > 0)
+        accepted = in_progress(server)
+        assert server.stop() == 0
+        statuses = [call.result().status_code for call in asked if call.exception() is None]
+    assert set(statuses) <= {200, 503}
+    assert statuses.count(200) >= accepted
+    assert list(short_path.iterdir()) == []
+
+
+def in_progress(server: Server) -> int:
+    text = requests.get(f"{server.url}/metrics", timeout=60).text
+    (count,) = re.findall(r"^mobile_sam_requests_in_progress (\d+)", text, re.MULTILINE)
+    return int(count)
+
+
+def test_a_stopped_worker_is_replaced(start):
+    server = start()
+    workers = pids(server)
+    stopped = victims.workers(server)[0]
+    stopped.send_signal(signal.SIGSTOP)
+    wait(lambda: stopped.pid not in pids(server) and len(pids(server)) == 2)
+    assert len(pids(server) & workers) == 1
+    assert f"API worker {stopped.pid} was stopped by a signal" in server.log.read_text()
+    ask_in_every_way(server, 61)
+
+
+def test_a_full_disk_of_embeddings_costs_encodes_and_no_answer(start, tmp_path):
+    with small_disk(tmp_path / "disk", 4) as disk:
+        server = start(MOBILE_SAM_EMBEDDING_CACHE_DIR=str(disk / "embeddings"))
+        ask_in_every_way(server, 71)
+        fill(disk)
+        ask_in_every_way(server, 81)
+        assert victims.readiness(server) == 200
+        assert server.stop() == 0
+
+
+def test_a_damaged_entry_is_encoded_again_and_no_process_ends(start, tmp_path):
+    server = start()
+    image = as_base64(scene(91))
+    first = server.post(input_image=image, **CLICK)
+    family = {process.pid for process in victims.stubs(server)}
+    (entry,) = (tmp_path / "embeddings").glob(f"{hashlib.sha256(scene(91)).hexdigest()}-*.embedding")
+    for damage in (lambda file: file.write(b"\xff" * entry.stat().st_size), lambda file: file.truncate(0)):
+        with entry.open("r+b") as file:
+            damage(file)
+        for _ in range(8):  # whichever process it is that answers
+            answer = server.post(input_image=image, **CLICK)
+            assert (answer.status_code, len(answer.content)) == (200, len(first.content))
+            assert b'"score":null' not in answer.content
+    assert {process.pid for process in victims.stubs(server)} == family

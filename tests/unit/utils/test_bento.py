@@ -1,0 +1,55 @@
+"""BentoML's process manager, as the service has it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+MANAGER = """
+import shutil, sys
+from pathlib import Path
+from bentoml._internal.utils import circus
+from bentoml.serving import create_watcher
+from utils.bento import set_up_process_manager
+folder, case = Path(sys.argv[1]), sys.argv[2]
+if case != "as BentoML has it":
+    set_up_process_manager(folder)
+sleeper = create_watcher(name="sleeper", args=["-c", "import time; time.sleep(600)"], use_sockets=False)
+arbiter = circus.create_standalone_arbiter([sleeper], sockets=[])
+if case != "busy":
+    arbiter.exit_stack.callback(shutil.rmtree, folder / "removed")
+
+def ready(_):
+    if case == "busy":
+        arbiter._exclusive_running_command = "manage_watchers"
+        arbiter.loop.call_later(1, setattr, arbiter, "_exclusive_running_command", None)
+    arbiter.loop.call_later(0.2, print, "ready", flush=True)
+    if case == "as BentoML has it":
+        arbiter.loop.call_later(3, sys.exit, 9)
+
+arbiter.start(cb=ready)
+"""
+
+
+@pytest.mark.parametrize(
+    ("case", "status"),
+    [
+        pytest.param("busy", 0, id="while a worker is started"),
+        pytest.param("folder removed", 0, id="after the temporary folder was removed"),
+        pytest.param("as BentoML has it", 9, id="BentoML's own ignores it then"),
+    ],
+)
+def test_a_signal_stops_the_process_manager(tmp_path, case, status):
+    with subprocess.Popen(
+        [sys.executable, "-c", MANAGER, tmp_path, case], cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ
+    ) as process:
+        assert process.stdout is not None
+        assert "ready\n" in iter(process.stdout.readline, "")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == status
