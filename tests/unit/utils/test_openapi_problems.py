@@ -141,7 +141,8 @@ def refuse_wrong_fields() -> None:
 
 def refuse_one_too_many() -> None:
     admission = Admission(32, most_bytes=1)
-    admission.in_progress = 32
+    for caller in range(32):
+        admission.work(str(caller), 1)
     admission.check()
 
 
