@@ -297,7 +297,7 @@ def test_a_header_that_is_none_is_refused(source, version):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 10_001, -10_001])
-def test_an_earlier_mask_has_finite_values(value):
+def test_an_earlier_mask_has_values_as_answers_have(value):
     logits = LOGITS.copy()
     logits[200, 100] = value
     assert refusal(mask_input=text(npy(logits)), **BOX) == FieldError(
