@@ -119,9 +119,10 @@ def test_one_more_than_the_document_says_is_refused(http, segmenter, bound):
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.setting], ids=lambda row: row.what)
 def test_a_limit_that_can_be_set_is_the_settings_default(row):
-    default = getattr(Settings(), row.setting.strip("`").removeprefix(PREFIX).lower())
+    name = row.setting.strip("`")
+    default = getattr(Settings(), name.removeprefix(PREFIX).lower())
     if default is None:  # Triton's config.pbtxt has it, or there is none
-        default = IN_TRITON.get(row.setting)
+        default = IN_TRITON.get(name)
     number, _, unit = row.limit.partition(" ")
     factor = next((factor for name, factor in UNITS.items() if unit.startswith(name)), 1)
     assert row.limit == "as set" if default is None else int(number.strip(",").replace(",", "")) * factor == default
