@@ -90,6 +90,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Whether what comes is thrown away: after a refusal, and after a request to change the protocol."""
         self._thrown_away = 0
         self._field_bytes, self._fields, self._raw_bytes, self._in_body = 0, 0, 0, False
+        self._chunked = False
         self._body_bytes, self._pieces, self._ended = 0, 0, False
         self._error: ServiceError | None = None
 
@@ -136,11 +137,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse what came, in slices, and count it."""
         self._unset_keepalive_if_required()
-        for start in range(0, len(data), SLICE_BYTES):
+        start = 0
+        while start < len(data):
             if self._deaf:
                 self._throw_away(len(data) - start)
                 return
-            self._parse(data[start : start + SLICE_BYTES])
+            # Of a body of known length nothing is counted; uvicorn joins the pieces that it gets at once.
+            size = len(data) if self._in_body and not self._chunked else SLICE_BYTES
+            self._parse(data[start : start + size])
+            start += size
 
     def _parse(self, piece: bytes) -> None:
         self._body_bytes, self._pieces, self._ended = 0, 0, False
@@ -194,7 +199,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Count the rest of the head, and have the request be answered."""
         self._count(len(self.parser.get_method()) + len("  HTTP/1.1\r\n\r\n"))
-        self._in_body = True
+        self._in_body, self._chunked = True, any(name == b"transfer-encoding" for name, _ in self.headers)
         super().on_headers_complete()
         if len(self.pipeline) > MAX_PIPELINED:
             self._error = MalformedRequest(
