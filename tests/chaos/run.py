@@ -17,22 +17,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import scenarios, victims
-from tests.chaos.scenarios import Figure, Scenario, Start
+from tests.chaos import victims
+from tests.chaos.figures import Figure, Scenario, Start, starter
+from tests.chaos.scenarios import bodies, kills, load
 
 SCENARIOS: dict[str, Scenario] = {
-    "triton": scenarios.killed_triton,
-    "stubs": scenarios.killed_stubs,
-    "hung": scenarios.stopped,
-    "hung-stub": partial(scenarios.stopped, who=lambda server: victims.stubs(server, "mobile_sam_encoder")[0]),
-    "worker": scenarios.killed_worker,
-    "service": scenarios.killed_service,
-    "stop": scenarios.told_to_stop,
-    "overload": scenarios.overload,
-    "bombs": scenarios.bombs,
-    "fuzz": scenarios.fuzzed,
-    "soak": scenarios.soak,
-    "guided": scenarios.guided,
+    "triton": kills.killed_triton,
+    "stubs": kills.killed_stubs,
+    "hung": kills.stopped,
+    "hung-stub": partial(kills.stopped, who=lambda server: victims.stubs(server, "mobile_sam_encoder")[0]),
+    "worker": kills.killed_worker,
+    "service": kills.killed_service,
+    "stop": kills.told_to_stop,
+    "overload": load.overload,
+    "bombs": bodies.bombs,
+    "fuzz": load.fuzzed,
+    "soak": load.soak,
+    "guided": load.guided,
 }
 
 
@@ -69,12 +70,12 @@ def main() -> int:
     names = options.only or [name for name in SCENARIOS if lengths.get(name, 1)]
     figures: list[Figure] = []
     options.output.mkdir(parents=True, exist_ok=True)
-    start = scenarios.starter(Path(tempfile.mkdtemp(dir=options.output, prefix="logs-")).resolve())
+    start = starter(Path(tempfile.mkdtemp(dir=options.output, prefix="logs-")).resolve())
     for name in names:
         length = {"minutes": lengths[name]} if lengths.get(name) else {}
         scenario: Scenario = partial(SCENARIOS[name], **length)
         if name == "stop":
-            scenario = partial(scenarios.told_to_stop, times=options.stops)
+            scenario = partial(kills.told_to_stop, times=options.stops)
         for figure in to_the_end(name, scenario, start):
             figures.append(figure)
             print(table([figure]).splitlines()[-1], flush=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import scenarios
-from tests.chaos.scenarios import Scenario, Start
+from tests.chaos.figures import Scenario, Start, end
+from tests.chaos.scenarios import bodies, kills, load
 from tests.e2e.server import Server, start_server
 
 pytestmark = pytest.mark.e2e
@@ -32,7 +32,7 @@ def start(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         try:
             yield server
         except BaseException:
-            scenarios.end(server)
+            end(server)
             raise
         if server.process.poll() is None:
             running[str(settings)] = server
@@ -45,14 +45,14 @@ def start(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.mark.parametrize(
     "scenario",
     [
-        pytest.param(scenarios.killed_triton, id="Triton is killed"),
-        pytest.param(partial(scenarios.killed_stubs, models=["mobile_sam_encoder"]), id="a model's process is killed"),
-        pytest.param(partial(scenarios.overload, seconds=4), id="too many callers"),
-        pytest.param(partial(scenarios.bombs, gigabytes=0.1), id="bombs"),
-        pytest.param(scenarios.killed_service, id="the service is killed"),
-        pytest.param(partial(scenarios.told_to_stop, times=1), id="the service is told to stop"),
-        pytest.param(scenarios.stopped, id="Triton hangs"),
-        pytest.param(scenarios.killed_worker, id="an API worker is killed"),
+        pytest.param(kills.killed_triton, id="Triton is killed"),
+        pytest.param(partial(kills.killed_stubs, models=["mobile_sam_encoder"]), id="a model's process is killed"),
+        pytest.param(partial(load.overload, seconds=4), id="too many callers"),
+        pytest.param(partial(bodies.bombs, gigabytes=0.1), id="bombs"),
+        pytest.param(kills.killed_service, id="the service is killed"),
+        pytest.param(partial(kills.told_to_stop, times=1), id="the service is told to stop"),
+        pytest.param(kills.stopped, id="Triton hangs"),
+        pytest.param(kills.killed_worker, id="an API worker is killed"),
     ],
 )
 def test_the_service_comes_through(start: Start, scenario: Scenario):

@@ -1,0 +1,91 @@
+"""Figures beside their goals, and services to measure them on."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.chaos import victims
+from tests.chaos.callers import Outcomes
+from tests.e2e.server import Server, start_server
+
+MEGABYTE = 2**20
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured value beside its goal."""
+
+    scenario: str
+    what: str
+    value: float
+    goal: float
+    unit: str = ""
+    at_least: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Whether the goal is reached."""
+        return self.value >= self.goal if self.at_least else self.value <= self.goal
+
+
+Start = Callable[..., AbstractContextManager[Server]]
+"""Gives a service for a while: on `port`, a free one unless told, and with these settings."""
+Scenario = Callable[[Start], Iterator[Figure]]
+
+
+def starter(folder: Path) -> Start:
+    """Starts services whose logs lie in a folder, and stops each in the end, however it is then."""
+    count = 0
+
+    @contextmanager
+    def start(port: int | None = None, **settings: str) -> Iterator[Server]:
+        nonlocal count
+        count += 1
+        own = folder / str(count)
+        own.mkdir(parents=True)
+        server = start_server(own / "log", port=port, **settings)
+        try:
+            yield server
+        finally:
+            end(server)
+
+    return start
+
+
+def end(server: Server) -> None:
+    """Stop a service, and kill what does not stop."""
+    if server.process.poll() is None:
+        family = victims.family(server)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.stop()
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+def answers_come(outcomes: Outcomes) -> None:
+    """Wait until a crowd has had some more good answers."""
+    before = len(outcomes.answered())
+    assert victims.until(lambda: len(outcomes.answered()) >= before + 20, 60) < 60
+
+
+def other_outcomes(name: str, outcomes: Outcomes, expected: set[str]) -> Iterator[Figure]:
+    odd = {reason: count for reason, count in outcomes.reasons().items() if reason not in expected}
+    seen = ", ".join(f"{reason} {count}" for reason, count in outcomes.reasons().most_common())
+    yield Figure(name, f"other outcomes than may be ({seen})", sum(odd.values()), 0)
+
+
+def works_again(name: str, outcomes: Outcomes) -> Figure:
+    share = len(outcomes.answered()) / len(outcomes.all)
+    return Figure(name, "share of good answers once it is ready again", share, 1, at_least=True)
+
+
+def port_of(server: Server) -> int:
+    return int(server.url.rpartition(":")[2])

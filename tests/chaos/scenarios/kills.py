@@ -1,0 +1,144 @@
+"""Processes that are killed, hang, or are told to stop under load."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import psutil
+
+from tests.chaos import victims
+from tests.chaos.callers import Outcomes, click, crowd, mixed, photo
+from tests.chaos.figures import Figure, Start, answers_come, other_outcomes, port_of, works_again
+from tests.e2e.server import Server
+
+AWAY = {"ok", "inference-unavailable", "inference-timeout", "closed"}
+"""What callers may see while Triton is away."""
+MODELS = ("mobile_sam", "mobile_sam_cached", "mobile_sam_everything", "mobile_sam_encoder", "mobile_sam_decoder")
+
+
+def killed_triton(start: Start) -> Iterator[Figure]:
+    """kill -9 of tritonserver under load."""
+    name = "kill -9 tritonserver"
+    began = time.monotonic()
+    with start() as server:
+        load = time.monotonic() - began
+        with crowd(port_of(server), mixed(), 4) as outcomes:
+            answers_come(outcomes)
+            victims.triton(server).kill()
+            gone = victims.until(lambda: victims.readiness(server) != 200, 10, 0.01)
+            back = victims.until(lambda: victims.readiness(server) == 200, 60)
+            moment = time.monotonic()
+            answers_come(outcomes)
+        yield Figure(name, "not ready after", gone, 10, "s")
+        yield Figure(name, f"ready again after (a start takes {load:.1f} s)", back, 15 + load, "s")
+        yield from other_outcomes(name, outcomes, AWAY)
+        yield works_again(name, outcomes.after(moment))
+
+
+def killed_stubs(start: Start, models: Sequence[str] = MODELS) -> Iterator[Figure]:
+    """kill -9 of one process of a Python model, of each kind."""
+    with start() as server, crowd(port_of(server), mixed(), 2) as outcomes:
+        for model in models:
+            name = f"kill -9 a process of {model}"
+            victims.stubs(server, model)[0].kill()
+            yield Figure(
+                name, "not ready after", victims.until(lambda: victims.readiness(server) != 200, 30, 0.02), 10, "s"
+            )
+            yield Figure(name, "healed after", victims.until(lambda: victims.readiness(server) == 200, 90), 60, "s")
+    yield from other_outcomes("kill -9 a process of a model", outcomes, AWAY)
+
+
+def stopped(start: Start, who: Callable[[Server], psutil.Process] = victims.triton) -> Iterator[Figure]:
+    """SIGSTOP of tritonserver under load."""
+    name = f"SIGSTOP {'tritonserver' if who is victims.triton else 'a process of a model'}"
+    # In a container BentoML would start nothing again.
+    with start(BENTOML_CONTAINERIZED="true") as server, crowd(port_of(server), mixed(), 4) as outcomes:
+        answers_come(outcomes)
+        who(server).suspend()
+        answers = []
+
+        def ready() -> bool:
+            began = time.monotonic()
+            status = victims.readiness(server)
+            answers.append(time.monotonic() - began)
+            return status == 200
+
+        gone = victims.until(lambda: not ready(), 30)
+        yield Figure(name, "not ready after", gone, 10, "s")
+        yield Figure(name, "healed after", gone + victims.until(ready, 90), 60, "s")
+        yield Figure(name, "slowest answer of /readyz", max(answers), 2, "s")
+        moment = time.monotonic()
+        answers_come(outcomes)
+    yield from other_outcomes(name, outcomes, AWAY)
+    yield works_again(name, outcomes.after(moment))
+
+
+def killed_worker(start: Start) -> Iterator[Figure]:
+    """kill -9 of one API worker under load; in a container, where BentoML would not start another."""
+    name = "kill -9 an API worker"
+    with start(BENTOML_CONTAINERIZED="true") as server, crowd(port_of(server), mixed(), 4) as outcomes:
+        count = len(victims.workers(server))
+        answers_come(outcomes)
+        moment = time.monotonic()
+        victims.workers(server)[0].kill()
+        back = victims.until(lambda: len(victims.workers(server)) == count, 40)
+        time.sleep(3)
+    lost = outcomes.reasons()["lost"] + outcomes.reasons()["closed"]
+    others = [outcome for outcome in outcomes.after(moment + 0.2).all if outcome.reason not in {"ok", "closed"}]
+    yield Figure(name, "requests lost, of callers it was answering", lost, 4)
+    yield Figure(name, "requests that failed later", len(others), 0)
+    yield Figure(name, "another one after", back, 60, "s")
+
+
+def killed_service(start: Start) -> Iterator[Figure]:
+    """kill -9 of the service's first process, and a new start on the same port."""
+    name = "kill -9 the service"
+    with start() as server:
+        family = victims.family(server)
+        with crowd(port_of(server), mixed(), 2) as outcomes:
+            answers_come(outcomes)
+            server.process.kill()
+            server.process.wait()
+        port = port_of(server)
+        began = time.monotonic()
+        with start(port=port) as again:
+            yield Figure(name, "ready again on the same port after", time.monotonic() - began, 60, "s")
+            yield Figure(name, "processes left", len(victims.left_over(family, 45)), 0)
+            yield Figure(name, "regions of shared memory left", len(victims.regions(server)), 0)
+            answer = again.post(**json.loads(click(photo(1))[1]))
+            yield Figure(name, "answers by then", answer.status_code, 200)
+
+
+def told_to_stop(start: Start, times: int = 20) -> Iterator[Figure]:
+    """SIGTERM under load, twice each time, again and again."""
+    name = f"SIGTERM under load, {times} times"
+    slowest, left, memory, all_outcomes, codes = 0.0, 0, 0, Outcomes(), set()
+    for number in range(times):
+        with start() as server:
+            family = victims.family(server)
+            assert victims.triton(server)
+            assert victims.stubs(server)
+            assert victims.regions(server)
+            # Half of the times over kept connections, half over new ones.
+            with crowd(port_of(server), mixed(seed=number), 6, keep=number % 2 == 0) as outcomes:
+                answers_come(outcomes)
+                began = time.monotonic()
+                server.process.send_signal(signal.SIGTERM)
+                time.sleep(0.2)
+                server.process.send_signal(signal.SIGTERM)
+                try:
+                    codes.add(server.process.wait(60))
+                except subprocess.TimeoutExpired:
+                    codes.add(-1)
+                slowest = max(slowest, time.monotonic() - began)
+            all_outcomes.all += outcomes.all
+            left += len(victims.left_over(family, 2))
+            memory += len(victims.regions(server))
+    yield Figure(name, "slowest exit", slowest, 40, "s")
+    yield from other_outcomes(name, all_outcomes, {"ok", "stopping", "refused"})
+    yield Figure(name, "processes and regions left", left + memory, 0)
+    yield Figure(name, "exit status other than 0", len(codes - {0}), 0)
