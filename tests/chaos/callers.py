@@ -123,7 +123,9 @@ def mixed(images: int = 20, new: float = 0.2, seed: int = 0, prepared: int = 100
 class Caller(threading.Thread):
     """Asks again as soon as there is an answer."""
 
-    def __init__(self, port: int, body: Body, noted: Callable[[Outcome], None], *, pause: float, keep: bool) -> None:
+    def __init__(
+        self, port: int, body: Body, noted: Callable[[Outcome], None], *, pause: float, keep: bool, address: str
+    ) -> None:
         """Make one.
 
         Args:
@@ -132,8 +134,10 @@ class Caller(threading.Thread):
             noted: is told what became of each.
             pause: seconds from the beginning of one to that of the next, unless an answer takes longer.
             keep: over a kept connection, not a new one each time.
+            address: of this machine, from which it asks.
         """
         super().__init__(daemon=True)
+        self._address = address
         self._port, self._body, self._noted, self._pause, self._keep = port, body, noted, pause, keep
         self._connection: http.client.HTTPConnection | None = None
         self._over = threading.Event()
@@ -158,7 +162,9 @@ class Caller(threading.Thread):
         status, reason, kept = 0, "", self._connection is not None
         try:
             if self._connection is None:
-                self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT_S)
+                self._connection = http.client.HTTPConnection(
+                    "127.0.0.1", self._port, timeout=TIMEOUT_S, source_address=(self._address, 0)
+                )
                 self._connection.connect()
         except OSError:
             self._connection = None
@@ -184,10 +190,12 @@ class Caller(threading.Thread):
 
 
 @contextmanager
-def crowd(port: int, body: Body, callers: int, *, pause: float = 0.0, keep: bool = True) -> Iterator[Outcomes]:
+def crowd(
+    port: int, body: Body, callers: int, *, pause: float = 0.0, keep: bool = True, address: str = "127.0.0.1"
+) -> Iterator[Outcomes]:
     """So many callers at once, until the context ends; then all of their requests have an outcome."""
     outcomes = Outcomes()
-    people = [Caller(port, body, outcomes.all.append, pause=pause, keep=keep) for _ in range(callers)]
+    people = [Caller(port, body, outcomes.all.append, pause=pause, keep=keep, address=address) for _ in range(callers)]
     for caller in people:
         caller.start()
     try:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import requests
 
 from tests.chaos import victims
 from tests.chaos.callers import Outcomes
@@ -40,17 +42,22 @@ Start = Callable[..., AbstractContextManager[Server]]
 Scenario = Callable[[Start], Iterator[Figure]]
 
 
-def starter(folder: Path) -> Start:
-    """Starts services whose logs lie in a folder, and stops each in the end, however it is then."""
+def starter(folder: Path, **common: str) -> Start:
+    """Starts services whose logs lie in a folder, and stops each in the end, however it is then.
+
+    Args:
+        folder: for the logs.
+        common: settings of all of them.
+    """
     count = 0
 
     @contextmanager
-    def start(port: int | None = None, **settings: str) -> Iterator[Server]:
+    def start(port: int | None = None, through: Sequence[str] = (), **settings: str) -> Iterator[Server]:
         nonlocal count
         count += 1
         own = folder / str(count)
         own.mkdir(parents=True)
-        server = start_server(own / "log", port=port, **settings)
+        server = start_server(own / "log", port=port, through=through, **(common | settings))
         try:
             yield server
         finally:
@@ -89,3 +96,9 @@ def works_again(name: str, outcomes: Outcomes) -> Figure:
 
 def port_of(server: Server) -> int:
     return int(server.url.rpartition(":")[2])
+
+
+def restarts(server: Server) -> int:
+    """How often Triton was started again."""
+    text = requests.get(f"{server.url}/metrics", timeout=10).text
+    return sum(int(count) for count in re.findall(r"^mobile_sam_triton_restarts_total\{.*\} (\d+)", text, re.MULTILINE))

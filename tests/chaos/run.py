@@ -19,7 +19,7 @@ import pytest
 
 from tests.chaos import victims
 from tests.chaos.figures import Figure, Scenario, Start, starter
-from tests.chaos.scenarios import bodies, kills, load
+from tests.chaos.scenarios import bodies, connections, disks, kills, load
 
 SCENARIOS: dict[str, Scenario] = {
     "triton": kills.killed_triton,
@@ -34,6 +34,13 @@ SCENARIOS: dict[str, Scenario] = {
     "fuzz": load.fuzzed,
     "soak": load.soak,
     "guided": load.guided,
+    "tmp-full": disks.full_temporary_folder,
+    "cache-full": disks.full_cache,
+    "shm-full": disks.full_shared_memory,
+    "run-folder": disks.cleaned_folders,
+    "heads": connections.heads,
+    "half-open": connections.half_open,
+    "few-descriptors": partial(connections.half_open, connections=700, through=connections.FEW_DESCRIPTORS),
 }
 
 

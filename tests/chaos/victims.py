@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,32 @@ def resident(processes: list[psutil.Process]) -> int:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             total += process.memory_info().rss
+    return total
+
+
+def memory(server: Server) -> int:
+    """Bytes of memory of all its processes, each shared page counted once, and of its memory files."""
+    total, files = 0, {}
+    for process in family(server):
+        with contextlib.suppress(OSError):
+            rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+            total += 1024 * int(rollup.partition("\nPss:")[2].split()[0])
+        # Nobody need have mapped them. Their device and inode tell those apart which several processes have open.
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(f"/proc/{process.pid}/fd"):
+                with contextlib.suppress(OSError):
+                    if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115
+                        found = entry.stat()
+                        files[found.st_dev, found.st_ino] = 512 * found.st_blocks
+    return total + sum(files.values())
+
+
+def shared_memory(server: Server) -> int:
+    """Bytes of memory that its regions of shared memory take."""
+    total = 0
+    for region in regions(server):
+        with contextlib.suppress(FileNotFoundError):
+            total += 512 * region.stat().st_blocks
     return total
 
 

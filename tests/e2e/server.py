@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,22 +134,31 @@ def write_other_weights(path: Path) -> Path:
     return path
 
 
-def start_server(log: Path, target: str = "service.py:svc", port: int | None = None, **environment: str) -> Server:
+def start_server(
+    log: Path, target: str = "service.py:svc", port: int | None = None, through: Sequence[str] = (), **environment: str
+) -> Server:
     """Serve `target` on a port of this machine, a free one unless told, and wait until it is ready."""
-    return begin_server(log, target, port, **environment).wait_until_ready()
+    return begin_server(log, target, port, through, **environment).wait_until_ready()
 
 
-def begin_server(log: Path, target: str = "service.py:svc", port: int | None = None, **environment: str) -> Server:
+def begin_server(
+    log: Path, target: str = "service.py:svc", port: int | None = None, through: Sequence[str] = (), **environment: str
+) -> Server:
     """The same without the wait, for several that start at once.
 
-    Embeddings are kept beside the log unless `environment` says otherwise.
+    Args:
+        log: file for its output; embeddings are kept beside it unless `environment` says otherwise.
+        target: as `bentoml serve` takes it.
+        port: a free one unless given.
+        through: a command that executes the command appended to it, such as `prlimit --nofile=256 --`.
+        environment: variables added to this process's.
     """
     free_port, metrics_port = free_ports(2)
     port = port or free_port
     bentoml = str(Path(sys.executable).parent / "bentoml")
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [bentoml, "serve", target, "--host", "127.0.0.1", "--port", str(port)],
+            [*through, bentoml, "serve", target, "--host", "127.0.0.1", "--port", str(port)],
             cwd=ROOT,
             env={
                 **inherited(),

@@ -1,0 +1,154 @@
+"""Hostile callers over many connections at once, in a process of their own, so that they do not slow the innocent one.
+
+Each of `flood_requests`, `leave_unread`, `pour_heads` and `wait_half_open` is a coroutine of one connection, repeated
+until the time is over. What came of each attempt is counted: the status of an answer, or how the connection ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import random
+import resource
+import socket
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+Attempt = Callable[..., Awaitable[str]]
+"""Takes a port, the number of the connection, the moment at which it must end, and what else it needs."""
+NICENESS = 10
+"""On the machine of the service: attackers have their own, and do not take the processor from it."""
+HEAD = "POST {} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+READ_AT_ONCE = 65536
+RETRY_S = 0.05
+
+
+@contextmanager
+def attacking(
+    attempt: Attempt, port: int, connections: int, seconds: float, *more: Any
+) -> Iterator[Future[Counter[str]]]:
+    """So many connections attempt it again and again for so long; the context ends not before them."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context) as pool:
+        yield pool.submit(_attack, attempt, port, connections, seconds, more)
+
+
+def _attack(attempt: Attempt, port: int, connections: int, seconds: float, more: Sequence[Any]) -> Counter[str]:
+    os.nice(NICENESS)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    counts: Counter[str] = Counter()
+    over = time.monotonic() + seconds
+
+    async def repeat(number: int) -> None:
+        while time.monotonic() < over:
+            try:
+                result = await asyncio.wait_for(attempt(port, number, over, *more), over + 1 - time.monotonic())
+            except asyncio.TimeoutError:
+                result = "still open"
+            except (OSError, EOFError) as error:
+                result = type(error).__name__
+            counts[result] += 1
+            if not result.startswith("2"):
+                await asyncio.sleep(RETRY_S)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(repeat(number) for number in range(connections)))
+
+    asyncio.run(all_of_them())
+    return counts
+
+
+async def flood_requests(port: int, number: int, over: float, requests: Sequence[tuple[str, bytes]]) -> str:
+    """Send one of the requests and read the answer."""
+    path, body = requests[number % len(requests)]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(_request(path, body))
+        await writer.drain()
+        return await _status(reader)
+    finally:
+        writer.transport.abort()
+
+
+async def leave_unread(port: int, number: int, over: float, requests: Sequence[tuple[str, bytes]], rate: int) -> str:
+    """Send one of the requests and read `rate` bytes of the answer a second, until the server hangs up."""
+    path, body = requests[number % len(requests)]
+    own = socket.socket()
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    own.setblocking(False)
+    loop = asyncio.get_running_loop()
+    with own:
+        await loop.sock_connect(own, ("127.0.0.1", port))
+        await loop.sock_sendall(own, _request(path, body))
+        first = await loop.sock_recv(own, 12)
+        while time.monotonic() < over:
+            await asyncio.sleep(1)
+            if rate and not await loop.sock_recv(own, rate):
+                break
+        return first[9:12].decode("latin-1")
+
+
+async def pour_heads(port: int, number: int, over: float) -> str:
+    """Send a head, a trailer or a chunk's extension without end, one of the kinds for each connection."""
+    draw = random.Random(number)
+    start, part = ENDLESS[number % len(ENDLESS)]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    status = asyncio.create_task(_status(reader))
+    try:
+        writer.write(start)
+        while time.monotonic() < over and not status.done():
+            # Names of their own, lest a server keeps one of a kind.
+            writer.write(b"".join(part % draw.getrandbits(32) for _ in range(100)))
+            await writer.drain()
+        return await asyncio.wait_for(status, 5)
+    finally:
+        status.cancel()
+        writer.transport.abort()
+
+
+CHUNKED = HEAD.format("/embed").encode() + b"Transfer-Encoding: chunked\r\n\r\n"
+ENDLESS = (
+    (HEAD.format("/embed").encode(), b"X-%d: " + b"x" * 1000 + b"\r\n"),
+    (HEAD.format("/embed").encode(), b"a%d:\r\n"),
+    (HEAD.format("/embed").encode() + b"X-Long: ", b"%d" + b"x" * 1000),
+    (b"GET /", b"%d" + b"x" * 1000),
+    (CHUNKED + b"2\r\n{}\r\n0\r\n", b"X-%d: " + b"x" * 1000 + b"\r\n"),
+    (CHUNKED + b"2\r\n{}\r\n0\r\n", b"a%d:\r\n"),
+    (CHUNKED + b"2;", b"x%d=" + b"y" * 1000 + b";"),
+    (CHUNKED, b"1;x=%d" + b"y" * 200 + b"\r\n \r\n"),
+)
+"""How a request begins, and what comes after it again and again."""
+
+
+async def wait_half_open(port: int, number: int, over: float) -> str:
+    """Send half of a request line or head, and wait until the server hangs up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(
+            (b"", b"POST /mobile", HEAD.format("/mobile_sam").encode(), b"GET /readyz HTTP/1.1\r\nHo")[number % 4]
+        )
+        return await _status(reader)
+    finally:
+        writer.transport.abort()
+
+
+def _request(path: str, body: bytes) -> bytes:
+    return f"{HEAD.format(path)}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def _status(reader: asyncio.StreamReader) -> str:
+    """The status of an answer of which the rest is read and thrown away; `closed` where none comes."""
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    except (EOFError, ConnectionError):
+        return "closed"
+    length = int((head.partition(b"content-length:")[2].partition(b"\r\n")[0]) or b"0")
+    while length > 0 and (data := await reader.read(min(length, READ_AT_ONCE))):
+        length -= len(data)
+    return head[9:12].decode("latin-1")
