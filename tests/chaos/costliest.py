@@ -7,61 +7,38 @@ option, and goes round until nothing improves; then it begins anew at a random p
 from __future__ import annotations
 
 import argparse
-import base64
 import functools
-import hashlib
 import http.client
-import io
-import json
 import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import psutil
-from PIL import Image
 
+from tests.chaos import hostile
 from tests.chaos.callers import JSON
-from tests.fuzz.body_parts import FLOAT32, npy
+from tests.chaos.request_space import (
+    OPTIONS,
+    SPACE,
+    Point,
+    Space,
+    described,
+    dimensions,
+    point,
+    relevant,
+    renewed,
+    request,
+)
 
-Point = tuple[Any, ...]
-"""An option of each dimension, in the order of the space."""
-Space = Mapping[str, Sequence[Any]]
-
-SPACE: Space = {
-    "path": ("/mobile_sam", "/everything", "/embed"),
-    "multimask_output": (False, True),
-    "mask_format": ("rle", "json", "npy", "png", "polygon"),
-    "segmented_image": ("none", "overlay", "cutout"),
-    "low_res_mask": (False, True),
-    "mask_input": (False, True),
-    "points": (1, 16),
-    "crop_n_layers": (0, 1, 3),
-    "min_mask_region_area": (0, 1000),
-    "thresholds": (None, 0.0),
-    "progress": (False, True),
-    "content": ("photo", "noise", "flat", "stripes"),
-    "way": ("known", "by id", "new"),
-    "file_format": ("JPEG", "PNG", "WEBP"),
-    "objects": (1, 8, 32, 256),
-    "points_per_side": (1, 8, 64),
-    "size": ((512, 512), (2000, 1500), (4000, 3000), (5000, 5000), (16000, 1560)),
-}
-"""Each dimension begins with its cheapest option; those that make everything dearer come last."""
-OPTIONS = {
-    "/mobile_sam": ("multimask_output", "mask_format", "segmented_image", "low_res_mask"),
-    "/everything": ("points_per_side", "crop_n_layers", "min_mask_region_area", "progress"),
-    "/embed": (),
-}
-OF_SEGMENT = ("mask_input", "points", "objects")
-OF_ALL = ("path", "content", "way", "file_format", "size")
 FITS = re.compile(rb'"expected":\s*"at most (\d+) ')
 """What a refusal says would be answered."""
 IDLE_SHARE = 0.25
 """Of a core: a service that uses less has nothing to do."""
+
+
+Value = Callable[[Point], float]
 
 
 @dataclass(frozen=True)
@@ -87,7 +64,7 @@ class Found:
     value: float
 
 
-def climb(space: Space, value: Callable[[Point], float], over: Callable[[], bool], seed: int = 0) -> Found:
+def climb(space: Space, value: Value, over: Callable[[], bool], seed: int = 0) -> Found:
     """Search the point of the greatest value.
 
     Args:
@@ -127,69 +104,6 @@ def climb(space: Space, value: Callable[[Point], float], over: Callable[[], bool
             here = Found(point, visit(point))
 
 
-@functools.lru_cache(maxsize=32)
-def image_file(width: int, height: int, file_format: str, content: str) -> bytes:
-    """A file of one of the formats and contents of `SPACE`."""
-    draw = np.random.default_rng(0)
-    if content == "flat":
-        pixels = np.full((height, width, 3), 128, np.uint8)
-    elif content == "stripes":
-        pixels = np.repeat(np.indices((height, width)).sum(axis=0)[..., None] // 4 % 2 * 255, 3, axis=2).astype(
-            np.uint8
-        )
-    else:
-        block = 2 if content == "noise" else 64
-        small = draw.integers(0, 256, (-(-height // block), -(-width // block), 3), dtype=np.uint8)
-        how = Image.Resampling.NEAREST if content == "noise" else Image.Resampling.BILINEAR
-        pixels = np.asarray(Image.fromarray(small).resize((width, height), how))
-    file = io.BytesIO()
-    options = {"JPEG": {"quality": 85}, "PNG": {"compress_level": 1}, "WEBP": {"method": 0}}[file_format]
-    Image.fromarray(pixels).save(file, file_format, **options)
-    return file.getvalue()
-
-
-def relevant(point: Point) -> Point:
-    """The point with the cheapest options where they change nothing about the request."""
-    chosen = dict(zip(SPACE, point, strict=True))
-    path = chosen["path"]
-    used = {*OF_ALL, *OPTIONS[path]}
-    used |= set(OF_SEGMENT) if path == "/mobile_sam" else {"thresholds"} if path == "/everything" else set()
-    return tuple(option if name in used else SPACE[name][0] for name, option in chosen.items())
-
-
-def request(point: Point, number: int = 0, objects: int | None = None) -> tuple[str, bytes]:
-    """The path and body of a point's request.
-
-    Args:
-        point: of `SPACE`.
-        number: no two have the same image where the point says `new`.
-        objects: in place of the point's.
-    """
-    chosen = dict(zip(SPACE, point, strict=True))
-    path, (width, height) = chosen["path"], chosen["size"]
-    file = image_file(width, height, chosen["file_format"], chosen["content"])
-    fields: dict[str, Any] = {name: chosen[name] for name in OPTIONS[path]}
-    if chosen["way"] == "by id":
-        fields["image_id"] = hashlib.sha256(file).hexdigest()
-    else:
-        # What stands behind the end of an image file changes its id alone.
-        more = number.to_bytes(8, "big") if chosen["way"] == "new" else b""
-        fields["input_image"] = base64.b64encode(file + more).decode()
-    if path == "/everything" and chosen["thresholds"] is not None:
-        fields |= {"pred_iou_thresh": chosen["thresholds"], "stability_score_thresh": chosen["thresholds"]}
-    if path == "/mobile_sam":
-        draw = random.Random(0)
-        mask = npy(FLOAT32, bytes(4 * 256 * 256)) if chosen["mask_input"] else None
-        fields["prompts"] = [
-            {
-                "pos_coords": [[draw.randrange(width), draw.randrange(height)] for _ in range(chosen["points"])],
-                **({"mask_input": mask} if mask else {}),
-            }
-            for _ in range(objects or chosen["objects"])
-        ]
-    return path, json.dumps(fields).encode()
-
-
 class Trials:
     """Asks a service once for each point and keeps what that cost."""
 
@@ -215,11 +129,10 @@ class Trials:
             self.costs[point] = self._measure(point)
         return self.costs[point]
 
-    def requests(self, point: Point, count: int) -> list[tuple[str, bytes]]:
-        """Paths and bodies of a point's request, as measured, each with another image where the point says so."""
-        varied = dict(zip(SPACE, point, strict=True))["way"] == "new"
-        objects = self.cost(point).objects
-        return [request(point, 2**32 + number, objects) for number in range(count if varied else 1)]
+    def request(self, asked: Point) -> hostile.Request:
+        """The request of a point, as it was measured."""
+        varied = dict(zip(SPACE, asked, strict=True))["way"] == "new"
+        return hostile.Request(*request(asked, self.cost(asked).objects), renewed if varied else None)
 
     def work(self, point: Point) -> float:
         """Seconds of work."""
@@ -233,7 +146,7 @@ class Trials:
     def dearest(self) -> dict[str, Point]:
         """The points that cost most: of each path, of those answered within half a second, and in bytes."""
         good = [point for point, cost in self.costs.items() if cost.status in (0, 200, 504)]
-        kinds: dict[str, Callable[[Point], float]] = {
+        kinds: dict[str, Value] = {
             f"work at {path}": functools.partial(lambda path, point: (point[0] == path) * self.work(point), path)
             for path in OPTIONS
         }
@@ -243,7 +156,7 @@ class Trials:
         return {kind: max(good, key=value) for kind, value in kinds.items()}
 
     def _measure(self, point: Point, objects: int | None = None) -> Cost:
-        path, body = request(point, len(self.costs), objects)
+        path, body = request(point, objects)
         before, began = self._used(), time.monotonic()
         status, received, start = self._ask(path, body)
         took, last = time.monotonic() - began, self._used()
@@ -277,28 +190,38 @@ class Trials:
 
 
 def search(trials: Trials, seconds: float, seed: int = 0) -> dict[str, Point]:
-    """Search for so long, three quarters of it for work, the rest for bytes; the dearest of all that was tried."""
-    began = time.monotonic()
-    for value, until in ((trials.work, 0.75 * seconds), (trials.gain, seconds)):
-        climb(SPACE, value, lambda until=until: time.monotonic() - began > until, seed)  # type: ignore[misc]
+    """Search for so long, for work at each path and for bytes.
+
+    Returns:
+        The dearest of all that was tried, by kind.
+    """
+    began, share = time.monotonic(), 0.0
+    for path, value, part in (
+        ("/mobile_sam", trials.work, 0.45),
+        ("/mobile_sam", trials.gain, 0.2),
+        ("/everything", trials.work, 0.25),
+        ("/embed", trials.work, 0.1),
+    ):
+        share += part
+        names = dimensions(path)
+
+        def at(here: Point, path: str = path, names: list[str] = names, value: Value = value) -> float:
+            return value(point(path=path, **dict(zip(names, here, strict=True))))
+
+        until = began + share * seconds
+        climb({name: SPACE[name] for name in names}, at, lambda until=until: time.monotonic() > until, seed)  # type: ignore[misc]
     return trials.dearest()
-
-
-def described(point: Point) -> str:
-    """The options of a point that are not the cheapest."""
-    chosen = zip(SPACE.items(), relevant(point), strict=True)
-    return ", ".join(f"{name} {option}" for (name, options), option in chosen if name == "path" or option != options[0])
 
 
 def report(trials: Trials, found: Mapping[str, Point]) -> str:
     """A line for each of the dearest."""
     lines = [f"of {len(trials.costs)} requests tried:"]
-    for kind, point in found.items():
-        cost = trials.cost(point)
-        lines.append(
-            f"most {kind}: {described(point)}{f', in truth {cost.objects}' if cost.objects else ''}: {cost.status}, {cost.work_s:.1f} s of work in {cost.took_s:.1f} s, "
-            f"{cost.sent} bytes sent, {cost.received} received"
-        )
+    for kind, dearest in found.items():
+        cost = trials.cost(dearest)
+        fewer = f", but {cost.objects} objects as more are refused" if cost.objects else ""
+        took = f"{cost.work_s:.1f} s of work in {cost.took_s:.1f} s"
+        figures = f"{cost.status}, {took}, {cost.sent} bytes sent, {cost.received} received"
+        lines.append(f"most {kind}: {described(dearest)}{fewer}: {figures}")
     return "\n".join(lines)
 
 

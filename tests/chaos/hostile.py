@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 Attempt = Callable[..., Awaitable[str]]
@@ -24,8 +25,25 @@ Attempt = Callable[..., Awaitable[str]]
 NICENESS = 10
 """On the machine of the service: attackers have their own, and do not take the processor from it."""
 HEAD = "POST {} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-READ_AT_ONCE = 65536
+READ_AT_ONCE = SENT_AT_ONCE = 256 * 1024
 RETRY_S = 0.05
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to send over and over."""
+
+    path: str
+    body: bytes
+    renewed: Callable[[bytes], bytes] | None = None
+    """Makes a body in its place, each time another."""
+
+    def data(self) -> Iterator[bytes]:
+        """The request in parts."""
+        body = self.renewed(self.body) if self.renewed else self.body
+        yield f"{HEAD.format(self.path)}Content-Length: {len(body)}\r\n\r\n".encode()
+        for start in range(0, len(body), SENT_AT_ONCE):
+            yield body[start : start + SENT_AT_ONCE]
 
 
 @contextmanager
@@ -64,34 +82,38 @@ def _attack(attempt: Attempt, port: int, connections: int, seconds: float, more:
     return counts
 
 
-async def flood_requests(port: int, number: int, over: float, requests: Sequence[tuple[str, bytes]]) -> str:
+async def flood_requests(port: int, number: int, over: float, requests: Sequence[Request]) -> str:
     """Send one of the requests and read the answer."""
-    path, body = requests[number % len(requests)]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    status = asyncio.create_task(_status(reader))
     try:
-        writer.write(_request(path, body))
-        await writer.drain()
-        return await _status(reader)
+        for part in requests[number % len(requests)].data():
+            writer.write(part)
+            await writer.drain()
+            if status.done():  # refused before it has all
+                break
+        return await status
     finally:
+        status.cancel()
         writer.transport.abort()
 
 
-async def leave_unread(port: int, number: int, over: float, requests: Sequence[tuple[str, bytes]], rate: int) -> str:
+async def leave_unread(port: int, number: int, over: float, requests: Sequence[Request], rate: int) -> str:
     """Send one of the requests and read `rate` bytes of the answer a second, until the server hangs up."""
-    path, body = requests[number % len(requests)]
     own = socket.socket()
     own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     own.setblocking(False)
     loop = asyncio.get_running_loop()
     with own:
         await loop.sock_connect(own, ("127.0.0.1", port))
-        await loop.sock_sendall(own, _request(path, body))
-        first = await loop.sock_recv(own, 12)
-        while time.monotonic() < over:
+        for part in requests[number % len(requests)].data():
+            await loop.sock_sendall(own, part)
+        status = (await loop.sock_recv(own, 12))[9:12].decode("latin-1")
+        while status == "200" and time.monotonic() < over:
             await asyncio.sleep(1)
             if rate and not await loop.sock_recv(own, rate):
-                break
-        return first[9:12].decode("latin-1")
+                return f"{status}, closed"
+        return status
 
 
 async def pour_heads(port: int, number: int, over: float) -> str:
@@ -136,10 +158,6 @@ async def wait_half_open(port: int, number: int, over: float) -> str:
         return await _status(reader)
     finally:
         writer.transport.abort()
-
-
-def _request(path: str, body: bytes) -> bytes:
-    return f"{HEAD.format(path)}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 async def _status(reader: asyncio.StreamReader) -> str:

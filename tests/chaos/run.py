@@ -19,7 +19,7 @@ import pytest
 
 from tests.chaos import victims
 from tests.chaos.figures import Figure, Scenario, Start, starter
-from tests.chaos.scenarios import bodies, connections, disks, kills, load
+from tests.chaos.scenarios import bodies, clock, connections, costly, disks, forging, kills, load
 
 SCENARIOS: dict[str, Scenario] = {
     "triton": kills.killed_triton,
@@ -38,6 +38,10 @@ SCENARIOS: dict[str, Scenario] = {
     "cache-full": disks.full_cache,
     "shm-full": disks.full_shared_memory,
     "run-folder": disks.cleaned_folders,
+    "clock": clock.moved_clock,
+    "forged": forging.forged_lines,
+    "costly": costly.costly,
+    "answers": costly.unread,
     "heads": connections.heads,
     "half-open": connections.half_open,
     "few-descriptors": partial(connections.half_open, connections=700, through=connections.FEW_DESCRIPTORS),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import shutil
 import signal
@@ -19,13 +20,19 @@ from tempfile import TemporaryDirectory
 
 from tests.chaos import victims
 from tests.chaos.callers import Outcomes, click, crowd, mixed
-from tests.chaos.costliest import image_file
 from tests.chaos.figures import MEGABYTE, Figure, Start, other_outcomes, port_of, restarts
 from tests.chaos.innocent import Innocent
+from tests.chaos.request_space import image_file
 from tests.e2e.server import Server
 
 NAMESPACES = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
 """Commands that give a command mounts of its own: the superuser's, and other users' where the kernel lets them."""
+ODD = [
+    (path, body)
+    for path in ("/mobile_sam", "/embed", "/everything", "/nowhere", "/docs.json", "/readyz")
+    for body in (b"", b"{", b"{}", b'{"image_id": "' + b"0" * 64 + b'"}', b'{"input_image": "AAAA"}')
+]
+"""Requests with answers of many kinds, each of which the service's metrics count by a number of its own."""
 NOTICED_S = 10.0
 """After which readiness must tell the truth: the watchdog does inferences of its own."""
 
@@ -53,11 +60,14 @@ def _on_full_disk(
         innocent = Innocent(server, alone_s=3)
         workers = victims.workers(server)
         new_images = mixed(images=1, new=1.0, prepared=20)
-        with _full(server, folder), innocent.clicking(), crowd(port_of(server), new_images, 1, pause=0.5) as others:
+        port, odd = port_of(server), itertools.cycle(ODD)
+        others, refused = crowd(port, new_images, 1, pause=0.5), crowd(port, lambda: next(odd), 1, pause=0.1)
+        with _full(server, folder), innocent.clicking(), others as answered, refused as problems:
             time.sleep(seconds)
             ready = victims.readiness(server)
         yield from innocent.figures(name)
-        yield from other_outcomes(f"{name}, new images", others, {"ok"})
+        yield from other_outcomes(f"{name}, new images", answered, {"ok"})
+        yield Figure(f"{name}, odd requests", f"faults of {len(problems.all)}", len(problems.faults()), 0)
         yield Figure(name, "ready meanwhile", abs(ready - 200), 0)
         yield Figure(name, "workers that died", len(set(workers) - set(victims.workers(server))), 0)
         yield Figure(name, "restarts of Triton", restarts(server), 0)

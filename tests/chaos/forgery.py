@@ -1,0 +1,119 @@
+"""Hostile strings for every field and header, and what of them has reached a log as more than text within a line."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+MARK = "FORGED"
+"""Stands in every hostile string."""
+YEAR = "1999"
+"""The year of forged lines, of which the service's own never are."""
+LINES = re.compile(
+    r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} \[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\] \[[\w: -]+\] "  # BentoML's
+    r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ [\w.]+:\d+\] "  # Triton's
+    r'|\{"time":"20\d\d-'  # the service's own, as JSON
+    r"|Signal \(\d+\) received\.$"
+)
+"""How every line of the service begins."""
+BREAKS = ("\n", "\r\n", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029")
+CONTROLS = (
+    "\x1b[31m",
+    "\x1b]0;x\x07",
+    "\x00",
+    "\x08",
+    "\x7f",
+    "\x9b2J",
+    "\u202e",
+    "\u200b",
+    "\ufeff",
+    "\ud800",
+    "%s%n",
+    "{0}",
+)
+FAKES = (
+    f"{YEAR}-01-01T00:00:00+0000 [ERROR] [cli] {MARK}",
+    f"E0101 00:00:00.000000 1 server.cc:1] {MARK} {YEAR}",
+    f'{{"time":"{YEAR}-01-01T00:00:00.000Z","level":"error","message":"{MARK}"}}',
+    f"[ERROR] {MARK}",
+)
+FAKED = tuple(fake[:20] for fake in FAKES)
+PATHS = ("/mobile_sam", "/embed", "/everything")
+FIELDS = (
+    *("input_image", "image_id", "model_version", "pos_coords", "labels", "neg_coords", "box", "mask_input", "prompts"),
+    *("multimask_output", "mask_format", "segmented_image", "low_res_mask", "points_per_side", "pred_iou_thresh"),
+    *("stability_score_thresh", "stability_score_offset", "box_nms_thresh", "crop_n_layers", "crop_nms_thresh"),
+    *("crop_overlap_ratio", "crop_n_points_downscale_factor", "min_mask_region_area", "progress"),
+)
+HEADERS = (
+    *("Host", "User-Agent", "X-Request-ID", "Authorization", "X-API-Key", "Content-Type", "Content-Length", "Accept"),
+    *("Content-Encoding", "Transfer-Encoding", "Origin", "Access-Control-Request-Method", "Cookie", "traceparent"),
+    *("tracestate", "baggage", "X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "Referer", "Range", "Expect"),
+    *("If-None-Match", "Accept-Language", "Upgrade", "Connection", "Bentoml-Payload-Meta", "X-B3-TraceId"),
+)
+
+
+def hostile_text(draw: random.Random) -> str:
+    """A string that would forge a line, or move a reader's cursor, where it is written as it is."""
+    end = draw.choice(BREAKS)
+    return f"x{draw.choice(CONTROLS)}{end}{draw.choice(FAKES)}{draw.choice(('', end))}{draw.choice(CONTROLS)}"
+
+
+def attempts(seed: int, count: int) -> Iterator[bytes]:
+    """Whole requests, each with a hostile string: in a field, a field's name, a header, a header's name, the path, the
+    query, the method or the version. Each closes its connection.
+
+    Args:
+        seed: the same requests each time.
+        count: how many.
+    """
+    draw = random.Random(seed)
+    for number in range(count):
+        text = hostile_text(draw)
+        raw = text.encode("utf-8", "surrogatepass")
+        quoted = b"".join(b"%%%02x" % byte if byte <= 32 or byte >= 127 else bytes([byte]) for byte in raw)
+        path, headers, body = draw.choice(PATHS), b"", b"{}"
+        line = f"POST {path} HTTP/1.1".encode()
+        match number % 10:
+            case 0 | 1 | 2 | 3:
+                body = _body(draw.choice(FIELDS), text, draw)
+            case 4:
+                body = json.dumps({text: 1} if draw.random() < 0.5 else {"prompts": [{text: [[1, 2]]}]}).encode()
+            case 5 | 6:
+                headers = draw.choice(HEADERS).encode() + b": " + raw + b"\r\n"
+            case 7:
+                line = b"POST " + draw.choice((b"/", b"/mobile_sam/", b"/admin/models/")) + quoted + b" HTTP/1.1"
+            case 8:
+                line = draw.choice((b"GET /?%s HTTP/1.1", b"%s / HTTP/1.1", b"GET / %s", b"GET /%s HTTP/1.1")) % raw
+            case _:
+                headers = raw + b": x\r\n"
+        size = b"Content-Length: %d\r\nContent-Type: application/json\r\nHost: x\r\nConnection: close\r\n" % len(body)
+        yield line + b"\r\n" + headers + size + b"\r\n" + body
+
+
+def _body(field: str, text: str, draw: random.Random) -> bytes:
+    value: object = draw.choice((text, [text], {text: text}, [[text, 1]]))
+    if draw.random() < 0.3:
+        return json.dumps({"prompts": [{field: value}]}).encode()
+    return json.dumps({"pos_coords": [[1, 1]], "image_id": "0" * 64, field: value}).encode()
+
+
+def forged(log: bytes) -> Counter[str]:
+    """How many lines and characters of a log are not the service's.
+
+    Args:
+        log: what was written since the first hostile string was sent.
+
+    Returns:
+        `lines`: that begin as none of the service's does; `characters`: that cannot be printed.
+    """
+    found: Counter[str] = Counter()
+    for line in log.decode("utf-8", "replace").split("\n"):
+        if line and (not LINES.match(line) or line.startswith(FAKED)):
+            found["lines"] += 1
+        # The line breaks that the service itself makes are \n alone.
+        found["characters"] += sum(not char.isprintable() or char == "\ufffd" for char in line)
+    return found

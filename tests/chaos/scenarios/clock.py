@@ -1,0 +1,56 @@
+"""The clock set back and forth under the running service, with libfaketime."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.chaos import victims
+from tests.chaos.figures import Figure, Start, restarts
+from tests.chaos.innocent import Innocent
+
+LIBRARY = "faketime/libfaketimeMT.so.1"
+"""In Debian's package `faketime`."""
+STEPS = ("+3600", "-86400", "+300000000", "-1", "-3600", "+0")
+"""Seconds that the clock is away from the true one: an hour on, a day back, ten years on, and so forth."""
+
+
+def moved_clock(start: Start, each_s: float = 5) -> Iterator[Figure]:
+    """The time of day jumps; the monotonic clock, which no administrator can set, goes on."""
+    name = f"the clock set {len(STEPS)} times"
+    libraries = [path for folder in (Path("/usr/lib"), Path("/usr/local/lib")) for path in folder.glob(f"**/{LIBRARY}")]
+    if not libraries:
+        yield Figure(f"{name}: not run, for there is no {LIBRARY} (Debian: faketime)", "runs", 0, 1, at_least=True)
+        return
+    with TemporaryDirectory() as folder:
+        setting = Path(folder) / "time"
+        setting.write_text("+0")
+        faked = {
+            "LD_PRELOAD": str(libraries[0]),
+            "FAKETIME_TIMESTAMP_FILE": str(setting),
+            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "DONT_FAKE_MONOTONIC": "1",
+        }
+        with start(**faked) as server:
+            innocent = Innocent(server, alone_s=3)
+            workers, wrong = victims.workers(server), 0
+            with innocent.clicking():
+                for step in STEPS:
+                    setting.write_text(step)
+                    until = time.monotonic() + each_s
+                    while time.monotonic() < until:
+                        wrong += victims.readiness(server) != 200
+                        time.sleep(0.2)
+            yield from innocent.figures(name)
+            yield Figure(name, "probes without a 200", wrong, 0)
+            yield Figure(name, "restarts of Triton", restarts(server), 0)
+            yield Figure(name, "workers that died", len(set(workers) - set(victims.workers(server))), 0)
+            yield Figure(name, "years that the log shows", len(_years(server.log)), 2, at_least=True)
+
+
+def _years(log: Path) -> set[str]:
+    """The years of a log's lines: more than one shows that the clock was truly moved."""
+    return {line[:4] for line in log.read_text(errors="replace").splitlines() if line[:2] == "20"}

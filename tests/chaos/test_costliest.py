@@ -1,0 +1,107 @@
+"""The search for the costliest request, on costs that are made up, and the requests of its space."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from pydantic import BaseModel
+
+from tests.chaos.costliest import climb
+from tests.chaos.request_space import SPACE, Point, dimensions, point, relevant, renewed, request
+from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest, parse_body
+
+MADE_UP = {"format": ("a", "b", "c"), "more": (False, True), "count": (1, 4, 16, 64)}
+MODELS: dict[str, type[BaseModel]] = {
+    "/mobile_sam": SegmentRequest,
+    "/embed": EmbedRequest,
+    "/everything": EverythingRequest,
+}
+
+
+def product(point: Point) -> float:
+    """A cost in which the dimensions multiply, with a limit above which a request is refused for nothing."""
+    work = {"a": 1, "b": 3, "c": 2}[point[0]] * (2 if point[1] else 1) * point[2]
+    return 0.0 if work > 100 else float(work)
+
+
+class Budget:
+    """Is spent after so many questions."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+
+    def __call__(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+
+def test_climb_finds_the_dearest_point_below_a_limit():
+    found = climb(MADE_UP, product, Budget(10_000))
+    assert (found.point, found.value) == (("b", True, 16), 96.0)
+
+
+def test_climb_asks_for_no_point_twice_and_ends_when_it_has_seen_all():
+    asked: list[Point] = []
+
+    def value(point: Point) -> float:
+        asked.append(point)
+        return product(point)
+
+    climb(MADE_UP, value, lambda: False)
+    assert sorted(asked) == sorted(itertools.product(*MADE_UP.values()))
+
+
+def test_climb_leaves_a_hill_that_is_not_the_highest():
+    def value(point: Point) -> float:
+        return 100.0 if point == ("c", True, 64) else float(point[0] == "b") - point[1] - point[2]
+
+    assert climb(MADE_UP, value, Budget(10_000), seed=1).value == 100
+
+
+@pytest.mark.parametrize("budget", [0, 5])
+def test_climb_ends_when_the_budget_is_spent(budget: int):
+    asked: list[Point] = []
+
+    def value(point: Point) -> float:
+        asked.append(point)
+        return product(point)
+
+    found = climb(MADE_UP, value, Budget(budget))
+    assert 1 <= len(asked) <= budget + 1
+    assert found.value == max(map(product, asked))
+
+
+@pytest.mark.parametrize("path", SPACE["path"])
+@pytest.mark.parametrize("way", SPACE["way"])
+def test_request_is_valid_at_both_ends_of_each_dimension(path: str, way: str):
+    for end in (0, -1):
+        chosen = {name: options[end] for name, options in SPACE.items()} | {"size": (64, 48), "path": path, "way": way}
+        asked, body = request(tuple(chosen.values()))
+        assert asked == path
+        parsed = parse_body(body, MODELS[path]).model_dump(exclude_none=True)
+        assert set(parsed) & {"input_image", "image_id"} == {"image_id" if way == "by id" else "input_image"}
+
+
+def test_request_has_as_many_objects_as_are_allowed():
+    many = point(objects=256, size=(64, 48))
+    assert len(json.loads(request(many, 7)[1])["prompts"]) == 7
+    assert len(json.loads(request(many)[1])["prompts"]) == 256
+
+
+def test_renewed_changes_the_image_alone():
+    body = request(point(size=(64, 48)))[1]
+    old, new, newer = (json.loads(text) for text in (body, renewed(body), renewed(body)))
+    images = [fields.pop("input_image") for fields in (old, new, newer)]
+    assert old == new == newer
+    assert len(set(images)) == 3
+    assert all(image.startswith(images[0]) for image in images)
+
+
+@pytest.mark.parametrize("path", SPACE["path"])
+def test_relevant_leaves_what_changes_nothing_at_the_cheapest(path: str):
+    dear = {name: options[-1] for name, options in SPACE.items()} | {"path": path}
+    used = {name: dear[name] for name in dimensions(path)}
+    assert relevant(tuple(dear.values())) == point(path=path, **used)
+    assert {"size", "content"} < set(used) < set(SPACE)
