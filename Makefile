@@ -65,11 +65,11 @@ batch-measure: env-batch weights ## images a second on Ray beside one process
 audit: env-dev ## known vulnerabilities in the locked requirements
 	@$(BIN)/python -m tests.audit
 
-chaos: env-chaos weights ## kill, stop, flood and fuzz the service, about 10 minutes
-	@$(RUN) python -m tests.chaos.run
+chaos: env-chaos ## kill, stop, flood, fuzz and overload the service, about 20 minutes
+	@$(RUN) python -m tests.chaos.run --weights builtin official
 
-chaos-full: env-chaos weights ## the same, a soak of 20 minutes and guided fuzzing of 10
-	@$(RUN) python -m tests.chaos.run --soak-minutes 20 --guided-minutes 10
+chaos-full: env-chaos ## the same for longer, a soak of 20 minutes and guided fuzzing of 10
+	@$(RUN) python -m tests.chaos.run --weights builtin official --stops 20 --search-minutes 10 --soak-minutes 20 --guided-minutes 10
 
 bench: env-bench ## measure the service beside the raw model and its peers, about 5 minutes
 	@$(RUN) python -m benchmarks.bench

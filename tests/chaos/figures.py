@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import requests
@@ -37,16 +39,26 @@ class Figure:
         return self.value >= self.goal if self.at_least else self.value <= self.goal
 
 
+class Answered(NamedTuple):
+    """A kind of answer."""
+
+    status: int
+    reason: str
+    """`ok`, or a problem's type."""
+
+
+HEALTH_PATHS = ("/livez", "/readyz", "/healthz")
 Start = Callable[..., AbstractContextManager[Server]]
 """Gives a service for a while: on `port`, a free one unless told, and with these settings."""
 Scenario = Callable[[Start], Iterator[Figure]]
 
 
-def starter(folder: Path, **common: str) -> Start:
+def starter(folder: Path, answers: Counter[Answered], **common: str) -> Start:
     """Starts services whose logs lie in a folder, and stops each in the end, however it is then.
 
     Args:
         folder: for the logs.
+        answers: to which those of each service are added, of which it can still be asked in the end.
         common: settings of all of them.
     """
     count = 0
@@ -60,10 +72,21 @@ def starter(folder: Path, **common: str) -> Start:
         server = start_server(own / "log", port=port, through=through, **(common | settings))
         try:
             yield server
+            with contextlib.suppress(requests.RequestException):
+                answers.update(answered(server))
         finally:
             end(server)
 
     return start
+
+
+def answered(server: Server) -> Counter[Answered]:
+    """How often a service has answered how, by its own metrics; not at its health paths, which rightly say 503."""
+    found: Counter[Answered] = Counter()
+    for labels, count in _samples(server, "mobile_sam_answers_total"):
+        if labels["path"] not in HEALTH_PATHS:
+            found[Answered(int(labels["status"]), labels["reason"])] += int(count)
+    return found
 
 
 def end(server: Server) -> None:
@@ -100,5 +123,10 @@ def port_of(server: Server) -> int:
 
 def restarts(server: Server) -> int:
     """How often Triton was started again."""
+    return int(sum(count for _, count in _samples(server, "mobile_sam_triton_restarts_total")))
+
+
+def _samples(server: Server, name: str) -> Iterator[tuple[dict[str, str], float]]:
     text = requests.get(f"{server.url}/metrics", timeout=10).text
-    return sum(int(count) for count in re.findall(r"^mobile_sam_triton_restarts_total\{.*\} (\d+)", text, re.MULTILINE))
+    for labels, value in re.findall(rf"^{name}\{{(.*)\}} (\S+)", text, re.MULTILINE):
+        yield dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value)

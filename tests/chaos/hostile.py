@@ -26,6 +26,7 @@ NICENESS = 10
 """On the machine of the service: attackers have their own, and do not take the processor from it."""
 HEAD = "POST {} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 READ_AT_ONCE = SENT_AT_ONCE = 256 * 1024
+SLOW_BYTES = 1000
 RETRY_S = 0.05
 
 
@@ -98,20 +99,20 @@ async def flood_requests(port: int, number: int, over: float, requests: Sequence
         writer.transport.abort()
 
 
-async def leave_unread(port: int, number: int, over: float, requests: Sequence[Request], rate: int) -> str:
-    """Send one of the requests and read `rate` bytes of the answer a second, until the server hangs up."""
+async def leave_unread(port: int, number: int, over: float, requests: Sequence[Request]) -> str:
+    """Send one of the requests and read nothing of the answer, or 1 kB a second, until the server hangs up."""
     own = socket.socket()
     own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     own.setblocking(False)
     loop = asyncio.get_running_loop()
     with own:
         await loop.sock_connect(own, ("127.0.0.1", port))
-        for part in requests[number % len(requests)].data():
+        for part in requests[number // 2 % len(requests)].data():
             await loop.sock_sendall(own, part)
         status = (await loop.sock_recv(own, 12))[9:12].decode("latin-1")
         while status == "200" and time.monotonic() < over:
             await asyncio.sleep(1)
-            if rate and not await loop.sock_recv(own, rate):
+            if number % 2 and not await loop.sock_recv(own, SLOW_BYTES):
                 return f"{status}, closed"
         return status
 

@@ -1,6 +1,7 @@
 """`python -m tests.chaos.run`: every scenario, and a table of figures beside their goals.
 
-It ends with status 1 where a goal is missed. The service is that of this checkout, with the models of its repository.
+It ends with status 1 where a goal is missed. The service is that of this checkout; it gets a model repository for each
+set of weights.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import json
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from benchmarks.repository import prepare
 from tests.chaos import victims
-from tests.chaos.figures import Figure, Scenario, Start, starter
+from tests.chaos.figures import Answered, Figure, Scenario, Start, starter
 from tests.chaos.scenarios import bodies, clock, connections, costly, disks, forging, kills, load
 
 SCENARIOS: dict[str, Scenario] = {
@@ -48,6 +51,16 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
+OTHER_WEIGHTS = ("costly", "answers")
+"""What is done with further weights too: the others never come to the model, or it is no matter how long that takes."""
+NO_FAULTS = ("overload", "bombs", "fuzz", "costly", "answers", "heads", "half-open", "few-descriptors", "forged")
+"""Scenarios that are hostile and nothing more: nobody kills, stops, fills or removes anything."""
+OVERLOADS = ("overload", "costly", "answers")
+REFUSALS = ("overloaded", "inference-timeout")
+"""Reasons of answers of 500 and more that are none of the service's failures where there is too much to do."""
+LEAST_ANSWERS = 100_000
+
+
 def table(figures: list[Figure]) -> str:
     """The figures as Markdown."""
     lines = ["| what happens | figure | measured | goal | |", "|---|---|---|---|---|"]
@@ -68,28 +81,67 @@ def to_the_end(name: str, scenario: Scenario, start: Start) -> Iterator[Figure]:
         yield Figure(name, f"broke off with {type(error).__name__}", 1, 0)
 
 
+def failures(answers: Mapping[str, Counter[Answered]]) -> Iterator[Figure]:
+    """How often the service has failed by itself.
+
+    Args:
+        answers: of each scenario in which no fault was injected.
+    """
+    bad: Counter[Answered] = Counter()
+    refused = 0
+    for name, counts in answers.items():
+        for answer, count in counts.items():
+            if name in OVERLOADS and answer.reason in REFUSALS:
+                refused += count
+            elif answer.status >= 500:
+                bad[answer] += count
+    total = sum(counts.total() for counts in answers.values())
+    seen = ", ".join(f"{answer.status} {answer.reason} {count}" for answer, count in bad.most_common())
+    name = "all hostile tools together, no fault injected"
+    what = f"answers of 500 and more ({seen or 'none'}; {refused} more refused as too many)"
+    yield Figure(name, what, bad.total(), 0)
+    yield Figure(name, "answers", total, LEAST_ANSWERS, at_least=True)
+
+
 def main() -> int:
     """Run the command; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Maltreat the service, and see how it bears it.")
+    parser = argparse.ArgumentParser(description="Inject faults and attack the service, and measure how it bears that.")
     parser.add_argument("--only", nargs="+", choices=SCENARIOS, help="these scenarios")
+    parser.add_argument(
+        "--weights", nargs="+", default=["builtin"], help="all scenarios with the first, some with each"
+    )
     parser.add_argument("--soak-minutes", type=float, default=0, help="how long the soak takes; 0: none")
     parser.add_argument("--guided-minutes", type=float, default=0, help="how long guided fuzzing takes; 0: none")
-    parser.add_argument("--stops", type=int, default=20, help="how often the service is told to stop")
+    parser.add_argument("--search-minutes", type=float, default=1, help="how long costly requests are searched")
+    parser.add_argument("--stops", type=int, default=10, help="how often the service is told to stop")
     parser.add_argument("--output", type=Path, default=Path("out/chaos"), help="folder for results and logs")
     options = parser.parse_args()
     lengths = {"soak": options.soak_minutes, "guided": options.guided_minutes}
     names = options.only or [name for name in SCENARIOS if lengths.get(name, 1)]
+    settings: dict[str, dict[str, float]] = {name: {"minutes": minutes} for name, minutes in lengths.items() if minutes}
+    settings |= {"stop": {"times": options.stops}, "costly": {"search_s": 60 * options.search_minutes}}
     figures: list[Figure] = []
+    answers: dict[str, Counter[Answered]] = defaultdict(Counter)
     options.output.mkdir(parents=True, exist_ok=True)
-    start = starter(Path(tempfile.mkdtemp(dir=options.output, prefix="logs-")).resolve())
-    for name in names:
-        length = {"minutes": lengths[name]} if lengths.get(name) else {}
-        scenario: Scenario = partial(SCENARIOS[name], **length)
-        if name == "stop":
-            scenario = partial(kills.told_to_stop, times=options.stops)
-        for figure in to_the_end(name, scenario, start):
-            figures.append(figure)
-            print(table([figure]).splitlines()[-1], flush=True)
+    logs = Path(tempfile.mkdtemp(dir=options.output, prefix="logs-")).resolve()
+
+    def add(figure: Figure) -> None:
+        figures.append(figure)
+        print(table([figure]).splitlines()[-1], flush=True)
+
+    for number, weights in enumerate(options.weights):
+        repository = str(prepare(weights))
+        for name in names:
+            if number and name not in OTHER_WEIGHTS:
+                continue
+            counts = answers[name] if name in NO_FAULTS else Counter[Answered]()
+            start = starter(logs / f"{weights}-{name}", counts, MOBILE_SAM_MODEL_REPOSITORY=repository)
+            scenario: Scenario = partial(SCENARIOS[name], **settings.get(name, {}))
+            for figure in to_the_end(name, scenario, start):
+                add(replace(figure, scenario=f"{weights}: {figure.scenario}") if number else figure)
+    if not options.only:
+        for figure in failures(answers):
+            add(figure)
     (options.output / "figures.json").write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
     (options.output / "table.md").write_text(table(figures) + "\n")
     missed = [figure for figure in figures if not figure.met]

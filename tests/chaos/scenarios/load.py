@@ -53,8 +53,8 @@ def fuzzed(start: Start, count: int = 20_000) -> Iterator[Figure]:
     """The corpus of bad bodies and images, nearly valid requests, and requests made from the API's document."""
     with start() as server:
         for what, module, more in (
-            (f"the corpus and {count} mutated requests", "hammer", ["--count", str(count), "--seconds", "420"]),
-            ("the API by its own document", "contract", ["--examples", "20", "--seconds", "60"]),
+            (f"the corpus and {count} mutated requests", "hammer", ["--count", str(count), "--seconds", "240"]),
+            ("the API by its own document", "contract", ["--examples", "20", "--seconds", "40"]),
         ):
             status = subprocess.run([sys.executable, "-m", f"tests.fuzz.{module}", server.url, *more], check=False)
             yield Figure(what, "violations found", status.returncode, 0)
