@@ -111,9 +111,10 @@ def forged(log: bytes) -> Counter[str]:
         `lines`: that begin as none of the service's does; `characters`: that cannot be printed.
     """
     found: Counter[str] = Counter()
-    for line in log.decode("utf-8", "replace").split("\n"):
+    # What is not UTF-8 becomes a character that cannot be printed.
+    for line in log.decode("utf-8", "surrogateescape").split("\n"):
         if line and (not LINES.match(line) or line.startswith(FAKED)):
             found["lines"] += 1
         # The line breaks that the service itself makes are \n alone.
-        found["characters"] += sum(not char.isprintable() or char == "\ufffd" for char in line)
+        found["characters"] += sum(not char.isprintable() for char in line)
     return found
