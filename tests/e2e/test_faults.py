@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.figures import Scenario, Start, end
-from tests.chaos.scenarios import bodies, kills, load
+from tests.chaos.scenarios import bodies, connections, forging, kills, load
 from tests.e2e.server import Server, start_server
 
 pytestmark = pytest.mark.e2e
@@ -24,7 +24,8 @@ def start(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     running: dict[str, Server] = {}
 
     @contextmanager
-    def give(port: int | None = None, **settings: str) -> Iterator[Server]:
+    def give(port: int | None = None, through: Sequence[str] = (), **settings: str) -> Iterator[Server]:
+        assert not through, "these scenarios run on services that may be shared"
         server = running.pop(str(settings), None)
         if port or server is None or server.process.poll() is not None:
             log = tmp_path_factory.mktemp("befallen") / "log"
@@ -49,6 +50,8 @@ def start(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         pytest.param(partial(kills.killed_stubs, models=["mobile_sam_encoder"]), id="a model's process is killed"),
         pytest.param(partial(load.overload, seconds=4), id="too many callers"),
         pytest.param(partial(bodies.bombs, gigabytes=0.1), id="bombs"),
+        pytest.param(partial(connections.heads, seconds=4), id="heads and trailers without end"),
+        pytest.param(partial(forging.forged_lines, count=400), id="hostile strings"),
         pytest.param(kills.killed_service, id="the service is killed"),
         pytest.param(partial(kills.told_to_stop, times=1), id="the service is told to stop"),
         pytest.param(kills.stopped, id="Triton hangs"),
