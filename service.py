@@ -131,6 +131,7 @@ async def end(_: Any) -> None:
 async def mobile_sam(body: bytes) -> Response:
     """Find objects on an image: clicks or boxes in, masks and a picture out."""
     request = parse_body(body, SegmentRequest)
+    segmenter.check_room(len(request.prompts or [None]))
     prompts, image = to_prompts(request), image_source(request, CALLER.get())
     job = Job(
         prompts,

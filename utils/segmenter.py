@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +28,12 @@ from utils.schemas import MaskFormat, PictureStyle, invalid
 from utils.turns import Turns
 
 NOT_CACHED, COSTLY = "image-not-cached", "costly"
+ALWAYS_COSTLY_OBJECTS = 25
+"""So many objects take long on any image: they are not asked of processes that would refuse them."""
 MOST_COSTLY_WAITING = 8
 """Requests that take long which one API worker lets wait; they must not take the places of clicks."""
+POINT = re.compile(r"points\[(\d+)\]\[(\d+)\]")
+"""A point in the orchestrator's problems."""
 HASHED_AT_ONCE = 1_000_000
 """Bytes that take a millisecond; larger files are hashed beside the event loop."""
 
@@ -84,6 +89,13 @@ class Segmenter(Protocol):
     async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
         """Encode an image ahead of the first prompt; the result, JSON."""
 
+    def check_room(self, objects: int) -> None:
+        """Would a request of so many objects be taken now? Asked before more is done for it.
+
+        Raises:
+            Overloaded: as many as may wait already.
+        """
+
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         """Find objects on an image."""
 
@@ -121,6 +133,15 @@ class TritonSegmenter:
         """Encode an image ahead of the first prompt; the result, JSON."""
         answer = await self._by_one_that_can(image, {}, model_version=model_version)
         return as_bytes(answer[tensors.RESULT])
+
+    def check_room(self, objects: int) -> None:
+        """Would a request of so many objects be taken now? Asked before more is done for it.
+
+        Raises:
+            Overloaded: as many as may wait already.
+        """
+        if objects >= ALWAYS_COSTLY_OBJECTS and (turns := self._turns.get(tensors.SEGMENT_COSTLY)):
+            turns.check()
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         """Find objects on an image."""
@@ -174,35 +195,29 @@ class TritonSegmenter:
         """
         with Exchange(self._deadline()) as exchange:
             ask = self._asking(exchange, fields, model_version)
-            return await self._asked_in_order(ask, image, inputs, model_version)
+            try:
+                return await self._asked_in_order(ask, image, inputs, objects=len(fields))
+            except NotLoaded:
+                if model_version is None:
+                    raise
+                raise unknown_version(model_version) from None
 
     async def _asked_in_order(
-        self,
-        ask: Ask,
-        image: ImageSource,
-        inputs: dict[tensors.Tensor, npt.NDArray[Any]],
-        model_version: int | None,
+        self, ask: Ask, image: ImageSource, inputs: dict[tensors.Tensor, npt.NDArray[Any]], *, objects: int
     ) -> dict[tensors.Tensor, Content]:
-        known = _image_inputs(ImageSource(None, await _image_id(image), image.owner)) | inputs
         whole = _image_inputs(image) | inputs
-        try:
-            try:
-                return await ask(tensors.SEGMENT_CACHED, known)
-            except RejectedByModel as error:
-                why = error.problem().slug
-                if why not in (NOT_CACHED, COSTLY):
-                    raise
-            if why == NOT_CACHED:
-                try:
-                    return await ask(tensors.SEGMENT, whole)
-                except RejectedByModel as error:
-                    if error.problem().slug != COSTLY:
-                        raise
-            return await ask(tensors.SEGMENT_COSTLY, whole)
-        except NotLoaded:
-            if model_version is None:
-                raise
-            raise unknown_version(model_version) from None
+        if objects < ALWAYS_COSTLY_OBJECTS:
+            known = _image_inputs(ImageSource(None, await _image_id(image), image.owner)) | inputs
+            why = NOT_CACHED
+            for model, values in ((tensors.SEGMENT_CACHED, known), (tensors.SEGMENT, whole)):
+                if why == NOT_CACHED:
+                    try:
+                        return await ask(model, values)
+                    except RejectedByModel as error:
+                        why = error.problem().slug
+                        if why != COSTLY and (why != NOT_CACHED or model == tensors.SEGMENT):
+                            raise
+        return await ask(tensors.SEGMENT_COSTLY, whole)
 
     def _deadline(self) -> float:
         return time.monotonic() + self._timeout
@@ -293,8 +308,11 @@ def _bytes(data: bytes) -> npt.NDArray[np.object_]:
 def _problem(document: bytes, fields: Sequence[Sequence[str]]) -> Problem:
     """The orchestrator's problem, with its points named as the caller named them."""
     found = json.loads(document)
-    names = {
-        f"points[{item}][{index}]": name for item, points in enumerate(fields) for index, name in enumerate(points)
-    }
-    errors = [FieldError(names.get(e["field"], e["field"]), e["expected"], e["got"]) for e in found["errors"]]
+    errors = [FieldError(_field(e["field"], fields), e["expected"], e["got"]) for e in found["errors"]]
     return Problem(found["status"], found["slug"], found["title"], summary(errors), errors)
+
+
+def _field(name: str, fields: Sequence[Sequence[str]]) -> str:
+    """What the caller calls `points[object][index]`."""
+    point = POINT.fullmatch(name)
+    return fields[int(point[1])][int(point[2])] if point else name

@@ -39,13 +39,21 @@ class Turns:
         finally:
             self._leave()
 
+    def check(self) -> None:
+        """Would a request be let in, or let wait?
+
+        Raises:
+            Overloaded: as many wait as may.
+        """
+        waiting = sum(map(len, self._waiting.values()))
+        if self._most_waiting is not None and not self._free and waiting >= self._most_waiting:
+            raise Overloaded(f"{waiting} requests that take as long as this one wait already; try again in a moment")
+
     async def _enter(self, caller: str) -> None:
+        self.check()
         if self._free > 0:
             self._free -= 1
             return
-        waiting = sum(map(len, self._waiting.values()))
-        if self._most_waiting is not None and waiting >= self._most_waiting:
-            raise Overloaded(f"{waiting} requests that take as long as this one wait already; try again in a moment")
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(caller, deque()).append(turn)
         try:

@@ -37,6 +37,9 @@ class FakeSegmenter:
         said = {"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}, "model_version": 4}
         return json.dumps(said).encode()
 
+    def check_room(self, objects: int) -> None:
+        """There is room for all."""
+
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         self.jobs.append((image, job))
         if self.error:

@@ -24,7 +24,7 @@ from mobile_sam_masks import forget_logits
 from mobile_sam_problems import Rejected, one_line
 from mobile_sam_redis import RedisTier
 from mobile_sam_stages import DECODER, Stages
-from mobile_sam_unused import FreeWhenUnused
+from mobile_sam_unused import FreeWhenUnused, give_large_blocks_back
 
 Array = npt.NDArray[Any]
 
@@ -63,7 +63,9 @@ class Models:
         settings = {name: os.environ.get(VARIABLE + name.upper()) or _parameter(config, name) for name in PARAMETERS}
         max_pixels = _whole_number("max_image_pixels", settings["max_image_pixels"], 1)
         self.max_answer_bytes = _whole_number("max_answer_bytes", settings["max_answer_bytes"], 1)
-        os.nice(_whole_number("nice", _parameter(config, "nice") or "0", 0))
+        if nice := _whole_number("nice", _parameter(config, "nice") or "0", 0):
+            os.nice(nice)
+            give_large_blocks_back()
         identity = Path(args["model_repository"]) / args["model_version"] / "weights.json"
         if not identity.is_file():
             raise pb_utils.TritonModelException(f"{identity}: no such file; `make weights` writes it")
@@ -195,7 +197,9 @@ class Models:
                 raise pb_utils.TritonModelException("mobile_sam_decoder: expected finite logits and scores, got others")
             return answers
 
-        for masks, scores in ahead(run, prompts.batches(counts, self._decoder_batch)):
+        # Of candidates there are four for each prompt, which fit into the shared memory that there is from the start.
+        most = max(1, self._decoder_batch // 2) if candidates else self._decoder_batch
+        for masks, scores in ahead(run, prompts.batches(counts, most)):
             yield from zip(masks, scores, strict=True)
 
     def _encode(self, frame: images.Frame) -> npt.NDArray[np.float16]:

@@ -11,6 +11,7 @@ import aiohttp
 import numpy as np
 import pytest
 from mobile_sam_call import Call, NotWanted
+from mobile_sam_costs import Wish
 from tritonclient.utils import InferenceServerException
 
 from utils import tensors
@@ -21,12 +22,13 @@ from utils.errors import (
     InferenceUnavailable,
     InvalidRequest,
     NotLoaded,
+    Overloaded,
     RejectedByModel,
 )
 from utils.exchange import as_bytes, chunks
 from utils.images import ImageSource
 from utils.prompts import Prompts
-from utils.segmenter import GridBatch, Job, TritonSegmenter
+from utils.segmenter import ALWAYS_COSTLY_OBJECTS, MOST_COSTLY_WAITING, GridBatch, Job, TritonSegmenter
 
 NEW, KNOWN = ImageSource(b"file", None), ImageSource(None, "an id")
 LARGE = ImageSource(b"file" * 300_000, None)
@@ -271,6 +273,50 @@ def test_what_takes_long_is_asked_of_the_processes_for_that_alone(call, known):
     assert client.asked == ([asked[0], asked[2]] if known else asked)
     assert [exchange.light for exchange in client.exchanges] == [name != "mobile_sam_costly" for name in client.asked]
     assert client.large[-1]["input_image"] == LARGE.file
+
+
+@CALLS
+def test_a_refusal_that_is_none_of_the_two_is_final(call):
+    client = Client(problems={"mobile_sam_cached": NOT_CACHED, "mobile_sam": problem_of("image-too-large")})
+    with pytest.raises(RejectedByModel):
+        call(client)
+    assert client.asked == ["mobile_sam_cached", "mobile_sam"]
+
+
+def many(objects: int) -> Prompts:
+    points = np.ones((objects, 1, 2), np.float32)
+    return replace(
+        ONE, points_xy=points, labels=points[:, :, 0].astype(np.int32), fields=(("pos_coords[0]",),) * objects
+    )
+
+
+@pytest.mark.parametrize(
+    ("objects", "model"),
+    [(ALWAYS_COSTLY_OBJECTS - 1, "mobile_sam_cached"), (ALWAYS_COSTLY_OBJECTS, "mobile_sam_costly")],
+)
+def test_so_many_objects_are_not_asked_of_processes_that_refuse_them(objects, model):
+    client = Client(mask=b"m", result=b"r")
+    segment(client, NEW, many(objects))
+    assert client.asked == [model]
+    assert Wish(objects, objects).is_light(1) == (model == "mobile_sam_cached")
+
+
+def test_what_takes_long_is_refused_before_more_is_done_where_enough_wait():
+    client = Client(mask=b"m", result=b"r")
+    client.waits_for = {"mobile_sam_costly": 0.05}
+    segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_costly": 1})
+
+    async def crowd() -> None:
+        job = job_of(many(ALWAYS_COSTLY_OBJECTS))
+        asked = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(2 + MOST_COSTLY_WAITING)]
+        await asyncio.sleep(0.01)
+        segmenter.check_room(ALWAYS_COSTLY_OBJECTS - 1)
+        with pytest.raises(Overloaded, match="8 requests that take as long as this one wait already"):
+            segmenter.check_room(ALWAYS_COSTLY_OBJECTS)
+        await asyncio.gather(*asked)
+        segmenter.check_room(ALWAYS_COSTLY_OBJECTS)
+
+    asyncio.run(crowd())
 
 
 def test_large_parts_of_an_answer_stay_in_its_file_until_they_are_read():
