@@ -28,7 +28,7 @@ from utils.schemas import MaskFormat, PictureStyle, invalid
 from utils.turns import Turns
 
 NOT_CACHED, COSTLY = "image-not-cached", "costly"
-ALWAYS_COSTLY_OBJECTS = 25
+ALWAYS_COSTLY_OBJECTS = 13
 """So many objects take long on any image: they are not asked of processes that would refuse them."""
 MOST_COSTLY_WAITING = 8
 """Requests that take long which one API worker lets wait; they must not take the places of clicks."""
@@ -88,13 +88,6 @@ class Segmenter(Protocol):
 
     async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
         """Encode an image ahead of the first prompt; the result, JSON."""
-
-    def check_room(self, objects: int) -> None:
-        """Would a request of so many objects be taken now? Asked before more is done for it.
-
-        Raises:
-            Overloaded: as many as may wait already.
-        """
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         """Find objects on an image."""

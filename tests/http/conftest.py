@@ -22,6 +22,9 @@ class FakeSegmenter:
         self.jobs: list[tuple[ImageSource, Job]] = []
         self.batches: list[tuple[ImageSource, GridBatch]] = []
         self.error: Exception | None = None
+        self.rooms: list[int] = []
+        """For how many objects room was asked."""
+        self.no_room: Exception | None = None
         self.errors_of_batches: list[Exception | None] = []
         """What the next batches raise."""
 
@@ -38,7 +41,9 @@ class FakeSegmenter:
         return json.dumps(said).encode()
 
     def check_room(self, objects: int) -> None:
-        """There is room for all."""
+        self.rooms.append(objects)
+        if self.no_room:
+            raise self.no_room
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         self.jobs.append((image, job))

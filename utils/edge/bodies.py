@@ -8,11 +8,18 @@ import contextlib
 from starlette.types import Receive, Scope
 
 from utils.edge.admission import Admission
+from utils.edge.callers import ADDRESS
 from utils.errors import BodyTooLarge, SlowBody, Stopping
+from utils.turns import Turns
 
 DRAINED, DRAIN_SECONDS = 64 * 2**20, 2.0
 """What is read of a body that nobody wants before its connection is closed: most clients look for an answer only after
 they have sent everything, and lose it if the connection is closed under them."""
+
+
+LARGE_BYTES, TURN_SECONDS, IDLE_SECONDS = 100_000, 0.5, 0.05
+"""Larger bodies, and those of unknown length, are read in turns of so many seconds, or until nothing came for a while:
+they take the event loop's time from everybody."""
 
 
 class Gone(Exception):
@@ -22,15 +29,16 @@ class Gone(Exception):
 class Body:
     """A request's body, whose bytes count until it is let go of."""
 
-    def __init__(self, scope: Scope, receive: Receive, admission: Admission) -> None:
+    def __init__(self, scope: Scope, receive: Receive, admission: Admission, turns: Turns) -> None:
         """Of a request.
 
         Args:
             scope: the request.
             receive: where the body comes from.
             admission: counts its bytes.
+            turns: in which large bodies are read.
         """
-        self._receive, self._admission = receive, admission
+        self._receive, self._admission, self._turns = receive, admission, turns
         self.announced = content_length(scope)
         """Bytes that it is said to have; None where nothing is said."""
         self.chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
@@ -86,13 +94,23 @@ class Body:
     async def _all(self, most: int) -> bytes:
         data = bytearray()  # not a list: a caller who sends single bytes would have each take 40
         while not self._ended:
-            chunk = await self._next()
-            self._admission.hold(len(chunk))
-            self._size += len(chunk)
-            if self._size > most:
-                raise BodyTooLarge.of(most)
-            data += chunk
+            if self.announced is not None and self.announced <= LARGE_BYTES:
+                self._take(await self._next(), most, data)
+                continue
+            async with self._turns.turn(ADDRESS.get()):
+                over = asyncio.get_running_loop().time() + TURN_SECONDS
+                # One who sends slowly does not keep the turn.
+                with contextlib.suppress(asyncio.TimeoutError):
+                    while not self._ended and asyncio.get_running_loop().time() < over:
+                        self._take(await asyncio.wait_for(self._next(), IDLE_SECONDS), most, data)
         return bytes(data)
+
+    def _take(self, chunk: bytes, most: int, data: bytearray) -> None:
+        self._admission.hold(len(chunk))
+        self._size += len(chunk)
+        if self._size > most:
+            raise BodyTooLarge.of(most)
+        data += chunk
 
     async def _next(self) -> bytes:
         message = await self._receive()

@@ -64,6 +64,7 @@ class Lifecycle:
             UnknownServerError: as `protocol.install`.
         """
         processes.die_with_parent(self._parent)
+        processes.give_large_blocks_back()
         self._lock = health.RequestsLock(self._file)
         loop = asyncio.get_running_loop()
         if threading.current_thread() is not threading.main_thread():  # signals are the main thread's

@@ -49,6 +49,7 @@ from utils.errors import (
 )
 from utils.health import Health
 from utils.text import shown
+from utils.turns import Turns
 
 LIVE, READY, METRICS = ("/livez", "/healthz"), "/readyz", "/metrics"
 READ, WRITE = ("GET", "HEAD"), ("POST",)
@@ -63,6 +64,8 @@ SECURITY_HEADERS = {
 }
 REPLACED_HEADERS = {b"content-type", b"content-length"}
 STATIC = "/static_content"
+LARGE_BODIES = 2
+"""Large bodies that a worker reads at once: each takes the event loop's time from everybody."""
 CALLER_LEFT = 499
 """As nginx calls it; nobody sees it."""
 
@@ -93,6 +96,7 @@ class Edge:
         admission: Admission,
         health: Callable[[], Health],
         counts: Counts,
+        check_room: Callable[[str, bytes], None] = lambda *_: None,
         triton_metrics: Callable[[], Awaitable[bytes]],
         metrics_need_key: bool = False,
         admin: Admin | None = None,
@@ -109,6 +113,7 @@ class Edge:
             admission: how many at once.
             health: how Triton is.
             counts: is told of every answer.
+            check_room: given path and body, raises `Overloaded` where such a request would have to be refused later.
             triton_metrics: what Triton has to add to `/metrics`.
             metrics_need_key: whether `/metrics` is for holders of a key alone.
             admin: the operators' paths, where there are operators.
@@ -117,7 +122,8 @@ class Edge:
         self.work, self.files, self._pages = work, files, pages
         self._limits, self._guard, self.admission = limits, guard, admission
         self._health, self.counts, self._metrics_need_key = health, counts, metrics_need_key
-        self._triton_metrics = triton_metrics
+        self._triton_metrics, self._check_room = triton_metrics, check_room
+        self._large_bodies = Turns(LARGE_BODIES)
         self._admin, self._admin_methods = admin, admin.methods() if admin else {}
         reading = dict.fromkeys([*pages, *files, *LIVE, READY, METRICS], READ)
         self.methods: Mapping[str, tuple[str, ...]] = {**reading, **dict.fromkeys(work, WRITE), **self._admin_methods}
@@ -134,7 +140,7 @@ class Edge:
         TRACE_ID.set(spans.trace_id())
         spans.note(spans.REQUEST_ID, REQUEST_ID.get())
         outgoing = Outgoing(self, scope["path"], send)
-        body = Body(scope, receive, self.admission)
+        body = Body(scope, receive, self.admission, self._large_bodies)
         try:
             await self._route(scope, receive, outgoing, body)
         except (Gone, CallerLeft):
@@ -203,6 +209,7 @@ class Edge:
             raise UnsupportedMedia.of("bytes that are not ASCII")
         limits = self._limits
         data = await body.read(limits.body_bytes, limits.body_seconds)
+        self._check_room(scope["path"], data)
         with self.admission.place(caller) as place:
             self.counts.progress(self.admission.in_progress)
             send = _as_problems(scope, receive, _bounded(scope, receive, send, place))

@@ -33,7 +33,7 @@ LOW_RES_BYTES = 350_000
 
 MAX_WORK_S = 25.0
 """Of one answer; half of the time that a request has unless set otherwise, for the cores may have more to do."""
-LIGHT_WORK_S = 0.3
+LIGHT_WORK_S = 0.15
 LIGHT_PIXELS = 12_500_000
 """What is above one of the two is done by processes of its own, so that no click waits for it."""
 
@@ -52,9 +52,14 @@ class Wish:
     points: int = 0
     """Of all objects together."""
 
-    def work_s(self, pixels: int) -> float:
-        """Estimated seconds of one core on an image of so many pixels."""
-        once = DECODE_NS + PICTURE_NS[self.style]
+    def work_s(self, pixels: int, *, new: bool = True) -> float:
+        """Estimated seconds of one core.
+
+        Args:
+            pixels: of the image.
+            new: whether it is to be encoded.
+        """
+        once = (DECODE_NS if new else 0) + PICTURE_NS[self.style]
         each = self.masks * (UPSAMPLE_NS + FORMAT_NS[self.mask_format]) + self.objects * DRAW_NS[self.style]
         return self.objects * PROMPT_S + self.points * POINT_S + 1e-9 * pixels * (once + each)
 
@@ -64,9 +69,9 @@ class Wish:
         masks = self.masks * FORMAT_BYTES[self.mask_format] * pixels
         return int(low_res + masks + PICTURE_BYTES[self.style] * pixels)
 
-    def is_light(self, pixels: int) -> bool:
-        """Whether a click of somebody else may wait for it."""
-        return pixels <= LIGHT_PIXELS and self.work_s(pixels) <= LIGHT_WORK_S
+    def is_light(self, pixels: int, *, new: bool = True) -> bool:
+        """Whether a click of somebody else may wait for it; arguments as of `work_s`."""
+        return pixels <= LIGHT_PIXELS and self.work_s(pixels, new=new) <= LIGHT_WORK_S
 
     def check(self, size_hw: tuple[int, int], max_bytes: int) -> None:
         """Refuse what would take too long, or too many bytes.

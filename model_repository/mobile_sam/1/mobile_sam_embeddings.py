@@ -90,7 +90,7 @@ class Embeddings:
         image_id: str | None,
         check: Callable[[tuple[int, int]], None] = lambda _: None,
         owner: str = "",
-        check_cost: Callable[[tuple[int, int]], None] = lambda _: None,
+        check_cost: Callable[[tuple[int, int], bool], None] = lambda *_: None,
     ) -> Known:
         """The image with its embedding; several processes that ask for one image at once encode it once.
 
@@ -100,7 +100,8 @@ class Embeddings:
             owner: whose image it is. Another owner's is not known, even by its id; nor does the time that an answer
                 takes tell whether somebody else has sent the same file.
             check: given height and width of the displayed image before anything is encoded; may raise.
-            check_cost: given the same before anything is decoded, or, of an image that is turned, width and height.
+            check_cost: given the same before anything is decoded, or, of an image that is turned, width and height; and
+                whether the image is new.
 
         Raises:
             Rejected: neither or both were given, the image cannot be used, or the id is not known (any more).
@@ -121,7 +122,7 @@ class Embeddings:
                 raise _not_cached(image_id)
             with self._stages(DECODE):
                 image = images.open_image(found, self._max_pixels)
-                check_cost((image.height, image.width))
+                check_cost((image.height, image.width), True)
                 decoded = images.decode(image)
             check((decoded.shape[0], decoded.shape[1]))
             return found, decoded
@@ -129,7 +130,7 @@ class Embeddings:
         key = hashlib.sha256(f"{owner} {image_id}".encode()).hexdigest() if owner else image_id
         known = self._find(image_id, key, source)
         check(known.size_hw)
-        check_cost(known.size_hw)
+        check_cost(known.size_hw, False)
         return known
 
     def forget_pixels(self) -> None:

@@ -63,9 +63,6 @@ class Models:
         settings = {name: os.environ.get(VARIABLE + name.upper()) or _parameter(config, name) for name in PARAMETERS}
         max_pixels = _whole_number("max_image_pixels", settings["max_image_pixels"], 1)
         self.max_answer_bytes = _whole_number("max_answer_bytes", settings["max_answer_bytes"], 1)
-        if nice := _whole_number("nice", _parameter(config, "nice") or "0", 0):
-            os.nice(nice)
-            give_large_blocks_back()
         identity = Path(args["model_repository"]) / args["model_version"] / "weights.json"
         if not identity.is_file():
             raise pb_utils.TritonModelException(f"{identity}: no such file; `make weights` writes it")
@@ -73,6 +70,10 @@ class Models:
         self.weights = {key: written[key] for key in ("name", "sha256", "trained", "note")}
         self.engine = {part: _parameter(config, f"{part}_engine") for part in ("encoder", "decoder")}
         self._decoder_batch = _whole_number("decoder_batch", settings["decoder_batch"], 1)
+        if nice := _whole_number("nice", _parameter(config, "nice") or "0", 0):
+            os.nice(nice)
+            give_large_blocks_back()
+            self._decoder_batch = max(1, self._decoder_batch // 2)
         self.thresholds: dict[str, float] = written["everything"]
         fingerprint = _fingerprint(written["fingerprint"], self.engine["encoder"])
         cache = EmbeddingCache(
@@ -138,7 +139,7 @@ class Models:
         self,
         call: Call,
         check: Callable[[tuple[int, int]], None] = lambda _: None,
-        check_cost: Callable[[tuple[int, int]], None] = lambda _: None,
+        check_cost: Callable[[tuple[int, int], bool], None] = lambda *_: None,
     ) -> Known:
         """The image that a request sends or names, with its embedding; checks as in `Embeddings.find`."""
         image_id: bytes | None = call.read_one("image_id")

@@ -60,9 +60,9 @@ class TritonPythonModel:
             if points_xy is not None and labels is not None:
                 prompts.check_inside(points_xy, labels, size_hw)
 
-        def check_cost(size_hw: tuple[int, int]) -> None:
+        def check_cost(size_hw: tuple[int, int], new: bool) -> None:
             wish.check(size_hw, self.models.max_answer_bytes)
-            if call.light and not wish.is_light(size_hw[0] * size_hw[1]):
+            if call.light and not wish.is_light(size_hw[0] * size_hw[1], new=new):
                 raise Costly
 
         known = self.models.find(call, check, check_cost)

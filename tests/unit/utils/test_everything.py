@@ -58,9 +58,6 @@ class FakeSegmenter:
         self.asked_version = model_version
         return json.dumps(IMAGE).encode()
 
-    def check_room(self, objects: int) -> None:
-        """There is room for all."""
-
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         raise NotImplementedError
 

@@ -99,6 +99,29 @@ def test_one_who_gives_up_as_they_are_let_in_leaves_the_place_to_the_next():
     run(scenario())
 
 
+def test_while_others_are_about_one_caller_has_half_of_the_places():
+    now = [0.0]
+
+    async def scenario() -> None:
+        crowd = Crowd(Turns(4, clock=lambda: now[0]))
+        await crowd.comes("a1", "a2", "a3")
+        assert crowd.inside == ["a1", "a2", "a3"]
+        await crowd.comes("b1")
+        await crowd.leaves("b1")
+        await crowd.comes("a4", "b2")
+        assert crowd.inside == ["a1", "a2", "a3", "b2"]
+        for name in ("a1", "b2"):
+            await crowd.leaves(name)
+        assert crowd.inside == ["a2", "a3"]
+        now[0] = 11.0
+        await crowd.leaves("a2")
+        assert crowd.inside == ["a3", "a4"]
+        await crowd.comes("a5", "a6")
+        assert crowd.inside == ["a3", "a4", "a5", "a6"]
+
+    run(scenario())
+
+
 def test_more_than_may_wait_are_refused():
     async def scenario() -> None:
         crowd = Crowd(Turns(1, most_waiting=2))

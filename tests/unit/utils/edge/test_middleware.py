@@ -196,7 +196,7 @@ def test_who_is_refused_need_not_send_an_endless_body(headers, closed):
 
 
 def test_a_body_that_does_not_arrive_is_a_408():
-    answer = Service().call(chunks=[b"a", b"b", b"c", b"d"], pause=0.08)
+    answer = Service().call(chunks=[b"a", b"b", b"c", b"d"], pause=0.08, headers=[("Content-Length", "4")])
     assert (answer.status, answer.slug) == (408, "slow-body")
     assert "got 2 bytes" in json.loads(answer.body)["detail"]
 
@@ -348,7 +348,8 @@ def test_more_than_can_wait_is_refused_and_the_others_are_answered():
 def test_bodies_that_arrive_slowly_take_no_place_and_bounded_memory():
     async def crowd() -> tuple[list[Answered], Answered]:
         service = Service(most=1)
-        slow = [asyncio.ensure_future(service.ask(chunks=[b"a" * 90] * 9, pause=0.05)) for _ in range(15)]
+        body = {"chunks": [b"a" * 45] * 2, "headers": [("Content-Length", "90")], "pause": 0.05}
+        slow = [asyncio.ensure_future(service.ask(**body)) for _ in range(30)]
         await asyncio.sleep(0.01)
         quick = await service.ask()
         return list(await asyncio.gather(*slow)), quick
