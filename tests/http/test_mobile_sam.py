@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 
-from utils.errors import InferenceFailed, InferenceTimeout, InferenceUnavailable, Problem, RejectedByModel
+from utils.errors import InferenceFailed, InferenceTimeout, InferenceUnavailable, Overloaded, Problem, RejectedByModel
 from utils.images import ImageSource
 from utils.segmenter import Segmentation
 
