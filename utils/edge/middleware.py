@@ -221,6 +221,8 @@ class Edge:
 
     async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
         response = problem_response(problem_of(error))
+        # It holds the frames of this request, which hold it: the collector of such cycles comes seldom.
+        error.__traceback__ = None
         # The server reads the rest of a body, forgets it, and keeps the connection. Of an endless one it should not.
         if not (isinstance(error, BodyTooLarge) or body.chunked or (body.announced or 0) > self._limits.body_bytes):
             await response(scope, receive, send)

@@ -110,6 +110,9 @@ class BoundedProtocol(HttpToolsProtocol):
                 _end(cycle)
         self.pipeline.clear()
         super().connection_lost(exc)
+        # The parser holds this object, and the collector of such cycles comes seldom to what has lived for a while.
+        self.parser = self._running = self.cycle = None  # type: ignore[assignment]
+        self.headers, self.scope = [], None  # type: ignore[assignment]
 
     def abort(self) -> None:
         """Close the connection without sending what waits."""
@@ -311,11 +314,12 @@ def _paced(app: Any, cycle: RequestResponseCycle) -> ASGIApp:
                 without_chunks = scope["http_version"] == "1.0" and b"content-length" not in named
                 if without_chunks:
                     cycle.chunked_encoding = False
-            elif len(body) > HIGH_WATER_LIMIT and not message.get("more_body", False):
-                await paced({**message, "more_body": True})  # uvicorn waits for the reader before the next message
-                message = {"type": message["type"], "body": b""}
-            elif without_chunks:
-                cycle.expected_content_length = len(body)
+            else:
+                if without_chunks:
+                    cycle.expected_content_length = len(body)
+                if len(body) > HIGH_WATER_LIMIT and not message.get("more_body", False):
+                    await send({**message, "more_body": True})  # uvicorn waits for the reader before the next message
+                    message = {"type": message["type"], "body": b""}
             await send(message)
 
         await app(scope, receive, paced)
