@@ -19,7 +19,7 @@ from tritonclient.http import InferRequestedOutput
 
 from utils import spans, tensors
 from utils.edge.callers import ADDRESS, CALLER
-from utils.errors import FieldError, InvalidRequest, NotLoaded, Problem, RejectedByModel, summary
+from utils.errors import FieldError, InvalidRequest, NotLoaded, Overloaded, Problem, RejectedByModel, summary
 from utils.exchange import Content, Exchange, Spooled, as_bytes
 from utils.images import ImageSource
 from utils.inference import UNCOMPRESSED, infer_input, service_errors
@@ -32,6 +32,8 @@ ALWAYS_COSTLY_OBJECTS = 13
 """So many objects take long on any image: they are not asked of processes that would refuse them."""
 MOST_COSTLY_WAITING = 8
 """Requests that take long which one API worker lets wait; they must not take the places of clicks."""
+WAIT_FOR_ROOM_S = 1.0
+"""Seconds that such a request waits where as many wait already; then it is refused."""
 POINT = re.compile(r"points\[(\d+)\]\[(\d+)\]")
 """A point in the orchestrator's problems."""
 HASHED_AT_ONCE = 1_000_000
@@ -231,9 +233,14 @@ class TritonSegmenter:
             async with contextlib.AsyncExitStack() as turn:
                 with spans.waiting(model):
                     places = self._turns.get(model)
-                    await turn.enter_async_context(
-                        places.turn(CALLER.get() or ADDRESS.get()) if places else contextlib.nullcontext()
-                    )
+                    if places:
+                        caller = CALLER.get() or ADDRESS.get()
+                        try:
+                            await turn.enter_async_context(places.turn(caller))
+                        except Overloaded:
+                            # Much has been done for it by now: who comes again at once waits here, not at the start.
+                            await asyncio.sleep(WAIT_FOR_ROOM_S)
+                            await turn.enter_async_context(places.turn(caller))
                 light = model in (tensors.SEGMENT_CACHED, tensors.SEGMENT)
                 values = {**await exchange.put(inputs), tensors.EXCHANGE: exchange.describe(light=light)}
                 given = [infer_input(tensor.name, tensor.datatype, value) for tensor, value in values.items()]

@@ -319,6 +319,26 @@ def test_what_takes_long_is_refused_before_more_is_done_where_enough_wait():
     asyncio.run(crowd())
 
 
+@pytest.mark.parametrize(("answered_after", "refused"), [(0.05, 0), (60, 1)], ids=["there is room", "there is none"])
+def test_what_takes_long_waits_a_while_for_room_where_enough_wait(monkeypatch, answered_after, refused):
+    monkeypatch.setattr("utils.segmenter.WAIT_FOR_ROOM_S", 0.2)
+    client = Client(mask=b"m", result=b"r")
+    client.waits_for = {"mobile_sam_costly": answered_after}
+    segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_costly": 0})
+
+    async def crowd() -> int:
+        job = job_of(many(ALWAYS_COSTLY_OBJECTS))
+        asked = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(1 + MOST_COSTLY_WAITING + 1)]
+        await asyncio.sleep(0.5)
+        answers = [task.exception() for task in asked if task.done()]
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        return sum(isinstance(answer, Overloaded) for answer in answers)
+
+    assert asyncio.run(crowd()) == refused
+
+
 def test_large_parts_of_an_answer_stay_in_its_file_until_they_are_read():
     mask, result = b"m" * 70_000, b"r" * 600_000
     client = Client(mask=mask, picture=b"p", result=result)
