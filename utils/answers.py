@@ -165,7 +165,8 @@ class JsonBody(bentoml.io.JSON):
         content_type = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
         if content_type != "application/json" and not content_type.endswith("+json"):
             return UnsupportedMedia.of(content_type)
-        return await request.body()
+        # Not `request.body()`, which would keep it for as long as the request lasts.
+        return b"".join([chunk async for chunk in request.stream()])
 
 
 class Answer(bentoml.io.Multipart):

@@ -42,7 +42,8 @@ def image_source(request: ImageFields, owner: str = "") -> ImageSource:
         raise invalid("input_image", "exactly one of input_image and image_id", got)
     if request.input_image is None:
         return ImageSource(None, request.image_id, owner)
-    return ImageSource(decode_base64(request.input_image, "input_image", IMAGE_FILE), None, owner)
+    text, request.input_image = request.input_image, None  # which takes as much memory again while it is answered
+    return ImageSource(decode_base64(text, "input_image", IMAGE_FILE), None, owner)
 
 
 def decode_base64(text: str, field: str, expected: str) -> bytes:

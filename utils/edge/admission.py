@@ -23,13 +23,13 @@ class Admission:
         Args:
             most: requests at once that are worked on; answers that wait for their readers do not count. One caller has
                 at most three quarters of them.
-            most_bytes: bytes of their bodies, and of those that are still arriving.
+            most_bytes: bytes of their bodies, and of those that are still arriving; of one caller three quarters.
             most_answer_bytes: bytes of the answers that wait for their readers.
         """
         self._most, self._most_bytes, self._most_answer_bytes = most, most_bytes, most_answer_bytes
         self._most_of_one = most - most // 4
         self._working: Counter[str] = Counter()
-        self._held = 0
+        self._held: Counter[str] = Counter()
         self._answer_bytes = 0
         self._stopping = False
         self._cut = False
@@ -94,15 +94,18 @@ class Admission:
             raise Overloaded(f"answers of {self._answer_bytes} bytes wait for their readers; try again in a moment")
         self._answer_bytes += size
 
-    def hold(self, size: int) -> None:
-        """Count `size` more bytes of bodies; a negative number lets go of some.
+    def hold(self, size: int, caller: str = "") -> None:
+        """Count `size` more bytes of a caller's bodies; a negative number lets go of some.
 
         Raises:
             Overloaded: there are as many as there may be.
         """
-        if size > 0 and self._held + size > self._most_bytes:
-            raise Overloaded(f"bodies of {self._held} bytes are being worked on already; try again in a moment")
-        self._held += size
+        held, own = self._held.total(), self._held[caller]
+        if size > 0 and (held + size > self._most_bytes or own + size > self._most_bytes * 3 // 4):
+            raise Overloaded(f"bodies of {held} bytes are being worked on already; try again in a moment")
+        self._held[caller] += size
+        if not self._held[caller]:
+            del self._held[caller]
 
     def stop(self) -> None:
         """Take nothing new."""

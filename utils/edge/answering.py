@@ -41,6 +41,7 @@ async def answer(
         Stopping: the service gave it up before it began.
     """
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    del body  # which the application lets go of when it has read it
     started, complete = asyncio.Event(), False
     gone = asyncio.create_task(_gone(receive))
 

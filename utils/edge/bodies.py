@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from starlette.types import Receive, Scope
 
@@ -39,11 +40,19 @@ class Body:
             turns: in which large bodies are read.
         """
         self._receive, self._admission, self._turns = receive, admission, turns
+        self._caller = ADDRESS.get()
         self.announced = content_length(scope)
         """Bytes that it is said to have; None where nothing is said."""
         self.chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
         """Whether it comes in chunks, of which there may be any number."""
         self._size, self._ended = 0, False
+        # Not a list: a caller who sends single bytes would have each take 40. Not a variable: an error would keep it.
+        self._data = bytearray()
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is read in turns."""
+        return self.announced is None or self.announced > LARGE_BYTES
 
     async def read(self, most: int, seconds: float) -> bytes:
         """All of it.
@@ -78,39 +87,49 @@ class Body:
     async def drain(self) -> None:
         """Read the rest and forget it, until its end or until there are too many bytes or seconds."""
 
-        async def to_the_end() -> None:
-            size = 0
-            while not self._ended and size <= DRAINED:
-                size += len(await self._next())
+        left = DRAINED
+
+        def forget(chunk: bytes) -> None:
+            nonlocal left
+            left -= len(chunk)
+            if left < 0:
+                raise Gone
 
         with contextlib.suppress(asyncio.TimeoutError, Gone):
-            await asyncio.wait_for(to_the_end(), DRAIN_SECONDS)
+            await asyncio.wait_for(self._in_turns(forget), DRAIN_SECONDS)
 
     def let_go(self) -> None:
         """Its bytes count no longer."""
-        self._admission.hold(-self._size)
+        self._admission.hold(-self._size, self._caller)
         self._size = 0
+        self._data = bytearray()
 
     async def _all(self, most: int) -> bytes:
-        data = bytearray()  # not a list: a caller who sends single bytes would have each take 40
-        while not self._ended:
-            if self.announced is not None and self.announced <= LARGE_BYTES:
-                self._take(await self._next(), most, data)
-                continue
-            async with self._turns.turn(ADDRESS.get()):
-                over = asyncio.get_running_loop().time() + TURN_SECONDS
-                # One who sends slowly does not keep the turn.
-                with contextlib.suppress(asyncio.TimeoutError):
-                    while not self._ended and asyncio.get_running_loop().time() < over:
-                        self._take(await asyncio.wait_for(self._next(), IDLE_SECONDS), most, data)
-        return bytes(data)
+        if self.is_large:
+            await self._in_turns(lambda chunk: self._keep(chunk, most))
+        else:
+            while not self._ended:
+                self._keep(await self._next(), most)
+        data, self._data = bytes(self._data), bytearray()
+        return data
 
-    def _take(self, chunk: bytes, most: int, data: bytearray) -> None:
-        self._admission.hold(len(chunk))
+    def _keep(self, chunk: bytes, most: int) -> None:
+        self._admission.hold(len(chunk), self._caller)
         self._size += len(chunk)
         if self._size > most:
             raise BodyTooLarge.of(most)
-        data += chunk
+        self._data += chunk
+
+    async def _in_turns(self, take: Callable[[bytes], None]) -> None:
+        """Read to the end, a while at a time."""
+        loop = asyncio.get_running_loop()
+        while not self._ended:
+            async with self._turns.turn(self._caller):
+                over = loop.time() + TURN_SECONDS
+                # One who sends slowly does not keep the turn.
+                with contextlib.suppress(asyncio.TimeoutError):
+                    while not self._ended and loop.time() < over:
+                        take(await asyncio.wait_for(self._next(), IDLE_SECONDS))
 
     async def _next(self) -> bytes:
         message = await self._receive()

@@ -8,6 +8,7 @@ and the port refuses connections as soon as nobody answers them.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -65,6 +66,9 @@ class Lifecycle:
         """
         processes.die_with_parent(self._parent)
         processes.give_large_blocks_back()
+        # What there is by now stays: left to look at all of it, the collector would come seldom to what requests leave.
+        gc.collect()
+        gc.freeze()
         self._lock = health.RequestsLock(self._file)
         loop = asyncio.get_running_loop()
         if threading.current_thread() is not threading.main_thread():  # signals are the main thread's

@@ -30,7 +30,7 @@ from utils.answers import PROBLEM_HEADER, REFUSALS, problem_of, problem_response
 from utils.edge.admin import Admin
 from utils.edge.admission import STOPS, Admission, Place
 from utils.edge.answering import CallerLeft, answer
-from utils.edge.bodies import Body, Gone
+from utils.edge.bodies import LARGE_BYTES, Body, Gone
 from utils.edge.callers import ADDRESS, CALLER, REQUEST_ID, TARGET, TRACE_ID, request_id
 from utils.edge.counts import OTHER, Counts, health_metrics
 from utils.edge.guard import Guard, address
@@ -208,14 +208,14 @@ class Edge:
             # What stands behind the edge fails to decode it.
             raise UnsupportedMedia.of("bytes that are not ASCII")
         limits = self._limits
-        data = await body.read(limits.body_bytes, limits.body_seconds)
-        self._check_room(scope["path"], data)
+        data = [await body.read(limits.body_bytes, limits.body_seconds)]
+        self._check_room(scope["path"], data[0])
         with self.admission.place(caller) as place:
             self.counts.progress(self.admission.in_progress)
             send = _as_problems(scope, receive, _bounded(scope, receive, send, place))
             cut = self.admission.was_cut
             try:
-                await answer(self.app, scope, data, receive, send, seconds=limits.answer_seconds, cut=cut)
+                await answer(self.app, scope, data.pop(), receive, send, seconds=limits.answer_seconds, cut=cut)
             finally:
                 self.counts.progress(self.admission.in_progress - 1)
 
@@ -223,8 +223,9 @@ class Edge:
         response = problem_response(problem_of(error))
         # It holds the frames of this request, which hold it: the collector of such cycles comes seldom.
         error.__traceback__ = None
-        # The server reads the rest of a body, forgets it, and keeps the connection. Of an endless one it should not.
-        if not (isinstance(error, BodyTooLarge) or body.chunked or (body.announced or 0) > self._limits.body_bytes):
+        # The server reads the rest of a body, forgets it, and keeps the connection. Of a large one it should not.
+        few = min(LARGE_BYTES, self._limits.body_bytes)
+        if not (isinstance(error, BodyTooLarge) or body.chunked or (body.announced or 0) > few):
             await response(scope, receive, send)
             return
         response.headers["Connection"] = "close"

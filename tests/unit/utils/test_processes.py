@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -65,6 +66,8 @@ def test_a_process_has_a_start_time_until_it_ends():
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "an argument"]) as process:
         assert processes.start_time(process.pid) >= own > 0
         assert process.pid in processes.children(os.getpid())
+        while not processes.command_line(process.pid):  # it is being made
+            time.sleep(0.01)
         assert processes.command_line(process.pid).rstrip().endswith("an argument")
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

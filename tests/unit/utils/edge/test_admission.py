@@ -45,3 +45,15 @@ def test_a_place_is_free_again_once_its_answer_begins():
     assert admission.in_progress == 0
     with places(admission, "a", 3):
         pass
+
+
+def test_one_caller_leaves_a_quarter_of_the_bytes_to_others():
+    admission = Admission(9, 1000)
+    admission.hold(750, "a")
+    with pytest.raises(Overloaded):
+        admission.hold(1, "a")
+    admission.hold(250, "b")
+    with pytest.raises(Overloaded, match="bodies of 1000 bytes are being worked on already"):
+        admission.hold(1, "c")
+    admission.hold(-750, "a")
+    admission.hold(750, "a")

@@ -234,10 +234,10 @@ def test_a_part_of_a_head_that_never_ends_is_refused(server, beginning):
 def test_trailers_over_a_limit_end_the_request_that_the_application_reads(server, trailers):
     with server.connect() as connection:
         connection.sendall(chunked() + b"1\r\nx\r\n")
-        wait_for(lambda: server.admission._held == 1)
+        wait_for(lambda: server.admission._held.total() == 1)
         connection.sendall(b"0\r\n" + b"\r\n".join(trailers))
         assert_refused(server, Answer.read(connection))
-    wait_for(lambda: server.admission._held == 0)
+    wait_for(lambda: not server.admission._held)
 
 
 def test_a_head_over_the_limit_in_small_pieces_over_time_is_refused(server):
