@@ -71,7 +71,7 @@ chaos: env-chaos ## kill, stop, flood, fuzz and overload the service, about 20 m
 chaos-full: env-chaos ## the same for longer, a soak of 20 minutes and guided fuzzing of 10
 	@$(RUN) python -m tests.chaos.run --weights builtin official --stops 20 --search-minutes 10 --soak-minutes 20 --guided-minutes 10
 
-bench: env-bench ## measure the service beside the raw model and its peers, about 5 minutes
+bench: env-bench ## measure the service beside the raw model and its peers, about 3 minutes
 	@$(RUN) python -m benchmarks.bench
 
 bench-full: env-bench ## everything, about 10 minutes; writes the figures into docs/performance.md

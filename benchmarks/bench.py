@@ -1,6 +1,6 @@
 """How much Triton behind BentoML brings: the service beside the raw model and its peers.
 
-    python -m benchmarks.bench           what can be said in about 5 minutes
+    python -m benchmarks.bench           what can be said in about 3 minutes
     python -m benchmarks.bench --full    everything; writes the figures into docs/performance.md, and their pictures
 
 Measured with the official weights and, for the page, also with the built-in ones, whose encoder is many times smaller,
@@ -96,7 +96,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with_page = arguments.full and not arguments.only
     if with_page:
-        with_blocks(PAGE.read_text(), dict.fromkeys(BLOCKS, ""))  # 25 minutes before it would be too late
+        with_blocks(PAGE.read_text(), dict.fromkeys(BLOCKS, ""))  # 10 minutes before it would be too late
     kinds = (arguments.only,) if arguments.only else KINDS if arguments.full else (SUITE,)
     report = Report(arguments.full)
     with LoadClient() as client:
