@@ -45,7 +45,9 @@ class Body:
         """Bytes that it is said to have; None where nothing is said."""
         self.chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
         """Whether it comes in chunks, of which there may be any number."""
-        self._size, self._ended = 0, False
+        self.ended = False
+        """Whether all of it has been read."""
+        self._size = 0
         # Not a list: a caller who sends single bytes would have each take 40. Not a variable: an error would keep it.
         self._data = bytearray()
 
@@ -108,7 +110,7 @@ class Body:
         if self.is_large:
             await self._in_turns(lambda chunk: self._keep(chunk, most))
         else:
-            while not self._ended:
+            while not self.ended:
                 self._keep(await self._next(), most)
         data, self._data = bytes(self._data), bytearray()
         return data
@@ -123,19 +125,19 @@ class Body:
     async def _in_turns(self, take: Callable[[bytes], None]) -> None:
         """Read to the end, a while at a time."""
         loop = asyncio.get_running_loop()
-        while not self._ended:
+        while not self.ended:
             async with self._turns.turn(self._caller):
                 over = loop.time() + TURN_SECONDS
                 # One who sends slowly does not keep the turn.
                 with contextlib.suppress(asyncio.TimeoutError):
-                    while not self._ended and loop.time() < over:
+                    while not self.ended and loop.time() < over:
                         take(await asyncio.wait_for(self._next(), IDLE_SECONDS))
 
     async def _next(self) -> bytes:
         message = await self._receive()
         if message["type"] == "http.disconnect":
             raise Gone
-        self._ended = not message.get("more_body", False)
+        self.ended = not message.get("more_body", False)
         chunk: bytes = message.get("body", b"")
         return chunk
 

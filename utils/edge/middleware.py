@@ -225,7 +225,8 @@ class Edge:
         error.__traceback__ = None
         # The server reads the rest of a body, forgets it, and keeps the connection. Of a large one it should not.
         few = min(LARGE_BYTES, self._limits.body_bytes)
-        if not (isinstance(error, BodyTooLarge) or body.chunked or (body.announced or 0) > few):
+        much_unread = not body.ended and (body.chunked or (body.announced or 0) > few)
+        if not (isinstance(error, BodyTooLarge) or much_unread):
             await response(scope, receive, send)
             return
         response.headers["Connection"] = "close"

@@ -2,8 +2,8 @@
 
 The service gives each request a memory file of its own (memfd_create(2)), which both sides open by its name below
 /proc. Through it goes what is large, in both directions: Triton's shared memory grows with the largest value that
-crosses it and never shrinks, and moves a megabyte in 3 ms where the file takes 0.5. The file ends with the request,
-so that it also tells whether anybody still waits for the answer.
+crosses it and never shrinks, and HTTP copies a value several times. The file ends with the request, so that it also
+tells whether anybody still waits for the answer.
 """
 
 from __future__ import annotations

@@ -195,6 +195,12 @@ def test_who_is_refused_need_not_send_an_endless_body(headers, closed):
     assert (answer.headers.get("connection") == "close") is closed
 
 
+def test_a_refusal_behind_a_body_that_was_read_keeps_the_connection():
+    refused = Service().call("/busy", headers=[("Transfer-Encoding", "chunked")])
+    assert refused.status == 504
+    assert "connection" not in refused.headers
+
+
 def test_a_body_that_does_not_arrive_is_a_408():
     answer = Service().call(chunks=[b"a", b"b", b"c", b"d"], pause=0.08, headers=[("Content-Length", "4")])
     assert (answer.status, answer.slug) == (408, "slow-body")
