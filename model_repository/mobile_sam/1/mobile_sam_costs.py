@@ -52,6 +52,15 @@ class Wish:
     points: int = 0
     """Of all objects together."""
 
+    def __post_init__(self) -> None:
+        """Refuse what no service sends; who asks Triton directly reads it in Triton's log."""
+        for name, value, known in (
+            ("mask_format", self.mask_format, FORMAT_NS),
+            ("segmented_image", self.style, DRAW_NS),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+
     def work_s(self, pixels: int, *, new: bool = True) -> float:
         """Estimated seconds of one core.
 

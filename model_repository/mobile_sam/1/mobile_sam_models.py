@@ -198,7 +198,7 @@ class Models:
                 raise pb_utils.TritonModelException("mobile_sam_decoder: expected finite logits and scores, got others")
             return answers
 
-        # Of candidates there are four for each prompt, which fit into the shared memory that there is from the start.
+        # Candidates are four for each prompt: runs of 4 fit into the shared memory that is there from the start.
         most = max(1, self._decoder_batch // 2) if candidates else self._decoder_batch
         for masks, scores in ahead(run, prompts.batches(counts, most)):
             yield from zip(masks, scores, strict=True)

@@ -105,3 +105,11 @@ def test_every_format_and_style_has_its_cost():
 
 def test_a_request_has_time_for_what_is_admitted():
     assert Settings().inference_timeout > 2 * costs.MAX_WORK_S
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"), [({"mask_format": "bmp"}, "mask_format"), ({"style": "x"}, "segmented_image")]
+)
+def test_an_unknown_format_or_picture_is_an_error(wanted, message):
+    with pytest.raises(ValueError, match=f"{message} must be one of .*, got '"):
+        Wish(1, 1, **wanted)
