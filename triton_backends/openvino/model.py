@@ -14,6 +14,7 @@ What it cannot honour is an error at load, never a silent change of precision or
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ Array = npt.NDArray[Any]
 
 DEVICE = "CPU"
 AS_THEY_ARE = ("INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS", "NUM_STREAMS")
+MUCH_SMALLER, KEPT_S = 8, 15.0
+"""How many times larger a run was whose memory is given back, and for how many seconds it is kept."""
 TRITON_TYPES = {
     "f32": "TYPE_FP32",
     "f16": "TYPE_FP16",
@@ -55,6 +58,7 @@ class TritonPythonModel(GraphModel):
         # Its outputs lie in the request: a further run of one `execute` needs a request of its own.
         self.requests = [self.compiled.create_infer_request()]
         self.used = 0
+        self.largest, self.largest_at = {port.get_any_name(): 0 for port in model.inputs}, 0.0
         # Compiled, tensors have names of OpenVINO's own as well.
         return signature(model.inputs), signature(model.outputs)
 
@@ -80,8 +84,25 @@ class TritonPythonModel(GraphModel):
             self.requests.append(self.compiled.create_infer_request())
         request = self.requests[self.used]
         self.used += 1
+        self._release_memory({name: array.size for name, array in feed.items()})
         answer = request.infer(feed, share_inputs=True, share_outputs=True)
         return [answer[name] for name in names]
+
+    def _release_memory(self, sizes: dict[str, int]) -> None:
+        """Give the memory of a large run back before a small one, once there has been no other large one for a while.
+
+        OpenVINO keeps what its largest run needed; for MobileSAM's decoder with 500 points that is more than the model.
+        The run after a release takes longer.
+
+        Args:
+            sizes: values in each input of the run that begins.
+        """
+        now = time.monotonic()
+        if all(MUCH_SMALLER * size >= self.largest[name] for name, size in sizes.items()):
+            self.largest, self.largest_at = {name: max(size, self.largest[name]) for name, size in sizes.items()}, now
+        elif self.used == 1 and now - self.largest_at > KEPT_S:  # nobody uses the outputs of an earlier run
+            self.compiled.release_memory()
+            self.largest, self.largest_at = sizes, now
 
 
 def fix_batch(model: ov.Model, config: dict[str, Any]) -> bool:

@@ -92,3 +92,42 @@ def test_a_shape_not_seen_before_is_run(backend, tmp_path):
         (answer,) = model.execute([Request("y", x=np.ones((2, width), np.float32))])
         assert answer.outputs["y"].shape == (2, width)
     assert x([1]).shape == (1, 1)
+
+
+class Compiled:
+    """Counts how often memory is released."""
+
+    def __init__(self, compiled):
+        self.compiled, self.released = compiled, 0
+
+    def release_memory(self):
+        self.released += 1
+        self.compiled.release_memory()
+
+    def create_infer_request(self):
+        return self.compiled.create_infer_request()
+
+
+def test_the_memory_of_a_large_run_is_given_back_before_a_small_one_after_a_while(backend, tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(backend.time, "monotonic", lambda: now[0])
+    write_model(tmp_path)
+    model = load(backend, tmp_path, config())
+    model.compiled = Compiled(model.compiled)
+
+    def run(*widths: int) -> int:
+        requests = [Request("y", x=np.ones((1, width), np.float32)) for width in widths]
+        for request, answer in zip(requests, model.execute(requests), strict=True):
+            np.testing.assert_array_equal(answer.outputs["y"], 2 * request.arrays["x"])
+        return model.compiled.released
+
+    assert run(100) == run(10) == 0
+    now[0] += backend.KEPT_S + 1
+    assert run(50) == 0  # about as large: what was kept is used
+    assert run(10) == 0
+    now[0] += backend.KEPT_S + 1
+    assert run(13, 10) == 0
+    now[0] += backend.KEPT_S + 1
+    assert run(10, 9) == 1
+    now[0] += backend.KEPT_S + 1
+    assert run(9) == 1
