@@ -113,13 +113,13 @@ def test_the_memory_of_a_large_run_is_given_back_before_a_small_one_after_a_whil
     monkeypatch.setattr(backend.time, "monotonic", lambda: now[0])
     write_model(tmp_path)
     model = load(backend, tmp_path, config())
-    model.compiled = Compiled(model.compiled)
+    model.compiled = compiled = Compiled(model.compiled)
 
     def run(*widths: int) -> int:
         requests = [Request("y", x=np.ones((1, width), np.float32)) for width in widths]
         for request, answer in zip(requests, model.execute(requests), strict=True):
             np.testing.assert_array_equal(answer.outputs["y"], 2 * request.arrays["x"])
-        return model.compiled.released
+        return compiled.released
 
     assert run(100) == run(10) == 0
     now[0] += backend.KEPT_S + 1
