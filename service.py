@@ -192,8 +192,7 @@ svc.add_asgi_middleware(
     admission=admission,
     health=lambda: health.read_health(shared_file),
     counts=Counts(),
-    # An object of a request is one of JSON's; images and masks, in base64, have none.
-    check_room=lambda path, body: segmenter.check_room(body.count(b"{") - 1) if path == "/mobile_sam" else None,
+    check_room=lambda path, body: segmenter.check_room(body) if path == "/mobile_sam" else None,
     triton_metrics=triton_metrics,
     metrics_need_key=settings.metrics == "key",
     admin=Admin(Guard(admin_keys, None), models, settings.model_control_mode) if admin_keys else None,

@@ -27,6 +27,13 @@ def give_large_blocks_back() -> None:
         mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
 
 
+def trim() -> None:
+    """Give the kernel back what is free between blocks of memory that are not."""
+    malloc_trim = getattr(LIBC, "malloc_trim", None)  # glibc's alone
+    if malloc_trim:
+        malloc_trim(0)
+
+
 def die_with_parent(parent: int, signum: int = signal.SIGTERM) -> None:
     """Have the kernel send this process a signal when its parent ends, however it ends.
 

@@ -129,14 +129,22 @@ class TritonSegmenter:
         answer = await self._by_one_that_can(image, {}, model_version=model_version)
         return as_bytes(answer[tensors.RESULT])
 
-    def check_room(self, objects: int) -> None:
-        """Would a request of so many objects be taken now? Asked before more is done for it.
+    def check_room(self, body: bytes) -> None:
+        """Would this request for masks be taken now? Asked before more is done for it.
+
+        Args:
+            body: JSON, not looked into where there is room. Its objects are JSON's own; images, in base64, have none.
 
         Raises:
             Overloaded: as many as may wait already.
         """
-        if objects >= ALWAYS_COSTLY_OBJECTS and (turns := self._turns.get(tensors.SEGMENT_COSTLY)):
-            turns.check()
+        turns = self._turns.get(tensors.SEGMENT_COSTLY)
+        try:
+            if turns:
+                turns.check()
+        except Overloaded:
+            if body.count(b"{") > ALWAYS_COSTLY_OBJECTS:
+                raise
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         """Find objects on an image."""

@@ -14,6 +14,32 @@ ABOUT_S = 10.0
 """Seconds after a request for which its caller counts as one who may ask again."""
 
 
+class About:
+    """Which callers have asked of late."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Know of none.
+
+        Args:
+            clock: of which only differences count.
+        """
+        self._clock = clock
+        self._came: OrderedDict[str, float] = OrderedDict()
+
+    def note(self, caller: str) -> None:
+        """This caller asks now."""
+        now = self._clock()
+        self._came[caller] = now
+        self._came.move_to_end(caller)
+        while next(iter(self._came.values())) < now - ABOUT_S:
+            self._came.popitem(last=False)
+
+    def others(self, caller: str) -> bool:
+        """Whether another caller has been about of late."""
+        latest = next((came for other, came in reversed(self._came.items()) if other != caller), None)
+        return latest is not None and latest >= self._clock() - ABOUT_S
+
+
 class Turns:
     """Places at a model. A caller with many requests is let in once for each of the others.
 
@@ -30,11 +56,10 @@ class Turns:
             most_waiting: requests that may wait; None: as many as come.
             clock: of which only differences count.
         """
-        self._free, self._most_waiting, self._clock = places, most_waiting, clock
+        self._free, self._most_waiting, self._about = places, most_waiting, About(clock)
         self._most_of_one = max(1, places // 2)
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         self._inside: Counter[str] = Counter()
-        self._came: OrderedDict[str, float] = OrderedDict()
 
     @contextlib.asynccontextmanager
     async def turn(self, caller: str) -> AsyncIterator[None]:
@@ -63,7 +88,7 @@ class Turns:
             raise Overloaded(f"{waiting} requests that take as long as this one wait already; try again in a moment")
 
     async def _enter(self, caller: str) -> None:
-        self._note(caller)
+        self._about.note(caller)
         if self._free and self._may_enter(caller):
             self._take(caller)
             return
@@ -99,19 +124,7 @@ class Turns:
                     turn.set_result(None)
 
     def _may_enter(self, caller: str) -> bool:
-        return self._inside[caller] < self._most_of_one or not self._others(caller)
-
-    def _note(self, caller: str) -> None:
-        now = self._clock()
-        self._came[caller] = now
-        self._came.move_to_end(caller)
-        while next(iter(self._came.values())) < now - ABOUT_S:
-            self._came.popitem(last=False)
-
-    def _others(self, caller: str) -> bool:
-        """Whether another caller has been about of late."""
-        latest = next((came for other, came in reversed(self._came.items()) if other != caller), None)
-        return latest is not None and latest >= self._clock() - ABOUT_S
+        return self._inside[caller] < self._most_of_one or not self._about.others(caller)
 
     def _forget(self, caller: str, turn: asyncio.Future[None]) -> None:
         turns = self._waiting.get(caller, deque())

@@ -14,8 +14,11 @@ What it cannot honour is an error at load, never a silent change of precision or
 
 from __future__ import annotations
 
+import ctypes
+import math
 import time
 from pathlib import Path
+from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
@@ -28,8 +31,8 @@ Array = npt.NDArray[Any]
 
 DEVICE = "CPU"
 AS_THEY_ARE = ("INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS", "NUM_STREAMS")
-MUCH_SMALLER, KEPT_S = 8, 15.0
-"""How many times larger a run was whose memory is given back, and for how many seconds it is kept."""
+LARGE, KEPT_S = 8, 15.0
+"""How many times as large as the smallest a run is whose memory is given back, and for how many seconds it is kept."""
 TRITON_TYPES = {
     "f32": "TYPE_FP32",
     "f16": "TYPE_FP16",
@@ -58,14 +61,20 @@ class TritonPythonModel(GraphModel):
         # Its outputs lie in the request: a further run of one `execute` needs a request of its own.
         self.requests = [self.compiled.create_infer_request()]
         self.used = 0
-        self.largest, self.largest_at = {port.get_any_name(): 0 for port in model.inputs}, 0.0
+        self.smallest: dict[str, int] = {}
+        self.last, self.last_large = 0.0, math.inf
+        self.lock = Lock()
+        Thread(target=self._watch, daemon=True).start()
         # Compiled, tensors have names of OpenVINO's own as well.
         return signature(model.inputs), signature(model.outputs)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer the requests."""
-        self.used = 0
-        return super().execute(requests)
+        with self.lock:
+            self.used = 0
+            responses = super().execute(requests)
+            self.last = time.monotonic()
+        return responses
 
     def run(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
         """The named outputs."""
@@ -84,25 +93,38 @@ class TritonPythonModel(GraphModel):
             self.requests.append(self.compiled.create_infer_request())
         request = self.requests[self.used]
         self.used += 1
-        self._release_memory({name: array.size for name, array in feed.items()})
+        if self.used == 1:  # nobody uses the outputs of an earlier run
+            self._release_memory()
+        self._note({name: array.size for name, array in feed.items()})
         answer = request.infer(feed, share_inputs=True, share_outputs=True)
         return [answer[name] for name in names]
 
-    def _release_memory(self, sizes: dict[str, int]) -> None:
-        """Give the memory of a large run back before a small one, once there has been no other large one for a while.
+    def _note(self, sizes: dict[str, int]) -> None:
+        """Note whether a run is large; `sizes`: values in each input."""
+        self.smallest = {name: min(size, self.smallest.get(name, size)) for name, size in sizes.items()}
+        if any(size >= LARGE * self.smallest[name] for name, size in sizes.items()):
+            self.last_large = time.monotonic()
+
+    def _release_memory(self) -> None:
+        """Give back what large runs needed, once there has been none for a while.
 
         OpenVINO keeps what its largest run needed; for MobileSAM's decoder with 500 points that is more than the model.
         The run after a release takes longer.
-
-        Args:
-            sizes: values in each input of the run that begins.
         """
-        now = time.monotonic()
-        if all(MUCH_SMALLER * size >= self.largest[name] for name, size in sizes.items()):
-            self.largest, self.largest_at = {name: max(size, self.largest[name]) for name, size in sizes.items()}, now
-        elif self.used == 1 and now - self.largest_at > KEPT_S:  # nobody uses the outputs of an earlier run
+        if time.monotonic() - self.last_large > KEPT_S:
             self.compiled.release_memory()
-            self.largest, self.largest_at = sizes, now
+            self.last_large = math.inf
+            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's alone
+            if trim:
+                trim(0)
+
+    def _watch(self) -> None:
+        """Release memory where there are no runs at all."""
+        while True:
+            time.sleep(KEPT_S / 3)
+            with self.lock:
+                if time.monotonic() - self.last > KEPT_S / 3:  # Triton has long copied the outputs
+                    self._release_memory()
 
 
 def fix_batch(model: ov.Model, config: dict[str, Any]) -> bool:

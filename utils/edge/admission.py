@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from utils.errors import Overloaded, Stopping
+from utils.turns import About
 
 SMALL_ANSWER_BYTES = 65_536
 """Largest answer that is not counted: so much of any answer waits outside of the application for its reader."""
+PROMPT_REFUSALS = 10
+"""Refusals in a second that a caller of a busy service has at once."""
 STOPS = "the service finishes what it has and takes nothing new; try again, it may be back by then"
 
 
@@ -128,6 +132,37 @@ class Admission:
             await waiting
         finally:
             self._waiting.discard(waiting)
+
+
+class Pace:
+    """How soon refusals are sent.
+
+    A caller who asks again as soon as there is a refusal has hundreds of them a second, and the time of the event loop
+    with them. While others are about, further ones wait as long as they tell the caller to.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin.
+
+        Args:
+            clock: of which only differences count.
+        """
+        self._clock, self._about = clock, About(clock)
+        self._began, self._refused = clock(), Counter[str]()
+
+    def asks(self, caller: str) -> None:
+        """A caller has asked for work."""
+        self._about.note(caller)
+
+    def refusal(self, caller: str) -> float:
+        """Seconds that a refusal of this caller's waits."""
+        now = self._clock()
+        if now - self._began >= Overloaded.retry_after:
+            self._began = now
+            self._refused.clear()
+        self._refused[caller] += 1
+        waits = self._refused[caller] > PROMPT_REFUSALS and self._about.others(caller)
+        return float(Overloaded.retry_after) if waits else 0.0
 
 
 class Place:

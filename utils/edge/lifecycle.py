@@ -32,6 +32,7 @@ FINISH_LIMIT = 25.0
 TRITON_LIMIT = 12.0
 """Seconds to wait for Triton's end; the watchdog kills it before."""
 TICK = 0.02
+TRIM_EVERY = 15.0
 
 
 class Lifecycle:
@@ -79,6 +80,7 @@ class Lifecycle:
         if isinstance(self._server, uvicorn.Server):
             install(self._server, Connections(allowed_connections(self._max_connections)))
         self._sweep = loop.create_task(sweep(self._server))
+        self._trim = loop.create_task(self._give_memory_back())
 
     def _wrap(self, loop: asyncio.AbstractEventLoop, signum: int, server: Any) -> None:
         def handle(number: int, frame: FrameType | None) -> None:
@@ -119,6 +121,13 @@ class Lifecycle:
         await _within(TRITON_LIMIT, lambda: health.read_health(self._file).state == "stopped" or self._orphaned())
         stop_listening(self._server)
         close()
+
+    async def _give_memory_back(self) -> None:
+        """Again and again, while nobody waits for an answer."""
+        while True:
+            await asyncio.sleep(TRIM_EVERY)
+            if not self._admission.in_progress:
+                await asyncio.to_thread(processes.trim)
 
     def _orphaned(self) -> bool:
         """Whether the service's first process was killed. Its threads die one by one: the signal may come before."""

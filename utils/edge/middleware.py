@@ -17,6 +17,7 @@ BentoML's own limits on time and concurrency, which lie outside of this middlewa
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -28,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from utils import spans
 from utils.answers import PROBLEM_HEADER, REFUSALS, problem_of, problem_response
 from utils.edge.admin import Admin
-from utils.edge.admission import STOPS, Admission, Place
+from utils.edge.admission import STOPS, Admission, Pace, Place
 from utils.edge.answering import CallerLeft, answer
 from utils.edge.bodies import LARGE_BYTES, Body, Gone
 from utils.edge.callers import ADDRESS, CALLER, REQUEST_ID, TARGET, TRACE_ID, request_id
@@ -123,7 +124,7 @@ class Edge:
         self._limits, self._guard, self.admission = limits, guard, admission
         self._health, self.counts, self._metrics_need_key = health, counts, metrics_need_key
         self._triton_metrics, self._check_room = triton_metrics, check_room
-        self._large_bodies = Turns(LARGE_BODIES)
+        self._large_bodies, self._pace = Turns(LARGE_BODIES), Pace()
         self._admin, self._admin_methods = admin, admin.methods() if admin else {}
         reading = dict.fromkeys([*pages, *files, *LIVE, READY, METRICS], READ)
         self.methods: Mapping[str, tuple[str, ...]] = {**reading, **dict.fromkeys(work, WRITE), **self._admin_methods}
@@ -198,6 +199,7 @@ class Edge:
         await self._guard.check_rate(scope, name)
         CALLER.set(name)
         caller = name or ADDRESS.get()
+        self._pace.asks(caller)
         self.admission.check(caller)
         health = self._health()
         if health.stopping:
@@ -223,6 +225,9 @@ class Edge:
         response = problem_response(problem_of(error))
         # It holds the frames of this request, which hold it: the collector of such cycles comes seldom.
         error.__traceback__ = None
+        if isinstance(error, Overloaded) and (wait := self._pace.refusal(CALLER.get() or ADDRESS.get())):
+            body.let_go()
+            await asyncio.sleep(wait)
         # The server reads the rest of a body, forgets it, and keeps the connection. Of a large one it should not.
         few = min(LARGE_BYTES, self._limits.body_bytes)
         much_unread = not body.ended and (body.chunked or (body.announced or 0) > few)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -108,26 +110,40 @@ class Compiled:
         return self.compiled.create_infer_request()
 
 
-def test_the_memory_of_a_large_run_is_given_back_before_a_small_one_after_a_while(backend, tmp_path, monkeypatch):
+def answers_doubled(model, *widths: int) -> None:
+    requests = [Request("y", x=np.ones((1, width), np.float32)) for width in widths]
+    for request, answer in zip(requests, model.execute(requests), strict=True):
+        np.testing.assert_array_equal(answer.outputs["y"], 2 * request.arrays["x"])
+
+
+def test_the_memory_of_a_large_run_is_given_back_once_there_has_been_none_for_a_while(backend, tmp_path, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(backend.time, "monotonic", lambda: now[0])
     write_model(tmp_path)
     model = load(backend, tmp_path, config())
     model.compiled = compiled = Compiled(model.compiled)
+    for widths, released in (
+        ((10,), 0),
+        ((70,), 0),  # not large enough
+        ((10,), 0),
+        ((90, 10), 0),
+        ((10, 80), 1),
+        ((10,), 2),
+        ((10,), 2),
+    ):
+        answers_doubled(model, *widths)
+        assert compiled.released == released, widths
+        now[0] += backend.KEPT_S + 1
 
-    def run(*widths: int) -> int:
-        requests = [Request("y", x=np.ones((1, width), np.float32)) for width in widths]
-        for request, answer in zip(requests, model.execute(requests), strict=True):
-            np.testing.assert_array_equal(answer.outputs["y"], 2 * request.arrays["x"])
-        return compiled.released
 
-    assert run(100) == run(10) == 0
-    now[0] += backend.KEPT_S + 1
-    assert run(50) == 0  # about as large: what was kept is used
-    assert run(10) == 0
-    now[0] += backend.KEPT_S + 1
-    assert run(13, 10) == 0
-    now[0] += backend.KEPT_S + 1
-    assert run(10, 9) == 1
-    now[0] += backend.KEPT_S + 1
-    assert run(9) == 1
+def test_the_memory_of_a_large_run_is_given_back_where_there_are_no_others(backend, tmp_path, monkeypatch):
+    monkeypatch.setattr(backend, "KEPT_S", 0.03)
+    write_model(tmp_path)
+    model = load(backend, tmp_path, config())
+    model.compiled = compiled = Compiled(model.compiled)
+    answers_doubled(model, 10, 100)
+    over = time.monotonic() + 20
+    while not compiled.released and time.monotonic() < over:
+        time.sleep(0.01)
+    assert compiled.released == 1
+    answers_doubled(model, 10, 100)

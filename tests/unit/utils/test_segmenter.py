@@ -310,11 +310,15 @@ def test_what_takes_long_is_refused_before_more_is_done_where_enough_wait():
         job = job_of(many(ALWAYS_COSTLY_OBJECTS))
         asked = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(2 + MOST_COSTLY_WAITING)]
         await asyncio.sleep(0.01)
-        segmenter.check_room(ALWAYS_COSTLY_OBJECTS - 1)
+        few, many_objects = (
+            json.dumps({"prompts": [{"pos_coords": [[1, 1]]}] * count}).encode()
+            for count in (ALWAYS_COSTLY_OBJECTS - 1, ALWAYS_COSTLY_OBJECTS)
+        )
+        segmenter.check_room(few)
         with pytest.raises(Overloaded, match="8 requests that take as long as this one wait already"):
-            segmenter.check_room(ALWAYS_COSTLY_OBJECTS)
+            segmenter.check_room(many_objects)
         await asyncio.gather(*asked)
-        segmenter.check_room(ALWAYS_COSTLY_OBJECTS)
+        segmenter.check_room(many_objects)
 
     asyncio.run(crowd())
 

@@ -6,8 +6,9 @@ import contextlib
 
 import pytest
 
-from utils.edge.admission import Admission
+from utils.edge.admission import PROMPT_REFUSALS, Admission, Pace
 from utils.errors import Overloaded
+from utils.turns import ABOUT_S
 
 
 @contextlib.contextmanager
@@ -57,3 +58,18 @@ def test_one_caller_leaves_a_quarter_of_the_bytes_to_others():
         admission.hold(1, "c")
     admission.hold(-750, "a")
     admission.hold(750, "a")
+
+
+def test_refusals_wait_where_one_caller_has_many_while_others_are_about():
+    now = [100.0]
+    pace = Pace(lambda: now[0])
+    pace.asks("a")
+    assert {pace.refusal("a") for _ in range(3 * PROMPT_REFUSALS)} == {0.0}  # it is alone
+    pace.asks("b")
+    assert pace.refusal("a") == Overloaded.retry_after
+    assert [pace.refusal("b") for _ in range(PROMPT_REFUSALS + 1)] == [*[0.0] * PROMPT_REFUSALS, 1.0]
+    now[0] += 1
+    assert [pace.refusal("a") for _ in range(PROMPT_REFUSALS + 1)] == [*[0.0] * PROMPT_REFUSALS, 1.0]
+    now[0] += ABOUT_S + 1
+    pace.asks("a")
+    assert {pace.refusal("a") for _ in range(3 * PROMPT_REFUSALS)} == {0.0}

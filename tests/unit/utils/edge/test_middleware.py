@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
 
-from utils.edge.admission import Admission
+from utils.edge.admission import PROMPT_REFUSALS, Admission
 from utils.edge.callers import CALLER, REQUEST_ID
 from utils.edge.guard import Guard
 from utils.edge.keys import ApiKeys
@@ -349,6 +349,25 @@ def test_more_than_can_wait_is_refused_and_the_others_are_answered():
     refused = next(answer for answer in answers if answer.status == 503)
     assert refused.slug == "overloaded"
     assert refused.headers["retry-after"] == "1"
+
+
+def test_refusals_of_one_who_asks_again_at_once_wait_while_others_are_about(monkeypatch):
+    waited: list[float] = []
+
+    async def no_sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    async def crowd() -> list[Answered]:
+        service = Service(most=1)
+        others = asyncio.ensure_future(service.ask("/busy", client="10.0.0.2"))
+        await asyncio.sleep(0.01)
+        monkeypatch.setattr("utils.edge.middleware.asyncio.sleep", no_sleep)
+        answers = [await service.ask("/busy") for _ in range(PROMPT_REFUSALS + 2)]
+        others.cancel()
+        return answers
+
+    assert {answer.slug for answer in asyncio.run(crowd())} == {"overloaded"}
+    assert [seconds for seconds in waited if seconds] == [1.0, 1.0]
 
 
 def test_bodies_that_arrive_slowly_take_no_place_and_bounded_memory():
