@@ -22,7 +22,7 @@ class FakeSegmenter:
         self.jobs: list[tuple[ImageSource, Job]] = []
         self.batches: list[tuple[ImageSource, GridBatch]] = []
         self.error: Exception | None = None
-        self.rooms: list[int] = []
+        self.rooms: list[bytes] = []
         """For how many objects room was asked."""
         self.no_room: Exception | None = None
         self.errors_of_batches: list[Exception | None] = []
@@ -40,8 +40,8 @@ class FakeSegmenter:
         said = {"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}, "model_version": 4}
         return json.dumps(said).encode()
 
-    def check_room(self, objects: int) -> None:
-        self.rooms.append(objects)
+    def check_room(self, body: bytes) -> None:
+        self.rooms.append(body)
         if self.no_room:
             raise self.no_room
 

@@ -113,8 +113,8 @@ def test_only_the_cached_model_answers_known_images_alone():
 
 
 def test_what_takes_long_runs_at_lower_priority():
-    lower = {model for model in tensors.MODELS if config(model).parameters["nice"].string_value}
-    assert lower == {tensors.SEGMENT_COSTLY, tensors.EVERYTHING}
+    nice = {model: int(config(model).parameters["nice"].string_value or "0") for model in tensors.MODELS}
+    assert nice == {tensors.SEGMENT_CACHED: 0, tensors.SEGMENT: 5, tensors.SEGMENT_COSTLY: 10, tensors.EVERYTHING: 10}
 
 
 @pytest.mark.parametrize(
