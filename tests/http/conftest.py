@@ -23,7 +23,7 @@ class FakeSegmenter:
         self.batches: list[tuple[ImageSource, GridBatch]] = []
         self.error: Exception | None = None
         self.rooms: list[bytes] = []
-        """For how many objects room was asked."""
+        """For which bodies room was asked."""
         self.no_room: Exception | None = None
         self.errors_of_batches: list[Exception | None] = []
         """What the next batches raise."""
