@@ -165,8 +165,8 @@ class JsonBody(bentoml.io.JSON):
         content_type = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
         if content_type != "application/json" and not content_type.endswith("+json"):
             return UnsupportedMedia.of(content_type)
-        # Not `request.body()`, which would keep it for as long as the request lasts.
-        return b"".join([chunk async for chunk in request.stream()])
+        # Not `request.body()`, which would keep it for as long as the request lasts. Of one chunk no copy is made.
+        return b"".join([chunk async for chunk in request.stream() if chunk])
 
 
 class Answer(bentoml.io.Multipart):

@@ -24,7 +24,7 @@ from utils.exchange import Content, Exchange, Spooled, as_bytes
 from utils.images import ImageSource
 from utils.inference import UNCOMPRESSED, infer_input, service_errors
 from utils.prompts import Prompts
-from utils.schemas import MaskFormat, PictureStyle, invalid
+from utils.schemas import MaskFormat, PictureStyle, has_more_than, invalid
 from utils.turns import Turns
 
 NOT_CACHED, COSTLY = "image-not-cached", "costly"
@@ -143,7 +143,7 @@ class TritonSegmenter:
             if turns:
                 turns.check()
         except Overloaded:
-            if body.count(b"{") > ALWAYS_COSTLY_OBJECTS:
+            if has_more_than(ALWAYS_COSTLY_OBJECTS, b"{", body):
                 raise
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 from collections.abc import Callable
 
 from starlette.types import Receive, Scope
@@ -47,9 +48,9 @@ class Body:
         """Whether it comes in chunks, of which there may be any number."""
         self.ended = False
         """Whether all of it has been read."""
-        self._size = 0
+        self._size = self._chunks = 0
         # Not a list: a caller who sends single bytes would have each take 40. Not a variable: an error would keep it.
-        self._data = bytearray()
+        self._data = io.BytesIO()
 
     @property
     def is_large(self) -> bool:
@@ -104,7 +105,7 @@ class Body:
         """Its bytes count no longer."""
         self._admission.hold(-self._size, self._caller)
         self._size = 0
-        self._data = bytearray()
+        self._data = io.BytesIO()
 
     async def _all(self, most: int) -> bytes:
         if self.is_large:
@@ -112,26 +113,36 @@ class Body:
         else:
             while not self.ended:
                 self._keep(await self._next(), most)
-        data, self._data = bytes(self._data), bytearray()
-        return data
+        data, self._data = self._data, io.BytesIO()
+        return data.getvalue()  # no copy
 
     def _keep(self, chunk: bytes, most: int) -> None:
         self._admission.hold(len(chunk), self._caller)
         self._size += len(chunk)
         if self._size > most:
             raise BodyTooLarge.of(most)
-        self._data += chunk
+        self._data.write(chunk)
 
     async def _in_turns(self, take: Callable[[bytes], None]) -> None:
         """Read to the end, a while at a time."""
         loop = asyncio.get_running_loop()
         while not self.ended:
             async with self._turns.turn(self._caller):
-                over = loop.time() + TURN_SECONDS
-                # One who sends slowly does not keep the turn.
-                with contextlib.suppress(asyncio.TimeoutError):
-                    while not self.ended and loop.time() < over:
-                        take(await asyncio.wait_for(self._next(), IDLE_SECONDS))
+                over, before = loop.time() + TURN_SECONDS, -1
+                reading = asyncio.ensure_future(self._read_until(over, take))
+                try:
+                    while not reading.done() and self._chunks > before:  # one who sends slowly does not keep the turn
+                        before = self._chunks
+                        await asyncio.wait({reading}, timeout=IDLE_SECONDS)
+                    if reading.done():
+                        reading.result()
+                finally:
+                    reading.cancel()
+
+    async def _read_until(self, over: float, take: Callable[[bytes], None]) -> None:
+        while not self.ended and asyncio.get_running_loop().time() < over:
+            take(await self._next())
+            self._chunks += 1
 
     async def _next(self) -> bytes:
         message = await self._receive()

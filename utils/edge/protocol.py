@@ -293,7 +293,7 @@ class _LastAnswer:
 
 def _end(cycle: RequestResponseCycle) -> None:
     """Tell an application that nobody waits for its answer."""
-    cycle.disconnected = True
+    cycle.disconnected, cycle.waiting_for_100_continue = True, False
     cycle.message_event.set()
 
 

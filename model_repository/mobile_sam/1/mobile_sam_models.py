@@ -34,6 +34,8 @@ SINGLE, CANDIDATES = slice(0, 1), slice(1, 4)
 """Of the decoder's four answers: that to a prompt which is not ambiguous, and the three to one that is."""
 PROBE = "probe"
 """Id of requests that only ask whether the model works; they are not counted."""
+BACKGROUND_NICE = 10
+"""Niceness of the models that only do what takes long: they keep no memory, and leave the decoder to clicks sooner."""
 VARIABLE = "MOBILE_SAM_"
 PARAMETERS = (
     "max_image_pixels",
@@ -72,6 +74,7 @@ class Models:
         self._decoder_batch = _whole_number("decoder_batch", settings["decoder_batch"], 1)
         if nice := _whole_number("nice", _parameter(config, "nice") or "0", 0):
             os.nice(nice)
+        if nice >= BACKGROUND_NICE:
             give_large_blocks_back()
             self._decoder_batch = max(1, self._decoder_batch // 2)
         self.thresholds: dict[str, float] = written["everything"]

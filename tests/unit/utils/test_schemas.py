@@ -73,7 +73,7 @@ def test_a_byte_order_mark_is_no_obstacle():
 def test_a_body_of_too_many_values_is_refused_without_being_parsed():
     body = b'{"labels": [' + b"7," * (MAX_VALUES + 1) + b"not JSON"
     error = refusal(body).errors[0]
-    assert error == FieldError("body", f"at most {MAX_VALUES} values", f"{MAX_VALUES + 1}")
+    assert error == FieldError("body", f"at most {MAX_VALUES} values", "more")
 
 
 def test_a_body_of_as_many_values_as_may_be_is_parsed():

@@ -21,7 +21,7 @@ from utils.edge import protocol
 from utils.edge.admission import Admission
 from utils.edge.connections import Connections
 from utils.edge.guard import Guard
-from utils.edge.middleware import Edge, Limits
+from utils.edge.middleware import LARGE_BODIES, Edge, Limits
 from utils.edge.protocol import MAX_FIELDS, MAX_HEAD_BYTES, MAX_PIPELINED, UnknownServerError, install
 from utils.health import Health
 
@@ -405,3 +405,17 @@ def test_a_uvicorn_without_what_is_used_ends_the_start(monkeypatch):
     monkeypatch.setitem(protocol.USED, HttpToolsProtocol, {"data_received", "no_such_method"})
     with pytest.raises(UnknownServerError, match="no_such_method"):
         install(uvicorn.Server(config), Connections(8))
+
+
+def test_malformed_bodies_behind_an_expectation_are_a_400_alone_while_others_are_read(server):
+    head = chunked(b"Expect: 100-continue")
+    with ExitStack() as stack:
+        for _ in range(LARGE_BODIES):  # these have the turns
+            stack.enter_context(server.connect()).sendall(head + b"1\r\n \r\n")
+        callers = [stack.enter_context(server.connect()) for _ in range(10)]
+        for caller in callers:
+            caller.sendall(head + b"no chunk\r\n")
+        for caller in callers:
+            assert b"HTTP/1.1 400" in caller.recv(1000)
+        wait_for(lambda: len(server.counts.answers) == 20)
+    assert {status for _, status, _ in server.counts.answers} == {400, 499}
