@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MODIFIERS = {"Of", "By", "Whose", "What", "Whether", "Where", "Who", "Why", "How", "Which", "That"}
 """First words of docstrings that only modify the name: alone in a tooltip they say nothing."""
-SUPERLATIVE = re.compile(r"_?(LEAST|MOST)_|_(LEAST|MOST)\b")
+SUPERLATIVE = re.compile(r"(^|_)(LEAST|MOST)(_|$)")
 DURATION = re.compile(
     r"(TIMEOUT|PAUSE|DELAY|INTERVAL|PERIOD|EVERY|WAIT|DEADLINE|_AGE|GRACE|PATIENCE|SECONDS|TIME|DURATION|AFTER|LIFETIME)$"
 )
@@ -36,15 +36,13 @@ def docstring_faults(tree: ast.Module) -> Iterator[str]:
 
 def constant_faults(tree: ast.Module) -> Iterator[str]:
     for node in tree.body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         names = [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
-        number = (
-            isinstance(node.value, ast.Constant) and isinstance(node.value.value, int | float) if targets else False
-        )
+        number = isinstance(node.value, ast.Constant) and isinstance(node.value.value, int | float)
         for name in names:
-            if SUPERLATIVE.match(name) or SUPERLATIVE.search(name):
+            if SUPERLATIVE.search(name):
                 yield f"{name}: MAX_ or MIN_"
             if number and DURATION.search(name):
                 yield f"{name}: the unit, as in {name}_S"
