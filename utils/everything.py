@@ -1,7 +1,7 @@
-"""Automatic masks of a whole image: a grid of clicks, batch by batch, on the image and on crops of it.
+"""Automatic masks of a whole image: batches of grid points on the image and on crops of it.
 
 The procedure is that of Segment Anything's automatic mask generator (https://github.com/facebookresearch/segment-anything,
-`automatic_mask_generator.py` and `utils/amg.py`). The model keeps what reaches the thresholds; here duplicates go.
+`automatic_mask_generator.py` and `utils/amg.py`). The model applies the thresholds; this module removes duplicates.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from utils.images import ImageSource
 from utils.schemas import EverythingRequest, invalid
 from utils.segmenter import NOT_CACHED, GridBatch, Segmenter, unknown_version
 
-MAX_CLICKS = 20_000
-"""Of all grids together: on two cores they take some five minutes."""
+MAX_GRID_POINTS = 20_000
+"""Maximum number of points in all grids of a request: about five minutes on two cores."""
 POINTS_PER_BATCH = 16
-"""Clicks that the model gets at once: few enough that a caller's own click between two batches does not wait long."""
-RECORD_BYTES = 400
-"""Of a record without its run lengths."""
-INTERNAL = ("box", "tidied")
-"""Members of the model's records that are not for callers."""
+"""Points per inference request: few enough for a click between two batches not to wait long."""
+RECORD_OVERHEAD_BYTES = 400
+"""Size of a record without its RLE counts."""
+INTERNAL_KEYS = ("box", "tidied")
+"""Keys of the model's records that are not part of the response."""
 
 Box = tuple[int, int, int, int]
 Record = dict[str, Any]
@@ -36,15 +36,15 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the work is, in batches; with the last comes the result."""
+    """Progress in batches; the last one has the result."""
 
     done: int
     total: int
     result: dict[str, Any] | None = None
-    """What `embed` says of the image, and `masks`: the records."""
+    """The result of `embed`, and the records as `masks`."""
 
     def as_json(self) -> dict[str, Any]:
-        """The line of an answer that shows how far it is."""
+        """Return the JSON line for a progress stream."""
         result = {} if self.result is None else {"result": self.result}
         return {"done": self.done, "total": self.total, **result}
 
@@ -52,37 +52,38 @@ class Progress:
 async def everything(
     segmenter: Segmenter, image: ImageSource, request: EverythingRequest, max_answer_bytes: int
 ) -> AsyncIterator[Progress]:
-    """Segment a whole image, and say how far that is after each batch.
+    """Segment a whole image and yield the progress after each batch.
 
-    All of it is one version's work. Where that is unloaded meanwhile, and was not asked for, the newest begins anew.
+    All batches use one model version. If that is unloaded meanwhile and the request did not ask for it, the work starts
+    again with the newest version.
 
     Args:
-        segmenter: segments the image's parts.
+        segmenter: segments the batches.
         image: the image.
-        request: how to segment it.
-        max_answer_bytes: that the records may have, and those that are not yet told from duplicates.
+        request: parameters of the grid and the thresholds.
+        max_answer_bytes: limit for the size of all records, including duplicates not yet removed.
 
     Raises:
-        ServiceError: the image is at fault, the answer would be too large, or the model cannot answer.
+        ServiceError: the image is invalid, the response would be too large, or the model is unavailable.
     """
     try:
-        async for step in _by_one_version(segmenter, image, request, max_answer_bytes):
+        async for step in _segment_by_one_version(segmenter, image, request, max_answer_bytes):
             yield step
     except NotLoaded:
         if request.model_version is not None:
             raise unknown_version(request.model_version) from None
-        async for step in _by_one_version(segmenter, image, request, max_answer_bytes):
+        async for step in _segment_by_one_version(segmenter, image, request, max_answer_bytes):
             yield step
 
 
-async def _by_one_version(
+async def _segment_by_one_version(
     segmenter: Segmenter, image: ImageSource, request: EverythingRequest, max_answer_bytes: int
 ) -> AsyncIterator[Progress]:
     result: dict[str, Any] = orjson.loads(await segmenter.embed(image, request.model_version))
     crops = crop_boxes((result["height"], result["width"]), request.crop_n_layers, request.crop_overlap_ratio)
-    clicks = sum(_per_side(request, layer) ** 2 for _, layer in crops)
-    if clicks > MAX_CLICKS:
-        raise invalid("points_per_side", f"grids of together at most {MAX_CLICKS} clicks", f"{clicks}")
+    points = sum(_points_per_side(request, layer) ** 2 for _, layer in crops)
+    if points > MAX_GRID_POINTS:
+        raise invalid("points_per_side", f"at most {MAX_GRID_POINTS} points in all grids together", f"{points}")
     work = [(crop, _batches(crop, request, layer, result["model_version"])) for crop, layer in crops]
     done, total = 0, sum(len(batches) for _, batches in work)
     yield Progress(done, total)
@@ -90,27 +91,27 @@ async def _by_one_version(
     known = ImageSource(None, result["image_id"], image.owner)
     for _, batches in work:
         found: list[Record] = []
-        size = sum(map(_size, kept))
+        size = sum(map(_record_bytes, kept))
         for batch in batches:
-            of_batch = await _records(segmenter, known, image, batch)
-            size += sum(map(_size, of_batch))
+            records = await _records(segmenter, known, image, batch)
+            size += sum(map(_record_bytes, records))
             if size > max_answer_bytes:
                 raise AnswerTooLarge.of(max_answer_bytes)
-            found += of_batch
+            found += records
             done += 1
             if done < total:
                 yield Progress(done, total)
         scores = [record["predicted_iou"] for record in found]
-        kept += await asyncio.to_thread(distinct, found, scores, request.box_nms_thresh)
-    kept = await asyncio.to_thread(_without_repeats, kept, request, len(crops))
+        kept += await asyncio.to_thread(box_nms, found, scores, request.box_nms_thresh)
+    kept = await asyncio.to_thread(_remove_duplicates, kept, request, len(crops))
     for record in kept:
-        for name in INTERNAL:
+        for name in INTERNAL_KEYS:
             del record[name]
     yield Progress(total, total, {**result, "masks": kept})
 
 
 async def _records(segmenter: Segmenter, known: ImageSource, image: ImageSource, batch: GridBatch) -> list[Record]:
-    """The records of a batch, by the image's id; by the image as it came, should that be forgotten by now."""
+    """Return the records of a batch; send the image again if it is no longer cached."""
     try:
         return await segmenter.records(known, batch)
     except RejectedByModel as error:
@@ -120,11 +121,11 @@ async def _records(segmenter: Segmenter, known: ImageSource, image: ImageSource,
 
 
 async def result_of(steps: AsyncIterator[Progress], timeout: float) -> bytes:
-    """The result that the last step comes with, as JSON.
+    """Return the result of the last step as JSON.
 
     Raises:
-        InferenceTimeout: it takes more seconds than `timeout`.
-        ServiceError: as `everything`.
+        InferenceTimeout: the steps take longer than `timeout` seconds.
+        ServiceError: as raised by `everything`.
     """
 
     async def last() -> bytes:
@@ -136,20 +137,20 @@ async def result_of(steps: AsyncIterator[Progress], timeout: float) -> bytes:
     try:
         return await asyncio.wait_for(last(), timeout)
     except asyncio.TimeoutError:
-        advice = "ask with progress true, which may take as long as it needs, or with fewer points_per_side"
-        raise InferenceTimeout(f"no answer within {timeout:g} s: {advice}") from None
+        advice = "set progress to true, which has no time limit, or reduce points_per_side"
+        raise InferenceTimeout(f"no response within {timeout:g} s: {advice}") from None
 
 
 def crop_boxes(size_hw: tuple[int, int], layers: int, overlap_ratio: float) -> list[tuple[Box, int]]:
-    """The whole image as layer 0, and for each further layer i its 2^i x 2^i overlapping crops.
+    """Return the whole image as layer 0 and, for each further layer i, 2^i x 2^i overlapping crops.
 
     Args:
         size_hw: height and width of the image.
-        layers: beside layer 0.
-        overlap_ratio: of crops of the first layer, as a share of the shorter side; halved with each further layer.
+        layers: number of layers in addition to layer 0.
+        overlap_ratio: overlap in layer 1 as a fraction of the shorter side; halved with each further layer.
 
     Returns:
-        Pairs of x0, y0, x1, y1 in pixels and the layer.
+        Pairs of a box (x0, y0, x1, y1) in pixels and its layer.
     """
     height, width = size_hw
     boxes: list[tuple[Box, int]] = [((0, 0, width, height), 0)]
@@ -167,20 +168,20 @@ def crop_boxes(size_hw: tuple[int, int], layers: int, overlap_ratio: float) -> l
 
 
 def grid(box: Box, per_side: int) -> npt.NDArray[np.float32]:
-    """(per_side^2, 2) float32, x then y: the middles of a box's per_side x per_side equal parts, row by row.
+    """Return the centers of a box's per_side x per_side equal cells, row by row: (per_side^2, 2) float32, x then y.
 
     Args:
         box: x0, y0, x1, y1.
         per_side: at least 1.
     """
-    middles = (np.arange(per_side) + 0.5) / per_side
-    x, y = np.meshgrid(box[0] + middles * (box[2] - box[0]), box[1] + middles * (box[3] - box[1]))
+    centers = (np.arange(per_side) + 0.5) / per_side
+    x, y = np.meshgrid(box[0] + centers * (box[2] - box[0]), box[1] + centers * (box[3] - box[1]))
     points: npt.NDArray[np.float32] = np.stack([x.ravel(), y.ravel()], axis=1).astype(np.float32)
     return points
 
 
 def _batches(crop: Box, request: EverythingRequest, layer: int, model_version: int) -> list[GridBatch]:
-    points = grid(crop, _per_side(request, layer))
+    points = grid(crop, _points_per_side(request, layer))
     return [
         GridBatch(
             crop,
@@ -195,33 +196,33 @@ def _batches(crop: Box, request: EverythingRequest, layer: int, model_version: i
     ]
 
 
-def _per_side(request: EverythingRequest, layer: int) -> int:
+def _points_per_side(request: EverythingRequest, layer: int) -> int:
     downscaled: int = request.points_per_side // request.crop_n_points_downscale_factor**layer
     return max(1, downscaled)
 
 
-def _size(record: Record) -> int:
-    """Bytes of a record, about."""
+def _record_bytes(record: Record) -> int:
+    """Return the approximate size of a record in the response."""
     counts: str = record["segmentation"]["counts"]
-    return RECORD_BYTES + len(counts)
+    return RECORD_OVERHEAD_BYTES + len(counts)
 
 
-def _without_repeats(records: list[Record], request: EverythingRequest, crops: int) -> list[Record]:
-    """Remove masks found in several crops, and masks that have become alike by losing their small regions."""
+def _remove_duplicates(records: list[Record], request: EverythingRequest, crops: int) -> list[Record]:
+    """Remove masks found in several crops, and masks that became duplicates when small regions were removed."""
     if crops > 1:
-        smallness = [1 / (record["crop_box"][2] * record["crop_box"][3]) for record in records]
-        records = distinct(records, smallness, request.crop_nms_thresh)
+        priority = [1 / (record["crop_box"][2] * record["crop_box"][3]) for record in records]
+        records = box_nms(records, priority, request.crop_nms_thresh)
     if request.min_mask_region_area:
         for record in records:
             x, y, width, height = record["bbox"]
             record["box"] = [x, y, x + width, y + height]
-        untouched = [0.0 if record["tidied"] else 1.0 for record in records]
-        records = distinct(records, untouched, max(request.box_nms_thresh, request.crop_nms_thresh))
+        priority = [0.0 if record["tidied"] else 1.0 for record in records]
+        records = box_nms(records, priority, max(request.box_nms_thresh, request.crop_nms_thresh))
     return records
 
 
-def distinct(records: list[Record], priority: list[float], threshold: float) -> list[Record]:
-    """The records in falling priority without those whose box has an IoU above `threshold` with an earlier one's."""
+def box_nms(records: list[Record], priority: list[float], threshold: float) -> list[Record]:
+    """Drop records whose box has an IoU above `threshold` with one of higher priority; sort by falling priority."""
     if not records:
         return []
     boxes = np.array([record["box"] for record in records], np.float32)

@@ -1,7 +1,7 @@
-"""The memory file of one request, through which large values go to Triton's models and come back.
+"""The memory file of one request, which carries large tensors to Triton's models and back.
 
-A memfd_create(2) file that the models open by its name below /proc, as `mobile_sam_call` beside them describes. It ends
-with the request, whatever ends that; by it the models know that nobody waits for their answer any more.
+The models open the memfd_create(2) file by its path in /proc; `mobile_sam_call` is their side. The file is closed when
+the request ends for any reason, which tells the models that the caller is gone.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ import orjson
 from utils.tensors import Tensor
 
 INLINE_BYTES = 64 * 1024
-"""Values up to this size go through Triton."""
+"""Values up to this size are sent through Triton."""
 CHUNK_BYTES = 256 * 1024
-"""What of a large answer is read at once, for one write to its caller."""
-WRITTEN_AT_ONCE = 1_000_000
-"""Bytes that take less than a millisecond; more are written beside the event loop."""
+"""Size of the pieces in which a large response is read and sent."""
+MAX_BLOCKING_WRITE_BYTES = 1_000_000
+"""Larger values are written in a thread; this many bytes take less than a millisecond."""
 
 
 class Exchange:
-    """The file of a request. As a context manager it closes where that fails; else whoever has the answer closes it."""
+    """The memory file of a request. As a context manager it is closed on an exception, else by the response's owner."""
 
     def __init__(self, deadline: float) -> None:
-        """Make an empty one.
+        """Create an empty file.
 
         Args:
-            deadline: on the monotonic clock; later nobody waits for an answer.
+            deadline: end of the request on the monotonic clock.
         """
         self._fd = os.memfd_create("mobile_sam")
         self.deadline = deadline
@@ -51,49 +51,49 @@ class Exchange:
         self.close()
 
     async def put(self, inputs: dict[Tensor, npt.NDArray[Any]]) -> dict[Tensor, npt.NDArray[Any]]:
-        """Write what is large; what is left goes through Triton.
+        """Write the large inputs to the file and return the others.
 
         Args:
-            inputs: of a model. Of a name that the file has already, nothing is written again.
+            inputs: inputs of a model. Names that the file already has are not written again.
         """
-        left = {}
+        inline = {}
         for tensor, value in inputs.items():
             plain: Any = value[0] if tensor.datatype == "BYTES" else np.ascontiguousarray(value)
             data = memoryview(plain).cast("B")
             if data.nbytes <= INLINE_BYTES:
-                left[tensor] = value
+                inline[tensor] = value
             elif tensor.name not in self._inputs:
-                if data.nbytes <= WRITTEN_AT_ONCE:
+                if data.nbytes <= MAX_BLOCKING_WRITE_BYTES:
                     self._write(data)
                 else:
                     await asyncio.to_thread(self._write, data)
                 dtype = "bytes" if tensor.datatype == "BYTES" else value.dtype.str
-                place = {"offset": self._size, "bytes": data.nbytes, "dtype": dtype, "shape": value.shape}
-                self._inputs[tensor.name] = place
+                location = {"offset": self._size, "bytes": data.nbytes, "dtype": dtype, "shape": value.shape}
+                self._inputs[tensor.name] = location
                 self._size += data.nbytes
-        return left
+        return inline
 
     def describe(self, *, light: bool) -> npt.NDArray[np.object_]:
-        """The value of the models' input `exchange`.
+        """Return the value of the models' input `exchange`.
 
         Args:
-            light: the model is to refuse what takes long.
+            light: make the model reject costly requests.
         """
-        told = {
+        description = {
             "file": f"/proc/{os.getpid()}/fd/{self._fd}",
             "inode": os.fstat(self._fd).st_ino,
             "deadline": self.deadline,
             "inputs": self._inputs,
             "light": light,
         }
-        return np.array([orjson.dumps(told)], np.object_)
+        return np.array([orjson.dumps(description)], np.object_)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes that a model has written."""
+        """Return bytes written by a model."""
         return os.pread(self._fd, size, offset)
 
     def close(self) -> None:
-        """The request is over."""
+        """Close the file; further calls do nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -106,7 +106,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Spooled:
-    """A part of an answer that lies in a request's file."""
+    """A response part in the file of its request."""
 
     exchange: Exchange
     offset: int
@@ -116,17 +116,17 @@ class Spooled:
         return self.size
 
     def chunks(self) -> Iterator[bytes]:
-        """All of it, in pieces."""
+        """Yield the part in pieces of `CHUNK_BYTES`."""
         for start in range(0, self.size, CHUNK_BYTES):
             yield self.exchange.read(self.offset + start, min(CHUNK_BYTES, self.size - start))
 
 
 Content = bytes | Spooled
-"""A part of an answer."""
+"""A response part, in memory or in the file of its request."""
 
 
 def chunks(content: Content) -> Iterator[bytes]:
-    """A part of an answer, in pieces of `CHUNK_BYTES`."""
+    """Yield a response part in pieces of `CHUNK_BYTES`."""
     if isinstance(content, Spooled):
         yield from content.chunks()
     else:
@@ -135,5 +135,5 @@ def chunks(content: Content) -> Iterator[bytes]:
 
 
 def as_bytes(content: Content) -> bytes:
-    """A part of an answer as a whole."""
+    """Return a whole response part."""
     return b"".join(chunks(content))

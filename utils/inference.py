@@ -1,4 +1,4 @@
-"""Asking Triton, with what can go wrong told in the service's own errors."""
+"""Inference requests to Triton, and the translation of their failures to `ServiceError`s."""
 
 from __future__ import annotations
 
@@ -27,88 +27,88 @@ from utils.errors import (
 logger = logging.getLogger("bentoml.mobile_sam")
 
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
-"""Left to itself the client library accepts gzip, and Triton takes 20 ms to compress each megabyte for this machine."""
-REFUSAL = re.compile(r"(?:in ensemble '[^']+', )?(\w[\w.\[\]]*): expected (.+), got (.+)")
-"""A model's `TritonError` with code INVALID_ARG, about what the caller sent."""
+"""Request headers. By default the client library accepts gzip, which costs Triton 20 ms per megabyte."""
+INVALID_INPUT = re.compile(r"(?:in ensemble '[^']+', )?(\w[\w.\[\]]*): expected (.+), got (.+)")
+"""Message of a model's `TritonError` with code INVALID_ARG about an invalid input."""
 
 
-async def ask(
+async def infer(
     runner: Any,
     model: str,
     inputs: Mapping[str, npt.NDArray[Any]],
     outputs: Sequence[str],
     timeout: float = 30,
 ) -> dict[str, npt.NDArray[Any]]:
-    """The outputs of a model, by name.
+    """Run a model and return its outputs by name.
 
     Args:
         runner: a `bentoml.triton.Runner` of the http type.
-        model: its name.
-        inputs: by name; text and files are object arrays of bytes.
-        outputs: names of the outputs wanted.
-        timeout: seconds that the answer may take.
+        model: name of the model.
+        inputs: inputs by name; text and files are object arrays of bytes.
+        outputs: names of the requested outputs.
+        timeout: seconds to wait for the result.
 
     Raises:
-        ServiceError: as `service_errors`.
+        ServiceError: as raised by `service_errors`.
     """
     requested = [InferRequestedOutput(name, binary_data=True) for name in outputs]
-    given = [infer_input(name, np_to_triton_dtype(value.dtype), value) for name, value in inputs.items()]
+    tensors = [infer_input(name, np_to_triton_dtype(value.dtype), value) for name, value in inputs.items()]
     with service_errors(timeout):
-        call = runner.infer(model_name=model, inputs=given, outputs=requested, headers=UNCOMPRESSED)
-        answer = await asyncio.wait_for(call, timeout)
-    return {name: answer.as_numpy(name) for name in outputs}
+        call = runner.infer(model_name=model, inputs=tensors, outputs=requested, headers=UNCOMPRESSED)
+        result = await asyncio.wait_for(call, timeout)
+    return {name: result.as_numpy(name) for name in outputs}
 
 
 def infer_input(name: str, datatype: str, value: npt.NDArray[Any]) -> InferInput:
-    """An input of a request, in Triton's binary form."""
-    made = InferInput(name, list(value.shape), datatype)
-    made.set_data_from_numpy(value, binary_data=True)
-    return made
+    """Return a request input in Triton's binary format."""
+    tensor = InferInput(name, list(value.shape), datatype)
+    tensor.set_data_from_numpy(value, binary_data=True)
+    return tensor
 
 
 @contextlib.contextmanager
 def service_errors(timeout: float) -> Iterator[None]:
-    """Raise an error of the service in place of what a call of Triton raises.
+    """Translate the exceptions of a Triton call to `ServiceError`s.
 
-    Triton's own text goes to the log alone: it names files and addresses.
+    Triton's message is only logged, because it can contain paths and addresses.
 
     Args:
-        timeout: seconds that the call was given, for the message.
+        timeout: the call's timeout in seconds, for the message.
 
     Raises:
-        InvalidRequest: a model refused what the caller sent, as `REFUSAL` says it.
+        InvalidRequest: a model rejected an input with a message that matches `INVALID_INPUT`.
         InferenceUnavailable: Triton cannot be reached, or the model is not loaded.
-        InferenceTimeout: no answer in time.
-        InferenceFailed: Triton, or a model, answered with any other error.
+        InferenceTimeout: no response before the timeout.
+        InferenceFailed: any other error of Triton or the model.
     """
     try:
         yield
     except asyncio.TimeoutError:
-        logger.error("Triton did not answer within %g s", timeout)
-        raise InferenceTimeout(f"no answer within {timeout:g} s") from None
+        logger.error("Triton did not respond within %g s", timeout)
+        raise InferenceTimeout(f"no response within {timeout:g} s") from None
     except (aiohttp.ClientError, OSError) as error:
         logger.error("Triton cannot be reached: %s", error)
-        raise InferenceUnavailable("the inference server is starting or restarting; try again") from None
+        raise InferenceUnavailable("the inference server is starting or restarting; retry later") from None
     except InferenceServerException as error:
         raise _from_triton(error) from None
 
 
 def _from_triton(error: InferenceServerException) -> ServiceError:
     message = str(error.message())
-    if error.status() == "400" and (refusal := REFUSAL.fullmatch(message)):
-        return InvalidRequest.of([FieldError(*refusal.groups())])
-    logger.error("Triton answered %s: %s", error.status(), message)
+    if error.status() == "400" and (match := INVALID_INPUT.fullmatch(message)):
+        return InvalidRequest.of([FieldError(*match.groups())])
+    logger.error("Triton responded with status %s: %s", error.status(), message)
     if message.startswith("Request for unknown model"):
-        return NotLoaded("the model is not loaded; try again")
-    if message.startswith("not wanted"):  # by an orchestrator that has found the deadline passed
-        return InferenceTimeout("no answer in time")
+        return NotLoaded("the model is not loaded; retry later")
+    if message.startswith("not wanted"):  # the orchestrator found that the deadline had passed
+        return InferenceTimeout("no response before the deadline")
     text = message.lower()
     if "request for unknown model" in text:
-        return InferenceUnavailable("a model that this one asks is not loaded; try again")
+        return InferenceUnavailable("a model that this model depends on is not loaded; retry later")
     if "stub process" in text:
-        return InferenceUnavailable("a process of the model has died; it is being started again, try again")
+        return InferenceUnavailable("a process of the model died and is being restarted; retry later")
     if "not ready" in text:
-        return InferenceUnavailable("the model is being loaded; try again")
+        return InferenceUnavailable("the model is loading; retry later")
     if "shared memory" in text:
-        return InferenceUnavailable("the server is short of shared memory for an image of this size")
-    return InferenceFailed("the model could not process this request; the server's log says why")
+        return InferenceUnavailable("the server has too little shared memory for an image of this size")
+    return InferenceFailed("the model could not process this request; see the server log")

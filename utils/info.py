@@ -1,4 +1,4 @@
-"""What `GET /info` tells a client before it sends anything."""
+"""The document of `GET /info`: version, weights, engine and limits of the service."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from utils.settings import Settings
 
 OWN_REPOSITORY = Path(__file__).resolve().parents[1] / "model_repository"
 VERSION = "0.1.0"
-LOADED = "mobile_sam_loaded_timestamp_seconds"
-"""Triton's metric in which the orchestrator reports what it has loaded (`mobile_sam_models.py`)."""
+LOADED_METRIC = "mobile_sam_loaded_timestamp_seconds"
+"""Triton metric with which the orchestrator reports the loaded weights (`mobile_sam_models.py`)."""
 
 
 def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -> dict[str, Any]:
-    """Return the document as it is while no model is loaded.
+    """Return the document without a loaded model.
 
     Args:
-        repository: the folder that Triton reads models from; None where they are not on this machine.
-        settings: the service's.
-        key_needed: whether requests that cost work need an API key.
+        repository: Triton's model repository; None if it is on another machine.
+        settings: settings of the service.
+        key_needed: true if inference requests need an API key.
     """
     return {
         "version": VERSION,
@@ -45,7 +45,7 @@ def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -
 
 
 class Info:
-    """The document as it is now: models come and go while the service runs."""
+    """The current document, and the ASGI application that serves it."""
 
     def __init__(
         self,
@@ -53,44 +53,44 @@ class Info:
         versions: Callable[[], Awaitable[list[int]]],
         metrics: Callable[[], Awaitable[bytes]],
     ) -> None:
-        """Keep what to ask; nothing is asked yet.
+        """Create the application.
 
         Args:
-            unloaded: as `describe` returns it.
-            versions: gives the versions that answer requests, in rising order.
-            metrics: gives Triton's metrics in Prometheus' text format; without series while Triton is away.
+            unloaded: result of `describe`.
+            versions: returns the model versions that serve requests, in ascending order.
+            metrics: returns Triton's metrics in the Prometheus text format, empty while Triton is down.
         """
         self._unloaded, self._versions, self._metrics = unloaded, versions, metrics
 
     async def document(self) -> dict[str, Any]:
-        """Return all of it; without versions, weights and engine while no version answers."""
+        """Return the document; weights and engine are None while no version is loaded."""
         try:
             versions = await self._versions()
         except InferenceUnavailable:
             versions = []
-        # Asked after the versions: what is ready has reported itself by then.
+        # After the versions: a ready version has already reported its weights.
         newest = loaded_by_version(await self._metrics()).get(versions[-1], {}) if versions else {}
         return {**self._unloaded, **newest, "model_versions": versions}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        answer = Response(orjson.dumps(await self.document()), media_type="application/json")
-        await answer(scope, receive, send)
+        """Serve the document."""
+        response = Response(orjson.dumps(await self.document()), media_type="application/json")
+        await response(scope, receive, send)
 
 
 def loaded_by_version(metrics: bytes) -> dict[int, dict[str, Any]]:
-    """Return weights and engine of each version, as the processes that answer have loaded them.
+    """Return weights and engine of each model version.
 
     Args:
-        metrics: Triton's, in Prometheus' text format.
+        metrics: Triton's metrics in the Prometheus text format.
     """
-    # prometheus_client must not be imported before BentoML has set up the folder that its workers share.
+    # prometheus_client must not be imported before BentoML has set up the workers' multiprocess directory.
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
 
-    lines = [line for line in metrics.decode().split("\n") if line.startswith(LOADED)]
+    lines = [line for line in metrics.decode().split("\n") if line.startswith(LOADED_METRIC)]
     samples = [sample for family in text_string_to_metric_families("\n".join(lines)) for sample in family.samples]
     loaded = {}
-    for sample in sorted(samples, key=lambda sample: sample.value):  # the last one loaded is the one that answers
+    for sample in sorted(samples, key=lambda sample: sample.value):  # the last loaded one serves requests
         labels = sample.labels
         if labels["model"] == tensors.SEGMENT:
             loaded[int(labels["version"])] = {
@@ -106,9 +106,9 @@ def loaded_by_version(metrics: bytes) -> dict[int, dict[str, Any]]:
 
 
 def _default_max_image_pixels(repository: Path) -> int:
-    """The orchestrator's own limit, which holds where nothing is set."""
+    """Return the orchestrator's default limit."""
     file = repository / tensors.SEGMENT / "config.pbtxt"
-    if not file.is_file():  # `utils.triton.check_repository` says what is missing
+    if not file.is_file():  # reported by `utils.triton.check_repository`
         file = OWN_REPOSITORY / tensors.SEGMENT / "config.pbtxt"
     text = file.read_text(encoding="utf-8")
     config = text_format.Parse(text, ModelConfig())

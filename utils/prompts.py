@@ -1,4 +1,4 @@
-"""From a request's clicks, boxes and earlier masks to the arrays the model takes."""
+"""Conversion of a request's points, boxes and low-resolution masks to model inputs."""
 
 from __future__ import annotations
 
@@ -11,58 +11,59 @@ import numpy.typing as npt
 from utils.images import decode_base64
 from utils.schemas import ObjectFields, SegmentRequest, invalid
 
-NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT, ABSENT = 0, 1, 2, 3, -2
+NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT, PADDING = 0, 1, 2, 3, -2
 BOX_CORNERS = (BOX_TOP_LEFT, BOX_BOTTOM_RIGHT)
-MAX_POINTS_TOGETHER = 4096
+MAX_TOTAL_POINTS = 4096
 MASK_SIDE = 256
 MAX_LOGIT = 10_000.0
-"""Of an earlier mask; answers have some tens, and a decoder in float16 computes with no more than 65,504."""
-LOW_RES_MASK = "a low_res_mask of an earlier answer: base64 of a NumPy file of 256 x 256 float32"
+"""Limit for the logits of `mask_input`. The model returns a few tens; a float16 decoder overflows above 65,504."""
+LOW_RES_MASK = "the low_res_mask of an earlier response: base64 of a NumPy file of 256 x 256 float32"
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """The objects of a request."""
+    """The objects of a request as model inputs."""
 
     points_xy: npt.NDArray[np.float32]
     """(N, P, 2) float32, x then y, pixels of the displayed image."""
     labels: npt.NDArray[np.int32]
-    """(N, P) int32: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right, -2 no point."""
+    """(N, P) int32: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right, -2 padding."""
     fields: tuple[tuple[str, ...], ...]
-    """Where in the request each point of each object stands, for error messages."""
+    """Request path of each point of each object, for error messages."""
     masks: npt.NDArray[np.float32]
-    """(M, 256, 256) float32: logits of earlier answers."""
+    """(M, 256, 256) float32 logits of earlier responses."""
     mask_objects: npt.NDArray[np.int32]
-    """(M,) int32: which object each of them is of."""
+    """(M,) int32: object index of each mask."""
 
 
 @dataclass(frozen=True)
 class _Object:
-    """One object: points (x, y, label, where in the request), and its earlier mask."""
+    """One object of a request."""
 
     points: list[tuple[float, float, int, str]]
+    """x, y, label and request path of each point."""
     mask: npt.NDArray[np.float32] | None
 
 
 def to_prompts(request: SegmentRequest) -> Prompts:
-    """The request's objects, padded to the same number of points.
+    """Return the request's objects, padded to the same number of points.
 
     Raises:
-        InvalidRequest: no prompt at all, both ways of giving them, too many points, lengths that differ, half a box,
-            two boxes, a box inside out, or a mask that is none.
+        InvalidRequest: no prompt, prompts in both places, too many points, a wrong number of labels, an incomplete,
+            second or inverted box, or an invalid `mask_input`.
     """
     if request.prompts is None:
         objects = [_object(request, "")]
     else:
-        beside = [name for name in ObjectFields.model_fields if getattr(request, name) is not None]
-        if beside:
-            raise invalid(beside[0], f"either prompts or {beside[0]}", "both")
+        top_level = [name for name in ObjectFields.model_fields if getattr(request, name) is not None]
+        if top_level:
+            raise invalid(top_level[0], f"either prompts or {top_level[0]}", "both")
         objects = [_object(fields, f"prompts[{index}].") for index, fields in enumerate(request.prompts)]
-    if (total := sum(len(item.points) for item in objects)) > MAX_POINTS_TOGETHER:
-        raise invalid("prompts", f"at most {MAX_POINTS_TOGETHER} points together", f"{total}")
+    if (total := sum(len(item.points) for item in objects)) > MAX_TOTAL_POINTS:
+        raise invalid("prompts", f"at most {MAX_TOTAL_POINTS} points in all objects together", f"{total}")
     longest = max(len(item.points) for item in objects)
     points_xy = np.zeros((len(objects), longest, 2), np.float32)
-    labels = np.full((len(objects), longest), ABSENT, np.int32)
+    labels = np.full((len(objects), longest), PADDING, np.int32)
     for index, item in enumerate(objects):
         points_xy[index, : len(item.points)] = [point[:2] for point in item.points]
         labels[index, : len(item.points)] = [point[2] for point in item.points]
@@ -77,7 +78,7 @@ def to_prompts(request: SegmentRequest) -> Prompts:
 
 
 def _object(fields: ObjectFields, prefix: str) -> _Object:
-    """One object; `prefix` is where its fields stand in the request."""
+    """Return one object; `prefix` is the request path of its fields, such as `prompts[1].`."""
     positive = fields.pos_coords or []
     labels = fields.labels if fields.labels is not None else [POSITIVE] * len(positive)
     if len(labels) != len(positive):
@@ -112,27 +113,27 @@ def _check_box(top_left: list[tuple[float, float]], bottom_right: list[tuple[flo
 
 
 def _low_res_mask(text: str, field: str) -> npt.NDArray[np.float32]:
-    """(256, 256) float32 logits.
+    """Decode (256, 256) float32 logits.
 
     Raises:
-        InvalidRequest: not base64, no NumPy file, another shape or type, or values that no answer has.
+        InvalidRequest: not base64, not a NumPy file, a wrong shape or type, or values out of range.
     """
     data = decode_base64(text, field, LOW_RES_MASK)
     file = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]
         header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        # The header alone: what it announces is allocated only once it is what is expected.
+        # Check the header before the array it announces is allocated.
         shape, fortran, dtype = header(file)  # type: ignore[no-untyped-call]
         got = f"{dtype} of shape {shape}{' in Fortran order' if fortran else ''}"[:120]
-    except Exception:  # the header is Python source, and what its parser raises has no end
-        raise invalid(field, LOW_RES_MASK, f"{len(data)} bytes that are no NumPy file") from None
+    except Exception:  # NumPy parses the header as Python source, which can raise anything
+        raise invalid(field, LOW_RES_MASK, f"{len(data)} bytes that are not a NumPy file") from None
     rest = data[file.tell() :]
     if dtype != np.dtype("<f4") or shape not in {(MASK_SIDE, MASK_SIDE), (1, MASK_SIDE, MASK_SIDE)} or fortran:
         raise invalid(field, LOW_RES_MASK, got)
     if len(rest) != 4 * MASK_SIDE * MASK_SIDE:
-        raise invalid(field, LOW_RES_MASK, f"{len(rest)} bytes of values in place of {4 * MASK_SIDE * MASK_SIDE}")
+        raise invalid(field, LOW_RES_MASK, f"{len(rest)} bytes of values instead of {4 * MASK_SIDE * MASK_SIDE}")
     mask = np.frombuffer(rest, "<f4").reshape(MASK_SIDE, MASK_SIDE)
     if not (np.abs(mask) <= MAX_LOGIT).all():
-        raise invalid(field, f"values from {-MAX_LOGIT:g} to {MAX_LOGIT:g}", "others, or NaN")
+        raise invalid(field, f"values from {-MAX_LOGIT:g} to {MAX_LOGIT:g}", "other values or NaN")
     return mask

@@ -1,6 +1,6 @@
-"""What callers send: the request models behind OpenAPI, and their parsing.
+"""The request models and the parsing of request bodies.
 
-Bounds and descriptions stand in the models, so that the Swagger page shows them.
+Bounds and descriptions are declared in the models, so that the OpenAPI document has them.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ MAX_POINTS = 256
 MAX_OBJECTS = 256
 MAX_VERSION = 2**31 - 1
 MAX_VALUES = 20_000
-"""How many values a body may have. The largest valid request, 4096 points with labels of 256 objects, has 14,000; a
-wrong one costs 3 microseconds a value, on the event loop, to say what is wrong with it."""
+"""Maximum number of values in a body. The largest valid request, 256 objects with 4096 points and labels, has 14,000.
+Reporting the errors of an invalid body takes 3 microseconds per value on the event loop."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-EMPTY = '""'
-"""How a key without a character is shown."""
+EMPTY_KEY = '""'
+"""The path component of an empty key."""
 MAX_ERRORS = 20
-"""How many offending fields an error lists."""
+"""Maximum number of offending fields in one problem document."""
 TUPLES = {"pos_coords": (2, "[x, y]"), "neg_coords": (2, "[x, y]"), "box": (1, "[x0, y0, x1, y1]")}
-"""How deep in a field its tuples of numbers lie, and how they look."""
+"""Depth of the number tuples in a field, and their expected form."""
 
 Coordinate = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
 Point = Annotated[tuple[Coordinate, Coordinate], Field(description="[x, y] in pixels of the displayed image")]
 Box = tuple[Coordinate, Coordinate, Coordinate, Coordinate]
-Share = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
+Fraction = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
 
 MaskFormat = Literal["json", "npy", "png", "rle", "polygon"]
 PictureStyle = Literal["overlay", "cutout", "none"]
 
 
 class ImageFields(BaseModel):
-    """An image, sent now or earlier."""
+    """An image, as a file or as the id of an image sent earlier."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -49,8 +49,8 @@ class ImageFields(BaseModel):
         str | None,
         Field(
             max_length=128,
-            description="in place of `input_image`: the image's id, as an earlier answer gave it. An id the service "
-            "does not know (any more) is answered 404 `image-not-cached`: send the image again",
+            description="the `image_id` of an earlier response, in place of `input_image`. An id that is unknown or no "
+            "longer cached returns 404 `image-not-cached`: send the image again",
         ),
     ] = None
     model_version: Annotated[
@@ -58,14 +58,13 @@ class ImageFields(BaseModel):
         Field(
             ge=1,
             le=MAX_VERSION,
-            description="which version of the model answers, where several are loaded: `GET /info` names them. Left "
-            "out: the newest",
+            description="the model version to use; `GET /info` lists the loaded ones. Default: the newest",
         ),
     ] = None
 
 
 class ObjectFields(BaseModel):
-    """One object to find, described by clicks, a box, or both."""
+    """One object to segment, described by points, a box, or both."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -73,119 +72,134 @@ class ObjectFields(BaseModel):
         list[Point] | None,
         Field(
             max_length=MAX_POINTS,
-            description="points, `[[x, y], ...]`, in pixels of the image as displayed (EXIF orientation applied)",
+            description="points `[[x, y], ...]` in pixels of the displayed image (EXIF orientation applied)",
         ),
     ] = None
     labels: Annotated[
         list[Annotated[int, Field(ge=0, le=3)]] | None,
         Field(
             max_length=MAX_POINTS,
-            description="one per point of `pos_coords`: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right. "
-            "Left out: all 1",
+            description="one label per point in `pos_coords`: 0 negative, 1 positive, 2 top-left corner of a box, "
+            "3 bottom-right corner of a box. Default: all 1",
         ),
     ] = None
     neg_coords: Annotated[
         list[Point] | None,
-        Field(max_length=MAX_POINTS, description="further points, all of label 0: what the object is not"),
+        Field(max_length=MAX_POINTS, description="negative points (label 0): pixels outside of the object"),
     ] = None
     box: Annotated[
         Box | None,
-        Field(description="`[x0, y0, x1, y1]` around the object, the same as a pair of points labelled 2 and 3"),
+        Field(description="`[x0, y0, x1, y1]` around the object; equivalent to two points labelled 2 and 3"),
     ] = None
     mask_input: Annotated[
         str | None,
         Field(
-            description="an earlier answer's `low_res_mask`, to refine it: base64 of a NumPy file, (256, 256) logits"
+            description="the `low_res_mask` of an earlier response, to refine: base64 of a NumPy file with (256, 256) "
+            "float32 logits"
         ),
     ] = None
 
 
 class EmbedRequest(ImageFields):
-    """An image to encode ahead of the first click."""
+    """An image to encode ahead of the first prompt."""
 
 
 class SegmentRequest(ObjectFields, ImageFields):
-    """An image and what to find on it: one object, or several as `prompts`."""
+    """An image and the objects to segment: one in the top-level fields, or several in `prompts`."""
 
     prompts: Annotated[
         list[ObjectFields] | None,
         Field(
             min_length=1,
             max_length=MAX_OBJECTS,
-            description="several objects at once, each with its own `pos_coords`, `labels`, `neg_coords`, `box` and "
-            "`mask_input`; in place of these fields beside it",
+            description="several objects, each with its own `pos_coords`, `labels`, `neg_coords`, `box` and "
+            "`mask_input`, in place of the same fields at the top level",
         ),
     ] = None
     multimask_output: Annotated[
         bool,
-        Field(description="false: the best mask. true: three candidates (whole, part, sub-part of what was clicked)"),
+        Field(description="false: the best mask; true: three candidates (whole, part and sub-part)"),
     ] = False
     mask_format: Annotated[
         MaskFormat,
         Field(
             description="encoding of the `mask` part. `json`: nested lists of 0 and 1, `[H, W]`, or `[K, H, W]` for "
-            "several; `npy`: a NumPy file of the same as bool; `png`: 1-bit picture, several one below the other; "
-            '`rle`: COCO\'s compressed run lengths, `{"size": [H, W], "counts": "..."}`; `polygon`: `[[outer ring, '
-            "hole, ...], ...]`, each ring a list of `[x, y]` with whole numbers at the edges of pixels. Several of "
-            "the last two stand in a list"
+            "several masks; `npy`: a NumPy file with the same shape as bool; `png`: a 1-bit image, several masks "
+            'stacked vertically; `rle`: COCO compressed RLE, `{"size": [H, W], "counts": "..."}`; `polygon`: `[[outer '
+            "ring, hole, ...], ...]`, each ring a list of `[x, y]`, with integer coordinates at pixel edges. Several "
+            "masks as `rle` or `polygon` form a list"
         ),
     ] = "json"
     segmented_image: Annotated[
         PictureStyle,
         Field(
-            description="the `segmented_image` part, a PNG. `overlay`: the objects tinted and outlined; `cutout`: "
-            "RGBA, transparent outside of the objects; `none`: no such part"
+            description="content of the `segmented_image` part, a PNG. `overlay`: the image with the objects tinted "
+            "and outlined; `cutout`: RGBA, transparent outside of the objects; `none`: no such part"
         ),
     ] = "overlay"
     low_res_mask: Annotated[
         bool,
         Field(
-            description="whether `result` holds each mask's `low_res_mask`, to send as `mask_input` with more clicks"
+            description="true: `result` contains the `low_res_mask` of each mask, to send as `mask_input` with further "
+            "points"
         ),
     ] = False
 
 
 class EverythingRequest(ImageFields):
-    """An image to segment whole. Names and most defaults are those of Segment Anything's generator."""
+    """An image to segment completely. Parameter names and most defaults are those of Segment Anything's generator."""
 
-    points_per_side: Annotated[int, Field(ge=1, le=64, description="the grid of clicks has this many squared")] = 32
+    points_per_side: Annotated[
+        int, Field(ge=1, le=64, description="points along each side of the grid; the grid has the square of this")
+    ] = 32
     pred_iou_thresh: Annotated[
-        Share | None,
-        Field(description="least score of a mask. Left out: what suits the weights in use, 0.88 for MobileSAM's"),
+        Fraction | None,
+        Field(description="minimum `predicted_iou` of a mask. Default: depends on the weights, 0.88 for MobileSAM's"),
     ] = None
     stability_score_thresh: Annotated[
-        Share | None,
+        Fraction | None,
         Field(
-            description="least IoU between the mask at a higher and at a lower threshold. Left out: what suits the "
-            "weights in use, 0.95 for MobileSAM's"
+            description="minimum `stability_score` of a mask: the IoU between the mask at a raised and at a lowered "
+            "logit threshold. Default: depends on the weights, 0.95 for MobileSAM's"
         ),
     ] = None
     stability_score_offset: Annotated[
-        float, Field(gt=0, le=20, allow_inf_nan=False, description="how much higher and lower, in logits")
+        float,
+        Field(
+            gt=0,
+            le=20,
+            allow_inf_nan=False,
+            description="how far the threshold is raised and lowered for the stability score, in logits",
+        ),
     ] = 1.0
     box_nms_thresh: Annotated[
-        Share, Field(description="of two masks whose boxes have a greater IoU, the one with the lower score goes")
+        Fraction, Field(description="box IoU above which the mask with the lower score is dropped as a duplicate")
     ] = 0.7
     crop_n_layers: Annotated[
-        int, Field(ge=0, le=3, description="layers of enlarged crops to segment too; layer i has 4^i")
+        int, Field(ge=0, le=3, description="layers of enlarged crops to segment as well; layer i has 4^i crops")
     ] = 0
     crop_nms_thresh: Annotated[
-        Share, Field(description="the same as `box_nms_thresh`, between crops; the smaller crop's mask stays")
+        Fraction,
+        Field(description="the same as `box_nms_thresh` between crops; the mask from the smaller crop is kept"),
     ] = 0.7
     crop_overlap_ratio: Annotated[
-        Share, Field(description="how far crops overlap, as a share of the image's shorter side")
+        Fraction,
+        Field(
+            description="overlap of the crops in layer 1 as a fraction of the image's shorter side; halved with each "
+            "further layer"
+        ),
     ] = 512 / 1500
     crop_n_points_downscale_factor: Annotated[
-        int, Field(ge=1, le=16, description="layer i has points_per_side divided by this to the power i")
+        int, Field(ge=1, le=16, description="the grid of layer i has `points_per_side` divided by this factor^i")
     ] = 1
     min_mask_region_area: Annotated[
-        int, Field(ge=0, le=10**9, description="holes and islands of fewer pixels are filled and removed")
+        int, Field(ge=0, le=10**9, description="fill holes and remove islands with fewer pixels than this")
     ] = 0
     progress: Annotated[
         bool,
         Field(
-            description='true: the answer comes line by line (`application/x-ndjson`), `{"done": 3, "total": 64}` as '
-            'the work goes on, and in the last line the result as `{"done": 64, "total": 64, "result": {...}}`'
+            description="true: stream progress as JSON lines (`application/x-ndjson`), such as "
+            '`{"done": 3, "total": 64}`; the last line has the result: `{"done": 64, "total": 64, "result": {...}}`'
         ),
     ] = False
 
@@ -194,14 +208,14 @@ Request = TypeVar("Request", bound=BaseModel)
 
 
 def parse_body(body: bytes, model: type[Request]) -> Request:
-    """The request in a JSON body.
+    """Parse a JSON body.
 
     Raises:
-        MalformedBody: no JSON.
-        InvalidRequest: JSON, but not such a request.
+        MalformedBody: the body is not valid JSON.
+        InvalidRequest: the JSON does not match the model.
     """
     body = body.removeprefix(BYTE_ORDER_MARK)
-    # base64 holds no comma: what has many is not an image but a load on the parser.
+    # Images cannot have this many commas: base64 has none.
     if has_more_than(MAX_VALUES, b",", body):
         raise invalid("body", f"at most {MAX_VALUES} values", "more")
     try:
@@ -210,7 +224,7 @@ def parse_body(body: bytes, model: type[Request]) -> Request:
         details = error.errors(include_url=False, include_context=True)
         if details[0]["type"] == "json_invalid":
             raise MalformedBody.of(details[0]["ctx"]["error"]) from None
-        # One short list in place of a pair of numbers is several errors of pydantic's, and one of ours.
+        # Pydantic reports several errors for one tuple of the wrong length; they become one.
         fields = dict.fromkeys(_field_error(detail, model) for detail in details[: 4 * MAX_ERRORS])
         raise InvalidRequest.of(list(fields)[:MAX_ERRORS]) from None
 
@@ -228,19 +242,19 @@ def has_more_than(count: int, byte: bytes, body: bytes) -> bool:
 
 
 def invalid(field: str, expected: str, got: str) -> InvalidRequest:
-    """The refusal of one field."""
+    """Return the error for one offending field."""
     return InvalidRequest.of([FieldError(field, expected, got)])
 
 
 def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
-    """A pydantic error in the words of ours."""
+    """Convert a pydantic error."""
     location, kind, value = detail["loc"], detail["type"], detail.get("input")
-    inner = 2 if location[:1] == ("prompts",) and len(location) > 2 else 0  # fields of an object stand one level deeper
+    inner = 2 if location[:1] == ("prompts",) and len(location) > 2 else 0  # prompts[i].field
     name = location[inner] if len(location) > inner else ""
     if kind in {"tuple_type", "too_long", "missing"} and name in TUPLES:
         depth, expected = TUPLES[name]
         if len(location) >= inner + depth:
-            return FieldError(_path(location[: inner + depth]), expected, _described(value))
+            return FieldError(_path(location[: inner + depth]), expected, _describe(value))
     path = _path(location)
     if kind == "missing":
         return FieldError(path, "a value", "nothing")
@@ -248,25 +262,26 @@ def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
         known = ObjectFields.model_fields if inner else model.model_fields
         return FieldError(path, f"one of the fields {', '.join(known)}", "an unknown field")
     if not path:
-        return FieldError("body", "a JSON object", _described(value))
+        return FieldError("body", "a JSON object", _describe(value))
     if name == "labels" and len(location) == inner + 2:
-        return FieldError(path, "0, 1, 2 or 3", _described(value))
+        return FieldError(path, "0, 1, 2 or 3", _describe(value))
     if kind == "too_long":
-        return FieldError(path, f"at most {detail['ctx']['max_length']} items", _described(value))
+        return FieldError(path, f"at most {detail['ctx']['max_length']} items", _describe(value))
     if kind == "too_short":
-        least = detail["ctx"]["min_length"]
-        return FieldError(path, f"at least {least} item{'s' if least > 1 else ''}", _described(value))
+        minimum = detail["ctx"]["min_length"]
+        return FieldError(path, f"at least {minimum} item{'s' if minimum > 1 else ''}", _describe(value))
     expected = detail["msg"].removeprefix("Input should be ").removeprefix("String should have ")
-    return FieldError(path, expected[:1].lower() + expected[1:], _described(value))
+    return FieldError(path, expected[:1].lower() + expected[1:], _describe(value))
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """`("pos_coords", 1, 0)` as `pos_coords[1][0]`."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step or EMPTY}" for step in location).removeprefix(".")
+    """Format `("pos_coords", 1, 0)` as `pos_coords[1][0]`."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step or EMPTY_KEY}" for step in location)
+    return "".join(steps).removeprefix(".")
 
 
-def _described(value: Any) -> str:
-    """A value as it may stand in an error message: its type where it is large, else its text."""
+def _describe(value: Any) -> str:
+    """Describe a value for an error message: type and length of a container, else the value itself."""
     if isinstance(value, (list, tuple, dict)):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The calls of Triton, behind a protocol, so that everything above it can be tested without Triton."""
+"""Segmentation by Triton's models, behind a protocol that tests can implement without Triton."""
 
 from __future__ import annotations
 
@@ -28,25 +28,24 @@ from utils.schemas import MaskFormat, PictureStyle, has_more_than, invalid
 from utils.turns import Turns
 
 NOT_CACHED, COSTLY = "image-not-cached", "costly"
-ALWAYS_COSTLY_OBJECTS = 13
-"""So many objects take long on any image: they are not asked of processes that would refuse them."""
-MOST_COSTLY_WAITING = 8
-"""Requests that take long which one API worker lets wait; they must not take the places of clicks."""
-WAIT_FOR_ROOM_S = 1.0
-"""Seconds that such a request waits where as many wait already; then it is refused."""
+MIN_COSTLY_OBJECTS = 13
+"""A request with this many objects is costly on any image, and is sent to the costly model at once."""
+MAX_COSTLY_WAITING = 8
+"""Maximum number of costly requests waiting in one API worker, so that clicks keep their slots."""
+FULL_QUEUE_WAIT_S = 1.0
+"""Time a costly request waits for room in a full queue before it is rejected."""
 POINT = re.compile(r"points\[(\d+)\]\[(\d+)\]")
-"""A point in the orchestrator's problems."""
-HASHED_AT_ONCE = 1_000_000
-"""Bytes that take a millisecond; larger files are hashed beside the event loop."""
+"""Field name of a point in the orchestrator's problems."""
+MAX_BLOCKING_HASH_BYTES = 1_000_000
+"""Larger files are hashed in a thread; this many bytes take a millisecond."""
 
-
-Ask = Callable[[str, dict[tensors.Tensor, npt.NDArray[Any]]], Awaitable[dict[tensors.Tensor, Content]]]
-"""Gives the outputs of a model for inputs."""
+Infer = Callable[[str, dict[tensors.Tensor, npt.NDArray[Any]]], Awaitable[dict[tensors.Tensor, Content]]]
+"""Runs a model: takes its name and inputs, returns its outputs."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to find on an image, and how to answer."""
+    """The objects to segment, and the format of the response."""
 
     prompts: Prompts
     multimask_output: bool
@@ -54,23 +53,23 @@ class Job:
     picture_style: PictureStyle
     low_res_mask: bool
     model_version: int | None = None
-    """Which is asked; None: the newest that is loaded."""
+    """None: the newest loaded version."""
 
 
 @dataclass(frozen=True)
 class Segmentation:
-    """What the model answers: the bodies of the answer's parts."""
+    """The contents of the response parts."""
 
     mask: Content
     picture: Content | None
-    """A PNG file, or None where none was asked for."""
+    """A PNG file, or None if not requested."""
     result: Content
     """JSON."""
 
 
 @dataclass(frozen=True)
 class GridBatch:
-    """Clicks on a crop of an image, and what their masks must reach."""
+    """Grid points on a crop of an image, and the thresholds for their masks."""
 
     crop_box: tuple[int, int, int, int]
     """x0, y0, x1, y1 in pixels of the image."""
@@ -81,73 +80,72 @@ class GridBatch:
     stability_score_offset: float
     min_mask_region_area: int
     model_version: int
-    """Which is asked: that which encoded the image."""
+    """The version that encoded the image."""
 
 
 class Segmenter(Protocol):
-    """Something that segments images. Each method raises a `ServiceError`: the caller's image or a prompt is at fault,
-    or the model cannot answer."""
+    """Interface for image segmentation. Methods raise a `ServiceError` for invalid input or an unavailable model."""
 
     async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
-        """Encode an image ahead of the first prompt; the result, JSON."""
+        """Encode an image ahead of the first prompt and return the result as JSON."""
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
-        """Find objects on an image."""
+        """Segment objects in an image."""
 
     async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
-        """The automatic masks of a batch that are worth keeping."""
+        """Return the automatic masks of a batch that reach the thresholds."""
 
 
 class TritonSegmenter:
-    """Asks the orchestrator's models of a Triton.
+    """Segmentation by the orchestrator's models in Triton.
 
-    Each method raises `RejectedByModel` (the image or a prompt is at fault), `InferenceUnavailable` (Triton cannot be
-    reached, or the model is not loaded), `InferenceTimeout` or `InferenceFailed`.
+    Methods raise `RejectedByModel` (invalid image or prompt), `InferenceUnavailable` (Triton cannot be reached, or the
+    model is not loaded), `InferenceTimeout` or `InferenceFailed`.
     """
 
     def __init__(
         self, infer: Callable[..., Awaitable[Any]], timeout: float, instances: Mapping[str, int] | None = None
     ) -> None:
-        """Make a segmenter.
+        """Create a segmenter.
 
         Args:
             infer: `InferenceServerClient.infer` of `tritonclient.http.aio`, or the runner's method of that name.
-            timeout: seconds that one answer may take, the wait for its turn included.
-            instances: processes of each of the orchestrator's models. Of each model so many requests are in Triton at
-                once, and one that is on its way; the others wait here, where callers take turns, and the requests of
-                those who leave are dropped.
+            timeout: seconds for one request, including the wait for a slot.
+            instances: number of processes per model. Triton gets this many requests and one more at a time; the others
+                wait here, where slots are shared fairly between callers and requests of disconnected callers are
+                dropped.
         """
         self._infer = infer
         self._timeout = timeout
         self._turns = {
-            model: Turns(count + 1, MOST_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
+            model: Turns(count + 1, MAX_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
             for model, count in (instances or {}).items()
         }
 
     async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
-        """Encode an image ahead of the first prompt; the result, JSON."""
-        answer = await self._by_one_that_can(image, {}, model_version=model_version)
-        return as_bytes(answer[tensors.RESULT])
+        """Encode an image ahead of the first prompt and return the result as JSON."""
+        outputs = await self._infer_by_cost(image, {}, model_version=model_version)
+        return as_bytes(outputs[tensors.RESULT])
 
     def check_room(self, body: bytes) -> None:
-        """Would this request for masks be taken now? Asked before more is done for it.
+        """Reject a costly segmentation request before it is parsed if the costly queue is full.
 
         Args:
-            body: JSON, not looked into where there is room. Its objects are JSON's own; images, in base64, have none.
+            body: JSON body. Its braces are counted as objects; base64 images have none.
 
         Raises:
-            Overloaded: as many as may wait already.
+            Overloaded: the request is costly, and the queue is full.
         """
         turns = self._turns.get(tensors.SEGMENT_COSTLY)
         try:
             if turns:
                 turns.check()
         except Overloaded:
-            if has_more_than(ALWAYS_COSTLY_OBJECTS, b"{", body):
+            if has_more_than(MIN_COSTLY_OBJECTS, b"{", body):
                 raise
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
-        """Find objects on an image."""
+        """Segment objects in an image."""
         prompts = job.prompts
         inputs = {
             tensors.POINT_COORDS: prompts.points_xy,
@@ -159,11 +157,11 @@ class TritonSegmenter:
         }
         if len(prompts.masks):
             inputs |= {tensors.MASK_INPUT: prompts.masks, tensors.MASK_INPUT_OBJECT: prompts.mask_objects}
-        answer = await self._by_one_that_can(image, inputs, prompts.fields, job.model_version)
-        return Segmentation(answer[tensors.MASK], answer[tensors.PICTURE] or None, answer[tensors.RESULT])
+        outputs = await self._infer_by_cost(image, inputs, prompts.fields, job.model_version)
+        return Segmentation(outputs[tensors.MASK], outputs[tensors.PICTURE] or None, outputs[tensors.RESULT])
 
     async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
-        """The automatic masks of a batch that are worth keeping."""
+        """Return the automatic masks of a batch that reach the thresholds."""
         inputs = _image_inputs(image) | {
             tensors.CROP_BOX: np.array(batch.crop_box, np.int32),
             tensors.GRID_COORDS: batch.points_xy,
@@ -177,112 +175,111 @@ class TritonSegmenter:
             if value is not None:
                 inputs[tensor] = np.array([value], np.float32)
         with Exchange(self._deadline()) as exchange:
-            ask = self._asking(exchange, model_version=batch.model_version)
+            infer = self._inference(exchange, model_version=batch.model_version)
             found: list[dict[str, Any]] = orjson.loads(
-                as_bytes((await ask(tensors.EVERYTHING, inputs))[tensors.RECORDS])
+                as_bytes((await infer(tensors.EVERYTHING, inputs))[tensors.RECORDS])
             )
         exchange.close()
         return found
 
-    async def _by_one_that_can(
+    async def _infer_by_cost(
         self,
         image: ImageSource,
         inputs: dict[tensors.Tensor, npt.NDArray[Any]],
         fields: Sequence[Sequence[str]] = (),
         model_version: int | None = None,
     ) -> dict[tensors.Tensor, Content]:
-        """Ask the processes that only answer for known images, which are never busy with new ones; then the others.
+        """Run the model for cached images, then the one for any image; run the costly model if either rejects the cost.
 
-        The first are told the image's id alone, also where a file came: it goes no further if they know it. What takes
-        long is refused by both, and goes to processes that do nothing else.
+        The first gets only the image id, even if the request has a file, and is never busy with encoding.
         """
         with Exchange(self._deadline()) as exchange:
-            ask = self._asking(exchange, fields, model_version)
+            infer = self._inference(exchange, fields, model_version)
             try:
-                return await self._asked_in_order(ask, image, inputs, objects=len(fields))
+                return await self._try_models(infer, image, inputs, objects=len(fields))
             except NotLoaded:
                 if model_version is None:
                     raise
                 raise unknown_version(model_version) from None
 
-    async def _asked_in_order(
-        self, ask: Ask, image: ImageSource, inputs: dict[tensors.Tensor, npt.NDArray[Any]], *, objects: int
+    async def _try_models(
+        self, infer: Infer, image: ImageSource, inputs: dict[tensors.Tensor, npt.NDArray[Any]], *, objects: int
     ) -> dict[tensors.Tensor, Content]:
-        whole = _image_inputs(image) | inputs
-        if objects < ALWAYS_COSTLY_OBJECTS:
-            known = _image_inputs(ImageSource(None, await _image_id(image), image.owner)) | inputs
-            why = NOT_CACHED
-            for model, values in ((tensors.SEGMENT_CACHED, known), (tensors.SEGMENT, whole)):
-                if why == NOT_CACHED:
+        with_image = _image_inputs(image) | inputs
+        if objects < MIN_COSTLY_OBJECTS:
+            with_id = _image_inputs(ImageSource(None, await _image_id(image), image.owner)) | inputs
+            reason = NOT_CACHED
+            for model, values in ((tensors.SEGMENT_CACHED, with_id), (tensors.SEGMENT, with_image)):
+                if reason == NOT_CACHED:
                     try:
-                        return await ask(model, values)
+                        return await infer(model, values)
                     except RejectedByModel as error:
-                        why = error.problem().slug
-                        if why != COSTLY and (why != NOT_CACHED or model == tensors.SEGMENT):
+                        reason = error.problem().slug
+                        if reason != COSTLY and (reason != NOT_CACHED or model == tensors.SEGMENT):
                             raise
-        return await ask(tensors.SEGMENT_COSTLY, whole)
+        return await infer(tensors.SEGMENT_COSTLY, with_image)
 
     def _deadline(self) -> float:
         return time.monotonic() + self._timeout
 
-    def _asking(
+    def _inference(
         self, exchange: Exchange, fields: Sequence[Sequence[str]] = (), model_version: int | None = None
-    ) -> Ask:
-        """A function that gives the outputs of a model for inputs, for one request.
+    ) -> Infer:
+        """Return a function that runs models for one request.
 
         Args:
-            exchange: of the request; closed once it has an answer that has no parts in it.
-            fields: names the points of each object for error messages.
-            model_version: which is asked; None: the newest.
+            exchange: file of the request; closed after a response without parts in it.
+            fields: request path of each point of each object, for error messages.
+            model_version: None: the newest.
         """
-        asked = "" if model_version is None else str(model_version)
+        version = "" if model_version is None else str(model_version)
 
-        async def in_turn(model: str, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> Any:
-            async with contextlib.AsyncExitStack() as turn:
+        async def infer_in_slot(model: str, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> Any:
+            async with contextlib.AsyncExitStack() as slot:
                 with spans.waiting(model):
-                    places = self._turns.get(model)
-                    if places:
+                    turns = self._turns.get(model)
+                    if turns:
                         caller = CALLER.get() or ADDRESS.get()
                         try:
-                            await turn.enter_async_context(places.turn(caller))
+                            await slot.enter_async_context(turns.turn(caller))
                         except Overloaded:
-                            # Much has been done for it by now: who comes again at once waits here, not at the start.
-                            await asyncio.sleep(WAIT_FOR_ROOM_S)
-                            await turn.enter_async_context(places.turn(caller))
+                            # The request is already parsed and decoded; an immediate retry would repeat that work.
+                            await asyncio.sleep(FULL_QUEUE_WAIT_S)
+                            await slot.enter_async_context(turns.turn(caller))
                 light = model in (tensors.SEGMENT_CACHED, tensors.SEGMENT)
                 values = {**await exchange.put(inputs), tensors.EXCHANGE: exchange.describe(light=light)}
-                given = [infer_input(tensor.name, tensor.datatype, value) for tensor, value in values.items()]
+                sent = [infer_input(tensor.name, tensor.datatype, value) for tensor, value in values.items()]
                 outputs = [InferRequestedOutput(tensor.name, binary_data=True) for tensor in tensors.MODELS[model][1]]
-                with spans.asking(model) as traced:
-                    headers = {**UNCOMPRESSED, **traced}
+                with spans.asking(model) as trace_headers:
+                    headers = {**UNCOMPRESSED, **trace_headers}
                     return await self._infer(
-                        model_name=model, model_version=asked, inputs=given, outputs=outputs, headers=headers
+                        model_name=model, model_version=version, inputs=sent, outputs=outputs, headers=headers
                     )
 
-        async def ask(model: str, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> dict[tensors.Tensor, Content]:
+        async def infer(model: str, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> dict[tensors.Tensor, Content]:
             with service_errors(self._timeout):
-                answer = await asyncio.wait_for(in_turn(model, inputs), exchange.deadline - time.monotonic())
-            return _contents(model, answer, exchange, fields)
+                result = await asyncio.wait_for(infer_in_slot(model, inputs), exchange.deadline - time.monotonic())
+            return _contents(model, result, exchange, fields)
 
-        return ask
+        return infer
 
 
 def _contents(
-    model: str, answer: Any, exchange: Exchange, fields: Sequence[Sequence[str]]
+    model: str, result: Any, exchange: Exchange, fields: Sequence[Sequence[str]]
 ) -> dict[tensors.Tensor, Content]:
-    """The outputs of a model, as they came or in the request's file.
+    """Return the outputs of a model, inline or in the request's file.
 
     Raises:
-        RejectedByModel: the model says so.
+        RejectedByModel: the model returned a problem.
     """
     parts = [tensor for tensor in tensors.MODELS[model][1] if tensor not in (tensors.SPOOLED, tensors.PROBLEM)]
-    problem = answer.as_numpy(tensors.PROBLEM.name)[0]
+    problem = result.as_numpy(tensors.PROBLEM.name)[0]
     if problem:
         raise RejectedByModel(_problem(problem, fields))
     contents: dict[tensors.Tensor, Content] = {}
     offset = 0
-    for tensor, size in zip(parts, answer.as_numpy(tensors.SPOOLED.name).tolist(), strict=True):
-        contents[tensor] = Spooled(exchange, offset, size) if size else answer.as_numpy(tensor.name)[0]
+    for tensor, size in zip(parts, result.as_numpy(tensors.SPOOLED.name).tolist(), strict=True):
+        contents[tensor] = Spooled(exchange, offset, size) if size else result.as_numpy(tensor.name)[0]
         offset += size
     if not offset:
         exchange.close()
@@ -290,14 +287,14 @@ def _contents(
 
 
 def unknown_version(model_version: int) -> InvalidRequest:
-    """The refusal of a request that names a version which is not loaded."""
-    return invalid("model_version", "a version that is loaded: `GET /info` names them", str(model_version))
+    """Return the error for a requested version that is not loaded."""
+    return invalid("model_version", "a loaded version; GET /info lists them", str(model_version))
 
 
 async def _image_id(image: ImageSource) -> str:
     if image.file is None:
         return image.image_id or ""
-    if len(image.file) <= HASHED_AT_ONCE:
+    if len(image.file) <= MAX_BLOCKING_HASH_BYTES:
         return hashlib.sha256(image.file).hexdigest()
     return (await asyncio.to_thread(hashlib.sha256, image.file)).hexdigest()
 
@@ -314,13 +311,13 @@ def _bytes(data: bytes) -> npt.NDArray[np.object_]:
 
 
 def _problem(document: bytes, fields: Sequence[Sequence[str]]) -> Problem:
-    """The orchestrator's problem, with its points named as the caller named them."""
-    found = json.loads(document)
-    errors = [FieldError(_field(e["field"], fields), e["expected"], e["got"]) for e in found["errors"]]
-    return Problem(found["status"], found["slug"], found["title"], summary(errors), errors)
+    """Parse a problem of the orchestrator, with points named by their request paths."""
+    problem = json.loads(document)
+    errors = [FieldError(_field(e["field"], fields), e["expected"], e["got"]) for e in problem["errors"]]
+    return Problem(problem["status"], problem["slug"], problem["title"], summary(errors), errors)
 
 
 def _field(name: str, fields: Sequence[Sequence[str]]) -> str:
-    """What the caller calls `points[object][index]`."""
+    """Return the request path of `points[object][index]`; other names are returned unchanged."""
     point = POINT.fullmatch(name)
     return fields[int(point[1])][int(point[2])] if point else name

@@ -1,4 +1,4 @@
-"""The tensors of the orchestrator's models in Triton, declared once; a test holds each config.pbtxt to them."""
+"""Names, types and shapes of the Triton models' tensors. A test compares each config.pbtxt with them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 SEGMENT = "mobile_sam"
-"""Segments images new and known."""
+"""Segments any image."""
 SEGMENT_CACHED = "mobile_sam_cached"
-"""The same for images whose embedding is at hand; others it refuses."""
+"""The same for images whose embedding is cached; it rejects others."""
 SEGMENT_COSTLY = "mobile_sam_costly"
-"""The same for requests that take long, which the two others refuse when asked to."""
+"""The same for costly requests, which the two others reject when `exchange` says `light`."""
 EVERYTHING = "mobile_sam_everything"
-"""A batch of automatic masks."""
+"""Computes a batch of automatic masks."""
 
 DataType = Literal["BYTES", "BOOL", "INT32", "INT64", "FP32"]
 
@@ -27,9 +27,9 @@ class Tensor:
 
 
 EXCHANGE = Tensor("exchange", "BYTES", (1,))
-"""What `utils.exchange` says of a request: a file for large values, a deadline."""
+"""JSON of `utils.exchange`: the file with large values, and the deadline."""
 SPOOLED = Tensor("spooled", "INT64", (-1,))
-"""Bytes of each output that lie in that file, one behind the other, in place of the output."""
+"""Size in bytes of each output that was written to that file, one after the other; 0 for inline outputs."""
 INPUT_IMAGE = Tensor("input_image", "BYTES", (1,))
 IMAGE_ID = Tensor("image_id", "BYTES", (1,))
 IMAGE_OWNER = Tensor("image_owner", "BYTES", (1,))

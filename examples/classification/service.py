@@ -18,7 +18,7 @@ from starlette.responses import Response
 from utils import embedded
 from utils.answers import JsonAnswer, JsonBody, answers_problems, json_response
 from utils.images import IMAGE_FILE, decode_base64
-from utils.inference import ask
+from utils.inference import infer
 from utils.openapi import EXAMPLE_IMAGE
 from utils.schemas import parse_body
 
@@ -54,7 +54,7 @@ async def classify(body: bytes) -> Response:
         "image": np.array([[decode_base64(request.image, "image", IMAGE_FILE)]], np.object_),
         "top_k": np.array([[request.top_k]], np.int32),
     }
-    found = await ask(triton_runner, "classification", inputs, ("labels", "scores", "weights"))
+    found = await infer(triton_runner, "classification", inputs, ("labels", "scores", "weights"))
     pairs = zip(found["labels"][0], found["scores"][0], strict=True)
     answer = json_response(orjson.dumps([{"label": label.decode(), "score": float(score)} for label, score in pairs]))
     answer.headers["X-Weights"] = found["weights"][0, 0].decode().encode("ascii", "replace").decode()

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from utils import embedded
 from utils.answers import JsonAnswer, JsonBody, answers_problems, json_response
-from utils.inference import ask
+from utils.inference import infer
 from utils.schemas import parse_body
 
 Four = Annotated[list[float], Field(min_length=4, max_length=4)]
@@ -45,7 +45,7 @@ async def answer(body: bytes, model: str, *outputs: str) -> Response:
     with np.errstate(over="ignore"):  # what FP32 cannot hold becomes infinite, and a step refuses that
         # Triton batches along the first dimension: this is a batch of one.
         inputs = {"INPUT0": np.array([request.input0], np.float32), "INPUT1": np.array([request.input1], np.float32)}
-    found = await ask(triton_runner, model, inputs, outputs)
+    found = await infer(triton_runner, model, inputs, outputs)
     return json_response(orjson.dumps({name: found[name][0] for name in outputs}, option=orjson.OPT_SERIALIZE_NUMPY))
 
 

@@ -128,4 +128,4 @@ def test_work_that_takes_too_long_is_a_504_with_advice(http, service, segmenter,
     monkeypatch.setattr(service, "settings", replace(service.settings, inference_timeout=0.05))
     response = ask(http)
     assert response.status_code == 504
-    assert "ask with progress true" in response.json()["detail"]
+    assert "set progress to true" in response.json()["detail"]

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from utils.errors import Problem
-from utils.everything import MAX_CLICKS
+from utils.everything import MAX_GRID_POINTS
 from utils.openapi import examples
 from utils.openapi.examples import Examples
 from utils.openapi.problems import (
@@ -23,7 +23,7 @@ from utils.openapi.problems import (
     problem_answers,
 )
 from utils.openapi.schemas import reference
-from utils.prompts import MAX_POINTS_TOGETHER
+from utils.prompts import MAX_TOTAL_POINTS
 from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest
 from utils.versions import IN_ORDER
 
@@ -54,7 +54,7 @@ def segment() -> Operation:
         "Find objects on an image",
         "Clicks or boxes in, masks and a picture out. A request has exactly one of `input_image` and `image_id`, and a "
         "point in `pos_coords` or `neg_coords` or a `box`, or several such objects in `prompts`: at most "
-        f"{MAX_POINTS_TOGETHER} points together.",
+        f"{MAX_TOTAL_POINTS} points together.",
         request=(SegmentRequest, examples.SEGMENT_REQUESTS),
         answered="the parts `mask`, `segmented_image` (left out for `none`) and `result`, in this order",
         content={"multipart/form-data": PARTS},
@@ -90,7 +90,7 @@ def everything() -> Operation:
         "Find everything on an image",
         "A grid of clicks; masks that are neither certain nor stable enough, and repeated ones, are left out. With "
         "`progress` the answer begins at once and may take as long as it needs; without it there is a time limit. The "
-        f"grids of all crops have together at most {MAX_CLICKS} clicks.",
+        f"grids of all crops have together at most {MAX_GRID_POINTS} clicks.",
         request=(EverythingRequest, examples.EVERYTHING_REQUESTS),
         answered="Segment Anything's automatic-mask records",
         content={

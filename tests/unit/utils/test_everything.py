@@ -19,7 +19,7 @@ from utils.errors import (
     Problem,
     RejectedByModel,
 )
-from utils.everything import Progress, crop_boxes, distinct, everything, grid, result_of
+from utils.everything import Progress, box_nms, crop_boxes, everything, grid, result_of
 from utils.images import ImageSource
 from utils.schemas import EverythingRequest
 from utils.segmenter import GridBatch, Job, Segmentation
@@ -132,7 +132,7 @@ def test_clicks_lie_in_the_middles_of_equal_parts():
     assert grid((0, 0, 3, 5), 7).dtype == np.float32
 
 
-def naive_distinct(records, priority, threshold):
+def naive_box_nms(records, priority, threshold):
     def iou(a, b):
         wide, high = (min(a[i + 2], b[i + 2]) - max(a[i], b[i]) for i in (0, 1))
         shared = max(wide, 0) * max(high, 0)
@@ -154,13 +154,13 @@ def test_repeats_go_as_in_a_naive_search(seed, threshold):
     boxes = np.concatenate([corners, corners + random.integers(1, 12, (80, 2))], axis=1)
     found = [{"box": box.tolist(), "number": number} for number, box in enumerate(boxes)]
     priority = random.integers(0, 10, 80).astype(float).tolist()
-    kept = distinct(found, priority, threshold)
-    assert kept == naive_distinct(found, priority, threshold)
+    kept = box_nms(found, priority, threshold)
+    assert kept == naive_box_nms(found, priority, threshold)
     assert (len(kept) < len(found)) == (threshold < 1)
 
 
 def test_of_nothing_nothing_is_left():
-    assert distinct([], [], 0.5) == []
+    assert box_nms([], [], 0.5) == []
 
 
 def test_progress_is_told_after_each_batch_and_the_result_with_the_last():
@@ -320,7 +320,7 @@ def test_work_that_takes_too_long_ends_with_advice():
         finally:
             ended.append(True)
 
-    with pytest.raises(InferenceTimeout, match=r"no answer within 0\.05 s: ask with progress true"):
+    with pytest.raises(InferenceTimeout, match=r"no response within 0\.05 s: set progress to true"):
         asyncio.run(result_of(endless(), 0.05))
     assert ended
 
@@ -359,7 +359,7 @@ def test_more_clicks_than_may_be_are_refused_before_any_batch():
         steps_of(segmenter, points_per_side=64, crop_n_layers=2)
     (error,) = refused.value.errors
     assert (error.field, error.got) == ("points_per_side", str(21 * 64 * 64))
-    assert error.expected == "grids of together at most 20000 clicks"
+    assert error.expected == "at most 20000 points in all grids together"
     assert not segmenter.asked
 
 

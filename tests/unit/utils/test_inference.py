@@ -10,7 +10,7 @@ import pytest
 from tritonclient.utils import InferenceServerException
 
 from utils.errors import FieldError, InferenceFailed, InferenceTimeout, InferenceUnavailable, InvalidRequest
-from utils.inference import UNCOMPRESSED, ask
+from utils.inference import UNCOMPRESSED, infer
 
 NUMBERS = np.array([[1, 2, 3]], np.float32)
 TEXTS = np.array([[b"one"]], np.object_)
@@ -39,7 +39,7 @@ class Runner:
 
 
 def asked(runner: Runner, timeout: float = 30):
-    return asyncio.run(ask(runner, "a_model", {"NUMBERS": NUMBERS, "TEXTS": TEXTS}, ["ONE", "THREE"], timeout))
+    return asyncio.run(infer(runner, "a_model", {"NUMBERS": NUMBERS, "TEXTS": TEXTS}, ["ONE", "THREE"], timeout))
 
 
 def refusal(message: str, status: str = "400") -> InferenceServerException:
@@ -105,5 +105,5 @@ def test_what_else_goes_wrong_is_ours_and_tritons_text_is_for_the_log_alone(erro
 
 
 def test_no_answer_in_time_is_a_timeout():
-    with pytest.raises(InferenceTimeout, match=r"no answer within 0\.01 s"):
+    with pytest.raises(InferenceTimeout, match=r"no response within 0\.01 s"):
         asked(Runner(seconds=30), timeout=0.01)

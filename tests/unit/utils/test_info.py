@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from utils.errors import InferenceUnavailable
-from utils.info import LOADED, Info, describe, loaded_by_version
+from utils.info import LOADED_METRIC, Info, describe, loaded_by_version
 from utils.settings import Settings
 
 UNLOADED: dict[str, Any] = {"version": "1", "weights": None, "engine": None}
@@ -27,7 +27,7 @@ def metrics_of(series: Sequence[tuple[str, ...]]) -> bytes:
     """Triton's metrics once these models were loaded, one after the other; shown in the opposite order."""
     registry = CollectorRegistry()
     Gauge("nv_gpu_utilization", "Another metric", registry=registry).set(1)
-    gauge = Gauge(LOADED, "What was loaded", LABELS, registry=registry)
+    gauge = Gauge(LOADED_METRIC, "What was loaded", LABELS, registry=registry)
     for number, labels in reversed(list(enumerate(series))):
         gauge.labels(*labels).set(1.7e9 + number)
     return generate_latest(registry)

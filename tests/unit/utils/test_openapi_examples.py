@@ -16,7 +16,7 @@ from pycocotools import mask as coco
 
 from utils.answers import multipart
 from utils.images import image_source
-from utils.info import LOADED, Info, describe
+from utils.info import LOADED_METRIC, Info, describe
 from utils.openapi import EXAMPLE, EXAMPLE_IMAGE, document
 from utils.openapi.examples import BOUNDARY, FILE, IMAGE_ID, INFO, LINES, MULTIPART, PICTURE, RESULT, RUN_LENGTHS
 from utils.prompts import to_prompts
@@ -143,7 +143,7 @@ def test_what_the_service_tells_of_itself_fits():
         return [1]
 
     async def metrics() -> bytes:
-        return f"{LOADED}{{{series}}} 1.7e9\n".encode()
+        return f"{LOADED_METRIC}{{{series}}} 1.7e9\n".encode()
 
     described = describe(ROOT / "model_repository", Settings(), key_needed=False)
     told = asyncio.run(Info(described, versions, metrics).document())

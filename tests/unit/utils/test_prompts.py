@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from utils.errors import FieldError, InvalidRequest
-from utils.prompts import MAX_POINTS_TOGETHER, to_prompts
+from utils.prompts import MAX_TOTAL_POINTS, to_prompts
 from utils.schemas import MAX_POINTS, SegmentRequest, parse_body
 
 BOX = {"box": [0, 0, 9, 9]}
@@ -171,11 +171,11 @@ def test_points_of_one_object_are_bounded():
 
 def test_points_of_all_objects_are_bounded_together():
     full = {"pos_coords": [[1, 2]] * MAX_POINTS}
-    fitting = [full] * (MAX_POINTS_TOGETHER // MAX_POINTS)
+    fitting = [full] * (MAX_TOTAL_POINTS // MAX_POINTS)
     assert prompts_of(prompts=fitting).labels.shape == (len(fitting), MAX_POINTS)
     error = refusal(prompts=[*fitting, {"pos_coords": [[1, 2]]}])
     assert error == FieldError(
-        "prompts", f"at most {MAX_POINTS_TOGETHER} points together", str(MAX_POINTS_TOGETHER + 1)
+        "prompts", f"at most {MAX_TOTAL_POINTS} points in all objects together", str(MAX_TOTAL_POINTS + 1)
     )
 
 
@@ -224,13 +224,13 @@ class Bomb:
         pytest.param(npy(LOGITS.T), "float32 of shape (256, 256)", id="Fortran order"),
         pytest.param(npy(np.array([Bomb()] * 4, object), allow_pickle=True), "object of shape (4,)", id="pickled"),
         pytest.param(with_header(header("'|O'")), "object of shape (256, 256)", id="object of the right shape"),
-        pytest.param(npy(LOGITS)[:-1], f"{VALUES - 1} bytes of values in place of {VALUES}", id="a byte short"),
-        pytest.param(npy(LOGITS) + b"x", f"{VALUES + 1} bytes of values in place of {VALUES}", id="a byte more"),
-        pytest.param(npy(LOGITS)[:100], "100 bytes that are no NumPy file", id="cut off in the header"),
-        pytest.param(npy(LOGITS)[:6], "6 bytes that are no NumPy file", id="cut off in the magic"),
-        pytest.param(b"PK\x03\x04 a zip", "10 bytes that are no NumPy file", id="no NumPy file"),
-        pytest.param(b"\x93NUMPY\x09\x09", "8 bytes that are no NumPy file", id="an unknown version"),
-        pytest.param(with_header("hello")[:40], "40 bytes that are no NumPy file", id="no header"),
+        pytest.param(npy(LOGITS)[:-1], f"{VALUES - 1} bytes of values instead of {VALUES}", id="a byte short"),
+        pytest.param(npy(LOGITS) + b"x", f"{VALUES + 1} bytes of values instead of {VALUES}", id="a byte more"),
+        pytest.param(npy(LOGITS)[:100], "100 bytes that are not a NumPy file", id="cut off in the header"),
+        pytest.param(npy(LOGITS)[:6], "6 bytes that are not a NumPy file", id="cut off in the magic"),
+        pytest.param(b"PK\x03\x04 a zip", "10 bytes that are not a NumPy file", id="no NumPy file"),
+        pytest.param(b"\x93NUMPY\x09\x09", "8 bytes that are not a NumPy file", id="an unknown version"),
+        pytest.param(with_header("hello")[:40], "40 bytes that are not a NumPy file", id="no header"),
         pytest.param(
             with_header(header(shape=f"({2**40}, 256)")), f"float32 of shape ({2**40}, 256)", id="a huge shape"
         ),
@@ -242,7 +242,9 @@ class Bomb:
             with_header(header("'V2000000000'")), "|V2000000000 of shape (256, 256)", id="values of 2 GB each"
         ),
         pytest.param(
-            b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 50, "62 bytes that are no NumPy file", id="a header of 4 GB"
+            b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 50,
+            "62 bytes that are not a NumPy file",
+            id="a header of 4 GB",
         ),
     ],
 )
@@ -255,7 +257,7 @@ def test_an_earlier_mask_that_is_none_is_refused_at_little_cost(data, got):
     finally:
         tracemalloc.stop()
     assert error.field == "prompts[1].mask_input"
-    assert error.expected == "a low_res_mask of an earlier answer: base64 of a NumPy file of 256 x 256 float32"
+    assert error.expected == "the low_res_mask of an earlier response: base64 of a NumPy file of 256 x 256 float32"
     assert error.got.startswith(got)
     assert peak < 10 * len(encoded) + 2**20
     assert not hasattr(builtins, "bomb_went_off")
@@ -301,7 +303,7 @@ def test_an_earlier_mask_has_values_as_answers_have(value):
     logits = LOGITS.copy()
     logits[200, 100] = value
     assert refusal(mask_input=text(npy(logits)), **BOX) == FieldError(
-        "mask_input", "values from -10000 to 10000", "others, or NaN"
+        "mask_input", "values from -10000 to 10000", "other values or NaN"
     )
 
 
@@ -310,7 +312,7 @@ def test_an_earlier_mask_has_values_as_answers_have(value):
     [
         pytest.param("", "an empty string", id="empty"),
         pytest.param("hello!", "6 characters that are not base64: 'hello!'...", id="no base64"),
-        pytest.param("data:text/plain,abc", "a data URL that does not say base64: 'data:text/plain'", id="data URL"),
+        pytest.param("data:text/plain,abc", "a data URL without ;base64: 'data:text/plain'", id="data URL"),
     ],
 )
 def test_an_earlier_mask_is_base64(value, got):

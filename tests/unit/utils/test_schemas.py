@@ -7,7 +7,7 @@ import json
 import pytest
 
 from utils.errors import FieldError, InvalidRequest, MalformedBody
-from utils.prompts import MAX_POINTS_TOGETHER
+from utils.prompts import MAX_TOTAL_POINTS
 from utils.schemas import (
     MAX_ERRORS,
     MAX_OBJECTS,
@@ -193,7 +193,7 @@ def test_as_many_objects_as_may_be_are_taken():
 
 
 def test_the_largest_valid_request_has_fewer_values_than_are_refused():
-    points = MAX_POINTS_TOGETHER // MAX_OBJECTS
+    points = MAX_TOTAL_POINTS // MAX_OBJECTS
     one = {"pos_coords": [[1, 1]] * (points - 2), "labels": [1] * (points - 2), "box": [0, 0, 1, 1]}
     request = parse(prompts=[{**one, "mask_input": "data:x;base64,AAAA"}] * MAX_OBJECTS, mask_format="rle")
     assert len(request.prompts) == MAX_OBJECTS

@@ -28,7 +28,7 @@ from utils.errors import (
 from utils.exchange import as_bytes, chunks
 from utils.images import ImageSource
 from utils.prompts import Prompts
-from utils.segmenter import ALWAYS_COSTLY_OBJECTS, MOST_COSTLY_WAITING, GridBatch, Job, TritonSegmenter
+from utils.segmenter import MAX_COSTLY_WAITING, MIN_COSTLY_OBJECTS, GridBatch, Job, TritonSegmenter
 
 NEW, KNOWN = ImageSource(b"file", None), ImageSource(None, "an id")
 LARGE = ImageSource(b"file" * 300_000, None)
@@ -292,7 +292,7 @@ def many(objects: int) -> Prompts:
 
 @pytest.mark.parametrize(
     ("objects", "model"),
-    [(ALWAYS_COSTLY_OBJECTS - 1, "mobile_sam_cached"), (ALWAYS_COSTLY_OBJECTS, "mobile_sam_costly")],
+    [(MIN_COSTLY_OBJECTS - 1, "mobile_sam_cached"), (MIN_COSTLY_OBJECTS, "mobile_sam_costly")],
 )
 def test_so_many_objects_are_not_asked_of_processes_that_refuse_them(objects, model):
     client = Client(mask=b"m", result=b"r")
@@ -307,12 +307,12 @@ def test_what_takes_long_is_refused_before_more_is_done_where_enough_wait():
     segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_costly": 1})
 
     async def crowd() -> None:
-        job = job_of(many(ALWAYS_COSTLY_OBJECTS))
-        asked = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(2 + MOST_COSTLY_WAITING)]
+        job = job_of(many(MIN_COSTLY_OBJECTS))
+        asked = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(2 + MAX_COSTLY_WAITING)]
         await asyncio.sleep(0.01)
         few, many_objects = (
             json.dumps({"prompts": [{"pos_coords": [[1, 1]]}] * count}).encode()
-            for count in (ALWAYS_COSTLY_OBJECTS - 1, ALWAYS_COSTLY_OBJECTS)
+            for count in (MIN_COSTLY_OBJECTS - 1, MIN_COSTLY_OBJECTS)
         )
         segmenter.check_room(few)
         with pytest.raises(Overloaded, match="8 requests that take as long as this one wait already"):
@@ -325,14 +325,14 @@ def test_what_takes_long_is_refused_before_more_is_done_where_enough_wait():
 
 @pytest.mark.parametrize(("answered_after", "refused"), [(0.05, 0), (60, 1)], ids=["there is room", "there is none"])
 def test_what_takes_long_waits_a_while_for_room_where_enough_wait(monkeypatch, answered_after, refused):
-    monkeypatch.setattr("utils.segmenter.WAIT_FOR_ROOM_S", 0.2)
+    monkeypatch.setattr("utils.segmenter.FULL_QUEUE_WAIT_S", 0.2)
     client = Client(mask=b"m", result=b"r")
     client.waits_for = {"mobile_sam_costly": answered_after}
     segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_costly": 0})
 
     async def crowd() -> int:
-        job = job_of(many(ALWAYS_COSTLY_OBJECTS))
-        asked = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(1 + MOST_COSTLY_WAITING + 1)]
+        job = job_of(many(MIN_COSTLY_OBJECTS))
+        asked = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(1 + MAX_COSTLY_WAITING + 1)]
         await asyncio.sleep(0.5)
         answers = [task.exception() for task in asked if task.done()]
         for task in asked:
@@ -454,7 +454,7 @@ def test_tritons_own_words_never_reach_the_caller(call, error, expected):
 def test_a_slow_triton_is_a_timeout(ask, slow):
     client = Client(problems={"mobile_sam_cached": NOT_CACHED})
     client.waits_for = {slow: 600, "mobile_sam_everything": 600}
-    with pytest.raises(InferenceTimeout, match=r"no answer within 0\.05 s"):
+    with pytest.raises(InferenceTimeout, match=r"no response within 0\.05 s"):
         asyncio.run(ask(segmenter_of(client, timeout=0.05)))
 
 
