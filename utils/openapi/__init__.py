@@ -1,4 +1,4 @@
-"""The OpenAPI document, the Swagger page that shows it, and the reference in `docs/http.md` that is made from it."""
+"""The OpenAPI document, the Swagger page, and the generator of `docs/http.md`."""
 
 from utils.openapi.document import document
 from utils.openapi.examples import EXAMPLE, EXAMPLE_IMAGE

@@ -1,4 +1,4 @@
-"""Calls of each operation for the reference: they run as they stand beside a copy of the sample, `photo.jpg`."""
+"""Example calls of each operation for `docs/http.md`. They run next to a copy of the sample named `photo.jpg`."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ URL = "http://127.0.0.1:3000"
 
 @dataclass(frozen=True)
 class Call:
-    """Code to run, and what it prints where that is worth showing."""
+    """Example code and its output."""
 
-    says: str
-    """A sentence before it; may be empty."""
+    introduction: str
+    """Sentence before the code; may be empty."""
     language: str
     code: str
-    prints: str = ""
-    """JSON."""
-    looks_like: str = ""
-    """Text that is not printed just so, such as bytes with a boundary of their own."""
+    output: str = ""
+    """JSON that the code prints."""
+    sample: str = ""
+    """Response that differs between calls, such as multipart with a random boundary."""
 
     def markdown(self) -> str:
-        """The call in fenced blocks."""
-        blocks = [self.says, _fenced(self.language, self.code)]
-        if self.prints:
-            blocks.append(_fenced("json", self.prints))
-        if self.looks_like:
+        """Return the call as fenced blocks."""
+        blocks = [self.introduction, _fenced(self.language, self.code)]
+        if self.output:
+            blocks.append(_fenced("json", self.output))
+        if self.sample:
             blocks += [
-                "What comes looks like this:",
-                "<!-- not run: an answer -->\n" + _fenced("text", self.looks_like),
+                "The response looks like this:",
+                "<!-- not run: a response -->\n" + _fenced("text", self.sample),
             ]
         return "\n\n".join(block for block in blocks if block)
 
 
 def pretty(value: Any) -> str:
-    """JSON with a line for each member, and lists of numbers in one."""
+    """Return indented JSON with each list of numbers on one line."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return re.sub(r"\[([\d\s.,-]*)\]", lambda numbers: f"[{' '.join(numbers[1].split())}]", text)
 
@@ -48,8 +48,8 @@ def _fenced(language: str, text: str) -> str:
     return f"```{language}\n{text.strip()}\n```"
 
 
-def _posted(path: str, fields: str = "", options: str = "") -> str:
-    """Shell code that sends the photo with further fields."""
+def _curl_post(path: str, fields: str = "", options: str = "") -> str:
+    """Return a shell command that posts the photo with further fields."""
     return f"""
 printf '{{"input_image": "%s"{fields}}}' "$(base64 -w 0 photo.jpg)" |
   curl -sS --fail-with-body -H 'Content-Type: application/json' --data-binary @- {options}\\
@@ -62,20 +62,20 @@ import base64, json, urllib.request
 from email import message_from_bytes
 
 
-def ask(**fields):
+def segment(**fields):
     headers = {{"Content-Type": "application/json"}}
     request = urllib.request.Request("{URL}/mobile_sam", json.dumps(fields).encode(), headers)
-    with urllib.request.urlopen(request) as answer:
-        head = f"Content-Type: {{answer.headers['Content-Type']}}\\r\\n\\r\\n".encode()
-        parts = message_from_bytes(head + answer.read()).get_payload()
+    with urllib.request.urlopen(request) as response:
+        head = f"Content-Type: {{response.headers['Content-Type']}}\\r\\n\\r\\n".encode()
+        parts = message_from_bytes(head + response.read()).get_payload()
     return {{part.get_param("name", header="Content-Disposition"): part.get_payload(decode=True) for part in parts}}
 
 
 image = base64.b64encode(open("photo.jpg", "rb").read()).decode()
-sails = ask(input_image=image, pos_coords=[{photo.SAILS}], mask_format="png", low_res_mask=True)
+sails = segment(input_image=image, pos_coords=[{photo.SAILS}], mask_format="png", low_res_mask=True)
 result = json.loads(sails["result"])
 
-boat = ask(
+boat = segment(
     image_id=result["image_id"],
     mask_input=result["masks"][0]["low_res_mask"],
     pos_coords=[{photo.SAILS}, {photo.HULL}],
@@ -92,29 +92,29 @@ CALLS: dict[str, tuple[Call, ...]] = {
         Call(
             "",
             "sh",
-            _posted("/mobile_sam", f', "pos_coords": [{photo.BALLOON}], "mask_format": "rle"', "-o answer "),
-            looks_like=examples.multipart_of(photo.RUN_LENGTHS, photo.RESULT).replace("\r\n", "\n"),
+            _curl_post("/mobile_sam", f', "pos_coords": [{photo.BALLOON}], "mask_format": "rle"', "-o response "),
+            sample=examples.multipart_body(photo.RUN_LENGTHS, photo.RESULT).replace("\r\n", "\n"),
         ),
         Call(
-            "From Python, without further packages: the sails of a boat, then its hull too, but not its reflection:",
+            "Python without further packages: segment the sails of a boat, then add the hull but not its reflection:",
             "python",
             PYTHON,
-            prints=json.dumps(photo.BOAT),
+            output=json.dumps(photo.BOAT),
         ),
     ),
-    "embed": (Call("", "sh", _posted("/embed"), prints=pretty(photo.IMAGE)),),
+    "embed": (Call("", "sh", _curl_post("/embed"), output=pretty(photo.IMAGE)),),
     "everything": (
-        Call("", "sh", _posted("/everything", ', "points_per_side": 8'), prints=pretty(photo.EVERYTHING)),
+        Call("", "sh", _curl_post("/everything", ', "points_per_side": 8'), output=pretty(photo.EVERYTHING)),
         Call(
-            "With `progress`, line by line as the work goes on:",
+            "With `progress`, as a stream of JSON lines:",
             "sh",
-            _posted("/everything", ', "points_per_side": 8, "progress": true', "-N "),
-            looks_like=examples.lines_of(photo.EVERYTHING),
+            _curl_post("/everything", ', "points_per_side": 8, "progress": true', "-N "),
+            sample=examples.progress_lines(photo.EVERYTHING),
         ),
     ),
-    "info": (Call("", "sh", f"curl -sS --fail-with-body {URL}/info", prints=pretty(examples.INFO)),),
+    "info": (Call("", "sh", f"curl -sS --fail-with-body {URL}/info", output=pretty(examples.INFO)),),
     "livez": (Call("", "sh", f"curl -sS --fail-with-body {URL}/livez"),),
     "readyz": (Call("", "sh", f"curl -sS --fail-with-body {URL}/readyz"),),
     "metrics": (Call("", "sh", f"curl -sS --fail-with-body {URL}/metrics"),),
 }
-"""By operation."""
+"""Calls by operation id."""

@@ -1,4 +1,4 @@
-"""The OpenAPI document, in place of BentoML's, which names error answers this service does not give."""
+"""The OpenAPI document. It replaces BentoML's, which lists errors that this service does not return."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ from typing import Any
 
 from utils.info import VERSION
 from utils.openapi import operations
-from utils.openapi.operations import guarded
+from utils.openapi.operations import with_api_key
 from utils.openapi.schemas import schemas
 
 DESCRIPTION = """
-Send an image and a few prompts (clicks, a box), get a mask and a picture: MobileSAM, served by NVIDIA Triton.
+Image segmentation with MobileSAM on NVIDIA Triton: send an image and prompts (points, boxes), get masks and a picture.
 
-[Click on an image](ui) to try it by hand.
+[Click on an image](ui) to try it in the browser.
 
-An image is encoded once, with the first request that sends it or ahead of that by `/embed`; from then on prompts name
-it by the `image_id` of any answer.
+An image is encoded once: by the first request that sends it, or in advance by `/embed`. Later requests can refer to it
+by the `image_id` of any response and need not send it again.
 
-Every error is `application/problem+json`: `type` in it is `urn:mobile-sam:` and one of the names that each operation
-lists, and `errors` names each offending field, what was expected and what came.
+Errors are `application/problem+json` documents. `type` is `urn:mobile-sam:` followed by one of the names listed for
+each operation, and `errors` lists each offending field with the expected and the received value.
 
-[`/info`](info) names the weights in use.
+[`/info`](info) returns the weights in use.
 """
 
 TAGS = [
-    {"name": "Segmentation", "description": "Images in, masks out"},
-    {"name": "Operation", "description": "What serves, and how it is"},
+    {"name": "Segmentation", "description": "Segment objects in images"},
+    {"name": "Operation", "description": "Service information, health and metrics"},
 ]
-ADMINISTRATION = {"name": "Administration", "description": "For operators, who have keys of their own"}
+ADMINISTRATION = {"name": "Administration", "description": "Load and unload models; requires an admin key"}
 
 HEADERS: dict[str, Any] = {
     "RequestId": {
-        "description": "what the service's log calls the request: the id that it came with, or a new one",
+        "description": "id of the request in the service log: the one that was sent, or a generated one",
         "required": True,
         "schema": {"type": "string"},
     },
     "RetryAfter": {
-        "description": "seconds after which to try again",
+        "description": "seconds to wait before retrying",
         "required": True,
         "schema": {"type": "integer", "minimum": 1},
     },
     "Authenticate": {
-        "description": "how an API key is presented",
+        "description": "authentication scheme for API keys",
         "required": True,
         "schema": {"type": "string"},
     },
@@ -50,50 +50,50 @@ HEADERS: dict[str, Any] = {
 REQUEST_ID: dict[str, Any] = {
     "name": "X-Request-ID",
     "in": "header",
-    "description": "an id of your own for the request: 1 to 128 of `A-Z a-z 0-9 . _ -`; any other is replaced",
+    "description": "request id of your choice: 1 to 128 characters of `A-Z a-z 0-9 . _ -`; other ids are replaced",
     "schema": {"type": "string"},
 }
 
 SECURITY_SCHEMES: dict[str, Any] = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "an API key"},
-    "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "the same in a header of its own"},
+    "bearer": {"type": "http", "scheme": "bearer", "description": "API key as a bearer token"},
+    "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "API key in a separate header"},
 }
 
 
 def document(*, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of the service.
+    """Return the OpenAPI 3.1 document of the service.
 
     Args:
-        need_key: whether requests that cost work need an API key.
-        metrics_need_key: whether `/metrics` does.
-        admin: whether there are operators, and paths for them.
+        need_key: true if inference requests require an API key.
+        metrics_need_key: true if `/metrics` requires an API key.
+        admin: true to include the paths below `/admin`.
     """
-    keyed = {"securitySchemes": SECURITY_SCHEMES} if need_key or metrics_need_key or admin else {}
+    security = {"securitySchemes": SECURITY_SCHEMES} if need_key or metrics_need_key or admin else {}
     return {
         "openapi": "3.1.1",
         "info": {"title": "MobileSAM on Triton", "version": VERSION, "description": DESCRIPTION},
         "servers": [{"url": ".", "description": "this service"}],
         "tags": [*TAGS, ADMINISTRATION] if admin else TAGS,
         "paths": {
-            "/mobile_sam": {"post": guarded(operations.segment(), need_key)},
-            "/embed": {"post": guarded(operations.embed(), need_key)},
-            "/everything": {"post": guarded(operations.everything(), need_key)},
+            "/mobile_sam": {"post": with_api_key(operations.segment(), need_key)},
+            "/embed": {"post": with_api_key(operations.embed(), need_key)},
+            "/everything": {"post": with_api_key(operations.everything(), need_key)},
             "/info": {"get": operations.info()},
             "/livez": {"get": operations.livez()},
             "/readyz": {"get": operations.readyz()},
-            "/metrics": {"get": guarded(operations.metrics(), metrics_need_key)},
-            **(_administration() if admin else {}),
+            "/metrics": {"get": with_api_key(operations.metrics(), metrics_need_key)},
+            **(_admin_paths() if admin else {}),
         },
         "components": {
             "schemas": schemas(admin=admin),
             "headers": HEADERS,
             "parameters": {"RequestId": REQUEST_ID},
-            **keyed,
+            **security,
         },
     }
 
 
-def _administration() -> dict[str, Any]:
+def _admin_paths() -> dict[str, Any]:
     return {
         "/admin/models": {"get": operations.models()},
         "/admin/models/load": {"post": operations.load_models()},

@@ -1,7 +1,6 @@
-"""Examples: requests that run as they stand, and what the official weights answer them.
+"""Example requests that run unchanged, and the responses with the official weights.
 
-The image is a drawn scene of 80 x 60 pixels: a disc before a hill and the sky, in a PNG file so small that its base64
-leaves the rest of a request readable.
+The image shows a disc in front of a hill and the sky. It is a PNG of 80 x 60 pixels, so that its base64 is short.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ FILE = (Path(__file__).parent / "example.png").read_bytes()
 IMAGE_ID = hashlib.sha256(FILE).hexdigest()
 
 EXAMPLE_IMAGE: dict[str, Any] = {"input_image": base64.b64encode(FILE).decode()}
-"""The scene."""
+"""The image of a request."""
 
 CLICK: dict[str, Any] = {"pos_coords": [[40, 30]]}
-"""On the disc."""
+"""A point on the disc."""
 BOX: dict[str, Any] = {"box": [4, 18, 30, 44]}
-"""Around the hill."""
-SHORT: dict[str, Any] = {"mask_format": "rle", "segmented_image": "none"}
-"""An answer that is text, and little of it."""
+"""A box around the hill."""
+TEXT_ONLY: dict[str, Any] = {"mask_format": "rle", "segmented_image": "none"}
+"""A short response without a picture."""
 
-EXAMPLE: dict[str, Any] = {**EXAMPLE_IMAGE, **CLICK, **SHORT}
-"""A request that answers 200: the scene and a click on its disc."""
+EXAMPLE: dict[str, Any] = {**EXAMPLE_IMAGE, **CLICK, **TEXT_ONLY}
+"""A request that returns 200: the image and a click on the disc."""
 
 
 def _named(summary: str, description: str, value: Any) -> dict[str, Any]:
@@ -39,25 +38,25 @@ def _named(summary: str, description: str, value: Any) -> dict[str, Any]:
 
 
 SEGMENT_REQUESTS: Examples = {
-    "click": _named("One click", "The best mask as run lengths, without a picture: the answer is all text.", EXAMPLE),
+    "click": _named("One click", "Returns the best mask as RLE, without a picture.", EXAMPLE),
     "box": _named(
-        "A box, and a click on what is not meant",
-        "The mask as nested lists of 0 and 1, and the object cut out of the image.",
+        "A box and a negative click",
+        "Returns the mask as nested lists of 0 and 1, and the object cut out of the image.",
         {**EXAMPLE_IMAGE, **BOX, "neg_coords": [[8, 24]], "mask_format": "json", "segmented_image": "cutout"},
     ),
     "refine": _named(
-        "More clicks on an image that was sent before",
-        "By the `image_id` of an earlier answer, which is quick. Send one of the other examples first.",
-        {"image_id": IMAGE_ID, "pos_coords": [[40, 30], [48, 36]], "neg_coords": [[60, 50]], **SHORT},
+        "Further clicks on an image sent earlier",
+        "Uses the `image_id` of an earlier response, which is faster. Send one of the other examples first.",
+        {"image_id": IMAGE_ID, "pos_coords": [[40, 30], [48, 36]], "neg_coords": [[60, 50]], **TEXT_ONLY},
     ),
     "candidates": _named(
-        "Three candidates of one object",
-        "Whole, part and sub-part, to choose from; with `low_res_mask`, to send as `mask_input` with more clicks.",
-        {**EXAMPLE_IMAGE, **CLICK, "multimask_output": True, "low_res_mask": True, **SHORT},
+        "Three candidate masks for one object",
+        "Returns whole, part and sub-part, each with a `low_res_mask` to send as `mask_input` with further clicks.",
+        {**EXAMPLE_IMAGE, **CLICK, "multimask_output": True, "low_res_mask": True, **TEXT_ONLY},
     ),
     "objects": _named(
-        "Several objects at once",
-        "One mask for each entry of `prompts`, in their order, as polygons.",
+        "Several objects",
+        "Returns one mask per entry of `prompts`, in the same order, as polygons.",
         {
             **EXAMPLE_IMAGE,
             "prompts": [CLICK, {"pos_coords": [[60, 10]]}, BOX],
@@ -68,14 +67,16 @@ SEGMENT_REQUESTS: Examples = {
 }
 
 EMBED_REQUESTS: Examples = {
-    "image": _named("An image", "Sent once; prompts then name it by the answer's `image_id`.", EXAMPLE_IMAGE),
+    "image": _named("An image", "Later requests can use the returned `image_id` instead of the image.", EXAMPLE_IMAGE),
 }
 
 EVERYTHING_REQUESTS: Examples = {
-    "grid": _named("A grid of 8 x 8 clicks", "Small objects need more.", {**EXAMPLE_IMAGE, "points_per_side": 8}),
+    "grid": _named(
+        "A grid of 8 x 8 points", "Small objects need a denser grid.", {**EXAMPLE_IMAGE, "points_per_side": 8}
+    ),
     "progress": _named(
-        "The same, told as it goes on",
-        "The answer comes line by line.",
+        "The same with progress",
+        "Streams the response as JSON lines.",
         {**EXAMPLE_IMAGE, "points_per_side": 8, "progress": True},
     ),
 }
@@ -151,8 +152,8 @@ BOUNDARY = "87a9560fdf4120bebfb5cbb98cb06f78"
 PICTURE = "(the bytes of a PNG file)"
 
 
-def multipart_of(run_lengths: dict[str, Any], result: dict[str, Any]) -> str:
-    """The body of an answer of `POST /mobile_sam`, with words in place of the picture."""
+def multipart_body(run_lengths: dict[str, Any], result: dict[str, Any]) -> str:
+    """Return a response body of `POST /mobile_sam` with a placeholder for the picture."""
     return "\r\n".join(
         [
             f"--{BOUNDARY}",
@@ -176,18 +177,18 @@ def multipart_of(run_lengths: dict[str, Any], result: dict[str, Any]) -> str:
     )
 
 
-def lines_of(everything: dict[str, Any]) -> str:
-    """The body of an answer of `POST /everything` that comes line by line."""
+def progress_lines(everything: dict[str, Any]) -> str:
+    """Return a streamed response body of `POST /everything`."""
     steps: list[dict[str, Any]] = [{"done": done, "total": 4} for done in range(4)]
     steps.append({"done": 4, "total": 4, "result": everything})
     return "".join(f"{orjson.dumps(step).decode()}\n" for step in steps)
 
 
-MULTIPART = multipart_of(RUN_LENGTHS, RESULT)
-LINES = lines_of(EVERYTHING)
+MULTIPART = multipart_body(RUN_LENGTHS, RESULT)
+LINES = progress_lines(EVERYTHING)
 
 METRICS = """# HELP mobile_sam_answers_total Answers by path, status and reason: ok, or the problem's type
 # TYPE mobile_sam_answers_total counter
 mobile_sam_answers_total{path="/mobile_sam",reason="ok",status="200"} 20.0
 """
-"""A few lines of many."""
+"""Excerpt of `/metrics`."""

@@ -1,4 +1,4 @@
-"""The operations: what each path takes and answers."""
+"""The operations of the OpenAPI document, with their requests and responses."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from utils.everything import MAX_GRID_POINTS
 from utils.openapi import examples
 from utils.openapi.examples import Examples
 from utils.openapi.problems import (
-    NO_KEY,
-    NOT_CHANGED,
+    IMAGE_PROBLEMS,
+    MASK_PROBLEMS,
+    MODEL_CHANGE,
     NOT_READY,
-    REFUSALS,
-    REJECTIONS,
-    TOO_MANY_RECORDS,
-    TOO_MUCH,
-    answer,
-    problem_answers,
+    RECORDS_TOO_LARGE,
+    SERVICE_PROBLEMS,
+    UNAUTHORIZED,
+    UNAVAILABLE,
+    problem_responses,
+    response,
 )
 from utils.openapi.schemas import reference
 from utils.prompts import MAX_TOTAL_POINTS
@@ -40,7 +41,7 @@ PARTS: dict[str, Any] = {
     },
     "examples": {
         "rle": {
-            "summary": "Run lengths, a picture, and what is known of the mask",
+            "summary": "RLE, a picture, and score, area and box of the mask",
             "value": examples.MULTIPART,
         }
     },
@@ -48,150 +49,152 @@ PARTS: dict[str, Any] = {
 
 
 def segment() -> Operation:
-    """The operation `POST /mobile_sam`."""
-    return _work(
+    """Return the operation `POST /mobile_sam`."""
+    return _post(
         "mobile_sam",
-        "Find objects on an image",
-        "Clicks or boxes in, masks and a picture out. A request has exactly one of `input_image` and `image_id`, and a "
-        "point in `pos_coords` or `neg_coords` or a `box`, or several such objects in `prompts`: at most "
-        f"{MAX_TOTAL_POINTS} points together.",
+        "Segment objects in an image",
+        "Takes points or boxes and returns masks and a picture. A request has exactly one of `input_image` and "
+        "`image_id`. It describes one object by at least one point or a `box`, or several objects in `prompts`. All "
+        f"objects together have at most {MAX_TOTAL_POINTS} points.",
         request=(SegmentRequest, examples.SEGMENT_REQUESTS),
-        answered="the parts `mask`, `segmented_image` (left out for `none`) and `result`, in this order",
+        returns="the parts `mask`, `segmented_image` (absent for `none`) and `result`, in this order",
         content={"multipart/form-data": PARTS},
-        problems=TOO_MUCH,
+        problems=MASK_PROBLEMS,
     )
 
 
 def embed() -> Operation:
-    """The operation `POST /embed`."""
-    return _work(
+    """Return the operation `POST /embed`."""
+    return _post(
         "embed",
-        "Encode an image ahead of the first prompt",
-        "The heavy part of the first request on an image, done before it is asked: prompts by the `image_id` of this "
-        "answer are quick.",
+        "Encode an image",
+        "Does the expensive part of the first request for an image in advance. Requests with the returned `image_id` "
+        "are fast.",
         request=(EmbedRequest, examples.EMBED_REQUESTS),
-        answered="the image's id and size",
-        content={JSON: _content("Image", "The image", examples.IMAGE)},
+        returns="id and size of the image",
+        content={JSON: _content("Image", "An encoded image", examples.IMAGE)},
     )
 
 
 def everything() -> Operation:
-    """The operation `POST /everything`."""
+    """Return the operation `POST /everything`."""
     lines = {
         "schema": {
             "type": "array",
-            "description": "where `progress` is true: one JSON document a line",
+            "description": "one JSON document per line if `progress` is true",
             "items": {"oneOf": [reference("Progress"), reference("Failure")]},
         },
-        "examples": {"lines": {"summary": "Where progress is true", "value": examples.LINES}},
+        "examples": {"lines": {"summary": "With progress", "value": examples.LINES}},
     }
-    return _work(
+    return _post(
         "everything",
-        "Find everything on an image",
-        "A grid of clicks; masks that are neither certain nor stable enough, and repeated ones, are left out. With "
-        "`progress` the answer begins at once and may take as long as it needs; without it there is a time limit. The "
-        f"grids of all crops have together at most {MAX_GRID_POINTS} clicks.",
+        "Segment everything in an image",
+        "Prompts the model with a grid of points and returns the masks that reach the thresholds, without duplicates. "
+        "With `progress` the response is streamed and has no time limit. The grids of all crops together have at most "
+        f"{MAX_GRID_POINTS} points.",
         request=(EverythingRequest, examples.EVERYTHING_REQUESTS),
-        answered="Segment Anything's automatic-mask records",
+        returns="the masks as Segment Anything's automatic-mask records",
         content={
-            JSON: _content("Everything", "Where progress is false", examples.EVERYTHING),
+            JSON: _content("Everything", "Without progress", examples.EVERYTHING),
             "application/x-ndjson": lines,
         },
-        problems=TOO_MANY_RECORDS,
+        problems=RECORDS_TOO_LARGE,
     )
 
 
 def info() -> Operation:
-    """The operation `GET /info`."""
-    return _reading(
+    """Return the operation `GET /info`."""
+    return _get(
         "info",
-        "What serves here",
-        "Version, weights, engine, limits, and whether a key is needed.",
-        answered="what there is to know before a request",
-        content={JSON: _content("Info", "A service without keys", examples.INFO)},
+        "Service information",
+        "Version, weights, engine, limits, and whether an API key is required.",
+        returns="information about the service",
+        content={JSON: _content("Info", "A service without API keys", examples.INFO)},
     )
 
 
 def livez() -> Operation:
-    """The operation `GET /livez`."""
-    return _reading(
-        "livez", "The process is alive", "Also at `/healthz`.", answered="`alive`", content=_text("Alive", "alive\n")
+    """Return the operation `GET /livez`."""
+    return _get(
+        "livez", "Liveness probe", "Also available as `/healthz`.", returns="`alive`", content=_text("Alive", "alive\n")
     )
 
 
 def readyz() -> Operation:
-    """The operation `GET /readyz`."""
-    return _reading(
+    """Return the operation `GET /readyz`."""
+    return _get(
         "readyz",
-        "The service takes requests",
-        "Ready means that every model has answered an inference of late.",
-        answered="`ready`",
+        "Readiness probe",
+        "The service is ready when every model has completed an inference recently.",
+        returns="`ready`",
         content=_text("Ready", "ready\n"),
         problems=NOT_READY,
     )
 
 
 def metrics() -> Operation:
-    """The operation `GET /metrics`."""
-    return _reading(
+    """Return the operation `GET /metrics`."""
+    return _get(
         "metrics",
         "Prometheus metrics",
-        "Answers by path and reason, durations, requests in progress, the models' state.",
-        answered="the metrics",
-        content=_text("A few lines of many", examples.METRICS),
+        "Responses by path and reason, durations, requests in progress and the state of the models.",
+        returns="metrics in the Prometheus text format",
+        content=_text("An excerpt", examples.METRICS),
     )
 
 
 def models() -> Operation:
-    """The operation `GET /admin/models`."""
-    return _administering("models", "Which models are loaded", "Every version of every model.")
+    """Return the operation `GET /admin/models`."""
+    return _admin("models", "List models", "Returns the state of every version of every model.")
 
 
 def load_models() -> Operation:
-    """The operation `POST /admin/models/load`."""
-    return _administering(
+    """Return the operation `POST /admin/models/load`."""
+    return _admin(
         "load_models",
-        "Load what is new, unload what is gone",
-        "Versions that the model repository has now are loaded, those that it no longer has are unloaded, and no "
-        "request is dropped. The answer comes when it is done.",
-        NOT_CHANGED,
+        "Load added and unload removed model versions",
+        "Compares the loaded versions with the model repository. No request is dropped. The response is sent when all "
+        "changes are done.",
+        MODEL_CHANGE,
     )
 
 
 def load_model() -> Operation:
-    """The operation `POST /admin/models/{model}/load`."""
-    description = "One that was unloaded, in the versions that it had."
-    return _of_one_model(_administering("load_model", "Load one model", description, NOT_CHANGED))
+    """Return the operation `POST /admin/models/{model}/load`."""
+    description = "The model gets the versions it had before it was unloaded."
+    return _with_model_parameter(_admin("load_model", "Load a model", description, MODEL_CHANGE))
 
 
 def unload_model() -> Operation:
-    """The operation `POST /admin/models/{model}/unload`."""
-    description = "All versions of it, when they have answered what they have begun; the service is not ready then."
-    return _of_one_model(_administering("unload_model", "Unload one model", description, NOT_CHANGED))
+    """Return the operation `POST /admin/models/{model}/unload`."""
+    description = "Current requests are completed first. The service is not ready afterwards."
+    return _with_model_parameter(_admin("unload_model", "Unload a model", description, MODEL_CHANGE))
 
 
-def _of_one_model(operation: Operation) -> Operation:
+def _with_model_parameter(operation: Operation) -> Operation:
     schema = {"type": "string", "enum": list(IN_ORDER)}
-    name = {"name": "model", "in": "path", "required": True, "description": "its name", "schema": schema}
+    name = {"name": "model", "in": "path", "required": True, "description": "name of the model", "schema": schema}
     return {**operation, "parameters": [name, *operation["parameters"]]}
 
 
-def _administering(name: str, summary: str, description: str, problems: Iterable[Problem] = ()) -> Operation:
-    """An operation for operators; arguments as of `_work`."""
-    content = {JSON: _content("Models", "Version 2 has taken over from version 1", examples.MODELS)}
-    answers = problem_answers([*problems, NOT_READY[0]])
+def _admin(name: str, summary: str, description: str, problems: Iterable[Problem] = ()) -> Operation:
+    """Return an admin operation; arguments as for `_post`."""
+    content = {JSON: _content("Models", "Version 2 has replaced version 1", examples.MODELS)}
     operation = {
-        **_begun("Administration", name, summary, description),
-        "responses": {"200": answer(200, "what is loaded now", content), **answers},
+        **_base("Administration", name, summary, description),
+        "responses": {
+            "200": response(200, "the current state of all models", content),
+            **problem_responses([*problems, UNAVAILABLE]),
+        },
     }
-    return guarded(operation, need_key=True)
+    return with_api_key(operation, need_key=True)
 
 
-def guarded(operation: Operation, need_key: bool) -> Operation:
-    """The operation, for holders of an API key alone where one is needed."""
+def with_api_key(operation: Operation, need_key: bool) -> Operation:
+    """Return the operation with the requirement of an API key if `need_key`."""
     if not need_key:
         return operation
-    responses = {**operation["responses"], **problem_answers(NO_KEY)}
+    responses = {**operation["responses"], **problem_responses(UNAUTHORIZED)}
     return {**operation, "security": ANY_SCHEME, "responses": dict(sorted(responses.items()))}
 
 
@@ -205,53 +208,56 @@ def _text(summary: str, example: str) -> dict[str, Any]:
     }
 
 
-def _work(
+def _post(
     name: str,
     summary: str,
     description: str,
     *,
     request: tuple[type[BaseModel], Examples],
-    answered: str,
+    returns: str,
     content: dict[str, Any],
     problems: Iterable[Problem] = (),
 ) -> Operation:
-    """A POST of JSON.
+    """Return an inference operation: a POST of JSON.
 
     Args:
-        name: of the operation.
-        summary: what it does.
-        description: more on that.
-        request: its model and examples.
-        answered: what the 200 is.
-        content: of the 200, by type.
-        problems: beside those that all operations have.
+        name: operation id.
+        summary: one-line summary.
+        description: further sentences.
+        request: model and examples of the request.
+        returns: description of the 200 response.
+        content: content of the 200 response by media type.
+        problems: problems in addition to those of all inference operations.
     """
     model, requests = request
     body = {"schema": reference(model.__name__), "examples": requests}
     return {
-        **_begun("Segmentation", name, summary, description),
+        **_base("Segmentation", name, summary, description),
         "requestBody": {"required": True, "content": {JSON: body}},
-        "responses": {"200": answer(200, answered, content), **problem_answers([*REFUSALS, *REJECTIONS, *problems])},
+        "responses": {
+            "200": response(200, returns, content),
+            **problem_responses([*SERVICE_PROBLEMS, *IMAGE_PROBLEMS, *problems]),
+        },
     }
 
 
-def _reading(
+def _get(
     name: str,
     summary: str,
     description: str,
     *,
-    answered: str,
+    returns: str,
     content: dict[str, Any],
     problems: Iterable[Problem] = (),
 ) -> Operation:
-    """A GET; arguments as of `_work`."""
+    """Return a GET operation; arguments as for `_post`."""
     return {
-        **_begun("Operation", name, summary, description),
-        "responses": {"200": answer(200, answered, content), **problem_answers(problems)},
+        **_base("Operation", name, summary, description),
+        "responses": {"200": response(200, returns, content), **problem_responses(problems)},
     }
 
 
-def _begun(tag: str, name: str, summary: str, description: str) -> Operation:
+def _base(tag: str, name: str, summary: str, description: str) -> Operation:
     return {
         "tags": [tag],
         "operationId": name,

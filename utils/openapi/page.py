@@ -1,4 +1,4 @@
-"""The Swagger page, in place of BentoML's, which loads a script from another host."""
+"""The Swagger page. It replaces BentoML's, which loads a script from another host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ body { margin: 0; background: #fafafa }
 header { display: flex; flex-wrap: wrap; justify-content: space-between; gap: .25rem 1.5rem; padding: .75rem 1.25rem;
   font: 1rem/1.4 system-ui, sans-serif; background: #1b2a3a }
 header a { color: #9fd3ff }
-/* There is one server, this one. */
+/* No server selection: there is only this server. */
 .swagger-ui .topbar, .swagger-ui .servers, .swagger-ui .servers-title, .swagger-ui .operation-servers,
 .swagger-ui .scheme-container:not(:has(.authorize)), .swagger-ui .response-col_links { display: none }
 .swagger-ui .info { margin: 1.5rem 0 }
@@ -29,10 +29,10 @@ header a { color: #9fd3ff }
 </head>
 <body>
 <header>
-<a href="ui">Open the page to click on</a>
+<a href="ui">Click on an image</a>
 <a href="docs.json">docs.json</a>
 </header>
-<noscript><p>This page needs JavaScript; what it shows stands in <a href="docs.json">docs.json</a>.</p></noscript>
+<noscript><p>This page needs JavaScript. The OpenAPI document is <a href="docs.json">docs.json</a>.</p></noscript>
 <main id="swagger-ui"></main>
 <script src="./static_content/swagger-ui-bundle.js" charset="utf-8"></script>
 <script src="./static_content/swagger-ui-standalone-preset.js" charset="utf-8"></script>
@@ -43,12 +43,12 @@ header a { color: #9fd3ff }
 
 
 def pages(*, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False) -> dict[str, Response]:
-    """The answers of `/` and `/docs.json`.
+    """Return the responses for `/` and `/docs.json`.
 
     Args:
-        need_key: whether requests that cost work need an API key.
-        metrics_need_key: whether `/metrics` does.
-        admin: whether there are operators, and paths for them.
+        need_key: true if inference requests require an API key.
+        metrics_need_key: true if `/metrics` requires an API key.
+        admin: true to include the paths below `/admin`.
     """
     text = orjson.dumps(document(need_key=need_key, metrics_need_key=metrics_need_key, admin=admin))
     return {"/": HTMLResponse(PAGE), "/docs.json": Response(text, media_type="application/json")}

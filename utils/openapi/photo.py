@@ -1,4 +1,4 @@
-"""What the official weights answer about the sample that the reference's calls send; run lengths are cut short."""
+"""Responses of the official weights for the sample image in `docs/http.md`; run lengths are truncated."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from utils.openapi import examples
 
 SAMPLE = "utils/page/static/samples/balloons.jpg"
-"""From the repository's root; 1280 x 853 pixels."""
+"""Path in the repository of the sample, 1280 x 853 pixels."""
 
 BALLOON = [903, 310]
-"""On the largest balloon."""
+"""A point on the largest balloon."""
 SAILS, HULL, REFLECTION = [390, 660], [400, 745], [400, 800]
-"""Of the sailing boat."""
+"""Points on the sailing boat and below it."""
 
 _FILE = (Path(__file__).resolve().parents[2] / SAMPLE).read_bytes()
 
@@ -24,9 +24,9 @@ RESULT: dict[str, Any] = {
     **IMAGE,
     "masks": [{"object": 0, "score": 0.8769, "area": 55171, "box": [780, 174, 1034, 476]}],
 }
-"""Of a click on the balloon."""
+"""Result of a click on the balloon."""
 BOAT: list[dict[str, Any]] = [{"object": 0, "score": 1.0013, "area": 23228, "box": [304, 531, 488, 770]}]
-"""Masks of clicks on sails and hull and one beside, on the reflection, that refine the mask of a click on the sails."""
+"""Masks for positive clicks on sails and hull and a negative one on the reflection, given the mask of the sails."""
 EVERYTHING: dict[str, Any] = {
     **IMAGE,
     "masks": [
@@ -41,4 +41,4 @@ EVERYTHING: dict[str, Any] = {
         }
     ],
 }
-"""Of a grid of 8 x 8 clicks: the first of fourteen records, the boat again."""
+"""Result of a grid of 8 x 8 points: the first of fourteen records, which is the boat."""

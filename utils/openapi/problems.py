@@ -1,4 +1,4 @@
-"""The problems that operations answer: each is told by an example of it, in the words that the service has for it."""
+"""The problems that operations return, each with an example from the service."""
 
 from __future__ import annotations
 
@@ -38,20 +38,17 @@ RETRY_STATUSES = (429, 503)
 
 
 def _rejected(status: int, slug: str, title: str, error: FieldError) -> Problem:
-    """What the orchestrator in Triton says of one field."""
+    """Return a problem of the orchestrator about one field."""
     return Problem(status, slug, title, summary([error]), [error])
 
 
-NO_KEY = (Unauthorized(f"{EXPECTED}, got no key").problem(),)
-NOT_READY = (
-    InferenceUnavailable("the inference server is starting or restarting; try again").problem(),
-    Stopping(STOPS).problem(),
-)
-
-NOT_CHANGED = (
+UNAUTHORIZED = (Unauthorized(f"{EXPECTED}, got no key").problem(),)
+UNAVAILABLE = InferenceUnavailable("the inference server is starting or restarting; retry later").problem()
+NOT_READY = (UNAVAILABLE, Stopping(STOPS).problem())
+MODEL_CHANGE = (
     ModelChange("Triton could not load mobile_sam; the service's log says why, and what was loaded stays").problem(),
 )
-REFUSALS: tuple[Problem, ...] = (
+SERVICE_PROBLEMS: tuple[Problem, ...] = (
     MalformedRequest("expected one Host header, got 0").problem(),
     MalformedBody.of("expected value at line 1 column 1").problem(),
     SlowBody("expected the body within 30 s, got 65536 bytes of 2000000").problem(),
@@ -63,14 +60,14 @@ REFUSALS: tuple[Problem, ...] = (
     TooManyRequests("expected at most 10 per second, got more; the next is let through in 1 s").problem(),
     HeadTooLarge.of_bytes(MAX_HEAD_BYTES).problem(),
     ServiceError("an unexpected error; the server's log says more").problem(),
-    InferenceFailed("the model could not process this request; the server's log says why").problem(),
+    InferenceFailed("the model could not process this request; see the server log").problem(),
     *NOT_READY,
     Overloaded("32 requests are being answered or wait already; try again in a moment").problem(),
-    InferenceTimeout("no answer within 55 s").problem(),
+    InferenceTimeout("no response within 55 s").problem(),
 )
-"""Of a request that costs work, by this process."""
+"""Problems of inference requests found by the service."""
 
-REJECTIONS: tuple[Problem, ...] = (
+IMAGE_PROBLEMS: tuple[Problem, ...] = (
     _rejected(
         404,
         "image-not-cached",
@@ -100,9 +97,9 @@ REJECTIONS: tuple[Problem, ...] = (
         FieldError("input_image", "a PNG, JPEG or WebP file", "19 bytes that are no image"),
     ),
 )
-"""Of what was sent, by the orchestrator in Triton."""
+"""Problems of the image found by the orchestrator in Triton."""
 
-TOO_MUCH: tuple[Problem, ...] = (
+MASK_PROBLEMS: tuple[Problem, ...] = (
     _rejected(
         422,
         "answer-too-large",
@@ -124,26 +121,26 @@ TOO_MUCH: tuple[Problem, ...] = (
         ),
     ),
 )
-"""Of the masks that were asked for, by the same."""
-TOO_MANY_RECORDS = (AnswerTooLarge.of(Settings().max_answer_bytes).problem(),)
+"""Problems of the requested masks found by the orchestrator in Triton."""
+RECORDS_TOO_LARGE = (AnswerTooLarge.of(Settings().max_answer_bytes).problem(),)
 
 
-def problem_answers(problems: Iterable[Problem]) -> dict[str, Any]:
-    """An answer for each status, which lists the problems that have it, with an example of each."""
+def problem_responses(problems: Iterable[Problem]) -> dict[str, Any]:
+    """Return a response for each status with an example of each of its problems."""
     by_status: dict[int, list[Problem]] = {}
     for problem in problems:
         by_status.setdefault(problem.status, []).append(problem)
-    return {str(status): _problem_answer(status, alike) for status, alike in sorted(by_status.items())}
+    return {str(status): _problem_response(status, found) for status, found in sorted(by_status.items())}
 
 
-def _problem_answer(status: int, problems: list[Problem]) -> dict[str, Any]:
+def _problem_response(status: int, problems: list[Problem]) -> dict[str, Any]:
     examples = {each.slug: {"summary": each.title, "value": each.as_json()} for each in problems}
     content = {MEDIA_TYPE: {"schema": reference("Problem"), "examples": examples}}
-    return answer(status, "; ".join(f"`{each.slug}`: {each.title}" for each in problems), content)
+    return response(status, "; ".join(f"`{each.slug}`: {each.title}" for each in problems), content)
 
 
-def answer(status: int, description: str, content: dict[str, Any]) -> dict[str, Any]:
-    """An answer with the headers that one of that status has."""
+def response(status: int, description: str, content: dict[str, Any]) -> dict[str, Any]:
+    """Return a response with the headers of its status."""
     headers = {"X-Request-ID": "RequestId"}
     if status in RETRY_STATUSES:
         headers["Retry-After"] = "RetryAfter"

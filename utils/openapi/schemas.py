@@ -1,4 +1,4 @@
-"""Schemas: of requests, by their models, and of answers."""
+"""The schemas of requests, generated from their models, and of responses."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ REFERENCES = "#/components/schemas/{model}"
 
 
 def reference(name: str) -> Schema:
-    """What stands for the schema of that name."""
+    """Return a reference to the schema of that name."""
     return {"$ref": REFERENCES.format(model=name)}
 
 
 def schemas(*, admin: bool = False) -> dict[str, Schema]:
-    """All schemas that operations refer to, by name; those of operators' operations too where there are such."""
-    return {**_requests(), **ANSWERS, **(OPERATORS if admin else {})}
+    """Return all schemas by name; those of admin operations only if `admin`."""
+    return {**_requests(), **RESPONSES, **(ADMIN_RESPONSES if admin else {})}
 
 
 def _requests() -> dict[str, Schema]:
@@ -29,7 +29,7 @@ def _requests() -> dict[str, Schema]:
 
 
 def _without_titles(schema: Schema) -> Schema:
-    """Pydantic gives models and fields titles, which say no more than their names."""
+    """Remove pydantic's titles, which repeat the names of models and fields."""
     fields = {
         name: {key: field[key] for key in field if key != "title"} for name, field in schema["properties"].items()
     }
@@ -37,7 +37,7 @@ def _without_titles(schema: Schema) -> Schema:
 
 
 def _object(description: str, properties: dict[str, Schema], optional: tuple[str, ...] = ()) -> Schema:
-    """An object; what is not `optional` is required."""
+    """Return an object schema; fields not in `optional` are required."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", "description": description, "required": required, "properties": properties}
 
@@ -55,41 +55,44 @@ def _list(description: str, items: Schema) -> Schema:
 
 
 IMAGE: dict[str, Schema] = {
-    "image_id": _value("string", "names the image in later requests, in place of `input_image`"),
-    "width": _value("integer", "of the image as displayed, in pixels", minimum=1),
-    "height": _value("integer", "of the image as displayed, in pixels", minimum=1),
+    "image_id": _value("string", "id of the image, to send in later requests in place of `input_image`"),
+    "width": _value("integer", "width of the displayed image in pixels", minimum=1),
+    "height": _value("integer", "height of the displayed image in pixels", minimum=1),
     "weights": reference("Weights"),
     "engine": reference("Engine"),
-    "model_version": _value("integer", "the version of the models that answered", minimum=1),
+    "model_version": _value("integer", "model version that was used", minimum=1),
 }
 
-ANSWERS: dict[str, Schema] = {
+RESPONSES: dict[str, Schema] = {
     "Weights": _object(
-        "Where the model's weights come from",
+        "Origin of the model's weights",
         {
-            "name": _value("string", "`official`, `builtin`, `random`, or a checkpoint's"),
-            "sha256": _value("string", "of the weights, in hexadecimal"),
-            "trained": _value("boolean", "false: for tests; the masks mean nothing"),
-            "note": _value("string", "a sentence for people"),
+            "name": _value("string", "`official`, `builtin`, `random`, or the name of a checkpoint"),
+            "sha256": _value("string", "SHA-256 of the weights in hexadecimal"),
+            "trained": _value("boolean", "false: random weights for tests, whose masks are meaningless"),
+            "note": _value("string", "description of the weights"),
         },
     ),
     "Engine": _object(
-        "What ran the networks, and in which precision: `openvino bf16`, `onnxruntime f32`, ...",
-        {"encoder": _value("string", "the image encoder's"), "decoder": _value("string", "the mask decoder's")},
+        "Runtime and precision of the networks, such as `openvino bf16` or `onnxruntime f32`",
+        {
+            "encoder": _value("string", "engine of the image encoder"),
+            "decoder": _value("string", "engine of the mask decoder"),
+        },
     ),
-    "Image": _object("An image that the service has encoded", IMAGE),
+    "Image": _object("An encoded image", IMAGE),
     "Segmentation": _object(
-        "The parts of an answer",
+        "The parts of the response",
         {
             "mask": _value(
                 "string",
-                "the masks, encoded as `mask_format` says: `application/json` for `json`, `rle` and `polygon`, "
+                "the masks in the format of `mask_format`: `application/json` for `json`, `rle` and `polygon`, "
                 "`application/octet-stream` for `npy`, `image/png` for `png`",
                 format="binary",
             ),
             "segmented_image": _value(
                 "string",
-                "the objects drawn on the image or cut out of it, a PNG; left out where `segmented_image` is `none`",
+                "PNG with the objects drawn on the image or cut out of it; absent if `segmented_image` is `none`",
                 format="binary",
             ),
             "result": reference("Result"),
@@ -97,124 +100,134 @@ ANSWERS: dict[str, Schema] = {
         optional=("segmented_image",),
     ),
     "Result": _object(
-        "An image, and what is known of each mask",
+        "An image and the properties of its masks",
         {
             **IMAGE,
             "masks": _list(
-                "one per mask, in the order of the `mask` part: objects as they stood in the request, candidates of "
-                "one together",
+                "one entry per mask, in the order of the `mask` part: by object as in the request, candidates of the "
+                "same object together",
                 reference("Mask"),
             ),
         },
     ),
     "Mask": _object(
-        "What is known of a mask",
+        "Properties of a mask",
         {
-            "object": _value("integer", "which of the request's objects the mask is of, from 0", minimum=0),
-            "score": _value("number", "the model's own estimate of the mask's IoU"),
-            "area": _value("integer", "pixels of the mask", minimum=0),
-            "box": _numbers("`[x0, y0, x1, y1]` around the mask, in pixels; x1 and y1 lie one pixel outside of it", 4),
+            "object": _value("integer", "index of the object in the request, from 0", minimum=0),
+            "score": _value("number", "the model's estimate of the mask's IoU"),
+            "area": _value("integer", "area of the mask in pixels", minimum=0),
+            "box": _numbers("`[x0, y0, x1, y1]` around the mask in pixels; x1 and y1 are exclusive", 4),
             "low_res_mask": _value(
                 "string",
-                "where asked for: base64 of a NumPy file, (256, 256) float32 logits; to send as `mask_input`",
+                "if requested: base64 of a NumPy file with (256, 256) float32 logits, to send as `mask_input`",
             ),
         },
         optional=("low_res_mask",),
     ),
     "Everything": _object(
-        "An image, and everything on it",
-        {**IMAGE, "masks": _list("records as of Segment Anything's automatic mask generator", reference("Record"))},
+        "An image and all of its masks",
+        {
+            **IMAGE,
+            "masks": _list("records as of Segment Anything's automatic mask generator", reference("Record")),
+        },
     ),
     "Record": _object(
-        "A mask that the service found by itself",
+        "An automatic mask",
         {
             "segmentation": reference("RunLengths"),
-            "area": _value("integer", "pixels of the mask", minimum=0),
-            "bbox": _numbers("`[x, y, width, height]` around the mask, in pixels", 4),
-            "predicted_iou": _value("number", "the model's own estimate of the mask's IoU"),
-            "point_coords": _list("the click that found it, in pixels", _numbers("`[x, y]`", 2, "number")),
-            "stability_score": _value("number", "IoU of the mask at a higher and at a lower threshold"),
-            "crop_box": _numbers("`[x, y, width, height]` of the crop it was found on, in pixels", 4),
+            "area": _value("integer", "area of the mask in pixels", minimum=0),
+            "bbox": _numbers("`[x, y, width, height]` around the mask in pixels", 4),
+            "predicted_iou": _value("number", "the model's estimate of the mask's IoU"),
+            "point_coords": _list("the grid point that prompted it, in pixels", _numbers("`[x, y]`", 2, "number")),
+            "stability_score": _value("number", "IoU between the mask at a raised and at a lowered threshold"),
+            "crop_box": _numbers("`[x, y, width, height]` of the crop that was segmented, in pixels", 4),
         },
     ),
     "RunLengths": _object(
-        "A mask as COCO's compressed run lengths, as pycocotools reads them",
+        "A mask as COCO compressed RLE, as read by pycocotools",
         {
-            "size": _numbers("`[H, W]`, in pixels", 2),
-            "counts": _value("string", "lengths of runs, column by column"),
+            "size": _numbers("`[H, W]` in pixels", 2),
+            "counts": _value("string", "compressed run lengths in column-major order"),
         },
     ),
     "Progress": _object(
-        "How far the work is; with the last comes the result",
+        "Progress of the work; the last line has the result",
         {
-            "done": _value("integer", "batches of clicks that are done", minimum=0),
-            "total": _value("integer", "batches of clicks in all", minimum=0),
+            "done": _value("integer", "completed batches of points", minimum=0),
+            "total": _value("integer", "batches of points in total", minimum=0),
             "result": reference("Everything"),
         },
         optional=("result",),
     ),
     "Failure": _object(
-        "The last line, in place of the result, where something goes wrong after the first",
+        "The last line, in place of the result, if the work fails after the first line",
         {"problem": reference("Problem")},
     ),
     "Problem": _object(
         "An RFC 9457 problem document",
         {
-            "type": _value("string", "`urn:mobile-sam:` and the problem's name", format="uri"),
-            "title": _value("string", "the kind of problem, in words"),
-            "status": _value("integer", "the answer's HTTP status", minimum=400, maximum=599),
-            "detail": _value("string", "this problem, in words"),
-            "errors": _list("the offending fields, where fields are at fault", reference("FieldError")),
+            "type": _value("string", "`urn:mobile-sam:` followed by the name of the problem", format="uri"),
+            "title": _value("string", "summary of the problem type"),
+            "status": _value("integer", "HTTP status of the response", minimum=400, maximum=599),
+            "detail": _value("string", "explanation of this occurrence"),
+            "errors": _list("the offending fields, if any", reference("FieldError")),
         },
         optional=("errors",),
     ),
     "FieldError": _object(
         "An offending field",
         {
-            "field": _value("string", "its path, such as `pos_coords[1][0]`"),
-            "expected": _value("string", "what it should be"),
-            "got": _value("string", "what came"),
+            "field": _value("string", "path of the field, such as `pos_coords[1][0]`"),
+            "expected": _value("string", "the expected value"),
+            "got": _value("string", "the received value"),
         },
     ),
     "Info": _object(
-        "What there is to know of the service before a request",
+        "Version, model and limits of the service",
         {
-            "version": _value("string", "of the service"),
+            "version": _value("string", "version of the service"),
             "weights": {
                 "anyOf": [reference("Weights"), {"type": "null"}],
-                "description": "those loaded, of the newest version that answers; null while none does",
+                "description": "weights of the newest loaded model version; null while none is loaded",
             },
-            "engine": {"anyOf": [reference("Engine"), {"type": "null"}], "description": "likewise"},
-            "key_needed": _value("boolean", "whether requests that cost work need an API key"),
+            "engine": {
+                "anyOf": [reference("Engine"), {"type": "null"}],
+                "description": "engine of the newest loaded model version; null while none is loaded",
+            },
+            "key_needed": _value("boolean", "true if inference requests require an API key"),
             "limits": reference("Limits"),
             "model_versions": _list(
-                "versions of the models that answer now; the last does where a request names none",
+                "loaded model versions in ascending order; the last one is the default",
                 _value("integer", "a version", minimum=1),
             ),
         },
     ),
     "Limits": _object(
-        "The most that a request may have",
+        "Limits of a request",
         {
-            "max_body_bytes": _value("integer", "bytes of a request's body", minimum=1),
-            "max_image_pixels": _value("integer", "pixels of an image", minimum=1),
-            "max_objects": _value("integer", "objects in `prompts`", minimum=1),
+            "max_body_bytes": _value("integer", "maximum size of a request body in bytes", minimum=1),
+            "max_image_pixels": _value("integer", "maximum number of pixels of an image", minimum=1),
+            "max_objects": _value("integer", "maximum number of objects in `prompts`", minimum=1),
         },
     ),
 }
 
-OPERATORS: dict[str, Schema] = {
+ADMIN_RESPONSES: dict[str, Schema] = {
     "Models": _object(
-        "What Triton says of its models",
-        {"models": _list("one for each version that is loaded, or was", reference("Model"))},
+        "State of the models in Triton",
+        {"models": _list("one entry per version that is or was loaded", reference("Model"))},
     ),
     "Model": _object(
         "A version of a model",
         {
-            "name": _value("string", "of the model"),
-            "version": {"type": ["integer", "null"], "description": "null: it was never loaded", "minimum": 1},
-            "state": _value("string", "`READY`, `LOADING`, `UNLOADING` or `UNAVAILABLE`; empty: it was never loaded"),
-            "reason": _value("string", "why it is not available, else empty"),
+            "name": _value("string", "name of the model"),
+            "version": {
+                "type": ["integer", "null"],
+                "description": "version of the model; null if it was never loaded",
+                "minimum": 1,
+            },
+            "state": _value("string", "`READY`, `LOADING`, `UNLOADING` or `UNAVAILABLE`; empty if it was never loaded"),
+            "reason": _value("string", "why the version is unavailable; else empty"),
         },
     ),
 }

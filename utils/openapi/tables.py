@@ -1,4 +1,4 @@
-"""Schemas in the words of a table's cells, and tables in Markdown."""
+"""Markdown tables, and the texts for schemas in their cells."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 from utils.openapi.schemas import Schema
 
 Link = Callable[[str, str], str]
-"""From a text and the name of a schema to a link."""
+"""Returns a link for a text and the name of a schema."""
 
 
 def type_of(schema: Schema, link: Link) -> str:
-    """What a value is: `list of integers`, `string`, a link to an object."""
+    """Return the type of a value, such as `list of integers`, `string` or a link to an object."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return link(name, name)
     if "enum" in schema:
         return ", ".join(f"`{choice}`" for choice in schema["enum"])
     if choices := schema.get("anyOf") or schema.get("oneOf"):
-        # A field that may be left out may be null, which its default says.
+        # Optional fields accept null as well; their default says so.
         shown = [choice for choice in choices if choice != {"type": "null"} or "default" not in schema]
         return " or ".join(type_of(choice, link) for choice in shown)
     if schema["type"] == "array":
         return _list_of(schema, link)
-    return str(schema["type"])
+    return " or ".join(schema["type"]) if isinstance(schema["type"], list) else str(schema["type"])
 
 
 def _list_of(schema: Schema, link: Link) -> str:
-    alike = schema.get("prefixItems", [schema.get("items")])
-    item = type_of(alike[0], link)
+    item_schemas = schema.get("prefixItems", [schema.get("items")])
+    item = type_of(item_schemas[0], link)
     kind, of, rest = item.partition(" of ")
     items = item if item.startswith("[") else f"{kind}s{of}{rest}"
     count = _fixed(schema)
@@ -41,14 +41,14 @@ def _fixed(schema: Schema) -> int:
 
 
 def limits_of(schema: Schema) -> str:
-    """What a value must keep to: `1 to 64`, `up to 256 items`; empty where there is nothing."""
+    """Return the limits of a value, such as `1 to 64` or `up to 256 items`; empty without limits."""
     choices: list[Schema] = schema.get("anyOf", [schema])
     found = next(choice for choice in choices if choice != {"type": "null"})
     if "maxLength" in found:
         return f"up to {found['maxLength']} characters"
     if "maxItems" in found and not _fixed(found):
-        least = found.get("minItems")
-        return f"{least} to {found['maxItems']} items" if least else f"up to {found['maxItems']} items"
+        minimum = found.get("minItems")
+        return f"{minimum} to {found['maxItems']} items" if minimum else f"up to {found['maxItems']} items"
     if "exclusiveMinimum" in found:
         return f"more than {number(found['exclusiveMinimum'])}, up to {number(found['maximum'])}"
     if "minimum" in found:
@@ -57,7 +57,7 @@ def limits_of(schema: Schema) -> str:
 
 
 def default_of(schema: Schema) -> str:
-    """The default as JSON; empty where the value is required."""
+    """Return the default as JSON; empty if the value is required or the default is null."""
     if "default" not in schema:
         return ""
     value = schema["default"]
@@ -67,13 +67,13 @@ def default_of(schema: Schema) -> str:
 
 
 def number(value: Any) -> str:
-    """A number with up to four digits, thousands apart; other values as JSON."""
+    """Format a number with thousands separators or up to four digits, and a boolean as JSON."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """A table in Markdown, and an empty line behind it."""
-    lines = [heads, ("---",) * len(heads), *rows]
+def table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Return a Markdown table."""
+    lines = [header, ("---",) * len(header), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)

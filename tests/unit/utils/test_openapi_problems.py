@@ -29,13 +29,13 @@ from utils.errors import (
 )
 from utils.openapi import document
 from utils.openapi.problems import (
-    NO_KEY,
-    NOT_CHANGED,
-    REFUSALS,
-    REJECTIONS,
+    IMAGE_PROBLEMS,
+    MASK_PROBLEMS,
+    MODEL_CHANGE,
     RETRY_STATUSES,
-    TOO_MUCH,
-    problem_answers,
+    SERVICE_PROBLEMS,
+    UNAUTHORIZED,
+    problem_responses,
 )
 from utils.schemas import SegmentRequest, parse_body
 from utils.settings import Settings
@@ -43,7 +43,10 @@ from utils.settings import Settings
 ROOT = Path(__file__).resolve().parents[3]
 PATHS = document(need_key=True, metrics_need_key=True, admin=True)["paths"]
 WORK = ("/mobile_sam", "/embed", "/everything")
-TOLD = {problem.slug: problem for problem in (*NO_KEY, *NOT_CHANGED, *REFUSALS, *REJECTIONS, *TOO_MUCH)}
+TOLD = {
+    problem.slug: problem
+    for problem in (*UNAUTHORIZED, *MODEL_CHANGE, *SERVICE_PROBLEMS, *IMAGE_PROBLEMS, *MASK_PROBLEMS)
+}
 IN_ORCHESTRATOR = re.compile(r'\(\s*(4\d\d),\s*"([a-z-]+)",\s*"([^"]+)"')
 
 
@@ -72,7 +75,7 @@ def test_what_the_orchestrator_may_answer_is_told():
     sources = [file.read_text() for file in (ROOT / "model_repository" / "mobile_sam" / "1").glob("*.py")]
     found = {(int(status), slug, title) for text in sources for status, slug, title in IN_ORCHESTRATOR.findall(text)}
     raised = {(status, slug) for status, slug, _ in found}
-    assert {(problem.status, problem.slug, problem.title) for problem in (*REJECTIONS, *TOO_MUCH)} <= found
+    assert {(problem.status, problem.slug, problem.title) for problem in (*IMAGE_PROBLEMS, *MASK_PROBLEMS)} <= found
     assert raised <= told_of("/mobile_sam")
     too_much = {(422, "answer-too-large"), (422, "too-much-work")}
     assert raised - told_of("/embed") == too_much
@@ -108,7 +111,9 @@ def test_errors_are_declared_as_problems(path):
 
 
 def test_an_answer_lists_its_problems_with_an_example_of_each():
-    answers = problem_answers([TOLD["unsupported-media-type"], TOLD["invalid-image"], TOLD["unsupported-image-format"]])
+    answers = problem_responses(
+        [TOLD["unsupported-media-type"], TOLD["invalid-image"], TOLD["unsupported-image-format"]]
+    )
     assert list(answers) == ["415", "422"]
     assert answers["415"]["description"] == (
         "`unsupported-media-type`: The content type is not supported; "

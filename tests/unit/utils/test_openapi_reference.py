@@ -11,7 +11,7 @@ import pytest
 
 from utils.openapi import document
 from utils.openapi.calls import CALLS, pretty
-from utils.openapi.problems import NO_KEY, REFUSALS, REJECTIONS, TOO_MUCH
+from utils.openapi.problems import IMAGE_PROBLEMS, MASK_PROBLEMS, SERVICE_PROBLEMS, UNAUTHORIZED
 from utils.openapi.reference import main, reference
 from utils.openapi.tables import default_of, limits_of, table, type_of
 
@@ -45,7 +45,7 @@ def test_every_operation_and_field_has_a_place():
 
 
 def test_every_problem_has_a_place():
-    for problem in (*NO_KEY, *REFUSALS, *REJECTIONS, *TOO_MUCH):
+    for problem in (*UNAUTHORIZED, *SERVICE_PROBLEMS, *IMAGE_PROBLEMS, *MASK_PROBLEMS):
         assert f"| `{problem.slug}` | {problem.status} | {problem.title} |" in PAGE
 
 
