@@ -1,4 +1,4 @@
-"""Automatic masks: where is clicked, what is kept, and how far it is."""
+"""Automatic masks: grid points, duplicates and progress."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ IMAGE = {"image_id": "the id", "width": 100, "height": 80, "model_version": 4}
 
 
 def record(box, score: float = 0.9, *, crop=(0, 0, 100, 80), bbox=None, tidied: bool = False) -> dict[str, Any]:
-    """What the model says of one mask; `bbox` is the box without small regions where it is another."""
+    """Return a record of the model; `bbox` is the box after small regions were removed, if different."""
     x0, y0, x1, y1 = bbox or box
     return {
         "bbox": [x0, y0, x1 - x0, y1 - y0],
@@ -45,7 +45,7 @@ def record(box, score: float = 0.9, *, crop=(0, 0, 100, 80), bbox=None, tidied: 
 
 
 class FakeSegmenter:
-    """Answers each batch with the next records, and keeps what it was asked."""
+    """Returns the given records, one list per batch, and stores the requests."""
 
     def __init__(self, *answers: list[dict[str, Any]] | Exception) -> None:
         self.answers = list(answers)
@@ -82,11 +82,11 @@ def boxes_of(segmenter: FakeSegmenter, **fields: Any) -> list[list[int]]:
     return [mask["bbox"] for mask in result["masks"]]
 
 
-def test_without_layers_the_image_is_the_only_crop():
+def test_crop_boxes_without_layers_are_the_image():
     assert crop_boxes((683, 1024), 0, 0.34) == [((0, 0, 1024, 683), 0)]
 
 
-def test_crops_are_those_of_segment_anything():
+def test_crop_boxes_equal_those_of_segment_anything():
     # Layer 1: overlap int(512/1500 * 683 * 2/2) = 233, sides ceil((233 + 1024)/2) = 629 and ceil((233 + 683)/2) = 458.
     # Layer 2: overlap int(512/1500 * 683 * 2/4) = 116, sides ceil((348 + 1024)/4) = 343 and ceil((348 + 683)/4) = 258.
     boxes = crop_boxes((683, 1024), 2, 512 / 1500)
@@ -110,13 +110,13 @@ def test_crops_are_those_of_segment_anything():
         pytest.param(1, [(0, 0, 90, 80), (0, 0, 90, 80), (10, 0, 100, 80), (10, 0, 100, 80)], id="all"),
     ],
 )
-def test_crops_overlap_by_a_share_of_the_shorter_side(ratio, expected):
+def test_crops_overlap_by_a_fraction_of_the_shorter_side(ratio, expected):
     assert crop_boxes((80, 100), 1, ratio)[1:] == [(box, 1) for box in expected]
 
 
 @pytest.mark.parametrize("size_hw", [(1, 1), (1, 9), (7, 3), (13, 200), (683, 1024), (1000, 1000)], ids=str)
 @pytest.mark.parametrize("ratio", [0, 512 / 1500, 1])
-def test_the_crops_of_each_layer_cover_the_image_and_nothing_beside_it(size_hw, ratio):
+def test_crops_of_each_layer_cover_exactly_the_image(size_hw, ratio):
     height, width = size_hw
     covered = np.zeros((4, height, width), bool)
     for (x0, y0, x1, y1), layer in crop_boxes(size_hw, 3, ratio):
@@ -126,7 +126,7 @@ def test_the_crops_of_each_layer_cover_the_image_and_nothing_beside_it(size_hw, 
     assert covered.all()
 
 
-def test_clicks_lie_in_the_middles_of_equal_parts():
+def test_grid_points_are_the_centers_of_equal_cells():
     assert grid((10, 20, 14, 22), 2).tolist() == [[11, 20.5], [13, 20.5], [11, 21.5], [13, 21.5]]
     assert grid((0, 0, 3, 5), 1).tolist() == [[1.5, 2.5]]
     assert grid((0, 0, 3, 5), 7).dtype == np.float32
@@ -148,7 +148,7 @@ def naive_box_nms(records, priority, threshold):
 
 @pytest.mark.parametrize("threshold", [0, 0.25, 0.5, 0.75, 1])
 @pytest.mark.parametrize("seed", range(5))
-def test_repeats_go_as_in_a_naive_search(seed, threshold):
+def test_box_nms_equals_a_naive_implementation(seed, threshold):
     random = np.random.default_rng(seed)
     corners = random.integers(0, 12, (80, 2))
     boxes = np.concatenate([corners, corners + random.integers(1, 12, (80, 2))], axis=1)
@@ -159,11 +159,11 @@ def test_repeats_go_as_in_a_naive_search(seed, threshold):
     assert (len(kept) < len(found)) == (threshold < 1)
 
 
-def test_of_nothing_nothing_is_left():
+def test_box_nms_of_no_records_is_empty():
     assert box_nms([], [], 0.5) == []
 
 
-def test_progress_is_told_after_each_batch_and_the_result_with_the_last():
+def test_progress_is_yielded_per_batch_with_the_result_in_the_last():
     segmenter = FakeSegmenter([record((0, 0, 10, 10))], [record((50, 50, 70, 70))])
     steps = steps_of(segmenter, points_per_side=5)  # 25 clicks: 16 and 9
     assert [(step.done, step.total) for step in steps] == [(0, 2), (1, 2), (2, 2)]
@@ -173,11 +173,11 @@ def test_progress_is_told_after_each_batch_and_the_result_with_the_last():
     assert clicks.tolist() == grid((0, 0, 100, 80), 5).tolist()
 
 
-def test_the_work_of_one_batch_has_a_first_step_too():
+def test_progress_of_one_batch_starts_at_zero():
     assert [(step.done, step.total) for step in steps_of(FakeSegmenter(), points_per_side=1)] == [(0, 1), (1, 1)]
 
 
-def test_each_layer_has_its_crops_and_its_grid():
+def test_each_layer_has_its_own_crops_and_grid():
     segmenter = FakeSegmenter()
     steps = steps_of(
         segmenter, points_per_side=8, crop_n_layers=2, crop_n_points_downscale_factor=4, crop_overlap_ratio=0.0
@@ -210,7 +210,7 @@ def test_thresholds_reach_the_model():
     assert (batch.stability_score_offset, batch.min_mask_region_area) == (2.0, 7)
 
 
-def test_thresholds_that_depend_on_the_weights_are_left_to_the_model():
+def test_absent_thresholds_are_left_to_the_model():
     segmenter = FakeSegmenter()
     steps_of(segmenter, points_per_side=1)
     ((_, batch),) = segmenter.asked
@@ -218,24 +218,24 @@ def test_thresholds_that_depend_on_the_weights_are_left_to_the_model():
     assert batch.stability_score_thresh is None
 
 
-def test_the_result_is_that_of_the_image_and_the_records_without_internal_members():
+def test_result_has_the_image_and_the_records_without_internal_keys():
     line = steps_of(FakeSegmenter([record((0, 0, 10, 10), 0.5)]), points_per_side=1)[-1].as_json()
     mask = {"bbox": [0, 0, 10, 10], "predicted_iou": 0.5, "crop_box": [0, 0, 100, 80], "segmentation": SEGMENTATION}
     assert line == {"done": 1, "total": 1, "result": {**IMAGE, "masks": [mask]}}
 
 
-def test_a_line_before_the_last_has_no_result():
+def test_progress_before_the_last_has_no_result():
     assert Progress(1, 2).as_json() == {"done": 1, "total": 2}
 
 
-def test_an_image_is_sent_once_and_named_by_its_id_from_then_on():
+def test_image_is_sent_once_and_then_referenced_by_its_id():
     segmenter = FakeSegmenter()
     steps_of(segmenter, points_per_side=5)
     assert segmenter.embedded == [FILE]
     assert [image for image, _ in segmenter.asked] == [ID, ID]
 
 
-def test_an_image_that_is_forgotten_in_between_is_sent_again():
+def test_image_that_was_evicted_meanwhile_is_sent_again():
     segmenter = FakeSegmenter([record((0, 0, 10, 10))], FORGOTTEN, [record((50, 50, 70, 70))])
     result = steps_of(segmenter, points_per_side=5)[-1].result
     assert result is not None
@@ -244,7 +244,7 @@ def test_an_image_that_is_forgotten_in_between_is_sent_again():
     assert segmenter.asked[1][1] is segmenter.asked[2][1]
 
 
-def test_an_image_that_is_forgotten_and_was_never_sent_is_refused():
+def test_image_id_that_was_evicted_meanwhile_is_rejected():
     with pytest.raises(RejectedByModel) as caught:
         steps_of(FakeSegmenter([], FORGOTTEN), ID, points_per_side=5)
     assert caught.value is FORGOTTEN
@@ -255,7 +255,7 @@ def test_an_image_that_is_forgotten_and_was_never_sent_is_refused():
     [InferenceUnavailable("starting"), RejectedByModel(Problem(422, "invalid-request", "a title", "a detail"))],
     ids=lambda error: type(error).__name__,
 )
-def test_other_errors_are_final(error):
+def test_other_errors_are_not_retried(error):
     segmenter = FakeSegmenter([], error)
     with pytest.raises(type(error)) as caught:
         steps_of(segmenter, points_per_side=5)
@@ -263,18 +263,18 @@ def test_other_errors_are_final(error):
     assert len(segmenter.asked) == 2
 
 
-def test_of_masks_alike_the_better_one_stays_wherever_it_was_clicked():
+def test_duplicate_with_the_higher_score_is_kept_across_batches():
     alike = [record((0, 0, 10, 10), 0.8)], [record((0, 0, 10, 9), 0.9)]
     assert boxes_of(FakeSegmenter(*alike), points_per_side=5) == [[0, 0, 10, 9]]
 
 
-def test_masks_are_alike_above_the_threshold():
+def test_masks_above_the_iou_threshold_are_duplicates():
     found = [record((0, 0, 10, 10), 0.8), record((0, 0, 10, 5), 0.9)]  # an IoU of 0.5
     assert len(boxes_of(FakeSegmenter(found), points_per_side=1, box_nms_thresh=0.5)) == 2
     assert len(boxes_of(FakeSegmenter(found), points_per_side=1, box_nms_thresh=0.49)) == 1
 
 
-def test_of_masks_alike_on_two_crops_that_of_the_smaller_one_stays():
+def test_duplicate_from_the_smaller_crop_is_kept():
     found = [[record((0, 0, 10, 10), 0.99)], [record((0, 0, 10, 9), 0.5, crop=(0, 0, 50, 40))]]
     one_layer = {"points_per_side": 1, "crop_n_layers": 1}
     assert boxes_of(FakeSegmenter(*found), **one_layer) == [[0, 0, 10, 9]]
@@ -282,11 +282,11 @@ def test_of_masks_alike_on_two_crops_that_of_the_smaller_one_stays():
 
 
 def cleaned() -> list[dict[str, Any]]:
-    """Two masks whose boxes became the same as the better one lost an island."""
+    """Return two masks whose boxes became equal when the better one lost an island."""
     return [record((0, 0, 40, 40), 0.9, bbox=(0, 0, 10, 10), tidied=True), record((0, 0, 10, 10), 0.5)]
 
 
-def test_of_masks_that_became_alike_the_one_that_was_left_as_it_was_stays():
+def test_unmodified_mask_is_kept_when_cleaning_makes_duplicates():
     result = steps_of(FakeSegmenter(cleaned()), points_per_side=1, min_mask_region_area=5)[-1].result
     assert result is not None
     assert [mask["predicted_iou"] for mask in result["masks"]] == [0.5]
@@ -296,21 +296,21 @@ def test_of_masks_that_became_alike_the_one_that_was_left_as_it_was_stays():
 @pytest.mark.parametrize(
     "fields",
     [
-        pytest.param({}, id="small regions stay"),
-        pytest.param({"min_mask_region_area": 5, "box_nms_thresh": 1.0}, id="no threshold within crops"),
-        pytest.param({"min_mask_region_area": 5, "crop_nms_thresh": 1.0}, id="no threshold between crops"),
+        pytest.param({}, id="without cleaning"),
+        pytest.param({"min_mask_region_area": 5, "box_nms_thresh": 1.0}, id="threshold of 1 within crops"),
+        pytest.param({"min_mask_region_area": 5, "crop_nms_thresh": 1.0}, id="threshold of 1 between crops"),
     ],
 )
-def test_masks_that_became_alike_stay_where_no_repeats_are_looked_for(fields):
+def test_duplicates_made_by_cleaning_are_kept_at_a_threshold_of_1(fields):
     assert len(boxes_of(FakeSegmenter(cleaned()), points_per_side=1, **fields)) == 2
 
 
-def test_the_result_is_that_of_the_last_step():
+def test_result_of_returns_the_result_of_the_last_step():
     steps = everything(FakeSegmenter(), FILE, EverythingRequest(points_per_side=5), MAX_BYTES)
     assert json.loads(asyncio.run(result_of(steps, 60))) == {**IMAGE, "masks": []}
 
 
-def test_work_that_takes_too_long_ends_with_advice():
+def test_result_of_times_out_with_advice():
     ended = []
 
     async def endless():
@@ -325,13 +325,13 @@ def test_work_that_takes_too_long_ends_with_advice():
     assert ended
 
 
-def test_an_error_of_a_step_is_that_of_the_result():
+def test_result_of_raises_the_error_of_a_step():
     steps = everything(FakeSegmenter(InferenceUnavailable("starting")), FILE, EverythingRequest(), MAX_BYTES)
     with pytest.raises(InferenceUnavailable):
         asyncio.run(result_of(steps, 60))
 
 
-def test_where_its_version_is_unloaded_the_newest_begins_anew():
+def test_unloaded_version_restarts_with_the_newest():
     segmenter = FakeSegmenter([record((0, 0, 9, 9))], NotLoaded("gone"), [record((0, 0, 5, 5))], [record((8, 8, 9, 9))])
     steps = steps_of(segmenter, points_per_side=5)  # two batches
     assert [step.done for step in steps] == [0, 1, 0, 1, 2]
@@ -340,7 +340,7 @@ def test_where_its_version_is_unloaded_the_newest_begins_anew():
     assert len(segmenter.embedded) == 2
 
 
-def test_where_the_version_that_was_asked_for_is_unloaded_that_is_told():
+def test_unloaded_requested_version_is_an_invalid_request():
     segmenter = FakeSegmenter(NotLoaded("gone"))
     with pytest.raises(InvalidRequest) as refused:
         steps_of(segmenter, points_per_side=1, model_version=7)
@@ -348,12 +348,12 @@ def test_where_the_version_that_was_asked_for_is_unloaded_that_is_told():
     assert segmenter.asked_version == 7
 
 
-def test_where_nothing_is_loaded_that_is_told():
+def test_no_loaded_version_raises_not_loaded():
     with pytest.raises(NotLoaded):
         steps_of(FakeSegmenter(NotLoaded("gone"), NotLoaded("gone")), points_per_side=1)
 
 
-def test_more_clicks_than_may_be_are_refused_before_any_batch():
+def test_too_many_grid_points_are_rejected_before_any_batch():
     segmenter = FakeSegmenter()
     with pytest.raises(InvalidRequest) as refused:
         steps_of(segmenter, points_per_side=64, crop_n_layers=2)
@@ -363,7 +363,7 @@ def test_more_clicks_than_may_be_are_refused_before_any_batch():
     assert not segmenter.asked
 
 
-def test_more_records_than_an_answer_may_have_are_refused_as_they_come():
+def test_records_above_the_response_limit_are_rejected_early():
     batch = [record((0, 0, 5, 5))] * 10
     segmenter = FakeSegmenter(*[batch] * 10)
     with pytest.raises(AnswerTooLarge, match="at most 10000 bytes: fewer clicks or crops"):

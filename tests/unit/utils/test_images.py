@@ -1,4 +1,4 @@
-"""base64 in all the shapes that callers send it, and the two ways to name an image."""
+"""Decoding of base64 variants, and image sources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT = base64.b64encode(DATA).decode()
         pytest.param("data:;base64," + TEXT, id="data URL without a type"),
         pytest.param(base64.encodebytes(DATA).decode(), id="lines of 76"),
         pytest.param(base64.encodebytes(DATA).decode().replace("\n", "\r\n"), id="lines of 76 with CRLF"),
-        pytest.param(f" {TEXT}\n", id="white space around"),
+        pytest.param(f" {TEXT}\n", id="surrounding whitespace"),
     ],
 )
 def test_base64_is_decoded(text):
@@ -34,19 +34,19 @@ def test_base64_is_decoded(text):
     ("text", "got"),
     [
         pytest.param("", "an empty string", id="empty"),
-        pytest.param(" \n", "an empty string", id="white space"),
+        pytest.param(" \n", "an empty string", id="whitespace"),
         pytest.param("data:image/png;base64,", "an empty string", id="empty data URL"),
         pytest.param("data:image/png,abc", "without ;base64", id="data URL without base64"),
-        pytest.param("data:", "without ;base64", id="data URL cut off"),
-        pytest.param("https://example.org/a.png", "not base64", id="a link"),
-        pytest.param("ÄÖÜ", "not base64", id="no ASCII"),
-        pytest.param("A" * 4000 + "\u0660", "not base64", id="no ASCII behind much base64"),
-        pytest.param("AAA", "not base64", id="padding missing"),
-        pytest.param(TEXT[:-3], "not base64", id="cut off"),
+        pytest.param("data:", "without ;base64", id="truncated data URL"),
+        pytest.param("https://example.org/a.png", "not base64", id="URL"),
+        pytest.param("ÄÖÜ", "not base64", id="not ASCII"),
+        pytest.param("A" * 4000 + "\u0660", "not base64", id="not ASCII after long base64"),
+        pytest.param("AAA", "not base64", id="missing padding"),
+        pytest.param(TEXT[:-3], "not base64", id="truncated"),
         pytest.param(TEXT.replace("A", "-"), "not base64", id="URL alphabet"),
     ],
 )
-def test_what_is_not_base64_is_refused_in_the_name_of_its_field(text, got):
+def test_invalid_base64_is_rejected_with_the_field_name(text, got):
     with pytest.raises(InvalidRequest) as caught:
         decode_base64(text, "prompts[1].mask_input", "something")
     (error,) = caught.value.errors
@@ -56,7 +56,7 @@ def test_what_is_not_base64_is_refused_in_the_name_of_its_field(text, got):
 
 
 @pytest.mark.parametrize("model", [SegmentRequest, EmbedRequest, EverythingRequest])
-def test_an_image_is_a_file_or_an_id(model: type[ImageFields]):
+def test_image_source_is_a_file_or_an_id(model: type[ImageFields]):
     assert image_source(model(input_image=TEXT)) == ImageSource(DATA, None)
     assert image_source(model(image_id="an id")) == ImageSource(None, "an id")
 
@@ -70,13 +70,13 @@ def test_an_image_is_a_file_or_an_id(model: type[ImageFields]):
         pytest.param({"input_image": "", "image_id": ""}, "both", id="both empty"),
     ],
 )
-def test_an_image_is_named_exactly_once(fields, got):
+def test_image_source_requires_exactly_one_of_file_and_id(fields, got):
     with pytest.raises(InvalidRequest) as caught:
         image_source(EmbedRequest(**fields))
     assert caught.value.errors == (FieldError("input_image", "exactly one of input_image and image_id", got),)
 
 
-def test_an_image_that_is_not_base64_is_told_what_it_should_be():
+def test_image_that_is_not_base64_is_rejected():
     with pytest.raises(InvalidRequest) as caught:
         image_source(EmbedRequest(input_image="!"))
     (error,) = caught.value.errors

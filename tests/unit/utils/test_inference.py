@@ -1,4 +1,4 @@
-"""Asking Triton, with a stand-in for its client."""
+"""Inference requests to Triton, with a fake runner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUMBERS = np.array([[1, 2, 3]], np.float32)
 TEXTS = np.array([[b"one"]], np.object_)
 
 
-class Answer:
+class Result:
     """Like `tritonclient.http.InferResult`."""
 
     def as_numpy(self, name: str):
@@ -24,7 +24,7 @@ class Answer:
 
 
 class Runner:
-    """Answers like a `bentoml.triton.Runner`, and keeps what it was asked."""
+    """Fake of a `bentoml.triton.Runner` that stores the calls."""
 
     def __init__(self, error: BaseException | None = None, seconds: float = 0) -> None:
         self.error, self.seconds = error, seconds
@@ -35,7 +35,7 @@ class Runner:
         await asyncio.sleep(self.seconds)
         if self.error:
             raise self.error
-        return Answer()
+        return Result()
 
 
 def asked(runner: Runner, timeout: float = 30):
@@ -46,7 +46,7 @@ def refusal(message: str, status: str = "400") -> InferenceServerException:
     return InferenceServerException(message, status)
 
 
-def test_inputs_are_sent_as_they_are_and_outputs_come_by_name():
+def test_infer_sends_inputs_and_returns_outputs_by_name():
     runner = Runner()
     assert asked(runner) == {"ONE": np.array([3]), "THREE": np.array([5])}
     (call,) = runner.calls
@@ -67,14 +67,14 @@ def test_inputs_are_sent_as_they_are_and_outputs_come_by_name():
     ],
     ids=["from a model", "through an ensemble"],
 )
-def test_a_models_refusal_is_told_to_the_caller_in_its_words(message, field):
+def test_invalid_input_message_of_a_model_reaches_the_caller(message, field):
     with pytest.raises(InvalidRequest) as caught:
         asked(Runner(refusal(message)))
     assert caught.value.errors == (FieldError(*field),)
 
 
 @pytest.mark.parametrize(
-    ("error", "wanted"),
+    ("error", "expected"),
     [
         (refusal("image: expected a JPEG, got 3 bytes", "500"), InferenceFailed),
         (refusal("unexpected shape for input 'NUMBERS' at /secret: expected [1], got [2]"), InferenceFailed),
@@ -86,24 +86,24 @@ def test_a_models_refusal_is_told_to_the_caller_in_its_words(message, field):
         (ConnectionResetError("/secret"), InferenceUnavailable),
     ],
     ids=[
-        "a model's failure that looks like a refusal",
-        "Triton's own refusal",
-        "a failure in an ensemble",
-        "a dead process",
-        "a model that is being loaded",
+        "server error with an invalid-input message",
+        "invalid shape",
+        "failure in an ensemble",
+        "dead process",
+        "loading model",
         "no shared memory",
         "no Triton",
-        "a lost connection",
+        "lost connection",
     ],
 )
-def test_what_else_goes_wrong_is_ours_and_tritons_text_is_for_the_log_alone(error, wanted, caplog):
-    with pytest.raises(wanted) as caught:
+def test_unknown_triton_errors_become_5xx_without_leaking_text(error, expected, caplog):
+    with pytest.raises(expected) as caught:
         asked(Runner(error))
     assert caught.value.status >= 500
     assert "secret" not in caught.value.detail
     assert str(error).rpartition("] ")[2] in caplog.text
 
 
-def test_no_answer_in_time_is_a_timeout():
+def test_slow_response_is_a_timeout():
     with pytest.raises(InferenceTimeout, match=r"no response within 0\.01 s"):
         asked(Runner(seconds=30), timeout=0.01)

@@ -1,4 +1,4 @@
-"""The OpenAPI document: whole, and in step with the service."""
+"""The OpenAPI document: complete, and consistent with the service."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def all_operations(whole: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """All objects in a JSON document."""
+    """Return all objects in a JSON document."""
     if isinstance(value, dict):
         return [value, *(inner for member in value.values() for inner in objects(member))]
     if isinstance(value, list):
@@ -34,7 +34,7 @@ def objects(value: Any) -> list[dict[str, Any]]:
     return []
 
 
-def test_what_is_posted_and_read_is_described():
+def test_document_has_all_operations():
     found = {
         (method, path): operation["operationId"]
         for path, methods in WHOLE["paths"].items()
@@ -45,17 +45,17 @@ def test_what_is_posted_and_read_is_described():
     assert found == posts | gets
 
 
-def test_every_reference_leads_somewhere():
+def test_every_reference_resolves():
     references = {entry["$ref"] for entry in objects(KEYED) if "$ref" in entry}
     assert "#/components/schemas/ObjectFields" in references
     for reference in references:
-        place: Any = KEYED
+        target: Any = KEYED
         for step in reference.removeprefix("#/").split("/"):
-            place = place[step]
-        assert place["type" if "/schemas/" in reference else "schema"]
+            target = target[step]
+        assert target["type" if "/schemas/" in reference else "schema"]
 
 
-def test_every_component_is_led_to():
+def test_every_component_is_referenced():
     references = {entry["$ref"] for entry in objects(KEYED) if "$ref" in entry}
     parts = KEYED["components"].items()
     assert references == {
@@ -63,7 +63,7 @@ def test_every_component_is_led_to():
     }
 
 
-def test_what_is_required_is_described():
+def test_required_fields_are_declared():
     required = [entry for entry in objects(WHOLE) if isinstance(entry.get("required"), list)]
     assert required
     for entry in required:
@@ -71,7 +71,7 @@ def test_what_is_required_is_described():
 
 
 @pytest.mark.parametrize("name", WHOLE["components"]["schemas"])
-def test_every_field_is_described(name):
+def test_every_field_has_a_description(name):
     schema = WHOLE["components"]["schemas"][name]
     assert schema["description"]
     for field in schema["properties"].values():
@@ -79,33 +79,33 @@ def test_every_field_is_described(name):
 
 
 @each_operation
-def test_the_schema_of_a_request_is_that_of_its_model(path, model):
+def test_request_schema_is_that_of_its_model(path, model):
     content = WHOLE["paths"][path]["post"]["requestBody"]["content"]["application/json"]
     assert content["schema"] == {"$ref": f"#/components/schemas/{model.__name__}"}
     properties = WHOLE["components"]["schemas"][model.__name__]["properties"]
     assert set(properties) == set(model.model_fields)
 
 
-def test_no_title_repeats_a_name():
+def test_schemas_have_no_titles():
     schemas = objects(WHOLE["components"]["schemas"])
     assert not any(isinstance(schema.get("title"), str) for schema in schemas)
 
 
-def test_a_request_may_bring_its_id():
+def test_every_operation_accepts_a_request_id():
     assert WHOLE["components"]["parameters"]["RequestId"]["name"] == "X-Request-ID"
-    for answered in all_operations(WHOLE):
-        assert answered["parameters"] == [{"$ref": "#/components/parameters/RequestId"}]
+    for operation in all_operations(WHOLE):
+        assert operation["parameters"] == [{"$ref": "#/components/parameters/RequestId"}]
 
 
-@pytest.mark.parametrize("metrics", [False, True], ids=["open metrics", "metrics by key"])
+@pytest.mark.parametrize("metrics", [False, True], ids=["public metrics", "protected metrics"])
 @pytest.mark.parametrize("keys", [False, True], ids=["no keys", "keys"])
-def test_a_key_is_asked_for_where_it_is_needed(keys, metrics):
+def test_security_is_declared_for_protected_operations(keys, metrics):
     whole = document(need_key=keys, metrics_need_key=metrics)
     for path, methods in whole["paths"].items():
-        ((method, answered),) = methods.items()
+        ((method, operation),) = methods.items()
         needed = keys if method == "post" else path == "/metrics" and metrics
-        assert ("401" in answered["responses"]) == needed
-        assert answered.get("security", []) == ([{"bearer": []}, {"apiKey": []}] if needed else [])
+        assert ("401" in operation["responses"]) == needed
+        assert operation.get("security", []) == ([{"bearer": []}, {"apiKey": []}] if needed else [])
     schemes = {name: scheme["type"] for name, scheme in whole["components"].get("securitySchemes", {}).items()}
     assert schemes == ({"bearer": "http", "apiKey": "apiKey"} if keys or metrics else {})
 
@@ -119,11 +119,11 @@ def test_a_key_is_asked_for_where_it_is_needed(keys, metrics):
     ],
     ids=OPERATIONS,
 )
-def test_answers_are_described(path, content_types):
+def test_responses_have_their_content_types(path, content_types):
     assert list(WHOLE["paths"][path]["post"]["responses"]["200"]["content"]) == content_types
 
 
-def test_parts_have_the_content_types_that_they_come_with():
+def test_parts_have_their_content_types():
     content = WHOLE["paths"]["/mobile_sam"]["post"]["responses"]["200"]["content"]["multipart/form-data"]
     parts = WHOLE["components"]["schemas"]["Segmentation"]
     encoding = {name: each["contentType"].split(", ") for name, each in content["encoding"].items()}
@@ -131,15 +131,15 @@ def test_parts_have_the_content_types_that_they_come_with():
     assert encoding["mask"] == sorted({kind for kind, _ in MASK_PARTS.values()})
     assert (encoding["segmented_image"], encoding["result"]) == (["image/png"], ["application/json"])
     for mask_format, (kind, _) in MASK_PARTS.items():
-        # A sentence of the form: `type` for `format`, `format` and `format`, `type` for ...
+        # The description has the form: `type` for `format`, `format` and `format`, `type` for ...
         before = parts["properties"]["mask"]["description"].partition(f"`{mask_format}`")[0]
         assert kind == max(encoding["mask"], key=before.rfind)
 
 
-def test_the_description_leads_to_the_page_and_to_the_weights():
+def test_description_links_to_the_page_and_to_info():
     assert "[Click on an image](ui)" in WHOLE["info"]["description"]
     assert "[`/info`](info) names the weights" in WHOLE["info"]["description"]
 
 
-def test_the_version_is_the_packages():
+def test_version_is_that_of_the_package():
     assert f'version = "{WHOLE["info"]["version"]}"' in (ROOT / "pyproject.toml").read_text()

@@ -1,4 +1,4 @@
-"""Examples: requests that the service takes, and answers of the shape that it gives."""
+"""Examples: valid requests, and responses that fit their schemas."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MODELS: dict[str, type[ImageFields]] = {
     "everything": EverythingRequest,
 }
 DISC = (214, 92, 60)
-"""The colour of the disc on the example image."""
+"""Colour of the disc in the example image."""
 KINDS = {"string": str, "boolean": bool, "integer": int, "array": list, "object": dict, "null": type(None)}
 
 REQUESTS = [
@@ -55,7 +55,7 @@ JSON_ANSWERS = [
 
 
 def fits(value: Any, schema: dict[str, Any]) -> bool:
-    """Whether a value is of a schema; an object may have no field that the schema does not name."""
+    """Return whether a value matches a schema; objects must not have unknown fields."""
     if "$ref" in schema:
         return fits(value, SCHEMAS[schema["$ref"].rpartition("/")[2]])
     if choices := schema.get("anyOf") or schema.get("oneOf"):
@@ -65,8 +65,8 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
     if not isinstance(value, KINDS[schema["type"]]):
         return False
     if isinstance(value, list):
-        most = schema.get("maxItems", len(value))
-        return schema.get("minItems", 0) <= len(value) <= most and all(fits(item, schema["items"]) for item in value)
+        maximum = schema.get("maxItems", len(value))
+        return schema.get("minItems", 0) <= len(value) <= maximum and all(fits(item, schema["items"]) for item in value)
     if isinstance(value, dict):
         fields = schema["properties"]
         return set(schema["required"]) <= set(value) <= set(fields) and all(
@@ -76,7 +76,7 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize(("name", "value"), REQUESTS)
-def test_an_example_is_a_request_that_the_service_takes(name, value):
+def test_example_request_is_valid(name, value):
     request = parse_body(json.dumps(value).encode(), MODELS[name])
     source = image_source(request)
     assert (source.file, source.image_id) in {(FILE, None), (None, IMAGE_ID)}
@@ -86,17 +86,17 @@ def test_an_example_is_a_request_that_the_service_takes(name, value):
 
 
 @pytest.mark.parametrize(("schema", "value"), JSON_ANSWERS)
-def test_an_example_of_an_answer_fits_its_schema(schema, value):
+def test_example_response_fits_its_schema(schema, value):
     assert fits(value, schema)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
-def test_every_answer_has_an_example(operation):
+def test_every_response_has_an_example(operation):
     for answer in operation["responses"].values():
         assert all(content["examples"] for content in answer["content"].values())
 
 
-def test_the_first_example_clicks_on_the_disc():
+def test_first_example_clicks_on_the_disc():
     first = next(iter(OPERATIONS["mobile_sam"]["requestBody"]["content"]["application/json"]["examples"].values()))
     assert first["value"] == EXAMPLE
     ((x, y),) = EXAMPLE["pos_coords"]
@@ -104,28 +104,28 @@ def test_the_first_example_clicks_on_the_disc():
     assert EXAMPLE["input_image"] == EXAMPLE_IMAGE["input_image"]
 
 
-def test_the_example_mask_is_the_disc():
+def test_example_mask_is_the_disc():
     mask = coco.decode(RUN_LENGTHS).astype(bool)
     disc = (scene() == DISC).all(axis=2)
     assert (mask & disc).sum() > 0.95 * (mask | disc).sum()
-    (told,) = RESULT["masks"]
+    (properties,) = RESULT["masks"]
     rows, columns = np.nonzero(mask)
-    assert told["area"] == mask.sum()
-    assert told["box"] == [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+    assert properties["area"] == mask.sum()
+    assert properties["box"] == [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
 
 
-def test_the_example_image_is_short():
+def test_example_image_is_short():
     assert len(EXAMPLE_IMAGE["input_image"]) < 400
 
 
-def test_the_example_of_a_multipart_answer_is_one():
+def test_example_multipart_body_equals_a_real_one():
     found = Segmentation(orjson.dumps(RUN_LENGTHS), PICTURE.encode(), orjson.dumps(RESULT))
     response = multipart(found, "rle")
     boundary = response.headers["content-type"].partition("boundary=")[2]
     assert bytes(response.body).decode().replace(boundary, BOUNDARY) == MULTIPART
 
 
-def test_lines_are_progress_and_in_the_end_the_result():
+def test_example_stream_is_progress_followed_by_the_result():
     lines = [json.loads(line) for line in LINES.splitlines()]
     schema = OPERATIONS["everything"]["responses"]["200"]["content"]["application/x-ndjson"]["schema"]
     assert fits(lines, schema)
@@ -135,7 +135,7 @@ def test_lines_are_progress_and_in_the_end_the_result():
     assert not fits([{"done": 1}], schema)
 
 
-def test_what_the_service_tells_of_itself_fits():
+def test_info_of_the_service_fits_its_schema():
     labels = {"model": "mobile_sam", "version": "1", **INFO["weights"], "trained": "true", **INFO["engine"]}
     series = ",".join(f'{name}="{value}"' for name, value in labels.items())
 
@@ -146,12 +146,12 @@ def test_what_the_service_tells_of_itself_fits():
         return f"{LOADED_METRIC}{{{series}}} 1.7e9\n".encode()
 
     described = describe(ROOT / "model_repository", Settings(), key_needed=False)
-    told = asyncio.run(Info(described, versions, metrics).document())
-    assert told == INFO
-    for each in (told, {**told, "weights": None, "engine": None}):
+    document = asyncio.run(Info(described, versions, metrics).document())
+    assert document == INFO
+    for each in (document, {**document, "weights": None, "engine": None}):
         assert fits(each, SCHEMAS["Info"])
 
 
 def scene() -> np.ndarray:
-    """The example image, (60, 80, 3) uint8 RGB."""
+    """Return the example image, (60, 80, 3) uint8 RGB."""
     return np.asarray(Image.open(io.BytesIO(FILE)).convert("RGB"))

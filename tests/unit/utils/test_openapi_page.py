@@ -1,4 +1,4 @@
-"""The Swagger page, and what the service answers to `/` and `/docs.json`."""
+"""The Swagger page, and the responses for `/` and `/docs.json`."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from utils.openapi import document, pages
 from utils.openapi.page import PAGE
 
 
-@pytest.mark.parametrize("metrics", [False, True], ids=["open metrics", "metrics by key"])
+@pytest.mark.parametrize("metrics", [False, True], ids=["public metrics", "protected metrics"])
 @pytest.mark.parametrize("keys", [False, True], ids=["no keys", "keys"])
-def test_the_page_is_of_the_service_as_it_is_set_up(keys, metrics):
-    answered = pages(need_key=keys, metrics_need_key=metrics)
-    assert set(answered) == {"/", "/docs.json"}
-    assert json.loads(bytes(answered["/docs.json"].body)) == document(need_key=keys, metrics_need_key=metrics)
-    assert bytes(answered["/"].body).decode() == PAGE
+def test_pages_show_the_configured_service(keys, metrics):
+    responses = pages(need_key=keys, metrics_need_key=metrics)
+    assert set(responses) == {"/", "/docs.json"}
+    assert json.loads(bytes(responses["/docs.json"].body)) == document(need_key=keys, metrics_need_key=metrics)
+    assert bytes(responses["/"].body).decode() == PAGE
 
 
-def test_the_page_asks_no_other_host():
+def test_page_loads_nothing_from_other_hosts():
     assert "://" not in PAGE
 
 
-def test_the_page_loads_files_that_are_there():
+def test_page_loads_existing_files():
     loaded = re.findall(r'(?:src|rel="[^>]*href)="\.(/[^"]+)"', PAGE)
     assert len(loaded) == 5
     assert set(loaded) <= static_files()
 
 
-def test_the_page_leads_to_the_page_to_click_on_and_to_the_document():
+def test_page_links_to_the_ui_and_to_the_document():
     assert re.findall(r'<a href="([^"]+)"', PAGE.partition("<noscript>")[0]) == ["ui", "docs.json"]

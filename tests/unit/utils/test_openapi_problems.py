@@ -1,4 +1,4 @@
-"""The problems that the document tells of: all there are, in the words that the service has for them."""
+"""The problems in the document: complete, with examples equal to those of the service."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from utils.settings import Settings
 ROOT = Path(__file__).resolve().parents[3]
 PATHS = document(need_key=True, metrics_need_key=True, admin=True)["paths"]
 WORK = ("/mobile_sam", "/embed", "/everything")
-TOLD = {
+PROBLEMS = {
     problem.slug: problem
     for problem in (*UNAUTHORIZED, *MODEL_CHANGE, *SERVICE_PROBLEMS, *IMAGE_PROBLEMS, *MASK_PROBLEMS)
 }
@@ -54,8 +54,8 @@ def kinds(error: type[ServiceError]) -> list[type[ServiceError]]:
     return [error, *(inner for kind in error.__subclasses__() for inner in kinds(kind))]
 
 
-def told_of(path: str) -> set[tuple[int, str]]:
-    """Status and slug of each problem that an operation tells of."""
+def documented(path: str) -> set[tuple[int, str]]:
+    """Return status and slug of each problem of an operation."""
     ((_, operation),) = PATHS[path].items()
     return {
         (int(status), slug)
@@ -64,45 +64,45 @@ def told_of(path: str) -> set[tuple[int, str]]:
     }
 
 
-def test_what_this_process_may_answer_is_told():
-    # The bases of others; what stands in the orchestrator; what has no operation; what is for operators.
+def test_problems_of_the_service_are_documented():
+    # Base classes, problems of the orchestrator, problems without an operation, and problems of admin operations.
     elsewhere = {Unavailable, RejectedByModel, UnknownPath, WrongMethod, ModelChange, AnswerTooLarge}
     raised = {(error.status, error.slug) for error in kinds(ServiceError) if error not in elsewhere}
-    assert all(raised <= told_of(path) for path in WORK)
+    assert all(raised <= documented(path) for path in WORK)
 
 
-def test_what_the_orchestrator_may_answer_is_told():
+def test_problems_of_the_orchestrator_are_documented():
     sources = [file.read_text() for file in (ROOT / "model_repository" / "mobile_sam" / "1").glob("*.py")]
     found = {(int(status), slug, title) for text in sources for status, slug, title in IN_ORCHESTRATOR.findall(text)}
     raised = {(status, slug) for status, slug, _ in found}
     assert {(problem.status, problem.slug, problem.title) for problem in (*IMAGE_PROBLEMS, *MASK_PROBLEMS)} <= found
-    assert raised <= told_of("/mobile_sam")
+    assert raised <= documented("/mobile_sam")
     too_much = {(422, "answer-too-large"), (422, "too-much-work")}
-    assert raised - told_of("/embed") == too_much
-    assert raised - told_of("/everything") == {(422, "too-much-work")}
+    assert raised - documented("/embed") == too_much
+    assert raised - documented("/everything") == {(422, "too-much-work")}
 
 
-def test_operators_are_told_why_models_were_not_changed():
+def test_problems_of_admin_operations_are_documented():
     asked = {(401, "unauthorized"), (503, "inference-unavailable")}
-    assert told_of("/admin/models") == asked
+    assert documented("/admin/models") == asked
     for path in ("/admin/models/load", "/admin/models/{model}/load", "/admin/models/{model}/unload"):
-        assert told_of(path) == {*asked, (409, "model-change")}
+        assert documented(path) == {*asked, (409, "model-change")}
 
 
-def test_operators_paths_are_told_where_there_are_operators():
+def test_admin_paths_are_absent_without_admin_keys():
     assert not [path for path in document(need_key=True)["paths"] if path.startswith("/admin")]
 
 
-def test_probes_say_what_they_answer():
-    assert told_of("/livez") == told_of("/info") == set()
-    assert told_of("/metrics") == {(401, "unauthorized")}
-    assert told_of("/readyz") == {(503, "inference-unavailable"), (503, "stopping")}
+def test_problems_of_probes_are_documented():
+    assert documented("/livez") == documented("/info") == set()
+    assert documented("/metrics") == {(401, "unauthorized")}
+    assert documented("/readyz") == {(503, "inference-unavailable"), (503, "stopping")}
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_errors_are_declared_as_problems(path):
+def test_error_responses_are_problem_documents(path):
     ((_, operation),) = PATHS[path].items()
-    statuses = {str(status) for status, _ in told_of(path)}
+    statuses = {str(status) for status, _ in documented(path)}
     assert set(operation["responses"]) == {"200"} | statuses
     for status in statuses:
         ((media, content),) = operation["responses"][status]["content"].items()
@@ -110,9 +110,9 @@ def test_errors_are_declared_as_problems(path):
         assert content["schema"] == {"$ref": "#/components/schemas/Problem"}
 
 
-def test_an_answer_lists_its_problems_with_an_example_of_each():
+def test_response_has_an_example_of_each_problem():
     answers = problem_responses(
-        [TOLD["unsupported-media-type"], TOLD["invalid-image"], TOLD["unsupported-image-format"]]
+        [PROBLEMS["unsupported-media-type"], PROBLEMS["invalid-image"], PROBLEMS["unsupported-image-format"]]
     )
     assert list(answers) == ["415", "422"]
     assert answers["415"]["description"] == (
@@ -126,7 +126,7 @@ def test_an_answer_lists_its_problems_with_an_example_of_each():
     }
 
 
-def test_headers_are_told_where_they_are():
+def test_response_headers_are_documented():
     for methods in PATHS.values():
         ((_, operation),) = methods.items()
         for status, answer in operation["responses"].items():
@@ -140,61 +140,61 @@ def test_headers_are_told_where_they_are():
     assert Unavailable("").headers().keys() == TooManyRequests("").headers().keys()
 
 
-def refuse_wrong_fields() -> None:
+def send_invalid_fields() -> None:
     parse_body(json.dumps({"pos_coords": [[1, 2, 3]], "labels": [5]}).encode(), SegmentRequest)
 
 
-def refuse_one_too_many() -> None:
+def exceed_admission() -> None:
     admission = Admission(32, most_bytes=1)
     for caller in range(32):
         admission.work(str(caller), 1)
     admission.check()
 
 
-def refuse_to_stop() -> None:
+def send_while_stopping() -> None:
     admission = Admission(32, most_bytes=1)
     admission.stop()
     admission.check()
 
 
-def refuse_without_key() -> None:
+def send_without_key() -> None:
     keys = ApiKeys.of("a:0123456789abcdef0123456789abcdef", None)
     assert keys is not None
     keys.name_of([])
 
 
-def refuse_a_large_image() -> None:
+def send_large_image() -> None:
     images.open_image(SIGNATURE + header((5000, 6000)) + chunk(b"IDAT", b""), 25_000_000)
 
 
-def refuse_a_large_body() -> None:
+def send_large_body() -> None:
     raise BodyTooLarge.of(Settings().max_body_bytes, 41_943_040)
 
 
 @pytest.mark.parametrize(
-    ("slug", "refuse"),
+    ("slug", "fail"),
     [
         ("malformed-body", lambda: parse_body(b"hello", SegmentRequest)),
-        ("invalid-request", refuse_wrong_fields),
-        ("overloaded", refuse_one_too_many),
-        ("stopping", refuse_to_stop),
-        ("unauthorized", refuse_without_key),
-        ("body-too-large", refuse_a_large_body),
-        ("image-too-large", refuse_a_large_image),
+        ("invalid-request", send_invalid_fields),
+        ("overloaded", exceed_admission),
+        ("stopping", send_while_stopping),
+        ("unauthorized", send_without_key),
+        ("body-too-large", send_large_body),
+        ("image-too-large", send_large_image),
         ("unsupported-image-format", lambda: images.open_image(b"GIF89a", 1)),
         ("invalid-image", lambda: images.open_image(b"this is not an image"[:19], 1)),
         ("answer-too-large", lambda: Wish(256, 256, "json", "overlay").check((683, 1024), 160 * 2**20)),
         ("too-much-work", lambda: Wish(256, 256, "polygon", "overlay").check((3000, 4000), 160 * 2**20)),
     ],
 )
-def test_an_example_is_in_the_words_of_the_service(slug, refuse):
+def test_example_equals_the_problem_of_the_service(slug, fail):
     with pytest.raises((ServiceError, Rejected)) as raised:
-        refuse()
-    assert said(raised.value) == TOLD[slug].as_json()
+        fail()
+    assert document_of(raised.value) == PROBLEMS[slug].as_json()
 
 
-def said(error: Any) -> dict[str, Any]:
-    """The document that a caller gets of an error."""
+def document_of(error: Any) -> dict[str, Any]:
+    """Return the problem document of an error."""
     if isinstance(error, ServiceError):
         return error.problem().as_json()
     detail = "; ".join("{field}: expected {expected}, got {got}".format(**each) for each in error.errors)

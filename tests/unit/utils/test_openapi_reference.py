@@ -1,4 +1,4 @@
-"""The reference in `docs/http.md`, and the words of its tables."""
+"""The reference in `docs/http.md`, and the texts of its tables."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def link(text: str, name: str) -> str:
     return f"[{text}]"
 
 
-def test_the_page_is_up_to_date():
+def test_page_is_up_to_date():
     assert (ROOT / "docs" / "http.md").read_text() == PAGE, "run `make docs`"
 
 
-def test_the_page_is_written_where_it_is_told(tmp_path):
+def test_main_writes_the_page_to_the_given_file(tmp_path):
     main([str(tmp_path / "page.md")])
     assert (tmp_path / "page.md").read_text() == PAGE
 
 
-def test_every_operation_and_field_has_a_place():
+def test_page_has_every_operation_and_field():
     for path, methods in WHOLE["paths"].items():
         for method in methods:
             assert f"\n## {method.upper()} {path}\n" in PAGE
@@ -44,12 +44,12 @@ def test_every_operation_and_field_has_a_place():
             assert re.search(rf"^\| `{name}`", PAGE, re.MULTILINE), name
 
 
-def test_every_problem_has_a_place():
+def test_page_has_every_problem():
     for problem in (*UNAUTHORIZED, *SERVICE_PROBLEMS, *IMAGE_PROBLEMS, *MASK_PROBLEMS):
         assert f"| `{problem.slug}` | {problem.status} | {problem.title} |" in PAGE
 
 
-def test_every_operation_has_a_call():
+def test_every_operation_has_an_example_call():
     operations = [operation for methods in WHOLE["paths"].values() for operation in methods.values()]
     assert [operation["operationId"] for operation in operations] == list(CALLS)
 
@@ -58,13 +58,13 @@ def test_every_operation_has_a_call():
     "code",
     [pytest.param(call.code, id=name) for name, calls in CALLS.items() for call in calls if call.language == "sh"],
 )
-def test_a_call_is_valid_shell(code):
+def test_example_call_is_valid_shell(code):
     checked = subprocess.run(["bash", "-n"], input=code, capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
-    ("schema", "words"),
+    ("schema", "text"),
     [
         ({"type": "string"}, "string"),
         ({"type": "string", "enum": ["a", "b"]}, "`a`, `b`"),
@@ -76,14 +76,15 @@ def test_a_call_is_valid_shell(code):
         ({"type": "array", "items": POINT}, "list of pairs of numbers"),
         ({"anyOf": [{"type": "string"}, NULL], "default": None}, "string"),
         ({"anyOf": [{"$ref": "#/components/schemas/Weights"}, NULL]}, "[Weights] or null"),
+        ({"type": ["integer", "null"]}, "integer or null"),
     ],
 )
-def test_a_type_is_told(schema, words):
-    assert type_of(schema, link) == words
+def test_type_of_describes_a_schema(schema, text):
+    assert type_of(schema, link) == text
 
 
 @pytest.mark.parametrize(
-    ("schema", "words"),
+    ("schema", "text"),
     [
         ({"type": "string"}, ""),
         ({"type": "string", "maxLength": 128}, "up to 128 characters"),
@@ -94,12 +95,12 @@ def test_a_type_is_told(schema, words):
         (POINT, ""),
     ],
 )
-def test_limits_are_told(schema, words):
-    assert limits_of(schema) == words
+def test_limits_of_describes_a_schema(schema, text):
+    assert limits_of(schema) == text
 
 
 @pytest.mark.parametrize(
-    ("schema", "words"),
+    ("schema", "text"),
     [
         ({}, ""),
         ({"default": None}, ""),
@@ -108,15 +109,15 @@ def test_limits_are_told(schema, words):
         ({"default": 512 / 1500}, "`0.3413`"),
     ],
 )
-def test_a_default_is_told(schema, words):
-    assert default_of(schema) == words
+def test_default_of_describes_a_schema(schema, text):
+    assert default_of(schema) == text
 
 
-def test_a_bar_in_a_cell_ends_no_cell():
+def test_table_escapes_bars():
     assert table(("a", "b"), [("x|y", "z")]) == "| a | b |\n| --- | --- |\n| x\\|y | z |\n"
 
 
-def test_numbers_of_a_list_stand_in_one_line():
+def test_pretty_keeps_lists_of_numbers_on_one_line():
     value = {"box": [1, -2.5], "masks": [{"size": [3, 4]}], "note": "a"}
     assert json.loads(pretty(value)) == value
     assert '"box": [1, -2.5]' in pretty(value)

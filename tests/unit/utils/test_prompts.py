@@ -1,4 +1,4 @@
-"""From the request's objects to arrays."""
+"""Conversion of a request's objects to model inputs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def with_header(source: str, version: bytes = b"\x01\x00") -> bytes:
     return b"\x93NUMPY" + version + length + source.encode("latin-1") + bytes(VALUES)
 
 
-def test_a_click_is_positive_unless_labels_say_otherwise():
+def test_points_are_positive_without_labels():
     prompts = prompts_of(pos_coords=[[3, 4.5]])
     assert prompts.points_xy.tolist() == [[[3, 4.5]]]
     assert prompts.points_xy.dtype == np.float32
@@ -63,25 +63,25 @@ def test_a_click_is_positive_unless_labels_say_otherwise():
     assert prompts.mask_objects.shape == (0,)
 
 
-def test_labels_negative_points_and_box_become_one_list():
+def test_labels_negative_points_and_box_are_combined():
     prompts = prompts_of(pos_coords=[[1, 2], [3, 4]], labels=[1, 0], neg_coords=[[5, 6]], box=[0, 1, 9, 8])
     assert prompts.points_xy.tolist() == [[[1, 2], [3, 4], [5, 6], [0, 1], [9, 8]]]
     assert prompts.labels.tolist() == [[1, 0, 0, 2, 3]]
     assert prompts.fields == (("pos_coords[0]", "pos_coords[1]", "neg_coords[0]", "box", "box"),)
 
 
-def test_a_box_and_points_labelled_2_and_3_are_the_same():
+def test_box_equals_points_labelled_2_and_3():
     by_field = prompts_of(box=[1, 2, 3, 4])
     by_labels = prompts_of(pos_coords=[[1, 2], [3, 4]], labels=[2, 3])
     assert by_field.points_xy.tolist() == by_labels.points_xy.tolist()
     assert by_field.labels.tolist() == by_labels.labels.tolist()
 
 
-def test_null_means_left_out():
+def test_null_equals_an_absent_field():
     assert prompts_of(pos_coords=None, labels=None, neg_coords=None, prompts=None, **BOX).labels.tolist() == [[2, 3]]
 
 
-def test_several_objects_are_padded_with_points_that_are_none():
+def test_several_objects_are_padded():
     prompts = prompts_of(prompts=[{"pos_coords": [[1, 2]]}, {"box": [0, 1, 9, 8], "neg_coords": [[5, 6]]}])
     assert prompts.points_xy.tolist() == [[[1, 2], [0, 0], [0, 0]], [[5, 6], [0, 1], [9, 8]]]
     assert prompts.labels.tolist() == [[1, -2, -2], [0, 2, 3]]
@@ -91,7 +91,7 @@ def test_several_objects_are_padded_with_points_that_are_none():
     )
 
 
-def test_one_object_in_a_list_is_the_same_as_one_beside_it():
+def test_single_object_in_prompts_equals_top_level_fields():
     alone, listed = prompts_of(pos_coords=[[1, 2]], **BOX), prompts_of(prompts=[{"pos_coords": [[1, 2]], **BOX}])
     assert alone.points_xy.tolist() == listed.points_xy.tolist()
     assert alone.labels.tolist() == listed.labels.tolist()
@@ -102,19 +102,19 @@ ONE_BOX = "at most one box: one point labelled 2 and one labelled 3, or the fiel
 ORDERED = "a box with x0 < x1 and y0 < y1"
 
 
-@pytest.mark.parametrize("place", ["", "prompts[1]."], ids=["one object", "the second of two"])
+@pytest.mark.parametrize("prefix", ["", "prompts[1]."], ids=["top level", "second object"])
 @pytest.mark.parametrize(
     ("fields", "field", "expected", "got"),
     [
-        pytest.param({}, "pos_coords", NO_PROMPT, "no prompt", id="nothing"),
+        pytest.param({}, "pos_coords", NO_PROMPT, "no prompt", id="no fields"),
         pytest.param({"pos_coords": [], "neg_coords": []}, "pos_coords", NO_PROMPT, "no prompt", id="empty lists"),
-        pytest.param({"mask_input": text(npy(LOGITS))}, "pos_coords", NO_PROMPT, "no prompt", id="a mask alone"),
+        pytest.param({"mask_input": text(npy(LOGITS))}, "pos_coords", NO_PROMPT, "no prompt", id="only a mask"),
         pytest.param(
             {"pos_coords": [[1, 2]], "labels": [1, 0]},
             "labels",
             "1 labels, one per point of pos_coords",
             "2",
-            id="lengths differ",
+            id="too many labels",
         ),
         pytest.param(
             {"labels": [1], **BOX}, "labels", "0 labels, one per point of pos_coords", "1", id="labels without points"
@@ -124,52 +124,52 @@ ORDERED = "a box with x0 < x1 and y0 < y1"
             "labels",
             ONE_BOX,
             "1 top-left and 0 bottom-right corners",
-            id="half a box",
+            id="incomplete box",
         ),
         pytest.param(
             {"pos_coords": [[0, 0], [9, 9]] * 2, "labels": [2, 3] * 2},
             "labels",
             ONE_BOX,
             "2 top-left and 2 bottom-right corners",
-            id="two boxes by labels",
+            id="two labelled boxes",
         ),
         pytest.param(
             {"pos_coords": [[0, 0], [9, 9]], "labels": [2, 3], **BOX},
             "box",
             ONE_BOX,
             "2 top-left and 2 bottom-right corners",
-            id="a box by both ways",
+            id="box field and labelled box",
         ),
         pytest.param({"box": [5, 0, 1, 1]}, "box", ORDERED, "[5, 0, 1, 1]", id="left and right swapped"),
         pytest.param({"box": [0, 5, 1, 1]}, "box", ORDERED, "[0, 5, 1, 1]", id="top and bottom swapped"),
         pytest.param({"box": [1, 1, 1, 1]}, "box", ORDERED, "[1, 1, 1, 1]", id="an empty box"),
         pytest.param(
-            {"pos_coords": [[5, 0], [1, 1]], "labels": [2, 3]}, "labels", ORDERED, "[5, 0, 1, 1]", id="by labels"
+            {"pos_coords": [[5, 0], [1, 1]], "labels": [2, 3]}, "labels", ORDERED, "[5, 0, 1, 1]", id="labelled box"
         ),
     ],
 )
-def test_an_object_that_is_none_is_refused(fields, field, expected, got, place):
-    error = refusal(prompts=[BOX, fields]) if place else refusal(**fields)
-    assert error == FieldError(place + field, expected, got)
+def test_invalid_object_is_rejected(fields, field, expected, got, prefix):
+    error = refusal(prompts=[BOX, fields]) if prefix else refusal(**fields)
+    assert error == FieldError(prefix + field, expected, got)
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [("pos_coords", [[1, 2]]), ("pos_coords", []), ("labels", [1]), ("neg_coords", [[1, 2]]), ("box", [0, 0, 1, 1])],
 )
-def test_prompts_in_both_places_are_refused(field, value):
+def test_prompts_and_top_level_fields_together_are_rejected(field, value):
     assert refusal(prompts=[BOX], **{field: value}) == FieldError(field, f"either prompts or {field}", "both")
 
 
-def test_an_earlier_mask_beside_several_objects_is_refused():
+def test_mask_input_next_to_prompts_is_rejected():
     assert refusal(prompts=[BOX], mask_input="AAAA").field == "mask_input"
 
 
-def test_points_of_one_object_are_bounded():
+def test_maximum_number_of_points_per_object_is_accepted():
     assert prompts_of(pos_coords=[[1, 2]] * MAX_POINTS).labels.shape == (1, MAX_POINTS)
 
 
-def test_points_of_all_objects_are_bounded_together():
+def test_total_number_of_points_is_bounded():
     full = {"pos_coords": [[1, 2]] * MAX_POINTS}
     fitting = [full] * (MAX_TOTAL_POINTS // MAX_POINTS)
     assert prompts_of(prompts=fitting).labels.shape == (len(fitting), MAX_POINTS)
@@ -188,7 +188,7 @@ def test_points_of_all_objects_are_bounded_together():
     ],
 )
 @pytest.mark.parametrize("prefix", ["", "data:application/octet-stream;base64,"], ids=["base64", "data URL"])
-def test_an_earlier_mask_is_read(data, prefix):
+def test_mask_input_is_decoded(data, prefix):
     prompts = prompts_of(mask_input=prefix + text(data), **BOX)
     assert prompts.masks.dtype == np.float32
     np.testing.assert_array_equal(prompts.masks, LOGITS[None])
@@ -196,7 +196,7 @@ def test_an_earlier_mask_is_read(data, prefix):
     assert prompts.mask_objects.dtype == np.int32
 
 
-def test_masks_of_several_objects_say_whose_they_are():
+def test_mask_inputs_carry_their_object_index():
     other = {**BOX, "mask_input": text(npy(-LOGITS))}
     prompts = prompts_of(prompts=[BOX, {**BOX, "mask_input": text(npy(LOGITS))}, BOX, other])
     assert prompts.mask_objects.tolist() == [1, 3]
@@ -204,7 +204,7 @@ def test_masks_of_several_objects_say_whose_they_are():
 
 
 class Bomb:
-    """Goes off where it is unpickled."""
+    """Sets a flag when it is unpickled."""
 
     def __reduce__(self):
         return exec, ("import builtins; builtins.bomb_went_off = True",)
@@ -214,23 +214,23 @@ class Bomb:
     ("data", "got"),
     [
         pytest.param(npy(LOGITS.astype(np.float64)), "float64 of shape (256, 256)", id="float64"),
-        pytest.param(npy(LOGITS.astype(">f4")), ">f4 of shape (256, 256)", id="the other byte order"),
-        pytest.param(npy(LOGITS > 0), "bool of shape (256, 256)", id="a mask of bool"),
-        pytest.param(npy(LOGITS[:128]), "float32 of shape (128, 256)", id="half of it"),
+        pytest.param(npy(LOGITS.astype(">f4")), ">f4 of shape (256, 256)", id="big-endian"),
+        pytest.param(npy(LOGITS > 0), "bool of shape (256, 256)", id="bool"),
+        pytest.param(npy(LOGITS[:128]), "float32 of shape (128, 256)", id="half of the rows"),
         pytest.param(npy(np.stack([LOGITS] * 3)), "float32 of shape (3, 256, 256)", id="three candidates"),
         pytest.param(npy(LOGITS[None, None]), "float32 of shape (1, 1, 256, 256)", id="four dimensions"),
         pytest.param(npy(LOGITS.ravel()), "float32 of shape (65536,)", id="flat"),
-        pytest.param(npy(np.float32(1)), "float32 of shape ()", id="a number"),
+        pytest.param(npy(np.float32(1)), "float32 of shape ()", id="scalar"),
         pytest.param(npy(LOGITS.T), "float32 of shape (256, 256)", id="Fortran order"),
         pytest.param(npy(np.array([Bomb()] * 4, object), allow_pickle=True), "object of shape (4,)", id="pickled"),
-        pytest.param(with_header(header("'|O'")), "object of shape (256, 256)", id="object of the right shape"),
-        pytest.param(npy(LOGITS)[:-1], f"{VALUES - 1} bytes of values instead of {VALUES}", id="a byte short"),
-        pytest.param(npy(LOGITS) + b"x", f"{VALUES + 1} bytes of values instead of {VALUES}", id="a byte more"),
-        pytest.param(npy(LOGITS)[:100], "100 bytes that are not a NumPy file", id="cut off in the header"),
-        pytest.param(npy(LOGITS)[:6], "6 bytes that are not a NumPy file", id="cut off in the magic"),
-        pytest.param(b"PK\x03\x04 a zip", "10 bytes that are not a NumPy file", id="no NumPy file"),
+        pytest.param(with_header(header("'|O'")), "object of shape (256, 256)", id="object dtype"),
+        pytest.param(npy(LOGITS)[:-1], f"{VALUES - 1} bytes of values instead of {VALUES}", id="one byte missing"),
+        pytest.param(npy(LOGITS) + b"x", f"{VALUES + 1} bytes of values instead of {VALUES}", id="one byte too many"),
+        pytest.param(npy(LOGITS)[:100], "100 bytes that are not a NumPy file", id="truncated header"),
+        pytest.param(npy(LOGITS)[:6], "6 bytes that are not a NumPy file", id="truncated magic"),
+        pytest.param(b"PK\x03\x04 a zip", "10 bytes that are not a NumPy file", id="other file"),
         pytest.param(b"\x93NUMPY\x09\x09", "8 bytes that are not a NumPy file", id="an unknown version"),
-        pytest.param(with_header("hello")[:40], "40 bytes that are not a NumPy file", id="no header"),
+        pytest.param(with_header("hello")[:40], "40 bytes that are not a NumPy file", id="invalid header"),
         pytest.param(
             with_header(header(shape=f"({2**40}, 256)")), f"float32 of shape ({2**40}, 256)", id="a huge shape"
         ),
@@ -238,9 +238,7 @@ class Bomb:
             with_header(header(shape="(40000, 40000)")), "float32 of shape (40000, 40000)", id="a large shape"
         ),
         pytest.param(with_header(header(shape="(-1, 256)")), "float32 of shape (-1, 256)", id="a negative shape"),
-        pytest.param(
-            with_header(header("'V2000000000'")), "|V2000000000 of shape (256, 256)", id="values of 2 GB each"
-        ),
+        pytest.param(with_header(header("'V2000000000'")), "|V2000000000 of shape (256, 256)", id="dtype of 2 GB"),
         pytest.param(
             b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 50,
             "62 bytes that are not a NumPy file",
@@ -248,7 +246,7 @@ class Bomb:
         ),
     ],
 )
-def test_an_earlier_mask_that_is_none_is_refused_at_little_cost(data, got):
+def test_invalid_mask_input_is_rejected_with_little_memory(data, got):
     encoded = text(data)
     tracemalloc.start()
     try:
@@ -265,41 +263,41 @@ def test_an_earlier_mask_that_is_none_is_refused_at_little_cost(data, got):
 
 HEADERS = {
     "mixed keys": "{1: 2, 'descr': 3}",
-    "a list as key": "{[]: 1}",
-    "signs without end": "-" * 9000 + "1",
-    "signs in the shape": header(shape=f"({'-' * 5000}1,)"),
-    "a sum without end": "1" + "+1" * 4000,
-    "brackets that stay open": "(" * 5000,
-    "a string that stays open": "{'descr': '''",
-    "an odd indent": "  1\n 2\n   3",
-    "a side of 9,000 hexadecimal digits": header(shape=f"(0x{'f' * 9000},)"),
-    "no type": header("()"),
-    "half a type": header("('<f4',)"),
-    "a type of its own shape": header("('<f4', (1, 2))"),
-    "a type with a field": header("[('a', '<f4')]"),
-    "a type with half a field": header("[('a',)]"),
-    "a type that is text": header("'hello'"),
-    "a shape that is a list": header(shape="[256, 256]"),
-    "an order that is a number": header(fortran="0"),
-    "a header over the limit of NumPy": " " * 20_000 + header(),
-    "no Latin-1 that parses": "\xff\xfe",
-    "a NUL": "\x00",
-    "a call": "__import__('os').abort()",
+    "list as key": "{[]: 1}",
+    "many signs": "-" * 9000 + "1",
+    "many signs in the shape": header(shape=f"({'-' * 5000}1,)"),
+    "long sum": "1" + "+1" * 4000,
+    "open brackets": "(" * 5000,
+    "open string": "{'descr': '''",
+    "invalid indentation": "  1\n 2\n   3",
+    "side of 9,000 hexadecimal digits": header(shape=f"(0x{'f' * 9000},)"),
+    "no dtype": header("()"),
+    "incomplete dtype": header("('<f4',)"),
+    "subarray dtype": header("('<f4', (1, 2))"),
+    "structured dtype": header("[('a', '<f4')]"),
+    "incomplete structured dtype": header("[('a',)]"),
+    "unknown dtype": header("'hello'"),
+    "list as shape": header(shape="[256, 256]"),
+    "number as order": header(fortran="0"),
+    "header above NumPy's limit": " " * 20_000 + header(),
+    "unparsable Latin-1": "\xff\xfe",
+    "NUL": "\x00",
+    "function call": "__import__('os').abort()",
 }
 
 
 @pytest.mark.parametrize("source", HEADERS.values(), ids=HEADERS.keys())
 @pytest.mark.parametrize("version", [b"\x01\x00", b"\x02\x00"], ids=["version 1", "version 2"])
-def test_a_header_that_is_none_is_refused(source, version):
+def test_invalid_npy_header_is_rejected(source, version):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # NumPy warns of headers that only Python 2 could read
+        warnings.simplefilter("ignore")  # NumPy warns about headers of Python 2
         error = refusal(mask_input=text(with_header(source, version)), **BOX)
     assert error.field == "mask_input"
     assert len(error.got) < 200
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 10_001, -10_001])
-def test_an_earlier_mask_has_values_as_answers_have(value):
+def test_mask_input_values_out_of_range_are_rejected(value):
     logits = LOGITS.copy()
     logits[200, 100] = value
     assert refusal(mask_input=text(npy(logits)), **BOX) == FieldError(
@@ -311,10 +309,12 @@ def test_an_earlier_mask_has_values_as_answers_have(value):
     ("value", "got"),
     [
         pytest.param("", "an empty string", id="empty"),
-        pytest.param("hello!", "6 characters that are not base64: 'hello!'...", id="no base64"),
-        pytest.param("data:text/plain,abc", "a data URL without ;base64: 'data:text/plain'", id="data URL"),
+        pytest.param("hello!", "6 characters that are not base64: 'hello!'...", id="not base64"),
+        pytest.param(
+            "data:text/plain,abc", "a data URL without ;base64: 'data:text/plain'", id="data URL without base64"
+        ),
     ],
 )
-def test_an_earlier_mask_is_base64(value, got):
+def test_mask_input_must_be_base64(value, got):
     error = refusal(mask_input=value, **BOX)
     assert (error.field, error.got) == ("mask_input", got)

@@ -1,4 +1,4 @@
-"""The calls of Triton, with a stand-in for its client."""
+"""Segmentation by Triton's models, with a fake client."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def problem_of(slug: str = "invalid-request", status: int = 422, field: str = "i
 
 
 NOT_CACHED = problem_of("image-not-cached", 404, "image_id")
-TAKES_LONG = problem_of("costly", 503)
+IS_COSTLY = problem_of("costly", 503)
 
 
 class Answer:
@@ -81,9 +81,9 @@ def bytes_of(value: np.ndarray) -> bytes:
 
 
 class Client:
-    """Answers like `tritonclient.http.aio.InferenceServerClient.infer`, and keeps what it was asked.
+    """Fake of `tritonclient.http.aio.InferenceServerClient.infer` that stores the calls.
 
-    Large outputs it puts into the file of the request, as the models do.
+    Like the models, it writes large outputs to the file of the request.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Client:
         self.calls: list[dict] = []
         self.exchanges: list[Call] = []
         self.large: list[dict[str, bytes]] = []
-        """The inputs of each call that came in its file."""
+        """Inputs of each call that were in its file."""
         self.waits_for: dict[str, float] = {}
 
     async def infer(self, **call):
@@ -118,7 +118,7 @@ class Client:
         return [call["model_name"] for call in self.calls]
 
     def sent(self, index: int = 0) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
-        """Data type, shape and bytes by the input's name."""
+        """Return data type, shape and bytes of the inputs by name."""
         return {
             entry.name(): (entry.datatype(), tuple(entry.shape()), entry._get_binary_data())
             for entry in self.calls[index]["inputs"]
@@ -145,16 +145,16 @@ def numbers(data: bytes, dtype) -> list[float]:
     return list(np.frombuffer(data, dtype))
 
 
-def test_the_parts_of_the_answer_are_handed_on():
+def test_segment_returns_the_model_outputs():
     answer = segment(Client(mask=b"m", picture=b"p", result=b"r"))
     assert (answer.mask, answer.picture, answer.result) == (b"m", b"p", b"r")
 
 
-def test_no_picture_is_none():
+def test_segment_without_picture_returns_none():
     assert segment(Client(mask=b"m", result=b"r")).picture is None
 
 
-def test_an_embedded_image_is_answered_with_the_result_and_no_prompts_are_sent():
+def test_embed_sends_no_prompts_and_returns_the_result():
     client = Client(result=b"r")
     assert embed(client, KNOWN) == b"r"
     assert set(client.sent()) == {"image_id", "exchange"}
@@ -163,7 +163,7 @@ def test_an_embedded_image_is_answered_with_the_result_and_no_prompts_are_sent()
     assert set(client.sent(1)) == {"input_image", "exchange"}
 
 
-def test_records_are_read():
+def test_records_are_parsed():
     assert records(Client(records=b'[{"area": 1}]')) == [{"area": 1}]
 
 
@@ -178,7 +178,7 @@ def test_records_are_read():
             lambda client: segment(client, NEW, ONE),
             tensors.SEGMENT_CACHED,
             {"input_image", "mask_input", "mask_input_object"},
-            id="no earlier mask",
+            id="no mask input",
         ),
         pytest.param(
             lambda client: records(client, KNOWN),
@@ -194,7 +194,7 @@ def test_records_are_read():
         ),
     ],
 )
-def test_inputs_and_outputs_are_as_declared(ask, model, left_out):
+def test_inputs_and_outputs_match_the_declared_tensors(ask, model, left_out):
     client = Client(records=b"[]")
     ask(client)
     assert client.asked == [model]
@@ -209,7 +209,7 @@ def test_inputs_and_outputs_are_as_declared(ask, model, left_out):
     assert [output.name() for output in client.calls[0]["outputs"]] == [tensor.name for tensor in outputs]
 
 
-def test_values_arrive_as_they_are():
+def test_values_are_sent_unchanged():
     client = Client()
     segment(client, KNOWN, TWO)
     data = {name: value for name, (_, _, value) in client.sent().items()}
@@ -223,7 +223,7 @@ def test_values_arrive_as_they_are():
         assert data[name] == len(value).to_bytes(4, "little") + value
 
 
-def test_thresholds_arrive_as_they_are():
+def test_thresholds_are_sent_unchanged():
     client = Client(records=b"[]")
     records(client, NEW, GridBatch((1, 2, 30, 40), BATCH.points_xy, 0.5, 0.0, 2.0, 7, 3))
     data = {name: value for name, (_, _, value) in client.sent().items()}
@@ -240,7 +240,7 @@ CALLS = pytest.mark.parametrize("call", [segment, embed])
 
 @CALLS
 @pytest.mark.parametrize("image", [NEW, KNOWN], ids=["a file", "an id"])
-def test_a_known_image_is_asked_of_the_processes_for_known_images_alone(call, image):
+def test_cached_image_uses_only_the_cached_model(call, image):
     client = Client(result=b"r")
     call(client, image)
     assert client.asked == ["mobile_sam_cached"]
@@ -248,7 +248,7 @@ def test_a_known_image_is_asked_of_the_processes_for_known_images_alone(call, im
 
 @CALLS
 @pytest.mark.parametrize("image", [NEW, KNOWN, LARGE], ids=["a file", "an id", "a large file"])
-def test_an_image_that_is_not_known_is_asked_of_the_others_with_the_same_prompts(call, image):
+def test_uncached_image_falls_back_to_the_full_model(call, image):
     client = Client(problems={"mobile_sam_cached": NOT_CACHED}, result=b"r")
     call(client, image)
     assert client.asked == ["mobile_sam_cached", "mobile_sam"]
@@ -265,18 +265,18 @@ def test_an_image_that_is_not_known_is_asked_of_the_others_with_the_same_prompts
 
 @CALLS
 @pytest.mark.parametrize("known", [True, False])
-def test_what_takes_long_is_asked_of_the_processes_for_that_alone(call, known):
-    problems = {"mobile_sam_cached": TAKES_LONG if known else NOT_CACHED, "mobile_sam": TAKES_LONG}
+def test_costly_request_falls_back_to_the_costly_model(call, known):
+    problems = {"mobile_sam_cached": IS_COSTLY if known else NOT_CACHED, "mobile_sam": IS_COSTLY}
     client = Client(problems=problems, result=b"r")
     call(client, LARGE)
-    asked = ["mobile_sam_cached", "mobile_sam", "mobile_sam_costly"]
-    assert client.asked == ([asked[0], asked[2]] if known else asked)
+    models = ["mobile_sam_cached", "mobile_sam", "mobile_sam_costly"]
+    assert client.asked == ([models[0], models[2]] if known else models)
     assert [exchange.light for exchange in client.exchanges] == [name != "mobile_sam_costly" for name in client.asked]
     assert client.large[-1]["input_image"] == LARGE.file
 
 
 @CALLS
-def test_a_refusal_that_is_none_of_the_two_is_final(call):
+def test_rejection_by_the_full_model_is_final(call):
     client = Client(problems={"mobile_sam_cached": NOT_CACHED, "mobile_sam": problem_of("image-too-large")})
     with pytest.raises(RejectedByModel):
         call(client)
@@ -294,14 +294,14 @@ def many(objects: int) -> Prompts:
     ("objects", "model"),
     [(MIN_COSTLY_OBJECTS - 1, "mobile_sam_cached"), (MIN_COSTLY_OBJECTS, "mobile_sam_costly")],
 )
-def test_so_many_objects_are_not_asked_of_processes_that_refuse_them(objects, model):
+def test_many_objects_go_to_the_costly_model_at_once(objects, model):
     client = Client(mask=b"m", result=b"r")
     segment(client, NEW, many(objects))
     assert client.asked == [model]
     assert Wish(objects, objects).is_light(1) == (model == "mobile_sam_cached")
 
 
-def test_what_takes_long_is_refused_before_more_is_done_where_enough_wait():
+def test_check_room_rejects_costly_requests_while_the_queue_is_full():
     client = Client(mask=b"m", result=b"r")
     client.waits_for = {"mobile_sam_costly": 0.05}
     segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_costly": 1})
@@ -323,8 +323,8 @@ def test_what_takes_long_is_refused_before_more_is_done_where_enough_wait():
     asyncio.run(crowd())
 
 
-@pytest.mark.parametrize(("answered_after", "refused"), [(0.05, 0), (60, 1)], ids=["there is room", "there is none"])
-def test_what_takes_long_waits_a_while_for_room_where_enough_wait(monkeypatch, answered_after, refused):
+@pytest.mark.parametrize(("answered_after", "refused"), [(0.05, 0), (60, 1)], ids=["room", "no room"])
+def test_costly_request_waits_for_room_in_a_full_queue(monkeypatch, answered_after, refused):
     monkeypatch.setattr("utils.segmenter.FULL_QUEUE_WAIT_S", 0.2)
     client = Client(mask=b"m", result=b"r")
     client.waits_for = {"mobile_sam_costly": answered_after}
@@ -343,7 +343,7 @@ def test_what_takes_long_waits_a_while_for_room_where_enough_wait(monkeypatch, a
     assert asyncio.run(crowd()) == refused
 
 
-def test_large_parts_of_an_answer_stay_in_its_file_until_they_are_read():
+def test_large_parts_stay_in_the_file_until_they_are_read():
     mask, result = b"m" * 70_000, b"r" * 600_000
     client = Client(mask=mask, picture=b"p", result=result)
     answer = segment(client)
@@ -358,7 +358,7 @@ def test_large_parts_of_an_answer_stay_in_its_file_until_they_are_read():
 
 
 @pytest.mark.parametrize("call", [segment, embed, records])
-def test_models_know_that_a_caller_has_left(call):
+def test_models_notice_that_the_caller_disconnected(call):
     client = Client(aiohttp.ClientConnectionError("gone"))
     with pytest.raises(InferenceUnavailable):
         call(client)
@@ -367,7 +367,7 @@ def test_models_know_that_a_caller_has_left(call):
 
 
 @CALLS
-def test_an_id_that_nobody_knows_is_refused(call):
+def test_unknown_image_id_is_rejected(call):
     client = Client(problems={"mobile_sam_cached": NOT_CACHED, "mobile_sam": NOT_CACHED})
     with pytest.raises(RejectedByModel) as caught:
         call(client, KNOWN)
@@ -377,7 +377,7 @@ def test_an_id_that_nobody_knows_is_refused(call):
 
 
 @CALLS
-def test_other_refusals_are_final(call):
+def test_other_rejections_are_final(call):
     client = Client(problems={"mobile_sam_cached": problem_of("image-too-large")})
     with pytest.raises(RejectedByModel) as caught:
         call(client)
@@ -385,7 +385,7 @@ def test_other_refusals_are_final(call):
     assert client.asked == ["mobile_sam_cached"]
 
 
-def test_records_of_a_forgotten_image_are_refused():
+def test_records_of_an_evicted_image_are_rejected():
     client = Client(problems={"mobile_sam_everything": NOT_CACHED})
     with pytest.raises(RejectedByModel) as caught:
         records(client, KNOWN)
@@ -398,12 +398,12 @@ def test_records_of_a_forgotten_image_are_refused():
     ("prompts", "field", "name"),
     [
         pytest.param(ONE, "points[0][1]", "neg_coords[0]", id="one object"),
-        pytest.param(TWO, "points[0][0]", "prompts[0].pos_coords[0]", id="the first of two"),
-        pytest.param(TWO, "points[1][1]", "prompts[1].box", id="the second of two"),
-        pytest.param(ONE, "input_image", "input_image", id="no point"),
+        pytest.param(TWO, "points[0][0]", "prompts[0].pos_coords[0]", id="first of two"),
+        pytest.param(TWO, "points[1][1]", "prompts[1].box", id="second of two"),
+        pytest.param(ONE, "input_image", "input_image", id="not a point"),
     ],
 )
-def test_a_problem_names_points_as_the_caller_did(model, prompts, field, name):
+def test_problem_names_points_by_their_request_paths(model, prompts, field, name):
     problems = {"mobile_sam_cached": NOT_CACHED} | {model: problem_of(field=field)}
     with pytest.raises(RejectedByModel) as caught:
         segment(Client(problems=problems), prompts=prompts)
@@ -432,7 +432,7 @@ def test_a_problem_names_points_as_the_caller_did(model, prompts, field, name):
         ),
     ],
 )
-def test_tritons_own_words_never_reach_the_caller(call, error, expected):
+def test_triton_messages_do_not_reach_the_caller(call, error, expected):
     client = Client(error)
     with pytest.raises(expected) as caught:
         call(client)
@@ -451,7 +451,7 @@ def test_tritons_own_words_never_reach_the_caller(call, error, expected):
     ],
 )
 @pytest.mark.parametrize("slow", ["mobile_sam_cached", "mobile_sam"])
-def test_a_slow_triton_is_a_timeout(ask, slow):
+def test_slow_triton_is_a_timeout(ask, slow):
     client = Client(problems={"mobile_sam_cached": NOT_CACHED})
     client.waits_for = {slow: 600, "mobile_sam_everything": 600}
     with pytest.raises(InferenceTimeout, match=r"no response within 0\.05 s"):
@@ -459,7 +459,7 @@ def test_a_slow_triton_is_a_timeout(ask, slow):
 
 
 @pytest.mark.parametrize("ask", ["embed", "segment"])
-def test_the_second_call_has_only_the_time_that_the_first_left(monkeypatch, ask):
+def test_second_call_gets_the_remaining_time(monkeypatch, ask):
     client = Client(problems={"mobile_sam_cached": NOT_CACHED})
     client.waits_for = {"mobile_sam_cached": 0.05}
     timeouts, wait_for = [], asyncio.wait_for
@@ -476,14 +476,14 @@ def test_the_second_call_has_only_the_time_that_the_first_left(monkeypatch, ask)
     assert second < first - 0.04
 
 
-def test_triton_is_asked_not_to_compress_its_answers():
+def test_triton_responses_are_requested_uncompressed():
     client = Client(mask=b"m", result=b"r")
     segment(client)
     assert client.calls[0]["headers"] == {"Accept-Encoding": "identity"}
 
 
 @pytest.mark.parametrize("image", [NEW, KNOWN], ids=["a file", "an id"])
-def test_the_owner_of_an_image_is_told_to_every_model(image):
+def test_image_owner_is_sent_to_every_model(image):
     client = Client(problems={"mobile_sam_cached": NOT_CACHED}, records=b"[]")
     owned = replace(image, owner="me")
     segment(client, owned)
@@ -493,7 +493,7 @@ def test_the_owner_of_an_image_is_told_to_every_model(image):
         assert client.sent(index)["image_owner"] == ("BYTES", (1,), b"\x02\x00\x00\x00me")
 
 
-def test_requests_beyond_what_a_model_can_take_wait_here_and_those_of_callers_who_leave_are_dropped():
+def test_excess_requests_wait_and_cancelled_ones_are_dropped():
     client = Client(mask=b"m", result=b"r")
     client.waits_for = {"mobile_sam_cached": 0.05}
     segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_cached": 1})
@@ -501,7 +501,7 @@ def test_requests_beyond_what_a_model_can_take_wait_here_and_those_of_callers_wh
     async def crowd() -> list[BaseException | object]:
         calls = [asyncio.create_task(segmenter.segment(KNOWN, job_of(ONE))) for _ in range(5)]
         await asyncio.sleep(0.01)
-        assert len(client.calls) == 2  # one in the model, one on its way
+        assert len(client.calls) == 2  # one in the model, one in transit
         calls[2].cancel()
         calls[3].cancel()
         return await asyncio.gather(*calls, return_exceptions=True)
@@ -512,7 +512,7 @@ def test_requests_beyond_what_a_model_can_take_wait_here_and_those_of_callers_wh
 
 
 @pytest.mark.parametrize("who", [ADDRESS, CALLER], ids=["address", "key"])
-def test_callers_take_turns(who):
+def test_slots_are_shared_fairly_between_callers(who):
     client = Client(mask=b"m", result=b"r")
     client.waits_for = {"mobile_sam_cached": 0.01}
     segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_cached": 0})
@@ -529,7 +529,7 @@ def test_callers_take_turns(who):
     assert [client.sent(index)["image_id"][2][4:] for index in range(4)] == [b"1", b"2", b"4", b"3"]
 
 
-def test_the_wait_for_a_turn_counts_as_time():
+def test_wait_for_a_slot_counts_towards_the_timeout():
     client = Client()
     client.waits_for = {"mobile_sam_cached": 0.05}
     segmenter = TritonSegmenter(client.infer, 0.08, {"mobile_sam_cached": 0})
@@ -545,7 +545,7 @@ NOT_LOADED = "Request for unknown model: 'mobile_sam_cached' version 7 is not fo
 
 
 @pytest.mark.parametrize(("asked", "sent"), [(None, ""), (7, "7")], ids=["the newest", "a version"])
-def test_each_model_is_asked_for_the_version_that_was_asked_for(asked, sent):
+def test_requested_version_is_sent_to_every_model(asked, sent):
     client = Client(problems={"mobile_sam_cached": NOT_CACHED}, result=b"r", mask=b"m")
     asyncio.run(segmenter_of(client).segment(NEW, replace(job_of(ONE), model_version=asked)))
     asyncio.run(segmenter_of(client).embed(NEW, asked))
@@ -553,13 +553,13 @@ def test_each_model_is_asked_for_the_version_that_was_asked_for(asked, sent):
     assert {call["model_version"] for call in client.calls} == {sent}
 
 
-def test_a_batch_is_asked_of_the_version_that_encoded_the_image():
+def test_batch_uses_the_version_that_encoded_the_image():
     client = Client(records=b"[]")
     records(client)
     assert client.calls[0]["model_version"] == "3"
 
 
-def test_a_version_that_is_not_loaded_is_the_callers_fault_where_they_named_it():
+def test_requested_version_that_is_not_loaded_is_an_invalid_request():
     client = Client(InferenceServerException(NOT_LOADED, "400"))
     with pytest.raises(InvalidRequest) as refused:
         asyncio.run(segmenter_of(client).embed(NEW, 7))
@@ -571,7 +571,7 @@ def test_a_version_that_is_not_loaded_is_the_callers_fault_where_they_named_it()
         records(client)
 
 
-def test_a_model_that_another_asks_in_vain_is_unavailable():
+def test_missing_dependency_of_a_model_is_unavailable():
     text = f"TritonModelException: mobile_sam_encoder: Failed for execute the inference request. {NOT_LOADED}"
     with pytest.raises(InferenceUnavailable) as refused:
         asyncio.run(segmenter_of(Client(InferenceServerException(text, "500"))).embed(NEW, 7))
