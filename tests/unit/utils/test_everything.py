@@ -49,7 +49,7 @@ class FakeSegmenter:
 
     def __init__(self, *answers: list[dict[str, Any]] | Exception) -> None:
         self.answers = list(answers)
-        self.asked: list[tuple[ImageSource, GridBatch]] = []
+        self.requests: list[tuple[ImageSource, GridBatch]] = []
         self.embedded: list[ImageSource] = []
         self.asked_version: int | None = None
 
@@ -62,7 +62,7 @@ class FakeSegmenter:
         raise NotImplementedError
 
     async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
-        self.asked.append((image, batch))
+        self.requests.append((image, batch))
         answer = self.answers.pop(0) if self.answers else []
         if isinstance(answer, Exception):
             raise answer
@@ -168,8 +168,8 @@ def test_progress_is_yielded_per_batch_with_the_result_in_the_last():
     steps = steps_of(segmenter, points_per_side=5)  # 25 clicks: 16 and 9
     assert [(step.done, step.total) for step in steps] == [(0, 2), (1, 2), (2, 2)]
     assert [step.result is None for step in steps] == [True, True, False]
-    assert [len(batch.points_xy) for _, batch in segmenter.asked] == [16, 9]
-    clicks = np.concatenate([batch.points_xy for _, batch in segmenter.asked])
+    assert [len(batch.points_xy) for _, batch in segmenter.requests] == [16, 9]
+    clicks = np.concatenate([batch.points_xy for _, batch in segmenter.requests])
     assert clicks.tolist() == grid((0, 0, 100, 80), 5).tolist()
 
 
@@ -183,16 +183,16 @@ def test_each_layer_has_its_own_crops_and_grid():
         segmenter, points_per_side=8, crop_n_layers=2, crop_n_points_downscale_factor=4, crop_overlap_ratio=0.0
     )
     assert [(step.done, step.total) for step in steps] == [(done, 24) for done in range(25)]
-    asked = [(batch.crop_box, len(batch.points_xy)) for _, batch in segmenter.asked]
-    assert asked[:4] == [((0, 0, 100, 80), 16)] * 4
-    assert asked[4:8] == [
+    batches = [(batch.crop_box, len(batch.points_xy)) for _, batch in segmenter.requests]
+    assert batches[:4] == [((0, 0, 100, 80), 16)] * 4
+    assert batches[4:8] == [
         ((0, 0, 50, 40), 4),
         ((0, 40, 50, 80), 4),
         ((50, 0, 100, 40), 4),
         ((50, 40, 100, 80), 4),
     ]
-    assert [count for _, count in asked[8:]] == [1] * 16
-    assert segmenter.asked[4][1].points_xy.tolist() == [[12.5, 10], [37.5, 10], [12.5, 30], [37.5, 30]]
+    assert [count for _, count in batches[8:]] == [1] * 16
+    assert segmenter.requests[4][1].points_xy.tolist() == [[12.5, 10], [37.5, 10], [12.5, 30], [37.5, 30]]
 
 
 def test_thresholds_reach_the_model():
@@ -205,7 +205,7 @@ def test_thresholds_reach_the_model():
         stability_score_offset=2.0,
         min_mask_region_area=7,
     )
-    ((_, batch),) = segmenter.asked
+    ((_, batch),) = segmenter.requests
     assert (batch.pred_iou_thresh, batch.stability_score_thresh) == (0.5, 0.25)
     assert (batch.stability_score_offset, batch.min_mask_region_area) == (2.0, 7)
 
@@ -213,7 +213,7 @@ def test_thresholds_reach_the_model():
 def test_absent_thresholds_are_left_to_the_model():
     segmenter = FakeSegmenter()
     steps_of(segmenter, points_per_side=1)
-    ((_, batch),) = segmenter.asked
+    ((_, batch),) = segmenter.requests
     assert batch.pred_iou_thresh is None
     assert batch.stability_score_thresh is None
 
@@ -232,7 +232,7 @@ def test_image_is_sent_once_and_then_referenced_by_its_id():
     segmenter = FakeSegmenter()
     steps_of(segmenter, points_per_side=5)
     assert segmenter.embedded == [FILE]
-    assert [image for image, _ in segmenter.asked] == [ID, ID]
+    assert [image for image, _ in segmenter.requests] == [ID, ID]
 
 
 def test_image_that_was_evicted_meanwhile_is_sent_again():
@@ -240,8 +240,8 @@ def test_image_that_was_evicted_meanwhile_is_sent_again():
     result = steps_of(segmenter, points_per_side=5)[-1].result
     assert result is not None
     assert len(result["masks"]) == 2
-    assert [image for image, _ in segmenter.asked] == [ID, ID, FILE]
-    assert segmenter.asked[1][1] is segmenter.asked[2][1]
+    assert [image for image, _ in segmenter.requests] == [ID, ID, FILE]
+    assert segmenter.requests[1][1] is segmenter.requests[2][1]
 
 
 def test_image_id_that_was_evicted_meanwhile_is_rejected():
@@ -260,7 +260,7 @@ def test_other_errors_are_not_retried(error):
     with pytest.raises(type(error)) as caught:
         steps_of(segmenter, points_per_side=5)
     assert caught.value is error
-    assert len(segmenter.asked) == 2
+    assert len(segmenter.requests) == 2
 
 
 def test_duplicate_with_the_higher_score_is_kept_across_batches():
@@ -342,9 +342,9 @@ def test_unloaded_version_restarts_with_the_newest():
 
 def test_unloaded_requested_version_is_an_invalid_request():
     segmenter = FakeSegmenter(NotLoaded("gone"))
-    with pytest.raises(InvalidRequest) as refused:
+    with pytest.raises(InvalidRequest) as caught:
         steps_of(segmenter, points_per_side=1, model_version=7)
-    assert refused.value.errors[0].field == "model_version"
+    assert caught.value.errors[0].field == "model_version"
     assert segmenter.asked_version == 7
 
 
@@ -355,12 +355,12 @@ def test_no_loaded_version_raises_not_loaded():
 
 def test_too_many_grid_points_are_rejected_before_any_batch():
     segmenter = FakeSegmenter()
-    with pytest.raises(InvalidRequest) as refused:
+    with pytest.raises(InvalidRequest) as caught:
         steps_of(segmenter, points_per_side=64, crop_n_layers=2)
-    (error,) = refused.value.errors
+    (error,) = caught.value.errors
     assert (error.field, error.got) == ("points_per_side", str(21 * 64 * 64))
     assert error.expected == "at most 20000 points in all grids together"
-    assert not segmenter.asked
+    assert not segmenter.requests
 
 
 def test_records_above_the_response_limit_are_rejected_early():
@@ -368,4 +368,4 @@ def test_records_above_the_response_limit_are_rejected_early():
     segmenter = FakeSegmenter(*[batch] * 10)
     with pytest.raises(AnswerTooLarge, match="at most 10000 bytes: fewer clicks or crops"):
         steps_of(segmenter, points_per_side=16)
-    assert len(segmenter.asked) == 3
+    assert len(segmenter.requests) == 3

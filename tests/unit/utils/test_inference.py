@@ -38,17 +38,17 @@ class Runner:
         return Result()
 
 
-def asked(runner: Runner, timeout: float = 30):
+def run_model(runner: Runner, timeout: float = 30):
     return asyncio.run(infer(runner, "a_model", {"NUMBERS": NUMBERS, "TEXTS": TEXTS}, ["ONE", "THREE"], timeout))
 
 
-def refusal(message: str, status: str = "400") -> InferenceServerException:
+def triton_error(message: str, status: str = "400") -> InferenceServerException:
     return InferenceServerException(message, status)
 
 
 def test_infer_sends_inputs_and_returns_outputs_by_name():
     runner = Runner()
-    assert asked(runner) == {"ONE": np.array([3]), "THREE": np.array([5])}
+    assert run_model(runner) == {"ONE": np.array([3]), "THREE": np.array([5])}
     (call,) = runner.calls
     assert (call["model_name"], call["headers"]) == ("a_model", UNCOMPRESSED)
     sent = [(made.name(), made.datatype(), made.shape(), made._get_binary_data()) for made in call["inputs"]]
@@ -69,19 +69,19 @@ def test_infer_sends_inputs_and_returns_outputs_by_name():
 )
 def test_invalid_input_message_of_a_model_reaches_the_caller(message, field):
     with pytest.raises(InvalidRequest) as caught:
-        asked(Runner(refusal(message)))
+        run_model(Runner(triton_error(message)))
     assert caught.value.errors == (FieldError(*field),)
 
 
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (refusal("image: expected a JPEG, got 3 bytes", "500"), InferenceFailed),
-        (refusal("unexpected shape for input 'NUMBERS' at /secret: expected [1], got [2]"), InferenceFailed),
-        (refusal("in ensemble 'a_pipe', KeyError: /secret"), InferenceFailed),
-        (refusal("Failed to process: Stub process '/secret' is not healthy.", "500"), InferenceUnavailable),
-        (refusal("Request for unknown model: '/secret' is not ready", "400"), InferenceUnavailable),
-        (refusal("Failed to increase the shared memory pool of /secret", "500"), InferenceUnavailable),
+        (triton_error("image: expected a JPEG, got 3 bytes", "500"), InferenceFailed),
+        (triton_error("unexpected shape for input 'NUMBERS' at /secret: expected [1], got [2]"), InferenceFailed),
+        (triton_error("in ensemble 'a_pipe', KeyError: /secret"), InferenceFailed),
+        (triton_error("Failed to process: Stub process '/secret' is not healthy.", "500"), InferenceUnavailable),
+        (triton_error("Request for unknown model: '/secret' is not ready", "400"), InferenceUnavailable),
+        (triton_error("Failed to increase the shared memory pool of /secret", "500"), InferenceUnavailable),
         (aiohttp.ClientConnectionError("/secret"), InferenceUnavailable),
         (ConnectionResetError("/secret"), InferenceUnavailable),
     ],
@@ -98,7 +98,7 @@ def test_invalid_input_message_of_a_model_reaches_the_caller(message, field):
 )
 def test_unknown_triton_errors_become_5xx_without_leaking_text(error, expected, caplog):
     with pytest.raises(expected) as caught:
-        asked(Runner(error))
+        run_model(Runner(error))
     assert caught.value.status >= 500
     assert "secret" not in caught.value.detail
     assert str(error).rpartition("] ")[2] in caplog.text
@@ -106,4 +106,4 @@ def test_unknown_triton_errors_become_5xx_without_leaking_text(error, expected, 
 
 def test_slow_response_is_a_timeout():
     with pytest.raises(InferenceTimeout, match=r"no response within 0\.01 s"):
-        asked(Runner(seconds=30), timeout=0.01)
+        run_model(Runner(seconds=30), timeout=0.01)

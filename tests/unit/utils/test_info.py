@@ -27,7 +27,7 @@ def metrics_of(series: Sequence[tuple[str, ...]]) -> bytes:
     """Return Triton's metrics after these models were loaded in turn; the series are in reverse order."""
     registry = CollectorRegistry()
     Gauge("nv_gpu_utilization", "Another metric", registry=registry).set(1)
-    gauge = Gauge(LOADED_METRIC, "What was loaded", LABELS, registry=registry)
+    gauge = Gauge(LOADED_METRIC, "Loaded weights", LABELS, registry=registry)
     for number, labels in reversed(list(enumerate(series))):
         gauge.labels(*labels).set(1.7e9 + number)
     return generate_latest(registry)

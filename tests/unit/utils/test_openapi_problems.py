@@ -83,10 +83,10 @@ def test_problems_of_the_orchestrator_are_documented():
 
 
 def test_problems_of_admin_operations_are_documented():
-    asked = {(401, "unauthorized"), (503, "inference-unavailable")}
-    assert documented("/admin/models") == asked
+    common = {(401, "unauthorized"), (503, "inference-unavailable")}
+    assert documented("/admin/models") == common
     for path in ("/admin/models/load", "/admin/models/{model}/load", "/admin/models/{model}/unload"):
-        assert documented(path) == {*asked, (409, "model-change")}
+        assert documented(path) == {*common, (409, "model-change")}
 
 
 def test_admin_paths_are_absent_without_admin_keys():

@@ -26,7 +26,7 @@ def prompts_of(**fields: object):
     return to_prompts(parse_body(body, SegmentRequest))
 
 
-def refusal(**fields: object) -> FieldError:
+def rejection(**fields: object) -> FieldError:
     with pytest.raises(InvalidRequest) as caught:
         prompts_of(**fields)
     (error,) = caught.value.errors
@@ -149,7 +149,7 @@ ORDERED = "a box with x0 < x1 and y0 < y1"
     ],
 )
 def test_invalid_object_is_rejected(fields, field, expected, got, prefix):
-    error = refusal(prompts=[BOX, fields]) if prefix else refusal(**fields)
+    error = rejection(prompts=[BOX, fields]) if prefix else rejection(**fields)
     assert error == FieldError(prefix + field, expected, got)
 
 
@@ -158,11 +158,11 @@ def test_invalid_object_is_rejected(fields, field, expected, got, prefix):
     [("pos_coords", [[1, 2]]), ("pos_coords", []), ("labels", [1]), ("neg_coords", [[1, 2]]), ("box", [0, 0, 1, 1])],
 )
 def test_prompts_and_top_level_fields_together_are_rejected(field, value):
-    assert refusal(prompts=[BOX], **{field: value}) == FieldError(field, f"either prompts or {field}", "both")
+    assert rejection(prompts=[BOX], **{field: value}) == FieldError(field, f"either prompts or {field}", "both")
 
 
 def test_mask_input_next_to_prompts_is_rejected():
-    assert refusal(prompts=[BOX], mask_input="AAAA").field == "mask_input"
+    assert rejection(prompts=[BOX], mask_input="AAAA").field == "mask_input"
 
 
 def test_maximum_number_of_points_per_object_is_accepted():
@@ -173,7 +173,7 @@ def test_total_number_of_points_is_bounded():
     full = {"pos_coords": [[1, 2]] * MAX_POINTS}
     fitting = [full] * (MAX_TOTAL_POINTS // MAX_POINTS)
     assert prompts_of(prompts=fitting).labels.shape == (len(fitting), MAX_POINTS)
-    error = refusal(prompts=[*fitting, {"pos_coords": [[1, 2]]}])
+    error = rejection(prompts=[*fitting, {"pos_coords": [[1, 2]]}])
     assert error == FieldError(
         "prompts", f"at most {MAX_TOTAL_POINTS} points in all objects together", str(MAX_TOTAL_POINTS + 1)
     )
@@ -250,7 +250,7 @@ def test_invalid_mask_input_is_rejected_with_little_memory(data, got):
     encoded = text(data)
     tracemalloc.start()
     try:
-        error = refusal(prompts=[BOX, {**BOX, "mask_input": encoded}])
+        error = rejection(prompts=[BOX, {**BOX, "mask_input": encoded}])
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -291,7 +291,7 @@ HEADERS = {
 def test_invalid_npy_header_is_rejected(source, version):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy warns about headers of Python 2
-        error = refusal(mask_input=text(with_header(source, version)), **BOX)
+        error = rejection(mask_input=text(with_header(source, version)), **BOX)
     assert error.field == "mask_input"
     assert len(error.got) < 200
 
@@ -300,7 +300,7 @@ def test_invalid_npy_header_is_rejected(source, version):
 def test_mask_input_values_out_of_range_are_rejected(value):
     logits = LOGITS.copy()
     logits[200, 100] = value
-    assert refusal(mask_input=text(npy(logits)), **BOX) == FieldError(
+    assert rejection(mask_input=text(npy(logits)), **BOX) == FieldError(
         "mask_input", "values from -10000 to 10000", "other values or NaN"
     )
 
@@ -316,5 +316,5 @@ def test_mask_input_values_out_of_range_are_rejected(value):
     ],
 )
 def test_mask_input_must_be_base64(value, got):
-    error = refusal(mask_input=value, **BOX)
+    error = rejection(mask_input=value, **BOX)
     assert (error.field, error.got) == ("mask_input", got)

@@ -29,14 +29,14 @@ def parse(model: type[ImageFields] = SegmentRequest, /, **fields: object):
     return parse_body(json.dumps({"input_image": "AAAA", **fields}).encode(), model)
 
 
-def refusal(body: bytes, model: type[ImageFields] = SegmentRequest) -> InvalidRequest:
+def rejection(body: bytes, model: type[ImageFields] = SegmentRequest) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
         parse_body(body, model)
     return caught.value
 
 
 def first_error(model: type[ImageFields] = SegmentRequest, /, **fields: object) -> FieldError:
-    return refusal(json.dumps({"input_image": "AAAA", **fields}).encode(), model).errors[0]
+    return rejection(json.dumps({"input_image": "AAAA", **fields}).encode(), model).errors[0]
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -62,7 +62,7 @@ def test_body_that_is_not_json_is_malformed(body, model):
 
 @pytest.mark.parametrize("body", [b"[1, 2]", b"null", b"1", b'"text"'])
 def test_body_that_is_not_an_object_is_rejected(body):
-    error = refusal(body).errors[0]
+    error = rejection(body).errors[0]
     assert (error.field, error.expected) == ("body", "a JSON object")
 
 
@@ -72,12 +72,12 @@ def test_byte_order_mark_is_accepted():
 
 def test_body_with_too_many_values_is_rejected_without_parsing():
     body = b'{"labels": [' + b"7," * (MAX_VALUES + 1) + b"not JSON"
-    error = refusal(body).errors[0]
+    error = rejection(body).errors[0]
     assert error == FieldError("body", f"at most {MAX_VALUES} values", "more")
 
 
 def test_body_with_the_maximum_number_of_values_is_parsed():
-    assert refusal(b'{"labels": [' + b"7," * MAX_VALUES + b"7]}").errors[0].field == "labels"
+    assert rejection(b'{"labels": [' + b"7," * MAX_VALUES + b"7]}").errors[0].field == "labels"
 
 
 def test_large_image_does_not_count_as_values():
@@ -87,9 +87,9 @@ def test_large_image_does_not_count_as_values():
 
 @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999"])
 def test_numbers_must_be_finite(number):
-    error = refusal(b'{"input_image": "A", "pos_coords": [[%s, 1]]}' % number).errors[0]
+    error = rejection(b'{"input_image": "A", "pos_coords": [[%s, 1]]}' % number).errors[0]
     assert (error.field, error.expected) == ("pos_coords[0][0]", "a finite number")
-    error = refusal(b'{"input_image": "A", "crop_overlap_ratio": %s}' % number, EverythingRequest).errors[0]
+    error = rejection(b'{"input_image": "A", "crop_overlap_ratio": %s}' % number, EverythingRequest).errors[0]
     assert (error.field, error.expected) == ("crop_overlap_ratio", "a finite number")
 
 
@@ -122,7 +122,7 @@ OBJECT_CASES = [
         "a list of 257",
         id="negatives",
     ),
-    pytest.param({"labels": [1] * (MAX_POINTS + 1)}, "labels", "at most 256 items", "a list of 257", id="labels"),
+    pytest.param({"labels": [1] * (MAX_POINTS + 1)}, "labels", "at most 256 items", "a list of 257", id="257 labels"),
     pytest.param({"labels": [1, 4]}, "labels[1]", "0, 1, 2 or 3", "4", id="unknown label"),
     pytest.param({"labels": [-1]}, "labels[0]", "0, 1, 2 or 3", "-1", id="negative label"),
     pytest.param({"labels": [1.5]}, "labels[0]", "0, 1, 2 or 3", "1.5", id="fractional label"),
@@ -308,7 +308,7 @@ def test_null_equals_an_absent_field(field):
 
 def test_error_lists_a_bounded_number_of_fields_and_characters():
     fields = {f"{index}{'x' * 500}": 0 for index in range(1000)}
-    error = refusal(json.dumps(fields).encode())
+    error = rejection(json.dumps(fields).encode())
     assert len(error.errors) == MAX_ERRORS
     assert len(error.problem().encode()) < 10_000
 

@@ -62,7 +62,7 @@ NOT_CACHED = problem_of("image-not-cached", 404, "image_id")
 IS_COSTLY = problem_of("costly", 503)
 
 
-class Answer:
+class Result:
     """Like `tritonclient.http.InferResult`."""
 
     def __init__(self, model: str, outputs: dict[str, bytes], spooled: dict[str, int]) -> None:
@@ -94,7 +94,7 @@ class Client:
         self.exchanges: list[Call] = []
         self.large: list[dict[str, bytes]] = []
         """Inputs of each call that were in its file."""
-        self.waits_for: dict[str, float] = {}
+        self.delays: dict[str, float] = {}
 
     async def infer(self, **call):
         self.calls.append(call)
@@ -104,17 +104,17 @@ class Client:
         self.exchanges.append(exchange)
         read = {tensor.name: exchange.read(tensor.name) for tensor in tensors.MODELS[model][0][1:]}
         self.large.append({name: bytes_of(value) for name, value in read.items() if value is not None})
-        await asyncio.sleep(self.waits_for.get(call["model_name"], 0))
+        await asyncio.sleep(self.delays.get(call["model_name"], 0))
         if self.error:
             raise self.error
         if call["model_name"] in self.problems:
-            return Answer(model, {"problem": self.problems[model]}, {})
+            return Result(model, {"problem": self.problems[model]}, {})
         parts = [tensor.name for tensor in tensors.MODELS[model][1][:-2]]
         inline, spooled = exchange.send([[self.outputs.get(part, b"")] for part in parts])
-        return Answer(model, dict(zip(parts, inline, strict=True)), dict(zip(parts, spooled, strict=True)))
+        return Result(model, dict(zip(parts, inline, strict=True)), dict(zip(parts, spooled, strict=True)))
 
     @property
-    def asked(self) -> list[str]:
+    def models(self) -> list[str]:
         return [call["model_name"] for call in self.calls]
 
     def sent(self, index: int = 0) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
@@ -168,7 +168,7 @@ def test_records_are_parsed():
 
 
 @pytest.mark.parametrize(
-    ("ask", "model", "left_out"),
+    ("call", "model", "absent"),
     [
         pytest.param(lambda client: segment(client, NEW, TWO), tensors.SEGMENT_CACHED, {"input_image"}, id="new image"),
         pytest.param(
@@ -194,13 +194,13 @@ def test_records_are_parsed():
         ),
     ],
 )
-def test_inputs_and_outputs_match_the_declared_tensors(ask, model, left_out):
+def test_inputs_and_outputs_match_the_declared_tensors(call, model, absent):
     client = Client(records=b"[]")
-    ask(client)
-    assert client.asked == [model]
+    call(client)
+    assert client.models == [model]
     inputs, outputs = tensors.MODELS[model]
     sent = client.sent()
-    assert {tensor.name for tensor in inputs} - set(sent) - set(client.large[0]) == left_out | {"image_owner"}
+    assert {tensor.name for tensor in inputs} - set(sent) - set(client.large[0]) == absent | {"image_owner"}
     declared = {tensor.name: tensor for tensor in inputs}
     for name, (datatype, shape, _) in sent.items():
         assert datatype == declared[name].datatype
@@ -243,7 +243,7 @@ CALLS = pytest.mark.parametrize("call", [segment, embed])
 def test_cached_image_uses_only_the_cached_model(call, image):
     client = Client(result=b"r")
     call(client, image)
-    assert client.asked == ["mobile_sam_cached"]
+    assert client.models == ["mobile_sam_cached"]
 
 
 @CALLS
@@ -251,7 +251,7 @@ def test_cached_image_uses_only_the_cached_model(call, image):
 def test_uncached_image_falls_back_to_the_full_model(call, image):
     client = Client(problems={"mobile_sam_cached": NOT_CACHED}, result=b"r")
     call(client, image)
-    assert client.asked == ["mobile_sam_cached", "mobile_sam"]
+    assert client.models == ["mobile_sam_cached", "mobile_sam"]
     first, second = (
         {name: value[4:] for name, (_, _, value) in client.sent(index).items()} | client.large[index]
         for index in range(2)
@@ -270,8 +270,8 @@ def test_costly_request_falls_back_to_the_costly_model(call, known):
     client = Client(problems=problems, result=b"r")
     call(client, LARGE)
     models = ["mobile_sam_cached", "mobile_sam", "mobile_sam_costly"]
-    assert client.asked == ([models[0], models[2]] if known else models)
-    assert [exchange.light for exchange in client.exchanges] == [name != "mobile_sam_costly" for name in client.asked]
+    assert client.models == ([models[0], models[2]] if known else models)
+    assert [exchange.light for exchange in client.exchanges] == [name != "mobile_sam_costly" for name in client.models]
     assert client.large[-1]["input_image"] == LARGE.file
 
 
@@ -280,7 +280,7 @@ def test_rejection_by_the_full_model_is_final(call):
     client = Client(problems={"mobile_sam_cached": NOT_CACHED, "mobile_sam": problem_of("image-too-large")})
     with pytest.raises(RejectedByModel):
         call(client)
-    assert client.asked == ["mobile_sam_cached", "mobile_sam"]
+    assert client.models == ["mobile_sam_cached", "mobile_sam"]
 
 
 def many(objects: int) -> Prompts:
@@ -297,18 +297,18 @@ def many(objects: int) -> Prompts:
 def test_many_objects_go_to_the_costly_model_at_once(objects, model):
     client = Client(mask=b"m", result=b"r")
     segment(client, NEW, many(objects))
-    assert client.asked == [model]
+    assert client.models == [model]
     assert Wish(objects, objects).is_light(1) == (model == "mobile_sam_cached")
 
 
 def test_check_room_rejects_costly_requests_while_the_queue_is_full():
     client = Client(mask=b"m", result=b"r")
-    client.waits_for = {"mobile_sam_costly": 0.05}
+    client.delays = {"mobile_sam_costly": 0.05}
     segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_costly": 1})
 
     async def crowd() -> None:
         job = job_of(many(MIN_COSTLY_OBJECTS))
-        asked = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(2 + MAX_COSTLY_WAITING)]
+        tasks = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(2 + MAX_COSTLY_WAITING)]
         await asyncio.sleep(0.01)
         few, many_objects = (
             json.dumps({"prompts": [{"pos_coords": [[1, 1]]}] * count}).encode()
@@ -317,30 +317,30 @@ def test_check_room_rejects_costly_requests_while_the_queue_is_full():
         segmenter.check_room(few)
         with pytest.raises(Overloaded, match="8 requests that take as long as this one wait already"):
             segmenter.check_room(many_objects)
-        await asyncio.gather(*asked)
+        await asyncio.gather(*tasks)
         segmenter.check_room(many_objects)
 
     asyncio.run(crowd())
 
 
-@pytest.mark.parametrize(("answered_after", "refused"), [(0.05, 0), (60, 1)], ids=["room", "no room"])
-def test_costly_request_waits_for_room_in_a_full_queue(monkeypatch, answered_after, refused):
+@pytest.mark.parametrize(("seconds", "rejected"), [(0.05, 0), (60, 1)], ids=["room", "no room"])
+def test_costly_request_waits_for_room_in_a_full_queue(monkeypatch, seconds, rejected):
     monkeypatch.setattr("utils.segmenter.FULL_QUEUE_WAIT_S", 0.2)
     client = Client(mask=b"m", result=b"r")
-    client.waits_for = {"mobile_sam_costly": answered_after}
+    client.delays = {"mobile_sam_costly": seconds}
     segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_costly": 0})
 
     async def crowd() -> int:
         job = job_of(many(MIN_COSTLY_OBJECTS))
-        asked = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(1 + MAX_COSTLY_WAITING + 1)]
+        tasks = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(1 + MAX_COSTLY_WAITING + 1)]
         await asyncio.sleep(0.5)
-        answers = [task.exception() for task in asked if task.done()]
-        for task in asked:
+        errors = [task.exception() for task in tasks if task.done()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
-        return sum(isinstance(answer, Overloaded) for answer in answers)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return sum(isinstance(error, Overloaded) for error in errors)
 
-    assert asyncio.run(crowd()) == refused
+    assert asyncio.run(crowd()) == rejected
 
 
 def test_large_parts_stay_in_the_file_until_they_are_read():
@@ -382,7 +382,7 @@ def test_other_rejections_are_final(call):
     with pytest.raises(RejectedByModel) as caught:
         call(client)
     assert caught.value.problem().slug == "image-too-large"
-    assert client.asked == ["mobile_sam_cached"]
+    assert client.models == ["mobile_sam_cached"]
 
 
 def test_records_of_an_evicted_image_are_rejected():
@@ -390,7 +390,7 @@ def test_records_of_an_evicted_image_are_rejected():
     with pytest.raises(RejectedByModel) as caught:
         records(client, KNOWN)
     assert caught.value.problem().slug == "image-not-cached"
-    assert client.asked == ["mobile_sam_everything"]
+    assert client.models == ["mobile_sam_everything"]
 
 
 @pytest.mark.parametrize("model", ["mobile_sam_cached", "mobile_sam"])
@@ -436,14 +436,14 @@ def test_triton_messages_do_not_reach_the_caller(call, error, expected):
     client = Client(error)
     with pytest.raises(expected) as caught:
         call(client)
-    assert len(client.asked) == 1
+    assert len(client.models) == 1
     text = caught.value.problem().encode()
     assert b"secret" not in text
     assert b"127.0.0.1" not in text
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "call",
     [
         pytest.param(lambda segmenter: segmenter.segment(NEW, job_of(ONE)), id="segment"),
         pytest.param(lambda segmenter: segmenter.embed(NEW), id="embed"),
@@ -451,17 +451,17 @@ def test_triton_messages_do_not_reach_the_caller(call, error, expected):
     ],
 )
 @pytest.mark.parametrize("slow", ["mobile_sam_cached", "mobile_sam"])
-def test_slow_triton_is_a_timeout(ask, slow):
+def test_slow_triton_is_a_timeout(call, slow):
     client = Client(problems={"mobile_sam_cached": NOT_CACHED})
-    client.waits_for = {slow: 600, "mobile_sam_everything": 600}
+    client.delays = {slow: 600, "mobile_sam_everything": 600}
     with pytest.raises(InferenceTimeout, match=r"no response within 0\.05 s"):
-        asyncio.run(ask(segmenter_of(client, timeout=0.05)))
+        asyncio.run(call(segmenter_of(client, timeout=0.05)))
 
 
-@pytest.mark.parametrize("ask", ["embed", "segment"])
-def test_second_call_gets_the_remaining_time(monkeypatch, ask):
+@pytest.mark.parametrize("method", ["embed", "segment"])
+def test_second_call_gets_the_remaining_time(monkeypatch, method):
     client = Client(problems={"mobile_sam_cached": NOT_CACHED})
-    client.waits_for = {"mobile_sam_cached": 0.05}
+    client.delays = {"mobile_sam_cached": 0.05}
     timeouts, wait_for = [], asyncio.wait_for
 
     async def recorded(awaitable, timeout):
@@ -469,8 +469,8 @@ def test_second_call_gets_the_remaining_time(monkeypatch, ask):
         return await wait_for(awaitable, timeout)
 
     monkeypatch.setattr("utils.segmenter.asyncio.wait_for", recorded)
-    arguments = (NEW, job_of(ONE)) if ask == "segment" else (NEW,)
-    asyncio.run(getattr(segmenter_of(client, timeout=60), ask)(*arguments))
+    arguments = (NEW, job_of(ONE)) if method == "segment" else (NEW,)
+    asyncio.run(getattr(segmenter_of(client, timeout=60), method)(*arguments))
     first, second = timeouts
     assert 59 < first <= 60
     assert second < first - 0.04
@@ -488,14 +488,14 @@ def test_image_owner_is_sent_to_every_model(image):
     owned = replace(image, owner="me")
     segment(client, owned)
     records(client, owned)
-    assert client.asked == ["mobile_sam_cached", "mobile_sam", "mobile_sam_everything"]
+    assert client.models == ["mobile_sam_cached", "mobile_sam", "mobile_sam_everything"]
     for index in range(3):
         assert client.sent(index)["image_owner"] == ("BYTES", (1,), b"\x02\x00\x00\x00me")
 
 
 def test_excess_requests_wait_and_cancelled_ones_are_dropped():
     client = Client(mask=b"m", result=b"r")
-    client.waits_for = {"mobile_sam_cached": 0.05}
+    client.delays = {"mobile_sam_cached": 0.05}
     segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_cached": 1})
 
     async def crowd() -> list[BaseException | object]:
@@ -514,16 +514,16 @@ def test_excess_requests_wait_and_cancelled_ones_are_dropped():
 @pytest.mark.parametrize("who", [ADDRESS, CALLER], ids=["address", "key"])
 def test_slots_are_shared_fairly_between_callers(who):
     client = Client(mask=b"m", result=b"r")
-    client.waits_for = {"mobile_sam_cached": 0.01}
+    client.delays = {"mobile_sam_cached": 0.01}
     segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_cached": 0})
 
-    async def ask(caller: str, image_id: str) -> None:
+    async def send(caller: str, image_id: str) -> None:
         who.set(caller)
         await segmenter.segment(ImageSource(None, image_id), job_of(ONE))
 
     async def crowd() -> None:
-        asked = [("a", "1"), ("a", "2"), ("a", "3"), ("b", "4")]
-        await asyncio.gather(*(asyncio.create_task(ask(*each)) for each in asked))
+        requests = [("a", "1"), ("a", "2"), ("a", "3"), ("b", "4")]
+        await asyncio.gather(*(asyncio.create_task(send(*each)) for each in requests))
 
     asyncio.run(crowd())
     assert [client.sent(index)["image_id"][2][4:] for index in range(4)] == [b"1", b"2", b"4", b"3"]
@@ -531,7 +531,7 @@ def test_slots_are_shared_fairly_between_callers(who):
 
 def test_wait_for_a_slot_counts_towards_the_timeout():
     client = Client()
-    client.waits_for = {"mobile_sam_cached": 0.05}
+    client.delays = {"mobile_sam_cached": 0.05}
     segmenter = TritonSegmenter(client.infer, 0.08, {"mobile_sam_cached": 0})
 
     async def crowd() -> list[BaseException | object]:
@@ -544,12 +544,12 @@ def test_wait_for_a_slot_counts_towards_the_timeout():
 NOT_LOADED = "Request for unknown model: 'mobile_sam_cached' version 7 is not found"
 
 
-@pytest.mark.parametrize(("asked", "sent"), [(None, ""), (7, "7")], ids=["the newest", "a version"])
-def test_requested_version_is_sent_to_every_model(asked, sent):
+@pytest.mark.parametrize(("version", "sent"), [(None, ""), (7, "7")], ids=["the newest", "a version"])
+def test_requested_version_is_sent_to_every_model(version, sent):
     client = Client(problems={"mobile_sam_cached": NOT_CACHED}, result=b"r", mask=b"m")
-    asyncio.run(segmenter_of(client).segment(NEW, replace(job_of(ONE), model_version=asked)))
-    asyncio.run(segmenter_of(client).embed(NEW, asked))
-    assert client.asked == ["mobile_sam_cached", "mobile_sam"] * 2
+    asyncio.run(segmenter_of(client).segment(NEW, replace(job_of(ONE), model_version=version)))
+    asyncio.run(segmenter_of(client).embed(NEW, version))
+    assert client.models == ["mobile_sam_cached", "mobile_sam"] * 2
     assert {call["model_version"] for call in client.calls} == {sent}
 
 
@@ -561,9 +561,9 @@ def test_batch_uses_the_version_that_encoded_the_image():
 
 def test_requested_version_that_is_not_loaded_is_an_invalid_request():
     client = Client(InferenceServerException(NOT_LOADED, "400"))
-    with pytest.raises(InvalidRequest) as refused:
+    with pytest.raises(InvalidRequest) as caught:
         asyncio.run(segmenter_of(client).embed(NEW, 7))
-    (error,) = refused.value.errors
+    (error,) = caught.value.errors
     assert (error.field, error.got) == ("model_version", "7")
     with pytest.raises(NotLoaded):
         embed(client)
@@ -573,6 +573,6 @@ def test_requested_version_that_is_not_loaded_is_an_invalid_request():
 
 def test_missing_dependency_of_a_model_is_unavailable():
     text = f"TritonModelException: mobile_sam_encoder: Failed for execute the inference request. {NOT_LOADED}"
-    with pytest.raises(InferenceUnavailable) as refused:
+    with pytest.raises(InferenceUnavailable) as caught:
         asyncio.run(segmenter_of(Client(InferenceServerException(text, "500"))).embed(NEW, 7))
-    assert not isinstance(refused.value, NotLoaded)
+    assert not isinstance(caught.value, NotLoaded)
