@@ -138,7 +138,7 @@ def test_parts_have_their_content_types():
 
 def test_description_links_to_the_page_and_to_info():
     assert "[Click on an image](ui)" in WHOLE["info"]["description"]
-    assert "[`/info`](info) names the weights" in WHOLE["info"]["description"]
+    assert "[`/info`](info) returns the weights" in WHOLE["info"]["description"]
 
 
 def test_version_is_that_of_the_package():
