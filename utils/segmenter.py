@@ -189,9 +189,9 @@ class TritonSegmenter:
         fields: Sequence[Sequence[str]] = (),
         model_version: int | None = None,
     ) -> dict[tensors.Tensor, Content]:
-        """Run the model for cached images, then the one for any image; run the costly model if either rejects the cost.
+        """Run the first model that accepts the request: for cached images, for any image, for costly requests.
 
-        The first gets only the image id, even if the request has a file, and is never busy with encoding.
+        The first one gets only the image id, even if the request has a file, and is never busy with encoding.
         """
         with Exchange(self._deadline()) as exchange:
             infer = self._inference(exchange, fields, model_version)
@@ -230,7 +230,7 @@ class TritonSegmenter:
         Args:
             exchange: file of the request; closed after a response without parts in it.
             fields: request path of each point of each object, for error messages.
-            model_version: None: the newest.
+            model_version: version to use; None: the newest.
         """
         version = "" if model_version is None else str(model_version)
 
