@@ -111,4 +111,4 @@ def _from_triton(error: InferenceServerException) -> ServiceError:
         return InferenceUnavailable("the model is loading; retry later")
     if "shared memory" in text:
         return InferenceUnavailable("the server has too little shared memory for an image of this size")
-    return InferenceFailed("the model could not process this request; see the server log")
+    return InferenceFailed("the model could not process this request; see the server's log")

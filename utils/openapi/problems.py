@@ -60,7 +60,7 @@ SERVICE_PROBLEMS: tuple[Problem, ...] = (
     TooManyRequests("expected at most 10 per second, got more; the next is let through in 1 s").problem(),
     HeadTooLarge.of_bytes(MAX_HEAD_BYTES).problem(),
     ServiceError("an unexpected error; the server's log says more").problem(),
-    InferenceFailed("the model could not process this request; see the server log").problem(),
+    InferenceFailed("the model could not process this request; see the server's log").problem(),
     *NOT_READY,
     Overloaded("32 requests are being answered or wait already; try again in a moment").problem(),
     InferenceTimeout("no response within 55 s").problem(),
