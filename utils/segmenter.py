@@ -25,7 +25,7 @@ from utils.images import ImageSource
 from utils.inference import UNCOMPRESSED, infer_input, service_errors
 from utils.prompts import Prompts
 from utils.schemas import MaskFormat, PictureStyle, invalid
-from utils.turns import Turns
+from utils.turns import FairSemaphore
 
 NOT_CACHED, COSTLY = "image-not-cached", "costly"
 ALWAYS_COSTLY_OBJECTS = 13
@@ -120,7 +120,7 @@ class TritonSegmenter:
         self._infer = infer
         self._timeout = timeout
         self._turns = {
-            model: Turns(count + 1, MOST_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
+            model: FairSemaphore(count + 1, MOST_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
             for model, count in (instances or {}).items()
         }
 
@@ -244,11 +244,11 @@ class TritonSegmenter:
                     if places:
                         caller = CALLER.get() or ADDRESS.get()
                         try:
-                            await turn.enter_async_context(places.turn(caller))
+                            await turn.enter_async_context(places.slot(caller))
                         except Overloaded:
                             # Much has been done for it by now: who comes again at once waits here, not at the start.
                             await asyncio.sleep(WAIT_FOR_ROOM_S)
-                            await turn.enter_async_context(places.turn(caller))
+                            await turn.enter_async_context(places.slot(caller))
                 light = model in (tensors.SEGMENT_CACHED, tensors.SEGMENT)
                 values = {**await exchange.put(inputs), tensors.EXCHANGE: exchange.describe(light=light)}
                 given = [infer_input(tensor.name, tensor.datatype, value) for tensor, value in values.items()]

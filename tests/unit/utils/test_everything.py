@@ -366,6 +366,6 @@ def test_more_clicks_than_may_be_are_refused_before_any_batch():
 def test_more_records_than_an_answer_may_have_are_refused_as_they_come():
     batch = [record((0, 0, 5, 5))] * 10
     segmenter = FakeSegmenter(*[batch] * 10)
-    with pytest.raises(AnswerTooLarge, match="at most 10000 bytes: fewer clicks or crops"):
+    with pytest.raises(AnswerTooLarge, match="an answer of at most 10000 bytes"):
         steps_of(segmenter, points_per_side=16)
     assert len(segmenter.asked) == 3

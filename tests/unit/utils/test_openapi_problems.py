@@ -140,14 +140,14 @@ def refuse_wrong_fields() -> None:
 
 
 def refuse_one_too_many() -> None:
-    admission = Admission(32, most_bytes=1)
+    admission = Admission(32, max_body_bytes=1)
     for caller in range(32):
-        admission.work(str(caller), 1)
+        admission.count_requests(str(caller), 1)
     admission.check()
 
 
 def refuse_to_stop() -> None:
-    admission = Admission(32, most_bytes=1)
+    admission = Admission(32, max_body_bytes=1)
     admission.stop()
     admission.check()
 
