@@ -63,9 +63,6 @@ class FairSemaphore:
     async def slot(self, caller: str) -> AsyncIterator[None]:
         """Hold a slot, after waiting for the caller's turn.
 
-        Args:
-            caller: name or address of the caller.
-
         Raises:
             Overloaded: too many requests are waiting.
         """

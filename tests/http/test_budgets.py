@@ -129,6 +129,6 @@ def test_configurable_limit_is_the_settings_default(row):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.subject)
-def test_test_of_a_limit_exists(row):
+def test_budget_names_an_existing_test(row):
     name, _, file = row.test.removeprefix("[").removesuffix(")").partition("](../")
     assert f"def {name}(" in (ROOT / file).read_text()

@@ -46,10 +46,7 @@ class Admission:
         return self._stopping
 
     def check(self, caller: str = "") -> None:
-        """Check that another request can be accepted.
-
-        Args:
-            caller: name or address of the caller.
+        """Check that another request of a caller can be accepted.
 
         Raises:
             Stopping: the service is stopping.
@@ -65,10 +62,7 @@ class Admission:
 
     @contextmanager
     def slot(self, caller: str = "") -> Iterator[Slot]:
-        """Hold a slot for one request.
-
-        Args:
-            caller: name or address of the caller.
+        """Hold a slot for one request of a caller.
 
         Raises:
             Stopping, Overloaded: as `check`.
@@ -175,10 +169,7 @@ class Slot:
         admission.count_requests(caller, 1)
 
     def start_answer(self, size: int) -> None:
-        """Count the answer in place of the request.
-
-        Args:
-            size: bytes of the answer.
+        """Count an answer of `size` bytes instead of the request.
 
         Raises:
             Overloaded: as `Admission.count_answer_bytes`.

@@ -47,7 +47,7 @@ class Body:
         self.ended = False
         """Whether all of the body has been read."""
         self._size = 0
-        # Not a list: a caller who sends single bytes would have each take 40. Not a variable: an error would keep it.
+        # Not a list, where each single byte takes 40. Not a local variable, which the traceback of an error keeps.
         self._data = bytearray()
 
     @property

@@ -100,9 +100,6 @@ class RateLimit:
     async def check(self, caller: str) -> None:
         """Count one request of a caller, unless it is refused.
 
-        Args:
-            caller: identity of the caller.
-
         Raises:
             TooManyRequests: a limit is exceeded.
         """
