@@ -134,7 +134,7 @@ class ApiKeys:
             try:
                 self._keys, state, _ = _read(*self._file)
             except KeysError as error:
-                # Retried at each check: fixed permissions do not change the state.
+                # Retried at each check: the state does not show changed permissions.
                 if state != self._failed_state:
                     logger.error("%s; keeping the previous keys", error)
                 self._failed_state = state

@@ -66,7 +66,7 @@ class WorkerLifecycle:
         """
         processes.die_with_parent(self._parent)
         processes.give_large_blocks_back()
-        # Objects that exist now are permanent: with them the collector would rarely reach those of requests.
+        # Freeze permanent objects: with them, the collections that free requests' garbage would be rare.
         gc.collect()
         gc.freeze()
         self._lock = health.RequestsLock(self._file)
