@@ -42,7 +42,7 @@ class Admission:
 
     @property
     def stopping(self) -> bool:
-        """Whether new requests are refused because the service stops."""
+        """True once new requests are refused because the service stops."""
         return self._stopping
 
     def check(self, caller: str = "") -> None:

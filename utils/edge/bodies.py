@@ -43,16 +43,16 @@ class Body:
         self.content_length = content_length(scope)
         """Announced size in bytes; None without a Content-Length."""
         self.chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
-        """Whether the body has a chunked encoding, and so no known end."""
+        """True if the body has a chunked encoding, and so no known length."""
         self.ended = False
-        """Whether all of the body has been read."""
+        """True once the whole body has been read."""
         self._size = 0
         # Not a list, where each single byte takes 40. Not a local variable, which the traceback of an error keeps.
         self._data = bytearray()
 
     @property
     def is_large(self) -> bool:
-        """Whether the body is read in turns."""
+        """True if the body is read in turns."""
         return self.content_length is None or self.content_length > LARGE_BODY_BYTES
 
     async def read(self, max_bytes: int, timeout_s: float) -> bytes:

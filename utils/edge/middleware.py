@@ -260,7 +260,7 @@ class AnswerSender:
     def __init__(self, edge: Edge, path: str, send: Send) -> None:
         self._edge, self._path, self._send = edge, path, send
         self.started = False
-        """Whether the start of an answer was sent."""
+        """True once the start of an answer was sent."""
 
     async def __call__(self, message: Message) -> None:
         """Send a part of the answer."""

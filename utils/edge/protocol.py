@@ -89,7 +89,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._connections = connections
         self._running: RequestResponseCycle | None = None
         self._discarding = False
-        """Whether input is discarded: after a refusal, and after a request to change the protocol."""
+        """True while input is discarded: after a refusal, and after a request to change the protocol."""
         self._discarded_bytes = 0
         self._field_bytes, self._fields, self._raw_bytes, self._in_body = 0, 0, 0, False
         self._chunked = False
