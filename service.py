@@ -13,17 +13,26 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from utils import embedded, health, processes, triton
-from utils.answers import REFUSALS, Answer, JsonAnswer, JsonBody, answers_problems, json_lines, json_response, multipart
+from utils.answers import (
+    REFUSAL_LOG,
+    JsonAnswer,
+    JsonBody,
+    MultipartAnswer,
+    errors_as_problems,
+    json_lines,
+    json_response,
+    multipart,
+)
 from utils.bento import disconnect, refuse_to_serve, static_files, triton_address
 from utils.deployment import deploy_once, plan_here
 from utils.edge.admin import Admin
 from utils.edge.admission import Admission
-from utils.edge.callers import CALLER, HEADER
+from utils.edge.callers import CALLER, REQUEST_ID_HEADER
 from utils.edge.counter_files import allocate_counters
 from utils.edge.counts import Counts, forget_dead_workers
 from utils.edge.guard import Guard
 from utils.edge.keys import ADMIN_KEYS, ApiKeys, KeysError
-from utils.edge.lifecycle import Lifecycle
+from utils.edge.lifecycle import WorkerLifecycle
 from utils.edge.middleware import Edge, Limits
 from utils.edge.rate import RateError, RateLimit
 from utils.edge.tracing import trace_requests
@@ -50,31 +59,31 @@ try:
     plan = plan_here(model_repository, settings)
     keys = ApiKeys.of(settings.api_keys, settings.api_keys_file)
     admin_keys = ApiKeys.of(settings.admin_keys, settings.admin_keys_file, variable=ADMIN_KEYS)
-    if keys and admin_keys and admin_keys.shares_one_with(keys):
-        raise KeysError(f"{ADMIN_KEYS}: expected keys that are no callers', got one that is")
+    if keys and admin_keys and admin_keys.overlaps(keys):
+        raise KeysError(f"{ADMIN_KEYS}: admin keys must not also be API keys; one key is in both lists")
     rate = RateLimit.of(settings.rate_limit, settings.redis_url) if settings.rate_limit else None
     if settings.metrics == "key" and keys is None:
-        raise SettingsError("MOBILE_SAM_METRICS: key needs API keys, and there are none")
+        raise SettingsError("MOBILE_SAM_METRICS=key needs API keys, but none are set")
 except (SettingsError, PlanError, KeysError, RateError) as error:
     raise SystemExit(f"error: {error}") from None
 
-# Read by the orchestrator, whose own default does not know of `cache_dir`.
+# For the orchestrator, whose own default ignores `cache_dir`.
 os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
 
 try:
     triton.prepare(settings.cache_dir)
     served = deploy_once(model_repository, plan, settings) if model_repository else settings.model_repository
-except triton.TritonSetupError as error:  # no obstacle to `bentoml build`, which comes here too
+except triton.TritonSetupError as error:  # `bentoml build` imports this module too, and needs no Triton
     served = settings.model_repository
     refuse_to_serve(str(error))
     logging.getLogger("bentoml.mobile_sam").error("Triton cannot run here: %s", error)
 
 service_info = describe(Path(served) if model_repository else None, settings, key_needed=keys is not None)
-if model_repository is None:  # its own limit is not known here, and what is told must hold
+if model_repository is None:  # the limit in a remote repository is unknown here; make the one in /info apply
     os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(service_info["limits"]["max_image_pixels"]))
 triton_runner = embedded.start_with(served, settings.model_control_mode)
 run_dir, shared_file = health.run_dir(), health.shared_file()
-# The runner has its client, and with it `infer`, only once a worker has started.
+# The lambda delays the lookup: the runner has `infer` only once a worker has started.
 segmenter = TritonSegmenter(
     lambda **call: triton_runner.infer(**call),  # noqa: PLW0108
     settings.inference_timeout,
@@ -91,12 +100,12 @@ models = Models(
 triton_metrics = TritonMetrics(triton.metrics_port())
 guard = Guard(keys, rate)
 admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
-lifecycle = Lifecycle(shared_file, admission, lambda: disconnect(triton_runner), settings.max_connections)
+lifecycle = WorkerLifecycle(shared_file, admission, lambda: disconnect(triton_runner), settings.max_connections)
 
 
 @svc.on_deployment
 def check() -> None:
-    """Remove what a killed service left behind, and end here, in one line, where Triton could not load its models."""
+    """Clean up after a killed service, and exit with a one-line error if Triton could not load its models."""
     embedded.clean_up()
     try:
         triton.check_shared_memory()
@@ -108,28 +117,28 @@ def check() -> None:
 
 
 @svc.on_startup
-def begin(_: Any) -> None:
+def start_worker(_: Any) -> None:
     """Prepare an API worker."""
     allocate_counters()
     forget_dead_workers()
-    lifecycle.begin()
+    lifecycle.start()
 
 
 @svc.on_shutdown
-async def end(_: Any) -> None:
-    """Leave nothing open, and nothing that was only counted unsaid."""
-    REFUSALS.summarise_ended(all_spans=True)
+async def stop_worker(_: Any) -> None:
+    """Log pending summaries and close connections."""
+    REFUSAL_LOG.summarise_ended(all_windows=True)
     await guard.close()
 
 
 @svc.api(
     input=JsonBody(SegmentRequest, EXAMPLE),
-    output=Answer(mask=bentoml.io.File(), segmented_image=bentoml.io.Image(), result=bentoml.io.JSON()),
+    output=MultipartAnswer(mask=bentoml.io.File(), segmented_image=bentoml.io.Image(), result=bentoml.io.JSON()),
     route="/mobile_sam",
 )
-@answers_problems
+@errors_as_problems
 async def mobile_sam(body: bytes) -> Response:
-    """Find objects on an image: clicks or boxes in, masks and a picture out."""
+    """Segment objects in an image, given points or boxes; return masks and a picture."""
     request = parse_body(body, SegmentRequest)
     prompts, image = to_prompts(request), image_source(request, CALLER.get())
     job = Job(
@@ -144,17 +153,17 @@ async def mobile_sam(body: bytes) -> Response:
 
 
 @svc.api(input=JsonBody(EmbedRequest, EXAMPLE_IMAGE), output=JsonAnswer(), route="/embed")
-@answers_problems
+@errors_as_problems
 async def embed(body: bytes) -> Response:
-    """Encode an image ahead of the first prompt: an image in, its id out."""
+    """Encode an image before its first prompt; return its id."""
     request = parse_body(body, EmbedRequest)
     return json_response(await segmenter.embed(image_source(request, CALLER.get()), request.model_version))
 
 
 @svc.api(input=JsonBody(EverythingRequest, EXAMPLE_IMAGE), output=JsonAnswer(), route="/everything")
-@answers_problems
+@errors_as_problems
 async def everything(body: bytes) -> Response:
-    """Find everything on an image: an image in, Segment Anything's automatic-mask records out."""
+    """Segment everything in an image; return the records of Segment Anything's automatic mask generator."""
     request = parse_body(body, EverythingRequest)
     steps = segment_everything(segmenter, image_source(request, CALLER.get()), request, settings.max_answer_bytes)
     if request.progress:
@@ -163,21 +172,21 @@ async def everything(body: bytes) -> Response:
 
 
 svc.mount_asgi_app(PageFiles(), path=ROUTE)
-# The first is the outermost: a browser's question whether it may ask comes without a key.
+# Outermost first: CORS preflight requests carry no API key.
 if settings.cors_origins:
     svc.add_asgi_middleware(
         CORSMiddleware,
         allow_origins=[origin.strip() for origin in settings.cors_origins.split(",")],
         allow_methods=["GET", "POST"],
-        allow_headers=["Authorization", "Content-Type", "X-API-Key", HEADER.decode()],
-        expose_headers=["Retry-After", HEADER.decode()],
+        allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID_HEADER.decode()],
+        expose_headers=["Retry-After", REQUEST_ID_HEADER.decode()],
     )
-work = frozenset(svc.apis[name].route for name in svc.apis)
-trace_requests(svc, work)
+work_paths = frozenset(svc.apis[name].route for name in svc.apis)
+trace_requests(svc, work_paths)
 svc.add_asgi_middleware(
     Edge,
-    work=work,
-    files=static_files() | page_files(),
+    work_paths=work_paths,
+    file_paths=static_files() | page_files(),
     pages={
         **pages(
             need_key=keys is not None,

@@ -1,4 +1,4 @@
-"""The multipart answer, and the descriptors that put it and the request into BentoML's API and OpenAPI."""
+"""HTTP answers, and BentoML descriptors of requests and answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from utils.segmenter import Segmentation
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
-# Of BentoML's two APIs only the older one, which this and `service.py` extend, has the Triton runner.
+# Only the older of BentoML's two APIs, which this module and `service.py` use, has the Triton runner.
 warnings.filterwarnings("ignore", ".*is deprecated since BentoML v1.4")
 
 MASK_PARTS: dict[MaskFormat, tuple[str, str | None]] = {
@@ -39,38 +39,38 @@ MASK_PARTS: dict[MaskFormat, tuple[str, str | None]] = {
 """Content type and file name of the `mask` part, by format."""
 
 PROBLEM_HEADER = "X-Problem"
-"""Tells the edge, which counts answers by it and takes it away, what the problem is."""
-SENT_AT_ONCE = 1_000_000
-"""Bytes of an answer which need not wait for their reader."""
-REFUSALS = FloodLog(logger, at_most=20, seconds=10)
+"""Internal header with the problem's slug; the edge counts answers by it and removes it."""
+MAX_UNSTREAMED_BYTES = 1_000_000
+"""Size up to which an answer is sent in one piece."""
+REFUSAL_LOG = FloodLog(logger, max_lines=20, window_s=10)
 
 
 def multipart(segmentation: Segmentation, mask_format: MaskFormat) -> Response:
-    """The answer: `mask`, `segmented_image` where there is one, `result`, in this order."""
+    """Return the answer with the parts `mask`, `segmented_image` if there is one, and `result`, in this order."""
     mask_type, mask_file = MASK_PARTS[mask_format]
     parts = [_part("mask", segmentation.mask, mask_type, mask_file)]
     if segmentation.picture is not None:
         parts.append(_part("segmented_image", segmentation.picture, "image/png", "segmented_image.png"))
     parts.append(_part("result", segmentation.result, "application/json", None))
     boundary = choose_boundary()
-    return sized(_multipart_body(parts, boundary.encode()), f"multipart/form-data; boundary={boundary}")
+    return _sized_response(_multipart_body(parts, boundary.encode()), f"multipart/form-data; boundary={boundary}")
 
 
 def _multipart_body(parts: list[tuple[bytes, Content]], boundary: bytes) -> list[Content]:
-    """In pieces what urllib3's `encode_multipart_formdata` makes, which copies a part's megabytes several times.
+    """Return the body in pieces; urllib3's `encode_multipart_formdata` would copy large parts several times.
 
     Args:
-        parts: headers and data of each.
-        boundary: which none of them holds.
+        parts: headers and data of each part.
+        boundary: text that is in none of the parts.
     """
     pieces = [(b"--" + boundary + b"\r\n" + headers, data, b"\r\n") for headers, data in parts]
     return [*(piece for part in pieces for piece in part), b"--" + boundary + b"--\r\n"]
 
 
-def sized(pieces: Sequence[Content], media_type: str) -> Response:
-    """An answer of known length; a large one is sent as its reader takes it, and lies in memory once."""
+def _sized_response(pieces: Sequence[Content], media_type: str) -> Response:
+    """Return an answer with a Content-Length; large ones are streamed without another copy in memory."""
     size = sum(map(len, pieces))
-    if size <= SENT_AT_ONCE:
+    if size <= MAX_UNSTREAMED_BYTES:
         return Response(b"".join(map(as_bytes, pieces)), media_type=media_type)
 
     async def body() -> AsyncIterator[bytes]:
@@ -82,19 +82,19 @@ def sized(pieces: Sequence[Content], media_type: str) -> Response:
 
 
 def _part(name: str, data: Content, content_type: str, filename: str | None) -> tuple[bytes, Content]:
-    """A part's headers and data."""
+    """Return a part's headers and data."""
     part = RequestField(name, b"", filename)
     part.make_multipart(content_type=content_type)
     return part.render_headers().encode(), data
 
 
 def json_response(document: bytes) -> Response:
-    """An answer in JSON."""
-    return sized([document], "application/json")
+    """Return an answer in JSON."""
+    return _sized_response([document], "application/json")
 
 
 async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
-    """An answer that comes line by line; what goes wrong before the first line is raised, later it is the last line."""
+    """Return a stream of JSON lines. Errors before the first line are raised; later ones become the last line."""
     first = await anext(steps)
 
     async def lines() -> AsyncIterator[bytes]:
@@ -108,30 +108,30 @@ async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
             document = {"problem": problem_of(error).as_json()}
             yield orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
 
-    # nginx would keep the lines until it has many of them.
+    # The header turns off nginx's buffering.
     return StreamingResponse(lines(), media_type="application/x-ndjson", headers={"X-Accel-Buffering": "no"})
 
 
 def problem_of(error: Exception) -> Problem:
-    """The problem document that tells a caller of an error; the log gets it without the values that came."""
+    """Log an error, without values that the caller sent, and return its problem document."""
     if isinstance(error, ServiceError):
         problem = error.problem()
-        address, asked = ADDRESS.get(), f"{TARGET.get()} (request {REQUEST_ID.get()})"
-        REFUSALS.log(problem.slug, f"{address} {asked}: {problem.status} {problem.slug}: {error.logged}", address)
+        address, request = ADDRESS.get(), f"{TARGET.get()} (request {REQUEST_ID.get()})"
+        REFUSAL_LOG.log(problem.slug, f"{address} {request}: {problem.status} {problem.slug}: {error.logged}", address)
         return problem
     logger.error("%s %s (request %s): unexpected error", ADDRESS.get(), TARGET.get(), REQUEST_ID.get(), exc_info=error)
-    return ServiceError("an unexpected error; the server's log says more").problem()
+    return ServiceError("unexpected error; see the server's log").problem()
 
 
 def problem_response(problem: Problem) -> Response:
-    """An `application/problem+json` answer."""
+    """Return an `application/problem+json` answer."""
     return Response(problem.encode(), problem.status, {**problem.headers, PROBLEM_HEADER: problem.slug}, MEDIA_TYPE)
 
 
-def answers_problems(api: Callable[[bytes], Awaitable[Response]]) -> Callable[[Any], Awaitable[Response]]:
-    """Let an API function raise: a `ServiceError` becomes its problem document and one line in the log.
+def errors_as_problems(api: Callable[[bytes], Awaitable[Response]]) -> Callable[[Any], Awaitable[Response]]:
+    """Decorate an API function so that its errors become problem documents and one line in the log.
 
-    BentoML itself turns what an API function raises into a plain 500 and a traceback.
+    BentoML itself answers errors with a plain 500 and logs a traceback.
     """
 
     @functools.wraps(api)
@@ -147,9 +147,9 @@ def answers_problems(api: Callable[[bytes], Awaitable[Response]]) -> Callable[[A
 
 
 class JsonBody(bentoml.io.JSON):
-    """A JSON request body, handed to the API function as bytes; the model is what OpenAPI shows.
+    """Descriptor of a JSON request body, passed to the API function as bytes; OpenAPI shows the model.
 
-    Parsing is the API function's: what goes wrong in a descriptor cannot be told to the caller.
+    The API function does the parsing: errors raised in a descriptor do not reach the caller.
     """
 
     def __init__(self, model: type[BaseModel], example: dict[str, Any]) -> None:
@@ -157,35 +157,35 @@ class JsonBody(bentoml.io.JSON):
         self._example = example
 
     def openapi_example(self) -> dict[str, Any]:
-        """The example that the Swagger page sends when a person presses Execute."""
+        """Return the example that Swagger UI sends."""
         return self._example
 
     async def from_http_request(self, request: Request) -> bytes | ServiceError:
-        """The body, or why it is not taken."""
+        """Return the body, or the error if it is refused."""
         content_type = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
         if content_type != "application/json" and not content_type.endswith("+json"):
             return UnsupportedMedia.of(content_type)
-        # Not `request.body()`, which would keep it for as long as the request lasts. Of one chunk no copy is made.
+        # Not `request.body()`, which keeps the body in memory until the end of the request. One chunk is not copied.
         return b"".join([chunk async for chunk in request.stream() if chunk])
 
 
-class Answer(bentoml.io.Multipart):
-    """A multipart answer that the API function has made already; the parts are what OpenAPI shows."""
+class MultipartAnswer(bentoml.io.Multipart):
+    """Descriptor of a multipart answer made by the API function; OpenAPI shows the parts."""
 
     def openapi_responses(self) -> Any:
-        """The 200 answer of the API."""
+        """Return the description of the 200 answer."""
         responses = super().openapi_responses()
         responses["description"] = "the parts `mask`, `segmented_image` (left out for `none`) and `result`"
         return responses
 
     async def to_http_response(self, obj: Response, ctx: Any = None) -> Response:  # noqa: ARG002
-        """The response as it is."""
+        """Return the response unchanged."""
         return obj
 
 
 class JsonAnswer(bentoml.io.JSON):
-    """A JSON answer that the API function has made already."""
+    """Descriptor of a JSON answer made by the API function."""
 
     async def to_http_response(self, obj: Response, ctx: Any = None) -> Response:  # noqa: ARG002
-        """The response as it is."""
+        """Return the response unchanged."""
         return obj

@@ -1,30 +1,30 @@
-"""Every error the service raises on purpose, and the RFC 9457 document each becomes.
+"""Errors of the service and their RFC 9457 problem documents.
 
-    ServiceError                    one base to catch; carries the HTTP status and the problem type
-    ├── MalformedRequest      400   not HTTP as RFC 9112 has it
-    ├── MalformedBody         400   the body is no JSON
-    ├── Unauthorized          401   no API key, or none that is known
-    ├── UnknownPath           404   no such path
-    ├── WrongMethod           405   a path, but not with this method
+    ServiceError                    base class; carries the HTTP status and the problem type
+    ├── MalformedRequest      400   the request is not valid HTTP (RFC 9112)
+    ├── MalformedBody         400   the body is not valid JSON
+    ├── Unauthorized          401   the API key is missing or unknown
+    ├── UnknownPath           404   there is no such path
+    ├── WrongMethod           405   the path does not support the method
     ├── SlowBody              408   the body did not arrive in time
-    ├── ModelChange           409   models cannot be loaded or unloaded, or not now
-    ├── BodyTooLarge          413   more bytes than the service takes
-    ├── UnsupportedMedia      415   a Content-Type that is not JSON
+    ├── ModelChange           409   models cannot be loaded or unloaded, at least not now
+    ├── BodyTooLarge          413   the body has too many bytes
+    ├── UnsupportedMedia      415   the Content-Type is not JSON
     ├── InvalidRequest        422   a field is missing, unknown, of the wrong type or out of range
-    ├── AnswerTooLarge        422   the answer has more bytes than the service sends
-    ├── TooManyRequests       429   a caller beyond their rate
-    ├── HeadTooLarge          431   too many bytes or fields of headers and trailers
+    ├── AnswerTooLarge        422   the answer would have too many bytes
+    ├── TooManyRequests       429   the caller exceeded the rate limit
+    ├── HeadTooLarge          431   headers and trailers have too many bytes or fields
     ├── RejectedByModel       4xx   the image cannot be used; status and type come from the orchestrator
-    ├── InferenceFailed       500   Triton answered with an error: a fault of ours, never of the caller
-    ├── Unavailable           503   not now: try again after a while
-    │   ├── InferenceUnavailable    Triton is starting, restarting or ill
-    │   │   └── NotLoaded           the model, or the version that was asked for, is not loaded
-    │   ├── Overloaded              as many requests as can wait are waiting
-    │   └── Stopping                the service has been told to stop
+    ├── InferenceFailed       500   Triton answered with an error, which is never the caller's fault
+    ├── Unavailable           503   temporary; retry later
+    │   ├── InferenceUnavailable    Triton is starting, restarting or unhealthy
+    │   │   └── NotLoaded           the model or the requested version is not loaded
+    │   ├── Overloaded              too many requests or bytes are in progress
+    │   └── Stopping                the service is stopping
     └── InferenceTimeout      504   Triton did not answer in time
 
-Problem types are `urn:mobile-sam:` followed by the slug below. `errors` lists each offending field with what was
-expected and what came.
+Problem types are `urn:mobile-sam:` followed by the slug. `errors` lists each invalid field with the expected and the
+received value.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from utils.text import quoted, shown
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:mobile-sam:"
-MAX_FIELD, MAX_VALUE, MAX_DETAIL = 80, 1000, 4000
-"""Characters of a field's path, of what was expected or came, and of a problem's detail; longer ones are cut."""
+MAX_FIELD_CHARS, MAX_VALUE_CHARS, MAX_DETAIL_CHARS = 80, 1000, 4000
+"""Lengths of a field's path, of an expected or received value, and of a problem's detail; longer texts are cut."""
 
 
 @dataclass(frozen=True)
 class FieldError:
-    """One offending field of a request. All texts are made printable and bounded, wherever they come from."""
+    """An invalid field of a request. All texts are made printable and bounded."""
 
     field: str
     """Path of the field, such as `pos_coords[1][0]`."""
@@ -54,11 +54,11 @@ class FieldError:
 
     def __post_init__(self) -> None:
         """Make the texts safe for a log line and a problem document."""
-        for name, limit in (("field", MAX_FIELD), ("expected", MAX_VALUE), ("got", MAX_VALUE)):
+        for name, limit in (("field", MAX_FIELD_CHARS), ("expected", MAX_VALUE_CHARS), ("got", MAX_VALUE_CHARS)):
             object.__setattr__(self, name, shown(getattr(self, name), limit))
 
     def as_json(self) -> dict[str, str]:
-        """The member of a problem's `errors` list."""
+        """Return the entry of a problem's `errors` list."""
         return {"field": self.field, "expected": self.expected, "got": self.got}
 
 
@@ -74,7 +74,7 @@ class Problem:
     headers: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The document's members."""
+        """Return the document's members."""
         document: dict[str, Any] = {
             "type": TYPE_PREFIX + self.slug,
             "title": self.title,
@@ -86,49 +86,49 @@ class Problem:
         return document
 
     def encode(self) -> bytes:
-        """The document as UTF-8 JSON."""
+        """Return the document as UTF-8 JSON."""
         return orjson.dumps(self.as_json())
 
 
 def summary(errors: Sequence[FieldError], *, got: bool = True) -> str:
-    """The first few errors in one line; without `got`, nothing of the values that came."""
-    told = [f"{error.field}: expected {error.expected}" + f", got {error.got}" * got for error in errors[:3]]
+    """Return the first few errors in one line; without `got` it contains no value from the request."""
+    texts = [f"{error.field}: expected {error.expected}" + f", got {error.got}" * got for error in errors[:3]]
     more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
-    return "; ".join(told) + more
+    return "; ".join(texts) + more
 
 
 class ServiceError(Exception):
-    """Base of everything the service answers with a problem document."""
+    """Base class of errors that are answered with a problem document."""
 
     status: ClassVar[int] = 500
     slug: ClassVar[str] = "internal-error"
     title: ClassVar[str] = "The service failed"
 
     def __init__(self, detail: str, errors: Sequence[FieldError] = (), *, logged: str = "") -> None:
-        """Make the error.
+        """Store the error's texts.
 
         Args:
-            detail: what the caller is told.
-            errors: offending fields.
-            logged: what the log says, where the detail quotes what was sent. Where fields offend, the log names them
-                and what was expected.
+            detail: message for the caller.
+            errors: invalid fields.
+            logged: message for the log, if `detail` quotes the request. With `errors` it defaults to their summary
+                without received values.
         """
         super().__init__(detail)
-        self.detail = shown(detail, MAX_DETAIL)
+        self.detail = shown(detail, MAX_DETAIL_CHARS)
         self.errors = tuple(errors)
-        self.logged = shown(logged or summary(errors, got=False) or detail, MAX_DETAIL)
+        self.logged = shown(logged or summary(errors, got=False) or detail, MAX_DETAIL_CHARS)
 
     def problem(self) -> Problem:
-        """The document that tells a caller about this error."""
+        """Return the problem document."""
         return Problem(self.status, self.slug, self.title, self.detail, self.errors, self.headers())
 
     def headers(self) -> dict[str, str]:
-        """Response headers beside the document's own."""
+        """Return additional response headers."""
         return {}
 
 
 class MalformedRequest(ServiceError):
-    """The request is not HTTP as RFC 9112 has it."""
+    """The request is not valid HTTP (RFC 9112)."""
 
     status = 400
     slug = "malformed-request"
@@ -136,7 +136,7 @@ class MalformedRequest(ServiceError):
 
 
 class HeadTooLarge(ServiceError):
-    """Request line, headers, trailers and chunk extensions have more bytes, or more fields, than the service takes."""
+    """Request line, headers, trailers and chunk extensions have too many bytes or fields."""
 
     status = 431
     slug = "head-too-large"
@@ -144,17 +144,17 @@ class HeadTooLarge(ServiceError):
 
     @classmethod
     def of_bytes(cls, limit: int) -> HeadTooLarge:
-        """An error that names the limit in bytes."""
+        """Return an error about the limit in bytes."""
         return cls(f"expected a request line, headers and trailers of at most {limit} bytes together, got more")
 
     @classmethod
     def of_fields(cls, limit: int) -> HeadTooLarge:
-        """An error that names the largest number of fields."""
+        """Return an error about the number of fields."""
         return cls(f"expected at most {limit} headers and trailers together, got more")
 
 
 class MalformedBody(ServiceError):
-    """The body is not a JSON document."""
+    """The body is not valid JSON."""
 
     status = 400
     slug = "malformed-body"
@@ -162,7 +162,7 @@ class MalformedBody(ServiceError):
 
     @classmethod
     def of(cls, got: str) -> MalformedBody:
-        """An error that says what came in place of JSON."""
+        """Return an error that describes the received body."""
         error = FieldError("body", "a JSON object in UTF-8", got)
         return cls(summary([error]), [error])
 
@@ -176,12 +176,12 @@ class InvalidRequest(ServiceError):
 
     @classmethod
     def of(cls, errors: Sequence[FieldError]) -> InvalidRequest:
-        """An error whose detail spells out the first few fields."""
+        """Return an error whose detail is the summary of the fields."""
         return cls(summary(errors), errors)
 
 
 class BodyTooLarge(ServiceError):
-    """The body has more bytes than the service takes."""
+    """The body has too many bytes."""
 
     status = 413
     slug = "body-too-large"
@@ -189,25 +189,25 @@ class BodyTooLarge(ServiceError):
 
     @classmethod
     def of(cls, limit: int, got: int | None = None) -> BodyTooLarge:
-        """An error that names the limit, and the announced length where there was one (both in bytes)."""
-        came = f"{got} bytes" if got is not None else "more"
-        return cls(f"expected a body of at most {limit} bytes, got {came}")
+        """Return an error with the limit and, if announced, the received size, both in bytes."""
+        size = f"{got} bytes" if got is not None else "more"
+        return cls(f"expected a body of at most {limit} bytes, got {size}")
 
 
 class Unauthorized(ServiceError):
-    """No API key came, or one that is not known."""
+    """The API key is missing or unknown."""
 
     status = 401
     slug = "unauthorized"
     title = "An API key is needed"
 
     def headers(self) -> dict[str, str]:
-        """How a key is to be presented (RFC 6750)."""
+        """Return the authentication challenge (RFC 6750)."""
         return {"WWW-Authenticate": 'Bearer realm="mobile-sam"'}
 
 
 class UnknownPath(ServiceError):
-    """The service has no such path."""
+    """There is no such path."""
 
     status = 404
     slug = "not-found"
@@ -215,13 +215,12 @@ class UnknownPath(ServiceError):
 
     @classmethod
     def of(cls, path: str) -> UnknownPath:
-        """An error that names the path."""
-        expected = "expected a path of this service"
-        return cls(f"{expected}, got {quoted(path, 200)}; the page at / lists them", logged=expected)
+        """Return an error that names the path."""
+        return cls(f"there is no path {quoted(path, 200)}; the page at / lists all paths", logged="unknown path")
 
 
 class WrongMethod(ServiceError):
-    """The path is there, but not with this method."""
+    """The path does not support the method."""
 
     status = 405
     slug = "method-not-allowed"
@@ -233,12 +232,12 @@ class WrongMethod(ServiceError):
 
     @classmethod
     def of(cls, path: str, allowed: Sequence[str], got: str) -> WrongMethod:
-        """An error that names a path of this service, its methods, and the one that came."""
+        """Return an error that names the path, its methods and the received one."""
         expected = f"expected {' or '.join(allowed)} for {path}"
         return cls(f"{expected}, got {quoted(got, 20)}", allowed, logged=expected)
 
     def headers(self) -> dict[str, str]:
-        """The methods of the path."""
+        """Return the methods of the path."""
         return {"Allow": ", ".join(self._allowed)}
 
 
@@ -251,7 +250,7 @@ class SlowBody(ServiceError):
 
 
 class ModelChange(ServiceError):
-    """A model was not loaded or unloaded. Triton's text goes to the log, never to the caller."""
+    """A model was not loaded or unloaded. Triton's message goes to the log, never to the caller."""
 
     status = 409
     slug = "model-change"
@@ -259,7 +258,7 @@ class ModelChange(ServiceError):
 
 
 class AnswerTooLarge(ServiceError):
-    """The answer has more bytes than the service sends."""
+    """The answer would have too many bytes."""
 
     status = 422
     slug = "answer-too-large"
@@ -267,30 +266,30 @@ class AnswerTooLarge(ServiceError):
 
     @classmethod
     def of(cls, limit: int) -> AnswerTooLarge:
-        """An error about an answer whose size shows only while it is made; the limit is in bytes."""
-        error = FieldError("points_per_side", f"an answer of at most {limit} bytes: fewer clicks or crops", "more")
+        """Return an error about an answer whose size is known only while it is made; the limit is in bytes."""
+        error = FieldError("points_per_side", f"an answer of at most {limit} bytes (use fewer points or crops)", "more")
         return cls(summary([error]), [error])
 
 
 class TooManyRequests(ServiceError):
-    """A caller asks more often than they may."""
+    """The caller exceeded the rate limit."""
 
     status = 429
     slug = "too-many-requests"
     title = "Too many requests"
 
     def __init__(self, detail: str, retry_after: int = 1) -> None:
-        """Make the error.
+        """Store the error's texts.
 
         Args:
-            detail: what the limit is.
-            retry_after: whole seconds until the next request is let through.
+            detail: message for the caller, with the limit.
+            retry_after: whole seconds until the next request is allowed.
         """
         super().__init__(detail)
         self._retry_after = retry_after
 
     def headers(self) -> dict[str, str]:
-        """When to try again."""
+        """Return the `Retry-After` header."""
         return {"Retry-After": str(self._retry_after)}
 
 
@@ -303,55 +302,55 @@ class UnsupportedMedia(ServiceError):
 
     @classmethod
     def of(cls, got: str) -> UnsupportedMedia:
-        """An error that says what came in place of JSON."""
+        """Return an error that names the received content type."""
         expected = "expected Content-Type application/json"
         return cls(f"{expected}, got {shown(got)}", logged=expected)
 
 
 class RejectedByModel(ServiceError):
-    """The orchestrator in Triton found fault with what the caller sent."""
+    """The orchestrator in Triton rejected the request."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail, problem.errors)
         self._problem = problem
 
     def problem(self) -> Problem:
-        """The document as the orchestrator wrote it."""
+        """Return the orchestrator's own document."""
         return self._problem
 
 
 class InferenceFailed(ServiceError):
-    """Triton answered with an error. Its text goes to the log, never to the caller."""
+    """Triton answered with an error. Its message goes to the log, never to the caller."""
 
     slug = "inference-failed"
     title = "The model failed"
 
 
 class Unavailable(ServiceError):
-    """Not now: what a caller asked for may be had a little later."""
+    """The request may succeed if it is retried later."""
 
     status = 503
     retry_after: ClassVar[int] = 5
-    """Seconds after which a caller may try again."""
+    """Seconds until a retry."""
 
     def headers(self) -> dict[str, str]:
-        """When to try again."""
+        """Return the `Retry-After` header."""
         return {"Retry-After": str(self.retry_after)}
 
 
 class InferenceUnavailable(Unavailable):
-    """Triton cannot be reached, or does not work; it comes back within seconds."""
+    """Triton cannot be reached or is unhealthy; it recovers within seconds."""
 
     slug = "inference-unavailable"
     title = "The model is not available"
 
 
 class NotLoaded(InferenceUnavailable):
-    """The model, or the version of it that was asked for, is not loaded."""
+    """The model or the requested version is not loaded."""
 
 
 class Overloaded(Unavailable):
-    """As many requests as the service lets wait are waiting."""
+    """Too many requests or bytes are in progress."""
 
     slug = "overloaded"
     title = "The service is busy"
@@ -359,7 +358,7 @@ class Overloaded(Unavailable):
 
 
 class Stopping(Unavailable):
-    """The service finishes what it has accepted, and takes nothing new."""
+    """The service finishes accepted requests and accepts no new ones."""
 
     slug = "stopping"
     title = "The service is stopping"

@@ -1,4 +1,4 @@
-"""Runs a command with its output in a log, and its progress bar on the terminal. Standard library only."""
+"""Running of commands with a log file and a progress bar. Standard library only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLEAR_LINE = b"\r\x1b[2K"
 SHOW_CURSOR = b"\x1b[?25h"
 CHUNK_BYTES = 65_536
 MAX_ROWS = 6
-"""Height of the pseudo-terminal: uv draws a bar for each of its downloads, as many as fit."""
+"""Height of the pseudo-terminal, which bounds the number of bars that uv draws for its downloads."""
 
 
 def run(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> tuple[int, str]:
@@ -37,7 +37,7 @@ def run(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> tu
         environment: the command's environment variables.
 
     Returns:
-        The exit status, and the output as it is in the log.
+        The exit status, and the output as written to the log.
 
     Raises:
         OSError: the program cannot be run, or the log cannot be written.
@@ -48,16 +48,18 @@ def run(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> tu
     with contextlib.ExitStack() as stack:
         stream = stack.enter_context(FileIO(reader))
         file = stack.enter_context(log.open("a", buffering=1))
-        with FileIO(writer, "w") as ours:
+        with FileIO(writer, "w") as sink:
             if terminal:
                 stack.callback(_draw, CLEAR_LINE + SHOW_CURSOR)
                 columns, rows = os.get_terminal_size(sys.stderr.fileno())
                 fcntl.ioctl(
-                    ours, termios.TIOCSWINSZ, struct.pack("HHHH", min(rows or MAX_ROWS, MAX_ROWS), columns, 0, 0)
+                    sink,
+                    termios.TIOCSWINSZ,
+                    struct.pack("HHHH", min(rows or MAX_ROWS, MAX_ROWS), columns, 0, 0),
                 )
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=ours, stderr=ours, env=environment)
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=environment)
         stack.enter_context(process)
-        stack.callback(process.kill)  # no effect on one that has ended
+        stack.callback(process.kill)  # no effect if it has ended
         for line in _lines(stream, terminal):
             output.append(line)
             file.write(line)
@@ -80,22 +82,22 @@ def _lines(stream: FileIO, terminal: bool) -> Iterator[str]:
 
 
 def _read(stream: FileIO) -> bytes:
-    """Return what can be read, nothing at the end."""
+    """Return the next bytes, empty at the end."""
     try:
         return stream.read(CHUNK_BYTES) or b""
     except OSError as error:
-        if error.errno != errno.EIO:  # the end of a pseudo-terminal
+        if error.errno != errno.EIO:  # end of a pseudo-terminal
             raise
         return b""
 
 
 def _draw(text: bytes) -> None:
-    """Write to the terminal at once."""
+    """Write to the terminal without buffering."""
     sys.stderr.buffer.write(text)
     sys.stderr.flush()
 
 
 def _clean(line: bytes) -> str:
-    """Return a line as it would remain on a terminal, without credentials."""
+    """Return a line as it remains on a terminal, without credentials."""
     text = ESCAPE.sub("", line.decode(errors="replace").rstrip("\r").rpartition("\r")[2])
     return CREDENTIALS.sub("****@", text) + "\n"

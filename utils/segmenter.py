@@ -25,7 +25,7 @@ from utils.images import ImageSource
 from utils.inference import UNCOMPRESSED, infer_input, service_errors
 from utils.prompts import Prompts
 from utils.schemas import MaskFormat, PictureStyle, has_more_than, invalid
-from utils.turns import Turns
+from utils.turns import FairSemaphore
 
 NOT_CACHED, COSTLY = "image-not-cached", "costly"
 MIN_COSTLY_OBJECTS = 13
@@ -117,8 +117,8 @@ class TritonSegmenter:
         """
         self._infer = infer
         self._timeout = timeout
-        self._turns = {
-            model: Turns(count + 1, MAX_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
+        self._semaphores = {
+            model: FairSemaphore(count + 1, MAX_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
             for model, count in (instances or {}).items()
         }
 
@@ -136,10 +136,10 @@ class TritonSegmenter:
         Raises:
             Overloaded: the request is costly, and the queue is full.
         """
-        turns = self._turns.get(tensors.SEGMENT_COSTLY)
+        semaphore = self._semaphores.get(tensors.SEGMENT_COSTLY)
         try:
-            if turns:
-                turns.check()
+            if semaphore:
+                semaphore.check()
         except Overloaded:
             if has_more_than(MIN_COSTLY_OBJECTS, b"{", body):
                 raise
@@ -237,15 +237,15 @@ class TritonSegmenter:
         async def infer_in_slot(model: str, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> Any:
             async with contextlib.AsyncExitStack() as slot:
                 with spans.waiting(model):
-                    turns = self._turns.get(model)
-                    if turns:
+                    semaphore = self._semaphores.get(model)
+                    if semaphore:
                         caller = CALLER.get() or ADDRESS.get()
                         try:
-                            await slot.enter_async_context(turns.turn(caller))
+                            await slot.enter_async_context(semaphore.slot(caller))
                         except Overloaded:
                             # The request is already parsed and decoded; an immediate retry would repeat that work.
                             await asyncio.sleep(FULL_QUEUE_WAIT_S)
-                            await slot.enter_async_context(turns.turn(caller))
+                            await slot.enter_async_context(semaphore.slot(caller))
                 light = model in (tensors.SEGMENT_CACHED, tensors.SEGMENT)
                 values = {**await exchange.put(inputs), tensors.EXCHANGE: exchange.describe(light=light)}
                 sent = [infer_input(tensor.name, tensor.datatype, value) for tensor, value in values.items()]

@@ -1,4 +1,4 @@
-"""Who asks a model next: a bounded number of requests at once, and callers who wait take turns."""
+"""Bounded concurrency that is shared fairly among callers."""
 
 from __future__ import annotations
 
@@ -10,85 +10,80 @@ from collections.abc import AsyncIterator, Callable
 
 from utils.errors import Overloaded
 
-ABOUT_S = 10.0
-"""Seconds after a request for which its caller counts as one who may ask again."""
+ACTIVE_S = 10.0
+"""Time for which a caller counts as active after a request."""
 
 
-class About:
-    """Which callers have asked of late."""
+class ActiveCallers:
+    """Callers that sent a request recently."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Know of none.
+        """Start without any.
 
         Args:
-            clock: of which only differences count.
+            clock: seconds, from any start.
         """
         self._clock = clock
-        self._came: OrderedDict[str, float] = OrderedDict()
+        self._last_request: OrderedDict[str, float] = OrderedDict()
 
     def note(self, caller: str) -> None:
-        """This caller asks now."""
+        """Note a request of a caller."""
         now = self._clock()
-        self._came[caller] = now
-        self._came.move_to_end(caller)
-        while next(iter(self._came.values())) < now - ABOUT_S:
-            self._came.popitem(last=False)
+        self._last_request[caller] = now
+        self._last_request.move_to_end(caller)
+        while next(iter(self._last_request.values())) < now - ACTIVE_S:
+            self._last_request.popitem(last=False)
 
-    def others(self, caller: str) -> bool:
-        """Whether another caller has been about of late."""
-        latest = next((came for other, came in reversed(self._came.items()) if other != caller), None)
-        return latest is not None and latest >= self._clock() - ABOUT_S
+    def has_others(self, caller: str) -> bool:
+        """Return whether another caller is active."""
+        latest = next((at for other, at in reversed(self._last_request.items()) if other != caller), None)
+        return latest is not None and latest >= self._clock() - ACTIVE_S
 
 
-class Turns:
-    """Places at a model. A caller with many requests is let in once for each of the others.
+class FairSemaphore:
+    """A semaphore whose waiting callers take turns, however many requests each of them has.
 
-    While other callers are about, one has at most half of the places: another one's request then waits for less.
+    While other callers are active, one caller gets at most half of the slots, so that the others wait less.
     """
 
-    def __init__(
-        self, places: int, most_waiting: int | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Make places.
+    def __init__(self, slots: int, max_waiting: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Create free slots.
 
         Args:
-            places: requests at once.
-            most_waiting: requests that may wait; None: as many as come.
-            clock: of which only differences count.
+            slots: requests at once.
+            max_waiting: requests that may wait; None: no limit.
+            clock: seconds, from any start.
         """
-        self._free, self._most_waiting, self._about = places, most_waiting, About(clock)
-        self._most_of_one = max(1, places // 2)
+        self._free, self._max_waiting, self._active = slots, max_waiting, ActiveCallers(clock)
+        self._max_per_caller = max(1, slots // 2)
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        self._inside: Counter[str] = Counter()
+        self._taken: Counter[str] = Counter()
 
     @contextlib.asynccontextmanager
-    async def turn(self, caller: str) -> AsyncIterator[None]:
-        """A place, when it is this caller's turn.
-
-        Args:
-            caller: whose request it is.
+    async def slot(self, caller: str) -> AsyncIterator[None]:
+        """Hold a slot, after waiting for the caller's turn.
 
         Raises:
-            Overloaded: as many wait as may.
+            Overloaded: too many requests are waiting.
         """
-        await self._enter(caller)
+        await self._acquire(caller)
         try:
             yield
         finally:
-            self._leave(caller)
+            self._release(caller)
 
     def check(self) -> None:
-        """Would a request be let in, or let wait?
+        """Check that another request may wait.
 
         Raises:
-            Overloaded: as many wait as may.
+            Overloaded: too many requests are waiting.
         """
         waiting = sum(map(len, self._waiting.values()))
-        if self._most_waiting is not None and waiting >= self._most_waiting:
-            raise Overloaded(f"{waiting} requests that take as long as this one wait already; try again in a moment")
+        if self._max_waiting is not None and waiting >= self._max_waiting:
+            raise Overloaded(f"too many requests of this cost are waiting ({waiting}); retry later")
 
-    async def _enter(self, caller: str) -> None:
-        self._about.note(caller)
+    async def _acquire(self, caller: str) -> None:
+        self._active.note(caller)
         if self._free and self._may_enter(caller):
             self._take(caller)
             return
@@ -98,21 +93,21 @@ class Turns:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # let in at the moment of leaving
-                self._leave(caller)
+            if turn.done() and not turn.cancelled():  # got the slot just before the cancellation
+                self._release(caller)
             else:
                 self._forget(caller, turn)
             raise
 
     def _take(self, caller: str) -> None:
         self._free -= 1
-        self._inside[caller] += 1
+        self._taken[caller] += 1
 
-    def _leave(self, caller: str) -> None:
+    def _release(self, caller: str) -> None:
         self._free += 1
-        self._inside[caller] -= 1
-        if not self._inside[caller]:
-            del self._inside[caller]
+        self._taken[caller] -= 1
+        if not self._taken[caller]:
+            del self._taken[caller]
         for next_caller in list(self._waiting):
             if self._free and self._may_enter(next_caller):
                 turns = self._waiting.pop(next_caller)
@@ -124,7 +119,7 @@ class Turns:
                     turn.set_result(None)
 
     def _may_enter(self, caller: str) -> bool:
-        return self._inside[caller] < self._most_of_one or not self._about.others(caller)
+        return self._taken[caller] < self._max_per_caller or not self._active.has_others(caller)
 
     def _forget(self, caller: str, turn: asyncio.Future[None]) -> None:
         turns = self._waiting.get(caller, deque())

@@ -29,7 +29,7 @@ from starlette.responses import Response
 
 from benchmarks.engines import Array, load
 from examples.bentoml_runner.predictor import REPOSITORY
-from utils.answers import Answer, JsonBody, answers_problems, multipart
+from utils.answers import JsonBody, MultipartAnswer, errors_as_problems, multipart
 from utils.edge.admission import Admission
 from utils.edge.counts import Counts
 from utils.edge.guard import Guard
@@ -128,12 +128,12 @@ segmenter = InProcessSegmenter()
 
 @svc.api(
     input=JsonBody(SegmentRequest, EXAMPLE),
-    output=Answer(mask=bentoml.io.File(), segmented_image=bentoml.io.Image(), result=bentoml.io.JSON()),
+    output=MultipartAnswer(mask=bentoml.io.File(), segmented_image=bentoml.io.Image(), result=bentoml.io.JSON()),
     route="/mobile_sam",
 )
-@answers_problems
+@errors_as_problems
 async def mobile_sam(body: bytes) -> Response:
-    """Find objects on an image: clicks or boxes in, masks and a picture out."""
+    """Segment objects in an image, given points or boxes; return masks and a picture."""
     request = parse_body(body, SegmentRequest)
     prompts, image = to_prompts(request), image_source(request)
     job = Job(prompts, request.multimask_output, request.mask_format, request.segmented_image, request.low_res_mask)
@@ -147,12 +147,12 @@ async def no_metrics() -> bytes:
 
 svc.add_asgi_middleware(
     Edge,
-    work=frozenset(api.route for api in svc.apis.values()),
-    files=frozenset(),
+    work_paths=frozenset(api.route for api in svc.apis.values()),
+    file_paths=frozenset(),
     pages={},
-    limits=Limits(body_bytes=2**25, body_seconds=30, answer_seconds=60),
+    limits=Limits(max_body_bytes=2**25, body_timeout_s=30, answer_timeout_s=60),
     guard=Guard(None, None),
-    admission=Admission(most=1000, most_bytes=2**30),
+    admission=Admission(max_requests=1000, max_body_bytes=2**30),
     health=lambda: Health("ready"),
     counts=Counts(),
     triton_metrics=no_metrics,

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from utils import embedded
-from utils.answers import JsonAnswer, JsonBody, answers_problems, json_response
+from utils.answers import JsonAnswer, JsonBody, errors_as_problems, json_response
 from utils.images import IMAGE_FILE, decode_base64
 from utils.inference import infer
 from utils.openapi import EXAMPLE_IMAGE
@@ -45,7 +45,7 @@ svc.on_deployment(embedded.check)
 
 
 @svc.api(input=JsonBody(ClassifyRequest, EXAMPLE), output=JsonAnswer(), route="/classify")
-@answers_problems
+@errors_as_problems
 async def classify(body: bytes) -> Response:
     """The likeliest classes of an image: `[{"label", "score"}, ...]`; the header X-Weights names the net's weights."""
     request = parse_body(body, ClassifyRequest)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from utils import embedded
-from utils.answers import JsonAnswer, JsonBody, answers_problems, json_response
+from utils.answers import JsonAnswer, JsonBody, errors_as_problems, json_response
 from utils.inference import infer
 from utils.schemas import parse_body
 
@@ -50,21 +50,21 @@ async def answer(body: bytes, model: str, *outputs: str) -> Response:
 
 
 @svc.api(input=JsonBody(Inputs, EXAMPLE), output=JsonAnswer(), route="/ensemble")
-@answers_problems
+@errors_as_problems
 async def ensemble(body: bytes) -> Response:
     """(input0 + input1) * (input0 - input1), as one request to Triton."""
     return await answer(body, "ensemble", "OUTPUT")
 
 
 @svc.api(input=JsonBody(Inputs, EXAMPLE), output=JsonAnswer(), route="/add_sub")
-@answers_problems
+@errors_as_problems
 async def add_sub(body: bytes) -> Response:
     """The first step alone: sum and difference."""
     return await answer(body, "add_sub", "SUM", "DIFFERENCE")
 
 
 @svc.api(input=JsonBody(Inputs, EXAMPLE), output=JsonAnswer(), route="/mul")
-@answers_problems
+@errors_as_problems
 async def mul(body: bytes) -> Response:
     """The second step alone: the product."""
     return await answer(body, "mul", "OUTPUT")

@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from examples.text_generation.events import texts
 from utils import embedded
-from utils.answers import JsonAnswer, JsonBody, answers_problems, json_lines
+from utils.answers import JsonAnswer, JsonBody, errors_as_problems, json_lines
 from utils.edge.admission import Admission
 from utils.schemas import parse_body
 
@@ -46,7 +46,7 @@ EXAMPLE = {"text_input": "Once upon a time", "max_new_tokens": 32, "temperature"
 
 triton_runner = embedded.runner(Path(__file__).with_name("model_repository"))
 svc = bentoml.legacy.Service("text_generation", runners=[triton_runner])
-admission = Admission(MOST_AT_ONCE, most_bytes=0)
+admission = Admission(MOST_AT_ONCE, max_body_bytes=0)
 
 
 @svc.on_deployment
@@ -60,7 +60,7 @@ def check() -> None:
 
 
 @svc.api(input=JsonBody(Request, EXAMPLE), output=JsonAnswer(), route="/generate")
-@answers_problems
+@errors_as_problems
 async def generate(body: bytes) -> Response:
     """Go on with a text: a JSON line for each piece, as soon as it is written, and `{"done": true}` in the last."""
     request = parse_body(body, Request)
@@ -70,7 +70,7 @@ async def generate(body: bytes) -> Response:
 async def lines(inputs: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
     """The lines of the answer; a caller who leaves ends them, and with them the writing."""
     triton = BentoMLContainer.remote_runner_mapping.get()[triton_runner.name]
-    with admission.place():
+    with admission.slot():
         async for text in texts(f"http://{triton}/v2/models/text_generation_stream/generate_stream", inputs):
             yield {"text_output": text}
     yield {"done": True}

@@ -149,7 +149,7 @@ OPEN: dict[str, tuple[dict[str, str], str]] = {
     "no keys": ({"MOBILE_SAM_API_KEYS": ""}, "expected API keys, got nothing"),
     "a short key": ({"MOBILE_SAM_API_KEYS": "me:short"}, "MOBILE_SAM_API_KEYS"),
     "no rate": ({"MOBILE_SAM_RATE_LIMIT": "often"}, "60/minute"),
-    "metrics for holders of none": ({"MOBILE_SAM_METRICS": "key"}, "key needs API keys, and there are none"),
+    "metrics for holders of none": ({"MOBILE_SAM_METRICS": "key"}, "=key needs API keys, but none are set"),
 }
 
 

@@ -1,4 +1,4 @@
-"""BentoML's real application in this process, with a stand-in for Triton."""
+"""BentoML's real application in this process, with a fake segmenter."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from utils.segmenter import GridBatch, Job, Segmentation
 
 
 class FakeSegmenter:
-    """Keeps what it was asked; answers with fixed parts, or raises."""
+    """Segmenter that records its calls, and answers with fixed parts or raises."""
 
     def __init__(self) -> None:
         self.embeds: list[ImageSource] = []
         self.jobs: list[tuple[ImageSource, Job]] = []
         self.batches: list[tuple[ImageSource, GridBatch]] = []
         self.error: Exception | None = None
-        self.rooms: list[bytes] = []
-        """For which bodies room was asked."""
-        self.no_room: Exception | None = None
-        self.errors_of_batches: list[Exception | None] = []
-        """What the next batches raise."""
+        self.checked_bodies: list[bytes] = []
+        """Arguments of `check_room`."""
+        self.room_error: Exception | None = None
+        self.batch_errors: list[Exception | None] = []
+        """Errors of the next batches."""
 
     @property
-    def asked(self) -> list:
-        """All that it was asked."""
+    def calls(self) -> list:
+        """Arguments of all calls."""
         return [*self.embeds, *self.jobs, *self.batches]
 
     async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
         self.embeds.append(image)
         if self.error:
             raise self.error
-        said = {"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}, "model_version": 4}
-        return json.dumps(said).encode()
+        document = {"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}, "model_version": 4}
+        return json.dumps(document).encode()
 
     def check_room(self, body: bytes) -> None:
-        self.rooms.append(body)
-        if self.no_room:
-            raise self.no_room
+        self.checked_bodies.append(body)
+        if self.room_error:
+            raise self.room_error
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         self.jobs.append((image, job))
@@ -53,9 +53,9 @@ class FakeSegmenter:
 
     async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
         self.batches.append((image, batch))
-        if self.errors_of_batches and (error := self.errors_of_batches.pop(0)):
+        if self.batch_errors and (error := self.batch_errors.pop(0)):
             raise error
-        side = len(self.batches)  # no batch's mask is like another's
+        side = len(self.batches)  # the masks of all batches differ
         return [
             {
                 "area": side * side,
@@ -105,20 +105,20 @@ def segmenter(service, monkeypatch) -> FakeSegmenter:
 
 
 @pytest.fixture(scope="session")
-def whole_app(service):
-    """BentoML's application; a second one in this process would register its metrics twice."""
+def bento_app(service):
+    """BentoML's application, created once: a second one would register its metrics again."""
     return service.svc.asgi_app
 
 
 @pytest.fixture
-def app(whole_app, monkeypatch):
-    """The application beside a Triton that is ready; its log has forgotten the refusals of earlier tests."""
+def app(bento_app, monkeypatch):
+    """The application with a ready Triton and a fresh refusal log."""
     monkeypatch.setattr("utils.health.read_health", lambda _: Health("ready"))
-    monkeypatch.setattr("utils.answers.REFUSALS._spans", {})
-    return whole_app
+    monkeypatch.setattr("utils.answers.REFUSAL_LOG._windows", {})
+    return bento_app
 
 
 @pytest.fixture
 def http(app, segmenter) -> Http:
-    """The whole application: edge, routing, API."""
+    """HTTP access to the whole application: edge, routing, API."""
     return Http(app)

@@ -1,4 +1,4 @@
-"""Nothing a caller can send is answered with a 5xx, and every refusal says why."""
+"""Bad input: answered with a 4xx problem that names the fault."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ BOX = [0, 0, 1, 1]
 
 BODIES = {
     "empty": (b"", 400),
-    "not JSON": (b"hello", 400),
-    "cut off": (b'{"input_image": "', 400),
-    "no UTF-8": (b'{"input_image": "\xff\xfe"}', 400),
-    "200,000 lists deep": (b"[" * 200_000 + b"]" * 200_000, 400),
-    "200,000 objects deep": (b'{"a":' * 200_000 + b"1" + b"}" * 200_000, 400),
-    "an integer of 10,000 digits": (b'{"labels": [' + b"9" * 10_000 + b"]}", 400),
-    "an integer of 1,000 digits": (b'{"input_image": "AAAA", "labels": [' + b"9" * 1_000 + b"]}", 422),
-    "a float of 1,000 digits": (b'{"input_image": "AAAA", "pos_coords": [[' + b"9" * 1_000 + b",1]]}", 422),
-    "a list": (b"[]", 422),
+    "not-json": (b"hello", 400),
+    "cut-off": (b'{"input_image": "', 400),
+    "not-utf-8": (b'{"input_image": "\xff\xfe"}', 400),
+    "200,000-nested-lists": (b"[" * 200_000 + b"]" * 200_000, 400),
+    "200,000-nested-objects": (b'{"a":' * 200_000 + b"1" + b"}" * 200_000, 400),
+    "integer-of-10,000-digits": (b'{"labels": [' + b"9" * 10_000 + b"]}", 400),
+    "integer-of-1,000-digits": (b'{"input_image": "AAAA", "labels": [' + b"9" * 1_000 + b"]}", 422),
+    "float-of-1,000-digits": (b'{"input_image": "AAAA", "pos_coords": [[' + b"9" * 1_000 + b",1]]}", 422),
+    "list": (b"[]", 422),
     "null": (b"null", 422),
-    "a number": (b"1", 422),
-    "nothing in it": (b"{}", 422),
+    "number": (b"1", 422),
+    "empty-object": (b"{}", 422),
     "NaN": (b'{"input_image": "AAAA", "pos_coords": [[NaN, 1]]}', 422),
-    "not base64": (b'{"input_image": "!!!!", "pos_coords": [[1, 1]]}', 422),
-    "lone surrogate in a key": (b'{"\\ud800": 1}', 400),
-    "a NUL in a key": (b'{"\\u0000": 1, "input_image": "AAAA"}', 422),
-    "a line break in a key": (b'{"a\\n2026-11-21 [INFO] forged\\u001b[31m": 1, "input_image": "AAAA"}', 422),
-    "three million points": (b'{"input_image": "AAAA", "pos_coords": [' + b"[1,2]," * 3_000_000 + b"[1,2]]}", 422),
-    "a million empty lists": (b'{"x": [' + b"[]," * 1_000_000 + b"[]]}", 422),
-    "an unknown label": (b'{"input_image": "AAAA", "pos_coords": [[1, 1]], "labels": [7]}', 422),
-    "keys twice": (b'{"input_image": "AAAA", "input_image": 5, "box": [0, 0, 1, 1]}', 422),
-    "image and id": (b'{"input_image": "AAAA", "image_id": "an id"}', 422),
-    "an image that is no base64": (b'{"input_image": "!!!!"}', 422),
-    "an id of 200 characters": (b'{"image_id": "' + b"x" * 200 + b'"}', 422),
-    "an id that is a number": (b'{"image_id": 5}', 422),
+    "not-base64": (b'{"input_image": "!!!!", "pos_coords": [[1, 1]]}', 422),
+    "lone-surrogate-in-key": (b'{"\\ud800": 1}', 400),
+    "nul-in-key": (b'{"\\u0000": 1, "input_image": "AAAA"}', 422),
+    "line-break-in-key": (b'{"a\\n2026-11-21 [INFO] forged\\u001b[31m": 1, "input_image": "AAAA"}', 422),
+    "three-million-points": (b'{"input_image": "AAAA", "pos_coords": [' + b"[1,2]," * 3_000_000 + b"[1,2]]}", 422),
+    "a-million-empty-lists": (b'{"x": [' + b"[]," * 1_000_000 + b"[]]}", 422),
+    "unknown-label": (b'{"input_image": "AAAA", "pos_coords": [[1, 1]], "labels": [7]}', 422),
+    "duplicate-keys": (b'{"input_image": "AAAA", "input_image": 5, "box": [0, 0, 1, 1]}', 422),
+    "image-and-id": (b'{"input_image": "AAAA", "image_id": "an id"}', 422),
+    "image-not-base64": (b'{"input_image": "!!!!"}', 422),
+    "id-of-200-characters": (b'{"image_id": "' + b"x" * 200 + b'"}', 422),
+    "numeric-id": (b'{"image_id": 5}', 422),
 }
 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("body", "status"), BODIES.values(), ids=BODIES.keys())
-def test_a_bad_body_is_a_4xx_problem_and_one_line_in_the_log(http, segmenter, caplog, *, path, body, status):
+def test_bad_body_is_a_4xx_problem_and_one_log_line(http, segmenter, caplog, *, path, body, status):
     with caplog.at_level(logging.INFO, "bentoml.mobile_sam"):
         response = http.post(path, content=body, headers={"content-type": "application/json"})
     assert response.status_code == status
@@ -54,15 +54,15 @@ def test_a_bad_body_is_a_4xx_problem_and_one_line_in_the_log(http, segmenter, ca
         assert set(error) == {"field", "expected", "got"}
         assert all(error.values())
     assert len(response.content) < 10_000
-    assert not segmenter.asked
-    ours = [record for record in caplog.records if record.name == "bentoml.mobile_sam"]
-    assert len(ours) == 1
-    assert not ours[0].exc_info
-    assert ours[0].getMessage().isprintable()
+    assert not segmenter.calls
+    records = [record for record in caplog.records if record.name == "bentoml.mobile_sam"]
+    assert len(records) == 1
+    assert not records[0].exc_info
+    assert records[0].getMessage().isprintable()
 
 
 def npy(header: str) -> str:
-    """base64 of a NumPy file that ends with its header."""
+    """Return base64 of a NumPy file that ends after its header."""
     data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
     return base64.b64encode(data).decode()
 
@@ -70,73 +70,73 @@ def npy(header: str) -> str:
 @pytest.mark.parametrize(
     ("path", "fields", "field"),
     [
-        pytest.param("/mobile_sam", {}, "pos_coords", id="no prompt"),
-        pytest.param("/mobile_sam", {"prompts": []}, "prompts", id="no objects"),
-        pytest.param("/mobile_sam", {"prompts": [{}]}, "prompts[0].pos_coords", id="an object without prompts"),
-        pytest.param("/mobile_sam", {"prompts": [{"box": [0, 0, 1]}]}, "prompts[0].box", id="a box of three"),
-        pytest.param("/mobile_sam", {"prompts": [{"point": 1}]}, "prompts[0].point", id="an unknown field"),
-        pytest.param("/mobile_sam", {"prompts": [{"box": BOX}], "box": BOX}, "box", id="prompts twice"),
-        pytest.param("/mobile_sam", {"box": BOX, "mask_input": "AAAA"}, "mask_input", id="a mask of zeros"),
+        pytest.param("/mobile_sam", {}, "pos_coords", id="no-prompt"),
+        pytest.param("/mobile_sam", {"prompts": []}, "prompts", id="no-objects"),
+        pytest.param("/mobile_sam", {"prompts": [{}]}, "prompts[0].pos_coords", id="object-without-prompts"),
+        pytest.param("/mobile_sam", {"prompts": [{"box": [0, 0, 1]}]}, "prompts[0].box", id="box-of-three-values"),
+        pytest.param("/mobile_sam", {"prompts": [{"point": 1}]}, "prompts[0].point", id="unknown-field"),
+        pytest.param("/mobile_sam", {"prompts": [{"box": BOX}], "box": BOX}, "box", id="prompts-and-box"),
+        pytest.param("/mobile_sam", {"box": BOX, "mask_input": "AAAA"}, "mask_input", id="mask-not-npy"),
         pytest.param(
             "/mobile_sam",
             {"box": BOX, "mask_input": npy("{'descr': '|O', 'fortran_order': False, 'shape': (256, 256)}")},
             "mask_input",
-            id="a mask of objects",
+            id="mask-of-objects",
         ),
         pytest.param(
             "/mobile_sam",
             {"box": BOX, "mask_input": npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2000000000,)}")},
             "mask_input",
-            id="a mask of 8 GB",
+            id="mask-of-8-gb",
         ),
-        pytest.param("/mobile_sam", {"box": BOX, "mask_input": npy("{[]: 1}")}, "mask_input", id="a mask of nonsense"),
-        pytest.param("/embed", {"box": BOX}, "box", id="a prompt to embed"),
-        pytest.param("/everything", {"pos_coords": [[1, 1]]}, "pos_coords", id="a prompt beside the grid"),
-        pytest.param("/everything", {"points_per_side": 65}, "points_per_side", id="too many clicks"),
-        pytest.param("/everything", {"crop_n_layers": 4}, "crop_n_layers", id="too many layers"),
-        pytest.param("/everything", {"progress": True, "box_nms_thresh": 2}, "box_nms_thresh", id="with progress"),
+        pytest.param("/mobile_sam", {"box": BOX, "mask_input": npy("{[]: 1}")}, "mask_input", id="mask-bad-header"),
+        pytest.param("/embed", {"box": BOX}, "box", id="prompt-for-embed"),
+        pytest.param("/everything", {"pos_coords": [[1, 1]]}, "pos_coords", id="prompt-for-everything"),
+        pytest.param("/everything", {"points_per_side": 65}, "points_per_side", id="too-many-points"),
+        pytest.param("/everything", {"crop_n_layers": 4}, "crop_n_layers", id="too-many-layers"),
+        pytest.param("/everything", {"progress": True, "box_nms_thresh": 2}, "box_nms_thresh", id="with-progress"),
     ],
 )
-def test_a_bad_field_is_a_422_that_names_it(http, segmenter, path, fields, field):
+def test_bad_field_is_a_422_that_names_it(http, segmenter, path, fields, field):
     response = http.post(path, json={"image_id": "an id", **fields})
     assert response.status_code == 422
     assert response.headers["content-type"] == "application/problem+json"
     assert response.json()["errors"][0]["field"] == field
-    assert not segmenter.asked
+    assert not segmenter.calls
 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("fields", [{}, {"input_image": None}, {"input_image": "AAAA", "image_id": "an id"}], ids=str)
-def test_an_image_is_named_exactly_once(http, segmenter, path, fields):
+def test_request_needs_exactly_one_image_or_id(http, segmenter, path, fields):
     prompt = {"pos_coords": [[1, 1]]} if path == "/mobile_sam" else {}
     response = http.post(path, json={**prompt, **fields})
     assert response.status_code == 422
     assert response.json()["errors"][0]["expected"] == "exactly one of input_image and image_id"
-    assert not segmenter.asked
+    assert not segmenter.calls
 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     "content_type", ["text/plain", "multipart/form-data", "application/x-www-form-urlencoded", "x"]
 )
-def test_a_body_that_is_not_json_by_name_is_a_415(http, path, content_type):
+def test_other_content_type_is_a_415(http, path, content_type):
     response = http.post(path, content=b"{}", headers={"content-type": content_type})
     assert response.status_code == 415
     assert content_type in response.json()["detail"]
 
 
-def test_a_content_type_that_is_no_ascii_is_a_415(http):
+def test_non_ascii_content_type_is_a_415(http):
     response = http.post("/mobile_sam", content=b"{}", headers={b"content-type": b"\xff/json"})
     assert response.status_code == 415
     assert response.headers["content-type"] == "application/problem+json"
 
 
-def test_a_byte_order_mark_is_no_obstacle(http):
+def test_byte_order_mark_is_accepted(http):
     body = b"\xef\xbb\xbf" + b'{"input_image": "AAAA", "box": [0, 0, 1, 1]}'
     assert http.post("/mobile_sam", content=body, headers={"content-type": "application/json"}).status_code == 200
 
 
-def test_a_body_over_the_limit_is_a_413(http, service):
+def test_body_over_the_limit_is_a_413(http, service):
     response = http.post("/mobile_sam", content=b" " * (service.settings.max_body_bytes + 1))
     assert response.status_code == 413
     assert response.headers["content-type"] == "application/problem+json"
@@ -145,13 +145,13 @@ def test_a_body_over_the_limit_is_a_413(http, service):
 @pytest.mark.parametrize(
     ("method", "path", "status"), [("GET", "/mobile_sam", 405), ("GET", "/no", 404), ("PUT", "/", 405)]
 )
-def test_wrong_paths_and_methods_are_problems(http, method, path, status):
+def test_unknown_paths_and_methods_are_problems(http, method, path, status):
     response = http.request(method, path)
     assert response.status_code == status
     assert response.headers["content-type"] == "application/problem+json"
 
 
-def test_the_page_and_its_files_are_served_from_here(http):
+def test_swagger_page_and_its_files_are_served_locally(http):
     page = http.get("/")
     assert page.status_code == 200
     assert "swagger-ui" in page.text

@@ -1,4 +1,4 @@
-"""What callers can make large (docs/security.md#budgets), beside the API's own document and the settings."""
+"""The budgets in docs/security.md agree with the OpenAPI document, the settings and the tests."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ SCHEMAS = document()["components"]["schemas"]
 PATHS = {"SegmentRequest": "/mobile_sam", "ObjectFields": "/mobile_sam", "EverythingRequest": "/everything"}
 LIMITS = ("maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum", "maxItems", "maxLength")
 UNITS = {"MiB": 2**20, "GiB": 2**30}
-IN_TRITON = {f"{PREFIX}MAX_IMAGE_PIXELS": 25_000_000, f"{PREFIX}EMBEDDING_CACHE_BYTES": 2 * 2**30}
+TRITON_DEFAULTS = {f"{PREFIX}MAX_IMAGE_PIXELS": 25_000_000, f"{PREFIX}EMBEDDING_CACHE_BYTES": 2 * 2**30}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One budget."""
+    """A row of the table of budgets."""
 
-    what: str
+    subject: str
     limit: str
     setting: str
-    above: str
+    effect: str
     test: str
 
     def numbers(self) -> set[float]:
-        """All numbers of the limit."""
+        """Return all numbers of the limit."""
         return {float(number.replace(",", "")) for number in re.findall(r"-?[\d,]*\d", self.limit)}
 
 
@@ -45,22 +45,22 @@ def rows() -> list[Row]:
 
 @dataclass(frozen=True)
 class Bound:
-    """A number of the document."""
+    """A bound of a field in the OpenAPI document."""
 
     schema: str
     field: str
     kind: str
     number: float
     depth: int
-    """How many lists the value stands in."""
+    """Nesting depth in lists."""
 
 
-def bounds_of(schema: str, field: str, described: dict[str, Any], depth: int = 0) -> list[Bound]:
-    """All numbers said of a field's value, and of the values in it."""
-    found = [Bound(schema, field, kind, described[kind], depth) for kind in LIMITS if kind in described]
-    for inner in described.get("anyOf", []):
+def bounds_of(schema: str, field: str, description: dict[str, Any], depth: int = 0) -> list[Bound]:
+    """Return all bounds of a field's value and of nested values."""
+    found = [Bound(schema, field, kind, description[kind], depth) for kind in LIMITS if kind in description]
+    for inner in description.get("anyOf", []):
         found += bounds_of(schema, field, inner, depth)
-    for inner in [*described.get("prefixItems", []), *([described["items"]] if "items" in described else [])]:
+    for inner in [*description.get("prefixItems", []), *([description["items"]] if "items" in description else [])]:
         found += bounds_of(schema, field, inner, depth + 1)
     return found
 
@@ -69,9 +69,9 @@ BOUNDS = sorted(
     {
         bound
         for schema in PATHS
-        for field, described in SCHEMAS[schema]["properties"].items()
-        for bound in bounds_of(schema, field, described)
-        if bound.kind != "maxItems" or (field != "box" and not bound.depth)  # pairs and boxes have a shape, not a size
+        for field, description in SCHEMAS[schema]["properties"].items()
+        for bound in bounds_of(schema, field, description)
+        if bound.kind != "maxItems" or (field != "box" and not bound.depth)  # not the fixed lengths of pairs and boxes
     },
     key=repr,
 )
@@ -80,7 +80,7 @@ each_bound = pytest.mark.parametrize("bound", BOUNDS, ids=lambda bound: f"{bound
 
 
 def beyond(bound: Bound) -> Any:
-    """A value just beyond a bound, in as many lists as its field needs."""
+    """Return a value just beyond a bound, nested as its field requires."""
     if bound.kind == "maxItems":
         item: Any = {"prompts": {"pos_coords": [[1, 1]]}, "labels": 1}.get(bound.field, [1, 1])
         return [item] * (int(bound.number) + 1)
@@ -93,19 +93,19 @@ def beyond(bound: Bound) -> Any:
     return {"box": [value, 0, 5, 5], "labels": [value]}.get(bound.field, [[value, 1]] if bound.depth else value)
 
 
-def test_there_are_rows_and_bounds():
+def test_table_and_document_were_parsed():
     assert len(ROWS) > 40
     assert len(BOUNDS) > 25
 
 
 @each_bound
-def test_every_number_of_the_document_is_in_the_table(bound):
-    named = [row for row in ROWS if f"`{bound.field}`" in row.what]
-    assert any(bound.number in row.numbers() for row in named), bound
+def test_every_bound_of_the_document_is_in_the_table(bound):
+    matching = [row for row in ROWS if f"`{bound.field}`" in row.subject]
+    assert any(bound.number in row.numbers() for row in matching), bound
 
 
 @each_bound
-def test_one_more_than_the_document_says_is_refused(http, segmenter, bound):
+def test_value_beyond_a_bound_is_refused(http, segmenter, bound):
     point = {} if bound.schema == "EverythingRequest" or bound.field == "prompts" else {"pos_coords": [[1, 1]]}
     fields = {**point, bound.field: beyond(bound)}
     answer = http.post(
@@ -114,21 +114,21 @@ def test_one_more_than_the_document_says_is_refused(http, segmenter, bound):
     )
     assert answer.status_code == 422
     assert bound.field in answer.json()["errors"][0]["field"]
-    assert segmenter.asked == []
+    assert segmenter.calls == []
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.setting], ids=lambda row: row.what)
-def test_a_limit_that_can_be_set_is_the_settings_default(row):
+@pytest.mark.parametrize("row", [row for row in ROWS if row.setting], ids=lambda row: row.subject)
+def test_configurable_limit_is_the_settings_default(row):
     name = row.setting.strip("`")
     default = getattr(Settings(), name.removeprefix(PREFIX).lower())
-    if default is None:  # Triton's config.pbtxt has it, or there is none
-        default = IN_TRITON.get(name)
+    if default is None:  # from config.pbtxt, or no default
+        default = TRITON_DEFAULTS.get(name)
     number, _, unit = row.limit.partition(" ")
     factor = next((factor for name, factor in UNITS.items() if unit.startswith(name)), 1)
     assert row.limit == "as set" if default is None else int(number.strip(",").replace(",", "")) * factor == default
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
-def test_the_test_of_a_limit_is_there(row):
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.subject)
+def test_budget_names_an_existing_test(row):
     name, _, file = row.test.removeprefix("[").removesuffix(")").partition("](../")
     assert f"def {name}(" in (ROOT / file).read_text()

@@ -1,4 +1,4 @@
-"""Callers who leave before they are answered: through the whole application, nothing is worked out for them."""
+"""Cancellation of work through the whole application when callers disconnect."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pytest
         pytest.param("/mobile_sam", {"pos_coords": [[1, 2]]}, "segment", id="segment"),
         pytest.param("/embed", {}, "embed", id="embed"),
         pytest.param("/everything", {}, "records", id="everything"),
-        pytest.param("/everything", {"progress": True}, "records", id="everything line by line"),
+        pytest.param("/everything", {"progress": True}, "records", id="everything-lines"),
     ],
 )
-def test_the_work_for_a_caller_who_leaves_is_cancelled(app, segmenter, monkeypatch, *, path, fields, method):
+def test_work_is_cancelled_when_the_caller_disconnects(app, segmenter, monkeypatch, *, path, fields, method):
     body = json.dumps({"image_id": "an id", **fields}).encode()
     ended: list[str] = []
     sent: list[dict] = []

@@ -1,4 +1,4 @@
-"""What the log says of requests, in BentoML's format: enough to find who guesses keys, and no value that was sent."""
+"""Log lines about requests: they cannot be forged, show no sent values, and name callers that guess keys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} ")
 
 @pytest.fixture(params=["text", "json"])
 def log(app, request, monkeypatch) -> Iterator[io.StringIO]:
-    """What the service's log holds; in it all refusals."""
+    """The service's log, with all refusals."""
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     handler.setFormatter(logging.Formatter(TRACED_LOG_FORMAT, DATE_FORMAT))
@@ -43,7 +43,7 @@ def log(app, request, monkeypatch) -> Iterator[io.StringIO]:
     monkeypatch.setattr(logger, "handlers", [handler])
     monkeypatch.setattr(logger, "propagate", False)
     monkeypatch.setattr(logger, "level", logging.INFO)
-    monkeypatch.setattr("utils.answers.REFUSALS._at_most", 10**9)
+    monkeypatch.setattr("utils.answers.REFUSAL_LOG._max_lines", 10**9)
     logging.root.manager._clear_cache()  # type: ignore[attr-defined]
     others = {other: other.formatter for other in [*logging.root.handlers, logging.lastResort] if other}
     monkeypatch.setenv(VARIABLE, request.param)
@@ -55,7 +55,7 @@ def log(app, request, monkeypatch) -> Iterator[io.StringIO]:
 
 
 async def ask(app, path="/embed", body=b"{}", headers=(), *, method="POST", address=ADDRESS) -> tuple[int, bytes]:
-    """Status and body of the answer to a request as an HTTP server hands it over, texts of any kind in it."""
+    """Send a request straight to the ASGI application; return the answer's status and body."""
     scope = {
         "type": "http",
         "http_version": "1.1",
@@ -92,7 +92,7 @@ def ask_all(app, requests: list[dict[str, Any]]) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize(("path", "name"), FIELDS)
-def test_no_field_forges_a_line_nor_stands_in_one(app, segmenter, log, path, name):
+def test_field_values_forge_no_line_and_are_not_logged(app, segmenter, log, path, name):
     bodies = [json.dumps({name: text}).encode() for text in TEXTS]
     answers = ask_all(app, [{"path": path, "body": body} for body in bodies])
     assert {status for status, _ in answers} <= {200, 400, 422}
@@ -106,7 +106,7 @@ def test_no_field_forges_a_line_nor_stands_in_one(app, segmenter, log, path, nam
 
 
 @pytest.mark.parametrize("name", HEADERS, ids=bytes.decode)
-def test_no_header_forges_a_line(app, segmenter, log, name):
+def test_headers_forge_no_line_and_are_not_logged(app, segmenter, log, name):
     headers = [[(name, text.encode("utf-8", "surrogatepass"))] for text in TEXTS]
     headers += [[(name, text.encode("latin-1", "ignore"))] for text in TEXTS]
     answers = ask_all(app, [{"headers": header, "body": b'{"image_id": 1}'} for header in headers])
@@ -117,7 +117,7 @@ def test_no_header_forges_a_line(app, segmenter, log, name):
 
 
 @pytest.mark.parametrize("part", ["path", "method", "address", "key", "access"])
-def test_what_a_line_names_is_printable_and_bounded(app, segmenter, log, part):
+def test_log_lines_are_printable_and_bounded(app, segmenter, log, part):
     requests: list[dict[str, Any]]
     if part == "access":
         requests = [{"path": f"/{text}", "headers": [(b"content-type", b"a/\x1b\nb")]} for text in TEXTS]
@@ -134,7 +134,7 @@ def test_what_a_line_names_is_printable_and_bounded(app, segmenter, log, part):
     assert max(map(len, lines)) < 5000
 
 
-def test_what_the_model_says_forges_no_line(app, segmenter, log):
+def test_orchestrator_errors_forge_no_line(app, segmenter, log):
     for text in TEXTS:
         errors = [{"field": text, "expected": "an id", "got": text}]
         document = {"status": 404, "slug": "image-not-cached", "title": "Not known", "errors": errors}
@@ -146,7 +146,7 @@ def test_what_the_model_says_forges_no_line(app, segmenter, log):
     assert not is_forged(log.getvalue())
 
 
-def test_an_unexpected_error_forges_no_line(app, segmenter, log):
+def test_unexpected_errors_forge_no_line(app, segmenter, log):
     for text in TEXTS:
         segmenter.error = RuntimeError(text)
         assert asyncio.run(ask(app, body=b'{"image_id": "a"}'))[0] == 500
@@ -156,9 +156,9 @@ def test_an_unexpected_error_forges_no_line(app, segmenter, log):
 
 @pytest.mark.parametrize("log", ["text"], indirect=True)
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    ("sent", "line"),
     [
-        ({"path": "/nowhere"}, "POST /nowhere ({}): 404 not-found: expected a path of this service"),
+        ({"path": "/nowhere"}, "POST /nowhere ({}): 404 not-found: unknown path"),
         (
             {"method": "BREW"},
             "BREW /embed ({}): 405 method-not-allowed: expected POST for /embed",
@@ -182,28 +182,28 @@ def test_an_unexpected_error_forges_no_line(app, segmenter, log):
     ],
     ids=["404", "405", "413", "415", "422", "400"],
 )
-def test_a_refusal_has_time_address_method_path_and_what_was_expected(app, segmenter, log, sent, told):
+def test_refusal_is_logged_with_time_address_request_and_expectation(app, segmenter, log, sent, line):
     headers = [*sent.get("headers", []), (b"x-request-id", b"the-request")]
     status, _ = asyncio.run(ask(app, **{**sent, "headers": headers}))
-    assert f": {status} " in told
-    line = log.getvalue()
-    assert TIME.match(line)
-    assert f"] {ADDRESS} {told.format('request the-request')}" in line
-    assert "secret" not in line
+    assert f": {status} " in line
+    written = log.getvalue()
+    assert TIME.match(written)
+    assert f"] {ADDRESS} {line.format('request the-request')}" in written
+    assert "secret" not in written
 
 
 @pytest.mark.parametrize("log", ["text"], indirect=True)
-def test_who_guesses_keys_is_named(app, segmenter, log, monkeypatch, service):
+def test_address_that_guesses_keys_is_named(app, segmenter, log, monkeypatch, service):
     from utils.edge.keys import ApiKeys
 
     keys = ApiKeys.of("name:a-key-of-enough-characters", None)
     monkeypatch.setattr(service.guard, "_keys", keys)
-    monkeypatch.setattr("utils.answers.REFUSALS._at_most", 20)
+    monkeypatch.setattr("utils.answers.REFUSAL_LOG._max_lines", 20)
     guesses = [{"headers": [(b"x-api-key", b"guess-%d" % number)]} for number in range(50)]
     assert {status for status, _ in ask_all(app, guesses)} == {401}
-    service.REFUSALS.summarise_ended(all_spans=True)
+    service.REFUSAL_LOG.summarise_ended(all_windows=True)
     lines = log.getvalue().splitlines()
     assert len(lines) == 21
     assert all(ADDRESS in line and TIME.match(line) for line in lines)
-    assert f"unauthorized: 30 more in 0 s, 30 or more from {ADDRESS}" in lines[-1]
+    assert f"unauthorized: 30 more in 0 s, at least 30 from {ADDRESS}" in lines[-1]
     assert "guess-" not in log.getvalue()

@@ -1,4 +1,4 @@
-"""`POST /mobile_sam`: what goes in reaches the model, what the model says comes out."""
+"""`POST /mobile_sam`: passing of requests and results between HTTP and the segmenter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from utils.segmenter import Segmentation
 IMAGE = base64.b64encode(b"an image file").decode()
 
 
-def ask(http, **fields):
+def segment(http, **fields):
     return http.post("/mobile_sam", json={"input_image": IMAGE, "pos_coords": [[1, 2]], **fields})
 
 
@@ -25,8 +25,8 @@ def parts(response):
     return MultipartDecoder(response.content, response.headers["content-type"]).parts
 
 
-def test_the_request_reaches_the_model(http, segmenter):
-    ask(
+def test_request_reaches_the_segmenter(http, segmenter):
+    segment(
         http,
         neg_coords=[[3, 4]],
         box=[0, 0, 9, 9],
@@ -43,18 +43,18 @@ def test_the_request_reaches_the_model(http, segmenter):
     assert job.low_res_mask is True
 
 
-def test_an_image_may_be_named_by_its_id(http, segmenter):
-    response = ask(http, input_image=None, image_id="an id")
+def test_image_can_be_given_by_its_id(http, segmenter):
+    response = segment(http, input_image=None, image_id="an id")
     assert response.status_code == 200
     ((image, _),) = segmenter.jobs
     assert image == ImageSource(None, "an id")
 
 
-def test_several_objects_reach_the_model_with_their_masks(http, segmenter):
+def test_several_objects_reach_the_segmenter_with_their_masks(http, segmenter):
     file = io.BytesIO()
     np.save(file, np.full((256, 256), 7, np.float32))
     second = {"pos_coords": [[3, 4]], "mask_input": base64.b64encode(file.getvalue()).decode()}
-    response = ask(http, pos_coords=None, prompts=[{"box": [0, 0, 9, 9]}, second])
+    response = segment(http, pos_coords=None, prompts=[{"box": [0, 0, 9, 9]}, second])
     assert response.status_code == 200
     ((_, job),) = segmenter.jobs
     assert job.prompts.labels.tolist() == [[2, 3], [1, -2]]
@@ -62,8 +62,8 @@ def test_several_objects_reach_the_model_with_their_masks(http, segmenter):
     assert (job.prompts.masks == 7).all()
 
 
-def test_the_answer_has_mask_picture_and_result_in_this_order(http):
-    response = ask(http)
+def test_answer_has_mask_picture_and_result_in_this_order(http):
+    response = segment(http)
     assert response.status_code == 200
     assert response.headers["content-type"].startswith("multipart/form-data; boundary=")
     assert [part.content for part in parts(response)] == [b"the mask", b"the picture", b'{"masks": []}']
@@ -71,8 +71,8 @@ def test_the_answer_has_mask_picture_and_result_in_this_order(http):
     assert names == ['name="mask"', 'name="segmented_image"', 'name="result"']
 
 
-def test_no_picture_was_asked_for_and_none_comes(http):
-    assert [part.content for part in parts(ask(http, segmented_image="none"))] == [b"the mask", b'{"masks": []}']
+def test_answer_has_no_picture_if_none_is_requested(http):
+    assert [part.content for part in parts(segment(http, segmented_image="none"))] == [b"the mask", b'{"masks": []}']
 
 
 @pytest.mark.parametrize(
@@ -85,21 +85,21 @@ def test_no_picture_was_asked_for_and_none_comes(http):
         ("polygon", b"application/json"),
     ],
 )
-def test_parts_say_what_they_are(http, mask_format, content_type):
-    mask, picture, result = parts(ask(http, mask_format=mask_format))
+def test_parts_have_their_content_types(http, mask_format, content_type):
+    mask, picture, result = parts(segment(http, mask_format=mask_format))
     assert mask.headers[b"Content-Type"] == content_type
     assert picture.headers[b"Content-Type"] == b"image/png"
     assert result.headers[b"Content-Type"] == b"application/json"
 
 
-def test_a_binary_mask_survives_whatever_bytes_it_has(http, segmenter, monkeypatch):
+def test_binary_mask_is_passed_unchanged(http, segmenter, monkeypatch):
     awkward = b"\r\n--boundary\r\n\r\n--\x00\xff" * 3 + b"\r\n"
 
     async def answer(image, job):
         return Segmentation(awkward, awkward, b"{}")
 
     monkeypatch.setattr(segmenter, "segment", answer)
-    assert [part.content for part in parts(ask(http))] == [awkward, awkward, b"{}"]
+    assert [part.content for part in parts(segment(http))] == [awkward, awkward, b"{}"]
 
 
 BODIES = {
@@ -123,7 +123,7 @@ each_endpoint = pytest.mark.parametrize("path", BODIES)
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_the_model_raises_becomes_a_problem(http, segmenter, path, error, status):
+def test_segmenter_errors_become_problems(http, segmenter, path, error, status):
     segmenter.error = error
     response = http.post(path, json=BODIES[path])
     assert response.status_code == status
@@ -136,13 +136,13 @@ def test_what_the_model_raises_becomes_a_problem(http, segmenter, path, error, s
 
 
 @each_endpoint
-def test_a_caller_is_told_to_come_back(http, segmenter, path):
+def test_unavailable_answer_has_retry_after(http, segmenter, path):
     segmenter.error = InferenceUnavailable("starting")
     assert http.post(path, json=BODIES[path]).headers["retry-after"] == "5"
 
 
 @each_endpoint
-def test_the_documented_examples_are_answered(http, path):
+def test_documented_examples_succeed(http, path):
     body = http.get("/docs.json").json()["paths"][path]["post"]["requestBody"]
     examples = body["content"]["application/json"]["examples"]
     assert examples
@@ -150,7 +150,7 @@ def test_the_documented_examples_are_answered(http, path):
         assert http.post(path, json=example["value"]).status_code == 200
 
 
-def test_what_is_documented_is_what_there_is(http):
+def test_documented_post_paths_are_complete(http):
     documented = {path for path, methods in http.get("/docs.json").json()["paths"].items() if "post" in methods}
     assert documented == set(BODIES)
     for path in BODIES:
@@ -159,17 +159,17 @@ def test_what_is_documented_is_what_there_is(http):
 
 @each_endpoint
 @pytest.mark.parametrize("content_type", [None, "application/json", "application/json; charset=utf-8", "x/y+json"])
-def test_json_is_taken_under_its_names(http, path, content_type):
+def test_json_content_types_are_accepted(http, path, content_type):
     headers = {"content-type": content_type} if content_type else {}
     assert http.post(path, content=json.dumps(BODIES[path]).encode(), headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize("fields", [{"pos_coords": [[1, 1]]}, {"prompts": [{"box": [1, 1, 9, 9]}] * 3}])
-def test_room_is_asked_for_before_the_request_is_parsed(http, segmenter, fields):
-    segmenter.no_room = Overloaded("8 requests wait")
+def test_room_is_checked_before_the_request_is_parsed(http, segmenter, fields):
+    segmenter.room_error = Overloaded("8 requests wait")
     body = json.dumps({"input_image": "not parsed", **fields}).encode()
     answer = http.post("/mobile_sam", content=body)
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:mobile-sam:overloaded")
-    assert segmenter.rooms == [body]
+    assert segmenter.checked_bodies == [body]
     assert http.post("/embed", json=BODIES["/embed"]).status_code == 200
-    assert segmenter.rooms == [body]
+    assert segmenter.checked_bodies == [body]

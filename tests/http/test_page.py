@@ -1,4 +1,4 @@
-"""The page at `/ui`, its files, and what it learns from `/info`."""
+"""The page at `/ui`, its files, and `/info`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from utils.page import FOLDER
 LINK = re.compile(r"""(?:href|src)="([^"#]+)["#]""")
 
 
-def test_the_page_comes_with_files_that_are_all_there(http):
+def test_all_files_linked_by_the_page_exist(http):
     page = http.get("/ui")
     assert page.status_code == 200
     assert page.headers["content-type"] == "text/html; charset=utf-8"
@@ -24,7 +24,7 @@ def test_the_page_comes_with_files_that_are_all_there(http):
         assert http.get(link).status_code == 200, link
 
 
-def test_a_slash_too_many_leads_to_the_page_behind_a_prefix_too(http):
+def test_trailing_slash_redirects_also_behind_a_prefix(http):
     answer = http.get("/ui/")
     assert answer.status_code == 308
     assert urljoin("https://host/prefix/ui/", answer.headers["location"]) == "https://host/prefix/ui"
@@ -35,7 +35,7 @@ KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", 
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_every_file_has_its_type_and_is_asked_for_again_after_an_update(http, file):
+def test_page_file_has_its_type_and_is_revalidated(http, file):
     path = f"/ui/{file.relative_to(FOLDER).as_posix()}"
     first = http.get(path)
     assert first.headers["content-type"].split(";")[0] == KINDS[file.suffix]
@@ -51,26 +51,26 @@ def test_every_file_has_its_type_and_is_asked_for_again_after_an_update(http, fi
     "path",
     ["/ui/absent.js", "/ui/index.html", "/ui/../service.py", "/ui/..%2f..%2f__init__.py", "/ui/%2e%2e/__init__.py"],
 )
-def test_nothing_else_is_served(http, path):
+def test_other_paths_below_the_page_are_not_found(http, path):
     answer = http.get(path)
     assert answer.status_code == 404
     assert answer.json()["type"] == "urn:mobile-sam:not-found"
 
 
-def test_modules_load_nothing_from_elsewhere():
+def test_page_files_load_nothing_from_other_origins():
     for file in [*FOLDER.glob("*.js"), *FOLDER.glob("*.css"), FOLDER / "index.html"]:
         addresses = re.findall(r"https?://[^\s\"'<>]+", file.read_text())
         assert set(addresses) <= {"http://www.w3.org/2000/svg"}, file
 
 
-def test_info_tells_version_and_limits_and_of_weights_what_triton_loaded(http):
+def test_info_has_version_limits_and_loaded_models(http):
     answer = http.get("/info")
     assert answer.status_code == 200
-    told = answer.json()
-    assert set(told) == {"version", "weights", "engine", "key_needed", "limits", "model_versions"}
-    assert told["key_needed"] is False
-    assert (told["model_versions"], told["weights"], told["engine"]) == ([], None, None)  # there is no Triton here
-    assert told["limits"] == {"max_body_bytes": 32 * 2**20, "max_image_pixels": 25_000_000, "max_objects": 256}
+    info = answer.json()
+    assert set(info) == {"version", "weights", "engine", "key_needed", "limits", "model_versions"}
+    assert info["key_needed"] is False
+    assert (info["model_versions"], info["weights"], info["engine"]) == ([], None, None)  # without Triton
+    assert info["limits"] == {"max_body_bytes": 32 * 2**20, "max_image_pixels": 25_000_000, "max_objects": 256}
 
 
 def test_service_and_client_have_the_same_version(http):

@@ -1,1 +1,1 @@
-"""The edge: what every request passes before BentoML sees it, and how an API worker begins and ends."""
+"""The edge: checks of requests before BentoML sees them, and start-up and shutdown of API workers."""

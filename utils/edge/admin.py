@@ -1,4 +1,4 @@
-"""`/admin`: which models are loaded, and hot swap, for operators with a key. Without keys there is no such path."""
+"""Admin API (`/admin`): state and hot swap of the models. It exists only if there are admin keys."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ Action = Callable[[], Awaitable[None]]
 
 
 class Admin:
-    """The operators' paths."""
+    """ASGI application of the admin API."""
 
     def __init__(self, guard: Guard, models: Models, control_mode: str) -> None:
-        """Make them.
+        """Map the paths to their actions.
 
         Args:
-            guard: who is an operator.
-            models: of the service's Triton.
-            control_mode: of that Triton: `none`, `explicit` or `poll`.
+            guard: checks the admin keys.
+            models: the models of the service's Triton.
+            control_mode: Triton's model control mode: `none`, `explicit` or `poll`.
         """
         self._guard, self._models, self._control_mode = guard, models, control_mode
         self.actions: dict[str, Action] = {f"{MODELS}/load": models.renew}
-        """What a POST of each path does."""
+        """Action of a POST, by path."""
         for model in IN_ORDER:
             self.actions[f"{MODELS}/{model}/load"] = self._load_one(model)
             self.actions[f"{MODELS}/{model}/unload"] = self._unload_one(model)
 
     def methods(self) -> dict[str, tuple[str, ...]]:
-        """The methods of each path."""
+        """Return the methods of each path."""
         return {MODELS: ("GET", "HEAD"), **dict.fromkeys(self.actions, ("POST",))}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request of one of the paths with the state of all models.
+        """Run the path's action, if any, and answer with the state of all models.
 
         Raises:
-            Unauthorized: no admin key came, or one that is not known.
-            ModelChange: the models cannot be changed, or not so.
+            Unauthorized: the request has no known admin key.
+            ModelChange: the models cannot be changed.
             InferenceUnavailable: Triton cannot be reached.
         """
-        self._guard.name(scope)
+        self._guard.authenticate(scope)
         action = self.actions.get(scope["path"])
         if action is not None:
             if self._control_mode != "explicit":
                 raise ModelChange(
-                    f"expected MOBILE_SAM_MODEL_CONTROL_MODE=explicit, got {self._control_mode}: "
-                    "models cannot be loaded and unloaded by request"
+                    "loading and unloading models needs MOBILE_SAM_MODEL_CONTROL_MODE=explicit, "
+                    f"got {self._control_mode}"
                 )
             await action()
         states = [asdict(state) for state in await self._models.states()]

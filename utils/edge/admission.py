@@ -1,4 +1,4 @@
-"""Which requests are taken: a bounded number at once, and none once the service stops."""
+"""Admission control: bounds on requests, body bytes and answer bytes in progress."""
 
 from __future__ import annotations
 
@@ -9,185 +9,179 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from utils.errors import Overloaded, Stopping
-from utils.turns import About
+from utils.turns import ActiveCallers
 
 SMALL_ANSWER_BYTES = 65_536
-"""Largest answer that is not counted: so much of any answer waits outside of the application for its reader."""
-PROMPT_REFUSALS = 10
-"""Refusals in a second that a caller of a busy service has at once."""
-STOPS = "the service finishes what it has and takes nothing new; try again, it may be back by then"
+"""Size up to which answers are not counted: the transport's buffer holds that much of any answer."""
+MAX_PROMPT_REFUSALS = 10
+"""Refusals per second that a caller of a busy service gets without delay."""
+STOPPING_DETAIL = "the service is shutting down and accepts no new requests; retry later"
 
 
 class Admission:
-    """The requests of one API worker that are being answered or wait for Triton, and the bytes they hold."""
+    """Requests in progress in one API worker, and the bytes of their bodies and answers."""
 
-    def __init__(self, most: int, most_bytes: int, most_answer_bytes: int = 0) -> None:
-        """Make an empty one.
+    def __init__(self, max_requests: int, max_body_bytes: int, max_answer_bytes: int = 0) -> None:
+        """Start without any requests. One caller gets at most three quarters of the requests and of the body bytes.
 
         Args:
-            most: requests at once that are worked on; answers that wait for their readers do not count. One caller has
-                at most three quarters of them.
-            most_bytes: bytes of their bodies, and of those that are still arriving; of one caller three quarters.
-            most_answer_bytes: bytes of the answers that wait for their readers.
+            max_requests: requests in progress, without those whose answer is being sent.
+            max_body_bytes: bytes of all bodies together, including those that are still arriving.
+            max_answer_bytes: bytes of all answers that are being sent.
         """
-        self._most, self._most_bytes, self._most_answer_bytes = most, most_bytes, most_answer_bytes
-        self._most_of_one = most - most // 4
+        self._max_requests, self._max_body_bytes = max_requests, max_body_bytes
+        self._max_answer_bytes = max_answer_bytes
+        self._max_requests_per_caller = max_requests - max_requests // 4
         self._working: Counter[str] = Counter()
-        self._held: Counter[str] = Counter()
+        self._body_bytes: Counter[str] = Counter()
         self._answer_bytes = 0
         self._stopping = False
-        self._cut = False
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._aborted = False
+        self._abort_waiters: set[asyncio.Future[None]] = set()
         self.in_progress = 0
 
     @property
     def stopping(self) -> bool:
-        """Whether nothing new is taken any more."""
+        """True once new requests are refused because the service stops."""
         return self._stopping
 
     def check(self, caller: str = "") -> None:
-        """Would a request be taken now?
-
-        Args:
-            caller: whose it is.
+        """Check that another request of a caller can be accepted.
 
         Raises:
-            Stopping: the service is on its way out.
-            Overloaded: there are as many as there may be.
+            Stopping: the service is stopping.
+            Overloaded: too many requests are in progress.
         """
         if self._stopping:
-            raise Stopping(STOPS)
+            raise Stopping(STOPPING_DETAIL)
         working = self._working.total()
-        if working >= self._most:
-            raise Overloaded(f"{working} requests are being answered or wait already; try again in a moment")
-        if (own := self._working[caller]) >= self._most_of_one:
-            raise Overloaded(f"{own} requests of yours are being answered or wait already; try again in a moment")
+        if working >= self._max_requests:
+            raise Overloaded(f"too many requests in progress ({working}); retry later")
+        if (own := self._working[caller]) >= self._max_requests_per_caller:
+            raise Overloaded(f"too many of your requests in progress ({own}); retry later")
 
     @contextmanager
-    def place(self, caller: str = "") -> Iterator[Place]:
-        """A place among the requests being answered.
-
-        Args:
-            caller: whose request it is.
+    def slot(self, caller: str = "") -> Iterator[Slot]:
+        """Hold a slot for one request of a caller.
 
         Raises:
             Stopping, Overloaded: as `check`.
         """
         self.check(caller)
         self.in_progress += 1
-        place = Place(self, caller)
+        slot = Slot(self, caller)
         try:
-            yield place
+            yield slot
         finally:
-            place.leave()
+            slot.release()
             self.in_progress -= 1
 
-    def work(self, caller: str, requests: int) -> None:
-        """Count a caller's requests that are worked on; a negative number: no longer."""
-        self._working[caller] += requests
+    def count_requests(self, caller: str, change: int) -> None:
+        """Add to the number of a caller's requests that are worked on; `change` may be negative."""
+        self._working[caller] += change
         if not self._working[caller]:
             del self._working[caller]
 
-    def answer(self, size: int) -> None:
-        """Count `size` more bytes of answers that wait for their readers; a negative number: no longer.
+    def count_answer_bytes(self, change: int) -> None:
+        """Add to the bytes of answers that are being sent; `change` may be negative.
 
         Raises:
-            Overloaded: there are as many as there may be. One answer alone may have any number.
+            Overloaded: the limit is exceeded. A single answer may have any size.
         """
-        if size > 0 and self._answer_bytes and self._answer_bytes + size > self._most_answer_bytes:
-            raise Overloaded(f"answers of {self._answer_bytes} bytes wait for their readers; try again in a moment")
-        self._answer_bytes += size
+        if change > 0 and self._answer_bytes and self._answer_bytes + change > self._max_answer_bytes:
+            raise Overloaded(f"too many answers are waiting to be read ({self._answer_bytes} bytes); retry later")
+        self._answer_bytes += change
 
-    def hold(self, size: int, caller: str = "") -> None:
-        """Count `size` more bytes of a caller's bodies; a negative number lets go of some.
+    def count_body_bytes(self, change: int, caller: str = "") -> None:
+        """Add to the bytes of a caller's bodies; `change` may be negative.
 
         Raises:
-            Overloaded: there are as many as there may be.
+            Overloaded: the limit is exceeded.
         """
-        held, own = self._held.total(), self._held[caller]
-        if size > 0 and (held + size > self._most_bytes or own + size > self._most_bytes * 3 // 4):
-            raise Overloaded(f"bodies of {held} bytes are being worked on already; try again in a moment")
-        self._held[caller] += size
-        if not self._held[caller]:
-            del self._held[caller]
+        total, own = self._body_bytes.total(), self._body_bytes[caller]
+        if change > 0 and (total + change > self._max_body_bytes or own + change > self._max_body_bytes * 3 // 4):
+            raise Overloaded(f"request bodies take too much memory ({total} bytes); retry later")
+        self._body_bytes[caller] += change
+        if not self._body_bytes[caller]:
+            del self._body_bytes[caller]
 
     def stop(self) -> None:
-        """Take nothing new."""
+        """Refuse new requests."""
         self._stopping = True
 
-    def cut(self) -> None:
-        """Give up on what is still being answered."""
-        self._cut = True
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_result(None)
+    def abort_in_flight(self) -> None:
+        """Abort the requests in progress."""
+        self._aborted = True
+        for waiter in self._abort_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
-    async def was_cut(self) -> None:
-        """Returns when what is being answered is to be given up."""
-        if self._cut:
+    async def wait_aborted(self) -> None:
+        """Wait until the requests in progress are to be aborted."""
+        if self._aborted:
             return
-        waiting = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiting)
+        waiter = asyncio.get_running_loop().create_future()
+        self._abort_waiters.add(waiter)
         try:
-            await waiting
+            await waiter
         finally:
-            self._waiting.discard(waiting)
+            self._abort_waiters.discard(waiter)
 
 
-class Pace:
-    """How soon refusals are sent.
+class RefusalThrottle:
+    """Delays for the refusals of callers that retry immediately.
 
-    A caller who asks again as soon as there is a refusal has hundreds of them a second, and the time of the event loop
-    with them. While others are about, further ones wait as long as they tell the caller to.
+    A caller that ignores `Retry-After` gets hundreds of refusals a second, which takes the event loop's time from
+    other callers. While others are active, further refusals are delayed by the time of `Retry-After`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin.
+        """Start without any refusals.
 
         Args:
-            clock: of which only differences count.
+            clock: seconds, from any start.
         """
-        self._clock, self._about = clock, About(clock)
-        self._began, self._refused = clock(), Counter[str]()
+        self._clock, self._active = clock, ActiveCallers(clock)
+        self._window_start, self._refused = clock(), Counter[str]()
 
-    def asks(self, caller: str) -> None:
-        """A caller has asked for work."""
-        self._about.note(caller)
+    def note_request(self, caller: str) -> None:
+        """Note a request of a caller."""
+        self._active.note(caller)
 
-    def refusal(self, caller: str) -> float:
-        """Seconds that a refusal of this caller's waits."""
+    def delay_s(self, caller: str) -> float:
+        """Count a refusal and return its delay in seconds."""
         now = self._clock()
-        if now - self._began >= Overloaded.retry_after:
-            self._began = now
+        if now - self._window_start >= Overloaded.retry_after:
+            self._window_start = now
             self._refused.clear()
         self._refused[caller] += 1
-        waits = self._refused[caller] > PROMPT_REFUSALS and self._about.others(caller)
-        return float(Overloaded.retry_after) if waits else 0.0
+        delayed = self._refused[caller] > MAX_PROMPT_REFUSALS and self._active.has_others(caller)
+        return float(Overloaded.retry_after) if delayed else 0.0
 
 
-class Place:
-    """A request's place: among those that are worked on, then, while its answer is sent, among those that wait."""
+class Slot:
+    """One request's share of the limits: a request while it is worked on, then the bytes of its answer."""
 
     def __init__(self, admission: Admission, caller: str) -> None:
-        """Take one, as `Admission.place` does."""
+        """Count the request; `Admission.slot` does this after its check."""
         self._admission, self._caller = admission, caller
-        self._size: int | None = None
-        admission.work(caller, 1)
+        self._answer_bytes: int | None = None
+        admission.count_requests(caller, 1)
 
-    def answers(self, size: int) -> None:
-        """The work is done; an answer of `size` bytes begins.
+    def start_answer(self, size: int) -> None:
+        """Count an answer of `size` bytes instead of the request.
 
         Raises:
-            Overloaded: as `Admission.answer`.
+            Overloaded: as `Admission.count_answer_bytes`.
         """
         counted = size if size > SMALL_ANSWER_BYTES else 0
-        self._admission.answer(counted)
-        self._admission.work(self._caller, -1)
-        self._size = counted
+        self._admission.count_answer_bytes(counted)
+        self._admission.count_requests(self._caller, -1)
+        self._answer_bytes = counted
 
-    def leave(self) -> None:
-        """The caller has the answer, or there is none."""
-        if self._size is None:
-            self._admission.work(self._caller, -1)
+    def release(self) -> None:
+        """Stop counting the request or its answer."""
+        if self._answer_bytes is None:
+            self._admission.count_requests(self._caller, -1)
         else:
-            self._admission.answer(-self._size)
+            self._admission.count_answer_bytes(-self._answer_bytes)

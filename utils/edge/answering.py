@@ -1,4 +1,4 @@
-"""Runs the application for one request, and gives up when nobody waits for the answer or it takes too long."""
+"""Running the application for one request, with a time limit and cancellation."""
 
 from __future__ import annotations
 
@@ -7,48 +7,45 @@ from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from utils.edge.bodies import ClientDisconnected
 from utils.errors import InferenceTimeout, Stopping
 
 
-class CallerLeft(Exception):
-    """Nobody waits for the answer any more."""
-
-
-async def answer(
+async def run_application(
     app: ASGIApp,
     scope: Scope,
     body: bytes,
     receive: Receive,
     send: Send,
     *,
-    seconds: float,
-    cut: Callable[[], Awaitable[None]],
+    timeout_s: float,
+    wait_aborted: Callable[[], Awaitable[None]],
 ) -> None:
-    """Run the application, and cancel its work when there is no use for it.
+    """Run the application, and cancel its work once the answer is no longer needed.
 
     Args:
         app: the application.
         scope: the request.
-        body: of the request.
-        receive: tells when the caller leaves.
-        send: takes the answer.
-        seconds: that the answer may take to begin; then it may take as long as it needs.
-        cut: returns when the service gives up what it is answering.
+        body: the request's body.
+        receive: ASGI callable that tells when the caller disconnects.
+        send: ASGI callable that takes the answer.
+        timeout_s: time for the answer to start; the rest of the answer has no time limit.
+        wait_aborted: returns when the service aborts its requests.
 
     Raises:
-        CallerLeft: before the answer was complete.
-        InferenceTimeout: it did not begin in time.
-        Stopping: the service gave it up before it began.
+        ClientDisconnected: the caller disconnected before the answer was complete.
+        InferenceTimeout: the answer did not start in time.
+        Stopping: the service aborted the request before the answer started.
     """
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-    del body  # which the application lets go of when it has read it
+    del body  # the application frees it once it has read it
     started, complete = asyncio.Event(), False
-    gone = asyncio.create_task(_gone(receive))
+    disconnected = asyncio.create_task(_wait_disconnected(receive))
 
     async def replay() -> Message:
         if pending:
             return pending.pop()
-        await asyncio.wait([gone])
+        await asyncio.wait([disconnected])
         return {"type": "http.disconnect"}
 
     async def watched(message: Message) -> None:
@@ -58,28 +55,27 @@ async def answer(
         await send(message)
 
     work = asyncio.ensure_future(app(scope, replay, watched))
-    over = asyncio.ensure_future(cut())
-    ends = {work, gone, over}
+    aborted = asyncio.ensure_future(wait_aborted())
+    ends = {work, disconnected, aborted}
     try:
-        done, _ = await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if not done and started.is_set():
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if work in done or (complete and over not in done):
+        if work in done or (complete and aborted not in done):
             await work
             return
         work.cancel()
         await asyncio.wait([work])
-        if gone in done or started.is_set():
-            raise CallerLeft
-        if over in done:
-            raise Stopping("the service is stopping and could not finish this in time")
-        raise InferenceTimeout(f"no answer within {seconds:g} s")
+        if disconnected in done or started.is_set():
+            raise ClientDisconnected
+        if aborted in done:
+            raise Stopping("the service is shutting down and could not finish this request in time")
+        raise InferenceTimeout(f"no answer within {timeout_s:g} s")
     finally:
         for task in ends:
             task.cancel()
 
 
-async def _gone(receive: Receive) -> None:
-    """Returns when the caller has left."""
+async def _wait_disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

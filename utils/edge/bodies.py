@@ -1,4 +1,4 @@
-"""Request bodies as they arrive: with a cap, a time limit, and in bounded memory."""
+"""Reading of request bodies: capped, within a time limit and in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,149 +12,143 @@ from starlette.types import Receive, Scope
 from utils.edge.admission import Admission
 from utils.edge.callers import ADDRESS
 from utils.errors import BodyTooLarge, SlowBody, Stopping
-from utils.turns import Turns
+from utils.turns import FairSemaphore
 
-DRAINED, DRAIN_SECONDS = 64 * 2**20, 2.0
-"""What is read of a body that nobody wants before its connection is closed: most clients look for an answer only after
-they have sent everything, and lose it if the connection is closed under them."""
+MAX_DRAIN_BYTES, DRAIN_TIMEOUT_S = 64 * 2**20, 2.0
+"""Limits for discarding a refused body before the connection is closed. Most clients read the answer only after they
+have sent everything, and lose it if the connection is closed earlier."""
+
+LARGE_BODY_BYTES, TURN_S, IDLE_S = 100_000, 0.5, 0.05
+"""Bodies above this size, or of unknown length, are read in turns, because they take much of the event loop's time. A
+turn ends after `TURN_S`, or after `IDLE_S` without data."""
 
 
-LARGE_BYTES, TURN_SECONDS, IDLE_SECONDS = 100_000, 0.5, 0.05
-"""Larger bodies, and those of unknown length, are read in turns of so many seconds, or until nothing came for a while:
-they take the event loop's time from everybody."""
-
-
-class Gone(Exception):
-    """The caller left before the body was complete."""
+class ClientDisconnected(Exception):
+    """The caller disconnected before the request was complete or answered."""
 
 
 class Body:
-    """A request's body, whose bytes count until it is let go of."""
+    """A request body. Its bytes count towards the worker's limit until `release`."""
 
-    def __init__(self, scope: Scope, receive: Receive, admission: Admission, turns: Turns) -> None:
-        """Of a request.
+    def __init__(self, scope: Scope, receive: Receive, admission: Admission, large_bodies: FairSemaphore) -> None:
+        """Prepare to read.
 
         Args:
             scope: the request.
-            receive: where the body comes from.
-            admission: counts its bytes.
-            turns: in which large bodies are read.
+            receive: ASGI callable that yields the body.
+            admission: counts the bytes.
+            large_bodies: bounds the large bodies that are read at once.
         """
-        self._receive, self._admission, self._turns = receive, admission, turns
+        self._receive, self._admission, self._large_bodies = receive, admission, large_bodies
         self._caller = ADDRESS.get()
-        self.announced = content_length(scope)
-        """Bytes that it is said to have; None where nothing is said."""
+        self.content_length = content_length(scope)
+        """Announced size in bytes; None without a Content-Length."""
         self.chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
-        """Whether it comes in chunks, of which there may be any number."""
+        """True if the body has a chunked encoding, and so no known length."""
         self.ended = False
-        """Whether all of it has been read."""
+        """True once the whole body has been read."""
         self._size = self._chunks = 0
-        # Not a list: a caller who sends single bytes would have each take 40. Not a variable: an error would keep it.
+        # Not a list, where each single byte takes 40. Not a local variable, which the traceback of an error keeps.
         self._data = io.BytesIO()
 
     @property
     def is_large(self) -> bool:
-        """Whether it is read in turns."""
-        return self.announced is None or self.announced > LARGE_BYTES
+        """True if the body is read in turns."""
+        return self.content_length is None or self.content_length > LARGE_BODY_BYTES
 
-    async def read(self, most: int, seconds: float) -> bytes:
-        """All of it.
-
-        Args:
-            most: bytes that it may have.
-            seconds: that it may take.
+    async def read(self, max_bytes: int, timeout_s: float) -> bytes:
+        """Return the whole body.
 
         Raises:
-            BodyTooLarge: it has more bytes, or says that it will.
-            SlowBody: it took longer.
-            Overloaded: the bodies that are being worked on take as much memory as they may.
-            Stopping: the service does not wait for the rest.
-            Gone: the caller left.
+            BodyTooLarge: the body or its Content-Length exceeds `max_bytes`.
+            SlowBody: the body did not arrive within `timeout_s`.
+            Overloaded: the bodies in progress take too much memory.
+            Stopping: the service stops and does not wait for the rest.
+            ClientDisconnected: the caller disconnected.
         """
-        if self.announced is not None and self.announced > most:
-            raise BodyTooLarge.of(most, self.announced)
-        arrival = asyncio.ensure_future(self._all(most))
-        cut = asyncio.ensure_future(self._admission.was_cut())
+        if self.content_length is not None and self.content_length > max_bytes:
+            raise BodyTooLarge.of(max_bytes, self.content_length)
+        arrival = asyncio.ensure_future(self._read_all(max_bytes))
+        aborted = asyncio.ensure_future(self._admission.wait_aborted())
         try:
-            await asyncio.wait({arrival, cut}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({arrival, aborted}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if arrival.done():
                 return arrival.result()
         finally:
             arrival.cancel()
-            cut.cancel()
-        if cut.done():
-            raise Stopping("the service is stopping and does not wait for the rest of the body")
-        expected = "" if self.announced is None else f" of {self.announced}"
-        raise SlowBody(f"expected the body within {seconds:g} s, got {self._size} bytes{expected}")
+            aborted.cancel()
+        if aborted.done():
+            raise Stopping("the service is shutting down and does not wait for the rest of the body")
+        expected = "" if self.content_length is None else f" of {self.content_length}"
+        raise SlowBody(f"expected the body within {timeout_s:g} s, got {self._size} bytes{expected}")
 
     async def drain(self) -> None:
-        """Read the rest and forget it, until its end or until there are too many bytes or seconds."""
+        """Read and discard the rest, up to `MAX_DRAIN_BYTES` and for `DRAIN_TIMEOUT_S`."""
+        left = MAX_DRAIN_BYTES
 
-        left = DRAINED
-
-        def forget(chunk: bytes) -> None:
+        def discard(chunk: bytes) -> None:
             nonlocal left
             left -= len(chunk)
             if left < 0:
-                raise Gone
+                raise ClientDisconnected
 
-        with contextlib.suppress(asyncio.TimeoutError, Gone):
-            await asyncio.wait_for(self._in_turns(forget), DRAIN_SECONDS)
+        with contextlib.suppress(asyncio.TimeoutError, ClientDisconnected):
+            await asyncio.wait_for(self._read_in_turns(discard), DRAIN_TIMEOUT_S)
 
-    def let_go(self) -> None:
-        """Its bytes count no longer."""
-        self._admission.hold(-self._size, self._caller)
+    def release(self) -> None:
+        """Free the body and stop counting its bytes."""
+        self._admission.count_body_bytes(-self._size, self._caller)
         self._size = 0
         self._data = io.BytesIO()
 
-    async def _all(self, most: int) -> bytes:
+    async def _read_all(self, max_bytes: int) -> bytes:
         if self.is_large:
-            await self._in_turns(lambda chunk: self._keep(chunk, most))
+            await self._read_in_turns(lambda chunk: self._append(chunk, max_bytes))
         else:
             while not self.ended:
-                self._keep(await self._next(), most)
+                self._append(await self._next_chunk(), max_bytes)
         data, self._data = self._data, io.BytesIO()
         return data.getvalue()  # no copy
 
-    def _keep(self, chunk: bytes, most: int) -> None:
-        self._admission.hold(len(chunk), self._caller)
+    def _append(self, chunk: bytes, max_bytes: int) -> None:
+        self._admission.count_body_bytes(len(chunk), self._caller)
         self._size += len(chunk)
-        if self._size > most:
-            raise BodyTooLarge.of(most)
+        if self._size > max_bytes:
+            raise BodyTooLarge.of(max_bytes)
         self._data.write(chunk)
 
-    async def _in_turns(self, take: Callable[[bytes], None]) -> None:
-        """Read to the end, a while at a time."""
+    async def _read_in_turns(self, take: Callable[[bytes], None]) -> None:
+        """Read to the end, one turn after another."""
         loop = asyncio.get_running_loop()
         while not self.ended:
-            async with self._turns.turn(self._caller):
-                over, before = loop.time() + TURN_SECONDS, -1
-                reading = asyncio.ensure_future(self._read_until(over, take))
+            async with self._large_bodies.slot(self._caller):
+                turn_ends, chunks_before = loop.time() + TURN_S, -1
+                reading = asyncio.ensure_future(self._read_until(turn_ends, take))
                 try:
-                    while not reading.done() and self._chunks > before:  # one who sends slowly does not keep the turn
-                        before = self._chunks
-                        await asyncio.wait({reading}, timeout=IDLE_SECONDS)
+                    while not reading.done() and self._chunks > chunks_before:  # a slow caller loses the turn
+                        chunks_before = self._chunks
+                        await asyncio.wait({reading}, timeout=IDLE_S)
                     if reading.done():
                         reading.result()
                 finally:
                     reading.cancel()
 
-    async def _read_until(self, over: float, take: Callable[[bytes], None]) -> None:
-        while not self.ended and asyncio.get_running_loop().time() < over:
-            take(await self._next())
+    async def _read_until(self, turn_ends: float, take: Callable[[bytes], None]) -> None:
+        while not self.ended and asyncio.get_running_loop().time() < turn_ends:
+            take(await self._next_chunk())
             self._chunks += 1
 
-    async def _next(self) -> bytes:
+    async def _next_chunk(self) -> bytes:
         message = await self._receive()
         if message["type"] == "http.disconnect":
-            raise Gone
+            raise ClientDisconnected
         self.ended = not message.get("more_body", False)
         chunk: bytes = message.get("body", b"")
         return chunk
 
 
 def content_length(scope: Scope) -> int | None:
-    """Bytes that a request's body is said to have; None where nothing is said."""
+    """Return a request's Content-Length in bytes, None without one."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit():
             return int(value)

@@ -1,4 +1,4 @@
-"""Who asks, and which request this is: set by the edge, readable wherever a request is worked on."""
+"""Request context: caller and request id, set by the edge and readable wherever a request is handled."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 
 CALLER: ContextVar[str] = ContextVar("caller", default="")
-"""Name of the API key that the request came with; empty where none is needed."""
+"""Name of the request's API key; empty where no keys are used."""
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
-"""What the log and the answer call the request."""
+"""Id of the request, as in the log and in the answer."""
 ADDRESS: ContextVar[str] = ContextVar("address", default="unknown")
-"""The caller's address, as `utils.edge.guard.address` tells it."""
+"""The caller's address, as returned by `utils.edge.guard.address`."""
 TARGET: ContextVar[str] = ContextVar("target", default="")
 """Method and path of the request, bounded and printable."""
 TRACE_ID: ContextVar[str] = ContextVar("trace_id", default="")
-"""Of OpenTelemetry; empty where the request is not traced."""
+"""OpenTelemetry trace id; empty where the request is not traced."""
 
-HEADER = b"x-request-id"
-USABLE = re.compile(rb"[A-Za-z0-9._-]{1,128}")
-"""Ids that may stand in a log and in a header as they came."""
+REQUEST_ID_HEADER = b"x-request-id"
+VALID_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+"""Ids that are safe in a log line and in a header."""
 
 
 def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """The caller's own id of the request, or a new one where there is none that can be used."""
+    """Return the caller's own request id if it is valid, else a new one."""
     for name, value in headers:
-        if name == HEADER and USABLE.fullmatch(value):
+        if name == REQUEST_ID_HEADER and VALID_REQUEST_ID.fullmatch(value):
             return value.decode()
     return uuid.uuid4().hex

@@ -1,7 +1,7 @@
-"""What the HTTP server leaves open: connections in any number, slow ones, and the port of a service that stops.
+"""Limits on connections: their number, their idle time, and the port of a stopping service.
 
-It has no bound on connections, no time limit for a request line that never ends, nor for an answer that nobody takes,
-and each such connection keeps a file descriptor, or an answer in memory.
+uvicorn bounds neither the number of connections nor the time of an incomplete request or an unread answer; each of them
+keeps a file descriptor, or an answer in memory.
 """
 
 from __future__ import annotations
@@ -22,55 +22,55 @@ from utils.edge.guard import network
 logger = logging.getLogger("bentoml.mobile_sam")
 
 RESERVED_DESCRIPTORS = 64
-"""File descriptors of a worker that connections of callers leave free: for connections to Triton, files, the log."""
+"""File descriptors that a worker keeps free for connections to Triton, files and the log."""
 MIN_CONNECTIONS = 8
 
-SWEEP_EVERY = 5.0
-HEADERS_SECONDS = 20.0
-"""That a connection may be open without a complete request. The server itself closes idle ones between two requests."""
-ANSWER_SECONDS = 60.0
-"""That an answer may wait for its reader to take another byte."""
+SWEEP_INTERVAL_S = 5.0
+HEADERS_TIMEOUT_S = 20.0
+"""Time for a complete request on an open connection. uvicorn itself closes connections idle between requests."""
+ANSWER_STALL_TIMEOUT_S = 60.0
+"""Time after which an answer is dropped if its reader takes no further byte."""
 
 
 class Connection(Protocol):
     """An open connection."""
 
     def abort(self) -> None:
-        """Close it without sending what waits."""
+        """Close the connection without sending buffered data."""
 
 
 class Connections:
-    """The connections of one API worker, of which a bounded number is open, in all and from one address.
+    """Open connections of one API worker, bounded in total and for each address.
 
-    A new one beyond that takes the place of the one that has waited longest for its caller: idle, without a complete
-    request, or with an answer that nobody reads. Where the service works for all of them, the new one is closed.
+    A new connection beyond a limit replaces the one that has waited longest for its caller: idle, without a complete
+    request, or with an unread answer. If the service is working for all of them, the new one is closed.
     """
 
     def __init__(self, max_connections: int) -> None:
-        """Make it.
+        """Start without connections.
 
         Args:
-            max_connections: open connections in all; half of it from one address (of IPv6, one /64 network).
+            max_connections: open connections in total; each address (IPv6: /64 network) gets at most half of them.
         """
         self._max, self._max_per_address = max_connections, max(1, max_connections // 2)
         self._addresses: dict[Connection, str] = {}
         self._counts: Counter[str] = Counter()
-        # Ordered by the time since which they wait, for each address and for all ("*").
+        # Longest-waiting first, for each address and for all ("*").
         self._waiting: dict[str, dict[Connection, None]] = {"*": {}}
-        self._log = FloodLog(logger, at_most=1, seconds=10)
+        self._log = FloodLog(logger, max_lines=1, window_s=10)
 
     def __len__(self) -> int:
         return len(self._addresses)
 
     def add(self, connection: Connection, ip: str) -> bool:
-        """Add a new connection, which waits for its caller, and close another one if there are too many.
+        """Add a new connection, marked as waiting; close another one if there are too many.
 
         Args:
-            connection: a new one.
-            ip: address of the caller.
+            connection: new connection.
+            ip: the caller's address.
 
         Returns:
-            Whether there is a place; if not, the caller of this method closes the connection.
+            False if the connection is refused and must be closed by the code that called this method.
         """
         self._log.summarise_ended()
         address = network(ip)
@@ -82,38 +82,36 @@ class Connections:
             group = ""
         if group:
             oldest = next(iter(self._waiting.get(group, ())), None)
-            closed = "closed the one that waited longest" if oldest else "closed the new one"
-            of = f" from {address}" if group == address else ""
-            self._log.log(
-                "too-many-connections", f"too many connections{of}: expected at most {limit}; {closed}", address
-            )
+            closed = "closed the longest-waiting one" if oldest else "closed the new one"
+            origin = f" from {address}" if group == address else ""
+            self._log.log("too-many-connections", f"too many connections{origin} (at most {limit}); {closed}", address)
             if oldest is None:
                 return False
             self.remove(oldest)
             oldest.abort()
         self._addresses[connection] = address
         self._counts[address] += 1
-        self.waits(connection)
+        self.mark_waiting(connection)
         return True
 
     def remove(self, connection: Connection) -> None:
-        """Forget a connection that is closed."""
-        self.works(connection)
+        """Forget a closed connection."""
+        self.mark_busy(connection)
         address = self._addresses.pop(connection, None)
         if address is not None:
             self._counts[address] -= 1
             if not self._counts[address]:
                 del self._counts[address]
 
-    def waits(self, connection: Connection) -> None:
-        """Note that a connection waits for its caller, if that is not known already."""
+    def mark_waiting(self, connection: Connection) -> None:
+        """Mark a connection as waiting for its caller; the time of an earlier mark stays."""
         address = self._addresses.get(connection)
         if address is not None:
             for group in (address, "*"):
                 self._waiting.setdefault(group, {}).setdefault(connection)
 
-    def works(self, connection: Connection) -> None:
-        """Note that the service works for a connection."""
+    def mark_busy(self, connection: Connection) -> None:
+        """Mark a connection as one that the service is working for."""
         address = self._addresses.get(connection)
         if address is not None and address in self._waiting:
             for group in (address, "*"):
@@ -123,7 +121,7 @@ class Connections:
 
 
 def allowed_connections(setting: int) -> int:
-    """Connections that a worker may have open: a setting, or less where this process has too few file descriptors.
+    """Return the setting, or less if this process has too few file descriptors.
 
     Raises:
         OSError: /proc cannot be read.
@@ -133,7 +131,8 @@ def allowed_connections(setting: int) -> int:
     allowed = max(MIN_CONNECTIONS, descriptors - used - RESERVED_DESCRIPTORS)
     if allowed < setting:
         logger.warning(
-            "%d connections are accepted, not %d: this process may have %d file descriptors (LimitNOFILE, ulimit -n)",
+            "accepting at most %d connections instead of %d: this process is limited to %d file descriptors "
+            "(LimitNOFILE, ulimit -n)",
             allowed,
             setting,
             descriptors,
@@ -142,10 +141,10 @@ def allowed_connections(setting: int) -> int:
 
 
 class Sweeper:
-    """Closes connections that get nowhere."""
+    """Closes stalled connections."""
 
     def __init__(self, server: Any) -> None:
-        """Make one.
+        """Start without any history.
 
         Args:
             server: a `uvicorn.Server`.
@@ -154,10 +153,10 @@ class Sweeper:
         self._seen: dict[Any, tuple[Any, float]] = {}
 
     def sweep(self, now: float) -> int:
-        """Look at all connections; how many of them were closed.
+        """Close stalled connections and return their number.
 
         Args:
-            now: on any clock in seconds, the same at every call.
+            now: seconds, from any start that is the same at every call.
         """
         connections = set(self._server.server_state.connections)
         self._seen = {connection: seen for connection, seen in self._seen.items() if connection in connections}
@@ -167,10 +166,10 @@ class Sweeper:
             waiting = transport.get_write_buffer_size()
             idle = cycle is None or cycle.response_complete
             if waiting:
-                state, limit = ("answer", waiting), ANSWER_SECONDS
+                state, limit = ("answer", waiting), ANSWER_STALL_TIMEOUT_S
             elif idle:
-                state, limit = ("headers", id(cycle)), HEADERS_SECONDS
-            else:  # the edge has limits for a request's body and for the answer
+                state, limit = ("headers", id(cycle)), HEADERS_TIMEOUT_S
+            else:  # the edge limits the time of the body and of the answer
                 self._seen.pop(connection, None)
                 continue
             last, since = self._seen.get(connection, (None, now))
@@ -184,9 +183,9 @@ class Sweeper:
 
 
 def stop_listening(server: Any) -> None:
-    """Have the port refuse connections, in all processes that listen on it.
+    """Make the port refuse connections in all processes that listen on it.
 
-    Else callers who come now would wait for an answer: the service's first process keeps the port open until it ends.
+    The service's first process keeps the port open until it ends, and new callers would wait for an answer.
 
     Args:
         server: a `uvicorn.Server`.
@@ -197,18 +196,18 @@ def stop_listening(server: Any) -> None:
                 own.shutdown(socket.SHUT_RDWR)
 
 
-async def sweep(server: Any) -> None:
-    """Sweep again and again.
+async def sweep_forever(server: Any) -> None:
+    """Close stalled connections at regular intervals.
 
     Args:
-        server: a `uvicorn.Server`; another server's connections are left alone.
+        server: a `uvicorn.Server`; other servers' connections are left alone.
     """
     if not hasattr(server, "server_state"):
-        logger.warning("this server's connections cannot be looked at: slow ones stay open")
+        logger.warning("cannot inspect this server's connections: stalled ones stay open")
         return
     sweeper = Sweeper(server)
     loop = asyncio.get_running_loop()
     while True:
-        await asyncio.sleep(SWEEP_EVERY)
+        await asyncio.sleep(SWEEP_INTERVAL_S)
         if closed := sweeper.sweep(loop.time()):
-            logger.info("closed %d connection(s) that got nowhere", closed)
+            logger.info("closed %d stalled connection(s)", closed)

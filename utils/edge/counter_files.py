@@ -1,10 +1,10 @@
-"""Counters of prometheus_client in files whose disk blocks are allocated ahead, or in memory where that fails.
+"""Files for prometheus_client's counters with preallocated disk blocks, or memory if allocation fails.
 
-prometheus_client maps sparse files: on a full disk the first write to a page that has no block yet ends the process
-(SIGBUS). Here a file has all of its blocks before it is mapped. A worker that gets none counts in memory of its own,
-which `/metrics` does not show, and goes back to the disk when it can, also where its files were removed.
+prometheus_client maps sparse files: on a full disk the first write to an unallocated page kills the process (SIGBUS).
+Here all blocks of a file are allocated before it is mapped. If that fails, the worker counts in its own memory, which
+`/metrics` does not show, until it can write to the disk again. The same happens when its files are removed.
 
-Every private touch of prometheus_client is in this module. `test_counter_files.py` holds it to the locked version.
+Only this module uses private parts of prometheus_client; `test_counter_files.py` checks them.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import Any
 logger = logging.getLogger("bentoml.mobile_sam")
 
 INITIAL_BYTES = 65_536
-"""Size of a new file, as prometheus_client has it."""
-LONGEST_ENTRY_BYTES = 32
-"""Bytes of an entry beside its key, at most: two numbers, a length and padding."""
-LOOK_EVERY_S = 5.0
-"""Time between two looks whether a file is where `/metrics` reads it; a look is part of a write."""
-PRIVATE = ("_f", "_m", "_capacity", "_used")
-"""Attributes of prometheus_client's files that are used here."""
+"""Size of a new file, the same as in prometheus_client."""
+MAX_ENTRY_OVERHEAD_BYTES = 32
+"""Size of an entry without its key: two numbers, a length and padding."""
+CHECK_INTERVAL_S = 5.0
+"""Time between two checks that a file is where `/metrics` reads it; writes do the checks."""
+PRIVATE_ATTRIBUTES = ("_f", "_m", "_capacity", "_used")
+"""Private attributes of prometheus_client's files that this module uses."""
 
 
 def allocate_counters() -> None:
-    """Have prometheus_client keep this process's counters in such files; to be called before the first is counted.
+    """Make prometheus_client use preallocated files in this process; call this before the first counter is created.
 
-    Where no folder is shared, counters are in memory anyway. prometheus_client must not be imported before that folder
+    Without a shared folder the counters are in memory anyway. prometheus_client must not be imported before that folder
     is known.
     """
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
@@ -39,14 +39,14 @@ def allocate_counters() -> None:
     from prometheus_client import values  # noqa: PLC0415
 
     sparse = getattr(values, "MmapedDict", None)
-    if sparse is None or any(name not in sparse.__init__.__code__.co_names for name in PRIVATE):
-        logger.error("this release of prometheus_client is not known: a full temporary folder can end API workers")
+    if sparse is None or any(name not in sparse.__init__.__code__.co_names for name in PRIVATE_ATTRIBUTES):
+        logger.error("unsupported version of prometheus_client: a full temporary folder can kill API workers")
         return
     values.MmapedDict = counter_file_class(sparse)  # type: ignore[attr-defined]
 
 
 def counter_file_class(sparse: Any) -> Any:
-    """Return a class that behaves as prometheus_client's `MmapedDict`, whose writes cannot end the process.
+    """Return a subclass of prometheus_client's `MmapedDict` whose writes cannot kill the process.
 
     Args:
         sparse: prometheus_client's class.
@@ -59,11 +59,11 @@ def counter_file_class(sparse: Any) -> Any:
         _m: Any
         _capacity: int
         _used: int
-        in_memory: set[Path] = set()  # noqa: RUF012  (of all files of this process: one warning for all)
+        in_memory: set[Path] = set()  # noqa: RUF012  (shared by all files of this process, so that there is one warning)
 
         def __init__(self, filename: str) -> None:
             self._path = Path(filename)
-            self._next_look = time.monotonic() + LOOK_EVERY_S
+            self._next_check = time.monotonic() + CHECK_INTERVAL_S
             try:
                 if self._path.exists():
                     with self._path.open("ab") as file:
@@ -75,25 +75,25 @@ def counter_file_class(sparse: Any) -> Any:
                 memory = os.memfd_create(self._path.name)
                 super().__init__(f"/proc/self/fd/{memory}")
                 os.close(memory)
-                self._failed(error)
+                self._note_failure(error)
 
         def _init_value(self, key: str) -> None:
-            """Add an entry; the file grows before it is written to."""
+            """Add an entry, after allocating space for it."""
             capacity = self._capacity
-            while self._used + len(key.encode()) + LONGEST_ENTRY_BYTES > capacity:
+            while self._used + len(key.encode()) + MAX_ENTRY_OVERHEAD_BYTES > capacity:
                 capacity *= 2
             if capacity > self._capacity and self._path not in self.in_memory:
                 try:
                     os.posix_fallocate(self._f.fileno(), 0, capacity)
                 except OSError as error:
-                    self._go_on_in(os.fdopen(os.memfd_create(self._path.name), "w+b"))
-                    self._failed(error)
+                    self._move_to(os.fdopen(os.memfd_create(self._path.name), "w+b"))
+                    self._note_failure(error)
             super()._init_value(key)
 
         def write_value(self, key: str, value: float, timestamp: float) -> None:
-            """Write a value, and now and then see to it that the file is where it should be."""
-            if time.monotonic() > self._next_look:
-                self._next_look = time.monotonic() + LOOK_EVERY_S
+            """Write a value, and check at intervals that the file is in place."""
+            if time.monotonic() > self._next_check:
+                self._next_check = time.monotonic() + CHECK_INTERVAL_S
                 self._return_to_disk()
             super().write_value(key, value, timestamp)
 
@@ -104,19 +104,19 @@ def counter_file_class(sparse: Any) -> Any:
             except OSError:  # the file was removed
                 pass
             try:
-                self._go_on_in(self._write(self._m[: self._used], self._capacity))
+                self._move_to(self._write(self._m[: self._used], self._capacity))
             except OSError as error:
-                self._failed(error)
+                self._note_failure(error)
                 return
             self.in_memory.discard(self._path)
             if not self.in_memory:
-                logger.info("counters of this worker are written to %s", self._path.parent)
+                logger.info("writing this worker's counters to %s again", self._path.parent)
 
         def _write(self, content: bytes, size: int) -> Any:
-            """Return a new file with all of its blocks, in place of what was there; readers see all of it or nothing.
+            """Atomically replace the file by one with all blocks allocated, and return it.
 
             Raises:
-                OSError: the disk is full, or the folder is not there.
+                OSError: the disk is full, or the folder is missing.
             """
             fresh = self._path.with_suffix(".new")
             file = fresh.open("w+b")
@@ -131,7 +131,7 @@ def counter_file_class(sparse: Any) -> Any:
                 raise
             return file
 
-        def _go_on_in(self, file: Any) -> None:
+        def _move_to(self, file: Any) -> None:
             """Continue in another file, with the counts so far."""
             os.ftruncate(file.fileno(), self._capacity)
             mapped = mmap.mmap(file.fileno(), self._capacity)
@@ -140,11 +140,11 @@ def counter_file_class(sparse: Any) -> Any:
             self._f.close()
             self._f, self._m = file, mapped
 
-        def _failed(self, error: OSError) -> None:
-            """Note that this file is not where `/metrics` reads it; tell of the first."""
+        def _note_failure(self, error: OSError) -> None:
+            """Note that `/metrics` cannot read this file; log the first one."""
             if not self.in_memory:
                 logger.warning(
-                    "counters cannot be written to %s, this worker counts alone: %s", self._path.parent, error
+                    "cannot write counters to %s; /metrics lacks this worker's counts: %s", self._path.parent, error
                 )
             self.in_memory.add(self._path)
 

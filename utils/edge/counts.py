@@ -1,7 +1,7 @@
-"""What the edge adds to the service's metrics: answers by reason, requests in progress, how Triton is.
+"""The edge's metrics: answers by reason, requests in progress, Triton's health.
 
-BentoML's own metrics have the path of a request as a label, as it came; the edge lets through known paths alone. Here,
-too, every label has a bounded number of values.
+Every label has a bounded number of values. BentoML's own metrics use the request's path as a label; the edge lets only
+known paths through.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from typing import Any
 from utils import processes
 from utils.health import Health
 
-CAUSES = ("died", "failed", "hung", "stopped")
-"""Why the watchdog starts Triton again; shown from the start, for nothing is seen to grow that begins at 1."""
-OTHER = "other"
-"""The label of all paths that the service does not have."""
+RESTART_CAUSES = ("died", "failed", "hung", "stopped")
+"""Causes of Triton's restarts, exported as 0 from start-up: `increase()` misses the first step of a counter that first
+appears at 1."""
+OTHER_PATH = "other"
+"""Label of all unknown paths."""
 
 
 class Counts:
-    """Counters in the registry that `/metrics` shows, for all API workers together."""
+    """Metrics of requests and answers, shared by all API workers."""
 
-    # prometheus_client must not be imported before BentoML has set up the folder that its workers share.
+    # Import prometheus_client only after BentoML has set up the folder that its workers share.
     @cached_property
     def _answers(self) -> Any:
         from prometheus_client import Counter  # noqa: PLC0415
 
         return Counter(
             "mobile_sam_answers_total",
-            "Answers by path, status and reason: ok, or the problem's type",
+            "Answers by path, status and reason (ok, or the problem type)",
             ["path", "status", "reason"],
         )
 
@@ -40,21 +41,21 @@ class Counts:
 
         return Gauge(
             "mobile_sam_requests_in_progress",
-            "Requests that are being answered or wait for their turn",
+            "Requests that are being answered or are queued",
             multiprocess_mode="livesum",
         )
 
-    def answered(self, path: str, status: int, reason: str) -> None:
+    def count_answer(self, path: str, status: int, reason: str) -> None:
         """Count an answer."""
         self._answers.labels(path, str(status), reason).inc()
 
-    def progress(self, requests: int) -> None:
-        """How many requests this worker is answering."""
+    def set_in_progress(self, requests: int) -> None:
+        """Set the number of this worker's requests in progress."""
         self._in_progress.set(requests)
 
 
 def forget_dead_workers() -> None:
-    """Have the gauges of workers that were killed no longer count."""
+    """Remove the gauges of workers that were killed."""
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if not folder:
         return
@@ -67,13 +68,13 @@ def forget_dead_workers() -> None:
 
 
 def health_metrics(health: Health) -> bytes:
-    """How Triton is, in Prometheus' text format; the watchdog has no registry of its own."""
-    restarts = dict.fromkeys(CAUSES, 0) | dict(health.restarts)
+    """Return Triton's health in Prometheus' text format; the watchdog has no registry of its own."""
+    restarts = dict.fromkeys(RESTART_CAUSES, 0) | dict(health.restarts)
     lines = [
-        "# HELP mobile_sam_ready Whether every model has answered an inference of late",
+        "# HELP mobile_sam_ready Whether every model has completed an inference recently",
         "# TYPE mobile_sam_ready gauge",
         f"mobile_sam_ready {int(health.ready)}",
-        "# HELP mobile_sam_triton_restarts_total How often Triton was started again, by cause",
+        "# HELP mobile_sam_triton_restarts_total Restarts of Triton, by cause",
         "# TYPE mobile_sam_triton_restarts_total counter",
         *(f'mobile_sam_triton_restarts_total{{cause="{cause}"}} {n}' for cause, n in sorted(restarts.items())),
     ]

@@ -1,4 +1,4 @@
-"""A log that a flood of refusals does not fill."""
+"""Logging of repeated events without flooding the log."""
 
 from __future__ import annotations
 
@@ -8,78 +8,78 @@ from collections import Counter
 from collections.abc import Callable
 
 MAX_ADDRESSES = 100
-"""Addresses that are counted at a time for each kind of line."""
-NAMED_ADDRESSES = 3
-"""Addresses that a summary names at most."""
+"""Addresses counted at a time for each kind of line."""
+MAX_NAMED_ADDRESSES = 3
+"""Addresses named in a summary."""
 
 
 class FloodLog:
-    """Writes the first lines of each kind in a span of time, and then how many more there were and from where."""
+    """Log that writes the first lines of each kind in a time window, then a summary of the others."""
 
     def __init__(
-        self, logger: logging.Logger, at_most: int, seconds: float, clock: Callable[[], float] = time.monotonic
+        self, logger: logging.Logger, max_lines: int, window_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Make one.
+        """Start without any windows.
 
         Args:
-            logger: where the lines go.
-            at_most: lines of a kind in a span.
-            seconds: length of a span.
-            clock: of which only differences count.
+            logger: destination of the lines.
+            max_lines: lines of one kind written in a window.
+            window_s: length of a window.
+            clock: seconds, from any start.
         """
-        self._logger, self._at_most, self._seconds, self._clock = logger, at_most, seconds, clock
-        self._spans: dict[str, _Span] = {}
+        self._logger, self._max_lines, self._window_s, self._clock = logger, max_lines, window_s, clock
+        self._windows: dict[str, _Window] = {}
 
     def log(self, kind: str, line: str, address: str) -> None:
         """Write a line, or count it.
 
         Args:
-            kind: one of a few.
-            line: what happened.
-            address: who caused it.
+            kind: kind of event; there must be a small number of kinds.
+            line: text to write.
+            address: the caller's address.
         """
         self.summarise_ended()
-        span = self._spans.setdefault(kind, _Span(self._clock()))
-        span.lines += 1
-        if span.lines <= self._at_most:
+        window = self._windows.setdefault(kind, _Window(self._clock()))
+        window.lines += 1
+        if window.lines <= self._max_lines:
             self._logger.info("%s", line)
         else:
-            span.count(address)
+            window.count(address)
 
-    def summarise_ended(self, *, all_spans: bool = False) -> None:
-        """Write what was only counted in spans that have ended; cheap where there is none.
+    def summarise_ended(self, *, all_windows: bool = False) -> None:
+        """Write the summaries of windows that have ended; cheap if there are none.
 
         Args:
-            all_spans: end those that have not ended too.
+            all_windows: end all windows now.
         """
         now = self._clock()
-        for kind, span in list(self._spans.items()):
-            if all_spans or now - span.began >= self._seconds:
-                del self._spans[kind]
-                if (more := span.lines - self._at_most) > 0:
-                    self._logger.info("%s: %d more in %.0f s, %s", kind, more, now - span.began, span.most())
+        for kind, window in list(self._windows.items()):
+            if all_windows or now - window.start >= self._window_s:
+                del self._windows[kind]
+                if (more := window.lines - self._max_lines) > 0:
+                    top = window.top_addresses()
+                    self._logger.info("%s: %d more in %.0f s, %s", kind, more, now - window.start, top)
 
 
-class _Span:
-    """What is known of the lines of one kind since a time."""
+class _Window:
+    """Lines of one kind in one time window."""
 
-    def __init__(self, began: float) -> None:
-        self.began, self.lines = began, 0
+    def __init__(self, start: float) -> None:
+        self.start, self.lines = start, 0
         self._counts: Counter[str] = Counter()
 
     def count(self, address: str) -> None:
         """Count a line that is not written, in bounded memory.
 
-        An address without room takes one from each count (Misra and Gries, 1982). So counts may be too low, by at most
-        1 in `MAX_ADDRESSES` of the lines, and an address that more lines came from is among them, however many others
-        there are.
+        A new address without room decrements every count (Misra and Gries, 1982). So a count is too low by at most
+        1 in `MAX_ADDRESSES` of the lines, and any address with a larger share than that is always kept.
         """
         if address in self._counts or len(self._counts) < MAX_ADDRESSES:
             self._counts[address] += 1
         else:
             self._counts = Counter({known: count - 1 for known, count in self._counts.items() if count > 1})
 
-    def most(self) -> str:
-        """The addresses that most of them came from."""
-        most = self._counts.most_common(NAMED_ADDRESSES)
-        return ", ".join(f"{count} or more from {address}" for address, count in most) or "from many addresses"
+    def top_addresses(self) -> str:
+        """Return the most frequent addresses and their counts."""
+        top = self._counts.most_common(MAX_NAMED_ADDRESSES)
+        return ", ".join(f"at least {count} from {address}" for address, count in top) or "from many addresses"

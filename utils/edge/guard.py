@@ -1,4 +1,4 @@
-"""Who may ask, and how often: API keys and a rate limit, both optional."""
+"""Access control: API keys and a rate limit, both optional."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ from utils.edge.keys import ApiKeys
 from utils.edge.rate import RateLimit
 
 IPV6_NETWORK = 64
-"""Bits of a network as one household or host gets it."""
+"""Prefix length of the network that one household or host usually gets."""
 
 
 class Guard:
-    """Stands before everything that costs work."""
+    """Checks the API key and the rate of requests."""
 
     def __init__(self, keys: ApiKeys | None, rate: RateLimit | None) -> None:
-        """Make a guard.
+        """Store the keys and the limit.
 
         Args:
-            keys: of which callers must present one; None: everybody may ask.
-            rate: how often a key, or without keys an address, may ask; None: as often as they like.
+            keys: keys of which each request needs one; None: no key is needed.
+            rate: limit for each key name, or without keys for each address; None: no limit.
         """
         self._keys, self._rate = keys, rate
 
-    def name(self, scope: Scope) -> str:
-        """The name of the caller's API key; empty where none is needed.
+    def authenticate(self, scope: Scope) -> str:
+        """Return the name of the request's API key; empty where no key is needed.
 
         Raises:
-            Unauthorized: there is none, or it is not known.
+            Unauthorized: the request has no known key.
         """
         return "" if self._keys is None else self._keys.name_of(scope["headers"])
 
     async def check_rate(self, scope: Scope, name: str) -> None:
-        """Count one request of a caller.
+        """Count a request of a key name or, if that is empty, of an address.
 
         Raises:
-            TooManyRequests: they have had as many as they may.
+            TooManyRequests: the rate limit is exceeded.
         """
         if self._rate is not None:
             await self._rate.check(f"key:{name}" if name else f"address:{address(scope)}")
 
     async def close(self) -> None:
-        """Let go of Redis, if that is where requests are counted."""
+        """Close the connections to Redis, if any."""
         if self._rate is not None:
             await self._rate.close()
 
 
 def address(scope: Scope) -> str:
-    """The caller's address; behind a trusted proxy (`FORWARDED_ALLOW_IPS` of uvicorn) the one that it names.
+    """Return the caller's address (IPv4) or network (IPv6).
 
-    Of IPv6 the network, as `network` has it.
+    Behind a trusted proxy (uvicorn's `FORWARDED_ALLOW_IPS`) it is the address that the proxy forwards.
     """
     client = scope.get("client")
     return network(str(client[0])) if client else "unknown"
 
 
 def network(ip: str) -> str:
-    """An IPv4 address as it is, the /64 network of an IPv6 one: who has one address has 2^64. Other texts stay."""
+    """Return the /64 network of an IPv6 address, whose owner has 2^64 addresses; return other texts unchanged."""
     try:
         parsed = ipaddress.ip_address(ip)
     except ValueError:

@@ -1,6 +1,6 @@
-"""API keys: whose they are, from a variable or from a file that is read again when it changes.
+"""API keys, from a variable or from a file that is reloaded when it changes.
 
-Each entry is `NAME:KEY`. Entries of one NAME are keys of one caller: the old and the new one while a key is replaced.
+Each entry is `NAME:KEY`. Entries with the same NAME belong to one caller, such as an old and a new key during rotation.
 """
 
 from __future__ import annotations
@@ -17,50 +17,50 @@ from pathlib import Path
 from utils.errors import Unauthorized
 
 API_KEYS, ADMIN_KEYS = "MOBILE_SAM_API_KEYS", "MOBILE_SAM_ADMIN_KEYS"
-"""The variables; those that name a file in their place end in `_FILE`."""
+"""Environment variables; with the suffix `_FILE` they name a file instead."""
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-SHORTEST_KEY = 16
+MIN_KEY_LENGTH = 16
 KEY = re.compile(r"[!-+\--~]+")
 """Printable ASCII without the space and the comma."""
-BETWEEN_LOOKS = 1.0
-"""Seconds between two looks at whether the file has changed."""
-EXPECTED = "expected a header 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
+CHECK_INTERVAL_S = 1.0
+"""Time between two checks of the file for changes."""
+EXPECTED_KEY = "expected a header 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
 
 Keys = tuple[tuple[bytes, str], ...]
-"""SHA-256 digest and name of each."""
-State = tuple[int, ...]
-"""Time of change (ns), size and inode of a file; empty where there is none."""
+"""SHA-256 digest and name of each key."""
+FileState = tuple[int, ...]
+"""Modification time (ns), size and inode of a file; empty if it is missing."""
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
 
 class KeysError(ValueError):
-    """No keys can be had from the variable or the file; the message says where and why, and shows no key."""
+    """The variable or the file is not usable. The message never contains a key."""
 
 
 class ApiKeys:
-    """The keys that are known now, of which only digests are kept."""
+    """Known API keys, kept as digests only."""
 
     def __init__(
         self,
         keys: Keys,
         file: tuple[str, Path] | None = None,
-        state: State = (),
+        state: FileState = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Know these keys; `ApiKeys.of` reads them.
+        """Store the keys; `ApiKeys.of` reads them.
 
         Args:
-            keys: digest and name of each.
-            file: where they come from, and where later ones do, behind the variable that names it.
-            state: of the file when it was read.
+            keys: digest and name of each key.
+            file: name of the variable and path of the file that the keys come from, if any.
+            state: state of the file when it was read.
             clock: seconds, from any start.
         """
         self._keys, self._clock = keys, clock
         self._file = file
         self._read_state = state
-        self._refused_state: State | None = None
-        self._next_look = clock() + BETWEEN_LOOKS
+        self._failed_state: FileState | None = None
+        self._next_check = clock() + CHECK_INTERVAL_S
 
     @classmethod
     def of(
@@ -70,15 +70,16 @@ class ApiKeys:
         clock: Callable[[], float] = time.monotonic,
         variable: str = API_KEYS,
     ) -> ApiKeys | None:
-        """The keys in the text of a variable, separated by commas, or in the file that `variable`_FILE names.
+        """Read keys from the value of `variable`, or from the file that `variable`_FILE names.
 
-        The file has one entry on each line; blank lines and those that begin with # say nothing.
+        The value has entries separated by commas. The file has one entry per line; blank lines and lines that start
+        with # are ignored.
 
         Returns:
-            None where neither is set.
+            None if neither is set.
 
         Raises:
-            KeysError: both are set, or what is set holds no key, or an entry is none.
+            KeysError: both are set, there is no key, or an entry is not valid.
         """
         if text is not None and file is not None:
             raise KeysError(f"expected one of {variable} and {variable}_FILE, got both")
@@ -90,7 +91,7 @@ class ApiKeys:
         keys, state, mode = _read(variable, file)
         if mode & 0o007:
             logger.warning(
-                "%s %s: expected a file that only its owner and group may use, got mode %03o",
+                "%s %s: expected a file that only its owner and group can access, got mode %03o",
                 variable,
                 file,
                 mode & 0o777,
@@ -98,33 +99,33 @@ class ApiKeys:
         return cls(keys, (variable, file), state, clock)
 
     def name_of(self, headers: Iterable[tuple[bytes, bytes]]) -> str:
-        """The name of the key that came with a request.
+        """Return the name of a request's key.
 
         Args:
-            headers: name, in lower case, and value of each, as ASGI has them.
+            headers: ASGI headers: lower-case name and value of each.
 
         Raises:
-            Unauthorized: no key came, or one that is not known, or more than one.
+            Unauthorized: there is no key, an unknown key, or more than one key.
         """
         digest = hashlib.sha256(_key(headers)).digest()
-        self._look()
+        self._reload_if_changed()
         name = None
-        for known, its_name in self._keys:  # all of them: how long it takes says nothing about which
+        for known, its_name in self._keys:  # without a break: the time must not depend on the key
             if hmac.compare_digest(digest, known):
                 name = its_name
         if name is None:
-            raise Unauthorized(f"{EXPECTED}, got a key that is not known")
+            raise Unauthorized(f"{EXPECTED_KEY}, got an unknown key")
         return name
 
-    def shares_one_with(self, other: ApiKeys) -> bool:
-        """Whether a key is in both."""
+    def overlaps(self, other: ApiKeys) -> bool:
+        """Return whether a key is in both lists."""
         return bool({digest for digest, _ in self._keys} & {digest for digest, _ in other._keys})
 
-    def _look(self) -> None:
-        """Read the file again if it has changed; the keys stay as they are where that fails, which is told once."""
-        if self._file is None or self._clock() < self._next_look:
+    def _reload_if_changed(self) -> None:
+        """Reload the file if it has changed; on failure keep the keys and log the error once."""
+        if self._file is None or self._clock() < self._next_check:
             return
-        self._next_look = self._clock() + BETWEEN_LOOKS
+        self._next_check = self._clock() + CHECK_INTERVAL_S
         try:
             state = _state(self._file[1].stat())
         except OSError:
@@ -133,18 +134,18 @@ class ApiKeys:
             try:
                 self._keys, state, _ = _read(*self._file)
             except KeysError as error:
-                # Read again at each look: a change of permissions mends it, and shows in no state.
-                if state != self._refused_state:
-                    logger.error("%s; the keys from before stay", error)
-                self._refused_state = state
+                # Retried at each check: the state does not show changed permissions.
+                if state != self._failed_state:
+                    logger.error("%s; keeping the previous keys", error)
+                self._failed_state = state
                 return
             names = sorted({name for _, name in self._keys})
-            logger.info("%s read again: %d key(s) of %s", self._file[1], len(self._keys), ", ".join(names))
-        self._read_state, self._refused_state = state, None
+            logger.info("reloaded %s: %d key(s) of %s", self._file[1], len(self._keys), ", ".join(names))
+        self._read_state, self._failed_state = state, None
 
 
 def _key(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The one key among the headers of a request."""
+    """Return the only key in a request's headers."""
     authorization, x_api_key = [], []
     for header, value in headers:
         if header == b"authorization":
@@ -152,40 +153,46 @@ def _key(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         elif header == b"x-api-key":
             x_api_key.append(value.strip())
     if len(authorization) > 1 or len(x_api_key) > 1:
-        raise Unauthorized(f"{EXPECTED}, got one of them twice")
+        raise Unauthorized(f"{EXPECTED_KEY}, got one of these headers twice")
     pairs = [value.partition(b" ") for value in authorization]
     keys = {key.strip() for scheme, _, key in pairs if scheme.lower() == b"bearer"} | set(x_api_key)
     keys.discard(b"")
     if len(keys) > 1:
-        raise Unauthorized(f"{EXPECTED}, got two different keys")
+        raise Unauthorized(f"{EXPECTED_KEY}, got two different keys")
     if keys:
         return keys.pop()
     if any(scheme.lower() not in {b"", b"bearer"} for scheme, _, _ in pairs):
-        raise Unauthorized(f"{EXPECTED}, got an Authorization of another scheme")
-    raise Unauthorized(f"{EXPECTED}, got no key")
+        raise Unauthorized(f"{EXPECTED_KEY}, got an Authorization header of another scheme")
+    raise Unauthorized(f"{EXPECTED_KEY}, got no key")
 
 
-def _read(variable: str, file: Path) -> tuple[Keys, State, int]:
-    """The keys of a file that a variable names, its state as they were read, and its mode."""
+def _read(variable: str, file: Path) -> tuple[Keys, FileState, int]:
+    """Return a file's keys, its state and its mode."""
     where = f"{variable} {file}"
     try:
         with file.open("rb") as opened:
             status = os.fstat(opened.fileno())
             text = opened.read().decode("utf-8-sig")
     except OSError as error:
-        raise KeysError(f"{where}: expected a file that can be read, got {error.strerror!r}") from None
+        raise KeysError(f"{where}: expected a readable file, got {error.strerror!r}") from None
     except UnicodeDecodeError:
         raise KeysError(f"{where}: expected UTF-8 text, got other bytes") from None
     lines = ["" if line.lstrip().startswith("#") else line for line in text.split("\n")]
     return _parse(where, "line", lines), _state(status), status.st_mode
 
 
-def _state(status: os.stat_result) -> State:
+def _state(status: os.stat_result) -> FileState:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _parse(source: str, unit: str, entries: Iterable[str]) -> Keys:
-    """Digest and name of each key; `source` and `unit` (line or entry) say in errors where something stands."""
+    """Return the digest and name of each key.
+
+    Args:
+        source: variable or file, for error messages.
+        unit: "line" or "entry", for error messages.
+        entries: texts of the form NAME:KEY; blank ones are ignored.
+    """
     names: dict[bytes, str] = {}
     for number, entry in enumerate(entries, 1):
         if not entry.strip():
@@ -196,13 +203,13 @@ def _parse(source: str, unit: str, entries: Iterable[str]) -> Keys:
             raise KeysError(f"{where}: expected NAME:KEY, got no colon")
         if not NAME.fullmatch(name):
             raise KeysError(f"{where}: expected a NAME of 1 to 64 of A-Z a-z 0-9 . _ -, got other characters or length")
-        if len(key) < SHORTEST_KEY:
-            raise KeysError(f"{where}: expected a KEY of at least {SHORTEST_KEY} characters, got {len(key)}")
+        if len(key) < MIN_KEY_LENGTH:
+            raise KeysError(f"{where}: expected a KEY of at least {MIN_KEY_LENGTH} characters, got {len(key)}")
         if not KEY.fullmatch(key):
             raise KeysError(f"{where}: expected a KEY of printable ASCII without space or comma, got other characters")
         owner = names.setdefault(hashlib.sha256(key.encode()).digest(), name)
         if owner != name:
-            raise KeysError(f"{where}: expected a KEY of {name}'s own, got one of {owner}")
+            raise KeysError(f"{where}: expected a KEY that no other name has, got the key of {owner}")
     if not names:
         raise KeysError(f"{source}: expected at least one NAME:KEY, got none")
     return tuple(names.items())

@@ -1,8 +1,8 @@
-"""How an API worker begins and ends.
+"""Graceful start-up and shutdown of an API worker.
 
-Told to stop (SIGTERM, or Ctrl-C at a terminal), it finishes what it has accepted and answers everything new with 503,
-until Triton has ended too; only then it closes its connections. So no caller's connection is closed under a request,
-and the port refuses connections as soon as nobody answers them.
+On SIGTERM or Ctrl-C the worker finishes the accepted requests and answers new ones with 503. It closes its connections
+only once Triton has ended too. So no connection is closed during a request, and the port refuses connections as soon as
+nobody answers them.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ import uvicorn
 
 from utils import health, processes
 from utils.edge.admission import Admission
-from utils.edge.connections import Connections, allowed_connections, stop_listening, sweep
+from utils.edge.connections import Connections, allowed_connections, stop_listening, sweep_forever
 from utils.edge.protocol import install
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
-FINISH_LIMIT = 25.0
-"""Seconds that accepted requests may take once the service stops; less than the watchdog waits for."""
-TRITON_LIMIT = 12.0
-"""Seconds to wait for Triton's end; the watchdog kills it before."""
-TICK = 0.02
-TRIM_EVERY = 15.0
+FINISH_TIMEOUT_S = 25.0
+"""Time for accepted requests once the service stops; shorter than the watchdog's."""
+TRITON_STOP_TIMEOUT_S = 12.0
+"""Time to wait for Triton's end; the watchdog kills it earlier."""
+POLL_INTERVAL_S = 0.02
+TRIM_INTERVAL_S = 15.0
 
 
-class Lifecycle:
-    """Of one API worker."""
+class WorkerLifecycle:
+    """Graceful start-up and shutdown of one API worker."""
 
     def __init__(
         self,
@@ -45,103 +45,104 @@ class Lifecycle:
         disconnect: Callable[[], Awaitable[None]],
         max_connections: int,
     ) -> None:
-        """Make it.
+        """Store the worker's parts.
 
         Args:
-            file: where the service's processes share what they know.
+            file: file of the state that the service's processes share.
             admission: the worker's requests.
             disconnect: closes the worker's connections to Triton.
-            max_connections: connections of callers that the worker may have open; fewer where it has not enough file
-                descriptors.
+            max_connections: callers' connections; fewer if the worker has too few file descriptors.
         """
         self._file, self._admission, self._disconnect = file, admission, disconnect
         self._max_connections = max_connections
         self._parent = os.getppid()
         self._stop: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
-        """To be called in the worker's event loop, when its server listens for signals, but not yet on a port.
+    def start(self) -> None:
+        """Prepare the worker; call this in its event loop, once the server handles signals and before it listens.
 
         Raises:
             UnknownServerError: as `protocol.install`.
         """
         processes.die_with_parent(self._parent)
         processes.give_large_blocks_back()
-        # What there is by now stays: left to look at all of it, the collector would come seldom to what requests leave.
+        # Freeze permanent objects: with them, the collections that free requests' garbage would be rare.
         gc.collect()
         gc.freeze()
         self._lock = health.RequestsLock(self._file)
         loop = asyncio.get_running_loop()
-        if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+        if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
             return
         self._server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
         for signum in (signal.SIGTERM, signal.SIGINT):
-            self._wrap(loop, signum, signal.getsignal(signum))
+            self._wrap_handler(loop, signum, signal.getsignal(signum))
         if isinstance(self._server, uvicorn.Server):
             install(self._server, Connections(allowed_connections(self._max_connections)))
-        self._sweep = loop.create_task(sweep(self._server))
-        self._trim = loop.create_task(self._give_memory_back())
+        self._sweep = loop.create_task(sweep_forever(self._server))
+        self._trim = loop.create_task(self._trim_memory())
 
-    def _wrap(self, loop: asyncio.AbstractEventLoop, signum: int, server: Any) -> None:
+    def _wrap_handler(self, loop: asyncio.AbstractEventLoop, signum: int, server_handler: Any) -> None:
         def handle(number: int, frame: FrameType | None) -> None:
             if not self._admission.stopping:
                 self._admission.stop()
-                loop.call_soon_threadsafe(begin, number)
-            elif number == signal.SIGINT:  # a person who presses Ctrl-C again does not want to wait
-                server(number, frame)
+                loop.call_soon_threadsafe(stop, number)
+            elif number == signal.SIGINT:  # a second Ctrl-C stops at once
+                server_handler(number, frame)
 
-        def begin(number: int) -> None:
-            self._stop = loop.create_task(self._finish(lambda: server(number, None)))
+        def stop(number: int) -> None:
+            self._stop = loop.create_task(self._finish(lambda: server_handler(number, None)))
 
         signal.signal(signum, handle)
 
     async def _finish(self, close: Callable[[], None]) -> None:
-        """Finish what was accepted, then let the server close its connections."""
-        together = await _within(0.5, self._service_stops)
+        """Finish the accepted requests, then have the server close its connections."""
+        service_stops = await _wait_for(self._service_stops, 0.5)
         logger.info("stopping; %d request(s) to finish", self._admission.in_progress)
         closed = False
 
         def finished() -> bool:
             nonlocal closed
-            if not closed and (not together or self._orphaned()):
-                # Others take what is new, or the port is wanted again.
+            if not closed and (not service_stops or self._orphaned()):
+                # Other workers take new requests, or a new service needs the port.
                 closed = True
                 close()
             return not self._admission.in_progress
 
-        if not await _within(FINISH_LIMIT, finished):
+        if not await _wait_for(finished, FINISH_TIMEOUT_S):
             logger.warning("%d request(s) could not be finished in time", self._admission.in_progress)
-        # With those that take too long, bodies that are still on their way.
-        self._admission.cut()
-        await _within(1, finished)
+        # This also aborts bodies that are still arriving.
+        self._admission.abort_in_flight()
+        await _wait_for(finished, 1)
         if closed:
             return
         await self._disconnect()
         self._lock.release()
-        await _within(TRITON_LIMIT, lambda: health.read_health(self._file).state == "stopped" or self._orphaned())
+        await _wait_for(
+            lambda: health.read_health(self._file).state == "stopped" or self._orphaned(), TRITON_STOP_TIMEOUT_S
+        )
         stop_listening(self._server)
         close()
 
-    async def _give_memory_back(self) -> None:
-        """Again and again, while nobody waits for an answer."""
+    async def _trim_memory(self) -> None:
+        """Return free memory to the system at intervals, while no request is in progress."""
         while True:
-            await asyncio.sleep(TRIM_EVERY)
+            await asyncio.sleep(TRIM_INTERVAL_S)
             if not self._admission.in_progress:
                 await asyncio.to_thread(processes.trim)
 
     def _orphaned(self) -> bool:
-        """Whether the service's first process was killed. Its threads die one by one: the signal may come before."""
+        """Return whether the service's first process was killed; its signal may arrive before it is gone."""
         return os.getppid() != self._parent
 
     def _service_stops(self) -> bool:
         return health.read_health(self._file).stopping
 
 
-async def _within(seconds: float, condition: Callable[[], bool]) -> bool:
-    """Wait until a condition holds; whether it did in time."""
-    deadline = asyncio.get_running_loop().time() + seconds
+async def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Wait for a condition, and return whether it became true in time."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
     while not condition():
         if asyncio.get_running_loop().time() > deadline:
             return False
-        await asyncio.sleep(TICK)
+        await asyncio.sleep(POLL_INTERVAL_S)
     return True

@@ -1,18 +1,18 @@
-"""The ASGI edge: what every request passes before BentoML routes it, and every answer on its way out.
+"""ASGI middleware around BentoML: checks each request before BentoML routes it, and completes each answer.
 
-In this order, each step before the work of the next:
+The steps, in order:
 
-1. A request gets an id; every answer carries it, and headers that keep browsers from misreading it.
-   What is not valid HTTP, or has a head that is too large (`protocol.py`), ends here.
-2. Paths and methods that the service does not have end here: BentoML would make a metric of each.
-3. The Swagger page, `/docs.json` and the health paths are answered here, whatever the state of the models.
-4. The caller: API key, rate.
-5. The load: nothing new while the service stops, while Triton is away, or when as much waits as may.
-6. The body, up to a cap and within a time limit.
-7. BentoML, within a time limit, until the caller leaves. Errors in words of BentoML's own become
+1. Assign a request id. Every answer carries it, along with security headers.
+   Refuse requests that are not valid HTTP or have too large a head (detected in `protocol.py`).
+2. Refuse unknown paths and methods: BentoML would create a metric for each.
+3. Answer the Swagger page, `/docs.json` and the health paths, whatever the state of the models.
+4. Check the API key and the rate limit.
+5. Refuse work while the service stops, while Triton is unavailable, or when too many requests are in progress.
+6. Read the body, up to a cap and within a time limit.
+7. Run BentoML, within a time limit and until the caller disconnects. BentoML's own errors become
    `application/problem+json`.
 
-BentoML's own limits on time and concurrency, which lie outside of this middleware, are off.
+BentoML's own limits on time and concurrency, which are outside of this middleware, are off.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from utils import spans
-from utils.answers import PROBLEM_HEADER, REFUSALS, problem_of, problem_response
+from utils.answers import PROBLEM_HEADER, REFUSAL_LOG, problem_of, problem_response
 from utils.edge.admin import Admin
-from utils.edge.admission import STOPS, Admission, Pace, Place
-from utils.edge.answering import CallerLeft, answer
-from utils.edge.bodies import LARGE_BYTES, Body, Gone
+from utils.edge.admission import STOPPING_DETAIL, Admission, RefusalThrottle, Slot
+from utils.edge.answering import run_application
+from utils.edge.bodies import LARGE_BODY_BYTES, Body, ClientDisconnected
 from utils.edge.callers import ADDRESS, CALLER, REQUEST_ID, TARGET, TRACE_ID, request_id
-from utils.edge.counts import OTHER, Counts, health_metrics
+from utils.edge.counts import OTHER_PATH, Counts, health_metrics
 from utils.edge.guard import Guard, address
-from utils.edge.protocol import REFUSAL
+from utils.edge.protocol import REFUSAL_EXTENSION
 from utils.errors import (
     MEDIA_TYPE,
     BodyTooLarge,
@@ -50,7 +50,7 @@ from utils.errors import (
 )
 from utils.health import Health
 from utils.text import shown
-from utils.turns import Turns
+from utils.turns import FairSemaphore
 
 LIVE, READY, METRICS = ("/livez", "/healthz"), "/readyz", "/metrics"
 READ, WRITE = ("GET", "HEAD"), ("POST",)
@@ -59,38 +59,38 @@ SECURITY_HEADERS = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    # What Swagger UI and the page at /ui need: their own files, styles in the page, pictures from memory.
+    # Swagger UI and the page at /ui need their own files, inline styles, and images from data and blob URLs.
     "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
 REPLACED_HEADERS = {b"content-type", b"content-length"}
 STATIC = "/static_content"
-LARGE_BODIES = 2
-"""Large bodies that a worker reads at once: each takes the event loop's time from everybody."""
-CALLER_LEFT = 499
-"""As nginx calls it; nobody sees it."""
+MAX_LARGE_BODIES = 2
+"""Large bodies that a worker reads at once: they take much of the event loop's time."""
+CLIENT_CLOSED_REQUEST = 499
+"""nginx's status for requests whose caller disconnected; used in metrics only."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one request."""
+    """Limits of one request."""
 
-    body_bytes: int
-    body_seconds: float
-    """For all of the body to arrive."""
-    answer_seconds: float
-    """From the whole body to the beginning of the answer."""
+    max_body_bytes: int
+    body_timeout_s: float
+    """Time for the whole body to arrive."""
+    answer_timeout_s: float
+    """Time from the end of the body to the start of the answer."""
 
 
 class Edge:
-    """ASGI middleware around BentoML's application."""
+    """ASGI middleware around BentoML's application, as described in this module's docstring."""
 
     def __init__(
         self,
         app: ASGIApp,
         *,
-        work: frozenset[str],
-        files: frozenset[str],
+        work_paths: frozenset[str],
+        file_paths: frozenset[str],
         pages: Mapping[str, ASGIApp],
         limits: Limits,
         guard: Guard,
@@ -106,56 +106,59 @@ class Edge:
 
         Args:
             app: the application.
-            work: its paths that take a POST and cost work.
-            files: its paths that are plain files.
-            pages: answers to GET of these paths, in place of the application's.
-            limits: of one request.
-            guard: who may ask, and how often.
-            admission: how many at once.
-            health: how Triton is.
-            counts: is told of every answer.
-            check_room: given path and body, raises `Overloaded` where such a request would have to be refused later.
-            triton_metrics: what Triton has to add to `/metrics`.
-            metrics_need_key: whether `/metrics` is for holders of a key alone.
-            admin: the operators' paths, where there are operators.
+            work_paths: the application's POST paths, which run inference.
+            file_paths: the application's static files.
+            pages: handlers of further GET paths.
+            limits: limits of one request.
+            guard: API keys and rate limits.
+            admission: limits of all requests together.
+            health: returns Triton's state.
+            counts: metrics of the answers.
+            check_room: takes path and body; raises `Overloaded` for requests that would be refused later.
+            triton_metrics: returns Triton's part of `/metrics`.
+            metrics_need_key: whether `/metrics` needs an API key.
+            admin: the admin API, if there are admin keys.
         """
         self.app = app
-        self.work, self.files, self._pages = work, files, pages
+        self.work_paths, self.file_paths, self._pages = work_paths, file_paths, pages
         self._limits, self._guard, self.admission = limits, guard, admission
         self._health, self.counts, self._metrics_need_key = health, counts, metrics_need_key
         self._triton_metrics, self._check_room = triton_metrics, check_room
-        self._large_bodies, self._pace = Turns(LARGE_BODIES), Pace()
+        self._large_bodies, self._throttle = FairSemaphore(MAX_LARGE_BODIES), RefusalThrottle()
         self._admin, self._admin_methods = admin, admin.methods() if admin else {}
-        reading = dict.fromkeys([*pages, *files, *LIVE, READY, METRICS], READ)
-        self.methods: Mapping[str, tuple[str, ...]] = {**reading, **dict.fromkeys(work, WRITE), **self._admin_methods}
+        self.methods: Mapping[str, tuple[str, ...]] = {
+            **dict.fromkeys([*pages, *file_paths, *LIVE, READY, METRICS], READ),
+            **dict.fromkeys(work_paths, WRITE),
+            **self._admin_methods,
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection event of ASGI."""
+        """Handle one ASGI connection event."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         REQUEST_ID.set(request_id(scope["headers"]))
         ADDRESS.set(shown(address(scope)))
         TARGET.set(f"{shown(scope['method'], 20)} {shown(scope['path'], 200)}")
-        REFUSALS.summarise_ended()
+        REFUSAL_LOG.summarise_ended()
         TRACE_ID.set(spans.trace_id())
         spans.note(spans.REQUEST_ID, REQUEST_ID.get())
-        outgoing = Outgoing(self, scope["path"], send)
+        answer = AnswerSender(self, scope["path"], send)
         body = Body(scope, receive, self.admission, self._large_bodies)
         try:
-            await self._route(scope, receive, outgoing, body)
-        except (Gone, CallerLeft):
-            if not outgoing.begun:
-                outgoing.count(CALLER_LEFT, "caller-left")
+            await self._route(scope, receive, answer, body)
+        except ClientDisconnected:
+            if not answer.started:
+                answer.count(CLIENT_CLOSED_REQUEST, "caller-left")
         except Exception as error:
-            if outgoing.begun:
+            if answer.started:
                 raise
-            await self._refuse(error, scope, receive, outgoing, body)
+            await self._refuse(error, scope, receive, answer, body)
         finally:
-            body.let_go()
+            body.release()
 
     async def _route(self, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
-        if refusal := scope.get("extensions", {}).get(REFUSAL):
+        if refusal := scope.get("extensions", {}).get(REFUSAL_EXTENSION):
             raise refusal
         hosts = sum(name == b"host" for name, _ in scope["headers"])
         if hosts > 1 or (not hosts and scope["http_version"] == "1.1"):
@@ -166,8 +169,8 @@ class Edge:
             raise UnknownPath.of(path)
         if method not in methods:
             raise WrongMethod.of(path, methods, method)
-        if path in self.work:
-            await self._take(scope, receive, send, body)
+        if path in self.work_paths:
+            await self._work(scope, receive, send, body)
         elif path in self._pages:
             await self._pages[path](scope, receive, send)
         elif path in LIVE:
@@ -176,91 +179,98 @@ class Edge:
             await self._readiness()(scope, receive, send)
         elif path == METRICS:
             if self._metrics_need_key:
-                self._guard.name(scope)
-            more = health_metrics(self._health()) + await self._triton_metrics()
-            await self.app(scope, receive, _with_more(send, more))
+                self._guard.authenticate(scope)
+            extra = health_metrics(self._health()) + await self._triton_metrics()
+            await self.app(scope, receive, _append_to_body(send, extra))
         elif self._admin and path in self._admin_methods:
             await self._admin(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
     def _readiness(self) -> Response:
-        """Whether callers should be sent here, and if not, why. Not logged: it is asked every second or so."""
+        """Return 200, or a problem while the service is not ready. Not logged: probes come every second or so."""
         health = self._health()
         if self.admission.stopping or health.stopping:
-            return problem_response(Stopping(STOPS).problem())
+            return problem_response(Stopping(STOPPING_DETAIL).problem())
         if not health.ready:
             return problem_response(InferenceUnavailable(f"{health.state}: {health.reason}").problem())
         return PlainTextResponse("ready\n")
 
-    async def _take(self, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
-        """A request that costs work."""
-        name = self._guard.name(scope)
+    async def _work(self, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
+        """Check a request that runs inference, and have the application answer it."""
+        name = self._guard.authenticate(scope)
         await self._guard.check_rate(scope, name)
         CALLER.set(name)
         caller = name or ADDRESS.get()
-        self._pace.asks(caller)
+        self._throttle.note_request(caller)
         self.admission.check(caller)
         health = self._health()
         if health.stopping:
-            raise Stopping(STOPS)
+            raise Stopping(STOPPING_DETAIL)
         if not health.takes_requests:
-            raise InferenceUnavailable(f"the inference server is not there: {health.state}; try again")
+            raise InferenceUnavailable(f"the inference server is unavailable ({health.state}); retry later")
         if not all(value.isascii() for header, value in scope["headers"] if header == b"content-type"):
-            # What stands behind the edge fails to decode it.
+            # BentoML fails to decode it.
             raise UnsupportedMedia.of("bytes that are not ASCII")
         limits = self._limits
-        data = [await body.read(limits.body_bytes, limits.body_seconds)]
+        data = [await body.read(limits.max_body_bytes, limits.body_timeout_s)]
         self._check_room(scope["path"], data[0])
-        with self.admission.place(caller) as place:
-            self.counts.progress(self.admission.in_progress)
-            send = _as_problems(scope, receive, _bounded(scope, receive, send, place))
-            cut = self.admission.was_cut
+        with self.admission.slot(caller) as slot:
+            self.counts.set_in_progress(self.admission.in_progress)
+            send = _replace_foreign_errors(scope, receive, _count_answer_bytes(scope, receive, send, slot))
             try:
-                await answer(self.app, scope, data.pop(), receive, send, seconds=limits.answer_seconds, cut=cut)
+                await run_application(
+                    self.app,
+                    scope,
+                    data.pop(),
+                    receive,
+                    send,
+                    timeout_s=limits.answer_timeout_s,
+                    wait_aborted=self.admission.wait_aborted,
+                )
             finally:
-                self.counts.progress(self.admission.in_progress - 1)
+                self.counts.set_in_progress(self.admission.in_progress - 1)
 
     async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
         response = problem_response(problem_of(error))
-        # It holds the frames of this request, which hold it: the collector of such cycles comes seldom.
+        # Break the reference cycle of the error and this request's frames: the cyclic collector rarely runs.
         error.__traceback__ = None
-        if isinstance(error, Overloaded) and (wait := self._pace.refusal(CALLER.get() or ADDRESS.get())):
-            body.let_go()
-            await asyncio.sleep(wait)
-        # The server reads the rest of a body, forgets it, and keeps the connection. Of a large one it should not.
-        few = min(LARGE_BYTES, self._limits.body_bytes)
-        much_unread = not body.ended and (body.chunked or (body.announced or 0) > few)
+        if isinstance(error, Overloaded) and (delay_s := self._throttle.delay_s(CALLER.get() or ADDRESS.get())):
+            body.release()
+            await asyncio.sleep(delay_s)
+        # uvicorn reads and discards the rest of a body to keep the connection, which is too expensive for large ones.
+        max_unread = min(LARGE_BODY_BYTES, self._limits.max_body_bytes)
+        much_unread = not body.ended and (body.chunked or (body.content_length or 0) > max_unread)
         if not (isinstance(error, BodyTooLarge) or much_unread):
             await response(scope, receive, send)
             return
         response.headers["Connection"] = "close"
 
-        async def all_but_the_end(message: Message) -> None:
+        async def send_unfinished(message: Message) -> None:
             await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)
 
-        await response(scope, receive, all_but_the_end)
+        await response(scope, receive, send_unfinished)
         await body.drain()
         await send({"type": "http.response.body", "body": b""})
 
 
-class Outgoing:
+class AnswerSender:
     """The `send` of one request: adds headers to the answer, and counts it."""
 
     def __init__(self, edge: Edge, path: str, send: Send) -> None:
         self._edge, self._path, self._send = edge, path, send
-        self.begun = False
-        """Whether an answer is on its way."""
+        self.started = False
+        """True once the start of an answer was sent."""
 
     async def __call__(self, message: Message) -> None:
         """Send a part of the answer."""
         if message["type"] == "http.response.start":
-            self.begun = True
+            self.started = True
             headers = MutableHeaders(raw=list(message.get("headers", [])))
             for name, value in SECURITY_HEADERS.items():
                 headers.setdefault(name, value)
             headers["X-Request-ID"] = REQUEST_ID.get()
-            if self._path in self._edge.work:
+            if self._path in self._edge.work_paths:
                 headers.setdefault("Cache-Control", "no-store")
             if self._edge.admission.stopping:
                 headers["Connection"] = "close"
@@ -270,36 +280,36 @@ class Outgoing:
         await self._send(message)
 
     def count(self, status: int, reason: str) -> None:
-        """Count the answer, by a path that is one of few."""
+        """Count the answer under one of a bounded number of paths."""
         edge, path = self._edge, self._path
-        label = STATIC if path in edge.files else path if path in edge.methods else OTHER
-        edge.counts.answered(label, status, reason)
+        label = STATIC if path in edge.file_paths else path if path in edge.methods else OTHER_PATH
+        edge.counts.count_answer(label, status, reason)
         spans.note(spans.REASON, reason)
 
 
-def _with_more(send: Send, more: bytes) -> Send:
-    """A `send` that puts more behind the body of a successful answer."""
-    adds = False
+def _append_to_body(send: Send, extra: bytes) -> Send:
+    """Return a `send` that appends to the body of a successful answer."""
+    appends = False
 
-    async def longer(message: Message) -> None:
-        nonlocal adds
+    async def appending(message: Message) -> None:
+        nonlocal appends
         if message["type"] == "http.response.start":
-            adds = message["status"] == 200
-            if adds:
+            appends = message["status"] == 200
+            if appends:
                 headers = MutableHeaders(raw=list(message["headers"]))
-                headers["Content-Length"] = str(int(headers["Content-Length"]) + len(more))
+                headers["Content-Length"] = str(int(headers["Content-Length"]) + len(extra))
                 message = {**message, "headers": headers.raw}
-        elif adds and not message.get("more_body", False):
-            message = {**message, "body": message.get("body", b"") + more}
+        elif appends and not message.get("more_body", False):
+            message = {**message, "body": message.get("body", b"") + extra}
         await send(message)
 
-    return longer
+    return appending
 
 
-def _bounded(scope: Scope, receive: Receive, send: Send, place: Place) -> Send:
-    """A `send` that counts the bytes of a successful answer, or refuses it before it begins.
+def _count_answer_bytes(scope: Scope, receive: Receive, send: Send, slot: Slot) -> Send:
+    """Return a `send` that counts the bytes of a successful answer, or refuses it before it starts.
 
-    Answers without a length are streams: their pieces wait for the reader one by one.
+    Answers without a length are streams: only one piece at a time waits to be read.
     """
     refused = False
 
@@ -309,7 +319,7 @@ def _bounded(scope: Scope, receive: Receive, send: Send, place: Place) -> Send:
             length = MutableHeaders(raw=list(message["headers"])).get("Content-Length")
             try:
                 if length is not None:
-                    place.answers(int(length))
+                    slot.start_answer(int(length))
             except Overloaded as error:
                 refused = True
                 await problem_response(problem_of(error))(scope, receive, send)
@@ -319,8 +329,8 @@ def _bounded(scope: Scope, receive: Receive, send: Send, place: Place) -> Send:
     return counted
 
 
-def _as_problems(scope: Scope, receive: Receive, send: Send) -> Send:
-    """A `send` that turns an error which is no problem document into one."""
+def _replace_foreign_errors(scope: Scope, receive: Receive, send: Send) -> Send:
+    """Return a `send` that replaces error answers of other software by problem documents."""
     replaced = False
 
     async def filtered(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""A span for each request that costs work, and the sending of all spans of an API worker."""
+"""Tracing: a span for each inference request, and the export of an API worker's spans."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from utils import traces
 
-LAST_SECONDS = 3.0
-"""For what is left to be sent when a worker ends."""
+SHUTDOWN_TIMEOUT_S = 3.0
+"""Time to send the remaining spans when a worker ends."""
 
 
 class NoParents(TraceContextTextMapPropagator):
-    """Finds no trace in a request. What OpenTelemetry has for that finds no context either, of which requests fail."""
+    """Propagator that ignores the caller's trace. OpenTelemetry's own returns no context at all, and requests fail."""
 
     def extract(self, *_: Any, **__: Any) -> Context:
-        """A context without a trace."""
+        """Return a context without a trace."""
         return Context()
 
 
 def trace_requests(svc: Any, paths: Collection[str]) -> None:
-    """Have requests to a service be traced, if there is a collector; call it before other middleware is added.
+    """Trace a service's requests if there is a collector; call this before adding other middleware.
 
     Args:
         svc: a `bentoml.legacy.Service`.
-        paths: of the requests.
+        paths: paths to trace.
 
     Raises:
         TracesError: as `traces.collector`.
@@ -47,37 +47,37 @@ def trace_requests(svc: Any, paths: Collection[str]) -> None:
         return
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415  (takes a while)
 
-    # The sampler is the SDK's business: it reads OTEL_TRACES_SAMPLER.
+    # The SDK chooses the sampler: it reads OTEL_TRACES_SAMPLER.
     provider = TracerProvider(resource=traces.resource(), shutdown_on_exit=False)
     trace.set_tracer_provider(provider)
     if not propagate.get_global_textmap().fields:  # OTEL_PROPAGATORS=none
         propagate.set_global_textmap(NoParents())
-    # BentoML's own spans begin behind the edge, are never sent, and would stand between those that are.
+    # BentoML's own spans are never sent, and would come between the exported ones.
     BentoMLContainer.tracing_excluded_urls.set(ExcludeList([".*"]))
-    svc.add_asgi_middleware(Traced, paths=frozenset(paths), provider=provider)
+    svc.add_asgi_middleware(TracingMiddleware, paths=frozenset(paths), provider=provider)
 
     @svc.on_startup  # type: ignore[untyped-decorator]
-    def begin(_: Any) -> None:
-        # Here, for it starts a thread: the process that starts the workers needs none.
+    def start(_: Any) -> None:
+        # The processor starts a thread, which only the workers need.
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=url)))
 
     @svc.on_shutdown  # type: ignore[untyped-decorator]
-    async def end(_: Any) -> None:
-        sends = threading.Thread(target=provider.shutdown, daemon=True)  # which a collector that is away may hold up
-        sends.start()
-        await asyncio.to_thread(sends.join, LAST_SECONDS)
+    async def stop(_: Any) -> None:
+        shutdown = threading.Thread(target=provider.shutdown, daemon=True)  # blocks if the collector does not answer
+        shutdown.start()
+        await asyncio.to_thread(shutdown.join, SHUTDOWN_TIMEOUT_S)
 
 
-class Traced:
-    """ASGI middleware: a span for each request to some paths."""
+class TracingMiddleware:
+    """ASGI middleware that opens a span for each request to some paths."""
 
     def __init__(self, app: ASGIApp, *, paths: frozenset[str], provider: TracerProvider) -> None:
         """Wrap an application.
 
         Args:
             app: the application.
-            paths: others are not traced.
-            provider: makes the spans.
+            paths: paths to trace.
+            provider: source of the spans.
         """
         self._app, self._paths = app, paths
         self._traced = OpenTelemetryMiddleware(
@@ -85,7 +85,7 @@ class Traced:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection event of ASGI."""
+        """Handle one ASGI connection event."""
         app = self._traced if scope["type"] == "http" and scope["path"] in self._paths else self._app
         await app(scope, receive, send)
 

@@ -1,32 +1,32 @@
-"""Triton's own metrics, which it shows on loopback alone, for the service's `/metrics`."""
+"""Triton's own metrics, fetched from loopback for the service's `/metrics`."""
 
 from __future__ import annotations
 
 import httpx
 
-PATIENCE = 1.0
-"""Seconds; Triton answers in milliseconds, and a scraper has less patience than a caller."""
-UP = "mobile_sam_triton_metrics_up"
+TIMEOUT_S = 1.0
+"""Time for Triton's answer, which usually takes milliseconds; shorter than the timeouts of scrapers."""
+UP_METRIC = "mobile_sam_triton_metrics_up"
 
 
 class TritonMetrics:
-    """Asks one Triton."""
+    """Reader of one Triton's metrics."""
 
     def __init__(self, port: int) -> None:
-        """Remember where; nothing is asked yet.
+        """Store the address.
 
         Args:
-            port: of the Triton's metrics on this machine.
+            port: Triton's metrics port on this machine.
         """
         self._url = f"http://127.0.0.1:{port}/metrics"
 
     async def __call__(self) -> bytes:
-        """What Triton shows, in Prometheus' text format, and whether it does; for a Triton that is away, that alone."""
+        """Return a gauge that tells whether Triton answered, and its metrics if it did, in Prometheus' text format."""
         try:
-            # Neither a proxy of the environment nor certificates have to do with this machine's own Triton.
-            async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False, verify=False) as client:  # noqa: S501
+            # This machine's own Triton needs neither the environment's proxy nor certificates.
+            async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=False) as client:  # noqa: S501
                 answer = (await client.get(self._url)).raise_for_status().content
         except httpx.HTTPError:
             answer = None
-        help_and_type = f"# HELP {UP} Whether Triton showed its metrics\n# TYPE {UP} gauge\n"
-        return f"{help_and_type}{UP} {int(answer is not None)}\n".encode() + (answer or b"")
+        help_and_type = f"# HELP {UP_METRIC} Whether Triton's metrics could be read\n# TYPE {UP_METRIC} gauge\n"
+        return f"{help_and_type}{UP_METRIC} {int(answer is not None)}\n".encode() + (answer or b"")

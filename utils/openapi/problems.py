@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from utils.edge.admission import STOPS
-from utils.edge.keys import EXPECTED
+from utils.edge.admission import STOPPING_DETAIL
+from utils.edge.keys import EXPECTED_KEY
 from utils.edge.protocol import MAX_HEAD_BYTES
 from utils.errors import (
     MEDIA_TYPE,
@@ -42,9 +42,9 @@ def _rejected(status: int, slug: str, title: str, error: FieldError) -> Problem:
     return Problem(status, slug, title, summary([error]), [error])
 
 
-UNAUTHORIZED = (Unauthorized(f"{EXPECTED}, got no key").problem(),)
+UNAUTHORIZED = (Unauthorized(f"{EXPECTED_KEY}, got no key").problem(),)
 UNAVAILABLE = InferenceUnavailable("the inference server is starting or restarting; retry later").problem()
-NOT_READY = (UNAVAILABLE, Stopping(STOPS).problem())
+NOT_READY = (UNAVAILABLE, Stopping(STOPPING_DETAIL).problem())
 MODEL_CHANGE = (
     ModelChange("Triton could not load mobile_sam; the service's log says why, and what was loaded stays").problem(),
 )
@@ -57,12 +57,12 @@ SERVICE_PROBLEMS: tuple[Problem, ...] = (
     InvalidRequest.of(
         [FieldError("pos_coords[0]", "[x, y]", "a list of 3"), FieldError("labels[0]", "0, 1, 2 or 3", "5")]
     ).problem(),
-    TooManyRequests("expected at most 10 per second, got more; the next is let through in 1 s").problem(),
+    TooManyRequests("rate limit exceeded (10 requests per second); retry in 1 s").problem(),
     HeadTooLarge.of_bytes(MAX_HEAD_BYTES).problem(),
-    ServiceError("an unexpected error; the server's log says more").problem(),
+    ServiceError("unexpected error; see the server's log").problem(),
     InferenceFailed("the model could not process this request; see the server's log").problem(),
     *NOT_READY,
-    Overloaded("32 requests are being answered or wait already; try again in a moment").problem(),
+    Overloaded("too many requests in progress (32); retry later").problem(),
     InferenceTimeout("no response within 55 s").problem(),
 )
 """Problems of inference requests found by the service."""

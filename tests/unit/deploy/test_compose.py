@@ -12,7 +12,7 @@ import yaml
 
 from client import request
 from tests.e2e.server import ROOT
-from utils.edge.lifecycle import FINISH_LIMIT, TRITON_LIMIT
+from utils.edge.lifecycle import FINISH_TIMEOUT_S, TRITON_STOP_TIMEOUT_S
 from utils.settings import PREFIX, Settings
 from utils.triton import SHARED_MEMORY_NEEDED
 
@@ -83,7 +83,7 @@ def test_what_is_mounted_is_there(name):
 @pytest.mark.parametrize("service", OURS, ids=["cpu", "gpu"])
 def test_the_service_has_the_memory_and_the_time_it_needs(service):
     assert amount(service["shm_size"]) >= SHARED_MEMORY_NEEDED
-    assert amount(service["stop_grace_period"]) > FINISH_LIMIT + TRITON_LIMIT
+    assert amount(service["stop_grace_period"]) > FINISH_TIMEOUT_S + TRITON_STOP_TIMEOUT_S
     image = (ROOT / "Dockerfile").read_text()
     assert "MOBILE_SAM_CACHE_DIR=/cache" in image
     assert service["volumes"] == ["cache:/cache"]

@@ -10,7 +10,7 @@ import yaml
 from tests.unit.deploy.cluster import KUBERNETES, ROOT, container, each_overlay, named, pod
 from tests.unit.deploy.kustomize import read
 from utils.edge.keys import ApiKeys
-from utils.edge.lifecycle import FINISH_LIMIT, TRITON_LIMIT
+from utils.edge.lifecycle import FINISH_TIMEOUT_S, TRITON_STOP_TIMEOUT_S
 from utils.edge.middleware import LIVE, METRICS, READY, STATIC
 from utils.errors import Unauthorized
 from utils.machine import Machine
@@ -59,7 +59,7 @@ def test_the_pod_gives_what_the_images_ask_for():
 def test_an_orderly_end_has_the_time_it_needs(overlay):
     wait = container(overlay)["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert wait >= 5
-    assert pod(overlay)["terminationGracePeriodSeconds"] >= wait + FINISH_LIMIT + 1 + TRITON_LIMIT + 2
+    assert pod(overlay)["terminationGracePeriodSeconds"] >= wait + FINISH_TIMEOUT_S + 1 + TRITON_STOP_TIMEOUT_S + 2
 
 
 @each_overlay

@@ -1,4 +1,4 @@
-"""The multipart answer."""
+"""Multipart answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def by_urllib3(boundary: str, *parts: tuple[str, bytes, str, str | None]) -> byt
 
 @pytest.mark.parametrize("mask_format", MASK_PARTS)
 @pytest.mark.parametrize("picture", [None, bytes(range(256)) * 10])
-def test_an_answer_is_the_multipart_that_urllib3_makes(mask_format, picture):
+def test_multipart_answer_equals_urllib3s_encoding(mask_format, picture):
     response = multipart(Segmentation(b"the \r\n mask", picture, b'{"masks": []}'), mask_format)
     kind, boundary = response.headers["content-type"].split("; boundary=")
     parts = [("mask", b"the \r\n mask", *MASK_PARTS[mask_format])]
@@ -32,6 +32,6 @@ def test_an_answer_is_the_multipart_that_urllib3_makes(mask_format, picture):
     assert response.body == by_urllib3(boundary, *parts)
 
 
-def test_each_answer_has_a_boundary_of_its_own():
+def test_each_answer_has_its_own_boundary():
     answers = [multipart(Segmentation(b"", None, b""), "json") for _ in range(2)]
     assert answers[0].headers["content-type"] != answers[1].headers["content-type"]

@@ -1,4 +1,4 @@
-"""The error tree and its problem documents."""
+"""Error classes and their problem documents."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def all_errors(base: type[ServiceError] = ServiceError) -> list[type[ServiceErro
     return [base, *(deeper for cls in base.__subclasses__() for deeper in all_errors(cls))]
 
 
-def test_every_error_is_drawn_in_the_tree():
+def test_module_docstring_names_every_error():
     for cls in all_errors():
         assert cls.__name__ in str(errors.__doc__)
 
 
 @pytest.mark.parametrize("cls", [cls for cls in all_errors() if cls is not errors.RejectedByModel])
-def test_every_error_becomes_a_problem_document(cls):
+def test_error_becomes_a_problem_document(cls):
     problem = cls("what happened").problem()
     document = json.loads(problem.encode())
     assert document["status"] == cls.status == problem.status
@@ -30,7 +30,7 @@ def test_every_error_becomes_a_problem_document(cls):
     assert "errors" not in document
 
 
-def test_a_problem_lists_its_fields():
+def test_problem_lists_its_fields():
     error = InvalidRequest.of([FieldError(f"field{i}", "this", "that") for i in range(5)])
     document = json.loads(error.problem().encode())
     assert document["errors"][4] == {"field": "field4", "expected": "this", "got": "that"}
@@ -38,9 +38,9 @@ def test_a_problem_lists_its_fields():
     assert document["detail"].endswith("(and 2 more)")
 
 
-def test_a_caller_is_told_when_to_come_back():
+def test_unavailable_problem_has_retry_after():
     assert InferenceUnavailable("starting").problem().headers == {"Retry-After": "5"}
 
 
-def test_a_large_body_is_told_the_limit():
+def test_too_large_body_error_names_the_limit():
     assert BodyTooLarge.of(10, 11).detail == "expected a body of at most 10 bytes, got 11 bytes"

@@ -366,6 +366,6 @@ def test_too_many_grid_points_are_rejected_before_any_batch():
 def test_records_above_the_response_limit_are_rejected_early():
     batch = [record((0, 0, 5, 5))] * 10
     segmenter = FakeSegmenter(*[batch] * 10)
-    with pytest.raises(AnswerTooLarge, match="at most 10000 bytes: fewer clicks or crops"):
+    with pytest.raises(AnswerTooLarge, match="an answer of at most 10000 bytes"):
         steps_of(segmenter, points_per_side=16)
     assert len(segmenter.requests) == 3

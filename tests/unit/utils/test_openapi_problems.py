@@ -145,14 +145,14 @@ def send_invalid_fields() -> None:
 
 
 def exceed_admission() -> None:
-    admission = Admission(32, most_bytes=1)
+    admission = Admission(32, max_body_bytes=1)
     for caller in range(32):
-        admission.work(str(caller), 1)
+        admission.count_requests(str(caller), 1)
     admission.check()
 
 
 def send_while_stopping() -> None:
-    admission = Admission(32, most_bytes=1)
+    admission = Admission(32, max_body_bytes=1)
     admission.stop()
     admission.check()
 

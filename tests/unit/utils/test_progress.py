@@ -1,4 +1,4 @@
-"""Output of a command: in the log, and on a terminal."""
+"""Output of a command in the log and on a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from utils import progress
 
 ROOT = Path(__file__).resolve().parents[3]
-# A first line, a bar that is drawn twice and cleared, a last line in colour.
+# A first line, a progress bar drawn twice and cleared, and a last line in colour.
 COMMAND = [
     "printf",
     r"from https://me:secret@one.example/simple\nbar 10%%\rbar 50%%\r\033[2K\033[31mlast line\033[0m\n",
@@ -23,7 +23,7 @@ COMMAND = [
 LINES = "from https://****@one.example/simple\nlast line\n"
 
 
-def test_output_is_in_the_log_without_bars_and_credentials(tmp_path, capfd):
+def test_log_has_the_output_without_bars_and_credentials(tmp_path, capfd):
     log = tmp_path / "log"
     log.write_text("earlier\n")
     assert progress.run(COMMAND, log, os.environ) == (0, LINES)
@@ -31,31 +31,31 @@ def test_output_is_in_the_log_without_bars_and_credentials(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_environment_and_exit_status_are_the_commands(tmp_path):
+def test_command_gets_the_environment_and_returns_its_exit_status(tmp_path):
     command = ["/bin/sh", "-c", "echo $ONLY; tty; printf end; exit 3"]
     assert progress.run(command, tmp_path / "log", {"ONLY": "mine"}) == (3, "mine\nnot a tty\nend\n")
 
 
 def on_terminal(tmp_path: Path, command: list[str], **environment: str) -> str:
-    """What a terminal of 80 x 24 shows, raw, while a command runs."""
-    ours, theirs = os.openpty()
-    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    """Return the raw output on a terminal of 80 x 24 while a command runs."""
+    terminal, slave = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     script = "import os, pathlib, sys; from utils import progress; "
     script += "progress.run(sys.argv[2:], pathlib.Path(sys.argv[1]), os.environ)"
     process = subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path / "log"), *command],
-        stderr=theirs,
+        stderr=slave,
         cwd=ROOT,
         env={**os.environ, "TERM": "xterm", **environment},
     )
-    os.close(theirs)
+    os.close(slave)
     shown = b""
     try:
-        while chunk := os.read(ours, 4096):
+        while chunk := os.read(terminal, 4096):
             shown += chunk
-    except OSError:  # its end
+    except OSError:  # end of the terminal
         pass
-    os.close(ours)
+    os.close(terminal)
     assert process.wait() == 0
     return shown.decode()
 
@@ -69,7 +69,7 @@ def test_terminal_shows_the_bar_and_no_finished_line(tmp_path):
     assert (tmp_path / "log").read_text() == LINES
 
 
-def test_command_has_a_terminal_of_a_few_rows(tmp_path):
+def test_command_gets_a_terminal_of_a_few_rows(tmp_path):
     on_terminal(tmp_path, ["/bin/sh", "-c", "stty size <&1"])
     assert (tmp_path / "log").read_text() == "6 80\n"
 
@@ -79,7 +79,7 @@ def test_terminal_without_escape_sequences_shows_nothing(tmp_path):
     assert (tmp_path / "log").read_text() == LINES
 
 
-def test_bar_that_comes_in_pieces_leaves_one_line_in_the_log(tmp_path):
+def test_bar_written_in_pieces_leaves_one_line_in_the_log(tmp_path):
     pieces = ["bar 1%%", r"0%%\r", r"bar 99%%\r", r"whole line\r", r"\n"]
     command = ["/bin/sh", "-c", "; sleep 0.1; ".join(f"printf '{piece}'" for piece in pieces)]
     assert progress.run(command, tmp_path / "log", os.environ) == (0, "whole line\n")
@@ -98,6 +98,6 @@ def test_interrupt_ends_the_command(tmp_path, monkeypatch):
         os.kill(int(pid.read_text()), 0)
 
 
-def test_command_that_is_not_there_is_an_error(tmp_path):
+def test_missing_command_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         progress.run([str(tmp_path / "missing")], tmp_path / "log", os.environ)

@@ -1,4 +1,4 @@
-"""Text from outside, made safe."""
+"""Escaping and bounding of untrusted text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.fuzz.hostile_text import HOSTILE, hostile_texts
 from utils.text import printable, quoted, shown
 
 
-def test_plain_text_stays_as_it_is():
+def test_plain_text_is_unchanged():
     text = "plain text, \u00e9\u4e2d\U0001f600, with a \\ and 'quotes'"
     assert printable(text) == shown(text) == text
 
@@ -26,12 +26,12 @@ def test_plain_text_stays_as_it_is():
     ],
     ids=ascii,
 )
-def test_what_does_not_print_is_escaped(text, expected):
+def test_unprintable_characters_are_escaped(text, expected):
     assert printable(text) == shown(text) == expected
 
 
 @pytest.mark.parametrize("make", [printable, shown, quoted])
-def test_no_hostile_text_stays_hostile(make):
+def test_hostile_text_becomes_one_printable_line(make):
     for text in [*HOSTILE, *hostile_texts(10_000, seed=1)]:
         safe = make(text)
         assert safe.isprintable()
@@ -41,14 +41,14 @@ def test_no_hostile_text_stays_hostile(make):
 
 @pytest.mark.parametrize("make", [shown, quoted])
 @pytest.mark.parametrize("text", ["x" * 500, "\u202e" * 500, "\n" * 81])
-def test_a_long_text_is_cut_and_its_length_told(make, text):
+def test_long_text_is_cut_and_its_length_shown(make, text):
     assert len(make(text)) <= 80 + len("... (500 characters)")
     assert make(text).endswith(f"... ({len(text)} characters)")
 
 
-def test_a_short_text_whose_escapes_are_long_is_cut_too():
+def test_short_text_with_long_escapes_is_cut():
     assert shown("\u202e" * 80) == "\\u202e" * 13 + "\\u... (80 characters)"
 
 
-def test_quoted_text_is_told_from_the_words_around_it():
+def test_quoted_text_is_in_quotation_marks():
     assert quoted("it's \n") == '"it\'s \\n"'

@@ -1,4 +1,4 @@
-"""Who asks a model next."""
+"""Fair sharing of slots among callers."""
 
 from __future__ import annotations
 
@@ -9,36 +9,35 @@ from typing import Any
 import pytest
 
 from utils.errors import Overloaded
-from utils.turns import Turns
+from utils.turns import FairSemaphore
 
 
 class Crowd:
-    """Requests at a model: each notes when it is let in, and leaves when it is told to."""
+    """Requests that hold a slot until they are told to leave. The first letter of a name is the caller's."""
 
-    def __init__(self, turns: Turns) -> None:
-        self.turns = turns
+    def __init__(self, semaphore: FairSemaphore) -> None:
+        self.semaphore = semaphore
         self.inside: list[str] = []
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self._may_leave: dict[str, asyncio.Event] = {}
 
-    async def comes(self, *names: str) -> None:
-        """Requests come; the first letter of a name is its caller's."""
+    async def enter(self, *names: str) -> None:
         for name in names:
             self._may_leave[name] = asyncio.Event()
             self.tasks[name] = asyncio.create_task(self._stay(name))
         await asyncio.sleep(0.001)
 
-    async def leaves(self, name: str) -> None:
+    async def leave(self, name: str) -> None:
         self._may_leave[name].set()
         await asyncio.sleep(0.001)
 
-    async def gives_up(self, *names: str) -> None:
+    async def cancel(self, *names: str) -> None:
         for name in names:
             self.tasks[name].cancel()
         await asyncio.sleep(0.001)
 
     async def _stay(self, name: str) -> None:
-        async with self.turns.turn(name[0]):
+        async with self.semaphore.slot(name[0]):
             self.inside.append(name)
             await self._may_leave[name].wait()
             self.inside.remove(name)
@@ -48,50 +47,50 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(scenario, 10))
 
 
-def test_as_many_are_let_in_as_there_are_places():
+def test_semaphore_admits_as_many_requests_as_it_has_slots():
     async def scenario() -> None:
-        crowd = Crowd(Turns(2))
-        await crowd.comes("a1", "b1", "c1")
+        crowd = Crowd(FairSemaphore(2))
+        await crowd.enter("a1", "b1", "c1")
         assert crowd.inside == ["a1", "b1"]
-        await crowd.leaves("b1")
+        await crowd.leave("b1")
         assert crowd.inside == ["a1", "c1"]
 
     run(scenario())
 
 
-def test_a_caller_with_one_request_is_not_behind_all_of_another():
+def test_waiting_callers_take_turns():
     async def scenario() -> None:
-        crowd = Crowd(Turns(1))
-        await crowd.comes("a1", "a2", "a3", "a4", "b1", "c1", "b2")
+        crowd = Crowd(FairSemaphore(1))
+        await crowd.enter("a1", "a2", "a3", "a4", "b1", "c1", "b2")
         order = []
         while crowd.inside:
             order += crowd.inside
-            await crowd.leaves(crowd.inside[0])
+            await crowd.leave(crowd.inside[0])
         assert order == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
 
     run(scenario())
 
 
-def test_places_outlive_those_who_give_up():
+def test_cancelled_requests_lose_no_slot():
     async def scenario() -> None:
-        crowd = Crowd(Turns(1))
-        await crowd.comes("a1", "a2", "b1", "b2")
-        await crowd.gives_up("a2", "b1")
-        await crowd.leaves("a1")
+        crowd = Crowd(FairSemaphore(1))
+        await crowd.enter("a1", "a2", "b1", "b2")
+        await crowd.cancel("a2", "b1")
+        await crowd.leave("a1")
         assert crowd.inside == ["b2"]
-        await crowd.gives_up("b2")
-        await crowd.comes("d1")
+        await crowd.cancel("b2")
+        await crowd.enter("d1")
         assert crowd.inside[-1] == "d1"
 
     run(scenario())
 
 
-def test_one_who_gives_up_as_they_are_let_in_leaves_the_place_to_the_next():
+def test_request_cancelled_as_it_gets_a_slot_passes_it_on():
     async def scenario() -> None:
-        crowd = Crowd(Turns(1))
-        await crowd.comes("a1", "b1", "c1")
+        crowd = Crowd(FairSemaphore(1))
+        await crowd.enter("a1", "b1", "c1")
         crowd._may_leave["a1"].set()
-        await asyncio.sleep(0)  # a1 leaves, b1 is let in and has not run yet
+        await asyncio.sleep(0)  # a1 leaves; b1 has the slot and has not run yet
         crowd.tasks["b1"].cancel()
         await asyncio.sleep(0.001)
         assert crowd.inside == ["c1"]
@@ -99,38 +98,38 @@ def test_one_who_gives_up_as_they_are_let_in_leaves_the_place_to_the_next():
     run(scenario())
 
 
-def test_while_others_are_about_one_caller_has_half_of_the_places():
+def test_one_caller_gets_half_of_the_slots_while_others_are_active():
     now = [0.0]
 
     async def scenario() -> None:
-        crowd = Crowd(Turns(4, clock=lambda: now[0]))
-        await crowd.comes("a1", "a2", "a3")
+        crowd = Crowd(FairSemaphore(4, clock=lambda: now[0]))
+        await crowd.enter("a1", "a2", "a3")
         assert crowd.inside == ["a1", "a2", "a3"]
-        await crowd.comes("b1")
-        await crowd.leaves("b1")
-        await crowd.comes("a4", "b2")
+        await crowd.enter("b1")
+        await crowd.leave("b1")
+        await crowd.enter("a4", "b2")
         assert crowd.inside == ["a1", "a2", "a3", "b2"]
         for name in ("a1", "b2"):
-            await crowd.leaves(name)
+            await crowd.leave(name)
         assert crowd.inside == ["a2", "a3"]
         now[0] = 11.0
-        await crowd.leaves("a2")
+        await crowd.leave("a2")
         assert crowd.inside == ["a3", "a4"]
-        await crowd.comes("a5", "a6")
+        await crowd.enter("a5", "a6")
         assert crowd.inside == ["a3", "a4", "a5", "a6"]
 
     run(scenario())
 
 
-def test_more_than_may_wait_are_refused():
+def test_requests_beyond_the_waiting_limit_are_refused():
     async def scenario() -> None:
-        crowd = Crowd(Turns(1, most_waiting=2))
-        await crowd.comes("a1", "a2", "b1")
-        with pytest.raises(Overloaded, match="2 requests that take as long as this one wait already"):
-            async with crowd.turns.turn("c"):
+        crowd = Crowd(FairSemaphore(1, max_waiting=2))
+        await crowd.enter("a1", "a2", "b1")
+        with pytest.raises(Overloaded, match=r"too many requests of this cost are waiting \(2\)"):
+            async with crowd.semaphore.slot("c"):
                 pytest.fail("let in")
-        await crowd.leaves("a1")
-        await crowd.comes("c1")
+        await crowd.leave("a1")
+        await crowd.enter("c1")
         assert not crowd.tasks["c1"].done()
 
     run(scenario())

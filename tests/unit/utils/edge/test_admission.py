@@ -1,4 +1,4 @@
-"""How many requests are worked on at once, and whose."""
+"""Limits on requests in progress and their bytes."""
 
 from __future__ import annotations
 
@@ -6,70 +6,71 @@ import contextlib
 
 import pytest
 
-from utils.edge.admission import PROMPT_REFUSALS, Admission, Pace
+from utils.edge.admission import MAX_PROMPT_REFUSALS, Admission, RefusalThrottle
 from utils.errors import Overloaded
-from utils.turns import ABOUT_S
+from utils.turns import ACTIVE_S
 
 
 @contextlib.contextmanager
-def places(admission: Admission, caller: str, count: int):
+def slots(admission: Admission, caller: str, count: int):
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(admission.place(caller)) for _ in range(count)]
+        yield [stack.enter_context(admission.slot(caller)) for _ in range(count)]
 
 
-def test_one_caller_leaves_a_quarter_of_the_places_to_others():
+def test_one_caller_gets_three_quarters_of_the_slots():
     admission = Admission(8, 0)
-    with places(admission, "a", 6):
-        with pytest.raises(Overloaded, match="6 requests of yours are being answered or wait already"):
+    with slots(admission, "a", 6):
+        with pytest.raises(Overloaded, match=r"too many of your requests in progress \(6\)"):
             admission.check("a")
-        with places(admission, "b", 2), pytest.raises(Overloaded, match="8 requests are being answered"):
+        with slots(admission, "b", 2), pytest.raises(Overloaded, match=r"too many requests in progress \(8\)"):
             admission.check("b")
         admission.check("b")
     admission.check("a")
 
 
-def test_the_only_place_is_anybodys():
+def test_any_caller_may_take_the_only_slot():
     admission = Admission(1, 0)
     admission.check("a")
-    with places(admission, "a", 1), pytest.raises(Overloaded):
+    with slots(admission, "a", 1), pytest.raises(Overloaded):
         admission.check("a")
 
 
-def test_a_place_is_free_again_once_its_answer_begins():
+def test_request_no_longer_counts_once_its_answer_starts():
     admission = Admission(4, 0, 1000)
-    with places(admission, "a", 3) as (first, *_):
+    with slots(admission, "a", 3) as (first, *_):
         with pytest.raises(Overloaded):
             admission.check("a")
-        first.answers(100)
+        first.start_answer(100)
         admission.check("a")
         assert admission.in_progress == 3
     assert admission.in_progress == 0
-    with places(admission, "a", 3):
+    with slots(admission, "a", 3):
         pass
 
 
-def test_one_caller_leaves_a_quarter_of_the_bytes_to_others():
+def test_one_caller_gets_three_quarters_of_the_body_bytes():
     admission = Admission(9, 1000)
-    admission.hold(750, "a")
+    admission.count_body_bytes(750, "a")
     with pytest.raises(Overloaded):
-        admission.hold(1, "a")
-    admission.hold(250, "b")
-    with pytest.raises(Overloaded, match="bodies of 1000 bytes are being worked on already"):
-        admission.hold(1, "c")
-    admission.hold(-750, "a")
-    admission.hold(750, "a")
+        admission.count_body_bytes(1, "a")
+    admission.count_body_bytes(250, "b")
+    with pytest.raises(Overloaded, match=r"request bodies take too much memory \(1000 bytes\)"):
+        admission.count_body_bytes(1, "c")
+    admission.count_body_bytes(-750, "a")
+    admission.count_body_bytes(750, "a")
 
 
-def test_refusals_wait_where_one_caller_has_many_while_others_are_about():
+def test_many_refusals_of_one_caller_are_delayed_while_others_are_active():
     now = [100.0]
-    pace = Pace(lambda: now[0])
-    pace.asks("a")
-    assert {pace.refusal("a") for _ in range(3 * PROMPT_REFUSALS)} == {0.0}  # it is alone
-    pace.asks("b")
-    assert pace.refusal("a") == Overloaded.retry_after
-    assert [pace.refusal("b") for _ in range(PROMPT_REFUSALS + 1)] == [*[0.0] * PROMPT_REFUSALS, 1.0]
+    throttle = RefusalThrottle(lambda: now[0])
+    throttle.note_request("a")
+    assert {throttle.delay_s("a") for _ in range(3 * MAX_PROMPT_REFUSALS)} == {0.0}  # it is alone
+    throttle.note_request("b")
+    assert throttle.delay_s("a") == Overloaded.retry_after
+    prompt_then_delayed = [*[0.0] * MAX_PROMPT_REFUSALS, 1.0]
+    assert [throttle.delay_s("b") for _ in range(MAX_PROMPT_REFUSALS + 1)] == prompt_then_delayed
     now[0] += 1
-    assert [pace.refusal("a") for _ in range(PROMPT_REFUSALS + 1)] == [*[0.0] * PROMPT_REFUSALS, 1.0]
-    now[0] += ABOUT_S + 1
-    pace.asks("a")
-    assert {pace.refusal("a") for _ in range(3 * PROMPT_REFUSALS)} == {0.0}
+    assert [throttle.delay_s("a") for _ in range(MAX_PROMPT_REFUSALS + 1)] == prompt_then_delayed
+    now[0] += ACTIVE_S + 1
+    throttle.note_request("a")
+    assert {throttle.delay_s("a") for _ in range(3 * MAX_PROMPT_REFUSALS)} == {0.0}

@@ -1,4 +1,4 @@
-"""Running the application for a caller who may leave."""
+"""Running the application for callers that may disconnect."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import asyncio
 import pytest
 from starlette.responses import PlainTextResponse, StreamingResponse
 
-from utils.edge.answering import CallerLeft, answer
+from utils.edge.answering import run_application
+from utils.edge.bodies import ClientDisconnected
 from utils.errors import InferenceTimeout, Stopping
 
 
 class Visit:
-    """One request, whose caller leaves when a test says so."""
+    """One request, whose caller disconnects when a test sets `disconnect`."""
 
-    def __init__(self, app, seconds: float = 60) -> None:
-        self.app, self.seconds = app, seconds
-        self.leaves, self.cut = asyncio.Event(), asyncio.Event()
+    def __init__(self, app, timeout_s: float = 60) -> None:
+        self.app, self.timeout_s = app, timeout_s
+        self.disconnect, self.abort = asyncio.Event(), asyncio.Event()
         self.sent: list[dict] = []
 
     async def _receive(self):
-        await self.leaves.wait()
+        await self.disconnect.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message):
@@ -28,14 +29,14 @@ class Visit:
 
     async def __call__(self):
         scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
-        await answer(
+        await run_application(
             self.app,
             scope,
             b"body",
             self._receive,
             self._send,
-            seconds=self.seconds,
-            cut=self.cut.wait,  # type: ignore
+            timeout_s=self.timeout_s,
+            wait_aborted=self.abort.wait,  # type: ignore
         )
 
     @property
@@ -44,7 +45,7 @@ class Visit:
 
 
 class Work:
-    """An application that works until it is let, and keeps how that ended."""
+    """An application that works until a test sets `may_end`, and records how it ended."""
 
     def __init__(self, first: list[dict], last: list[dict]) -> None:
         self.first, self.last = first, last
@@ -73,19 +74,19 @@ LAST = {"type": "http.response.body", "body": b"last"}
 @pytest.mark.parametrize(
     "first",
     [
-        pytest.param([], id="before the answer"),
-        pytest.param([START], id="after its head"),
-        pytest.param([START, LINE], id="in the middle of it"),
+        pytest.param([], id="before-answer"),
+        pytest.param([START], id="after-head"),
+        pytest.param([START, LINE], id="mid-answer"),
     ],
 )
-def test_the_work_for_a_caller_who_leaves_is_cancelled(first):
+def test_work_is_cancelled_when_the_caller_disconnects(first):
     async def leave() -> tuple[Work, Visit]:
         work = Work(first, [LAST])
         visit = Visit(work)
         call = asyncio.create_task(visit())
         await work.started.wait()
-        visit.leaves.set()
-        with pytest.raises(CallerLeft):
+        visit.disconnect.set()
+        with pytest.raises(ClientDisconnected):
             await call
         return work, visit
 
@@ -95,14 +96,14 @@ def test_the_work_for_a_caller_who_leaves_is_cancelled(first):
     assert LAST not in visit.sent
 
 
-def test_work_after_the_whole_answer_is_not_cancelled():
+def test_work_after_the_complete_answer_is_not_cancelled():
     async def leave() -> tuple[Work, Visit]:
         work = Work([START, LINE, LAST], [])
         visit = Visit(work)
         call = asyncio.create_task(visit())
         await work.started.wait()
-        visit.leaves.set()
-        for _ in range(10):  # turns of the loop, in which the edge could have cancelled it
+        visit.disconnect.set()
+        for _ in range(10):  # iterations of the loop in which the edge could have cancelled it
             await asyncio.sleep(0)
         assert not call.done()
         work.may_end.set()
@@ -114,7 +115,7 @@ def test_work_after_the_whole_answer_is_not_cancelled():
     assert visit.body == b"line\nlast"
 
 
-def test_a_caller_who_stays_gets_the_answer_as_it_comes():
+def test_answer_is_sent_as_it_is_produced():
     async def stay() -> Visit:
         work = Work([START, LINE], [LINE, LAST])
         visit = Visit(work)
@@ -128,7 +129,7 @@ def test_a_caller_who_stays_gets_the_answer_as_it_comes():
     assert asyncio.run(stay()).body == b"line\nline\nlast"
 
 
-def test_a_streaming_answer_passes():
+def test_streaming_answer_passes():
     async def lines():
         for number in range(3):
             await asyncio.sleep(0)
@@ -139,28 +140,28 @@ def test_a_streaming_answer_passes():
     assert visit.body == b"0\n1\n2\n"
 
 
-def test_an_application_that_waits_for_the_caller_to_leave_is_told():
-    told = []
+def test_application_receives_the_disconnect():
+    received = []
 
     async def app(scope, receive, send):
-        told.append((await receive())["body"])
+        received.append((await receive())["body"])
         await PlainTextResponse("an answer")(scope, receive, send)
-        told.append(await receive())
+        received.append(await receive())
 
     async def leave() -> None:
         visit = Visit(app)
         call = asyncio.create_task(visit())
         while not visit.body:
             await asyncio.sleep(0)
-        assert told == [b"body"]
-        visit.leaves.set()
+        assert received == [b"body"]
+        visit.disconnect.set()
         await call
 
     asyncio.run(leave())
-    assert told == [b"body", {"type": "http.disconnect"}]
+    assert received == [b"body", {"type": "http.disconnect"}]
 
 
-def test_an_error_of_the_application_passes():
+def test_application_error_passes():
     async def app(scope, receive, send):
         raise ZeroDivisionError
 
@@ -168,7 +169,7 @@ def test_an_error_of_the_application_passes():
         asyncio.run(Visit(app)())
 
 
-def test_work_ends_with_the_server():
+def test_work_is_cancelled_with_the_server():
     async def stop() -> str:
         work = Work([], [])
         call = asyncio.create_task(Visit(work)())
@@ -185,17 +186,17 @@ def test_work_ends_with_the_server():
 @pytest.mark.parametrize(
     ("first", "raised"),
     [
-        pytest.param([], Stopping, id="before the answer"),
-        pytest.param([START, LINE], CallerLeft, id="in the middle of it"),
+        pytest.param([], Stopping, id="before-answer"),
+        pytest.param([START, LINE], ClientDisconnected, id="mid-answer"),
     ],
 )
-def test_what_a_service_that_stops_cannot_finish_is_cancelled(first, raised):
+def test_abort_cancels_the_work(first, raised):
     async def stop() -> str:
         work = Work(first, [LAST])
         visit = Visit(work)
         call = asyncio.create_task(visit())
         await work.started.wait()
-        visit.cut.set()
+        visit.abort.set()
         with pytest.raises(raised):
             await call
         return work.end
@@ -203,20 +204,20 @@ def test_what_a_service_that_stops_cannot_finish_is_cancelled(first, raised):
     assert asyncio.run(stop()) == "cancelled"
 
 
-def test_an_answer_that_does_not_begin_in_time_is_given_up():
+def test_answer_that_does_not_start_in_time_is_cancelled():
     async def wait() -> str:
         work = Work([], [])
         with pytest.raises(InferenceTimeout, match=r"within 0\.05 s"):
-            await Visit(work, seconds=0.05)()
+            await Visit(work, timeout_s=0.05)()
         return work.end
 
     assert asyncio.run(wait()) == "cancelled"
 
 
-def test_an_answer_that_has_begun_may_take_as_long_as_it_needs():
+def test_started_answer_has_no_time_limit():
     async def wait() -> bytes:
         work = Work([START, LINE], [LAST])
-        visit = Visit(work, seconds=0.01)
+        visit = Visit(work, timeout_s=0.01)
         call = asyncio.create_task(visit())
         await asyncio.sleep(0.05)
         work.may_end.set()

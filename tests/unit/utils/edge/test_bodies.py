@@ -1,4 +1,4 @@
-"""Large bodies are read in turns."""
+"""Reading of large bodies in turns."""
 
 from __future__ import annotations
 
@@ -10,57 +10,56 @@ from utils.edge import bodies
 from utils.edge.admission import Admission
 from utils.edge.bodies import Body
 from utils.edge.callers import ADDRESS
-from utils.turns import Turns
+from utils.turns import FairSemaphore
 
-LARGE = bodies.LARGE_BYTES + 1
+LARGE = bodies.LARGE_BODY_BYTES + 1
 
 
 class Sender:
-    """Sends a body when told to, as uvicorn hands it on: nothing is lost where nobody waits for it."""
+    """A caller that sends a body when told to, buffered as in uvicorn."""
 
     def __init__(self, address: str, size: int | None = LARGE) -> None:
         self.address, self.size = address, size
         self._pieces: asyncio.Queue[dict] = asyncio.Queue()
-        self.looked = 0
-        """How often somebody waited for a piece."""
+        self.receive_calls = 0
 
     def send(self, piece: bytes, *, more: bool = False) -> None:
         self._pieces.put_nowait({"type": "http.request", "body": piece, "more_body": more})
 
     async def receive(self) -> dict:
-        self.looked += 1
+        self.receive_calls += 1
         return await self._pieces.get()
 
-    async def read(self, turns: Turns) -> bytes:
+    async def read(self, large_bodies: FairSemaphore) -> bytes:
         ADDRESS.set(self.address)
         headers = [] if self.size is None else [(b"content-length", str(self.size).encode())]
-        body = Body({"headers": headers}, self.receive, Admission(9, 10**9), turns)
+        body = Body({"headers": headers}, self.receive, Admission(9, 10**9), large_bodies)
         return await body.read(10**9, 20)
 
 
-def start(senders: list[Sender], turns: Turns) -> list[asyncio.Task[bytes]]:
-    return [asyncio.create_task(sender.read(turns)) for sender in senders]
+def start(senders: list[Sender], large_bodies: FairSemaphore) -> list[asyncio.Task[bytes]]:
+    return [asyncio.create_task(sender.read(large_bodies)) for sender in senders]
 
 
-async def soon(condition) -> None:
+async def wait_until(condition) -> None:
     for _ in range(20_000):
         if condition():
             return
         await asyncio.sleep(0.001)
-    pytest.fail("it did not come")
+    pytest.fail("the condition did not become true")
 
 
-@pytest.mark.parametrize("size", [LARGE, None], ids=["large", "of unknown length"])
-def test_as_many_are_read_at_once_as_have_a_turn(size, monkeypatch):
-    monkeypatch.setattr(bodies, "IDLE_SECONDS", 60)
-    monkeypatch.setattr(bodies, "TURN_SECONDS", 60)
+@pytest.mark.parametrize("size", [LARGE, None], ids=["large", "unknown length"])
+def test_bounded_number_of_large_bodies_is_read_at_once(size, monkeypatch):
+    monkeypatch.setattr(bodies, "IDLE_S", 60)
+    monkeypatch.setattr(bodies, "TURN_S", 60)
 
     async def scenario() -> None:
         senders = [Sender("a", size) for _ in range(4)]
-        reads = start(senders, Turns(2))
-        await soon(lambda: sum(sender.looked for sender in senders) == 2)
+        reads = start(senders, FairSemaphore(2))
+        await wait_until(lambda: sum(sender.receive_calls for sender in senders) == 2)
         await asyncio.sleep(0.01)
-        assert [sender.looked for sender in senders] == [1, 1, 0, 0]
+        assert [sender.receive_calls for sender in senders] == [1, 1, 0, 0]
         for sender in senders:
             sender.send(b"one ", more=True)
             sender.send(b"two")
@@ -69,11 +68,11 @@ def test_as_many_are_read_at_once_as_have_a_turn(size, monkeypatch):
     asyncio.run(scenario())
 
 
-def test_small_bodies_wait_for_no_turn():
+def test_small_bodies_are_read_without_waiting_for_a_turn():
     async def scenario() -> None:
-        senders = [Sender("a", bodies.LARGE_BYTES) for _ in range(4)]
-        reads = start(senders, Turns(1))
-        await soon(lambda: all(sender.looked for sender in senders))
+        senders = [Sender("a", bodies.LARGE_BODY_BYTES) for _ in range(4)]
+        reads = start(senders, FairSemaphore(1))
+        await wait_until(lambda: all(sender.receive_calls for sender in senders))
         for sender in senders:
             sender.send(b"all of it")
         assert await asyncio.gather(*reads) == [b"all of it"] * 4
@@ -81,10 +80,10 @@ def test_small_bodies_wait_for_no_turn():
     asyncio.run(scenario())
 
 
-def test_one_who_sends_nothing_does_not_keep_the_turn():
+def test_idle_sender_loses_its_turn():
     async def scenario() -> None:
         slow, quick = Sender("a"), Sender("b")
-        reads = start([slow, quick], Turns(1))
+        reads = start([slow, quick], FairSemaphore(1))
         quick.send(b"all of it")
         assert await reads[1] == b"all of it"
         slow.send(b"late")
@@ -93,12 +92,12 @@ def test_one_who_sends_nothing_does_not_keep_the_turn():
     asyncio.run(scenario())
 
 
-def test_one_who_sends_without_end_shares_the_turns(monkeypatch):
-    monkeypatch.setattr(bodies, "TURN_SECONDS", 0.02)
+def test_endless_sender_shares_the_turns(monkeypatch):
+    monkeypatch.setattr(bodies, "TURN_S", 0.02)
 
     async def scenario() -> None:
         endless, other = Sender("a"), Sender("b")
-        reads = start([endless, other], Turns(1))
+        reads = start([endless, other], FairSemaphore(1))
 
         async def send() -> None:
             while True:

@@ -1,4 +1,4 @@
-"""Connections that get nowhere."""
+"""Limits on connections."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from types import SimpleNamespace
 import pytest
 
 from utils.edge.connections import (
-    ANSWER_SECONDS,
-    HEADERS_SECONDS,
+    ANSWER_STALL_TIMEOUT_S,
+    HEADERS_TIMEOUT_S,
     MIN_CONNECTIONS,
     RESERVED_DESCRIPTORS,
     Connections,
     Sweeper,
     allowed_connections,
     stop_listening,
-    sweep,
+    sweep_forever,
 )
 
 
@@ -34,14 +34,14 @@ class Transport:
 
 
 class Connection:
-    """As uvicorn has it."""
+    """A connection with the attributes of uvicorn's."""
 
     def __init__(self, cycle: SimpleNamespace | None) -> None:
         self.cycle, self.transport = cycle, Transport()
 
 
 def connection(*, answered: bool | None = None) -> Connection:
-    """Without a request, or with one that has been answered or has not."""
+    """Return a connection without a request (None), or with one that is answered or not."""
     return Connection(None if answered is None else SimpleNamespace(response_complete=answered))
 
 
@@ -49,42 +49,42 @@ def server_of(*connections) -> SimpleNamespace:
     return SimpleNamespace(server_state=SimpleNamespace(connections=set(connections)))
 
 
-@pytest.mark.parametrize("answered", [None, True], ids=["no request at all", "half of a second one"])
-def test_a_request_that_never_ends_is_given_up(answered):
+@pytest.mark.parametrize("answered", [None, True], ids=["first-request", "second-request"])
+def test_connection_with_an_incomplete_request_is_closed(answered):
     slow = connection(answered=answered)
     sweeper = Sweeper(server_of(slow))
     assert sweeper.sweep(0) == 0
-    assert sweeper.sweep(HEADERS_SECONDS) == 0
-    assert sweeper.sweep(HEADERS_SECONDS + 1) == 1
+    assert sweeper.sweep(HEADERS_TIMEOUT_S) == 0
+    assert sweeper.sweep(HEADERS_TIMEOUT_S + 1) == 1
     assert slow.transport.aborted
 
 
-def test_a_connection_that_is_being_worked_for_is_left_alone():
+def test_connection_with_a_request_in_progress_stays_open():
     busy = connection(answered=False)
     sweeper = Sweeper(server_of(busy))
     assert [sweeper.sweep(now) for now in (0, 1000, 2000)] == [0, 0, 0]
 
 
-def test_a_request_in_between_begins_a_new_wait():
+def test_completed_request_restarts_the_timeout():
     kept = connection(answered=True)
     sweeper = Sweeper(server_of(kept))
     sweeper.sweep(0)
     kept.cycle = SimpleNamespace(response_complete=True)
-    assert sweeper.sweep(HEADERS_SECONDS + 1) == 0
-    assert sweeper.sweep(2 * HEADERS_SECONDS + 2) == 1
+    assert sweeper.sweep(HEADERS_TIMEOUT_S + 1) == 0
+    assert sweeper.sweep(2 * HEADERS_TIMEOUT_S + 2) == 1
 
 
-def test_an_answer_that_nobody_takes_is_given_up_and_a_slow_reader_is_not():
-    deaf, slow = connection(answered=True), connection(answered=True)
-    deaf.transport.waiting = slow.transport.waiting = 1_000_000
-    sweeper = Sweeper(server_of(deaf, slow))
+def test_unread_answer_is_dropped_and_a_slowly_read_one_is_not():
+    unread, slow = connection(answered=True), connection(answered=True)
+    unread.transport.waiting = slow.transport.waiting = 1_000_000
+    sweeper = Sweeper(server_of(unread, slow))
     sweeper.sweep(0)
     slow.transport.waiting -= 1
-    assert sweeper.sweep(ANSWER_SECONDS + 1) == 1
-    assert (deaf.transport.aborted, slow.transport.aborted) == (True, False)
+    assert sweeper.sweep(ANSWER_STALL_TIMEOUT_S + 1) == 1
+    assert (unread.transport.aborted, slow.transport.aborted) == (True, False)
 
 
-def test_closed_connections_are_forgotten():
+def test_sweeper_forgets_closed_connections():
     server = server_of(connection())
     sweeper = Sweeper(server)
     sweeper.sweep(0)
@@ -93,21 +93,21 @@ def test_closed_connections_are_forgotten():
     assert not sweeper._seen
 
 
-def test_another_server_is_left_alone_and_that_is_said(caplog):
+def test_unsupported_server_is_left_alone_with_a_warning(caplog):
     with caplog.at_level(logging.WARNING):
-        asyncio.run(sweep(None))
-    assert "cannot be looked at" in caplog.text
+        asyncio.run(sweep_forever(None))
+    assert "cannot inspect this server's connections" in caplog.text
 
 
-def test_a_port_refuses_in_all_processes_that_listen_on_it():
+def test_port_refuses_connections_in_all_listening_processes():
     with socket.create_server(("127.0.0.1", 0)) as first, first.dup() as other:
         stop_listening(SimpleNamespace(servers=[SimpleNamespace(sockets=[other])]))
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(first.getsockname(), timeout=1)
 
 
-class Waiting:
-    """A connection that can be closed."""
+class FakeConnection:
+    """A connection that records `abort`."""
 
     def __init__(self) -> None:
         self.aborted = False
@@ -116,63 +116,63 @@ class Waiting:
         self.aborted = True
 
 
-def opened(connections: Connections, *addresses: str) -> list[Waiting]:
-    made = [Waiting() for _ in addresses]
+def open_connections(connections: Connections, *addresses: str) -> list[FakeConnection]:
+    made = [FakeConnection() for _ in addresses]
     assert all(connections.add(connection, address) for connection, address in zip(made, addresses, strict=True))
     return made
 
 
-def test_beyond_the_bound_the_connection_that_has_waited_longest_is_closed():
+def test_new_connection_beyond_the_limit_replaces_the_longest_waiting_one():
     connections = Connections(4)
-    first, second, third, fourth = opened(connections, "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2")
-    connections.works(first)  # it is served ...
-    connections.waits(first)  # ... and waits again, as the last one
-    opened(connections, "10.0.0.3", "10.0.0.4")
+    first, second, third, fourth = open_connections(connections, "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2")
+    connections.mark_busy(first)
+    connections.mark_waiting(first)  # now the last one
+    open_connections(connections, "10.0.0.3", "10.0.0.4")
     assert [connection.aborted for connection in (first, second, third, fourth)] == [False, True, True, False]
     assert len(connections) == 4
 
 
-def test_an_address_has_half_of_the_connections_and_loses_its_own():
+def test_one_address_gets_half_of_the_connections():
     connections = Connections(6)
-    (other,) = opened(connections, "10.0.0.9")
-    flood = opened(connections, *[f"2001:db8::{number:x}" for number in range(1, 11)])  # one network
+    (other,) = open_connections(connections, "10.0.0.9")
+    flood = open_connections(connections, *[f"2001:db8::{number:x}" for number in range(1, 11)])  # one /64 network
     assert [connection.aborted for connection in flood] == [True] * 7 + [False] * 3
     assert not other.aborted
 
 
-def test_waiting_once_more_does_not_make_a_connection_younger():
+def test_marking_a_waiting_connection_again_keeps_its_age():
     connections = Connections(4)
-    first, second, *_ = opened(connections, "1.1.1.1", "1.1.1.2", "1.1.1.3", "1.1.1.4")
-    connections.waits(first)
-    opened(connections, "1.1.1.5")
+    first, second, *_ = open_connections(connections, "1.1.1.1", "1.1.1.2", "1.1.1.3", "1.1.1.4")
+    connections.mark_waiting(first)
+    open_connections(connections, "1.1.1.5")
     assert (first.aborted, second.aborted) == (True, False)
 
 
-def test_where_none_waits_the_new_connection_is_refused_and_that_is_logged_once(caplog):
+def test_new_connection_is_refused_and_logged_once_if_none_is_waiting(caplog):
     connections = Connections(2)
-    for connection in opened(connections, "1.1.1.1", "1.1.1.2"):
-        connections.works(connection)
+    for connection in open_connections(connections, "1.1.1.1", "1.1.1.2"):
+        connections.mark_busy(connection)
     with caplog.at_level(logging.INFO):
-        assert not any(connections.add(Waiting(), "1.1.1.3") for _ in range(100))
+        assert not any(connections.add(FakeConnection(), "1.1.1.3") for _ in range(100))
     assert len(connections) == 2
     assert [record.getMessage() for record in caplog.records] == [
-        "too many connections: expected at most 2; closed the new one"
+        "too many connections (at most 2); closed the new one"
     ]
 
 
-def test_nothing_is_kept_of_connections_that_are_closed():
+def test_closed_connections_leave_no_state():
     connections = Connections(10)
-    made = opened(connections, *[f"1.1.1.{number}" for number in range(5)])
+    made = open_connections(connections, *[f"1.1.1.{number}" for number in range(5)])
     for connection in made:
         connections.remove(connection)
-        connections.waits(connection)
-        connections.works(connection)
+        connections.mark_waiting(connection)
+        connections.mark_busy(connection)
     assert (len(connections), connections._counts, connections._waiting) == (0, {}, {"*": {}})
 
 
-def test_connections_are_fewer_than_set_where_descriptors_are_short(monkeypatch, caplog):
+def test_few_descriptors_reduce_the_number_of_connections(monkeypatch, caplog):
     monkeypatch.setattr("resource.getrlimit", lambda _: (256, 256))
     allowed = allowed_connections(1000)
     assert MIN_CONNECTIONS <= allowed <= 256 - RESERVED_DESCRIPTORS
-    assert "not 1000: this process may have 256 file descriptors" in caplog.text
+    assert "instead of 1000: this process is limited to 256 file descriptors" in caplog.text
     assert allowed_connections(MIN_CONNECTIONS) == MIN_CONNECTIONS

@@ -1,4 +1,4 @@
-"""Counters on a disk that gets full, and in a folder that is removed."""
+"""Counters on a full disk and in a removed folder."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.fixture
-def made(tmp_path, monkeypatch):
-    """Makes files of counters in one process; a look is part of every write."""
-    monkeypatch.setattr(counter_files, "LOOK_EVERY_S", -1.0)
+def make_counters(tmp_path, monkeypatch):
+    """Return a function that makes counter files, which check their place at every write."""
+    monkeypatch.setattr(counter_files, "CHECK_INTERVAL_S", -1.0)
     kind, open_files = counter_file_class(mmap_dict.MmapedDict), []
 
     def make(name: str = "counter_1.db"):
@@ -47,8 +47,8 @@ def folder(tmp_path) -> Path:
 
 
 @pytest.fixture
-def full(monkeypatch):
-    """Makes the disk full, and on a second call empties it."""
+def toggle_full(monkeypatch):
+    """Return a function that makes the disk full, and on a second call empty."""
     allocate, is_full = os.posix_fallocate, False
 
     def limited(descriptor: int, offset: int, length: int) -> None:
@@ -65,16 +65,16 @@ def full(monkeypatch):
 
 
 def stored(path: Path) -> dict[str, float]:
-    """What `/metrics` reads from a file."""
+    """Return the values that `/metrics` reads from a file."""
     return {key: value for key, value, *_ in mmap_dict.MmapedDict.read_all_values_from_file(str(path))}
 
 
-def lines(caplog) -> list[str]:
+def levels(caplog) -> list[str]:
     return [record.levelname for record in caplog.records if record.name == "bentoml.mobile_sam"]
 
 
-def test_a_file_has_all_of_its_blocks_before_it_is_mapped(folder, made):
-    counters = made()
+def test_counter_file_has_all_blocks_allocated(folder, make_counters):
+    counters = make_counters()
     path = folder / "counter_1.db"
     assert path.stat().st_size == INITIAL_BYTES
     keys = [f"{number:05d}{'x' * 2000}" for number in range(100)]
@@ -85,66 +85,66 @@ def test_a_file_has_all_of_its_blocks_before_it_is_mapped(folder, made):
     assert stored(path) == {key: float(number) for number, key in enumerate(keys)}
 
 
-def test_a_file_of_an_earlier_process_with_the_same_number_is_continued(folder, made):
+def test_counter_file_of_an_earlier_process_is_continued(folder, make_counters):
     path = folder / "counter_1.db"
     sparse = mmap_dict.MmapedDict(str(path))
     sparse.write_value("a", 3.0, 0.0)
     sparse.close()
-    counters = made()
+    counters = make_counters()
     assert counters.read_value("a") == (3.0, 0.0)
     assert path.stat().st_blocks * 512 >= path.stat().st_size
 
 
-def test_where_no_file_can_be_made_a_process_counts_in_memory_with_one_warning(folder, made, full, caplog):
+def test_counters_are_in_memory_if_no_file_can_be_created(folder, make_counters, toggle_full, caplog):
     caplog.set_level(logging.INFO)
-    full()
-    counters, gauges = made(), made("gauge_all_1.db")
+    toggle_full()
+    counters, gauges = make_counters(), make_counters("gauge_all_1.db")
     counters.write_value("a", 1.0, 0.0)
     gauges.write_value("b", 2.0, 0.0)
     assert counters.read_value("a") == (1.0, 0.0)
     assert list(folder.iterdir()) == []
-    assert lines(caplog) == ["WARNING"]
-    full()
+    assert levels(caplog) == ["WARNING"]
+    toggle_full()
     counters.write_value("a", 5.0, 0.0)
-    assert lines(caplog) == ["WARNING"]
+    assert levels(caplog) == ["WARNING"]
     gauges.write_value("b", 6.0, 0.0)
     assert stored(folder / "counter_1.db") == {"a": 5.0}
     assert stored(folder / "gauge_all_1.db") == {"b": 6.0}
-    assert lines(caplog) == ["WARNING", "INFO"]
+    assert levels(caplog) == ["WARNING", "INFO"]
 
 
-def test_where_a_file_cannot_grow_a_process_goes_on_in_memory_and_returns(folder, made, full, caplog):
+def test_counters_move_to_memory_and_back_if_the_file_cannot_grow(folder, make_counters, toggle_full, caplog):
     caplog.set_level(logging.INFO)
-    counters, path = made(), folder / "counter_1.db"
+    counters, path = make_counters(), folder / "counter_1.db"
     keys = [f"{number:05d}{'x' * 2000}" for number in range(100)]
     counters.write_value(keys[0], 1.0, 0.0)
-    full()
+    toggle_full()
     for key in keys:
         counters.write_value(key, 7.0, 0.0)
     assert {counters.read_value(key) for key in keys} == {(7.0, 0.0)}
     before = stored(path)
     assert 0 < len(before) < len(keys)
     assert sorted(entry.name for entry in folder.iterdir()) == ["counter_1.db"]
-    full()
+    toggle_full()
     counters.write_value(keys[0], 8.0, 0.0)
     assert stored(path) == {**dict.fromkeys(keys, 7.0), keys[0]: 8.0}
     assert path.stat().st_blocks * 512 >= path.stat().st_size
-    assert lines(caplog) == ["WARNING", "INFO"]
+    assert levels(caplog) == ["WARNING", "INFO"]
 
 
-def test_a_file_that_was_removed_is_written_again_with_all_counts(folder, made, caplog):
-    counters = made()
+def test_removed_counter_file_is_restored(folder, make_counters, caplog):
+    counters = make_counters()
     counters.write_value("a", 1.0, 0.0)
     shutil.rmtree(folder)
     counters.write_value("a", 2.0, 0.0)
     assert counters.read_value("a") == (2.0, 0.0)
-    assert lines(caplog) == ["WARNING"]
+    assert levels(caplog) == ["WARNING"]
     folder.mkdir()
     counters.write_value("b", 3.0, 0.0)
     assert stored(folder / "counter_1.db") == {"a": 2.0, "b": 3.0}
 
 
-def test_a_release_of_prometheus_client_that_is_not_known_is_left_alone_and_told(monkeypatch, tmp_path, caplog):
+def test_unsupported_prometheus_client_is_left_alone_with_an_error(monkeypatch, tmp_path, caplog):
     class Other:
         def __init__(self, filename: str) -> None:
             self.file = filename
@@ -154,10 +154,10 @@ def test_a_release_of_prometheus_client_that_is_not_known_is_left_alone_and_told
     monkeypatch.setattr(values, "MmapedDict", Other)
     allocate_counters()
     assert values.MmapedDict is Other
-    assert lines(caplog) == ["ERROR"]
+    assert levels(caplog) == ["ERROR"]
 
 
-COUNTS = """
+SCRIPT = """
 import os, sys
 from pathlib import Path
 from utils.edge.counter_files import allocate_counters
@@ -178,12 +178,12 @@ assert 'answers_total{path="first"} 1.0' in generate_latest(registry).decode()
 """
 
 
-@pytest.mark.parametrize(("how", "status"), [("allocated", 0), ("sparse", -signal.SIGBUS)])
-def test_a_disk_that_gets_full_does_not_end_a_process_that_counts(tmp_path, how, status):
+@pytest.mark.parametrize(("mode", "status"), [("allocated", 0), ("sparse", -signal.SIGBUS)])
+def test_full_disk_does_not_kill_a_counting_process(tmp_path, mode, status):
     with small_disk(tmp_path / "disk", 1) as disk:
         environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(disk)}
         with subprocess.Popen(
-            [sys.executable, "-c", COUNTS, how],
+            [sys.executable, "-c", SCRIPT, mode],
             env=environment,
             cwd=ROOT,
             stdin=subprocess.PIPE,

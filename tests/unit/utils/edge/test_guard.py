@@ -1,4 +1,4 @@
-"""Who a caller is."""
+"""Identification of callers by address."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from utils.edge.guard import address
     ("client", "expected"),
     [
         pytest.param(("192.0.2.7", 1), "192.0.2.7", id="IPv4"),
-        pytest.param(("2001:db8:1:2:3:4:5:6", 1), "2001:db8:1:2::/64", id="IPv6, by its network"),
-        pytest.param(("a name", 1), "a name", id="not an address"),
-        pytest.param(None, "unknown", id="nothing"),
+        pytest.param(("2001:db8:1:2:3:4:5:6", 1), "2001:db8:1:2::/64", id="IPv6-network"),
+        pytest.param(("a name", 1), "a name", id="not-an-address"),
+        pytest.param(None, "unknown", id="none"),
     ],
 )
-def test_a_caller_without_a_key_is_known_by_address(client, expected):
+def test_caller_is_identified_by_address_or_network(client, expected):
     assert address({"client": client}) == expected

@@ -1,4 +1,4 @@
-"""How an API worker ends."""
+"""Shutdown of an API worker."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import pytest
 from utils import health
 from utils.edge import lifecycle
 from utils.edge.admission import Admission
-from utils.edge.lifecycle import Lifecycle
+from utils.edge.lifecycle import WorkerLifecycle
 from utils.health import Health
 
 
 @pytest.fixture
-def short(monkeypatch):
-    monkeypatch.setattr(lifecycle, "FINISH_LIMIT", 0.3)
-    monkeypatch.setattr(lifecycle, "TRITON_LIMIT", 0.3)
+def short_timeouts(monkeypatch):
+    monkeypatch.setattr(lifecycle, "FINISH_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(lifecycle, "TRITON_STOP_TIMEOUT_S", 0.3)
 
 
 @pytest.fixture
 def shared(tmp_path):
-    """The file that the processes of a service share."""
+    """File of the state that a service's processes share."""
     return tmp_path / "shared"
 
 
 async def finish(file, admission: Admission, *, requests: bool, orphan: bool = False) -> tuple[list[str], float]:
-    """What happened, in order, and how long it took; with `requests` there is one that never ends by itself."""
+    """Return the events of a shutdown and its duration; with `requests` one request never ends by itself."""
     events: list[str] = []
 
     async def disconnect() -> None:
         events.append("disconnected")
 
-    worker = Lifecycle(file, admission, disconnect, 10)
+    worker = WorkerLifecycle(file, admission, disconnect, 10)
     worker._lock = health.RequestsLock(file)
     worker._server = None
     if orphan:
@@ -44,8 +44,8 @@ async def finish(file, admission: Admission, *, requests: bool, orphan: bool = F
         admission.in_progress += 1
 
         async def answer() -> None:
-            await admission.was_cut()
-            events.append("given up")
+            await admission.wait_aborted()
+            events.append("aborted")
             admission.in_progress -= 1
 
         request = asyncio.create_task(answer())
@@ -58,26 +58,25 @@ async def finish(file, admission: Admission, *, requests: bool, orphan: bool = F
     return events, seconds
 
 
-def test_a_request_that_takes_too_long_is_given_up_once_the_limit_is_over_and_not_later(short, shared):
+def test_slow_request_is_aborted_at_the_timeout(short_timeouts, shared):
     health.write_health(shared, Health("stopping"))
-    limit = 0.3
     events, seconds = asyncio.run(finish(shared, Admission(9, 9), requests=True))
-    assert events == ["given up", "disconnected", "closed"]
-    assert seconds >= limit
+    assert events == ["aborted", "disconnected", "closed"]
+    assert seconds >= lifecycle.FINISH_TIMEOUT_S
     assert health.nobody_needs_triton(shared)
 
 
-def test_the_limits_of_a_stop_fit_into_forty_seconds():
-    assert lifecycle.FINISH_LIMIT + lifecycle.TRITON_LIMIT + 1 < 40
+def test_shutdown_timeouts_fit_into_forty_seconds():
+    assert lifecycle.FINISH_TIMEOUT_S + lifecycle.TRITON_STOP_TIMEOUT_S + 1 < 40
 
 
-def test_one_worker_alone_closes_first_and_leaves_triton_to_the_others(short, shared):
+def test_single_stopping_worker_closes_first_and_keeps_triton_for_the_others(short_timeouts, shared):
     health.write_health(shared, Health("ready"))
     events, _ = asyncio.run(finish(shared, Admission(9, 9), requests=False))
     assert events == ["closed"]
 
 
-def test_a_worker_whose_service_was_killed_frees_the_port_first(short, shared):
+def test_orphaned_worker_frees_the_port_first(short_timeouts, shared):
     health.write_health(shared, Health("stopping"))
     events, _ = asyncio.run(finish(shared, Admission(9, 9), requests=True, orphan=True))
     assert events[0] == "closed"

@@ -1,4 +1,4 @@
-"""The ASGI edge around a stand-in application."""
+"""The ASGI edge around a fake application."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
 
-from utils.edge.admission import PROMPT_REFUSALS, Admission
+from utils.edge.admission import MAX_PROMPT_REFUSALS, Admission
 from utils.edge.callers import CALLER, REQUEST_ID
 from utils.edge.guard import Guard
 from utils.edge.keys import ApiKeys
@@ -19,26 +19,26 @@ from utils.edge.rate import RateLimit
 from utils.health import Health, State
 
 KEY = "a-key-of-enough-characters"
-LIMIT = 100
+MAX_BODY_BYTES = 100
 
 
-class Counted:
-    """In place of the metrics."""
+class FakeCounts:
+    """Metrics that record the answers."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[str, int, str]] = []
         self.in_progress = 0
 
-    def answered(self, path: str, status: int, reason: str) -> None:
+    def count_answer(self, path: str, status: int, reason: str) -> None:
         self.answers.append((path, status, reason))
 
-    def progress(self, requests: int) -> None:
+    def set_in_progress(self, requests: int) -> None:
         self.in_progress = requests
 
 
 @dataclass
-class Answered:
-    """What a caller got."""
+class ReceivedAnswer:
+    """The ASGI messages of an answer."""
 
     messages: list[dict]
 
@@ -64,24 +64,24 @@ class Answered:
 
 @dataclass
 class Service:
-    """An edge, and what stands around it."""
+    """An edge and its surroundings."""
 
     keys: str | None = None
     rate: str | None = None
-    most: int = 2
+    max_requests: int = 2
     metrics_need_key: bool = False
     state: State = "ready"
-    counts: Counted = field(default_factory=Counted)
+    counts: FakeCounts = field(default_factory=FakeCounts)
     reached: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.admission = Admission(self.most, 10 * LIMIT)
+        self.admission = Admission(self.max_requests, 10 * MAX_BODY_BYTES)
         self.edge = Edge(
             self.app,
-            work=frozenset({"/work", "/odd", "/broken", "/busy"}),
-            files=frozenset({"/static_content/a.css"}),
+            work_paths=frozenset({"/work", "/odd", "/broken", "/busy"}),
+            file_paths=frozenset({"/static_content/a.css"}),
             pages={"/page": PlainTextResponse("a page")},
-            limits=Limits(LIMIT, 0.2, 0.2),
+            limits=Limits(MAX_BODY_BYTES, 0.2, 0.2),
             guard=Guard(ApiKeys.of(self.keys, None), RateLimit.of(self.rate, None) if self.rate else None),
             admission=self.admission,
             health=lambda: Health(self.state, "a reason", {"died": 2}),
@@ -94,11 +94,11 @@ class Service:
         return b"nv_inference_count 7\n"
 
     async def app(self, scope, receive, send):
-        """Says what it got; /odd fails in its own words, /broken badly, /busy takes its time."""
+        """Describe the request; /odd fails with its own JSON, /broken raises, /busy is slow."""
         path = scope["path"]
         self.reached.append(path)
         if path == "/odd":
-            await JSONResponse({"error": "in words of its own"}, 507)(scope, receive, send)
+            await JSONResponse({"error": "not a problem document"}, 507)(scope, receive, send)
         elif path == "/broken":
             raise ZeroDivisionError
         elif path == "/busy":
@@ -107,11 +107,11 @@ class Service:
             await PlainTextResponse("a_metric 1\n")(scope, receive, send)
         else:
             body = (await receive())["body"]
-            said = {"body": body.decode(), "caller": CALLER.get(), "request": REQUEST_ID.get()}
-            await JSONResponse(said)(scope, receive, send)
+            description = {"body": body.decode(), "caller": CALLER.get(), "request": REQUEST_ID.get()}
+            await JSONResponse(description)(scope, receive, send)
 
     async def ask(self, path="/work", method="POST", chunks=(b"body",), headers=(), *, pause=0.0, client="10.0.0.1"):
-        """One request, and what came back."""
+        """Send one request and return its answer."""
         incoming = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
         incoming[-1]["more_body"] = False
         sent: list[dict] = []
@@ -127,14 +127,14 @@ class Service:
         scope = {"type": "http", "http_version": "1.1", "method": method, "path": path, "headers": raw}
         scope["client"] = (client, 1)
         await self.edge(scope, receive, send)
-        return Answered(sent)
+        return ReceivedAnswer(sent)
 
-    def call(self, *arguments, **options) -> Answered:
-        answered: Answered = asyncio.run(self.ask(*arguments, **options))
-        return answered
+    def call(self, *arguments, **options) -> ReceivedAnswer:
+        answer: ReceivedAnswer = asyncio.run(self.ask(*arguments, **options))
+        return answer
 
 
-def test_a_request_reaches_the_application_whole():
+def test_request_reaches_the_application_completely():
     answer = Service().call(chunks=[b"a" * 40, b"b" * 60])
     assert answer.status == 200
     assert json.loads(answer.body)["body"] == "a" * 40 + "b" * 60
@@ -143,12 +143,12 @@ def test_a_request_reaches_the_application_whole():
 @pytest.mark.parametrize(
     ("chunks", "headers"),
     [
-        pytest.param([b"a" * 50, b"a" * 51], (), id="in chunks without a length"),
+        pytest.param([b"a" * 50, b"a" * 51], (), id="without-length"),
         pytest.param([b""], [("Content-Length", "101")], id="announced"),
-        pytest.param([b"a" * 200], [("Content-Length", "5")], id="longer than announced"),
+        pytest.param([b"a" * 200], [("Content-Length", "5")], id="longer-than-announced"),
     ],
 )
-def test_a_larger_body_is_refused_and_its_connection_closed(chunks, headers):
+def test_too_large_body_is_refused_and_the_connection_closed(chunks, headers):
     service = Service()
     answer = service.call(chunks=chunks, headers=headers)
     assert (answer.status, answer.slug) == (413, "body-too-large")
@@ -157,8 +157,8 @@ def test_a_larger_body_is_refused_and_its_connection_closed(chunks, headers):
     assert not service.reached
 
 
-def test_the_rest_of_a_body_that_is_too_large_is_read_so_that_its_sender_sees_the_answer():
-    async def send_a_lot() -> tuple[Answered, int]:
+def test_rest_of_a_too_large_body_is_drained():
+    async def send_a_lot() -> tuple[ReceivedAnswer, int]:
         chunks, left = 20, 20
         sent: list[dict] = []
 
@@ -173,7 +173,7 @@ def test_the_rest_of_a_body_that_is_too_large_is_read_so_that_its_sender_sees_th
         headers = [(b"host", b"service"), (b"transfer-encoding", b"chunked")]
         scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/work", "headers": headers}
         await Service().edge(scope, receive, send)
-        return Answered(sent), chunks - left
+        return ReceivedAnswer(sent), chunks - left
 
     answer, read = asyncio.run(send_a_lot())
     assert answer.status == 413
@@ -185,29 +185,29 @@ def test_the_rest_of_a_body_that_is_too_large_is_read_so_that_its_sender_sees_th
     ("headers", "closed"),
     [
         pytest.param([("Content-Length", "50")], False, id="small"),
-        pytest.param([("Content-Length", "101")], True, id="too large"),
-        pytest.param([("Transfer-Encoding", "chunked")], True, id="perhaps endless"),
+        pytest.param([("Content-Length", "101")], True, id="too-large"),
+        pytest.param([("Transfer-Encoding", "chunked")], True, id="unknown-length"),
     ],
 )
-def test_who_is_refused_need_not_send_an_endless_body(headers, closed):
+def test_refusal_closes_the_connection_if_much_of_the_body_is_unread(headers, closed):
     answer = Service(keys=f"me:{KEY}").call(headers=headers)
     assert answer.slug == "unauthorized"
     assert (answer.headers.get("connection") == "close") is closed
 
 
-def test_a_refusal_behind_a_body_that_was_read_keeps_the_connection():
+def test_refusal_after_a_complete_body_keeps_the_connection():
     refused = Service().call("/busy", headers=[("Transfer-Encoding", "chunked")])
     assert refused.status == 504
     assert "connection" not in refused.headers
 
 
-def test_a_body_that_does_not_arrive_is_a_408():
+def test_slow_body_is_a_408():
     answer = Service().call(chunks=[b"a", b"b", b"c", b"d"], pause=0.08, headers=[("Content-Length", "4")])
     assert (answer.status, answer.slug) == (408, "slow-body")
     assert "got 2 bytes" in json.loads(answer.body)["detail"]
 
 
-def test_an_answer_that_does_not_begin_in_time_is_a_504():
+def test_answer_that_does_not_start_in_time_is_a_504():
     service = Service()
     answer = service.call("/busy")
     assert (answer.status, answer.slug) == (504, "inference-timeout")
@@ -226,7 +226,7 @@ def test_an_answer_that_does_not_begin_in_time_is_a_504():
         ("BREW", "/work", 405, "method-not-allowed"),
     ],
 )
-def test_unknown_paths_and_methods_end_at_the_edge(method, path, status, slug):
+def test_unknown_paths_and_methods_do_not_reach_the_application(method, path, status, slug):
     service = Service()
     answer = service.call(path, method)
     assert (answer.status, answer.slug) == (status, slug)
@@ -235,7 +235,7 @@ def test_unknown_paths_and_methods_end_at_the_edge(method, path, status, slug):
         assert answer.headers["allow"] in {"GET, HEAD", "POST"}
 
 
-def test_paths_that_nobody_has_make_one_series():
+def test_unknown_paths_share_one_metric_series():
     service = Service()
     for number in range(100):
         service.call(f"/random/{number}", "GET")
@@ -254,16 +254,16 @@ def test_answers_are_counted_by_path_status_and_reason():
     ]
 
 
-def test_the_name_of_a_problem_is_no_header_of_the_answer():
+def test_internal_problem_header_is_removed():
     assert not any("problem" in name for name in Service().call("/no", "GET").headers)
 
 
-def test_errors_in_other_words_become_problems():
+def test_foreign_errors_become_problems():
     answer = Service().call("/odd")
     assert (answer.status, answer.slug) == (507, "insufficient-storage")
 
 
-def test_an_error_of_the_application_is_a_500_problem_that_tells_nothing(caplog):
+def test_application_error_is_a_500_without_details(caplog):
     with caplog.at_level(logging.ERROR, "bentoml.mobile_sam"):
         answer = Service().call("/broken")
     assert (answer.status, answer.slug) == (500, "internal-error")
@@ -271,7 +271,7 @@ def test_an_error_of_the_application_is_a_500_problem_that_tells_nothing(caplog)
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_every_answer_has_an_id_and_is_not_misread():
+def test_every_answer_has_an_id_and_security_headers():
     service = Service()
     for answer in (service.call(), service.call("/no", "GET"), service.call("/page", "GET")):
         assert len(answer.headers["x-request-id"]) == 32
@@ -284,19 +284,19 @@ def test_every_answer_has_an_id_and_is_not_misread():
     ("sent", "kept"),
     [
         pytest.param("order-66_a.b", True, id="plain"),
-        pytest.param("x" * 129, False, id="too long"),
-        pytest.param("a b", False, id="a space"),
-        pytest.param("a\tb", False, id="a tab"),
+        pytest.param("x" * 129, False, id="too-long"),
+        pytest.param("a b", False, id="space"),
+        pytest.param("a\tb", False, id="tab"),
         pytest.param("", False, id="empty"),
     ],
 )
-def test_a_callers_own_id_is_kept_where_it_can_stand_in_a_log(sent, kept):
+def test_callers_request_id_is_kept_if_valid(sent, kept):
     answer = Service().call(headers=[("X-Request-ID", sent)])
     assert (answer.headers["x-request-id"] == sent) is kept
     assert json.loads(answer.body)["request"] == answer.headers["x-request-id"]
 
 
-def test_the_page_is_answered_whatever_the_state():
+def test_page_and_liveness_are_answered_in_any_state():
     service = Service(keys=f"me:{KEY}", state="restarting")
     service.admission.stop()
     assert service.call("/page", "GET").body == b"a page"
@@ -304,18 +304,18 @@ def test_the_page_is_answered_whatever_the_state():
 
 
 @pytest.mark.parametrize("state", ["starting", "failing", "restarting"])
-def test_not_ready_says_why(state):
+def test_readiness_answer_says_why_the_service_is_not_ready(state):
     answer = Service(state=state).call("/readyz", "GET")
     assert (answer.status, answer.slug) == (503, "inference-unavailable")
     assert json.loads(answer.body)["detail"] == f"{state}: a reason"
 
 
-def test_ready_is_ready():
+def test_readiness_is_200_when_ready():
     assert Service().call("/readyz", "GET").status == 200
 
 
 @pytest.mark.parametrize(("state", "status"), [("starting", 503), ("restarting", 503), ("failing", 200)])
-def test_work_is_refused_while_triton_is_away(state, status):
+def test_work_is_refused_while_triton_is_unavailable(state, status):
     service = Service(state=state)
     answer = service.call()
     assert answer.status == status
@@ -324,7 +324,7 @@ def test_work_is_refused_while_triton_is_away(state, status):
         assert answer.headers["retry-after"] == "5"
 
 
-def test_nothing_new_is_taken_by_a_service_that_stops():
+def test_stopping_worker_refuses_new_requests():
     service = Service()
     service.admission.stop()
     answer = service.call()
@@ -334,14 +334,14 @@ def test_nothing_new_is_taken_by_a_service_that_stops():
 
 
 @pytest.mark.parametrize("state", ["stopping", "stopped"])
-def test_nor_before_this_worker_has_heard_of_it(state):
+def test_worker_of_a_stopping_service_refuses_new_requests(state):
     service = Service(state=state)
     assert service.call().slug == service.call("/readyz", "GET").slug == "stopping"
 
 
-def test_more_than_can_wait_is_refused_and_the_others_are_answered():
-    async def crowd() -> list[Answered]:
-        service = Service(most=2)
+def test_requests_beyond_the_limit_are_refused():
+    async def crowd() -> list[ReceivedAnswer]:
+        service = Service(max_requests=2)
         return list(await asyncio.gather(*(service.ask("/busy") for _ in range(5))))
 
     answers = asyncio.run(crowd())
@@ -351,28 +351,28 @@ def test_more_than_can_wait_is_refused_and_the_others_are_answered():
     assert refused.headers["retry-after"] == "1"
 
 
-def test_refusals_of_one_who_asks_again_at_once_wait_while_others_are_about(monkeypatch):
-    waited: list[float] = []
+def test_refusals_of_an_immediate_retry_are_delayed_while_others_are_active(monkeypatch):
+    delays: list[float] = []
 
     async def no_sleep(seconds: float) -> None:
-        waited.append(seconds)
+        delays.append(seconds)
 
-    async def crowd() -> list[Answered]:
-        service = Service(most=1)
+    async def crowd() -> list[ReceivedAnswer]:
+        service = Service(max_requests=1)
         others = asyncio.ensure_future(service.ask("/busy", client="10.0.0.2"))
         await asyncio.sleep(0.01)
         monkeypatch.setattr("utils.edge.middleware.asyncio.sleep", no_sleep)
-        answers = [await service.ask("/busy") for _ in range(PROMPT_REFUSALS + 2)]
+        answers = [await service.ask("/busy") for _ in range(MAX_PROMPT_REFUSALS + 2)]
         others.cancel()
         return answers
 
     assert {answer.slug for answer in asyncio.run(crowd())} == {"overloaded"}
-    assert [seconds for seconds in waited if seconds] == [1.0, 1.0]
+    assert [seconds for seconds in delays if seconds] == [1.0, 1.0]
 
 
-def test_bodies_that_arrive_slowly_take_no_place_and_bounded_memory():
-    async def crowd() -> tuple[list[Answered], Answered]:
-        service = Service(most=1)
+def test_slow_bodies_take_bounded_memory_and_no_slots():
+    async def crowd() -> tuple[list[ReceivedAnswer], ReceivedAnswer]:
+        service = Service(max_requests=1)
         body = {"chunks": [b"a" * 45] * 2, "headers": [("Content-Length", "90")], "pause": 0.05}
         slow = [asyncio.ensure_future(service.ask(**body)) for _ in range(30)]
         await asyncio.sleep(0.01)
@@ -385,14 +385,14 @@ def test_bodies_that_arrive_slowly_take_no_place_and_bounded_memory():
     assert "overloaded" in {answer.slug for answer in slow}
 
 
-def test_the_bytes_of_answered_bodies_no_longer_count():
+def test_bodies_of_answered_requests_are_released():
     service = Service()
     for _ in range(30):
         assert service.call(chunks=[b"a" * 90]).status == 200
         assert service.call(chunks=[b"a" * 90, b"b" * 90]).status == 413
 
 
-def test_without_a_key_nothing_is_worked_out():
+def test_request_without_a_key_is_a_401():
     service = Service(keys=f"me:{KEY}")
     answer = service.call()
     assert (answer.status, answer.slug) == (401, "unauthorized")
@@ -400,22 +400,24 @@ def test_without_a_key_nothing_is_worked_out():
     assert not service.reached
 
 
-@pytest.mark.parametrize("header", [("Authorization", f"Bearer {KEY}"), ("X-API-Key", KEY)], ids=["bearer", "own"])
-def test_a_key_has_a_name_that_the_application_sees(header):
+@pytest.mark.parametrize(
+    "header", [("Authorization", f"Bearer {KEY}"), ("X-API-Key", KEY)], ids=["bearer", "x-api-key"]
+)
+def test_application_sees_the_name_of_the_key(header):
     answer = Service(keys=f"me:{KEY}").call(headers=[header])
     assert json.loads(answer.body)["caller"] == "me"
 
 
-def test_health_is_open_and_metrics_by_setting():
+def test_metrics_need_a_key_if_set_and_readiness_does_not():
     service = Service(keys=f"me:{KEY}")
     assert service.call("/metrics", "GET").status == 200
-    shut = Service(keys=f"me:{KEY}", metrics_need_key=True)
-    assert shut.call("/metrics", "GET").status == 401
-    assert shut.call("/metrics", "GET", headers=[("X-API-Key", KEY)]).status == 200
-    assert shut.call("/readyz", "GET").status == 200
+    protected = Service(keys=f"me:{KEY}", metrics_need_key=True)
+    assert protected.call("/metrics", "GET").status == 401
+    assert protected.call("/metrics", "GET", headers=[("X-API-Key", KEY)]).status == 200
+    assert protected.call("/readyz", "GET").status == 200
 
 
-def test_metrics_say_how_triton_is():
+def test_metrics_include_tritons_health():
     answer = Service(state="failing").call("/metrics", "GET")
     lines = answer.body.decode().splitlines()
     assert lines[0] == "a_metric 1"
@@ -425,30 +427,30 @@ def test_metrics_say_how_triton_is():
     assert int(answer.headers["content-length"]) == len(answer.body)
 
 
-def test_an_address_that_asks_too_often_waits_and_others_do_not():
-    async def ask_often() -> list[Answered]:
+def test_rate_limit_applies_to_each_address():
+    async def ask_repeatedly() -> list[ReceivedAnswer]:
         service = Service(rate="2/minute")
         return [await service.ask(client=client) for client in ("10.0.0.1",) * 3 + ("10.0.0.2",)]
 
-    answers = asyncio.run(ask_often())
+    answers = asyncio.run(ask_repeatedly())
     assert [answer.status for answer in answers] == [200, 200, 429, 200]
     assert 1 <= int(answers[2].headers["retry-after"]) <= 60
 
 
-def test_a_key_that_asks_too_often_waits_wherever_it_asks_from():
-    async def ask_often() -> list[int]:
+def test_rate_limit_applies_to_each_key_from_any_address():
+    async def ask_repeatedly() -> list[int]:
         service = Service(keys=f"me:{KEY},you:{KEY}-other", rate="1/minute")
         calls = [(KEY, "10.0.0.1"), (KEY, "10.0.0.2"), (f"{KEY}-other", "10.0.0.1")]
         return [(await service.ask(headers=[("X-API-Key", key)], client=client)).status for key, client in calls]
 
-    assert asyncio.run(ask_often()) == [200, 429, 200]
+    assert asyncio.run(ask_repeatedly()) == [200, 429, 200]
 
 
-def test_a_content_type_that_is_no_ascii_is_a_415():
+def test_non_ascii_content_type_is_a_415():
     assert Service().call(headers=[("Content-Type", "ü")]).slug == "unsupported-media-type"
 
 
-def test_other_events_pass():
+def test_other_asgi_events_pass():
     passed = []
 
     async def app(scope, receive, send):
@@ -460,7 +462,7 @@ def test_other_events_pass():
     assert passed == ["lifespan"]
 
 
-def test_an_answer_that_has_begun_is_not_followed_by_another():
+def test_error_after_the_start_of_an_answer_is_raised():
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise ZeroDivisionError

@@ -1,4 +1,4 @@
-"""uvicorn's protocol with bounds, on a real server with the edge around a stand-in application."""
+"""The bounded HTTP protocol on a real uvicorn server, with the edge around a fake application."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from utils.edge import protocol
 from utils.edge.admission import Admission
 from utils.edge.connections import Connections
 from utils.edge.guard import Guard
-from utils.edge.middleware import LARGE_BODIES, Edge, Limits
+from utils.edge.middleware import MAX_LARGE_BODIES, Edge, Limits
 from utils.edge.protocol import MAX_FIELDS, MAX_HEAD_BYTES, MAX_PIPELINED, UnknownServerError, install
 from utils.health import Health
 
@@ -31,28 +31,28 @@ LARGE_ANSWER = 8 * MIB
 TIMEOUT_S = 20
 
 
-class Counted:
+class FakeCounts:
     def __init__(self) -> None:
         self.answers: list[tuple[str, int, str]] = []
 
-    def answered(self, path: str, status: int, reason: str) -> None:
+    def count_answer(self, path: str, status: int, reason: str) -> None:
         self.answers.append((path, status, reason))
 
-    def progress(self, requests: int) -> None:
+    def set_in_progress(self, requests: int) -> None:
         pass
 
 
 class Server:
-    """A server on a free port, in a thread of its own."""
+    """A server on a free port in a thread."""
 
     def __init__(self, max_connections: int = 100) -> None:
-        self.counts, self.admission = Counted(), Admission(4, 8 * MAX_BODY, 8 * MAX_BODY)
+        self.counts, self.admission = FakeCounts(), Admission(4, 8 * MAX_BODY, 8 * MAX_BODY)
         self.connections = Connections(max_connections)
         self.ended: list[str] = []
         edge = Edge(
             self.app,
-            work=frozenset({"/echo", "/lines", "/large", "/slow"}),
-            files=frozenset(),
+            work_paths=frozenset({"/echo", "/lines", "/large", "/slow"}),
+            file_paths=frozenset(),
             pages={"/page": PlainTextResponse("a page")},
             limits=Limits(MAX_BODY, 3 * TIMEOUT_S, 3 * TIMEOUT_S),
             guard=Guard(None, None),
@@ -70,7 +70,7 @@ class Server:
         return b""
 
     async def app(self, scope, receive, send):
-        """/echo tells of the request, /lines streams, /large has a large answer, /slow never ends by itself."""
+        """/echo describes the request, /lines streams, /large has a large answer, /slow never ends by itself."""
         body = (await receive())["body"]
         answer: Response
         if scope["path"] == "/lines":
@@ -109,16 +109,16 @@ class Server:
     def connect(self) -> socket.socket:
         return socket.create_connection(self.address, timeout=TIMEOUT_S)
 
-    def ask(self, *parts: bytes) -> Answer:
-        """Send all parts, and read until the server closes or one answer is complete."""
+    def ask(self, *parts: bytes) -> RawAnswer:
+        """Send all parts, and read until one answer is complete or the server closes the connection."""
         with self.connect() as connection:
             for part in parts:
                 connection.sendall(part)
-            return Answer.read(connection)
+            return RawAnswer.read(connection)
 
 
-class Answer:
-    """One answer, as it came."""
+class RawAnswer:
+    """An HTTP answer, as received."""
 
     def __init__(self, head: bytes, body: bytes) -> None:
         status_line, *lines = head.decode("latin-1").split("\r\n")
@@ -127,7 +127,7 @@ class Answer:
         self.body = body
 
     @classmethod
-    def read(cls, connection: socket.socket, rest: bytes = b"") -> Answer:
+    def read(cls, connection: socket.socket, rest: bytes = b"") -> RawAnswer:
         while b"\r\n\r\n" not in rest and (data := connection.recv(65_536)):
             rest += data
         head, _, body = rest.partition(b"\r\n\r\n")
@@ -151,7 +151,7 @@ def wait_for(condition) -> None:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the server closes a connection without a word; waits for it."""
+    """Wait for data, and return whether the server closed the connection instead."""
     try:
         return connection.recv(1) == b""
     except ConnectionResetError:
@@ -170,16 +170,16 @@ def post(path: bytes = b"/echo", *fields: bytes, body: bytes = b"", version: byt
 
 
 def chunked(*fields: bytes) -> bytes:
-    """The head of a request whose body comes in chunks."""
+    """Return the head of a request with a chunked body."""
     return b"\r\n".join([b"POST /echo HTTP/1.1", b"Host: service", b"Transfer-Encoding: chunked", *fields, b"", b""])
 
 
 def head_of(size: int) -> bytes:
-    """A whole request without a body, of `size` bytes."""
+    """Return a request without a body, of `size` bytes."""
     return post(b"/echo", b"X: " + b"x" * (size - len(post(b"/echo", b"X: "))))
 
 
-def assert_refused(server: Server, answer: Answer) -> None:
+def assert_refused(server: Server, answer: RawAnswer) -> None:
     assert (answer.status, answer.slug) == (431, "head-too-large")
     assert answer.headers["connection"] == "close"
     assert len(answer.headers["x-request-id"]) == 32
@@ -187,41 +187,41 @@ def assert_refused(server: Server, answer: Answer) -> None:
     assert ("other", 431, "head-too-large") in server.counts.answers
 
 
-def test_a_head_of_the_largest_size_is_answered_and_one_byte_more_is_refused(server):
+def test_head_of_the_maximum_size_is_accepted_and_one_byte_more_is_refused(server):
     assert server.ask(head_of(MAX_HEAD_BYTES)).status == 200
     assert_refused(server, server.ask(head_of(MAX_HEAD_BYTES + 1)))
 
 
-def test_a_caller_who_goes_on_sending_after_the_refusal_still_sees_it(server):
+def test_caller_that_keeps_sending_after_a_refusal_receives_it(server):
     with server.connect() as connection:
         connection.sendall(head_of(2 * MAX_HEAD_BYTES))
         wait_for(lambda: server.counts.answers)
         for _ in range(4):
             connection.sendall(b"x" * MAX_HEAD_BYTES)
-        assert_refused(server, Answer.read(connection))
+        assert_refused(server, RawAnswer.read(connection))
 
 
-def test_a_hundred_fields_are_answered_and_one_more_is_refused(server):
-    fields = [b"X-%d: 1" % number for number in range(MAX_FIELDS - 2)]  # beside Host and Content-Length
+def test_hundred_fields_are_accepted_and_one_more_is_refused(server):
+    fields = [b"X-%d: 1" % number for number in range(MAX_FIELDS - 2)]  # plus Host and Content-Length
     assert server.ask(post(b"/echo", *fields)).status == 200
     assert_refused(server, server.ask(post(b"/echo", *fields, b"X: 1")))
 
 
 @pytest.mark.parametrize(
-    "beginning",
+    "start",
     [
-        pytest.param(b"GET /" + b"a" * MAX_HEAD_BYTES, id="a target"),
-        pytest.param(post()[:-2] + b"X: " + b"a" * MAX_HEAD_BYTES, id="a value"),
-        pytest.param(post()[:-2] + b"a" * 2 * MAX_HEAD_BYTES, id="a name"),
+        pytest.param(b"GET /" + b"a" * MAX_HEAD_BYTES, id="url"),
+        pytest.param(post()[:-2] + b"X: " + b"a" * MAX_HEAD_BYTES, id="value"),
+        pytest.param(post()[:-2] + b"a" * 2 * MAX_HEAD_BYTES, id="name"),
         pytest.param(post()[:-2] + b"X:" + b" " * 2 * MAX_HEAD_BYTES, id="blanks"),
-        pytest.param(b"\r\n" * MAX_HEAD_BYTES, id="empty lines"),
-        pytest.param(chunked() + b"1;a=" + b"b" * 2 * MAX_HEAD_BYTES, id="a chunk extension"),
-        pytest.param(chunked() + b"0" * 2 * MAX_HEAD_BYTES, id="a chunk size"),
-        pytest.param(chunked() + b"0\r\nX: " + b"a" * 2 * MAX_HEAD_BYTES, id="a trailer"),
+        pytest.param(b"\r\n" * MAX_HEAD_BYTES, id="empty-lines"),
+        pytest.param(chunked() + b"1;a=" + b"b" * 2 * MAX_HEAD_BYTES, id="chunk-extension"),
+        pytest.param(chunked() + b"0" * 2 * MAX_HEAD_BYTES, id="chunk-size"),
+        pytest.param(chunked() + b"0\r\nX: " + b"a" * 2 * MAX_HEAD_BYTES, id="trailer"),
     ],
 )
-def test_a_part_of_a_head_that_never_ends_is_refused(server, beginning):
-    assert_refused(server, server.ask(beginning))
+def test_endless_part_of_a_head_is_refused(server, start):
+    assert_refused(server, server.ask(start))
 
 
 @pytest.mark.parametrize(
@@ -231,16 +231,16 @@ def test_a_part_of_a_head_that_never_ends_is_refused(server, beginning):
         pytest.param([b"X: a" for _ in range(MAX_FIELDS)], id="fields"),
     ],
 )
-def test_trailers_over_a_limit_end_the_request_that_the_application_reads(server, trailers):
+def test_too_many_trailers_abort_the_request_being_read(server, trailers):
     with server.connect() as connection:
         connection.sendall(chunked() + b"1\r\nx\r\n")
-        wait_for(lambda: server.admission._held.total() == 1)
+        wait_for(lambda: server.admission._body_bytes.total() == 1)
         connection.sendall(b"0\r\n" + b"\r\n".join(trailers))
-        assert_refused(server, Answer.read(connection))
-    wait_for(lambda: not server.admission._held)
+        assert_refused(server, RawAnswer.read(connection))
+    wait_for(lambda: not server.admission._body_bytes)
 
 
-def test_a_head_over_the_limit_in_small_pieces_over_time_is_refused(server):
+def test_too_large_head_in_small_pieces_is_refused(server):
     with server.connect() as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
@@ -249,10 +249,10 @@ def test_a_head_over_the_limit_in_small_pieces_over_time_is_refused(server):
                 connection.sendall(b"X" * 512)
         except ConnectionError:
             pass
-        assert_refused(server, Answer.read(connection))
+        assert_refused(server, RawAnswer.read(connection))
 
 
-def test_a_flood_of_trailers_takes_bounded_memory_and_the_service_answers_beside_it(server):
+def test_flood_of_trailers_takes_bounded_memory(server):
     process = psutil.Process()
     server.ask(post())
     before = process.memory_info().rss
@@ -265,20 +265,20 @@ def test_a_flood_of_trailers_takes_bounded_memory_and_the_service_answers_beside
             while sent < 400 * MIB:
                 connection.sendall(trailer * 1000)
                 sent += 1000 * len(trailer)
-            pytest.fail("all was taken")
+            pytest.fail("all trailers were accepted")
         assert server.ask(b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n").status == 200
     assert process.memory_info().rss - before < 20 * MIB
 
 
-def test_a_body_in_small_chunks_is_taken_whole_with_its_trailers_left_out(server):
+def test_body_in_small_chunks_is_read_completely_without_its_trailers(server):
     size = 300_000
-    body = b"1\r\nx\r\n" * size  # five times the limit of a head in framing alone
+    body = b"1\r\nx\r\n" * size  # the framing alone is five times the limit of a head
     answer = server.ask(chunked() + body + b"0\r\nX-Trailer: 1\r\n\r\n")
     assert answer.status == 200
     assert json.loads(answer.body) == {"size": size, "names": ["host", "transfer-encoding"]}
 
 
-def test_pipelined_requests_are_answered_in_order_and_a_refusal_comes_last(server):
+def test_pipelined_requests_are_answered_in_order_before_a_refusal(server):
     with server.connect() as connection:
         requests = [post(b"/echo", body=b"x" * size) for size in (1, 2, 3)]
         connection.sendall(b"".join(requests) + head_of(MAX_HEAD_BYTES + 1))
@@ -290,7 +290,7 @@ def test_pipelined_requests_are_answered_in_order_and_a_refusal_comes_last(serve
     assert last.startswith(b"431 ")
 
 
-def test_more_pipelined_requests_than_may_wait_are_refused(server):
+def test_too_many_pipelined_requests_are_refused(server):
     with server.connect() as connection:
         connection.sendall(b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n" * (MAX_PIPELINED + 50))
         data = b""
@@ -300,7 +300,7 @@ def test_more_pipelined_requests_than_may_wait_are_refused(server):
     assert data.count(b"HTTP/1.1 400 ") == 1
 
 
-def test_a_caller_who_leaves_with_a_pipelined_request_behind_has_the_first_one_cancelled(server):
+def test_disconnect_cancels_the_first_of_pipelined_requests(server):
     with server.connect() as connection:
         connection.sendall(post(b"/slow", body=b"x") + post())
         wait_for(lambda: server.admission.in_progress == 1)
@@ -310,37 +310,37 @@ def test_a_caller_who_leaves_with_a_pipelined_request_behind_has_the_first_one_c
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
-        pytest.param(b"GET /page HTTP/1.1\r\n\r\n", 400, id="no Host"),
+        pytest.param(b"GET /page HTTP/1.1\r\n\r\n", 400, id="none"),
         pytest.param(b"GET /page HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400, id="two"),
-        pytest.param(b"GET /page HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", 400, id="two in HTTP/1.0"),
-        pytest.param(b"GET /page HTTP/1.0\r\n\r\n", 200, id="none in HTTP/1.0"),
+        pytest.param(b"GET /page HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", 400, id="two-in-http-1.0"),
+        pytest.param(b"GET /page HTTP/1.0\r\n\r\n", 200, id="none-in-http-1.0"),
     ],
 )
-def test_one_host_is_needed_except_in_http_1_0(server, request_bytes, status):
+def test_host_header_is_required_except_in_http_1_0(server, request_bytes, status):
     answer = server.ask(request_bytes)
     assert answer.status == status
     assert status == 200 or answer.slug == "malformed-request"
 
 
 @pytest.mark.parametrize("text", [b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n"])
-def test_what_is_not_http_is_a_problem_too(server, text):
+def test_invalid_http_is_answered_with_a_problem(server, text):
     answer = server.ask(text)
     assert (answer.status, answer.slug) == (400, "malformed-request")
     assert answer.headers["x-frame-options"] == "DENY"
 
 
-def test_the_callers_request_id_is_in_a_refusal(server):
+def test_refusal_has_the_callers_request_id(server):
     answer = server.ask(post(b"/echo", b"X-Request-ID: mine", b"X: " + b"a" * MAX_HEAD_BYTES))
     assert answer.headers["x-request-id"] == "mine"
 
 
-def test_a_request_to_change_the_protocol_is_answered_in_http_and_the_connection_closed(server):
+def test_upgrade_request_is_answered_in_http_and_the_connection_closed(server):
     fields = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: YQ==\r\n"
     answer = server.ask(b"GET /page HTTP/1.1\r\nHost: a\r\n" + fields + b"\r\n", b"\x81\x85anything else")
     assert (answer.status, answer.body, answer.headers["connection"]) == (200, b"a page", "close")
 
 
-def test_a_streamed_answer_has_chunks_in_http_1_1_and_none_in_http_1_0(server):
+def test_streamed_answer_is_chunked_only_in_http_1_1(server):
     whole = b"line 0\nline 1\nline 2\n"
     old = server.ask(post(b"/lines", b"Connection: keep-alive", version=b"1.0"))
     assert (old.status, old.body, old.headers["connection"]) == (200, whole, "close")
@@ -350,7 +350,7 @@ def test_a_streamed_answer_has_chunks_in_http_1_1_and_none_in_http_1_0(server):
     assert new.body == b"".join(b"7\r\n%s\r\n" % line for line in whole.splitlines(keepends=True)) + b"0\r\n\r\n"
 
 
-def test_unread_answers_are_counted_until_they_are_read_and_more_are_refused(server):
+def test_unread_answers_are_bounded_in_bytes(server):
     unread = [server.connect() for _ in range(8)]
     limit = 8 * MAX_BODY
     for number, connection in enumerate(unread):
@@ -358,11 +358,11 @@ def test_unread_answers_are_counted_until_they_are_read_and_more_are_refused(ser
         if number < limit // LARGE_ANSWER:
             wait_for(lambda count=number + 1: server.admission._answer_bytes == count * LARGE_ANSWER)
         else:
-            refused = Answer.read(connection)
+            refused = RawAnswer.read(connection)
             assert (refused.status, refused.slug) == (503, "overloaded")
-    assert server.ask(post()).status == 200  # a small one has room, and a place among those that are worked on
+    assert server.ask(post()).status == 200  # small answers are not counted
     for connection in unread[: limit // LARGE_ANSWER]:
-        assert len(Answer.read(connection).body) == LARGE_ANSWER
+        assert len(RawAnswer.read(connection).body) == LARGE_ANSWER
         connection.close()
     wait_for(lambda: server.admission._answer_bytes == 0)
     assert server.ask(post(b"/large")).status == 200
@@ -370,14 +370,14 @@ def test_unread_answers_are_counted_until_they_are_read_and_more_are_refused(ser
         connection.close()
 
 
-def test_a_caller_who_leaves_an_answer_unread_frees_its_bytes(server):
+def test_disconnect_frees_the_bytes_of_an_unread_answer(server):
     with server.connect() as connection:
         connection.sendall(post(b"/large"))
         wait_for(lambda: server.admission._answer_bytes)
     wait_for(lambda: not server.admission._answer_bytes and not server.admission.in_progress)
 
 
-def test_a_new_connection_takes_the_place_of_the_one_that_waited_longest():
+def test_new_connection_replaces_the_longest_waiting_one():
     with Server(max_connections=8).running() as server, ExitStack() as stack:
         working = stack.enter_context(server.connect())
         working.sendall(post(b"/slow", body=b"x"))
@@ -392,14 +392,14 @@ def test_a_new_connection_takes_the_place_of_the_one_that_waited_longest():
         assert server.admission.in_progress == 1
 
 
-def test_another_protocol_of_the_server_ends_the_start():
+def test_install_rejects_another_protocol():
     config = uvicorn.Config(PlainTextResponse("x"), http=H11Protocol, log_config=None)
     config.load()
     with pytest.raises(UnknownServerError, match="H11Protocol"):
         install(uvicorn.Server(config), Connections(8))
 
 
-def test_a_uvicorn_without_what_is_used_ends_the_start(monkeypatch):
+def test_install_rejects_a_uvicorn_that_lacks_a_used_name(monkeypatch):
     config = uvicorn.Config(PlainTextResponse("x"), log_config=None)
     config.load()
     monkeypatch.setitem(protocol.USED, HttpToolsProtocol, {"data_received", "no_such_method"})
@@ -410,7 +410,7 @@ def test_a_uvicorn_without_what_is_used_ends_the_start(monkeypatch):
 def test_malformed_bodies_behind_an_expectation_are_a_400_alone_while_others_are_read(server):
     head = chunked(b"Expect: 100-continue")
     with ExitStack() as stack:
-        for _ in range(LARGE_BODIES):  # these have the turns
+        for _ in range(MAX_LARGE_BODIES):  # these have the turns
             stack.enter_context(server.connect()).sendall(head + b"1\r\n \r\n")
         callers = [stack.enter_context(server.connect()) for _ in range(10)]
         for caller in callers:

@@ -1,4 +1,4 @@
-"""Rate limits: exact for each caller, bounded in memory, shared through Redis and no worse off without it."""
+"""Rate limits per caller, in memory and in Redis."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from utils.edge import rate
 from utils.edge.rate import BoundedMemory, RateError, RateLimit
 from utils.errors import TooManyRequests
 
-PATIENCE, WAIT = 60, rate.WAIT
+LONG_TIMEOUT_S, REDIS_TIMEOUT_S = 60, rate.REDIS_TIMEOUT_S
 
 
 class Clock:
-    """The time of day, which passes when it is told to."""
+    """A time of day that tests set."""
 
     def __init__(self, now):
         self.now = now
@@ -29,7 +29,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    """An eighth of a second into a window of every length up to an hour."""
+    """Clock that starts 0.125 s into a window of every length up to an hour."""
     clock = Clock(1_800_000_000.125)
     monkeypatch.setattr(time, "time", clock)
     return clock
@@ -37,16 +37,16 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """A Redis with which there is patience: a loaded machine is no Redis that hangs."""
-    monkeypatch.setattr(rate, "SOCKET_TIMEOUT", PATIENCE)
-    monkeypatch.setattr(rate, "WAIT", PATIENCE)
+    """Redis with long timeouts, so that a loaded machine is not mistaken for a hanging Redis."""
+    monkeypatch.setattr(rate, "REDIS_SOCKET_TIMEOUT_S", LONG_TIMEOUT_S)
+    monkeypatch.setattr(rate, "REDIS_TIMEOUT_S", LONG_TIMEOUT_S)
     with redis_server(tmp_path) as running:
         yield running
 
 
 @pytest.fixture
 def log(caplog):
-    """Level and text of what was logged."""
+    """Return a function that returns level and text of the logged lines."""
     caplog.set_level(logging.INFO, "bentoml.mobile_sam")
     return lambda: [
         (record.levelname, record.getMessage()) for record in caplog.records if record.name == "bentoml.mobile_sam"
@@ -54,7 +54,7 @@ def log(caplog):
 
 
 async def attempt(limit, caller="a"):
-    """None where a request is let through, and else the error."""
+    """Return None if a request is allowed, else the error."""
     try:
         await limit.check(caller)
     except TooManyRequests as error:
@@ -62,8 +62,8 @@ async def attempt(limit, caller="a"):
     return None
 
 
-async def let_through(limit, requests, caller="a"):
-    """How many of so many requests are let through."""
+async def count_allowed(limit, requests, caller="a"):
+    """Return how many of a number of requests are allowed."""
     return [await attempt(limit, caller) for _ in range(requests)].count(None)
 
 
@@ -72,7 +72,7 @@ def retry_after(error):
 
 
 def counts(server):
-    """Each count in Redis by its name, without what all names share."""
+    """Return the counts in Redis by name, without the common prefix."""
     with server.client() as client:
         return {name.removeprefix("mobile-sam:rate:"): int(client.get(name)) for name in server.names()}
 
@@ -80,8 +80,8 @@ def counts(server):
 @pytest.mark.parametrize(
     "text", ["3/minute", "3 per minute", " 3 / 1 minutes ", "3/minute;100/hour", "3/MINUTE, 3/minute"]
 )
-def test_a_limit_lets_so_many_requests_through(clock, text):
-    assert asyncio.run(let_through(RateLimit.of(text, None), 10)) == 3
+def test_rate_limit_allows_its_number_of_requests(clock, text):
+    assert asyncio.run(count_allowed(RateLimit.of(text, None), 10)) == 3
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_limit_lets_so_many_requests_through(clock, text):
         "1/minute;",
     ],
 )
-def test_a_text_that_is_no_limit_is_refused_with_an_example(text):
+def test_invalid_limit_is_refused_with_an_example(text):
     with pytest.raises(RateError) as caught:
         RateLimit.of(text, None)
     assert str(caught.value) == (f"expected limits such as '60/minute' or '10 per second; 1000 per hour', got {text!r}")
@@ -117,34 +117,34 @@ def test_a_text_that_is_no_limit_is_refused_with_an_example(text):
         "redis://:secret@localhost?socket_timeuot=1",
     ],
 )
-def test_a_url_that_cannot_be_used_is_refused_and_not_shown(url):
+def test_invalid_redis_url_is_refused_and_not_shown(url):
     with pytest.raises(RateError) as caught:
         RateLimit.of("60/minute", url)
-    assert str(caught.value) == "expected a URL of a Redis such as redis://host:6379/0, got one that cannot be used"
+    assert str(caught.value) == "expected a Redis URL such as redis://host:6379/0, got one that is not valid"
 
 
 @pytest.mark.parametrize("url", ["redis://redis", "rediss://user:secret@redis:1/2", "unix:///run/redis.sock?db=1"])
-def test_every_form_of_url_is_taken_and_connects_to_nothing_yet(url):
+def test_every_form_of_redis_url_is_accepted_without_connecting(url):
     asyncio.run(RateLimit.of("60/minute", url).close())
 
 
-def test_callers_are_counted_apart(clock):
+def test_callers_are_counted_separately(clock):
     async def scenario():
         limit = RateLimit.of("2/minute", None)
-        return [await let_through(limit, 3, caller) for caller in ("key:ops", "key:web", "address:::1", "a/b", "a")]
+        return [await count_allowed(limit, 3, caller) for caller in ("key:ops", "key:web", "address:::1", "a/b", "a")]
 
     assert asyncio.run(scenario()) == [2, 2, 2, 2, 2]
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "limit_text"),
     [
-        ("1/minute", "1 request per 1 minute"),
+        ("1/minute", "1 request per minute"),
         ("2 per 5 minutes", "2 requests per 5 minutes"),
-        ("2/second;3/hour", "2 requests per 1 second"),
+        ("2/second;3/hour", "2 requests per second"),
     ],
 )
-def test_a_refusal_says_the_limit_in_words_and_when_to_try_again(clock, text, words):
+def test_refusal_names_the_limit_and_the_time_to_retry(clock, text, limit_text):
     async def scenario():
         limit = RateLimit.of(text, None)
         return [await attempt(limit) for _ in range(3)][-1]
@@ -152,17 +152,17 @@ def test_a_refusal_says_the_limit_in_words_and_when_to_try_again(clock, text, wo
     error = asyncio.run(scenario())
     assert error.status == 429
     seconds = retry_after(error)
-    assert error.detail == f"expected at most {words}, got more; the next is let through in {seconds} s"
+    assert error.detail == f"rate limit exceeded ({limit_text}); retry in {seconds} s"
 
 
-@pytest.mark.parametrize("begin", [0.0, 0.25, 13.7, 59.9])
+@pytest.mark.parametrize("offset_s", [0.0, 0.25, 13.7, 59.9])
 @pytest.mark.parametrize(
     "text", ["1/second", "3 per 10 seconds", "7/minute", "60/minute", "5/second;9/minute", "1/day"]
 )
-def test_the_next_request_is_let_through_after_the_seconds_that_were_told_and_no_second_sooner(clock, text, begin):
+def test_next_request_is_allowed_exactly_after_retry_after(clock, text, offset_s):
     async def scenario():
         limit = RateLimit.of(text, None)
-        clock.now += begin
+        clock.now += offset_s
         for _ in range(40):
             while (error := await attempt(limit)) is None:
                 pass
@@ -177,39 +177,39 @@ def test_the_next_request_is_let_through_after_the_seconds_that_were_told_and_no
     asyncio.run(scenario())
 
 
-def test_where_two_windows_meet_the_limit_holds(clock):
+def test_limit_holds_across_two_windows(clock):
     async def scenario():
         limit = RateLimit.of("10/minute", None)
         clock.now += 59
-        before = await let_through(limit, 20)
+        before = await count_allowed(limit, 20)
         clock.now += 2
-        after = await let_through(limit, 20)
+        after = await count_allowed(limit, 20)
         clock.now += 29
-        return before, after, await let_through(limit, 20)
+        return before, after, await count_allowed(limit, 20)
 
     assert asyncio.run(scenario()) == (10, 1, 5)
 
 
-def test_after_two_windows_nothing_is_left_of_a_count(clock):
+def test_count_expires_after_two_windows(clock):
     async def scenario():
         limit = RateLimit.of("10/minute", None)
-        await let_through(limit, 20)
+        await count_allowed(limit, 20)
         clock.now += 120
-        return await let_through(limit, 20)
+        return await count_allowed(limit, 20)
 
     assert asyncio.run(scenario()) == 10
 
 
 @pytest.mark.parametrize("jump", [-86_400, -90, -1, 90, 86_400])
-def test_a_clock_that_is_set_refuses_nobody_for_good(clock, jump):
+def test_clock_jump_blocks_nobody_for_long(clock, jump):
     async def scenario():
         limit = RateLimit.of("3/minute", None)
-        before = await let_through(limit, 5)
+        before = await count_allowed(limit, 5)
         clock.now += jump
-        at_once = await let_through(limit, 5)
+        at_once = await count_allowed(limit, 5)
         wait = retry_after(await attempt(limit))
         clock.now += 240  # beyond the windows of before and after the jump
-        return before, at_once, wait, await let_through(limit, 5)
+        return before, at_once, wait, await count_allowed(limit, 5)
 
     before, at_once, wait, later = asyncio.run(scenario())
     assert (before, later) == (3, 3)
@@ -220,35 +220,35 @@ def test_a_clock_that_is_set_refuses_nobody_for_good(clock, jump):
 def test_refused_requests_do_not_count(clock):
     async def scenario():
         limit = RateLimit.of("2/second", None)
-        await let_through(limit, 1000)
+        await count_allowed(limit, 1000)
         clock.now += 1.25
-        return await let_through(limit, 10)
+        return await count_allowed(limit, 10)
 
     assert asyncio.run(scenario()) == 1
 
 
-def test_a_request_that_one_limit_refuses_counts_for_none(clock):
+def test_request_refused_by_one_limit_counts_in_none(clock):
     async def scenario():
         limit = RateLimit.of("3/hour;2/second", None)
-        first = await let_through(limit, 50)
+        first = await count_allowed(limit, 50)
         clock.now += 2
-        return first, await let_through(limit, 50)
+        return first, await count_allowed(limit, 50)
 
     assert asyncio.run(scenario()) == (2, 1)
 
 
-def test_of_two_limits_that_refuse_the_later_one_is_told(clock):
+def test_refusal_names_the_limit_with_the_longest_wait(clock):
     async def scenario():
         limit = RateLimit.of("1/second;1/hour", None)
-        await let_through(limit, 1)
+        await count_allowed(limit, 1)
         return await attempt(limit)
 
     error = asyncio.run(scenario())
-    assert "at most 1 request per 1 hour" in error.detail
+    assert "(1 request per hour)" in error.detail
     assert retry_after(error) == 3600
 
 
-def test_requests_at_once_do_not_pass_the_limit(clock):
+def test_concurrent_requests_do_not_exceed_the_limit(clock):
     async def scenario():
         limit = RateLimit.of("5/minute;6/hour", None)
         return await asyncio.gather(*(attempt(limit) for _ in range(50)))
@@ -256,7 +256,7 @@ def test_requests_at_once_do_not_pass_the_limit(clock):
     assert asyncio.run(scenario()).count(None) == 5
 
 
-def test_counts_of_callers_who_came_once_do_not_stay(clock):
+def test_expired_counts_are_dropped(clock):
     async def scenario():
         memory = BoundedMemory()
         for caller in range(1000):
@@ -267,8 +267,8 @@ def test_counts_of_callers_who_came_once_do_not_stay(clock):
     assert asyncio.run(scenario()) == [120, 120, 0, 0]
 
 
-def test_there_is_a_most_of_counts_and_the_oldest_go_first(clock, monkeypatch):
-    monkeypatch.setattr(rate, "MOST_COUNTS", 100)
+def test_oldest_counts_are_dropped_beyond_the_limit(clock, monkeypatch):
+    monkeypatch.setattr(rate, "MAX_COUNTS", 100)
 
     async def scenario():
         memory = BoundedMemory()
@@ -281,38 +281,38 @@ def test_there_is_a_most_of_counts_and_the_oldest_go_first(clock, monkeypatch):
     assert [int(key.split("/")[0]) for key in storage] == list(range(900, 1000))
 
 
-def test_one_request_more_does_not_cost_a_task(clock):
+def test_counting_starts_no_background_tasks(clock):
     async def scenario():
         limit = RateLimit.of("5/minute;6/hour", None)
-        await let_through(limit, 50)
+        await count_allowed(limit, 50)
         return len(asyncio.all_tasks())
 
     assert asyncio.run(scenario()) == 1
 
 
-def test_processes_share_their_counts_through_redis(server, log):
+def test_processes_share_counts_through_redis(server, log):
     async def scenario():
         one, other = (RateLimit.of("3/hour", server.url) for _ in range(2))
-        passed = [await let_through(one, 2), await let_through(other, 2), await let_through(one, 2)]
+        passed = [await count_allowed(one, 2), await count_allowed(other, 2), await count_allowed(one, 2)]
         error = await attempt(other)
-        apart = await let_through(other, 9, "b")
+        separate = await count_allowed(other, 9, "b")
         await one.close()
         await other.close()
-        return passed, error, apart
+        return passed, error, separate
 
-    passed, error, apart = asyncio.run(scenario())
+    passed, error, separate = asyncio.run(scenario())
     assert passed == [2, 1, 0]
-    assert apart == 3
-    assert "at most 3 requests per 1 hour" in error.detail
+    assert separate == 3
+    assert "(3 requests per hour)" in error.detail
     assert 1 <= retry_after(error) <= 3601
     assert counts(server) == {"{LIMITER/a/3/1/hour}": 3, "{LIMITER/b/3/1/hour}": 3}
     assert log() == []
 
 
-def test_counts_in_redis_do_not_stay(server):
+def test_counts_in_redis_expire(server):
     async def scenario():
         limit = RateLimit.of("3/minute", server.url)
-        await let_through(limit, 9)
+        await count_allowed(limit, 9)
         await limit.close()
 
     asyncio.run(scenario())
@@ -320,10 +320,10 @@ def test_counts_in_redis_do_not_stay(server):
         assert [0 < client.ttl(name) <= 120 for name in server.names()] == [True]
 
 
-def test_in_redis_too_a_request_that_one_limit_refuses_counts_for_none(server):
+def test_request_refused_by_one_limit_counts_in_none_in_redis(server):
     async def scenario():
         limit = RateLimit.of("5/day;2/hour", server.url)
-        passed = await let_through(limit, 9)
+        passed = await count_allowed(limit, 9)
         await limit.close()
         return passed
 
@@ -331,28 +331,28 @@ def test_in_redis_too_a_request_that_one_limit_refuses_counts_for_none(server):
     assert counts(server) == {"{LIMITER/a/5/1/day}": 2, "{LIMITER/a/2/1/hour}": 2}
 
 
-def test_many_requests_at_once_wait_for_a_connection_to_redis(server, log):
+def test_concurrent_requests_share_the_redis_connections(server, log):
     async def scenario():
         limit = RateLimit.of("50/hour", server.url)
-        answers = await asyncio.gather(*(attempt(limit) for _ in range(20 * rate.CONNECTIONS)))
+        answers = await asyncio.gather(*(attempt(limit) for _ in range(20 * rate.MAX_REDIS_CONNECTIONS)))
         await limit.close()
         return answers
 
     assert asyncio.run(scenario()).count(None) == 50
     assert log() == []
     with server.client() as client:
-        assert client.info("stats")["total_connections_received"] <= rate.CONNECTIONS + 5
+        assert client.info("stats")["total_connections_received"] <= rate.MAX_REDIS_CONNECTIONS + 5
 
 
-def test_without_redis_requests_are_counted_in_memory_and_one_warning_says_so(server, log, monkeypatch):
-    monkeypatch.setattr(rate, "PAUSE", 3600)
+def test_requests_are_counted_in_memory_without_redis(server, log, monkeypatch):
+    monkeypatch.setattr(rate, "REDIS_RETRY_INTERVAL_S", 3600)
     server.stop()
 
     async def scenario():
         limit = RateLimit.of("3/hour", server.url)
-        passed = await let_through(limit, 9)
+        passed = await count_allowed(limit, 9)
         server.start()
-        passed += await let_through(limit, 9)
+        passed += await count_allowed(limit, 9)
         await limit.close()
         return passed
 
@@ -360,40 +360,40 @@ def test_without_redis_requests_are_counted_in_memory_and_one_warning_says_so(se
     assert counts(server) == {}
     ((level, text),) = log()
     assert level == "WARNING"
-    assert text.startswith("Redis cannot be used, each process counts requests of its own: ")
+    assert text.startswith("Redis is unavailable, each process counts requests on its own: ")
 
 
-def test_redis_is_used_again_when_it_comes_back_and_each_outage_is_told_once(server, log, monkeypatch):
-    monkeypatch.setattr(rate, "PAUSE", 0)
+def test_redis_is_used_again_and_each_outage_is_logged_once(server, log, monkeypatch):
+    monkeypatch.setattr(rate, "REDIS_RETRY_INTERVAL_S", 0)
 
     async def scenario():
         limit = RateLimit.of("3/hour", server.url)
         for caller in ("a", "b"):
             server.stop()
-            assert await let_through(limit, 9, caller) == 3
+            assert await count_allowed(limit, 9, caller) == 3
             server.start()
-            assert await let_through(limit, 9, caller) == 3
+            assert await count_allowed(limit, 9, caller) == 3
         await limit.close()
 
     asyncio.run(scenario())
     assert [level for level, _ in log()] == ["WARNING", "INFO", "WARNING", "INFO"]
-    assert log()[1][1] == "Redis can be used again, requests are counted there"
+    assert log()[1][1] == "Redis is available again, requests are counted there"
 
 
 @pytest.mark.timeout(60)
-def test_a_hung_redis_is_given_up_whatever_its_url_says_and_used_again_later(server, log, monkeypatch):
-    monkeypatch.setattr(rate, "PAUSE", 0)
+def test_hanging_redis_times_out_whatever_its_url_says(server, log, monkeypatch):
+    monkeypatch.setattr(rate, "REDIS_RETRY_INTERVAL_S", 0)
     url = f"{server.url}?socket_timeout=3600&socket_connect_timeout=3600"
 
     async def scenario():
         limit = RateLimit.of("2/hour", url)
-        first = await let_through(limit, 1)
-        monkeypatch.setattr(rate, "WAIT", WAIT)
+        first = await count_allowed(limit, 1)
+        monkeypatch.setattr(rate, "REDIS_TIMEOUT_S", REDIS_TIMEOUT_S)
         server.send(signal.SIGSTOP)
-        hung = await let_through(limit, 3)
+        hung = await count_allowed(limit, 3)
         server.send(signal.SIGCONT)
-        monkeypatch.setattr(rate, "WAIT", PATIENCE)
-        last = await let_through(limit, 9, "b")
+        monkeypatch.setattr(rate, "REDIS_TIMEOUT_S", LONG_TIMEOUT_S)
+        last = await count_allowed(limit, 9, "b")
         await limit.close()
         return first, hung, last
 
@@ -404,15 +404,15 @@ def test_a_hung_redis_is_given_up_whatever_its_url_says_and_used_again_later(ser
 
 
 @pytest.mark.timeout(60)
-def test_while_redis_hangs_one_request_at_a_time_tries_it(server, log, monkeypatch):
-    monkeypatch.setattr(rate, "WAIT", WAIT)
+def test_one_request_at_a_time_retries_a_hanging_redis(server, log, monkeypatch):
+    monkeypatch.setattr(rate, "REDIS_TIMEOUT_S", REDIS_TIMEOUT_S)
 
     async def scenario():
         limit = RateLimit.of("100/hour", server.url)
         server.send(signal.SIGSTOP)
         await limit.check("a")
-        monkeypatch.setattr(rate, "PAUSE", 3600)
-        limit._redis_from = 0.0  # the pause is over
+        monkeypatch.setattr(rate, "REDIS_RETRY_INTERVAL_S", 3600)
+        limit._redis_retry_at = 0.0
         done = []
 
         async def request(number):
@@ -428,13 +428,13 @@ def test_while_redis_hangs_one_request_at_a_time_tries_it(server, log, monkeypat
     assert [level for level, _ in log()] == ["WARNING"]
 
 
-def test_a_redis_that_answers_with_an_error_is_as_good_as_none(server, log):
+def test_requests_are_counted_in_memory_if_redis_answers_with_errors(server, log):
     with server.client() as client:
         client.config_set("requirepass", "secret")
 
     async def scenario():
         limit = RateLimit.of("3/hour", server.url)
-        passed = await let_through(limit, 9)
+        passed = await count_allowed(limit, 9)
         await limit.close()
         return passed
 
@@ -442,13 +442,13 @@ def test_a_redis_that_answers_with_an_error_is_as_good_as_none(server, log):
     assert [level for level, _ in log()] == ["WARNING"]
 
 
-def test_a_redis_that_lost_its_scripts_is_given_them_again(server, log):
+def test_lost_redis_scripts_are_loaded_again(server, log):
     async def scenario():
         limit = RateLimit.of("3/hour", server.url)
-        passed = await let_through(limit, 2)
+        passed = await count_allowed(limit, 2)
         with server.client() as client:
             client.script_flush()
-        passed += await let_through(limit, 9)
+        passed += await count_allowed(limit, 9)
         await limit.close()
         return passed
 

@@ -1,4 +1,4 @@
-"""The span of a request."""
+"""Spans of requests."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from utils.edge.tracing import NoParents, Traced, trace_requests
+from utils.edge.tracing import NoParents, TracingMiddleware, trace_requests
 
 
-def test_without_a_collector_the_service_stays_as_it_is(monkeypatch):
+def test_service_without_a_collector_is_unchanged(monkeypatch):
     for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
-    trace_requests(None, frozenset({"/work"}))  # which has nothing that middleware could be added to
+    trace_requests(None, frozenset({"/work"}))  # would fail: None takes no middleware
 
 
 @pytest.mark.parametrize(
     ("scope", "names"),
     [
         pytest.param({"type": "http", "path": "/work"}, ["POST /work"], id="work"),
-        pytest.param({"type": "http", "path": "/readyz"}, [], id="another path"),
-        pytest.param({"type": "lifespan"}, [], id="no request"),
+        pytest.param({"type": "http", "path": "/readyz"}, [], id="other-path"),
+        pytest.param({"type": "lifespan"}, [], id="lifespan"),
     ],
 )
-def test_requests_to_some_paths_have_a_span(scope, names):
+def test_requests_to_traced_paths_have_a_span(scope, names):
     spans = spans_of(scope)
     assert [span.name for span in spans] == names
     assert [(span.attributes or {})["http.route"] for span in spans] == [scope["path"] for _ in names]
@@ -39,11 +39,11 @@ def test_requests_to_some_paths_have_a_span(scope, names):
 @pytest.mark.parametrize(
     ("propagator", "parent"),
     [
-        pytest.param(propagate.get_global_textmap(), 0xCC, id="by default"),
-        pytest.param(NoParents(), None, id="not where none are wanted"),
+        pytest.param(propagate.get_global_textmap(), 0xCC, id="default"),
+        pytest.param(NoParents(), None, id="no-parents"),
     ],
 )
-def test_a_callers_trace_is_continued(monkeypatch, propagator, parent):
+def test_callers_trace_is_continued_by_default(monkeypatch, propagator, parent):
     monkeypatch.setattr(propagate, "_HTTP_TEXT_FORMAT", propagator)
     caller = (b"traceparent", f"00-{0xAA:032x}-{0xCC:016x}-01".encode())
     (span,) = spans_of({"type": "http", "path": "/work", "headers": [caller]})
@@ -51,13 +51,13 @@ def test_a_callers_trace_is_continued(monkeypatch, propagator, parent):
 
 
 def spans_of(scope: Scope) -> Sequence[ReadableSpan]:
-    """What is recorded of a connection event, which an application has to see."""
-    exporter, came = InMemorySpanExporter(), []
+    """Return the spans of a connection event that reaches the application."""
+    exporter, events = InMemorySpanExporter(), []
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        came.append(scope["type"])
+        events.append(scope["type"])
         if scope["type"] == "http":
             await PlainTextResponse("done")(scope, receive, send)
 
@@ -65,9 +65,9 @@ def spans_of(scope: Scope) -> Sequence[ReadableSpan]:
         return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
-        came.append(message["type"])
+        events.append(message["type"])
 
-    asked = {"method": "POST", "headers": [], "query_string": b"", "http_version": "1.1", **scope}
-    asyncio.run(Traced(app, paths=frozenset({"/work"}), provider=provider)(asked, receive, send))
-    assert came[0] == scope["type"]
+    full_scope = {"method": "POST", "headers": [], "query_string": b"", "http_version": "1.1", **scope}
+    asyncio.run(TracingMiddleware(app, paths=frozenset({"/work"}), provider=provider)(full_scope, receive, send))
+    assert events[0] == scope["type"]
     return exporter.get_finished_spans()

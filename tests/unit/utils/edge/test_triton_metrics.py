@@ -1,4 +1,4 @@
-"""What `/metrics` shows of Triton."""
+"""Triton's part of `/metrics`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SERIES = b'# TYPE nv_inference_count counter\nnv_inference_count{model="mobile_s
 
 @contextmanager
 def triton(status: int) -> Iterator[int]:
-    """Something that shows metrics; its port."""
+    """Run a server with metrics, and yield its port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -39,26 +39,26 @@ def triton(status: int) -> Iterator[int]:
     server.server_close()
 
 
-def shown(port: int) -> bytes:
+def read(port: int) -> bytes:
     return asyncio.run(TritonMetrics(port)())
 
 
-def test_tritons_series_follow_the_word_that_they_are_there():
+def test_tritons_series_follow_the_up_metric():
     with triton(200) as port:
-        assert shown(port).endswith(b"\nmobile_sam_triton_metrics_up 1\n" + SERIES)
+        assert read(port).endswith(b"\nmobile_sam_triton_metrics_up 1\n" + SERIES)
 
 
 @pytest.mark.parametrize("status", [500, 404])
-def test_what_answers_no_metrics_is_away(status):
+def test_up_metric_is_0_for_error_answers(status):
     with triton(status) as port:
-        assert shown(port).endswith(b"\nmobile_sam_triton_metrics_up 0\n")
+        assert read(port).endswith(b"\nmobile_sam_triton_metrics_up 0\n")
 
 
-def test_a_triton_that_does_not_answer_is_away(monkeypatch):
-    monkeypatch.setattr(triton_metrics, "PATIENCE", 0.05)
+def test_up_metric_is_0_for_a_hanging_triton(monkeypatch):
+    monkeypatch.setattr(triton_metrics, "TIMEOUT_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        assert shown(silent.getsockname()[1]).endswith(b"\nmobile_sam_triton_metrics_up 0\n")
+        assert read(silent.getsockname()[1]).endswith(b"\nmobile_sam_triton_metrics_up 0\n")
 
 
-def test_a_triton_that_is_away_is_told_and_no_more():
-    assert shown(free_ports(1)[0]).endswith(b"\nmobile_sam_triton_metrics_up 0\n")
+def test_up_metric_is_0_without_triton():
+    assert read(free_ports(1)[0]).endswith(b"\nmobile_sam_triton_metrics_up 0\n")
