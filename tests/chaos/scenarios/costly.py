@@ -23,18 +23,11 @@ from utils.settings import Settings
 MEMORY_MB, SHARED_MEMORY_MB = 3072, 512
 WARM_UP_S = 5.0
 """Time of normal load before the attack, so that memory is compared with that of a busy service."""
-known = functools.partial(point, image_source="by id", objects=256)
+many_objects = functools.partial(point, image_source="by id", objects=256)
 LARGEST_ANSWERS = (
-    point(
-        image_source="by id",
-        mask_format="npy",
-        segmented_image="cutout",
-        low_res_mask=True,
-        objects=256,
-        size=(5000, 5000),
-    ),
-    point(image_source="by id", mask_format="json", segmented_image="cutout", objects=256, size=(2000, 1500)),
-    point(image_source="by id", low_res_mask=True, multimask_output=True, objects=256),
+    many_objects(mask_format="npy", segmented_image="cutout", low_res_mask=True, size=(5000, 5000)),
+    many_objects(mask_format="json", segmented_image="cutout", size=(2000, 1500)),
+    many_objects(low_res_mask=True, multimask_output=True),
 )
 
 
