@@ -43,7 +43,7 @@ class Arm(ABC):
 
     refusal: bytes | None = None
     """Text in answers that report an error with status 200."""
-    remembers = False
+    takes_image_ids = False
     """True if requests can name an image by its id."""
 
     def __init__(self, name: str, server: Server, port: int | None = None) -> None:
@@ -65,7 +65,7 @@ class Arm(ABC):
 class Ours(Arm):
     """Service, or a server with the same HTTP contract."""
 
-    remembers = True
+    takes_image_ids = True
 
     def click(self, image: bytes | str, point: Point) -> Request:
         """Return the request for a click on an image, given as file or id."""
@@ -79,7 +79,7 @@ class Ours(Arm):
 class Triton(Arm):
     """Triton of the service, called without BentoML."""
 
-    remembers = True
+    takes_image_ids = True
     refusal = b'"slug"'
 
     def click(self, image: bytes | str, point: Point) -> Request:
@@ -208,7 +208,7 @@ def check_masks(arms: Sequence[Arm]) -> None:
     for arm in arms:
         found = [
             arm.read(*Connection(arm.port).ask(arm.click(photo(), point), arm.refusal))
-            for point in (POINTS if arm.remembers else POINTS[:2])
+            for point in (POINTS if arm.takes_image_ids else POINTS[:2])
         ]
         expected = expected or found
         same = [iou(mask, other) for mask, other in zip(found, expected, strict=False)]

@@ -31,7 +31,7 @@ PREDICTOR, FASTAPI, ISAT = "official predictor", "official predictor behind Fast
 class OfficialFastapi(PlainFastapi):
     """FastAPI around the official predictor, which keeps the last image's embedding."""
 
-    remembers = True
+    takes_image_ids = True
 
 
 class Isat(Arm):

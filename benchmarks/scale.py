@@ -65,7 +65,7 @@ class Needs:
     clicks: float
     cores: float
     replicas: int
-    remembered_minutes: float
+    cached_minutes: float
     """Time for which a replica's cache keeps an image."""
     redis_bytes: float
     redis_bytes_per_s: dict[str, float]
@@ -116,7 +116,7 @@ def needs_table(found: Sequence[Needs]) -> str:
     rows: list[tuple[str, list[str]]] = [
         ("cores", [_count(one.cores) for one in found]),
         (f"replicas of {CORES} cores", [_count(one.replicas) for one in found]),
-        ("a replica remembers an image for", [_minutes(one.remembered_minutes) for one in found]),
+        ("a replica remembers an image for", [_minutes(one.cached_minutes) for one in found]),
         (f"Redis: room for {KEPT_MINUTES} minutes of images", [_bytes(one.redis_bytes) for one in found]),
         ("Redis: network, a caller keeps to a replica", [_bits(one.redis_bytes_per_s["by caller"]) for one in found]),
         ("Redis: network, any replica", [_bits(one.redis_bytes_per_s["any"]) for one in found]),

@@ -31,7 +31,7 @@ class Clicks:
 
     def known(self, arm: Arm) -> Request:
         """Return a click on `photo()`, by its id if the server supports that."""
-        return arm.click(self._id if arm.remembers else self._photo, next(self._points))
+        return arm.click(self._id if arm.takes_image_ids else self._photo, next(self._points))
 
     def of(self, workload: str, arm: Arm, count: int) -> list[Request]:
         """Return `count` requests of a workload."""

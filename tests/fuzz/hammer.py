@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from tests.fuzz.make_corpus import BODIES, IMAGES, odd_images
 from tests.fuzz.mutate import FuzzRequest, requests
 from tests.fuzz.odd_bodies import odd_bodies
-from tests.fuzz.verdict import BUSY, Answer, faults
+from tests.fuzz.verdict import BUSY, FuzzAnswer, faults
 
 TIMEOUT_S, FRAMED_TIMEOUT_S = 60, 3
 FORMATS = ("json", "npy", "png", "rle", "polygon")
@@ -48,7 +48,7 @@ class Record:
     hung_up: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, shot: Shot, answer: Answer, seconds: float, *, tolerate_busy: bool) -> None:
+    def add(self, shot: Shot, answer: FuzzAnswer, seconds: float, *, tolerate_busy: bool) -> None:
         """Check and record an answer."""
         found = faults(shot.request, answer, tolerate_busy=tolerate_busy)
         busy = tolerate_busy and answer.status in BUSY
@@ -97,7 +97,7 @@ def _post(path: str, body: bytes) -> FuzzRequest:
     return FuzzRequest("POST", path, [("Content-Type", "application/json")], body)
 
 
-def send(connection: http.client.HTTPConnection, request: FuzzRequest) -> Answer:
+def send(connection: http.client.HTTPConnection, request: FuzzRequest) -> FuzzAnswer:
     """Send a request over a connection, possibly reused; return the answer."""
     names = {name.lower() for name, _ in request.headers}
     connection.putrequest(request.method, request.path, skip_host="host" in names, skip_accept_encoding=True)
@@ -111,7 +111,7 @@ def send(connection: http.client.HTTPConnection, request: FuzzRequest) -> Answer
         connection.send(request.body)
     response = connection.getresponse()
     body = response.read()
-    return Answer(response.status, (response.getheader("content-type") or "").split(";")[0], body)
+    return FuzzAnswer(response.status, (response.getheader("content-type") or "").split(";")[0], body)
 
 
 def shoot(url: str, shots: Iterator[Shot], record: Record, deadline: float, *, tolerate_busy: bool) -> None:

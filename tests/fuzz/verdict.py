@@ -22,8 +22,8 @@ BUSY = (429, 503)
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Answer of the service."""
+class FuzzAnswer:
+    """FuzzAnswer of the service."""
 
     status: int
     content_type: str
@@ -37,7 +37,7 @@ class Answer:
         return self.content_type
 
 
-def faults(request: FuzzRequest, answer: Answer, *, tolerate_busy: bool = False) -> list[str]:
+def faults(request: FuzzRequest, answer: FuzzAnswer, *, tolerate_busy: bool = False) -> list[str]:
     """Return the violations in an answer."""
     if answer.status >= 500 and not (tolerate_busy and answer.status in BUSY):
         return [f"{answer.status} {answer.body[:200]!r}"]
@@ -53,7 +53,7 @@ def faults(request: FuzzRequest, answer: Answer, *, tolerate_busy: bool = False)
     return _content_faults(answer)
 
 
-def _problem_faults(answer: Answer) -> list[str]:
+def _problem_faults(answer: FuzzAnswer) -> list[str]:
     if answer.content_type != PROBLEM:
         return [f"{answer.status} with content type {answer.content_type!r}: {answer.body[:200]!r}"]
     document = _document(answer.body)
@@ -69,7 +69,7 @@ def _problem_faults(answer: Answer) -> list[str]:
     return found
 
 
-def _content_faults(answer: Answer) -> list[str]:
+def _content_faults(answer: FuzzAnswer) -> list[str]:
     if answer.content_type == MULTIPART:
         boundary = re.match(rb"--(\S+)\r\n", answer.body)
         if boundary is None or not answer.body.endswith(b"--" + boundary[1] + b"--\r\n"):

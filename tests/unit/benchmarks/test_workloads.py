@@ -16,8 +16,8 @@ from benchmarks.workloads import CACHED, COLD, MIXED, Clicks, is_new, new_images
 class Recorder(Arm):
     """Arm whose request body is the image, or `id`."""
 
-    def __init__(self, remembers):
-        self.remembers = remembers
+    def __init__(self, takes_image_ids):
+        self.takes_image_ids = takes_image_ids
 
     def click(self, image, point):
         return Request("/", {}, image if isinstance(image, bytes) else b"id")
@@ -35,14 +35,14 @@ def test_new_images_counts_the_new_images_of_a_workload(workload, count, expecte
 
 
 def test_new_images_differ_from_each_other_and_from_earlier_runs():
-    arm = Recorder(remembers=True)
+    arm = Recorder(takes_image_ids=True)
     bodies = [request.body for _ in range(2) for request in Clicks().of(COLD, arm, 10)]
     assert len(set(bodies)) == 20
 
 
-def test_known_image_is_named_by_id_only_if_the_server_remembers():
-    assert [request.body for request in Clicks().of(CACHED, Recorder(remembers=True), 2)] == [b"id", b"id"]
-    assert Clicks().of(CACHED, Recorder(remembers=False), 1)[0].body == photo()
+def test_known_image_is_named_by_id_if_the_server_supports_it():
+    assert [request.body for request in Clicks().of(CACHED, Recorder(takes_image_ids=True), 2)] == [b"id", b"id"]
+    assert Clicks().of(CACHED, Recorder(takes_image_ids=False), 1)[0].body == photo()
 
 
 def test_clicks_are_on_the_photo():
