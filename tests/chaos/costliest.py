@@ -148,7 +148,7 @@ class Trials:
             f"work at {path}": functools.partial(lambda path, point: (point[0] == path) * self.work(point), path)
             for path in OPTIONS
         }
-        kinds["work answered within 0.5 s"] = lambda point: (self.cost(point).took_s < 0.5) * self.work(point)
+        kinds["work answered within 0.5 s"] = lambda point: (self.cost(point).latency_s < 0.5) * self.work(point)
         kinds["bytes per byte sent"] = self.gain
         kinds["bytes"] = lambda point: float(self.cost(point).received)
         return {kind: max(good, key=value) for kind, value in kinds.items()}

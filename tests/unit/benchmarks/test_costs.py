@@ -16,7 +16,7 @@ def test_costs_are_read_from_the_performance_page():
     costs = read_costs(PAGE)
     known, new = costs.works[KNOWN], costs.works[NEW]
     assert 0 < known.core_seconds < new.core_seconds < 10
-    assert 0 < known.alone < new.alone < 10
+    assert 0 < known.alone_s < new.alone_s < 10
     assert 0 < known.spread < 1
     assert 0 < costs.beside_model[KNOWN] < costs.beside_model[NEW] < new.core_seconds
     assert 100 < costs.answer_bytes < 60_000
