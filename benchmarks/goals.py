@@ -11,9 +11,11 @@ from benchmarks.figures import Spread, percentile, short, spread, table
 from benchmarks.open_loop import OpenLoop
 from benchmarks.workloads import CACHED, COLD, MIXED, WORKLOADS
 
-UPPER_BOUND, LOWER_BOUND = "at most", "at least"
-OVERHEAD = "HTTP, BentoML, the orchestrator and, of a cold click, the JPEG file are on top of the raw model's time"
-EXTRA_PROCESSES = "each request passes three more processes with Triton, which on two cores costs more than it brings"
+UPPER, LOWER = "at most", "at least"
+OVERHEAD = "HTTP, BentoML, the orchestrator and, for cold clicks, JPEG decoding add to the raw model's time"
+EXTRA_PROCESSES = (
+    "with Triton, each request passes through three more processes, which costs more than it gains on two cores"
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Goal:
     @property
     def met(self) -> bool:
         """Return whether the median keeps to the limit."""
-        return self.figure.median <= self.limit if self.sense == UPPER_BOUND else self.figure.median >= self.limit
+        return self.figure.median <= self.limit if self.sense == UPPER else self.figure.median >= self.limit
 
 
 @dataclass(frozen=True)
@@ -57,61 +59,55 @@ def goals(cells: Cells, raw: str, extras: Extras) -> list[Goal]:
     encodes = [1 / latency for latency in cells.medians(Cell(raw, ENCODE))]
     at_eight = [value / encode for value, encode in zip(cells.throughputs(Cell(OURS, COLD, 8)), encodes, strict=True)]
     found = [
-        Goal(
-            "cold click / raw encoder + decoder",
-            UPPER_BOUND,
-            1.10,
-            cells.latency_ratio(cold, Cell(raw, COLD)),
-            OVERHEAD,
-        ),
+        Goal("cold click / raw encoder + decoder", UPPER, 1.10, cells.latency_ratio(cold, Cell(raw, COLD)), OVERHEAD),
         Goal(
             f"cold click / {PLAIN_FASTAPI}",
-            UPPER_BOUND,
+            UPPER,
             0.45,
             cells.latency_ratio(cold, Cell(PLAIN_FASTAPI, COLD)),
-            "only a quicker encoder wins here: none is without bfloat16 in hardware, nor with the built-in weights",
+            "only a faster encoder helps: there is none without bfloat16 in hardware or with the built-in weights",
         ),
-        Goal("cached click / raw decoder", UPPER_BOUND, 1.20, cells.latency_ratio(cached, Cell(raw, CACHED)), OVERHEAD),
+        Goal("cached click / raw decoder", UPPER, 1.20, cells.latency_ratio(cached, Cell(raw, CACHED)), OVERHEAD),
         Goal(
             f"cached click / {PLAIN_BENTOML}",
-            UPPER_BOUND,
+            UPPER,
             0.05,
             cells.latency_ratio(cached, Cell(PLAIN_BENTOML, CACHED)),
-            "the decoder alone takes more than a twentieth of encoder and decoder",
+            "the decoder alone takes more than 5 % of encoder and decoder",
         ),
     ]
     for workload in WORKLOADS:
         for concurrency, limit in ((1, 1.0), (8, 1.2)):
             ours, without = (Cell(arm, workload, concurrency) for arm in (OURS, WITHOUT_TRITON))
             name = f"answers/s, {workload}, {concurrency} callers / without Triton"
-            found.append(Goal(name, LOWER_BOUND, limit, cells.throughput_ratio(ours, without), EXTRA_PROCESSES))
+            found.append(Goal(name, LOWER, limit, cells.throughput_ratio(ours, without), EXTRA_PROCESSES))
     found += [
         Goal(
             "answers/s, cold, 8 callers / raw encoder's",
-            LOWER_BOUND,
+            LOWER,
             0.85,
             spread(at_eight),
             "decoding and scaling JPEG files, the decoder and HTTP share the cores with the encoder",
         ),
         Goal(
             "bytes, rle mask / json mask",
-            UPPER_BOUND,
+            UPPER,
             0.01,
             spread([extras.rle_bytes / extras.json_bytes]),
             "masks with many islands have long run lengths",
         ),
         Goal(
             "first request after ready / steady p50",
-            UPPER_BOUND,
+            UPPER,
             1.3,
             spread([first / steady for first in extras.first_requests]),
-            "the API worker's first request opens its connection to Triton and imports what it uses first",
+            "the API worker's first request opens its connection to Triton and pays for lazy imports",
         ),
     ]
     return found + [
         Goal(
             f"open loop at 70 %, {loop.workload}, even: p99 / p50",
-            UPPER_BOUND,
+            UPPER,
             2.0,
             spread([loop.tail()]),
             "a new image takes many times as long as a click on a known one"

@@ -18,15 +18,8 @@ Rng = np.random.Generator
 
 @dataclass
 class Batch:
-    """Images with target masks and prompts.
-
-    Attributes:
-        images: (B, 256, 256, 3) uint8 RGB, zero where not valid.
-        valid: (B, 256, 256) bool.
-        targets: (B, K, 128, 128) float32, share of each pixel inside the mask.
-        points: (B, K, SLOTS, 2) float32, x then y in the frame.
-        labels: (B, K, SLOTS) float32.
-    """
+    """Images (B, 256, 256, 3) uint8 RGB, zero where not `valid` (B, 256, 256) bool, with `targets` (B, K, 128, 128)
+    float32 shares of pixels, and prompts: `points` (B, K, SLOTS, 2) and `labels` (B, K, SLOTS) float32."""
 
     images: NDArray[np.uint8]
     valid: NDArray[np.bool_]

@@ -26,13 +26,7 @@ def ramp(rng: Rng, side: int) -> Alpha:
 
 
 def relief(rng: Rng, solid: NDArray[np.uint8], light: NDArray[np.float64]) -> Alpha:
-    """Return shading of an inflated shape, as a factor around 1: (H, W) float32.
-
-    Args:
-        rng: source of randomness.
-        solid: shape, 0 or 1.
-        light: direction of the light, x then y.
-    """
+    """Return the shading of the inflated shape `solid` (0 or 1) under `light` (x, y), a factor around 1: (H, W)."""
     distance = cv2.distanceTransform(solid, cv2.DIST_L2, 3)
     height = np.sqrt(np.minimum(distance, rng.uniform(6, 60)))
     height = cv2.GaussianBlur(height, (0, 0), rng.uniform(1.5, 5))

@@ -1,7 +1,5 @@
-"""Maps computed from prompts and the learned embedding, with no weights of their own.
-
-The maps are the likeness to clicked spots, cheapest paths from them, and soft colour models of box and mask.
-"""
+"""Maps computed from prompts and the learned embedding, without further weights: likeness to clicked spots, cheapest
+paths from them, and soft colour models of box and mask."""
 
 from __future__ import annotations
 
@@ -28,11 +26,9 @@ from mobile_sam_onnx.builtin.layout import (
 def path_costs(start: Tensor, costs: Tensor) -> Tensor:
     """Return the cost of the cheapest path from the seeds to every cell: (B, K, COSTS, S, S).
 
-    A pass along a row is exact: with s the running sum of costs, the cheapest path from the left is cummin(d - s) + s.
-
-    Args:
-        start: (B, K, S, S), 0 at seeds and FAR elsewhere.
-        costs: (B, 2 * COSTS, S, S), costs of entering a cell from the left, then from above.
+    `start` (B, K, S, S) is 0 at seeds and FAR elsewhere; `costs` (B, 2 * COSTS, S, S) are those of entering a cell from
+    the left, then from above. A pass along a row is exact: with s the running sum of costs, the cheapest path from the
+    left is cummin(d - s) + s.
     """
     across = torch.cumsum(costs[:, None, :COSTS], -1)
     down = torch.cumsum(costs[:, None, COSTS:], -2)
@@ -63,14 +59,8 @@ def _nearest(distance: Tensor, chosen: Tensor) -> Tensor:
 
 
 class Prompts(NamedTuple):
-    """K prompts for each of B pictures.
-
-    Attributes:
-        points: (B, K, P, 2), x then y in the 1024 frame.
-        labels: (B, K, P), as in SAM; points with a label below 0 are ignored.
-        mask: (B, K, 64, 64), earlier probabilities.
-        has_mask: (B, K), 0 or 1.
-    """
+    """K prompts for each of B pictures: `points` (B, K, P, 2), x then y in the 1024 frame; SAM's `labels` (B, K, P),
+    ignored below 0; earlier probabilities `mask` (B, K, 64, 64); `has_mask` (B, K), 0 or 1."""
 
     points: Tensor
     labels: Tensor
@@ -79,13 +69,7 @@ class Prompts(NamedTuple):
 
 
 def conditions(maps: dict[str, Tensor], kernels: Tensor, prompt: Prompts) -> Tensor:
-    """Return the conditioned maps, (B, K, CONDITIONS, 64, 64).
-
-    Args:
-        maps: maps of the layout.
-        kernels: result of `kernel_matrices`.
-        prompt: the prompts.
-    """
+    """Return the conditioned maps, (B, K, CONDITIONS, 64, 64); `kernels` is the result of `kernel_matrices`."""
     points, labels, mask, has_mask = prompt
     batch, prompts = points.shape[:2]
     valid = maps["valid"][:, :, None]  # (B, 1, 1, 64, 64)

@@ -75,12 +75,8 @@ class Encoder(nn.Module):
                 self.costs.weight[COSTS + cost, 51:54] = 0.5 * (cost + 1)
 
     def forward(self, rgb: Tensor, valid: Tensor) -> dict[str, Tensor]:
-        """Return the maps of `LAYOUT`.
-
-        Args:
-            rgb: (N, 3, 256, 256), 0..1, zero where not valid.
-            valid: (N, 1, 256, 256), share of each pixel inside the picture.
-        """
+        """Return the maps of `LAYOUT` for `rgb` (N, 3, 256, 256) 0..1, zero where not valid, and `valid`
+        (N, 1, 256, 256), the share of each pixel inside the picture."""
         pool = nn.functional.avg_pool2d
         colour = opponent(rgb) * valid
         across = torch.linspace(-1, 1, 256, device=rgb.device).expand(rgb.shape[0], 1, 256, 256)

@@ -22,13 +22,8 @@ from training.textures import Palette, TextureBank
 
 @dataclass
 class Scene:
-    """Generated image with its segmentation.
-
-    Attributes:
-        image: (SIDE, SIDE, 3) uint8 RGB.
-        leaves: (SIDE, SIDE) uint8, number of the smallest unit at each pixel, from 1.
-        nodes: plausible targets, as bit masks over the leaf numbers.
-    """
+    """Image (SIDE, SIDE, 3) uint8 RGB; `leaves` (SIDE, SIDE) uint8, number of the smallest unit at each pixel, from 1;
+    `nodes`, plausible targets as bit masks over the leaf numbers."""
 
     image: NDArray[np.uint8]
     leaves: NDArray[np.uint8]

@@ -247,16 +247,8 @@ DRAWERS: tuple[Callable[[Rng], Parts], ...] = (
 
 
 def placed(rng: Rng, parts: Parts, side: int, *, size: float, centre_xy: tuple[float, float], rough: float) -> Parts:
-    """Place `parts` on a (side, side) canvas, mirrored, rotated and stretched at random.
-
-    Args:
-        rng: source of randomness.
-        parts: canvas of a drawer.
-        side: side of the result in pixels.
-        size: share of the side that the object spans.
-        centre_xy: centre of the object.
-        rough: displacement of its edge in pixels.
-    """
+    """Place `parts` on a (side, side) canvas, mirrored, rotated and stretched at random; `size` is the share of the
+    side that they span, `rough` the displacement of their edge in pixels."""
     angle = rng.normal(0, 0.15) if rng.random() < 0.75 else rng.uniform(0, 2 * np.pi)
     scale = UNIT / (size * side)
     stretch = np.exp(rng.normal(0, 0.25))

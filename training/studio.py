@@ -18,14 +18,8 @@ Picture = NDArray[np.float32]
 
 @dataclass
 class Studio:
-    """State of a scene; painters change `picture` and `leaves` in place.
-
-    Attributes:
-        picture: (SIDE, SIDE, 3) float32 RGB, 0..255.
-        leaves: (SIDE, SIDE) uint8.
-        nodes: plausible targets, as bit masks over the leaf numbers.
-        light: direction of the light, x then y.
-    """
+    """State of a scene: `picture` (SIDE, SIDE, 3) float32 RGB 0..255 and `leaves` (SIDE, SIDE) uint8, both painted in
+    place; `nodes`, plausible targets as bit masks over leaf numbers; direction of the `light`, x then y."""
 
     rng: Rng
     bank: TextureBank

@@ -22,15 +22,8 @@ def stretch(values: NDArray[np.float32]) -> Grey:
 def spectrum_noise(
     rng: Rng, side: int, power: float, elongation: float = 1.0, band: float = 0.0
 ) -> NDArray[np.float32]:
-    """Return periodic noise, (side, side) float32.
-
-    Args:
-        rng: source of randomness.
-        side: side in pixels.
-        power: the amplitude falls with frequency ** -power.
-        elongation: stretch along x.
-        band: if above 0, only frequencies around `band` cycles per picture remain.
-    """
+    """Return periodic noise with amplitudes proportional to frequency ** -power, (side, side) float32; `elongation`
+    stretches it along x, `band` > 0 keeps only frequencies around `band` cycles per picture."""
     freq_y = np.fft.fftfreq(side)[:, None] * side
     freq_x = np.fft.rfftfreq(side)[None] * side
     radius = np.sqrt(freq_y**2 + (freq_x * elongation) ** 2)

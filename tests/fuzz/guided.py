@@ -48,14 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def fuzz(name: str, seconds: int, seed: int, folder: Path) -> None:
-    """Fuzz a target and exit the process.
-
-    Args:
-        name: `images` or `bodies`.
-        seconds: time limit.
-        seed: seed of the mutations.
-        folder: folder for seeds and findings.
-    """
+    """Fuzz a target, with seeds and findings in `folder`, and exit the process."""
     atheris = importlib.import_module("atheris")
     sys.path.insert(0, str(MODEL))
     with atheris.instrument_imports(include=INSTRUMENTED):

@@ -6,13 +6,13 @@ import pytest
 
 from benchmarks.closed import Cell, Cells
 from benchmarks.figures import spread
-from benchmarks.goals import LOWER_BOUND, UPPER_BOUND, Goal, as_table
+from benchmarks.goals import LOWER, UPPER, Goal, as_table
 from benchmarks.load import Outcome
 
 
 @pytest.mark.parametrize(
     ("sense", "figure", "met"),
-    [(UPPER_BOUND, 1.1, True), (UPPER_BOUND, 1.11, False), (LOWER_BOUND, 1.1, True), (LOWER_BOUND, 1.09, False)],
+    [(UPPER, 1.1, True), (UPPER, 1.11, False), (LOWER, 1.1, True), (LOWER, 1.09, False)],
 )
 def test_goal_is_met_at_its_limit_and_better(sense, figure, met):
     goal = Goal("name", sense, 1.1, spread([figure]), "the reason")
