@@ -1,4 +1,4 @@
-# Everything starts here: `make serve` and `make test` set up what they need, and are quick the second time.
+# `make serve` and `make test` install what they need; later runs skip that.
 
 HOST ?= 127.0.0.1
 PORT ?= 3000
@@ -12,13 +12,13 @@ INT8_VENV ?= .venv-int8
 BUILDER ?= docker
 NAME ?=
 
-# An NVIDIA driver on this machine chooses the CUDA build of ONNX Runtime.
+# With an NVIDIA driver, the CUDA build of ONNX Runtime is installed.
 HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True ORT_DISABLE_TELEMETRY=1
 BIN := $(VENV)/bin
 
 EXAMPLES := $(sort $(patsubst examples/%/service.py,%,$(wildcard examples/*/service.py)))
-# What one of them needs beside the environment.
+# Prerequisites of single examples.
 text_generation_needs := env-text
 bentoml_runner_needs := weights
 
@@ -36,11 +36,11 @@ example: known-example env $($(NAME)_needs) ## serve one of examples/ on HOST:PO
 known-example:
 	@$(if $(filter-out $(EXAMPLES),$(or $(NAME),none)),$(error NAME: expected one of $(EXAMPLES), got "$(NAME)"))
 
-test: env-dev ## the whole test suite: what needs no service on two cores, then the services, which use all cores
+test: env-dev ## run all tests: first those without a service, on two cores, then the end-to-end tests
 	@$(RUN) pytest -n 2 --dist loadfile -m "not e2e"
 	@$(RUN) pytest -m e2e
 
-check: env-dev ## linter, formatter, types and audit
+check: env-dev ## run linter, formatter, type checker and audit
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
@@ -50,63 +50,63 @@ check: env-dev ## linter, formatter, types and audit
 		MYPYPATH=$$(dirname $$code) $(BIN)/mypy $$(dirname $$code)/*.py || exit 1; done
 	@$(MAKE) --no-print-directory audit
 
-s3-test: env-storage ## models from S3, with a stand-in for that
+s3-test: env-storage ## test models from S3, with a local stand-in
 	@$(RUN) pytest tests/storage
 
-text-test: env-text ## examples/text_generation with a real, tiny GPT-2
+text-test: env-text ## test examples/text_generation with a tiny GPT-2
 	@$(RUN) pytest tests/e2e/examples/test_text_generation.py
 
-batch-test: env-batch ## batches on a Ray of this machine, workers killed on the way; about 5 minutes
+batch-test: env-batch ## test batches on a local Ray whose workers get killed; about 5 minutes
 	@$(RUN) pytest deploy/ray tests/unit/deploy/test_batch_files.py
 
-batch-measure: env-batch weights ## images a second on Ray beside one process
+batch-measure: env-batch weights ## measure images per second on Ray and in one process
 	@$(RUN) python -m deploy.ray.measure
 
-audit: env-dev ## known vulnerabilities in the locked requirements
+audit: env-dev ## look for known vulnerabilities in the locked requirements
 	@$(BIN)/python -m tests.audit
 
-chaos: env-chaos ## kill, stop, flood, fuzz and overload the service, about 20 minutes
+chaos: env-chaos ## kill, stop, flood, fuzz and overload the service; about 20 minutes
 	@$(RUN) python -m tests.chaos.run --weights builtin official
 
-chaos-full: env-chaos ## the same for longer, a soak of 20 minutes and guided fuzzing of 10
+chaos-full: env-chaos ## the same for longer, with 20 minutes of soak test and 10 of guided fuzzing
 	@$(RUN) python -m tests.chaos.run --weights builtin official --stops 20 --search-minutes 10 --soak-minutes 20 --guided-minutes 10
 
-bench: env-bench ## measure the service beside the raw model and its peers, about 3 minutes
+bench: env-bench ## compare the service with the raw model and its peers; about 3 minutes
 	@$(RUN) python -m benchmarks.bench
 
-bench-full: env-bench ## everything, about 10 minutes; writes the figures into docs/performance.md
+bench-full: env-bench ## run all measurements and write them into docs/performance.md; about 10 minutes
 	@$(RUN) python -m benchmarks.bench --full
 
-bench-estimates: env ## what masks and pictures cost on one core, beside the estimates by which requests are refused
+bench-estimates: env ## compare the times of masks and pictures with the estimates by which requests are refused
 	@PYTHONPATH=model_repository/mobile_sam/1 $(BIN)/python -m benchmarks.estimates
 
-bench-classification: env ## batching on and off at eight callers, examples/classification
+bench-classification: env ## measure examples/classification with and without batching, with eight callers
 	@$(RUN) python -m examples.classification.measure
 
-bench-peers: env-bench env-peers ## the official predictor and two servers around it beside the service; writes docs/performance.md; 5 minutes
+bench-peers: env-bench env-peers ## compare the service with the official predictor and two servers around it; writes docs/performance.md; 5 minutes
 	@$(RUN) python -m benchmarks.bench_peers $(PEERS_VENV)
 
-bench-page: env-dev weights ## from a click in the page to its painted mask; writes it into docs/performance.md; needs Chromium
+bench-page: env-dev weights ## measure clicks in the page until the painted mask; writes docs/performance.md; needs Chromium
 	@$(RUN) python -m benchmarks.page
 
-quality: env-dev ## IoU with the human masks in OBJECTS and clicks needed, with WEIGHTS or, by default, official and builtin
+quality: env-dev ## measure IoU and number of clicks on OBJECTS with WEIGHTS, by default official and builtin
 	@$(RUN) python -m benchmarks.quality $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
 
-gate: env-bench ## masks and times of each engine on the objects in OBJECTS, with WEIGHTS or, by default, official and builtin
+gate: env-bench ## compare masks and times of the engines on OBJECTS with WEIGHTS, by default official and builtin
 	@$(RUN) python -m benchmarks.gate $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
 
-gate-int8: weights ## the encoder in int8 beside bfloat16 on the objects in OBJECTS; installs NNCF in an environment of its own; 20 minutes
+gate-int8: weights ## compare the encoder in int8 and bfloat16 on OBJECTS; installs NNCF into an environment of its own; 20 minutes
 	@$(PYTHON) -m utils.environment install $(INT8_VENV) $(HARDWARE) bench
 	@$(INT8_VENV)/bin/python -m pip install --quiet --disable-pip-version-check nncf==3.4.0
 	@PYTHONPATH=model_repository/mobile_sam/1 $(INT8_VENV)/bin/python -m benchmarks.int8 $(OBJECTS)
 
-page-picture: env-dev ## take docs/images/page.jpg from the page of `make serve WEIGHTS=official`; needs Chromium
+page-picture: env-dev ## take docs/images/page.jpg from a running `make serve WEIGHTS=official`; needs Chromium
 	@$(RUN) python -m tools.page_picture http://127.0.0.1:$(PORT) docs/images/page.jpg
 
-docs: env ## write docs/http.md anew from the OpenAPI document
+docs: env ## generate docs/http.md from the OpenAPI document
 	@$(RUN) python -m utils.openapi.reference docs/http.md
 
-weights: env ## model files from WEIGHTS=auto, official, builtin, random or a checkpoint's path
+weights: env ## export the model files of WEIGHTS: auto, official, builtin, random or a checkpoint's path
 	@$(BIN)/python -m mobile_sam_onnx --weights $(WEIGHTS) --output model_repository
 
 bento: weights ## package the service: `bentoml serve mobile_sam:latest`
@@ -138,13 +138,13 @@ env-peers:
 	@$(PYTHON) -m utils.environment install $(PEERS_VENV) peers
 	@$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 torchvision==0.28.0
 
-image: ## container image for HARDWARE (cpu or gpu) with WEIGHTS, by BUILDER=docker, podman or buildah
+image: ## build the container image for HARDWARE (cpu or gpu) with WEIGHTS; BUILDER is docker, podman or buildah
 	@BUILDAH_FORMAT=docker $(BUILDER) build --target $(HARDWARE) --build-arg WEIGHTS=$(WEIGHTS) --tag mobile-sam-triton:$(HARDWARE) .
 
-image-test: env weights ## build and run the images, as root on Debian; needs debootstrap, buildah, podman, runc
+image-test: env weights ## build and test the images, as root on Debian; needs debootstrap, buildah, podman, runc
 	@PYTHON=$(abspath $(BIN))/python deploy/image/test.sh
 
-lock: ## pin the newest allowed versions (needs uv)
+lock: ## lock the newest allowed versions; needs uv
 	uv pip compile pyproject.toml --extra cpu --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -o requirements/cpu.txt
 	uv pip compile pyproject.toml --extra gpu --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/gpu.txt
 	uv pip compile pyproject.toml --extra client --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/client.txt

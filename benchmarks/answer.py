@@ -1,4 +1,4 @@
-"""The answer in one table: what this service, and Triton in it, bring over BentoML alone, in answers a second."""
+"""Summary table: answers per second of this service and of BentoML alone, with and without Triton."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ COLUMNS = {
 
 
 def answers_per_second(cells: Cells) -> dict[str, list[Spread]]:
-    """Return the answers a second of each arm of `ROWS`, in the order of `COLUMNS`."""
+    """Return the answers per second of each arm of `ROWS`, in the order of `COLUMNS`."""
     return {
         arm: [spread(cells.throughputs(Cell(arm, workload, callers))) for workload, callers in COLUMNS.values()]
         for arm in ROWS
     }
 
 
-def part_of_triton(cells: Cells) -> list[Spread]:
-    """Return the service's answers a second over those of the same code without Triton, in the order of `COLUMNS`."""
+def triton_ratios(cells: Cells) -> list[Spread]:
+    """Return the ratio of answers per second with and without Triton, in the order of `COLUMNS`."""
     return [
         cells.throughput_ratio(Cell(OURS, workload, callers), Cell(WITHOUT_TRITON, workload, callers))
         for workload, callers in COLUMNS.values()
@@ -37,7 +37,7 @@ def part_of_triton(cells: Cells) -> list[Spread]:
 
 
 def as_table(cells: Cells) -> str:
-    """Return answers a second with quartiles over the rounds, then Triton's part of them."""
+    """Return a table of answers per second with quartiles over the rounds, and Triton's ratio."""
     rows = [(ROWS[arm], *figures) for arm, figures in answers_per_second(cells).items()]
-    ratios = ("**Triton's part: with / without it**", *part_of_triton(cells))
+    ratios = ("**Triton's part: with / without it**", *triton_ratios(cells))
     return table(("answers a second (quartiles)", *COLUMNS), [*rows, ratios])

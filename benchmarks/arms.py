@@ -1,4 +1,4 @@
-"""The servers that are measured: how each is asked for a click's mask, and how its answer is read."""
+"""Servers under measurement: requests for the mask of a click, and readers of their answers."""
 
 from __future__ import annotations
 
@@ -32,58 +32,58 @@ OURS, TRITON, SAME_ENGINE = "ours", "ours, straight to Triton", "ours, ONNX Runt
 WITHOUT_TRITON, PLAIN_BENTOML, PLAIN_FASTAPI = "ours without Triton", "plain BentoML", "plain FastAPI"
 MODULES = ROOT / "model_repository" / "mobile_sam" / "1"
 JSON = {"Content-Type": "application/json"}
-LEAST_IOU = 0.95
-"""Of any two arms' masks; engines and precisions differ in a few pixels."""
+MIN_IOU = 0.95
+"""IoU between the masks of two arms; engines and precisions differ in a few pixels."""
 
 Point = tuple[int, int]
 
 
 class Arm(ABC):
-    """A server with its way of asking."""
+    """Server with its request and answer format."""
 
     refusal: bytes | None = None
-    """What stands in an answer that refuses with status 200."""
-    remembers = False
-    """Whether an image can be named by its id."""
+    """Text in answers that report an error with status 200."""
+    takes_image_ids = False
+    """True if requests can name an image by its id."""
 
     def __init__(self, name: str, server: Server, port: int | None = None) -> None:
         self.name, self.server, self.port = name, server, port or server.port
 
     @abstractmethod
     def click(self, image: bytes | str, point: Point) -> Request:
-        """A click on an image: its file, or its id."""
+        """Return the request for a click on an image, given as file or id."""
 
     @abstractmethod
     def read(self, body: bytes, headers: Message) -> Mask:
-        """The mask in an answer, (H, W) bool."""
+        """Return the mask in an answer, (H, W) bool."""
 
     def run(self, requests: Sequence[Request], concurrency: int = 1, due: Sequence[float] | None = None) -> Run:
-        """A run of these requests."""
+        """Return a run of these requests."""
         return Run(self.port, requests, concurrency, due, self.refusal)
 
 
 class Ours(Arm):
-    """The service, and what has its HTTP contract."""
+    """Service, or a server with the same HTTP contract."""
 
-    remembers = True
+    takes_image_ids = True
 
     def click(self, image: bytes | str, point: Point) -> Request:
-        """A click on an image: its file, or its id."""
+        """Return the request for a click on an image, given as file or id."""
         return json_request(**image_fields(image), pos_coords=[point], mask_format="png", segmented_image="none")
 
     def read(self, body: bytes, headers: Message) -> Mask:
-        """The mask in an answer, (H, W) bool."""
+        """Return the mask in an answer, (H, W) bool."""
         return read_png(MultipartDecoder(body, headers["Content-Type"]).parts[0].content)
 
 
 class Triton(Arm):
-    """The service's Triton, without BentoML before it."""
+    """Triton of the service, called without BentoML."""
 
-    remembers = True
+    takes_image_ids = True
     refusal = b'"slug"'
 
     def click(self, image: bytes | str, point: Point) -> Request:
-        """A click on an image: its file, or its id."""
+        """Return the request for a click on an image, given as file or id."""
         new = isinstance(image, bytes)
         values = {
             tensors.INPUT_IMAGE if new else tensors.IMAGE_ID: np.array([image], np.object_),
@@ -102,57 +102,57 @@ class Triton(Arm):
         return Request(f"/v2/models/{model}/infer", {"Inference-Header-Content-Length": str(length)}, bytes(body))
 
     def read(self, body: bytes, headers: Message) -> Mask:
-        """The mask in an answer, (H, W) bool."""
+        """Return the mask in an answer, (H, W) bool."""
         length = int(headers["Inference-Header-Content-Length"])
         answer = InferenceServerClient.parse_response_body(body, header_length=length)
         return read_png(answer.as_numpy(tensors.MASK.name)[0])
 
 
 class PlainBentoml(Arm):
-    """BentoML's own descriptors: a form in, nested lists out."""
+    """BentoML's own descriptors: takes a form, returns nested lists."""
 
     def click(self, image: bytes | str, point: Point) -> Request:
-        """A click on an image's file."""
+        """Return the request for a click on an image file."""
         assert isinstance(image, bytes)
         fields: dict[str, Any] = {"input_image": ("image.jpg", image, "image/jpeg"), "pos_coords": json.dumps([point])}
         body, content_type = encode_multipart_formdata(fields)
         return Request("/segment", {"Content-Type": content_type}, body)
 
     def read(self, body: bytes, headers: Message) -> Mask:  # noqa: ARG002
-        """The mask in an answer, (H, W) bool."""
+        """Return the mask in an answer, (H, W) bool."""
         return np.array(json.loads(body), bool)
 
 
 class PlainFastapi(Arm):
-    """The service's request, answered with nothing but the mask."""
+    """Server that takes the service's request and returns only the mask."""
 
     def click(self, image: bytes | str, point: Point) -> Request:
-        """A click on an image's file."""
+        """Return the request for a click on an image file."""
         return json_request(**image_fields(image), pos_coords=[point], mask_format="png")
 
     def read(self, body: bytes, headers: Message) -> Mask:  # noqa: ARG002
-        """The mask in an answer, (H, W) bool."""
+        """Return the mask in an answer, (H, W) bool."""
         return read_png(body)
 
 
 def json_request(path: str = "/mobile_sam", **fields: Any) -> Request:
-    """A request of JSON."""
+    """Return a JSON request."""
     return Request(path, JSON, json.dumps(fields).encode())
 
 
 def image_fields(image: bytes | str) -> dict[str, str]:
-    """The field that names an image, or holds it."""
+    """Return the field with the image or its id."""
     return {"image_id": image} if isinstance(image, str) else {"input_image": pybase64.b64encode(image).decode()}
 
 
 def read_png(data: bytes) -> Mask:
-    """A mask of a PNG file, (H, W) bool."""
+    """Return the mask in a PNG file, (H, W) bool."""
     mask: Mask = np.asarray(Image.open(io.BytesIO(data)).convert("L")) > 0
     return mask
 
 
 def engines_of(service: Service, image: bytes) -> tuple[str, str]:
-    """The engines of encoder and decoder that an answer of the service names."""
+    """Return the engines of encoder and decoder, as named in the service's answer."""
     request = json_request(**image_fields(image), pos_coords=[CLICK], mask_format="rle", segmented_image="none")
     body, headers = Connection(service.port).ask(request)
     result = json.loads(MultipartDecoder(body, headers["Content-Type"]).parts[-1].content)
@@ -164,13 +164,13 @@ def engines_of(service: Service, image: bytes) -> tuple[str, str]:
 def all_arms(
     repository: Path, service: Service, same_engine: Service, engines: tuple[str, str]
 ) -> Iterator[dict[str, Arm]]:
-    """The service's arms, and its peers, started, by name; each has given the same mask.
+    """Start the peers, check that all arms return the same masks, and yield the arms by name.
 
     Args:
         repository: the model repository.
-        service: ours, running as it chooses.
-        same_engine: ours, running on the engine of the plain peers.
-        engines: of encoder and decoder.
+        service: our service, on the engines of its choice.
+        same_engine: our service, on the engine of the plain peers.
+        engines: engines of encoder and decoder.
     """
     embeddings = ROOT / ".cache" / "benchmark-embeddings-without-triton"
     shutil.rmtree(embeddings, ignore_errors=True)
@@ -199,7 +199,7 @@ def all_arms(
 
 
 def check_masks(arms: Sequence[Arm]) -> None:
-    """Compare the masks of all arms, of each click of `POINTS`; of two where each click takes as long as a new image.
+    """Compare the masks of all arms for each click of `POINTS`; for two clicks if an arm encodes the image every time.
 
     Raises:
         RuntimeError: an arm's mask differs from the first arm's.
@@ -208,10 +208,10 @@ def check_masks(arms: Sequence[Arm]) -> None:
     for arm in arms:
         found = [
             arm.read(*Connection(arm.port).ask(arm.click(photo(), point), arm.refusal))
-            for point in (POINTS if arm.remembers else POINTS[:2])
+            for point in (POINTS if arm.takes_image_ids else POINTS[:2])
         ]
         expected = expected or found
         same = [iou(mask, other) for mask, other in zip(found, expected, strict=False)]
         print(f"{arm.name}: {len(found)} masks, IoU with those of {arms[0].name} at least {min(same):.3f}")
-        if min(same) < LEAST_IOU:
-            raise RuntimeError(f"{arm.name}: expected masks of IoU {LEAST_IOU} or more, got {min(same):.3f}")
+        if min(same) < MIN_IOU:
+            raise RuntimeError(f"{arm.name}: expected masks of IoU {MIN_IOU} or more, got {min(same):.3f}")

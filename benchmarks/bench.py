@@ -1,11 +1,11 @@
-"""How much Triton behind BentoML brings: the service beside the raw model and its peers.
+"""Comparison of the service with the raw model and its peers.
 
-    python -m benchmarks.bench           what can be said in about 3 minutes
-    python -m benchmarks.bench --full    everything; writes the figures into docs/performance.md, and their pictures
+    python -m benchmarks.bench           a quick run of about 3 minutes
+    python -m benchmarks.bench --full    everything; writes the figures and plots of docs/performance.md
 
-Measured with the official weights and, for the page, also with the built-in ones, whose encoder is many times smaller,
-so that everything around it weighs more. The arms take turns within each round, so that whatever else the machine does
-meets all of them; a ratio is the median over the rounds of each round's ratio. All figures go to out/bench/.
+Measured with the official weights and, for the page, also with the built-in ones: their encoder is many times smaller,
+which makes overhead visible. The arms take turns within each round, so that other load on the machine affects all of
+them alike; a ratio is the median of the rounds' ratios. All figures go to out/bench/.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SUITE, COLD, INTERACTIVE, PARTS = KINDS = ("suite", "cold", "interactive", "part
 
 
 class Report:
-    """Shows what was measured as soon as it is there, and keeps it."""
+    """Results so far, printed as soon as they are measured."""
 
     def __init__(self, full: bool) -> None:
         self.blocks: dict[str, str] = {}
@@ -41,17 +41,17 @@ class Report:
         self.show("machine", f"{machine.line(self.json['machine'])} {rounds}")
 
     def show(self, name: str, text: str) -> None:
-        """Print a part, and keep it for the page."""
+        """Print a block and keep it for the page."""
         self.blocks[name] = text
         print(f"\n== {name} ==\n{text}", flush=True)
 
     def judge(self, found: Sequence[goals.Goal]) -> None:
-        """Add goals to those of before, and show all."""
+        """Add goals and show all so far."""
         self.judged += found
         self.show("goals", goals.as_table(self.judged))
 
     def write(self) -> None:
-        """Write what there is so far to `OUTPUT`."""
+        """Write the results so far to `OUTPUT`."""
         write_json(OUTPUT / "results.json", {**self.json, "tables": self.blocks})
         (OUTPUT / "tables.md").write_text("\n\n".join(f"## {name}\n\n{text}" for name, text in self.blocks.items()))
 
@@ -80,7 +80,7 @@ def measure(kinds: tuple[str, ...], full: bool, client: LoadClient, report: Repo
 
 
 def measure_builtin(client: LoadClient, report: Report) -> None:
-    """Measure the closed loop with the built-in weights, whose encoder is many times smaller."""
+    """Measure the closed loop with the built-in weights."""
     results = suite.measure(prepare(BUILTIN), client, full=False)
     report.show("closed-builtin", results.blocks()["closed"])
     report.judge([replace(goal, name=f"built-in weights: {goal.name}") for goal in results.judged])
@@ -89,14 +89,14 @@ def measure_builtin(client: LoadClient, report: Report) -> None:
 
 
 def main() -> None:
-    """Measure, print and write."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="everything, about 10 minutes, and write the page")
-    parser.add_argument("--only", choices=KINDS, help="one kind of measurement; the page is left alone")
+    parser.add_argument("--only", choices=KINDS, help="one kind of measurement; does not write the page")
     arguments = parser.parse_args()
     with_page = arguments.full and not arguments.only
     if with_page:
-        with_blocks(PAGE.read_text(), dict.fromkeys(BLOCKS, ""))  # 10 minutes before it would be too late
+        with_blocks(PAGE.read_text(), dict.fromkeys(BLOCKS, ""))  # fail now instead of after 10 minutes
     kinds = (arguments.only,) if arguments.only else KINDS if arguments.full else (SUITE,)
     report = Report(arguments.full)
     with LoadClient() as client:

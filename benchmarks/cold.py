@@ -23,7 +23,7 @@ RAW = "raw encoder + decoder"
 
 
 def measure(service: Service, raw: RawModel) -> str:
-    """What a click on a new image costs over the raw model, by the picture asked for; and the resident memory."""
+    """Measure clicks on new images against the raw model, by style of the picture, and resident memory."""
     connection, image, numbers = Connection(service.port), photo(), itertools.count(2**32)
 
     def click(style: str) -> None:

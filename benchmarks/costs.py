@@ -1,4 +1,4 @@
-"""What requests cost, as it stands on the page of measurements."""
+"""Costs of requests, read from docs/performance.md."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from benchmarks.replicas import KNOWN, NEW, Work
 
 @dataclass(frozen=True)
 class Costs:
-    """What was measured of requests, of each kind."""
+    """Measured costs of requests, by kind."""
 
     works: dict[str, Work]
     answer_bytes: float
     beside_model: dict[str, float]
-    """Seconds of a request that are neither encoder nor decoder: what a GPU would not take over."""
+    """Seconds outside encoder and decoder, which a GPU would not speed up."""
 
     def core_seconds(self, new_share: float) -> float:
-        """Of a click, on average."""
+        """Return the mean CPU seconds of a click."""
         return mean({kind: work.core_seconds for kind, work in self.works.items()}, new_share)
 
 
 def mean(values: dict[str, float], new_share: float) -> float:
-    """Over clicks on known and on new images."""
+    """Return the mean over clicks on known and on new images."""
     return (1 - new_share) * values[KNOWN] + new_share * values[NEW]
 
 
 def rows_of(page: str, block: str) -> list[dict[str, str]]:
-    """The rows of a page's generated tables, by column.
+    """Return the rows of the tables in a generated block, as dictionaries by column.
 
     Raises:
-        ValueError: there is no such part.
+        ValueError: the page has no such block.
     """
     found = re.search(rf"^<!-- bench {re.escape(block)} -->\n(.*?)<!-- end -->$", page, re.DOTALL | re.MULTILINE)
     if found is None:
-        raise ValueError(f"expected the generated part {block} on the page of measurements, found none")
+        raise ValueError(f"expected the generated block {block} on the page of measurements, found none")
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines() if line[:1] == "|"]
     return [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
 
 
 def read_costs(page: str) -> Costs:
-    """Return what was measured with the official weights, from the text of docs/performance.md."""
+    """Return the costs measured with the official weights, from the text of docs/performance.md."""
     closed = [row for row in rows_of(page, "closed") if row["arm"] == "ours"]
     works = {}
     for kind, workload in ((KNOWN, "cached"), (NEW, "cold")):

@@ -1,4 +1,4 @@
-"""Inference engines under one way to call them, named as the service's `result` names them: "onnxruntime f32"."""
+"""Inference engines with a common interface, named as in the service's `result`: "onnxruntime f32"."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ ONNX_RUNTIME, OPENVINO_F32, OPENVINO_BF16 = ENGINES = ("onnxruntime f32", "openv
 
 
 class Engine(Protocol):
-    """A graph ready to run, from any number of threads."""
+    """Loaded graph, which any number of threads may run."""
 
     def run(self, outputs: Sequence[str], inputs: Mapping[str, Array]) -> list[Array]:
-        """The tensors of these names."""
+        """Run the graph; return the named outputs."""
 
 
 class OnnxRuntime:
-    """ONNX Runtime on the processor, with its default threads."""
+    """ONNX Runtime on the CPU, with its default number of threads."""
 
     def __init__(self, graph: Path) -> None:
         options = ort.SessionOptions()
         options.log_severity_level = 3
-        # As in the service's backend: its threads must not spin while others, here the next arm, want the cores.
+        # As in the service's backend: spinning threads would slow down the next arm.
         options.add_session_config_entry("session.intra_op.spin_duration_us", "20")
         options.add_session_config_entry("session.force_spinning_stop", "1")
         self._session = ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
     def run(self, outputs: Sequence[str], inputs: Mapping[str, Array]) -> list[Array]:
-        """The tensors of these names."""
+        """Run the graph; return the named outputs."""
         return [np.asarray(tensor) for tensor in self._session.run(outputs, inputs)]
 
 
 class OpenVino:
-    """OpenVINO on the processor; each thread has one request and uses it again."""
+    """OpenVINO on the CPU; each thread reuses one inference request."""
 
     def __init__(self, graph: Path, precision: str) -> None:
         hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
@@ -49,7 +49,7 @@ class OpenVino:
         self._own = threading.local()
 
     def run(self, outputs: Sequence[str], inputs: Mapping[str, Array]) -> list[Array]:
-        """The tensors of these names."""
+        """Run the graph; return the named outputs."""
         if not hasattr(self._own, "request"):
             self._own.request = self._compiled.create_infer_request()
         found = self._own.request.infer(dict(inputs), share_inputs=True)
@@ -57,7 +57,7 @@ class OpenVino:
 
 
 def load(graph: Path, engine: str) -> Engine:
-    """A graph on an engine, one of `ENGINES`."""
+    """Load a graph into an engine, one of `ENGINES`."""
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
     name, precision = engine.split()

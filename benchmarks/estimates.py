@@ -1,7 +1,7 @@
-"""`make bench-estimates`: what masks, pictures and images cost on one core of this machine, beside the estimates.
+"""Times of masks, pictures and images on one core, next to the estimates (`make bench-estimates`).
 
-The orchestrator refuses by its estimates (`mobile_sam_costs`), so they should hold where it runs: each figure is in
-nanoseconds for each pixel of an image of 25 megapixels, of the kind that costs most.
+The orchestrator rejects requests by the estimates in `mobile_sam_costs`, so they should fit the machine. Figures are
+nanoseconds per pixel of an image of 25 megapixels with the most expensive content.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ RUNS = 3
 
 
 def nanoseconds(work: Callable[[], object]) -> float:
-    """The quickest of a few runs, for each pixel."""
+    """Return the time per pixel of the fastest run."""
     seconds = []
     for _ in range(RUNS):
-        began = time.perf_counter()
+        start = time.perf_counter()
         work()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
     return 1e9 * min(seconds) / PIXELS
 
 
 def decode(data: bytes) -> images.RGB:
-    """The pixels of a file."""
+    """Return the pixels of an image file."""
     return images.decode(images.open_image(data, PIXELS))
 
 
 def main() -> int:
-    """Print the table; returns the exit status."""
+    """Print the table; return the exit status."""
     cv2.setNumThreads(1)
     generator = np.random.default_rng(0)
     low_res = np.asarray(
@@ -72,7 +72,7 @@ def main() -> int:
         decoded = nanoseconds(partial(decode, file.getvalue()))
         rows.append((f"{kind} decoded", decoded, costs.DECODE_NS if kind == "JPEG" else costs.PICTURE_NS["overlay"]))
     rows.append(("scaled for the encoder", nanoseconds(partial(images.to_frame, pixels)), costs.DECODE_NS))
-    print("| | ns for each pixel | estimate |\n|---|---|---|")
+    print("| | ns per pixel | estimate |\n|---|---|---|")
     for what, measured, estimate in rows:
         print(f"| {what} | {measured:.1f} | {estimate:g} |")
     return 0

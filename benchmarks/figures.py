@@ -1,4 +1,4 @@
-"""What is made of measured times: percentiles, quartiles, ratios, and tables of them."""
+"""Percentiles, quartiles and ratios of measured times, and Markdown tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of the rounds' figures, and how far apart they are."""
+    """Median and quartiles of the rounds' figures."""
 
     median: float
     low: float
@@ -23,7 +23,7 @@ class Spread:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The least value that so many per cent of the values do not exceed."""
+    """Return the nearest-rank percentile."""
     if not values:
         raise ValueError("expected at least one value, got none")
     ranked = sorted(values)
@@ -31,7 +31,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Median and quartiles."""
+    """Return median and quartiles."""
     if len(values) == 1:
         return Spread(values[0], values[0], values[0])
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -39,12 +39,12 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def ratios(values: Sequence[float], baseline: Sequence[float]) -> Spread:
-    """Of each round's figure to the baseline's of the same round."""
+    """Return the spread of each round's ratio to the baseline."""
     return spread([value / base for value, base in zip(values, baseline, strict=True)])
 
 
 def short(value: float) -> str:
-    """A figure with three digits that count."""
+    """Format a number with three significant digits."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     places = max(0, 2 - math.floor(math.log10(abs(value))))
@@ -52,7 +52,7 @@ def short(value: float) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table in Markdown, its columns aligned so that a terminal shows it as well; floats are shortened."""
+    """Return a Markdown table with aligned columns; floats are shortened."""
     cells = [list(header), *([short(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(header))]
     lines = [

@@ -1,10 +1,10 @@
-"""Which engines are quicker and keep the masks: `python -m benchmarks.gate OBJECTS`
+"""Comparison of engines by masks and times: `python -m benchmarks.gate OBJECTS`
 
-For each set of weights, every object of the folder OBJECTS (see `benchmarks.objects`) is asked for by a click and by a
-box on the raw graphs. Each engine's masks are compared with those of ONNX Runtime in float32, and with the human masks.
-An engine keeps the masks where the mean IoU with float32, of single masks and of candidates, is at least `MIN_IOU`, and
-no mean IoU with human masks falls by more than `MAX_DROP`. Then the graphs are timed, the engines taking turns: an
-engine must be quicker too for the service to choose it.
+For each set of weights, every object in the folder OBJECTS (see `benchmarks.objects`) is prompted with a click and with
+a box on the raw graphs. Each engine's masks are compared with ONNX Runtime's in float32 and with the human masks. An
+engine keeps the masks if the mean IoU with float32 is at least `MIN_IOU`, for single masks and for candidates, and no
+mean IoU with human masks falls by more than `MAX_DROP`. Then the graphs are timed, the engines taking turns. The
+service chooses an engine only if it keeps the masks and is faster.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tqdm import tqdm
 
 from benchmarks.engines import ENGINES, ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32, Array, Engine, load
 from benchmarks.figures import table
-from benchmarks.objects import Mask, Thing, iou, read_things
+from benchmarks.objects import LabelledObject, Mask, iou, read_objects
 from benchmarks.raw import RawModel
 from benchmarks.repository import prepare
 from benchmarks.service import ROOT
 from benchmarks.timing import interleaved, ratio_table
 from utils.machine import has_bf16
 
-sys.path.append(str(ROOT / "model_repository" / "mobile_sam" / "1"))  # where Triton finds them too
+sys.path.append(str(ROOT / "model_repository" / "mobile_sam" / "1"))  # as in Triton
 
 import mobile_sam_images as images
 import mobile_sam_prompts as prompts
@@ -51,7 +51,7 @@ LEGEND = (
 )
 ROUNDS = 20
 LARGE_BATCH = 8
-"""Prompts in one run of the decoder: the most that the service runs together on a processor."""
+"""Prompts in one run of the decoder: the largest batch of the service on a CPU."""
 
 
 class Networks:
@@ -62,16 +62,16 @@ class Networks:
         self._loaded: dict[tuple[str, str], Engine] = {}
         self._embeddings: dict[tuple[Path, str], Array] = {}
 
-    def masks(self, thing: Thing, engines: Pair) -> list[Mask]:
+    def masks(self, labelled: LabelledObject, engines: Pair) -> list[Mask]:
         """Return eight (H, W) bool masks: the single one and three candidates for the click, then for the box."""
-        size_hw, frame = (thing.image.shape[0], thing.image.shape[1]), images.to_frame(thing.image)
-        key = (thing.file, engines[0])
+        size_hw, frame = (labelled.image.shape[0], labelled.image.shape[1]), images.to_frame(labelled.image)
+        key = (labelled.file, engines[0])
         if key not in self._embeddings:
             image: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
             self._embeddings[key] = self._engine("encoder", engines[0]).run(["image_embeddings"], image)[0].copy()
-        x0, y0, x1, y1 = thing.box
+        x0, y0, x1, y1 = labelled.box
         found: list[Mask] = []
-        for points, labels in (([thing.point], [1]), ([(x0, y0), (x1, y1)], [2, 3])):
+        for points, labels in (([labelled.point], [1]), ([(x0, y0), (x1, y1)], [2, 3])):
             in_image = np.array([points], np.float32), np.array([labels], np.int32)
             coords, frame_labels = prompts.to_frame(*in_image, size_hw, frame.size_hw)
             feed: dict[str, Array] = {
@@ -100,7 +100,7 @@ def human_iou(masks: Sequence[Mask], wanted: Mask) -> tuple[float, float, float]
     """Return the IoU with a human mask of one click, the best of its three candidates, and the box.
 
     Args:
-        masks: as `Networks.masks` gives them.
+        masks: eight masks, as returned by `Networks.masks`.
         wanted: (H, W) bool.
     """
     return iou(masks[0], wanted), max(iou(mask, wanted) for mask in masks[1:4]), iou(masks[4], wanted)
@@ -111,26 +111,26 @@ def keeps_masks(agreed: Array, human: Array, human_f32: Array) -> bool:
 
     Args:
         agreed: (objects, 8) IoU with float32's masks.
-        human: (objects, 3) IoU with human masks, as `human_iou` gives it.
-        human_f32: (objects, 3), the same of float32.
+        human: (objects, 3) IoU with human masks, as returned by `human_iou`.
+        human_f32: (objects, 3), the same for float32.
     """
     single = agreed[:, [0, 4]].mean()
     candidates = np.delete(agreed, [0, 4], axis=1).mean()
     return bool(min(single, candidates) >= MIN_IOU and (human_f32.mean(0) - human.mean(0)).max() <= MAX_DROP)
 
 
-def compare(weights: str, repository: Path, things: Sequence[Thing]) -> list[Sequence[object]]:
-    """Return a row of the table of masks for each pair of engines."""
+def compare(weights: str, repository: Path, objects: Sequence[LabelledObject]) -> list[Sequence[object]]:
+    """Return one row of the mask table per pair of engines."""
     networks = Networks(*(repository / f"mobile_sam_{part}" / "1" / "model.onnx" for part in ("encoder", "decoder")))
     pairs = [BASELINE, *(pair for pair in OTHERS if OPENVINO_BF16 not in pair or has_bf16())]
     agreed: dict[Pair, list[list[float]]] = {pair: [] for pair in pairs}
     human: dict[Pair, list[tuple[float, float, float]]] = {pair: [] for pair in pairs}
-    for thing in tqdm(things, desc=f"{weights}, masks", unit="object"):
-        expected = networks.masks(thing, BASELINE)
+    for labelled in tqdm(objects, desc=f"{weights}, masks", unit="object"):
+        expected = networks.masks(labelled, BASELINE)
         for pair in pairs:
-            made = expected if pair == BASELINE else networks.masks(thing, pair)
+            made = expected if pair == BASELINE else networks.masks(labelled, pair)
             agreed[pair].append(agreement(made, expected))
-            human[pair].append(human_iou(made, thing.mask))
+            human[pair].append(human_iou(made, labelled.mask))
     rows: list[Sequence[object]] = []
     baseline = np.array(human[BASELINE])
     for pair in pairs:
@@ -139,7 +139,7 @@ def compare(weights: str, repository: Path, things: Sequence[Thing]) -> list[Seq
 
 
 def figures_of(agreed: Array, human: Array, human_f32: Array) -> list[str]:
-    """Return an engine's figures in the order of `COLUMNS`; for the arguments see `keeps_masks`."""
+    """Return an engine's figures in the order of `COLUMNS`; the arguments are those of `keeps_masks`."""
     groups = agreed[:, [0, 4]], np.delete(agreed, [0, 4], axis=1)
     figures = [f"{group.mean():.4f} / {group.min():.2f} / {(group < LOW_IOU).mean():.1%}" for group in groups]
     changes = (human - human_f32).mean(0)
@@ -148,7 +148,7 @@ def figures_of(agreed: Array, human: Array, human_f32: Array) -> list[str]:
 
 
 def time_table(repository: Path, title: str) -> str:
-    """Return the times of encoder and decoder on each engine, and their ratios to those of OpenVINO in float32."""
+    """Return the times of encoder and decoder on each engine, with ratios to OpenVINO in float32."""
     arms: dict[str, Callable[[], object]] = {}
     baselines = {}
     for engine in (engine for engine in ENGINES if engine != OPENVINO_BF16 or has_bf16()):
@@ -165,16 +165,16 @@ def time_table(repository: Path, title: str) -> str:
 
 
 def main() -> None:
-    """Compare, time and print."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="photographs with outlined objects")
     parser.add_argument("--weights", nargs="+", default=["official", "builtin"], help="default: official and builtin")
     options = parser.parse_args()
-    things = read_things(options.folder)
+    objects = read_objects(options.folder)
     rows, times = [], []
     for weights in options.weights:
         repository = prepare(weights)
-        rows += compare(weights, repository, things)
+        rows += compare(weights, repository, objects)
         times.append(f"{weights}\n\n{time_table(repository, f'{weights}, times')}")
     print(table(("weights", "encoder", "decoder", *COLUMNS), rows))
     print(f"{LEGEND}\n")

@@ -1,9 +1,8 @@
-"""The official weights' encoder in int8 beside bfloat16: `python -m benchmarks.int8 OBJECTS`
+"""Comparison of the official encoder in int8 and bfloat16: `python -m benchmarks.int8 OBJECTS`
 
-NNCF quantises the encoder (static, per-channel weights), each of `VARIANTS` another part of it. It is calibrated on the
-page's samples, crops of them and generated scenes, never on the photographs of OBJECTS, which it is measured with as
-`benchmarks.gate` measures engines. What is not quantised runs in bfloat16, and so does the decoder. Needs NNCF, and a
-processor that multiplies int8 and bfloat16 in hardware.
+NNCF quantises the encoder (static, per-channel weights); each variant quantises other layers. It is calibrated on the
+page's samples, crops of them and generated scenes, and measured on the photographs of OBJECTS as in `benchmarks.gate`.
+The other layers and the decoder run in bfloat16. Needs NNCF and a CPU with int8 and bfloat16 instructions.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tqdm import tqdm
 from benchmarks.engines import OPENVINO_BF16, Array, load
 from benchmarks.figures import table
 from benchmarks.gate import BASELINE, COLUMNS, LEGEND, Networks, agreement, figures_of, human_iou
-from benchmarks.objects import read_things
+from benchmarks.objects import read_objects
 from benchmarks.photo import SAMPLE
 from benchmarks.report import OFFICIAL
 from benchmarks.repository import prepare
@@ -32,9 +31,9 @@ from training.scenes import make_scene
 from training.textures import TextureBank
 
 CROPS, SCENES = 7, 32
-"""Crops of each sample picture, and generated scenes, that it is calibrated on."""
+"""Calibration images: crops of each sample picture, and generated scenes."""
 MIN_CROP_SHARE = 0.4
-"""Least share of a picture's height and width that a crop has."""
+"""Minimum share of the picture's height and width in a crop."""
 ROUNDS = 20
 BF16 = (OPENVINO_BF16, OPENVINO_BF16)
 
@@ -42,7 +41,7 @@ Feed = dict[str, Array]
 
 
 def frames() -> list[Feed]:
-    """Return the encoder's inputs to calibrate on."""
+    """Return the encoder's inputs for calibration."""
     generator = np.random.default_rng(0)
     pictures = []
     for file in sorted(SAMPLE.parent.glob("*.jpg")):
@@ -64,7 +63,7 @@ def feed_of(picture: Array) -> Feed:
 
 
 def variants(model: openvino.Model) -> dict[str, dict[str, Any]]:
-    """Return NNCF's options for each part of the encoder that is quantised."""
+    """Return NNCF's options for each variant."""
     products = [node for node in model.get_ops() if node.get_type_name() == "MatMul"]
     of_activations = [
         node.get_friendly_name()
@@ -84,10 +83,10 @@ def variants(model: openvino.Model) -> dict[str, dict[str, Any]]:
 
 
 def main() -> None:
-    """Quantise, compare, time and print."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="photographs with outlined objects")
-    things = read_things(parser.parse_args().folder)
+    objects = read_objects(parser.parse_args().folder)
     repository = prepare(OFFICIAL)
     encoder, decoder = (repository / f"mobile_sam_{part}" / "1" / "model.onnx" for part in ("encoder", "decoder"))
     feeds = frames()
@@ -99,15 +98,15 @@ def main() -> None:
         graphs[name] = repository.parent / f"encoder-int8-{number}.xml"
         openvino.save_model(quantised, graphs[name], compress_to_fp16=False)
     baseline = Networks(encoder, decoder)
-    expected = [baseline.masks(thing, BASELINE) for thing in tqdm(things, desc="float32", unit="object")]
-    human_f32 = np.array([human_iou(masks, thing.mask) for masks, thing in zip(expected, things, strict=True)])
+    expected = [baseline.masks(labelled, BASELINE) for labelled in tqdm(objects, desc="float32", unit="object")]
+    human_f32 = np.array([human_iou(masks, labelled.mask) for masks, labelled in zip(expected, objects, strict=True)])
     rows: list[Sequence[object]] = []
     arms: dict[str, Callable[[], object]] = {}
     for name, graph in graphs.items():
         networks = Networks(graph, decoder)
-        made = [networks.masks(thing, BF16) for thing in tqdm(things, desc=name, unit="object")]
+        made = [networks.masks(labelled, BF16) for labelled in tqdm(objects, desc=name, unit="object")]
         agreed = np.array([agreement(some, others) for some, others in zip(made, expected, strict=True)])
-        human = np.array([human_iou(masks, thing.mask) for masks, thing in zip(made, things, strict=True)])
+        human = np.array([human_iou(masks, labelled.mask) for masks, labelled in zip(made, objects, strict=True)])
         rows.append((name, *figures_of(agreed, human, human_f32)))
         arms[name] = partial(load(graph, OPENVINO_BF16).run, ["image_embeddings"], feeds[0])
     print(table(("in int8", *COLUMNS), rows))

@@ -1,4 +1,4 @@
-"""Prompts on known images: pictures drawn, beside somebody else's new images, many at once, after a restart."""
+"""Clicks on known images: with pictures, during other encodes, many in one request, after a restart."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ OVERLAY = {"mask_format": "png", "segmented_image": "overlay"}
 
 
 class KnownImage:
-    """Asks about an image that the service knows, over one kept connection, with bodies made before."""
+    """Client of a known image, with a keep-alive connection and prepared bodies."""
 
     def __init__(self, service: Service, image_id: str) -> None:
         self._image_id, self._connection = image_id, Connection(service.port)
 
     def prepared(self, **fields: Any) -> Callable[[], object]:
-        """A function that sends this request."""
+        """Return a function that sends this request."""
         return partial(self._connection.ask, json_request(image_id=self._image_id, **fields))
 
 
 def in_turn(functions: Sequence[Callable[[], object]]) -> Callable[[], None]:
-    """A function that calls the next of these each time, and the first after the last."""
+    """Return a function that calls these functions in rotation."""
     turn = itertools.cycle(functions)
 
     def call() -> None:
@@ -54,7 +54,7 @@ def in_turn(functions: Sequence[Callable[[], object]]) -> Callable[[], None]:
 
 
 def clicks(image: KnownImage, raw: RawModel) -> str:
-    """What a click costs over the raw decoder, without and with a picture."""
+    """Compare clicks with and without a picture to the raw decoder."""
     picture = np.ascontiguousarray(cv2.imdecode(np.frombuffer(photo(), np.uint8), cv2.IMREAD_COLOR))
 
     def decode_and_draw() -> None:
@@ -73,7 +73,7 @@ def clicks(image: KnownImage, raw: RawModel) -> str:
 
 
 def beside_encodes(service: Service, image: KnownImage, client: LoadClient) -> str:
-    """The 95th percentile of a click, alone and while another client has new images encoded back to back."""
+    """Measure the 95th percentile of clicks, alone and while another client has new images encoded."""
     click = image.prepared(pos_coords=[CLICK], **QUIET)
     file, numbers = photo(), itertools.count(2**40)
     alone: list[float] = []
@@ -93,7 +93,7 @@ def beside_encodes(service: Service, image: KnownImage, client: LoadClient) -> s
 
 
 def many_objects(image: KnownImage) -> str:
-    """What 32 boxes cost in one request, over 32 requests."""
+    """Compare 32 boxes in one request to 32 requests."""
     boxes = [[50 * index, 20 * index, 50 * index + 200, 20 * index + 300] for index in range(OBJECTS)]
     each = [image.prepared(box=box, **QUIET) for box in boxes]
 
@@ -110,7 +110,7 @@ def many_objects(image: KnownImage) -> str:
 
 
 def whole_image(known: Photo, image: KnownImage) -> str:
-    """Time and masks per second of a grid of clicks, beside the same clicks one by one."""
+    """Compare `/everything` on a grid of clicks to the same clicks one by one."""
     points = [[(x + 0.5) / GRID * SIZE[0], (y + 0.5) / GRID * SIZE[1]] for y in range(GRID) for x in range(GRID)]
     everything: list[dict[str, Any]] = []
     options = {"multimask_output": True, "mask_format": "rle", "segmented_image": "none"}
@@ -134,10 +134,10 @@ def whole_image(known: Photo, image: KnownImage) -> str:
 
 
 def measure(repository: Path, raw: RawModel, client: LoadClient) -> str:
-    """All of it.
+    """Run all measurements of this module.
 
     Raises:
-        RuntimeError: a prompt on a known image had it encoded.
+        RuntimeError: the service encoded a known image again.
     """
     with running(repository) as service:
         known = Photo(service.url, photo())
@@ -145,7 +145,7 @@ def measure(repository: Path, raw: RawModel, client: LoadClient) -> str:
         before = service.embeddings()
         tables = [clicks(image, raw), many_objects(image), whole_image(known, image)]
         if service.embeddings()["encoded"] != before["encoded"]:
-            raise RuntimeError("a click on a known image was not a hit of the embedding cache")
+            raise RuntimeError("a click on a known image missed the embedding cache")
         tables.append(beside_encodes(service, image, client))
     with running(repository, known_images=True) as service:
         taken = seconds(lambda: Photo(service.url, photo()).segment(pos_coords=[CLICK], **QUIET))

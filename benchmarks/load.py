@@ -1,9 +1,9 @@
-"""The load client: kept connections and prepared bodies, in a process of its own, the same for all servers.
+"""Load client for all servers, in a process of its own, with keep-alive connections and prepared bodies.
 
-Closed loop: so many connections, each sends its next request when its answer is there. Open loop: requests have times
-at which they are due, whatever the server does, and a latency counts from that time on.
+Closed loop: each connection sends its next request once it has its answer. Open loop: each request is due at a fixed
+time, whatever the server does, and its latency counts from then.
 
-An answer that is not a 200, or that says it refuses, ends the run with an error.
+A run stops with an error at the first answer that is not a success.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from types import TracebackType
 
 OPEN_LOOP_CONNECTIONS = 64
 TIMEOUT_S = 120
-KEPT_FOR_S = 2
-"""Servers of this kind close a connection after 5 s in which nothing came."""
+MAX_IDLE_S = 2
+"""Uvicorn closes connections that are idle for 5 s."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request, ready to be sent."""
+    """Request that is ready to send."""
 
     path: str
     headers: Mapping[str, str]
@@ -36,48 +36,48 @@ class Request:
 
 @dataclass(frozen=True)
 class Run:
-    """Requests to send to a server of this machine."""
+    """Requests to send to a server on this machine."""
 
     port: int
     requests: Sequence[Request]
     concurrency: int = 1
     due: Sequence[float] | None = None
-    """For an open loop, of each request: seconds after the start."""
+    """Open loop only: send time of each request, in seconds after the start."""
     refusal: bytes | None = None
-    """What stands in the answers that refuse, of a server that refuses with a 200."""
+    """Text in answers that report an error with status 200."""
 
 
 @dataclass
 class Outcome:
-    """What came of a run."""
+    """Latencies and totals of a run."""
 
     latencies: list[float] = field(default_factory=list)
-    """Seconds, in the order in which the answers came."""
+    """Seconds, in the order of the answers."""
     seconds: float = 0.0
-    """From the first request to the last answer."""
+    """Time from the first request to the last answer."""
     answer_bytes: int = 0
-    """Of all bodies."""
+    """Total size of all bodies."""
     client_cpu_seconds: float = 0.0
 
 
 class LoadError(RuntimeError):
-    """A server did not answer as it should."""
+    """Error answer, or none, from a server under load."""
 
 
 class Connection:
-    """A kept connection; one that nothing went through for a while is made anew, before the server closes it."""
+    """Keep-alive connection, reopened after a pause before the server closes it."""
 
     def __init__(self, port: int) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
         self._used = 0.0
 
     def ask(self, request: Request, refusal: bytes | None = None) -> tuple[bytes, Message]:
-        """The body of the answer, and its headers.
+        """Send a request; return body and headers of the answer.
 
         Raises:
-            LoadError: it is not a 200, or it refuses, or there is none.
+            LoadError: the answer is not a 200, contains `refusal`, or does not arrive.
         """
-        if time.monotonic() - self._used > KEPT_FOR_S:
+        if time.monotonic() - self._used > MAX_IDLE_S:
             self._http.close()
         try:
             self._http.request("POST", request.path, request.body, dict(request.headers))
@@ -91,12 +91,12 @@ class Connection:
         return body, response.headers
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._http.close()
 
 
 def poisson(rate: float, count: int, seed: int) -> list[float]:
-    """Times of arrival at a mean `rate` per second, of callers who know nothing of each other."""
+    """Return Poisson arrival times at a mean `rate` per second: independent callers."""
     generator = random.Random(seed)
     now, times = 0.0, []
     for _ in range(count):
@@ -106,7 +106,7 @@ def poisson(rate: float, count: int, seed: int) -> list[float]:
 
 
 def even(rate: float, count: int) -> list[float]:
-    """Times of arrival `rate` times a second, equally far from each other."""
+    """Return evenly spaced arrival times, `rate` per second."""
     return [number / rate for number in range(count)]
 
 
@@ -114,7 +114,7 @@ def perform(run: Run) -> Outcome:
     """Send the requests of a run from threads of this process.
 
     Raises:
-        LoadError: as `Connection.ask`; no further request is sent then.
+        LoadError: a request failed, see `Connection.ask`; no further one is sent.
     """
     outcome, errors = Outcome(), list[LoadError]()
     lock, turn = threading.Lock(), iter(range(len(run.requests)))
@@ -159,7 +159,7 @@ def perform(run: Run) -> Outcome:
 
 
 class LoadClient:
-    """The process that sends runs, one at a time."""
+    """Process that performs runs, one at a time."""
 
     def __enter__(self) -> LoadClient:
         context = multiprocessing.get_context("spawn")
@@ -180,14 +180,14 @@ class LoadClient:
         self._pipe.send(run)
 
     def busy(self) -> bool:
-        """Whether the run that was started last still goes on."""
+        """Return whether the current run is still in progress."""
         return not self._pipe.poll()
 
     def end(self) -> Outcome:
-        """Wait for the run that was started last.
+        """Wait for the current run to finish.
 
         Raises:
-            LoadError: it failed.
+            LoadError: the run failed.
         """
         answer = self._pipe.recv()
         if isinstance(answer, str):
@@ -196,10 +196,10 @@ class LoadClient:
         return answer
 
     def run(self, run: Run) -> Outcome:
-        """What comes of a run.
+        """Perform a run.
 
         Raises:
-            LoadError: it failed.
+            LoadError: the run failed.
         """
         self.begin(run)
         return self.end()

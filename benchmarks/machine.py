@@ -1,4 +1,4 @@
-"""What was measured on, and with."""
+"""Description of the machine and the package versions of a measurement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
 def machine() -> dict[str, str]:
-    """Date, processor, memory and versions."""
+    """Return date, processor, memory and versions."""
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
     model = re.search(r"^model name\s*: (.*)", text, re.MULTILINE)
     flags = set((re.search(r"^flags\s*: (.*)", text, re.MULTILINE) or ["", ""])[1].split())
@@ -33,7 +33,7 @@ def machine() -> dict[str, str]:
 
 
 def line(about: dict[str, str]) -> str:
-    """All that in a sentence."""
+    """Return the description as one line of text."""
     versions = ", ".join(f"{name} {about[name]}" for name in ("Python", *PACKAGES) if name in about)
     cores = f"{about['cores']} cores of an {about['processor']} ({about['features']}), {about['memory']}"
     return f"Measured on {about['date']} on {cores}. {versions}."

@@ -1,6 +1,6 @@
 """Objects that people have outlined on photographs.
 
-A folder of them holds the pictures, label maps in which an object has the value `label`, and `objects.json`, a list of
+A folder holds the pictures, label maps in which an object has the value `label`, and `objects.json`, a list of
 {"image", "mask", "label", "point" [x, y], "box" [x0, y0, x1, y1]}.
 """
 
@@ -19,8 +19,8 @@ Picture = NDArray[np.uint8]
 
 
 @dataclass
-class Thing:
-    """One object: `image` (H, W, 3) uint8 RGB, `mask` (H, W) bool, `point` x, y, `box` x0, y0, x1, y1."""
+class LabelledObject:
+    """Object with its human mask: `image` (H, W, 3) uint8 RGB, `mask` (H, W) bool, `point` xy, `box` xyxy."""
 
     name: str
     file: Path
@@ -30,9 +30,9 @@ class Thing:
     box: tuple[float, float, float, float]
 
 
-def read_things(folder: Path) -> list[Thing]:
-    """All objects of the benchmark, in the order of their pictures."""
-    things = []
+def read_objects(folder: Path) -> list[LabelledObject]:
+    """Read all objects of a folder, sorted by picture."""
+    objects = []
     pictures: dict[str, Picture] = {}
     for entry in sorted(json.loads((folder / "objects.json").read_text()), key=lambda e: str(e["image"])):
         name = entry["image"]
@@ -40,8 +40,8 @@ def read_things(folder: Path) -> list[Thing]:
             pictures[name] = np.asarray(Image.open(folder / name).convert("RGB"))
         labels = np.asarray(Image.open(folder / entry["mask"]))
         mask = labels == entry["label"]
-        things.append(
-            Thing(
+        objects.append(
+            LabelledObject(
                 f"{name} {entry['label']}",
                 folder / name,
                 pictures[name],
@@ -50,9 +50,9 @@ def read_things(folder: Path) -> list[Thing]:
                 tuple(entry["box"]),
             )
         )
-    return things
+    return objects
 
 
 def iou(one: Mask, other: Mask) -> float:
-    """Intersection over union of two (H, W) bool masks."""
+    """Return the intersection over union of two (H, W) bool masks."""
     return float((one & other).sum() / max(int((one | other).sum()), 1))

@@ -1,7 +1,7 @@
-"""Open loop: requests come by a schedule, at a share of what the service can do at most, answered or not.
+"""Open loop: requests are sent on a schedule, at a share of the service's capacity.
 
-They come evenly, as load generators with a constant arrival rate send them, or as those of callers who know nothing of
-each other do, now and then several at once (Poisson). The second makes even an ideal server's queue long.
+Arrivals are even, as from a load generator with a constant rate, or Poisson, as from independent callers. Poisson
+arrivals come in bursts, which make even an ideal server's queue long.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmarks.closed import Cells, Site
+from benchmarks.closed import Cells, Setup
 from benchmarks.figures import percentile, table
 from benchmarks.load import even, poisson
 
@@ -23,37 +23,37 @@ ARRIVALS: tuple[Arrivals, ...] = ("even", "Poisson")
 
 @dataclass
 class OpenLoop:
-    """What came of it."""
+    """Results of one open loop."""
 
     arm: str
     workload: str
     arrivals: Arrivals
     rate: float
-    """Requests a second."""
+    """Requests per second."""
     latencies: list[float]
-    """Seconds from when a request was due."""
+    """Seconds since each request was due."""
 
     def tail(self) -> float:
-        """The 99th percentile over the median."""
+        """Return the ratio of the 99th percentile to the median."""
         return tail(self.latencies)
 
     def queue_tail(self) -> float:
-        """The same of a server that takes equally long for every request, one after the other, by the same schedule."""
+        """Return the same ratio for an ideal server with constant service time, on the same schedule."""
         return tail(queue(schedule(self.arrivals, self.rate, len(self.latencies)), SHARE / self.rate))
 
 
 def schedule(arrivals: Arrivals, rate: float, count: int) -> list[float]:
-    """When requests are due, the same in every run."""
+    """Return the send times, the same in every run."""
     return even(rate, count) if arrivals == "even" else poisson(rate, count, SEED)
 
 
 def tail(latencies: Sequence[float]) -> float:
-    """The 99th percentile over the median."""
+    """Return the ratio of the 99th percentile to the median."""
     return percentile(latencies, 99) / percentile(latencies, 50)
 
 
 def queue(due: Sequence[float], work: float) -> list[float]:
-    """Latencies at a server that takes `work` seconds for every request, one after the other, and nothing else."""
+    """Return the latencies at an ideal server that handles one request at a time, each in `work` seconds."""
     free, latencies = 0.0, []
     for time in due:
         free = max(time, free) + work
@@ -62,24 +62,24 @@ def queue(due: Sequence[float], work: float) -> list[float]:
 
 
 def capacity(cells: Cells, arm: str, workload: str) -> float:
-    """The most answers a second that any number of callers got."""
+    """Return the highest throughput over all numbers of callers."""
     found = [cell for cell in cells.rounds if (cell.arm, cell.workload) == (arm, workload)]
     return max(percentile(cells.throughputs(cell), 50) for cell in found)
 
 
-def measure(site: Site, cells: Cells, name: str, workload: str, *, arrivals: Arrivals, count: int) -> OpenLoop:
-    """So many requests at `SHARE` of the capacity."""
-    arm, rate = site.arms[name], SHARE * capacity(cells, name, workload)
-    run = arm.run(site.clicks.of(workload, arm, count), due=schedule(arrivals, rate, count))
-    return OpenLoop(name, workload, arrivals, rate, site.client.run(run).latencies)
+def measure(setup: Setup, cells: Cells, name: str, workload: str, *, arrivals: Arrivals, count: int) -> OpenLoop:
+    """Send `count` requests at `SHARE` of the capacity."""
+    arm, rate = setup.arms[name], SHARE * capacity(cells, name, workload)
+    run = arm.run(setup.clicks.of(workload, arm, count), due=schedule(arrivals, rate, count))
+    return OpenLoop(name, workload, arrivals, rate, setup.client.run(run).latencies)
 
 
 def as_table(loops: Sequence[OpenLoop]) -> str:
-    """All of them."""
+    """Return a table of all open loops."""
     rows = []
     for loop in loops:
         p50, p95, p99 = (percentile(loop.latencies, percent) * 1e3 for percent in (50, 95, 99))
-        how = (loop.workload, loop.arrivals, loop.arm, loop.rate, len(loop.latencies))
-        rows.append((*how, p50, p95, p99, loop.tail(), loop.queue_tail()))
+        load = (loop.workload, loop.arrivals, loop.arm, loop.rate, len(loop.latencies))
+        rows.append((*load, p50, p95, p99, loop.tail(), loop.queue_tail()))
     times = ("p50 ms", "p95 ms", "p99 ms", "p99 / p50", "of an ideal queue")
     return table(("", "arrivals", "arm", "requests/s", "requests", *times), rows)

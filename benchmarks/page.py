@@ -1,4 +1,4 @@
-"""How long it takes from a click in the page to the painted mask, beside the raw decoder.
+"""Latency from a click in the page to the painted mask, compared with the raw decoder.
 
 python -m benchmarks.page
 """
@@ -34,22 +34,22 @@ VIEWPORT: ViewportSize = {"width": 1280, "height": 800}
 
 @dataclass(frozen=True)
 class Clicks:
-    """Milliseconds of clicks, each on a new spot of a known image, and of runs of the raw decoder between them."""
+    """Latencies in milliseconds of clicks on a known image, with runs of the raw decoder between them."""
 
     painted: list[float]
     service: list[float]
-    """Of it: until the page had the answer."""
+    """Part of `painted`: the time until the page had the answer."""
     decoder: list[float]
 
     def row(self) -> list[str]:
         """Return the cells of a row of `as_table`, without the first."""
-        painted, service, decoder = (statistics.median(of) for of in (self.painted, self.service, self.decoder))
+        painted, service, decoder = (statistics.median(times) for times in (self.painted, self.service, self.decoder))
         worst = float(np.percentile(self.painted, 95))
         return [f"{value:.0f} ms" for value in (painted, worst, service, decoder, painted - decoder)]
 
 
 def as_table(runs: Sequence[Clicks]) -> str:
-    """Return a table with a row for each run."""
+    """Return a table with one row per run."""
     columns = ("click to painted mask, p50", "p95", "of it the service, p50", "raw decoder, p50", "over it")
     return table(("run", *columns), [(number, *run.row()) for number, run in enumerate(runs, 1)])
 
@@ -58,11 +58,11 @@ def measure(page: Page, url: str, image: Path, raw: RawModel, clicks: int = CLIC
     """Click on an image in the page.
 
     Args:
-        page: of a browser.
-        url: where the service listens.
-        image: a file.
-        raw: the same weights in this process.
-        clicks: to count; a few more come before them.
+        page: an open page of the browser.
+        url: URL of the service.
+        image: image file.
+        raw: raw model with the same weights.
+        clicks: clicks to measure, after a few to warm up.
     """
     page.goto(f"{url}/ui")
     page.set_input_files("#file", image)
@@ -85,7 +85,7 @@ def measure(page: Page, url: str, image: Path, raw: RawModel, clicks: int = CLIC
 
 
 def main() -> None:
-    """Measure on a photograph's size of image, print a table and write it into docs/performance.md."""
+    """Run the command: measure, print a table and write it into docs/performance.md."""
     repository = ROOT / "model_repository"
     weights = json.loads((repository / "mobile_sam" / "1" / "weights.json").read_bytes())["name"]
     with tempfile.TemporaryDirectory() as folder, running(repository) as service, chromium() as browser:

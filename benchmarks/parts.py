@@ -1,4 +1,4 @@
-"""Steps of a request that own code does, beside what a library would do, and the decoder by size of its runs."""
+"""Steps of a request in our own code compared with libraries, and the decoder by batch size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchmarks.raw import RawModel
 from benchmarks.service import ROOT
 from benchmarks.timing import interleaved, ratio_table
 
-sys.path.append(str(MODULES))  # where Triton finds them too
+sys.path.append(str(MODULES))  # as in Triton
 
 import mobile_sam_images as images
 from mobile_sam_cache import EmbeddingCache, Entry
@@ -31,7 +31,7 @@ BATCHES = (1, 8, 32)
 
 
 def pictures() -> str:
-    """What PNG files of a picture and of a mask cost."""
+    """Measure writing PNG files of a picture and of a mask."""
     backwards = np.ascontiguousarray(cv2.imdecode(np.frombuffer(photo(), np.uint8), cv2.IMREAD_COLOR))
     picture = np.ascontiguousarray(backwards[..., ::-1])
     coarse = np.random.default_rng(0).normal(size=(8, 12)).astype(np.float32)
@@ -50,7 +50,7 @@ def pictures() -> str:
 
 
 def pixels() -> str:
-    """What it costs to have an image's pixels, and to scale them to the encoder's frame."""
+    """Measure decoding an image and scaling it to the encoder's frame."""
     file = photo()
     decoded = images.decode(images.open_image(file, SIZE[0] * SIZE[1]))
     arms: dict[str, Callable[[], object]] = {
@@ -62,7 +62,7 @@ def pixels() -> str:
 
 
 def cache(raw: RawModel) -> str:
-    """What writing and reading an embedding costs."""
+    """Measure writing and reading an embedding."""
     entry = Entry(raw.encode(), (SIZE[1], SIZE[0]), photo())
     with tempfile.TemporaryDirectory(dir=ROOT / ".cache") as folder:
         name = "0" * 64
@@ -82,7 +82,7 @@ def cache(raw: RawModel) -> str:
 
 
 def batches(raw: RawModel) -> str:
-    """What a prompt costs in runs of the decoder of several sizes."""
+    """Measure the time per prompt in decoder batches of several sizes."""
     arms = {str(count): partial(raw.decode, count=count) for count in BATCHES}
     times = interleaved(arms, ROUNDS // 2, "batches")
     rows = [(count, percentile(values, 50) * 1e3 / int(count)) for count, values in times.items()]
@@ -90,5 +90,5 @@ def batches(raw: RawModel) -> str:
 
 
 def measure(raw: RawModel) -> str:
-    """All of it."""
+    """Run all measurements of this module."""
     return "\n\n".join([pixels(), pictures(), cache(raw), batches(raw)])

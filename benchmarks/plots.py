@@ -1,4 +1,4 @@
-"""Pictures of what was measured."""
+"""Plots of the measurements."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from benchmarks.workloads import WORKLOADS
 
 COLOURS = {OURS: "#0b6e4f", SAME_ENGINE: "#4c9a7d", TRITON: "#73b797", WITHOUT_TRITON: "#d17a22"}
 OTHER = ("#6d6a75", "#a3a0aa", "#c9c6cf", "#3a3740")
-plt.rcParams["svg.hashsalt"] = "mobile-sam-triton"  # the same figures give the same file
+plt.rcParams["svg.hashsalt"] = "mobile-sam-triton"  # for reproducible files
 plt.rcParams["svg.fonttype"] = "none"
 
 
 def latency(cells: Cells, path: Path) -> None:
-    """Median latency, and the band up to the 95th percentile, over the number of callers."""
+    """Plot median latency, with a band up to the 95th percentile, over the number of callers."""
     figure, panels = plt.subplots(1, len(WORKLOADS), figsize=(11, 3.6), constrained_layout=True)
     for panel, workload in zip(panels, WORKLOADS, strict=True):
         names = list(dict.fromkeys(cell.arm for cell in cells.rounds if cell.workload == workload))
@@ -56,16 +56,16 @@ def latency(cells: Cells, path: Path) -> None:
 
 
 def answer(figures: Mapping[str, Sequence[Spread]], path: Path) -> None:
-    """Draw answers a second as bars, a panel for each load.
+    """Plot answers per second as bars, with one panel per load.
 
     Args:
-        figures: of each arm, in the order of `benchmarks.answer.COLUMNS`.
-        path: the file.
+        figures: answers per second by arm, in the order of `benchmarks.answer.COLUMNS`.
+        path: file to write.
     """
     figure, panels = plt.subplots(1, len(COLUMNS), figsize=(11, 2.2), constrained_layout=True, sharey=True)
-    for place, (panel, title) in enumerate(zip(panels, COLUMNS, strict=True)):
+    for column, (panel, title) in enumerate(zip(panels, COLUMNS, strict=True)):
         for row, (arm, spreads) in enumerate(figures.items()):
-            found = spreads[place]
+            found = spreads[column]
             bar = panel.barh(row, found.median, color=COLOURS.get(arm, OTHER[0]))
             panel.bar_label(bar, [short(found.median)], padding=3, fontsize="small")
         panel.set(title=title, xlabel="answers a second")

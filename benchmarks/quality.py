@@ -2,11 +2,10 @@
 
     python -m benchmarks.quality DIR --weights official builtin
 
-asks a running service, as a user would, for every object of a folder (see `benchmarks.objects`): a click, three
-candidates, a box, and further clicks (see `benchmarks.clicks`), each refining the answer before it through
-`mask_input`. Every click gets the service's default answer, a single mask. Prints tables with the weights in columns
-and methods without a model below, and writes them to `out/quality/` with a picture of the best, middle and worst
-objects for each set of weights.
+prompts a running service with every object of a folder (see `benchmarks.objects`): a click, three candidates, a box,
+and further clicks (see `benchmarks.clicks`), each refining the previous mask through `mask_input`. Every click gets the
+default answer, a single mask. Prints tables of all weights and of methods without a model, and writes them to
+`out/quality/` with a picture of the best, middle and worst objects for each set of weights.
 """
 
 from __future__ import annotations
@@ -28,93 +27,93 @@ from tqdm import tqdm
 from benchmarks.baselines import baselines
 from benchmarks.clicks import MAX_CLICKS, Click, clicks_to_reach, iou_after, next_click, number_of_clicks
 from benchmarks.figures import table
-from benchmarks.objects import Mask, Picture, Thing, iou, read_things
+from benchmarks.objects import LabelledObject, Mask, Picture, iou, read_objects
 from benchmarks.repository import prepare
 from benchmarks.service import ROOT, running
 from client.request import Photo
 
 OUTPUT = ROOT / "out" / "quality"
 ROWS = 4
-"""Objects of each kind on the sheet."""
+"""Best, middle and worst objects each on the sheet."""
 CLICKS = 5
-"""Clicks on every object, however good its mask is."""
+"""Minimum number of clicks on every object."""
 TARGETS = (0.85, 0.90)
 
 
 @dataclass
-class Answer:
-    """`masks` (K, H, W) bool, their `scores` (K,) and low-resolution masks to refine them by."""
+class Prediction:
+    """Masks (K, H, W) bool with their scores and low-resolution masks for refinement."""
 
     masks: Mask
     scores: list[float]
     low_res: list[str]
 
 
-def ask(photo: Photo, **prompt: Any) -> Answer:
-    """Return the service's answer to a prompt."""
+def ask(photo: Photo, **prompt: Any) -> Prediction:
+    """Return the service's masks for a prompt."""
     parts = photo.segment(mask_format="npy", segmented_image="none", low_res_mask=True, **prompt)
     masks = np.load(io.BytesIO(parts["mask"]))
     result = json.loads(parts["result"])
     scores = [mask["score"] for mask in result["masks"]]
     low_res = [mask["low_res_mask"] for mask in result["masks"]]
-    return Answer(masks.reshape(len(scores), result["height"], result["width"]), scores, low_res)
+    return Prediction(masks.reshape(len(scores), result["height"], result["width"]), scores, low_res)
 
 
 @dataclass
 class Score:
-    """IoU of one object's masks: by kind of prompt, and after 1, 2, ... clicks; masks to look at."""
+    """IoU of one object's masks: by kind of prompt, and after 1, 2, ... clicks; masks for the sheet."""
 
-    thing: Thing
+    labelled: LabelledObject
     after: list[float] = field(default_factory=list)
     iou: dict[str, float] = field(default_factory=dict)
     shown: dict[str, Mask] = field(default_factory=dict)
     score: float = 0.0
-    """The service's own estimate for the first click."""
+    """Score that the service returned for the first click."""
 
 
 def click_until_good(photo: Photo, result: Score) -> None:
-    """Click until the largest of `TARGETS` is reached, at least `CLICKS` and at most `MAX_CLICKS` times."""
-    thing = result.thing
+    """Click until the IoU reaches all `TARGETS`, at least `CLICKS` and at most `MAX_CLICKS` times."""
+    labelled = result.labelled
     earlier: dict[str, str] = {}
-    click: Click | None = Click(thing.point, 1)
+    click: Click | None = Click(labelled.point, 1)
     clicks: list[Click] = []
     while click and len(clicks) < MAX_CLICKS and (len(clicks) < CLICKS or result.after[-1] < max(TARGETS)):
         clicks.append(click)
         points, labels = [click.point_xy for click in clicks], [click.label for click in clicks]
         answer = ask(photo, pos_coords=points, labels=labels, **earlier)
         earlier = {"mask_input": answer.low_res[0]}
-        result.after.append(iou(answer.masks[0], thing.mask))
+        result.after.append(iou(answer.masks[0], labelled.mask))
         if len(clicks) == 1:
             result.score = answer.scores[0]
             result.shown["1 click"] = answer.masks[0]
         if len(clicks) <= CLICKS:
             result.shown[f"{CLICKS} clicks"] = answer.masks[0]
-        click = next_click(answer.masks[0], thing.mask, clicks)
+        click = next_click(answer.masks[0], labelled.mask, clicks)
 
 
-def measure(url: str, thing: Thing) -> Score:
-    """Ask the service for one object in all ways."""
-    result = Score(thing)
-    photo = Photo(url, thing.file.read_bytes())
+def measure(url: str, labelled: LabelledObject) -> Score:
+    """Prompt the service with one object in all ways."""
+    result = Score(labelled)
+    photo = Photo(url, labelled.file.read_bytes())
     click_until_good(photo, result)
     for number in range(1, CLICKS + 1):
         result.iou[f"{number} click{'s' if number > 1 else ''}"] = iou_after(result.after, number)
-    three = ask(photo, pos_coords=[thing.point], multimask_output=True)
-    candidates = [iou(mask, thing.mask) for mask in three.masks]
+    three = ask(photo, pos_coords=[labelled.point], multimask_output=True)
+    candidates = [iou(mask, labelled.mask) for mask in three.masks]
     result.iou["1 click, best of three candidates"] = max(candidates)
     result.iou["1 click, candidate of highest score"] = candidates[int(np.argmax(three.scores))]
-    boxed = ask(photo, box=thing.box)
-    result.iou["box"] = iou(boxed.masks[0], thing.mask)
+    boxed = ask(photo, box=labelled.box)
+    result.iou["box"] = iou(boxed.masks[0], labelled.mask)
     result.shown["1 click, best of three candidates"] = three.masks[int(np.argmax(candidates))]
     result.shown["box"] = boxed.masks[0]
     return result
 
 
 def iou_table(columns: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
-    """Return mean IoU and the share of objects above one half and three quarters, a row for each kind of prompt.
+    """Return a table of mean IoU and the shares of objects above 0.5 and 0.75, one row per kind of prompt.
 
     Args:
-        columns: for each column's name, IoU by kind of prompt of every object.
+        columns: for each column, every object's IoU by kind of prompt.
     """
     header = ["asked with", *(title for name in columns for title in (f"{name}: mean IoU", "over 0.5", "over 0.75"))]
     rows = []
@@ -127,7 +126,7 @@ def iou_table(columns: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
 
 
 def clicks_table(scores: Mapping[str, Sequence[Score]]) -> str:
-    """Return the numbers of clicks needed, and how the score of the first click agrees with its IoU."""
+    """Return a table of the clicks needed and of the agreement between the first click's score and IoU."""
     rows: list[list[str]] = []
     for target in TARGETS:
         needed = {name: [clicks_to_reach(score.after, target) for score in each] for name, each in scores.items()}
@@ -143,14 +142,14 @@ def clicks_table(scores: Mapping[str, Sequence[Score]]) -> str:
     return table(["", *scores], rows)
 
 
-def drawn(thing: Thing, mask: Mask, caption: str, width: int = 240) -> Picture:
-    """The picture with `mask` tinted, its outline, the human outline and the click."""
-    picture = thing.image.astype(np.float32)
+def drawn(labelled: LabelledObject, mask: Mask, caption: str, width: int = 240) -> Picture:
+    """Return the image with `mask` tinted, the human outline and the click."""
+    picture = labelled.image.astype(np.float32)
     picture[mask] = 0.5 * picture[mask] + 0.5 * np.array([255, 60, 60], np.float32)
     shown = picture.astype(np.uint8)
-    outline, _ = cv2.findContours(thing.mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    outline, _ = cv2.findContours(labelled.mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
     cv2.drawContours(shown, outline, -1, (60, 255, 60), 2)
-    cv2.circle(shown, (int(thing.point[0]), int(thing.point[1])), 6, (255, 255, 0), -1)
+    cv2.circle(shown, (int(labelled.point[0]), int(labelled.point[1])), 6, (255, 255, 0), -1)
     scale = width / max(shown.shape[:2])
     small = cv2.resize(shown, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
     tile = np.zeros((width + 16, width, 3), np.uint8)
@@ -160,41 +159,42 @@ def drawn(thing: Thing, mask: Mask, caption: str, width: int = 240) -> Picture:
 
 
 def sheet(scores: Sequence[Score], rows: int) -> Picture:
-    """Rows of best, middle and worst objects by one click; columns are ways of asking."""
+    """Return rows of the best, middle and worst objects by one click, with kinds of prompts as columns."""
     ranked = sorted(scores, key=lambda score: -score.iou["1 click"])
     middle = len(ranked) // 2 - rows // 2
     chosen = [*ranked[:rows], *ranked[middle : middle + rows], *ranked[-rows:]]
     lines = [
-        np.hstack([drawn(s.thing, mask, f"{name} {s.iou[name]:.2f}") for name, mask in s.shown.items()]) for s in chosen
+        np.hstack([drawn(s.labelled, mask, f"{name} {s.iou[name]:.2f}") for name, mask in s.shown.items()])
+        for s in chosen
     ]
     return np.vstack(lines)
 
 
 def main() -> None:
-    """Measure, print and write."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="photographs with outlined objects")
     parser.add_argument("--weights", nargs="+", default=["official", "builtin"], help="default: official and builtin")
     engine = os.environ.get("MOBILE_SAM_ENGINE", "auto")
     parser.add_argument("--engine", default=engine, help="as in MOBILE_SAM_ENGINE; default: %(default)s")
     options = parser.parse_args()
-    things = read_things(options.folder)
+    objects = read_objects(options.folder)
     OUTPUT.mkdir(parents=True, exist_ok=True)
     scores: dict[str, list[Score]] = {}
     for weights in options.weights:
         name = Path(weights).stem
         with running(prepare(weights), engine=options.engine) as service:
-            scores[name] = [measure(service.url, thing) for thing in tqdm(things, desc=name, unit="object")]
+            scores[name] = [measure(service.url, labelled) for labelled in tqdm(objects, desc=name, unit="object")]
         picture = cv2.cvtColor(sheet(scores[name], ROWS), cv2.COLOR_RGB2BGR)
         cv2.imwrite(str(OUTPUT / f"sheet-{name}.png"), picture)
     with ProcessPoolExecutor() as pool:
-        others = list(tqdm(pool.map(baselines, things), desc="without a model", total=len(things), unit="object"))
+        others = list(tqdm(pool.map(baselines, objects), desc="without a model", total=len(objects), unit="object"))
     tables = (
         iou_table({name: [score.iou for score in each] for name, each in scores.items()}),
         clicks_table(scores),
         iou_table({"no model": others}),
     )
-    report = "\n\n".join([f"Objects: {len(things)}.", *tables])
+    report = "\n\n".join([f"Objects: {len(objects)}.", *tables])
     (OUTPUT / "tables.md").write_text(report + "\n")
     print(f"{report}\n\nwrote {OUTPUT}/tables.md and a sheet of masks for each set of weights")
 

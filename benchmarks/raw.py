@@ -1,4 +1,4 @@
-"""The lower limit: encoder and decoder in this process on prepared tensors, nothing around them."""
+"""Lower bound of latency: encoder and decoder in this process, on prepared tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.engines import ONNX_RUNTIME, Array, load
 
 
 class RawModel:
-    """The two graphs of a model repository, each on an engine with the engine's own number of threads."""
+    """Encoder and decoder of a model repository, each on an engine with its default number of threads."""
 
     def __init__(self, repository: Path, encoder: str = ONNX_RUNTIME, decoder: str = ONNX_RUNTIME) -> None:
         self._encoder, self._decoder = (
@@ -21,16 +21,16 @@ class RawModel:
         self._embedding: Array | None = None
 
     def encode(self) -> Array:
-        """An embedding, (1, 64, 64, 256)."""
+        """Return an embedding, (1, 64, 64, 256)."""
         sizes = np.array([[683, 1024]], np.int32)
         return self._encoder.run(["image_embeddings"], {"images": self._images, "sizes_hw": sizes})[0]
 
     def decode(self, embedding: Array | None = None, count: int = 1) -> None:
-        """Masks and scores of clicks.
+        """Predict masks and scores for clicks.
 
         Args:
-            embedding: as `encode` gives it; None: one that is kept.
-            count: of the clicks in this run.
+            embedding: as returned by `encode`; a stored one by default.
+            count: number of clicks in the batch.
         """
         if embedding is None:
             if self._embedding is None:
@@ -45,5 +45,5 @@ class RawModel:
         self._decoder.run(["single_masks", "iou_predictions"], {"image_embeddings": embedding, **prompt})
 
     def click_on_a_new_image(self) -> None:
-        """What a cold request cannot do without."""
+        """Encode and decode, as every cold request must."""
         self.decode(self.encode())

@@ -1,7 +1,7 @@
-"""A simulation of replicas behind a balancer: requests come, and share the cores with those that are there.
+"""Simulation of replicas behind a load balancer.
 
-A replica is modelled as the service is built: clicks on known images and on new ones have queues of their own, of each
-so many are under way at once, all of these share the cores, and beyond a limit a request is refused.
+A replica is modelled after the service: clicks on known and on new images have separate queues with a limit of active
+requests each, all active requests share the cores, and requests beyond a total limit are refused.
 """
 
 from __future__ import annotations
@@ -14,50 +14,50 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 KNOWN, NEW = KINDS = ("known", "new")
-AT_ONCE = 2
-"""Requests of each kind that a replica of two cores works on at once; the others of that kind wait."""
-ROOM = 64
-"""Requests that a replica has in all, `MOBILE_SAM_MAX_REQUESTS` for each of two API workers; others are refused."""
+MAX_ACTIVE = 2
+"""Active requests of each kind on a replica of two cores; the others wait."""
+MAX_REQUESTS = 64
+"""Requests of a replica, active or waiting: `MOBILE_SAM_MAX_REQUESTS` for each of two API workers."""
 WARM_UP = 0.1
-"""Share of the requests that are not counted."""
+"""Share of the requests that is not counted."""
 
 Balancer = Callable[[Sequence["Replica"], random.Random], "Replica"]
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a request takes."""
+    """Cost of a request."""
 
     core_seconds: float
-    """On average."""
-    alone: float
-    """Seconds that one takes on a replica that has nothing else to do."""
+    """Mean CPU seconds."""
+    alone_s: float
+    """Latency on an idle replica."""
     spread: float = 0.0
-    """Of the logarithm: the work of requests is spread log-normally."""
+    """Standard deviation of the logarithm: costs are log-normal."""
 
     @property
     def cores(self) -> float:
-        """How many it can use."""
-        return self.core_seconds / self.alone
+        """Return the number of cores that the request can use."""
+        return self.core_seconds / self.alone_s
 
     def draw(self, source: random.Random) -> float:
-        """The core-seconds of a request."""
+        """Return random core-seconds for a request."""
         return self.core_seconds * source.lognormvariate(-(self.spread**2) / 2, self.spread)
 
 
 @dataclass
 class Job:
-    """A request on a replica."""
+    """Request on a replica."""
 
     kind: str
-    came: float
-    left: float
-    """Core-seconds."""
+    arrived_at: float
+    remaining: float
+    """Remaining core-seconds."""
 
 
 @dataclass
 class Replica:
-    """A machine with the service."""
+    """Machine that runs the service."""
 
     cores: float
     works: dict[str, Work]
@@ -65,65 +65,67 @@ class Replica:
     waiting: dict[str, deque[Job]] = field(default_factory=lambda: {kind: deque() for kind in KINDS})
     now: float = 0.0
     version: int = 0
-    """Grows with every change: what was expected before it does not happen."""
+    """Count of changes; an event scheduled for an older version is void."""
 
     @property
     def load(self) -> int:
-        """Requests that are there."""
+        """Return the number of requests, active and waiting."""
         return len(self.active) + sum(map(len, self.waiting.values()))
 
     def rates(self) -> list[float]:
-        """Cores that each active request has."""
+        """Return the cores of each active request."""
         wanted = [self.works[job.kind].cores for job in self.active]
         scale = min(1.0, self.cores / sum(wanted)) if wanted else 1.0
         return [cores * scale for cores in wanted]
 
     def advance(self, to: float) -> None:
-        """Let time pass, in which nothing begins or ends."""
+        """Advance to a time before which no request starts or ends."""
         for job, rate in zip(self.active, self.rates(), strict=True):
-            job.left -= rate * (to - self.now)
+            job.remaining -= rate * (to - self.now)
         self.now = to
 
     def admit(self, job: Job) -> None:
-        """Begin a request, or let it wait."""
-        if sum(one.kind == job.kind for one in self.active) < AT_ONCE:
+        """Start a request, or queue it."""
+        if sum(one.kind == job.kind for one in self.active) < MAX_ACTIVE:
             self.active.append(job)
         else:
             self.waiting[job.kind].append(job)
 
     def finish(self) -> Job:
-        """End the request that is nearest to its end; the next of its kind begins."""
-        left = [job.left / rate for job, rate in zip(self.active, self.rates(), strict=True)]
+        """Remove the active request with the least time left and start the next of its kind."""
+        left = [job.remaining / rate for job, rate in zip(self.active, self.rates(), strict=True)]
         job = self.active.pop(left.index(min(left)))
         if self.waiting[job.kind]:
             self.active.append(self.waiting[job.kind].popleft())
         return job
 
     def next_end(self) -> float | None:
-        """When the next request ends, should nothing else happen."""
+        """Return the time at which the next request ends if none arrives before."""
         if not self.active:
             return None
-        return self.now + min(max(0.0, job.left) / rate for job, rate in zip(self.active, self.rates(), strict=True))
+        return self.now + min(
+            max(0.0, job.remaining) / rate for job, rate in zip(self.active, self.rates(), strict=True)
+        )
 
 
 @dataclass
-class Outcome:
-    """What came of it."""
+class SimulationResult:
+    """Latencies and refusals."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
-    """From coming to being answered, of each kind."""
+    """Latencies by kind."""
     refused: int = 0
-    came: int = 0
+    arrived: int = 0
 
 
 def least_busy(replicas: Sequence[Replica], source: random.Random) -> Replica:
-    """The replica with the fewest requests; among equals any."""
+    """Return the replica with the fewest requests, at random among equals."""
     fewest = min(replica.load for replica in replicas)
     return source.choice([replica for replica in replicas if replica.load == fewest])
 
 
-def any_one(replicas: Sequence[Replica], source: random.Random) -> Replica:
-    """Any replica: as many callers, each of whom always gets the same one, look from there."""
+def random_replica(replicas: Sequence[Replica], source: random.Random) -> Replica:
+    """Return a random replica, which models many callers each bound to one replica."""
     return source.choice(replicas)
 
 
@@ -136,51 +138,51 @@ def simulate(
     cores: float,
     balancer: Balancer,
     seed: int,
-) -> Outcome:
-    """Let requests come to replicas.
+) -> SimulationResult:
+    """Simulate requests to replicas.
 
     Args:
-        works: what requests of each kind take.
-        times: when they come, in seconds, ascending.
-        new_share: of requests on new images, 0 to 1.
-        count: of replicas.
-        cores: of each.
-        balancer: chooses the replica of a request.
-        seed: of all chance in it.
+        works: cost of a request, by kind.
+        times: arrival times in seconds, ascending.
+        new_share: share of requests on new images, 0 to 1.
+        count: number of replicas.
+        cores: cores per replica.
+        balancer: function that chooses the replica for a request.
+        seed: seed of the random numbers.
     """
     source = random.Random(seed)
     replicas = [Replica(cores, works) for _ in range(count)]
-    outcome, ends = Outcome(), list[tuple[float, int, int]]()
-    number = {id(replica): index for index, replica in enumerate(replicas)}
+    result, ends = SimulationResult(), list[tuple[float, int, int]]()
+    index_of = {id(replica): index for index, replica in enumerate(replicas)}
     counted_from = times[int(len(times) * WARM_UP)] if times else 0.0
 
-    def expect(replica: Replica) -> None:
+    def schedule_end(replica: Replica) -> None:
         replica.version += 1
         if (end := replica.next_end()) is not None:
-            heapq.heappush(ends, (end, number[id(replica)], replica.version))
+            heapq.heappush(ends, (end, index_of[id(replica)], replica.version))
 
-    def pass_until(time: float) -> None:
+    def advance_to(time: float) -> None:
         while ends and ends[0][0] <= time:
             end, index, version = heapq.heappop(ends)
             replica = replicas[index]
             if version == replica.version:
                 replica.advance(end)
                 job = replica.finish()
-                if job.came >= counted_from:
-                    outcome.seconds[job.kind].append(end - job.came)
-                expect(replica)
+                if job.arrived_at >= counted_from:
+                    result.seconds[job.kind].append(end - job.arrived_at)
+                schedule_end(replica)
 
     for time in times:
-        pass_until(time)
+        advance_to(time)
         replica = balancer(replicas, source)
         counts = time >= counted_from
-        outcome.came += counts
-        if replica.load >= ROOM:
-            outcome.refused += counts
+        result.arrived += counts
+        if replica.load >= MAX_REQUESTS:
+            result.refused += counts
             continue
         replica.advance(time)
         kind = NEW if source.random() < new_share else KNOWN
         replica.admit(Job(kind, time, works[kind].draw(source)))
-        expect(replica)
-    pass_until(math.inf)
-    return outcome
+        schedule_end(replica)
+    advance_to(math.inf)
+    return result

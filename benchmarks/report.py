@@ -1,4 +1,4 @@
-"""What was measured as a file of JSON, and as the generated parts of the documentation."""
+"""Output of measurements: JSON files and generated blocks of the documentation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ OUTPUT = ROOT / "out" / "bench"
 PAGE = ROOT / "docs" / "performance.md"
 OFFICIAL, BUILTIN = "official", "builtin"
 BLOCKS = ("machine", "answer", "goals", "closed", "open", "where", "cold", "interactive", "parts", "closed-builtin")
-"""The parts of the page that one full run generates; all but the last are of the official weights."""
+"""Blocks of the page that a full run generates, all but the last with the official weights."""
 PEERS, CLICKS_IN_PAGE = "peers", "page"
-"""The parts of the page that `make bench-peers` and `make bench-page` generate."""
+"""Blocks of the page that `make bench-peers` and `make bench-page` generate."""
 
 
 def cells_as_json(cells: Cells) -> list[dict[str, Any]]:
-    """Each cell with its rounds."""
+    """Return all cells with their rounds."""
     found = []
     for cell, outcomes in cells.rounds.items():
         rounds = [
@@ -43,20 +43,20 @@ def cells_as_json(cells: Cells) -> list[dict[str, Any]]:
 
 
 def write_json(path: Path, results: Mapping[str, Any]) -> None:
-    """Write everything; dataclasses as objects."""
+    """Write a JSON file, with dataclasses as objects."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(orjson.dumps(results, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
 
 
 def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
-    """Return a page with new text in some of its generated parts, from `<!-- bench NAME -->` to `<!-- end -->`.
+    """Return a page with new text in its generated blocks, between `<!-- bench NAME -->` and `<!-- end -->`.
 
     Raises:
-        ValueError: the page has no part of a name.
+        ValueError: the page lacks a block.
     """
-    places = re.findall(r"^<!-- bench (\S+) -->$", page, re.MULTILINE)
-    if missing := sorted(set(blocks) - set(places)):
-        raise ValueError(f"expected a generated part for each of {missing}, got {sorted(places)}")
+    names = re.findall(r"^<!-- bench (\S+) -->$", page, re.MULTILINE)
+    if missing := sorted(set(blocks) - set(names)):
+        raise ValueError(f"expected generated blocks {missing}, got {sorted(names)}")
 
     def fill(match: re.Match[str]) -> str:
         return f"<!-- bench {match[1]} -->\n{blocks[match[1]]}\n<!-- end -->" if match[1] in blocks else match[0]

@@ -1,4 +1,4 @@
-"""Model repositories for measurements, one for each set of weights; the checkout's own stays as it is."""
+"""Model repositories for measurements, one per set of weights, apart from the checkout's own."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from mobile_sam_onnx import Preparer
 
 
 def prepare(weights: str) -> Path:
-    """Return a model repository with these weights, exported unless it is there from an earlier run.
+    """Return a model repository with these weights, exported unless it exists from an earlier run.
 
     Args:
         weights: `official`, `builtin`, `random`, or the path of a checkpoint.
 
     Raises:
-        MobileSamOnnxError: the weights cannot be had or are unfit.
+        MobileSamOnnxError: the weights are unavailable or unsuitable.
     """
     repository = ROOT / ".cache" / f"benchmark-{Path(weights).name}" / "model_repository"
     shutil.copytree(

@@ -1,10 +1,10 @@
-"""What so many clicks a second need: cores, replicas, memory and network, from what was measured on one machine.
+"""Capacity planner: cores, replicas, memory and network for a rate of clicks, from measurements on one machine.
 
     python -m benchmarks.scale --clicks-per-second 1000 --new-images-share 0.05
     python -m benchmarks.scale --write      writes the tables of docs/scale.md
 
-Costs of a request are read from docs/performance.md, which `make bench-full` writes. How long requests wait is found by
-simulation. Figures of GPUs are published ones; none was measured.
+Costs of a request are read from docs/performance.md, which `make bench-full` writes. Latencies under load are
+simulated. GPU figures are published ones; none was measured.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.costs import Costs, mean, read_costs, rows_of
 from benchmarks.figures import percentile, short, table
 from benchmarks.load import poisson
 from benchmarks.open_loop import SEED
-from benchmarks.replicas import KNOWN, NEW, Balancer, any_one, least_busy, simulate
+from benchmarks.replicas import KNOWN, NEW, Balancer, least_busy, random_replica, simulate
 from benchmarks.report import with_blocks
 from benchmarks.service import ROOT
 
@@ -26,72 +26,72 @@ MEASURED = ROOT / "docs" / "performance.md"
 PAGE = ROOT / "docs" / "scale.md"
 
 CORES = 2
-"""Of the machine that was measured: a replica here is one like it."""
+"""Cores of the measured machine, and of each replica."""
 CLICKS_PER_SECOND = (10.0, 1_000.0, 100_000.0)
 NEW_SHARE = 0.05
 """One new image in twenty clicks."""
 UTILISATION = 0.7
 IMAGE_BYTES = 400_000
-"""Of the JPEG of 2 megapixels that was measured with."""
+"""Size of the measurements' JPEG file of 2 megapixels."""
 ENTRY_BYTES = 256 * 64 * 64 * 2 + IMAGE_BYTES
-"""What is kept of an image: the embedding, (64, 64, 256) float16, and the file."""
+"""Size of a cache entry: the embedding, (64, 64, 256) float16, and the file."""
 CACHE_BYTES = 2 * 2**30
-"""Of a replica, `MOBILE_SAM_EMBEDDING_CACHE_BYTES`."""
+"""Cache of a replica, `MOBILE_SAM_EMBEDDING_CACHE_BYTES`."""
 REQUEST_BYTES = 600
-"""Of a click by `image_id`, headers included."""
+"""Size of a click by `image_id`, including headers."""
 KEPT_MINUTES = 30
-"""How long after it came somebody may still click on an image: what Redis should have room for."""
+"""Time for which Redis should keep an image."""
 GPU_ENCODER_S, GPU_DECODER_S = 0.008, 0.004
 """Published for MobileSAM on one GPU; not measured here."""
 
 BLOCKS = ("needs", "waits", "check")
-"""The generated parts of the page."""
+"""Generated blocks of the page."""
 UTILISATIONS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
 GROUPS: tuple[tuple[int, str, Balancer], ...] = (
     (1, "", least_busy),
     (10, "to the least busy", least_busy),
     (40, "to the least busy", least_busy),
-    (40, "by caller", any_one),
+    (40, "by caller", random_replica),
 )
-"""Replicas that are simulated together, and how requests are dealt out."""
+"""Simulated numbers of replicas, with label and balancer."""
 REQUESTS = 40_000
-"""Of each simulation."""
+"""Requests per simulation."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a load needs."""
+    """Resources for a load."""
 
     clicks: float
     cores: float
     replicas: int
-    remembered_minutes: float
-    """How long a replica's cache remembers an image."""
+    cached_minutes: float
+    """Time for which a replica's cache keeps an image."""
     redis_bytes: float
     redis_bytes_per_s: dict[str, float]
-    """Written and read, where requests go `by caller` to replicas, or to `any`."""
+    """Traffic, by routing of requests: each caller bound to a replica (`by caller`), or to `any`."""
     in_bytes_per_s: float
     out_bytes_per_s: float
     gpus: int
     gpu_cores: float
-    """Of processors beside the GPUs."""
+    """CPU cores besides the GPUs."""
 
 
 def needs(costs: Costs, clicks: float, new_share: float, utilisation: float, image_bytes: float) -> Needs:
-    """What a load needs.
+    """Return the resources for a load.
 
     Args:
-        costs: of requests.
-        clicks: a second.
-        new_share: of clicks that are the first on their image, 0 to 1.
-        utilisation: of the cores, on average, 0 to 1.
-        image_bytes: of an image's file.
+        costs: costs of requests.
+        clicks: clicks per second.
+        new_share: share of clicks on new images, 0 to 1.
+        utilisation: mean utilisation of the cores, 0 to 1.
+        image_bytes: size of an image file.
     """
     cores = clicks * costs.core_seconds(new_share) / utilisation
     replicas = max(1, math.ceil(cores / CORES))
     entry, new = ENTRY_BYTES - IMAGE_BYTES + image_bytes, clicks * new_share
-    # A caller who always gets the same replica finds the image there. Otherwise each of the 1 / new_share clicks on
-    # an image gets one at random, and the image is fetched wherever none was before.
+    # A caller bound to a replica finds the image there. Otherwise each of the 1 / new_share clicks on an image goes to
+    # a random replica, which fetches the image on its first click.
     seen_by = replicas * (1 - (1 - 1 / replicas) ** (1 / new_share))
     written = new * entry if replicas > 1 else 0.0
     fetched = new * (seen_by - 1) * entry
@@ -112,11 +112,11 @@ def needs(costs: Costs, clicks: float, new_share: float, utilisation: float, ima
 
 
 def needs_table(found: Sequence[Needs]) -> str:
-    """A column for each load."""
+    """Return a table with one column per load."""
     rows: list[tuple[str, list[str]]] = [
         ("cores", [_count(one.cores) for one in found]),
         (f"replicas of {CORES} cores", [_count(one.replicas) for one in found]),
-        ("a replica remembers an image for", [_minutes(one.remembered_minutes) for one in found]),
+        ("a replica remembers an image for", [_minutes(one.cached_minutes) for one in found]),
         (f"Redis: room for {KEPT_MINUTES} minutes of images", [_bytes(one.redis_bytes) for one in found]),
         ("Redis: network, a caller keeps to a replica", [_bits(one.redis_bytes_per_s["by caller"]) for one in found]),
         ("Redis: network, any replica", [_bits(one.redis_bytes_per_s["any"]) for one in found]),
@@ -129,30 +129,32 @@ def needs_table(found: Sequence[Needs]) -> str:
 
 
 def waits(costs: Costs, new_share: float, requests: int = REQUESTS) -> str:
-    """How long requests take, by how busy how many replicas are: a simulation."""
+    """Simulate latencies by number of replicas and utilisation; return a table."""
     rows = []
-    for count, way, balancer in GROUPS:
+    for count, routing, balancer in GROUPS:
         for utilisation in UTILISATIONS:
             rate = utilisation * count * CORES / costs.core_seconds(new_share)
-            times = poisson(rate, requests, SEED)
-            outcome = simulate(costs.works, times, new_share, count=count, cores=CORES, balancer=balancer, seed=SEED)
-            both = (outcome.seconds[kind] for kind in (KNOWN, NEW))
-            figures = [percentile(of, percent) * 1e3 if of else "" for of in both for percent in (50, 95)]
-            rows.append((count, way, f"{utilisation:.0%}", rate, *figures, f"{outcome.refused / outcome.came:.1%}"))
+            arrivals = poisson(rate, requests, SEED)
+            result = simulate(costs.works, arrivals, new_share, count=count, cores=CORES, balancer=balancer, seed=SEED)
+            both = (result.seconds[kind] for kind in (KNOWN, NEW))
+            figures = [percentile(times, percent) * 1e3 if times else "" for times in both for percent in (50, 95)]
+            rows.append(
+                (count, routing, f"{utilisation:.0%}", rate, *figures, f"{result.refused / result.arrived:.1%}")
+            )
     columns = ("known, p50 ms", "p95 ms", "new, p50 ms", "p95 ms", "refused")
     return table(("replicas", "requests go", "cores in use", "clicks/s", *columns), rows)
 
 
 def check_table(page: str) -> str:
-    """Return what the simulation says of the open loop that was measured, on its schedule."""
+    """Return a table that compares the simulation with the measured open loop, on the same schedule."""
     rows = []
     costs = read_costs(page)
     for row in rows_of(page, "open"):
         if (row["arm"], row[""], row["arrivals"]) != ("ours", "cached", "Poisson"):
             continue
         times = poisson(float(row["requests/s"]), int(row["requests"]), SEED)
-        outcome = simulate(costs.works, times, 0.0, count=1, cores=CORES, balancer=least_busy, seed=SEED)
-        found = [percentile(outcome.seconds[KNOWN], percent) * 1e3 for percent in (50, 95)]
+        result = simulate(costs.works, times, 0.0, count=1, cores=CORES, balancer=least_busy, seed=SEED)
+        found = [percentile(result.seconds[KNOWN], percent) * 1e3 for percent in (50, 95)]
         rows.append((row["requests/s"], row["p50 ms"], found[0], row["p95 ms"], found[1]))
     return table(("clicks/s", "p50 ms, measured", "simulated", "p95 ms, measured", "simulated"), rows)
 
@@ -180,12 +182,19 @@ def _bits(bytes_per_s: float) -> str:
 
 
 def main() -> None:
-    """Print the tables, or write them."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clicks-per-second", type=_positive, nargs="+", default=CLICKS_PER_SECOND, metavar="N")
-    parser.add_argument("--new-images-share", type=_share, default=NEW_SHARE, help="of clicks, 0 to 1 (0.05)")
-    parser.add_argument("--utilisation", type=_share, default=UTILISATION, help="of the cores, on average (0.7)")
-    parser.add_argument("--image-bytes", type=_positive, default=IMAGE_BYTES, help="of a file (400000)")
+    parser.add_argument(
+        "--clicks-per-second",
+        type=_positive,
+        nargs="+",
+        default=CLICKS_PER_SECOND,
+        metavar="N",
+        help="loads to plan for",
+    )
+    parser.add_argument("--new-images-share", type=_share, default=NEW_SHARE, help="share of clicks, 0 to 1 (0.05)")
+    parser.add_argument("--utilisation", type=_share, default=UTILISATION, help="mean utilisation of the cores (0.7)")
+    parser.add_argument("--image-bytes", type=_positive, default=IMAGE_BYTES, help="size of an image file (400000)")
     parser.add_argument("--write", action="store_true", help="write the tables of docs/scale.md")
     given = parser.parse_args()
     page = MEASURED.read_text()
@@ -211,12 +220,12 @@ def _share(text: str) -> float:
     return _number(text, 1.0, "a number above 0, at most 1")
 
 
-def _number(text: str, most: float, expected: str) -> float:
+def _number(text: str, maximum: float, expected: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not (0 < value <= most and value < math.inf):
+    if not (0 < value <= maximum and value < math.inf):
         raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
     return value
 

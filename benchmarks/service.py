@@ -1,4 +1,4 @@
-"""The service, and others, as processes of their own, started and stopped by a measurement."""
+"""The service and other servers as processes of a measurement."""
 
 from __future__ import annotations
 
@@ -25,43 +25,43 @@ READY_TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class Server:
-    """A running server and all its processes."""
+    """Running server and its processes."""
 
     process: psutil.Process
     port: int
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Return the server's URL."""
         return f"http://127.0.0.1:{self.port}"
 
     def processes(self) -> list[psutil.Process]:
-        """All its processes."""
+        """Return all processes."""
         return [self.process, *self.process.children(recursive=True)]
 
     def resident_bytes(self) -> int:
-        """Resident memory of all its processes, shared pages counted in each."""
+        """Return the resident memory of all processes, shared pages counted in each."""
         return sum(process.memory_info().rss for process in self.processes())
 
     def cpu_seconds(self) -> float:
-        """What its processes have used of the processor since they started."""
+        """Return the CPU time of all processes since they started."""
         times = [process.cpu_times() for process in self.processes()]
         return sum(time.user + time.system for time in times)
 
 
 @dataclass(frozen=True)
 class Service(Server):
-    """The service of this checkout."""
+    """Running service of this checkout."""
 
     metrics_url: str
-    """Triton's metrics."""
+    """URL of Triton's metrics."""
 
     def embeddings(self) -> dict[str, int]:
-        """How many embeddings came from where since the start."""
+        """Return the number of embeddings by source since the start."""
         return embedding_counts(self.metrics_url)
 
     def triton_port(self) -> int:
-        """Where its Triton listens, as the Triton's command line says."""
+        """Return the HTTP port from Triton's command line."""
         for process in self.processes():
             found = re.search(r"--http-port[= ](\d+)", " ".join(process.cmdline()))
             if found and "tritonserver" in process.name():
@@ -71,15 +71,15 @@ class Service(Server):
 
 @contextmanager
 def running(repository: Path, *, engine: str = "auto", known_images: bool = False) -> Iterator[Service]:
-    """The service of this checkout on a free port with the models of `repository`, ready.
+    """Start the service of this checkout on a free port and wait until it is ready.
 
     Args:
         repository: the model repository.
         engine: as in `MOBILE_SAM_ENGINE`; services of different engines may run at once.
-        known_images: begin with the embeddings that the last one left, instead of with none.
+        known_images: keep the embeddings of the last run.
 
     Raises:
-        RuntimeError: it does not become ready; the message holds the end of its log.
+        RuntimeError: the service does not become ready; the message holds the end of its log.
     """
     embeddings = ROOT / ".cache" / f"benchmark-embeddings-{engine}"
     if not known_images:
@@ -97,15 +97,15 @@ def running(repository: Path, *, engine: str = "auto", known_images: bool = Fals
 
 @contextmanager
 def serving(name: str, command: Sequence[str], environment: Mapping[str, str]) -> Iterator[Server]:
-    """A server that this environment's `command` starts, on a free port, ready.
+    """Start a server on a free port and wait until it is ready.
 
     Args:
-        name: of its log.
-        command: takes `--host` and `--port`.
-        environment: what it gets beside this process's variables.
+        name: name of its log.
+        command: command of this environment that takes `--host` and `--port`.
+        environment: variables in addition to this process's.
 
     Raises:
-        RuntimeError: it does not become ready; the message holds the end of its log.
+        RuntimeError: the server does not become ready; the message holds the end of its log.
     """
     (port,) = free_ports(1)
     log = ROOT / ".cache" / f"benchmark-{name}.log"
@@ -133,14 +133,14 @@ def serving(name: str, command: Sequence[str], environment: Mapping[str, str]) -
 
 
 def embedding_counts(metrics_url: str) -> dict[str, int]:
-    """How many embeddings came from where, by Triton's metrics: `found`, `shared`, `encoded`."""
+    """Return the number of embeddings by source, from Triton's metrics: `found`, `shared`, `encoded`."""
     text = requests.get(metrics_url, timeout=5).text
     counted = re.findall(r'^mobile_sam_embeddings_total\{source="(\w+)"\} (\d+)', text, re.MULTILINE)
     return {"found": 0, "shared": 0, "encoded": 0} | {source: int(count) for source, count in counted}
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on."""
+    """Return unused ports of this machine."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:

@@ -1,4 +1,4 @@
-"""All that is measured of the service with one set of weights, and what is said of it."""
+"""Main suite of measurements of the service with one set of weights."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from benchmarks.workloads import CACHED, COLD, MIXED, Clicks
 
 ROUNDS, ROUNDS_QUICK = 5, 3
 STARTS = 3
-"""Of the service, for the first request after it is ready."""
+"""Starts of the service, to measure the first request after each."""
 CLICKS_TAKEN_APART = {COLD: 10, CACHED: 40}
 OPEN_LOOP_REQUESTS = {CACHED: 400, MIXED: 200}
 
 Engines = tuple[str, str]
-"""Of encoder and decoder."""
+"""Engines of encoder and decoder."""
 
 
 @dataclass
 class Results:
-    """What was measured."""
+    """Results with one set of weights."""
 
     engines: Engines
     cells: closed.Cells
@@ -40,10 +40,10 @@ class Results:
     judged: list[goals.Goal]
     extras: goals.Extras
     resident_bytes: dict[str, int] = field(default_factory=dict)
-    """By arm, after all that."""
+    """Resident memory at the end, by arm."""
 
     def blocks(self) -> dict[str, str]:
-        """Tables by name."""
+        """Return the tables by name."""
         memory = ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in self.resident_bytes.items())
         encoder, decoder = self.engines
         return {
@@ -54,7 +54,7 @@ class Results:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """Everything."""
+        """Return all results in a form that JSON can hold."""
         return {
             "engine": dict(zip(("encoder", "decoder"), self.engines, strict=True)),
             "goals": [{**vars(goal), "met": goal.met} for goal in self.judged],
@@ -72,7 +72,7 @@ def raw_name(engines: Engines) -> str:
 
 
 def raw_arms(repository: Path, engines: Engines) -> closed.RawArms:
-    """Return the raw model on the service's engines, and on the engine of the plain peers."""
+    """Return the raw model on the service's engines and on the plain peers' engine."""
     arms: dict[tuple[str, str], Callable[[], object]] = {}
     for choice in dict.fromkeys([engines, (ONNX_RUNTIME, ONNX_RUNTIME)]):
         raw = RawModel(repository, *choice)
@@ -82,21 +82,21 @@ def raw_arms(repository: Path, engines: Engines) -> closed.RawArms:
 
 
 def first_request(service: Service, clicks: Clicks) -> float:
-    """Seconds that the first click takes, on a new image."""
+    """Return the latency of the first click, on a new image, in seconds."""
     arm = Ours(OURS, service)
     request = clicks.new(arm)
     return seconds(lambda: Connection(service.port).ask(request))
 
 
 def answer_bytes(service: Service, mask_format: str) -> int:
-    """Of the answer to a click on `photo()`, which is known, without a picture."""
+    """Return the size of the answer to a click on `photo()`, which must be known, without a picture."""
     image_id = hashlib.sha256(photo()).hexdigest()
     request = json_request(image_id=image_id, pos_coords=[CLICK], mask_format=mask_format, segmented_image="none")
     return len(Connection(service.port).ask(request)[0])
 
 
 def measure(repository: Path, client: LoadClient, full: bool) -> Results:
-    """Everything, with the models of a repository."""
+    """Run all measurements of the suite with a model repository."""
     clicks = Clicks()
     firsts = []
     for _ in range(STARTS - 1 if full else 0):
@@ -110,9 +110,9 @@ def measure(repository: Path, client: LoadClient, full: bool) -> Results:
             running(repository, engine="onnxruntime") as same_engine,
             all_arms(repository, service, same_engine, engines) as arms,
         ):
-            site = closed.Site(arms, client, clicks)
-            cells = closed.measure(site, raw, ROUNDS if full else ROUNDS_QUICK, full)
-            loops = open_loops(site, cells) if full else []
+            setup = closed.Setup(arms, client, clicks)
+            cells = closed.measure(setup, raw, ROUNDS if full else ROUNDS_QUICK, full)
+            loops = open_loops(setup, cells) if full else []
             resident = {name: arm.server.resident_bytes() for name, arm in arms.items()}
             profiles = {
                 f"{workload} click": where.profile(service, arms[OURS], clicks.of(workload, arms[OURS], count))
@@ -123,10 +123,10 @@ def measure(repository: Path, client: LoadClient, full: bool) -> Results:
     return Results(engines, cells, loops, profiles, judged, extras, resident)
 
 
-def open_loops(site: closed.Site, cells: closed.Cells) -> list[open_loop.OpenLoop]:
-    """Measure the service at a share of its own best."""
+def open_loops(setup: closed.Setup, cells: closed.Cells) -> list[open_loop.OpenLoop]:
+    """Measure the service at a share of its capacity."""
     return [
-        open_loop.measure(site, cells, OURS, workload, arrivals=arrivals, count=count)
+        open_loop.measure(setup, cells, OURS, workload, arrivals=arrivals, count=count)
         for workload, count in OPEN_LOOP_REQUESTS.items()
         for arrivals in open_loop.ARRIVALS
     ]

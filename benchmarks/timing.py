@@ -1,4 +1,4 @@
-"""Taking turns: what else the machine does meets all arms of a measurement alike."""
+"""Interleaved timing: the arms take turns, so that other load on the machine affects all of them alike."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ WARM_UP = 3
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long the work takes."""
-    begun = time.perf_counter()
+    """Run a function; return the seconds it takes."""
+    start = time.perf_counter()
     work()
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def interleaved(arms: Mapping[str, Callable[[], object]], rounds: int, title: str) -> dict[str, list[float]]:
-    """Seconds of each arm in each round after the warm-up; the arms take turns."""
+    """Time the arms in turns; return the seconds of each arm in each round after the warm-up."""
     times: dict[str, list[float]] = {name: [] for name in arms}
     for index in tqdm(range(WARM_UP + rounds), desc=title, unit="round"):
         for name, work in arms.items():
@@ -32,11 +32,11 @@ def interleaved(arms: Mapping[str, Callable[[], object]], rounds: int, title: st
 
 
 def ratio_table(times: Mapping[str, Sequence[float]], baselines: Mapping[str, str]) -> str:
-    """Each arm's median and 95th percentile, and the median over the rounds of its ratio to its baseline.
+    """Return a table of each arm's median, 95th percentile and median ratio to its baseline.
 
     Args:
         times: seconds of each arm in each round.
-        baselines: the baseline of each arm that has one.
+        baselines: name of the baseline, for each arm that has one.
     """
     rows = []
     for name, values in times.items():

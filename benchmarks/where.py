@@ -1,4 +1,4 @@
-"""Where the time of a request goes, by what Triton counts of each of its models."""
+"""Breakdown of a request's time, from Triton's counters of each model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Durations = dict[tuple[str, str], float]
 
 @dataclass(frozen=True)
 class Step:
-    """A part of a request, and its share of it."""
+    """Step of a request and its share of the time."""
 
     name: str
     seconds: float
@@ -34,12 +34,12 @@ class Step:
 
 
 def durations(text: str) -> Durations:
-    """What Triton's metrics say."""
+    """Parse the durations in Triton's metrics."""
     return {(model, counter): int(us) / 1e6 for counter, model, us in LINE.findall(text) if counter in COUNTERS}
 
 
 def profile(service: Service, arm: Arm, clicks: Sequence[Request]) -> list[Step]:
-    """The mean of these requests, sent one after the other, taken apart."""
+    """Send requests one after the other; return the steps of the mean request."""
     connection = Connection(arm.port)
     before = durations(requests.get(service.metrics_url, timeout=5).text)
     taken = [seconds(lambda: connection.ask(request)) for request in tqdm(clicks, desc="where the time goes")]  # noqa: B023
@@ -50,18 +50,18 @@ def profile(service: Service, arm: Arm, clicks: Sequence[Request]) -> list[Step]
 
 
 def steps(whole: float, spent: Durations) -> list[Step]:
-    """The parts of a request.
+    """Split a request into steps.
 
     Args:
-        whole: seconds that the client waited.
-        spent: of that, per request.
+        whole: latency that the client saw, in seconds.
+        spent: Triton's durations per request.
     """
 
     def of(model: str, counter: str = "request") -> float:
         return spent.get((model, counter), 0.0)
 
     models = of(ENCODER) + of(DECODER)
-    # A new image is asked for among the known ones first, where there is a refusal and no model is run.
+    # A new image is first looked up by the model for known images, which refuses without running another model.
     refusal = of(KNOWN) if of(NEW) else 0.0
     orchestrator = of(NEW) if of(NEW) else of(KNOWN)
     parts = {
@@ -80,7 +80,7 @@ def steps(whole: float, spent: Durations) -> list[Step]:
 
 
 def as_table(profiles: dict[str, list[Step]]) -> str:
-    """One after the other."""
+    """Return a table of all profiles."""
     rows = [
         (kind, step.name, step.seconds * 1e3, f"{step.share:.0%}") for kind, found in profiles.items() for step in found
     ]

@@ -1,4 +1,4 @@
-"""What callers do: click on new images, click on a known one, or both."""
+"""Workloads: clicks on new images, on a known image, or both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEW_OF_MIXED = 5
 
 
 class Clicks:
-    """Makes requests; new images are all different, also from those of an earlier run, which a cache may still have."""
+    """Generator of requests; new images also differ from those of earlier runs, which a cache may still hold."""
 
     def __init__(self) -> None:
         self._photo = photo()
@@ -26,23 +26,23 @@ class Clicks:
         self._points = itertools.cycle(POINTS)
 
     def new(self, arm: Arm) -> Request:
-        """A click on an image that no server has seen."""
+        """Return a click on an image that no server has seen."""
         return arm.click(unseen(self._photo, next(self._numbers)), next(self._points))
 
     def known(self, arm: Arm) -> Request:
-        """A click on `photo()`: by its id, where the server has such a thing."""
-        return arm.click(self._id if arm.remembers else self._photo, next(self._points))
+        """Return a click on `photo()`, by its id if the server supports that."""
+        return arm.click(self._id if arm.takes_image_ids else self._photo, next(self._points))
 
     def of(self, workload: str, arm: Arm, count: int) -> list[Request]:
-        """So many requests of a workload."""
+        """Return `count` requests of a workload."""
         return [self.new(arm) if is_new(workload, index) else self.known(arm) for index in range(count)]
 
 
 def is_new(workload: str, index: int) -> bool:
-    """Whether the request at this place of a workload is on a new image."""
+    """Return whether the request at this index of a workload is on a new image."""
     return workload == COLD or (workload == MIXED and index % NEW_OF_MIXED == 0)
 
 
 def new_images(workload: str, count: int) -> int:
-    """How many of so many requests are on new images."""
+    """Return how many of the first `count` requests are on new images."""
     return sum(is_new(workload, index) for index in range(count))

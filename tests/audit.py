@@ -1,7 +1,6 @@
-"""Known vulnerabilities in the locked requirements: `make audit`.
+"""Audit of the locked requirements for known vulnerabilities: `make audit`.
 
-pip-audit asks a public service what is known of each version. Where that cannot be reached nothing is found out, which
-is no fault of the requirements: one line says so, and the exit status is 0.
+pip-audit queries a public service. If that is unreachable, the audit prints one line and exits with status 0.
 """
 
 from __future__ import annotations
@@ -21,25 +20,24 @@ from utils.environment import MAX_PYTHON, MIN_PYTHON, ROOT
 
 FILES = [ROOT / "requirements" / f"{name}.txt" for name in ("cpu", "gpu", "dev", "uv")]
 EXCEPTIONS: dict[str, str] = {}
-"""Vulnerabilities that may stay: id or alias of each (`CVE-...`), and why it does no harm here or cannot be helped."""
+"""Accepted vulnerabilities: id or alias (`CVE-...`), and why it does no harm here or cannot be fixed."""
 
 Pin = tuple[str, str]
 """Name and version."""
 CANARY: Pin = ("jinja2", "2.4.1")
-"""Of 2010, with vulnerabilities known for years. A mirror that has packages but knows nothing of them finds none here
-either; pip-audit itself takes that for an answer."""
-UNREACHED = re.compile(r"requests\.exceptions\.\w+|ServiceError|your network may be blocking this service")
-"""What pip-audit says when the service does not answer, or not as it should."""
-PATIENCE = 600
-"""Seconds for one run of pip-audit."""
+"""Version with known vulnerabilities. A package mirror without vulnerability data reports none even for this one."""
+UNREACHABLE = re.compile(r"requests\.exceptions\.\w+|ServiceError|your network may be blocking this service")
+"""Errors of pip-audit when the service does not answer, or not as expected."""
+TIMEOUT_S = 600
+"""Time limit for one run of pip-audit."""
 
 
 class Unreachable(Exception):
-    """Nobody who knows of vulnerabilities can be asked."""
+    """Vulnerability data is not available."""
 
 
 def pins(texts: Iterable[str]) -> set[Pin]:
-    """What requirements install on this platform, with any of the Pythons that the service runs on."""
+    """Return the versions that requirements install on this platform with any supported Python."""
     minors = range(MIN_PYTHON[1], MAX_PYTHON[1] + 1)
     pythons = [{"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0"} for minor in minors]
     found = set()
@@ -51,8 +49,8 @@ def pins(texts: Iterable[str]) -> set[Pin]:
     return found
 
 
-def rounds(all_pins: Iterable[Pin]) -> list[dict[str, str]]:
-    """The pins in as few parts as have no package twice, which pip-audit refuses."""
+def split(all_pins: Iterable[Pin]) -> list[dict[str, str]]:
+    """Split pins into parts without duplicate packages, which pip-audit rejects."""
     parts: list[dict[str, str]] = []
     for name, version in sorted(all_pins):
         part = next((part for part in parts if name not in part), None)
@@ -63,12 +61,12 @@ def rounds(all_pins: Iterable[Pin]) -> list[dict[str, str]]:
     return parts
 
 
-def ask(part: dict[str, str]) -> list[dict[str, Any]]:
-    """What pip-audit says of each version.
+def audit(part: dict[str, str]) -> list[dict[str, Any]]:
+    """Return pip-audit's report on each version.
 
     Raises:
-        Unreachable: it could not ask.
-        SystemExit: it failed for another reason.
+        Unreachable: pip-audit cannot reach the service.
+        SystemExit: pip-audit failed for another reason.
     """
     with TemporaryDirectory() as folder:
         file = Path(folder) / "requirements.txt"
@@ -80,42 +78,42 @@ def ask(part: dict[str, str]) -> list[dict[str, Any]]:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=PATIENCE,
+                timeout=TIMEOUT_S,
             )
         except subprocess.TimeoutExpired:
-            raise Unreachable(f"no answer within {PATIENCE} s") from None
+            raise Unreachable(f"no answer within {TIMEOUT_S} s") from None
     try:
         dependencies: list[dict[str, Any]] = json.loads(done.stdout)["dependencies"]
     except ValueError:
-        unreached = UNREACHED.search(done.stderr)
-        if unreached:
-            raise Unreachable(unreached.group()) from None
-        words = (done.stderr.strip().splitlines() or ["no word"])[-1]
-        raise SystemExit(f"error: pip-audit: {words}") from None
+        reason = UNREACHABLE.search(done.stderr)
+        if reason:
+            raise Unreachable(reason.group()) from None
+        message = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise SystemExit(f"error: pip-audit: {message}") from None
     return dependencies
 
 
-def ask_all(files: Iterable[Path]) -> list[dict[str, Any]]:
-    """What is known of all versions in the files.
+def audit_files(files: Iterable[Path]) -> list[dict[str, Any]]:
+    """Return pip-audit's report on all versions in the files.
 
     Raises:
-        Unreachable: nothing can be.
+        Unreachable: vulnerability data is not available.
     """
-    if not any(known.get("vulns") for known in ask(dict([CANARY]))):
-        raise Unreachable(f"what answers knows of none, not even of {' '.join(CANARY)}")
-    parts = rounds(pins(file.read_text() for file in files))
-    return [dependency for part in parts for dependency in ask(part)]
+    if not any(report.get("vulns") for report in audit(dict([CANARY]))):
+        raise Unreachable(f"the index knows no vulnerabilities, not even of {' '.join(CANARY)}")
+    parts = split(pins(file.read_text() for file in files))
+    return [dependency for part in parts for dependency in audit(part)]
 
 
 def main() -> int:
-    """Report what is found; the exit status is 1 where that is not all among the exceptions."""
+    """Print the vulnerabilities; return 1 unless all are accepted."""
     try:
-        dependencies = ask_all(FILES)
+        dependencies = audit_files(FILES)
     except Unreachable as reason:
-        print(f"audit: not done, no service that knows of vulnerabilities can be reached from here ({reason})")
+        print(f"audit: skipped, no source of vulnerability data is reachable ({reason})")
         return 0
     applied: set[str] = set()
-    refused = 0
+    open_count = 0
     for dependency in dependencies:
         if "skip_reason" in dependency:
             print(f"not audited: {dependency['skip_reason']}")
@@ -124,14 +122,14 @@ def main() -> int:
             excepted = EXCEPTIONS.keys() & names
             applied |= excepted
             if not excepted:
-                refused += 1
+                open_count += 1
                 fixed = ", ".join(vulnerability["fix_versions"]) or "no version"
                 print(f"{dependency['name']} {dependency['version']}: {', '.join(names)}; fixed in {fixed}")
                 print(f"    {vulnerability['description'][:300]}")
     for name in EXCEPTIONS.keys() - applied:
         print(f"the exception {name} no longer applies: remove it from {Path(__file__).relative_to(ROOT)}")
-    print(f"audit: {len(dependencies)} versions; vulnerabilities: {refused}; exceptions that apply: {len(applied)}")
-    return 1 if refused else 0
+    print(f"audit: {len(dependencies)} versions; vulnerabilities: {open_count}; exceptions that apply: {len(applied)}")
+    return 1 if open_count else 0
 
 
 if __name__ == "__main__":

@@ -15,15 +15,15 @@ from tests.e2e.server import ROOT, Server, ends_of_those_left, make_repository, 
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what tests have measured."""
+    """Print the tests' measurements."""
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             terminalreporter.write_line(f"{name}: {value}")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _services_end_well() -> Iterator[None]:
-    """Nobody waits for the services that tests leave, but in the end."""
+def _services_exit_cleanly() -> Iterator[None]:
+    """Check the exit statuses of the services that tests stopped without waiting."""
     yield
     ends = ends_of_those_left()
     assert set(ends.values()) <= {0}, ends
@@ -31,16 +31,16 @@ def _services_end_well() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of reference data beside the repository; tests that need it skip where it is absent."""
+    """Return the folder of reference data, or skip the test if it is absent."""
     folder = Path(os.environ.get("SHARED", ROOT.parent / "shared"))
     if not folder.is_dir():
-        pytest.skip(f"no reference data at {folder}; set SHARED to where it lies")
+        pytest.skip(f"no reference data at {folder}; set SHARED to its folder")
     return folder
 
 
 @pytest.fixture(scope="session")
 def official_checkpoint() -> Path:
-    """The official weights' file, fetched as `make serve` does; tests that need it skip where it cannot be had."""
+    """Return the official checkpoint, fetched as by `make serve`, or skip the test if it is not available."""
     reasons: list[str] = []
     try:
         return fetch_official(OFFICIAL, OFFICIAL_PACKAGE, reasons.append)
@@ -50,13 +50,13 @@ def official_checkpoint() -> Path:
 
 @pytest.fixture(scope="session")
 def builtin_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model repository with the built-in weights, which find what a person means."""
+    """Return a model repository with the built-in weights."""
     return make_repository(tmp_path_factory.mktemp("builtin") / "model_repository", "builtin")
 
 
 @pytest.fixture(scope="session")
 def builtin_server(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The service as `make serve WEIGHTS=builtin` starts it, shared by the tests that do not harm it."""
+    """Run the service with the built-in weights, shared by tests that do not disrupt it."""
     log = tmp_path_factory.mktemp("builtin_server") / "log"
     with serving(log, MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository)) as running:
         yield running
@@ -64,14 +64,14 @@ def builtin_server(builtin_repository: Path, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="session")
 def official_repository(official_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model repository with the official weights; skips where they cannot be had."""
+    """Return a model repository with the official weights, or skip the test if they are not available."""
     assert official_checkpoint.is_file()
     return make_repository(tmp_path_factory.mktemp("official") / "model_repository", "official")
 
 
 @pytest.fixture(scope="session")
 def official_server(official_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The service as `make serve WEIGHTS=official` starts it, shared by the tests that do not harm it."""
+    """Run the service with the official weights, shared by tests that do not disrupt it."""
     log = tmp_path_factory.mktemp("official_server") / "log"
     with serving(log, MOBILE_SAM_MODEL_REPOSITORY=str(official_repository)) as running:
         yield running

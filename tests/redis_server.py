@@ -1,4 +1,4 @@
-"""A real Redis for tests."""
+"""Redis server for tests."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import redis
 
 
 class RedisServer:
-    """A Redis of a test's own, that keeps nothing."""
+    """Redis process without persistence."""
 
     def __init__(self, program: str, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
         self.url = f"redis://127.0.0.1:{self.port}"
         self._command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
         self._folder = folder
@@ -67,10 +67,10 @@ def until(condition: Callable[[], bool]) -> None:
 
 @contextmanager
 def redis_server(folder: Path) -> Iterator[RedisServer]:
-    """A running Redis on a free port; skips the test where there is none to run."""
+    """Run Redis on a free port, or skip the test if it is not installed."""
     program = shutil.which("redis-server")
     if program is None:
-        pytest.skip("no redis-server on PATH; Debian's package redis-server has one")
+        pytest.skip("no redis-server on PATH; install Debian's package redis-server")
     running = RedisServer(program, folder)
     running.start()
     yield running

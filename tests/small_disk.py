@@ -1,4 +1,4 @@
-"""A small disk for temporary files, which a test can fill."""
+"""Small disk that a test can fill."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import pytest
 
 @contextlib.contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
-    """Mount a disk of this size on a new folder; the test is skipped where that is not allowed."""
+    """Mount a disk of this size on a new folder, or skip the test if mounting is not allowed."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=1777", "none", str(folder)]
     mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     if mounted.returncode:
-        pytest.skip(f"a disk cannot be mounted here: {mounted.stderr.strip()}")
+        pytest.skip(f"cannot mount a disk: {mounted.stderr.strip()}")
     try:
         yield folder
     finally:
-        # A service that has just been told to stop may still use it: the mount goes when nobody does.
+        # A stopping service may still use the disk: unmount it lazily.
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 

@@ -1,6 +1,6 @@
-"""Take the README's picture of the page at /ui: `make page-picture` while `make serve WEIGHTS=official` runs.
+"""Screenshot of the page at /ui for the README: `make page-picture` while `make serve WEIGHTS=official` runs.
 
-It opens the sample with the balloons, marks eight objects with a click or a box each, and takes a screenshot.
+Opens the sample with the balloons, marks eight objects with a click or a box each, and takes a screenshot.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ CLICKS_XY = ((903, 310), (494, 280), (1134, 280), (380, 310), (626, 460), (1036,
 BOXES_XYXY = ((248, 308, 384, 502), (299, 518, 492, 767))
 """The balloon in front of another one, and the white boat."""
 WIDTH, HEIGHT, SCALE = 1180, 720, 1.5
-"""Of the window, in CSS pixels, and device pixels for each."""
+"""Window size in CSS pixels, and device pixels per CSS pixel."""
 
 
 def take(url: str) -> Image.Image:
     """Return the screenshot, RGB.
 
     Args:
-        url: of the service, without a path; its weights must be the official ones.
+        url: base URL of a service with the official weights.
     """
     with chromium() as browser:
         context = browser.new_context(
@@ -56,18 +56,18 @@ def take(url: str) -> Image.Image:
 
 
 def _on_screen(page: Page, x: float, y: float) -> tuple[float, float]:
-    """Return where a pixel of the image is in the window."""
-    at = page.evaluate(PLACE, [x, y])
-    return at[0], at[1]
+    """Return the window coordinates of an image pixel."""
+    x, y = page.evaluate(PLACE, [x, y])
+    return x, y
 
 
 def _wait(page: Page) -> None:
-    """Wait until no answer is on its way."""
+    """Wait until the page has no pending request."""
     expect(page.locator("#view")).not_to_have_attribute("aria-busy", "true", timeout=30_000)
 
 
 def main(arguments: list[str]) -> None:
-    """Write the picture: URL of the service, file to write."""
+    """Write the screenshot; the arguments are the service's URL and the file."""
     url, file = arguments
     picture = take(url)
     picture.save(file, quality=85, optimize=True, progressive=True)

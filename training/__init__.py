@@ -1,1 +1,1 @@
-"""Training of the built-in weights from generated scenes. Needs PyTorch; nothing that serves or tests does."""
+"""Training of the built-in weights from generated scenes. Only this package needs PyTorch."""

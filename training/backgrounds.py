@@ -1,4 +1,4 @@
-"""Backgrounds: one to six regions (sky, ground, walls, woods), each of one material, with clutter strewn over them."""
+"""Backgrounds: one to six regions (sky, ground, walls, woods), each of one material, with clutter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training.studio import SIDE, Rng, Studio
 
 
 def _skyline(rng: Rng, height: float, wobble: float) -> NDArray[np.float32]:
-    """(SIDE,) float32: the y of a rough line across the picture, about `height` of the side."""
+    """Return y of a rough line across the picture, at about `height` of the side: (SIDE,) float32."""
     x = np.linspace(0, 1, SIDE)
     line = np.full(SIDE, height) + rng.normal(0, 0.12) * (x - 0.5)
     for octave in range(6):
@@ -21,7 +21,7 @@ def _skyline(rng: Rng, height: float, wobble: float) -> NDArray[np.float32]:
 
 
 def _regions(rng: Rng) -> NDArray[np.uint8]:
-    """(SIDE, SIDE) uint8 from 1: the background, cut by skylines or into warped cells."""
+    """Return the region of each pixel, separated by skylines or warped cells: (SIDE, SIDE) uint8 from 1."""
     y, x = np.mgrid[0:SIDE, 0:SIDE].astype(np.float32)
     labels = np.ones((SIDE, SIDE), np.uint8)
     kind = rng.random()
@@ -43,7 +43,7 @@ def _regions(rng: Rng) -> NDArray[np.uint8]:
 
 
 def paint_background(studio: Studio) -> None:
-    """Paint the regions behind everything."""
+    """Paint the background."""
     rng = studio.rng
     leaves = studio.leaves = _regions(rng)
     count = int(leaves.max())
@@ -52,7 +52,7 @@ def paint_background(studio: Studio) -> None:
             material = studio.around[-1].akin(rng, rng.uniform(15, 50))
         else:
             material = studio.material()
-            if leaf == 1 and rng.random() < 0.5:  # sky or wall: calm
+            if leaf == 1 and rng.random() < 0.5:  # low contrast for sky or wall
                 material.contrast *= 0.3
                 material.recolour(rng, material.colour)
         studio.around.append(material)
@@ -67,7 +67,7 @@ def paint_background(studio: Studio) -> None:
 
 
 def _clutter(studio: Studio) -> None:
-    """Strew stones, leaves, distant things over the background, in place: too small to be meant by a click."""
+    """Paint stones, leaves and distant things on the background, in place, too small to be clicked."""
     rng = studio.rng
     drawn = shapes.DRAWERS[int(rng.integers(len(shapes.DRAWERS)))](rng)
     surfaces = [studio.material().painted(rng, SIDE) for _ in range(2)]

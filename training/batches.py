@@ -1,4 +1,4 @@
-"""From shards to batches: pick scenes, crop and jitter them, pick what a person means in each."""
+"""Batches from shards: pick scenes, crop and jitter them, and pick target masks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Rng = np.random.Generator
 
 @dataclass
 class Batch:
-    """`images` (B, 256, 256, 3) uint8 RGB, zero outside the valid part; `valid` (B, 256, 256) bool; `targets`
-    (B, K, 128, 128) float32 shares; `points` (B, K, SLOTS, 2) and `labels` (B, K, SLOTS) float32."""
+    """Images (B, 256, 256, 3) uint8 RGB, zero where not `valid` (B, 256, 256) bool, with `targets` (B, K, 128, 128)
+    float32 shares of pixels, and prompts: `points` (B, K, SLOTS, 2) and `labels` (B, K, SLOTS) float32."""
 
     images: NDArray[np.uint8]
     valid: NDArray[np.bool_]
@@ -31,7 +31,7 @@ class Batch:
 def _viewed(
     rng: Rng, image: NDArray[np.uint8], leaves: NDArray[np.uint8]
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """A random part of a scene, enlarged to the frame, mirrored, in other colours; at the top left, the rest 0."""
+    """Return a random crop of a scene, scaled, mirrored and recoloured, at the top left of a frame of zeros."""
     height, width = SIDE, SIDE
     if rng.random() < 0.8:
         short = int(SIDE * rng.uniform(0.5, 1.0))
@@ -55,8 +55,8 @@ def _viewed(
     return full_image, full_leaves
 
 
-def _meant(rng: Rng, leaves: NDArray[np.uint8], nodes: NDArray[np.uint64], count: int) -> list[NDArray[np.float32]]:
-    """Up to `count` masks (128, 128) float32 that a person could mean: neither specks nor nearly everything."""
+def _targets(rng: Rng, leaves: NDArray[np.uint8], nodes: NDArray[np.uint64], count: int) -> list[NDArray[np.float32]]:
+    """Return up to `count` plausible targets, neither specks nor nearly the whole scene: (128, 128) float32."""
     sizes = np.bincount(leaves.ravel(), minlength=MAX_LEAVES + 1).astype(np.float64)
     valid = sizes[1:].sum()
     leaf_bits = np.uint64(1) << np.arange(MAX_LEAVES + 1, dtype=np.uint64)
@@ -76,20 +76,20 @@ def _meant(rng: Rng, leaves: NDArray[np.uint8], nodes: NDArray[np.uint64], count
                 mask = numbers == 1 + rng.choice(len(areas), p=areas**2 / (areas**2).sum())
         masks.append(cv2.resize(mask.astype(np.float32), (GRID, GRID), interpolation=cv2.INTER_AREA))
     masks = [mask for mask in masks if (mask > 0.5).sum() > 12]
-    # What fills little of its box is harder to find from it, and rarer among drawn shapes than among things.
+    # Masks that fill little of their box are harder, and rarer among generated shapes than among real objects.
     odds = np.array([1.2 - _fill(mask > 0.5) for mask in masks])
     picked = rng.choice(len(masks), min(count, len(masks)), replace=False, p=odds / odds.sum()) if masks else []
     return [masks[at] for at in picked]
 
 
 def _fill(mask: NDArray[np.bool_]) -> float:
-    """The share of its own box that a mask (H, W) covers."""
+    """Return the share of its box that a mask (H, W) covers."""
     _, _, width, height = cv2.boundingRect(mask.view(np.uint8))
     return float(mask.sum()) / max(width * height, 1)
 
 
 class Batches:
-    """Random batches from all complete shards of `folder`; new shards are noticed as they appear."""
+    """Random batches from all complete shards of a folder."""
 
     def __init__(self, folder: Path, images: int, prompts: int) -> None:
         self.folder, self.images, self.prompts = folder, images, prompts
@@ -97,13 +97,13 @@ class Batches:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look for new shards."""
+        """Add new shards."""
         for path in complete_shards(self.folder):
             if path not in self.shards:
                 self.shards[path] = Shard(path)
 
     def draw(self, rng: Rng) -> Batch:
-        """One batch; depends on nothing but `rng` and the shards there are."""
+        """Return a batch, which depends only on `rng` and the shards."""
         images: list[NDArray[np.uint8]] = []
         valid, targets, points, labels = [], [], [], []
         shards = list(self.shards.values())
@@ -111,7 +111,7 @@ class Batches:
             shard, index = shards[int(rng.integers(len(shards)))], int(rng.integers(SCENES))
             image, leaves = _viewed(rng, shard.images[index], shard.leaves[index])
             nodes = shard.nodes[index]
-            masks = _meant(rng, leaves, nodes[nodes > 0], self.prompts)
+            masks = _targets(rng, leaves, nodes[nodes > 0], self.prompts)
             if not masks:
                 continue
             masks = [masks[at % len(masks)] for at in range(self.prompts)]

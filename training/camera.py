@@ -1,4 +1,4 @@
-"""What light and a camera do to a painted scene: relief, shadows, dappled light, blur, colour cast, noise, JPEG."""
+"""Effects of light and camera on a painted scene: relief, shadows, dappled light, blur, colour cast, noise, JPEG."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Alpha = NDArray[np.float32]
 
 
 def smooth_field(rng: Rng, side: int, cells: int) -> Alpha:
-    """(side, side) float32 about 0, with about `cells` bumps a side."""
+    """Return smooth noise around 0 with about `cells` bumps per side: (side, side) float32."""
     field = rng.normal(0, 1, (cells + 1, cells + 1)).astype(np.float32)
     return cv2.resize(field, (side, side), interpolation=cv2.INTER_CUBIC).astype(np.float32)
 
 
 def ramp(rng: Rng, side: int) -> Alpha:
-    """(side, side) float32, -1 to 1 along a random direction, mostly upright."""
+    """Return a gradient from -1 to 1 along a random, mostly vertical direction: (side, side) float32."""
     angle = rng.normal(np.pi / 2, 0.5)
     line = np.linspace(-1, 1, side, dtype=np.float32)
     slope: Alpha = (np.cos(angle) * line[None] + np.sin(angle) * line[:, None]).astype(np.float32)
@@ -26,7 +26,7 @@ def ramp(rng: Rng, side: int) -> Alpha:
 
 
 def relief(rng: Rng, solid: NDArray[np.uint8], light: NDArray[np.float64]) -> Alpha:
-    """(H, W) float32 factor about 1: the outline `solid` (0 or 1) puffed up and lit from `light` (x, y)."""
+    """Return the shading of the inflated shape `solid` (0 or 1) under `light` (x, y), a factor around 1: (H, W)."""
     distance = cv2.distanceTransform(solid, cv2.DIST_L2, 3)
     height = np.sqrt(np.minimum(distance, rng.uniform(6, 60)))
     height = cv2.GaussianBlur(height, (0, 0), rng.uniform(1.5, 5))
@@ -38,7 +38,7 @@ def relief(rng: Rng, solid: NDArray[np.uint8], light: NDArray[np.float64]) -> Al
 
 
 def cast_shadow(rng: Rng, alpha: Alpha, light: NDArray[np.float64]) -> Alpha:
-    """(H, W) float32 factor, 0.3 to 1: `alpha` thrown away from the light and softened."""
+    """Return the soft shadow of `alpha` as a factor from 0.3 to 1: (H, W) float32."""
     reach = rng.uniform(2, 30)
     shift = np.array([[1, rng.normal(0, 0.2), light[0] * reach], [0, 1, light[1] * reach]], np.float32)
     thrown = cv2.warpAffine(alpha, shift, alpha.shape[::-1])
@@ -47,14 +47,14 @@ def cast_shadow(rng: Rng, alpha: Alpha, light: NDArray[np.float64]) -> Alpha:
 
 
 def dappled(rng: Rng, side: int) -> Alpha:
-    """(side, side) float32 factor: patches of sun and shade that belong to no object."""
+    """Return patches of sun and shade, independent of objects, as a factor: (side, side) float32."""
     field = smooth_field(rng, side, int(rng.integers(3, 20))) + 0.5 * smooth_field(rng, side, 40)
     patches = 1 / (1 + np.exp(-field * rng.uniform(2, 10)))
     return (1 - rng.uniform(0.2, 0.65) * patches).astype(np.float32)
 
 
 def photograph(rng: Rng, picture: Picture) -> NDArray[np.uint8]:
-    """(H, W, 3) float32 RGB, 0 to 255, to uint8 as a camera stores it."""
+    """Convert a picture to what a camera would store: (H, W, 3) float32 RGB, 0 to 255, to uint8."""
     if rng.random() < 0.25:
         picture = picture + (picture.mean() - picture) * rng.uniform(0, 0.5)  # haze
     if rng.random() < 0.25:

@@ -1,5 +1,5 @@
-"""From prompts to maps, with hardly anything to learn: likeness to the clicked spots, cheapest paths from them, soft
-colour models of box and mask. What is learned is the embedding these are computed in."""
+"""Maps computed from prompts and the learned embedding, without further weights: likeness to clicked spots, cheapest
+paths from them, and soft colour models of box and mask."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from mobile_sam_onnx.builtin.layout import (
 
 
 def path_costs(start: Tensor, costs: Tensor) -> Tensor:
-    """Cheapest cost from the seeds to every cell along rows and columns.
+    """Return the cost of the cheapest path from the seeds to every cell: (B, K, COSTS, S, S).
 
-    `start` (B, K, S, S), 0 at seeds and FAR elsewhere; `costs` (B, 2 * COSTS, S, S), of stepping in from the left, then
-    from above. Answers (B, K, COSTS, S, S). A pass along a row is exact: with s the running sum of costs, the cheapest
-    way in from the left is cummin(d - s) + s.
+    `start` (B, K, S, S) is 0 at seeds and FAR elsewhere; `costs` (B, 2 * COSTS, S, S) are those of entering a cell from
+    the left, then from above. A pass along a row is exact: with s the running sum of costs, the cheapest path from the
+    left is cummin(d - s) + s.
     """
     across = torch.cumsum(costs[:, None, :COSTS], -1)
     down = torch.cumsum(costs[:, None, COSTS:], -2)
@@ -42,25 +42,25 @@ def path_costs(start: Tensor, costs: Tensor) -> Tensor:
 
 
 def kernel_matrices(kernels: Tensor, valid: Tensor) -> Tensor:
-    """(B, KERNELS, 1024, 256): for each cell at 32 a side, how alike the 16 x 16 larger ones are; rows add to 1."""
+    """Return the similarity of 32 x 32 cells to 16 x 16 larger ones, (B, KERNELS, 1024, 256); rows sum to 1."""
     batch = kernels.shape[0]
     queries = kernels.reshape(batch, KERNELS, KERNEL_WIDTH, 1024)
     keys = nn.functional.avg_pool2d(kernels, 2).reshape(batch, KERNELS, KERNEL_WIDTH, 256)
     present = nn.functional.max_pool2d(valid, 4).reshape(batch, 1, 1, 256)
     product = torch.matmul(queries.transpose(2, 3), keys)
-    distance = (keys**2).sum(2)[:, :, None] - 2 * product  # the query's own square falls out of the softmax
+    distance = (keys**2).sum(2)[:, :, None] - 2 * product  # the query's own square cancels in the softmax
     return torch.softmax(-distance - 1e4 * (1 - present), -1)
 
 
 def _nearest(distance: Tensor, chosen: Tensor) -> Tensor:
-    """Smallest of `distance` (B, K, P, ...) over the points that are `chosen` (B, K, P); at least FAR where none is."""
+    """Return the minimum of `distance` (B, K, P, ...) over the `chosen` points (B, K, P); at least FAR without any."""
     shape = chosen.shape + (1,) * (distance.dim() - 3)
     return (distance + FAR * 100 * (1 - chosen.reshape(shape))).amin(2)
 
 
 class Prompts(NamedTuple):
-    """K prompts for each of B pictures: `points` (B, K, P, 2) x, y of the 1024 frame; `labels` (B, K, P): 1, 0, 2 and
-    3 as in SAM, anything below 0 ignored; `mask` (B, K, 64, 64) earlier probabilities; `has_mask` (B, K) 0 or 1."""
+    """K prompts for each of B pictures: `points` (B, K, P, 2), x then y in the 1024 frame; SAM's `labels` (B, K, P),
+    ignored below 0; earlier probabilities `mask` (B, K, 64, 64); `has_mask` (B, K), 0 or 1."""
 
     points: Tensor
     labels: Tensor
@@ -69,7 +69,7 @@ class Prompts(NamedTuple):
 
 
 def conditions(maps: dict[str, Tensor], kernels: Tensor, prompt: Prompts) -> Tensor:
-    """Maps of the layout, `kernel_matrices` of them, and prompts to (B, K, CONDITIONS, 64, 64)."""
+    """Return the conditioned maps, (B, K, CONDITIONS, 64, 64); `kernels` is the result of `kernel_matrices`."""
     points, labels, mask, has_mask = prompt
     batch, prompts = points.shape[:2]
     valid = maps["valid"][:, :, None]  # (B, 1, 1, 64, 64)

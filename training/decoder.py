@@ -1,4 +1,4 @@
-"""Embedding and prompts to masks and scores: a small U-shaped network over the conditioned maps."""
+"""Decoder from embedding and prompts to masks and scores: a small U-shaped network over the conditioned maps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POOLED = WIDTHS[2] + 2 * WIDTHS[0] + 4
 
 
 class Decoder(nn.Module):
-    """Works on 64 x 64 cells and finer only in the last step, by the guide of the picture at 128."""
+    """Decoder on 64 x 64 cells; the last step refines to 128 with the picture's guide map."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,12 +33,12 @@ class Decoder(nn.Module):
         self.judge2 = nn.Linear(64, TOKENS)
 
     def forward(self, maps: dict[str, Tensor], prompt: Prompts) -> tuple[Tensor, Tensor]:
-        """Maps of the layout and prompts to logits (B * K, 4, 128, 128) and predicted IoU (B * K, 4)."""
+        """Return logits (B * K, 4, 128, 128) and predicted IoU (B * K, 4) from maps of the layout and prompts."""
         batch, prompts = prompt.points.shape[:2]
         given = conditions(maps, kernel_matrices(maps["kernels"], maps["valid"]), prompt)
 
         def with_image(x: Tensor, name: str) -> Tensor:
-            """Add the picture's map `name` to every prompt of it."""
+            """Add the picture's map `name` to each of its prompts."""
             return x + maps[name].repeat_interleave(prompts, 0)
 
         x64 = torch.relu(with_image(self.enter(given.flatten(0, 1)), "fine"))
@@ -50,7 +50,7 @@ class Decoder(nn.Module):
         x64 = torch.relu(self.finish(x64 + double(self.up64(x32))))
 
         count = batch * prompts
-        # a cell's 2 x 2 pixels are kept as a dimension of 4 until the end, so that nothing is repeated
+        # a cell's 2 x 2 pixels stay a dimension of 4 until the end, which avoids copies
         logits = self.cells(x64).reshape(batch, prompts, TOKENS, 4, 64, 64)
         slopes = self.slopes(x64).reshape(batch, prompts, TOKENS, GUIDES, 64, 64)
         guide = nn.functional.pixel_unshuffle(maps["guide"], 2).reshape(batch, 1, GUIDES, 4, 64, 64)
@@ -60,7 +60,7 @@ class Decoder(nn.Module):
         return logits, self.judge(logits, x64, x16)
 
     def judge(self, logits: Tensor, x64: Tensor, x16: Tensor) -> Tensor:
-        """Predicted IoU (N, 4), from what the masks cover; sends no gradient into them."""
+        """Return the predicted IoU (N, 4) from features inside the masks, without gradients to the masks."""
         chance = torch.sigmoid(nn.functional.avg_pool2d(logits.detach(), 2)).flatten(2)  # (N, 4, 4096)
         cover = chance.sum(2, keepdim=True)
         features = x64.detach().flatten(2).transpose(1, 2)  # (N, 4096, C)
@@ -72,6 +72,6 @@ class Decoder(nn.Module):
         firm = (chance > 0.5).to(chance.dtype) * (chance > 0.8).to(chance.dtype)
         stable = firm.sum(2, keepdim=True) / ((chance > 0.2).to(chance.dtype).sum(2, keepdim=True) + 1)
         facts = torch.cat([broad, within, everywhere, sure, edge, stable, cover / 4096], 2)
-        per_token = self.judge2(torch.relu(self.judge1(facts)))  # (N, 4 facts, 4 tokens): the diagonal is wanted
+        per_token = self.judge2(torch.relu(self.judge1(facts)))  # (N, 4 facts, 4 tokens); only the diagonal is used
         own = (per_token * torch.eye(TOKENS, dtype=chance.dtype, device=chance.device)).sum(2)
         return torch.sigmoid(own)

@@ -1,4 +1,4 @@
-"""Picture to embedding: maps of several resolutions, as `mobile_sam_onnx.builtin.layout` lists them."""
+"""Encoder from picture to embedding: maps of several resolutions, as in `mobile_sam_onnx.builtin.layout`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from training.layers import Mix, Stage, double, halve
 
 
 def pack(maps: dict[str, Tensor]) -> Tensor:
-    """Maps by name, each (N, C, S, S), to the embedding (N, 256, 64, 64)."""
+    """Pack maps by name, each (N, C, S, S), into an embedding (N, 256, 64, 64)."""
     batch = maps["valid"].shape[0]
     parts = [maps[name].reshape(batch, -1, 64, 64) for name, _, _ in LAYOUT]
     used = sum(part.shape[1] for part in parts)
@@ -29,7 +29,7 @@ def pack(maps: dict[str, Tensor]) -> Tensor:
 
 
 def unpack(embedding: Tensor) -> dict[str, Tensor]:
-    """The reverse of `pack`."""
+    """Reverse `pack`."""
     maps, start = {}, 0
     for name, channels, side in LAYOUT:
         taken = channels * side * side // 4096
@@ -39,14 +39,14 @@ def unpack(embedding: Tensor) -> dict[str, Tensor]:
 
 
 def opponent(rgb: Tensor) -> Tensor:
-    """(N, 3, H, W) RGB 0..1 to lightness, red-green, yellow-blue, each about -2..2."""
+    """Convert RGB 0..1, (N, 3, H, W), to lightness, red-green and yellow-blue, each about -2..2."""
     red, green, blue = rgb[:, :1], rgb[:, 1:2], rgb[:, 2:3]
     light = (red + green + blue) * (4 / 3) - 2
     return torch.cat([light, (red - green) * 6, (red + green) * 3 - blue * 6], 1)
 
 
 class Encoder(nn.Module):
-    """A U-shaped network over the picture at 256 pixels a side."""
+    """U-shaped network over the picture at 256 pixels per side."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,8 +75,8 @@ class Encoder(nn.Module):
                 self.costs.weight[COSTS + cost, 51:54] = 0.5 * (cost + 1)
 
     def forward(self, rgb: Tensor, valid: Tensor) -> dict[str, Tensor]:
-        """`rgb` (N, 3, 256, 256) 0..1, zero where not valid; `valid` (N, 1, 256, 256), the share of each pixel inside
-        the picture. Answers the maps of `LAYOUT`."""
+        """Return the maps of `LAYOUT` for `rgb` (N, 3, 256, 256) 0..1, zero where not valid, and `valid`
+        (N, 1, 256, 256), the share of each pixel inside the picture."""
         pool = nn.functional.avg_pool2d
         colour = opponent(rgb) * valid
         across = torch.linspace(-1, 1, 256, device=rgb.device).expand(rgb.shape[0], 1, 256, 256)

@@ -1,6 +1,6 @@
-"""Write a checkpoint as the weights that are served: `python -m training.export --checkpoint last.pt`.
+"""Export of a checkpoint as built-in weights: `python -m training.export --checkpoint last.pt`.
 
-With `--compare` it also builds the ONNX graphs and says how far PyTorch and ONNX Runtime are apart.
+With `--compare` it also builds the ONNX graphs and prints the differences between PyTorch and ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def export(checkpoint: Path, out: Path, raw: bool = False) -> None:
     state: dict[str, Tensor] = kept["model" if raw else "average"]
     half = {name: value.to(torch.float16).contiguous() for name, value in state.items()}
     if not all(torch.isfinite(value).all() for value in half.values()):
-        raise ValueError(f"{checkpoint} holds values that float16 cannot")
+        raise ValueError(f"{checkpoint} holds values beyond float16's range")
     save_file(half, out, metadata={"steps": str(kept["step"])})
 
 
 def torch_answers(
     model: Segmenter, image: NDArray[np.uint8], size_hw: tuple[int, int], prompt: Prompts
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Embedding, masks (N, 4, 256, 256) and scores (N, 4) as the graphs should give them for a picture in its frame."""
+    """Return the embedding, masks (N, 4, 256, 256) and scores (N, 4) that the graphs should produce."""
     pixels = torch.from_numpy(image.astype(np.float32)).permute(2, 0, 1)[None]
     inside = torch.zeros(1, 1, 1024, 1024)
     inside[..., : size_hw[0], : size_hw[1]] = 1
@@ -55,7 +55,7 @@ def torch_answers(
 
 
 def agreement(logits: Tensor, prompt: Prompts) -> Tensor:
-    """(N, 4) IoU of each mask's own box with the box among the points; meaningless where there is none."""
+    """Return the IoU of each mask's box with the prompt's box, (N, 4); meaningless for prompts without a box."""
     step = FRAME / logits.shape[-1]
     found = torch.zeros(logits.shape[:2])
     for row, masks in enumerate(logits > 0):
@@ -76,7 +76,7 @@ def agreement(logits: Tensor, prompt: Prompts) -> Tensor:
 
 @torch.no_grad()
 def compare(weights: Path) -> dict[str, float]:
-    """Largest differences between PyTorch and ONNX Runtime with `weights`, on a random picture and prompts."""
+    """Return the largest differences between PyTorch and ONNX Runtime on a random picture and prompts."""
     rng = np.random.default_rng(0)
     state = load_weights(weights)
     model = Segmenter()
@@ -115,12 +115,12 @@ def compare(weights: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Export, and compare when asked."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=WEIGHTS)
+    parser.add_argument("--checkpoint", type=Path, required=True, help="checkpoint to export")
+    parser.add_argument("--out", type=Path, default=WEIGHTS, help="file to write")
     parser.add_argument("--raw", action="store_true", help="the last weights instead of their running average")
-    parser.add_argument("--compare", action="store_true")
+    parser.add_argument("--compare", action="store_true", help="compare PyTorch and ONNX Runtime")
     arguments = parser.parse_args()
     export(arguments.checkpoint, arguments.out, arguments.raw)
     print(f"{arguments.out}: {arguments.out.stat().st_size / 1e6:.2f} MB")

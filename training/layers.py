@@ -1,4 +1,4 @@
-"""The two building blocks of both networks. There are no normalisation layers: blocks start close to the identity."""
+"""Building blocks of both networks. Blocks start close to the identity, so there are no normalisation layers."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from torch import Tensor, nn
 
 
 class Mix(nn.Conv2d):
-    """A 1x1 convolution. As a matrix product over channels-last memory it is faster on a CPU than as a convolution."""
+    """A 1x1 convolution, as a matrix product over channels-last memory, which is faster on a CPU."""
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__(before, after, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, before, H, W) to (N, after, H, W)."""
+        """Map (N, before, H, W) to (N, after, H, W)."""
         return nn.functional.linear(x.permute(0, 2, 3, 1), self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
 
 
 class Block(nn.Module):
-    """x + w(relu(v(depthwise(x)))): a 5x5 depthwise convolution, then two 1x1 ones, wider between by `expansion`."""
+    """Residual block: a 5x5 depthwise convolution and two 1x1 ones, with `expansion` times the channels between."""
 
     def __init__(self, channels: int, expansion: int) -> None:
         super().__init__()
@@ -34,23 +34,23 @@ class Block(nn.Module):
             nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) to (N, C, H, W)."""
+        """Map (N, C, H, W) to (N, C, H, W)."""
         out: Tensor = x + self.narrow(torch.relu(self.wide(self.depth(x))))
         return out
 
 
 class Stage(nn.Sequential):
-    """A row of `count` blocks."""
+    """Sequence of `count` blocks."""
 
     def __init__(self, channels: int, count: int, expansion: int = 2) -> None:
         super().__init__(*[Block(channels, expansion) for _ in range(count)])
 
 
 def halve(before: int, after: int) -> nn.Conv2d:
-    """2x2 cells to one."""
+    """Return a layer that halves the resolution."""
     return nn.Conv2d(before, after, 2, stride=2)
 
 
 def double(x: Tensor) -> Tensor:
-    """One cell to 2x2 equal ones."""
+    """Double the resolution by repeating cells."""
     return nn.functional.interpolate(x, scale_factor=2.0, mode="nearest")

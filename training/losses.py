@@ -1,4 +1,4 @@
-"""What an answer should be: the single mask right, one of three candidates right, and every score honest."""
+"""Losses for the single mask, the best of three candidates, and the predicted scores."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 def overlap(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """(N, T) IoU of the masks `logits` (N, T, S, S) > 0 with `target` (N, S, S) > 0.5, where `valid` (N, S, S)."""
+    """Return the IoU (N, T) of `logits` (N, T, S, S) > 0 with `target` (N, S, S) > 0.5, inside `valid` (N, S, S)."""
     answer = (logits > 0) & (valid[:, None] > 0)
     wanted = (target > 0.5)[:, None]
     shared = (answer & wanted).sum((-1, -2)).float()
@@ -15,7 +15,7 @@ def overlap(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
 
 
 def mask_loss(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """(N, T) mean binary cross-entropy plus one minus the soft IoU, in the valid part."""
+    """Return the mean binary cross-entropy plus one minus the soft IoU inside the valid part, (N, T)."""
     goal = target[:, None].expand_as(logits)
     seen = valid[:, None]
     cross = nn.functional.binary_cross_entropy_with_logits(logits, goal, reduction="none") * seen
@@ -26,7 +26,7 @@ def mask_loss(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
 
 
 def answer_loss(logits: Tensor, scores: Tensor, target: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """Loss, and the IoU (N, 4) of each mask: `logits` (N, 4, S, S), `scores` (N, 4) predicted IoU."""
+    """Return the loss and each mask's IoU (N, 4), for `logits` (N, 4, S, S) and predicted IoU `scores` (N, 4)."""
     each = mask_loss(logits, target, valid)
     found = overlap(logits.detach(), target, valid)
     candidates = each[:, 1:]

@@ -1,4 +1,4 @@
-"""Objects: a drawn outline of parts, given materials, relief, marks, a soft rim and a shadow."""
+"""Objects: outlines of parts with materials, relief, marks, a soft rim and a shadow."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from training.textures import Material, natural_colour
 
 
 class Kind(NamedTuple):
-    """What the members of a herd have in common: the drawing (its part numbers) and a material for each part."""
+    """Common appearance of a group of objects: the drawing with its part numbers, and a material for each part."""
 
     drawn: shapes.Parts
     materials: list[Material]
 
 
 def new_kind(studio: Studio) -> Kind:
-    """A kind of object: its parts all of one material, of kin, or of strangers; sometimes close to the background."""
+    """Return a kind whose parts share a material, or have similar or unrelated ones, sometimes like the background."""
     rng = studio.rng
     drawn = shapes.DRAWERS[int(rng.integers(len(shapes.DRAWERS)))](rng)
     count = int(drawn.max())
@@ -39,7 +39,7 @@ def new_kind(studio: Studio) -> Kind:
 
 
 def _decorate(rng: Rng, surface: Picture, where: NDArray[np.bool_]) -> None:
-    """Marks that are no part of their own (windows, spots, eyes, letters), painted over `where` in place."""
+    """Paint marks that are not parts (windows, spots, eyes, letters) onto `where`, in place."""
     ys, xs = np.nonzero(where)
     if len(ys) < 80:
         return
@@ -58,7 +58,7 @@ def _decorate(rng: Rng, surface: Picture, where: NDArray[np.bool_]) -> None:
 
 
 def _painted(studio: Studio, kind: Kind, parts: shapes.Parts, solid: NDArray[np.uint8]) -> Picture:
-    """(SIDE, SIDE, 3) float32: the surface of an object whose placed parts are `parts`; black elsewhere."""
+    """Return the surface of an object with these placed parts, black elsewhere: (SIDE, SIDE, 3) float32."""
     rng = studio.rng
     surface = np.zeros((SIDE, SIDE, 3), np.float32)
     for number in np.unique(parts[parts > 0]):
@@ -74,7 +74,7 @@ def _painted(studio: Studio, kind: Kind, parts: shapes.Parts, solid: NDArray[np.
 
 
 def _laid(studio: Studio, surface: Picture, solid: NDArray[np.uint8]) -> None:
-    """Lay `surface` over the picture where it is `solid`, with a soft rim and, half the time, a shadow."""
+    """Paint `surface` onto the picture inside `solid`, with a soft rim and, half the time, a shadow."""
     rng = studio.rng
     soft = rng.choice([0.5, 0.7, 1.0, 1.8], p=[0.35, 0.35, 0.2, 0.1])
     alpha = cv2.GaussianBlur(solid.astype(np.float32), (0, 0), soft).astype(np.float32)
@@ -87,7 +87,7 @@ def _laid(studio: Studio, surface: Picture, solid: NDArray[np.uint8]) -> None:
 
 
 def paint_object(studio: Studio, kind: Kind) -> None:
-    """Paint one object of `kind` somewhere; nothing where it would be too small or there are too many leaves."""
+    """Paint an object at a random place, unless it would be too small or there are too many leaves."""
     rng = studio.rng
     size = float(np.exp(rng.uniform(np.log(0.17), np.log(1.5))))
     centre = (rng.normal(0.5, 0.27), rng.normal(0.52, 0.25))

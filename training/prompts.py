@@ -1,4 +1,4 @@
-"""What a person would click: a first point or box for a mask, then corrections where an answer is wrong."""
+"""Simulated prompts: a first point or box for a mask, then clicks that correct the prediction."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ CLICKED = 0.35  # share of first prompts without a box; some of those with one h
 
 
 def depth(mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """(H, W) float32: distance of each pixel of `mask` (H, W) bool to its outside; the picture's border is outside."""
+    """Return the distance of each mask pixel to the outside, which includes the picture's border: (H, W) float32."""
     padded = np.pad(mask.astype(np.uint8), 1)
     return cv2.distanceTransform(padded, cv2.DIST_L2, 3)[1:-1, 1:-1].astype(np.float32)
 
 
 def _frame(rng: Rng, row: int, column: int) -> tuple[float, float]:
-    """A pixel of the grid to x, y in the frame, anywhere in that pixel."""
+    """Return a random point of a grid pixel as x, y in the frame."""
     return float((column + rng.random()) * STEP - 0.5), float((row + rng.random()) * STEP - 0.5)
 
 
 def click_in(rng: Rng, mask: NDArray[np.bool_], central: float) -> tuple[float, float]:
-    """x, y in the frame of a click in `mask` (128, 128): its middle with chance `central`, else anywhere likely."""
+    """Return a click in `mask` (128, 128) as x, y in the frame, in its middle with probability `central`."""
     inner = depth(mask)
     if rng.random() < central:
         row, column = np.unravel_index(int(inner.argmax()), inner.shape)
@@ -39,7 +39,7 @@ def click_in(rng: Rng, mask: NDArray[np.bool_], central: float) -> tuple[float, 
 
 
 def first_prompt(rng: Rng, mask: NDArray[np.bool_]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """A click, a box, or both for `mask` (128, 128): points (SLOTS, 2) in the frame, labels (SLOTS,), float32."""
+    """Return a click, a box, or both for `mask` (128, 128): points (SLOTS, 2) in the frame, and labels (SLOTS,)."""
     points, labels = np.zeros((SLOTS, 2), np.float32), np.full(SLOTS, ABSENT, np.float32)
     kind = rng.random()
     if kind < CLICKED + 0.08:
@@ -63,7 +63,7 @@ def correct(
     answer: NDArray[np.bool_],
     target: NDArray[np.bool_],
 ) -> None:
-    """Add to `points` and `labels`, in place, one to three clicks on the largest errors of `answer` (128, 128)."""
+    """Add one to three clicks on the largest errors of `answer` (128, 128) to `points` and `labels`, in place."""
     wrong = answer ^ target
     wanted = 1 if rng.random() < 0.5 else int(rng.integers(2, 4))
     for slot in range(3, 3 + wanted):

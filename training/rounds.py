@@ -1,4 +1,4 @@
-"""One training step's questions and answers: a first prompt, then corrections to what was answered."""
+"""Interactive rounds of a training step: a first prompt, then corrections of the prediction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from training.prompts import correct
 
 
 class Segmenter(nn.Module):
-    """Encoder and decoder together."""
+    """Encoder and decoder."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,13 +24,13 @@ class Segmenter(nn.Module):
 
 
 def mask_for_feedback(logits: Tensor, batch: int) -> Tensor:
-    """Logits (N, 128, 128) of an answer to the (B, K, 64, 64) probabilities the decoder takes as the earlier mask."""
+    """Convert logits (N, 128, 128) to the decoder's earlier mask, (B, K, 64, 64) probabilities."""
     pooled = nn.functional.avg_pool2d(logits[:, None].clamp(-MASK_CLAMP, MASK_CLAMP), 2)
     return torch.sigmoid(pooled).reshape(batch, -1, 64, 64)
 
 
 def rounds(model: Segmenter, batch: Batch, rng: np.random.Generator, count: int) -> tuple[Tensor, dict[str, Tensor]]:
-    """Loss over a first answer and `count` - 1 corrected ones; and IoUs to report."""
+    """Return the loss over a first prediction and `count` - 1 corrected ones, and IoUs to report."""
     size, prompts = batch.targets.shape[:2]
     images = torch.from_numpy(batch.images).permute(0, 3, 1, 2).float() / 255
     valid = torch.from_numpy(batch.valid)[:, None].float()

@@ -1,4 +1,4 @@
-"""Generated scenes: backgrounds of several regions, objects made of parts, and which masks a person might mean.
+"""Generated scenes: backgrounds of several regions, objects made of parts, and plausible target masks.
 
 Preview: `python -m training.scenes --sheet out.png`
 """
@@ -22,21 +22,21 @@ from training.textures import Palette, TextureBank
 
 @dataclass
 class Scene:
-    """`image` (SIDE, SIDE, 3) uint8 RGB; `leaves` (SIDE, SIDE) uint8, the number of the smallest unit at each pixel,
-    from 1; `nodes` sets of leaves that a person could mean, as bit masks over the leaf numbers."""
+    """Image (SIDE, SIDE, 3) uint8 RGB; `leaves` (SIDE, SIDE) uint8, number of the smallest unit at each pixel, from 1;
+    `nodes`, plausible targets as bit masks over the leaf numbers."""
 
     image: NDArray[np.uint8]
     leaves: NDArray[np.uint8]
     nodes: list[int] = field(default_factory=list)
 
     def mask(self, node: int) -> NDArray[np.bool_]:
-        """(SIDE, SIDE) bool: where the leaves of `node` are."""
+        """Return the mask of a node's leaves, (SIDE, SIDE) bool."""
         table = np.array([node >> leaf & 1 for leaf in range(MAX_LEAVES + 1)], bool)
         return table[self.leaves]
 
 
 def make_scene(rng: Rng, bank: TextureBank) -> Scene:
-    """One scene; the same generator state gives the same scene."""
+    """Return a scene that depends only on the generator's state."""
     angle = rng.uniform(0, 2 * np.pi)
     studio = Studio(rng, bank, Palette(rng), np.array([np.cos(angle), np.sin(angle)]))
     paint_background(studio)
@@ -51,7 +51,7 @@ def make_scene(rng: Rng, bank: TextureBank) -> Scene:
 
 
 def sheet(count: int, seed: int, columns: int = 6) -> NDArray[np.uint8]:
-    """(H, W, 3) uint8 RGB: pictures of `count` scenes, each above its leaves in random colours."""
+    """Return pictures of `count` scenes, each above its leaves in random colours: (H, W, 3) uint8 RGB."""
     bank = TextureBank(seed)
     rng = np.random.default_rng(seed)
     tint = np.random.default_rng(0).integers(40, 255, (MAX_LEAVES + 1, 3)).astype(np.uint8)
@@ -64,11 +64,11 @@ def sheet(count: int, seed: int, columns: int = 6) -> NDArray[np.uint8]:
 
 
 def main() -> None:
-    """Write a preview sheet and say how long a scene takes."""
+    """Write a preview sheet and print how long a scene takes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sheet", required=True, help="PNG to write")
-    parser.add_argument("--count", type=int, default=24)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=24, help="number of scenes")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the scenes")
     arguments = parser.parse_args()
     started = time.perf_counter()
     picture = sheet(arguments.count, arguments.seed)

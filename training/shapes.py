@@ -1,4 +1,4 @@
-"""Outlines of things: each drawer answers a canvas of part numbers (0 nothing, 1.. parts) in its own unit square."""
+"""Outlines of objects. Each drawer returns a canvas of part numbers (0: none) in its own unit square."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Rng = np.random.Generator
 Parts = NDArray[np.uint8]
 Points = NDArray[np.float64]
-UNIT = 320  # drawers draw on a (UNIT, UNIT) canvas; the scene places it
+UNIT = 320  # side of the drawers' canvas
 
 
 def _canvas() -> Parts:
@@ -33,7 +33,7 @@ def _limb(canvas: Parts, points: Points, width: float, part: int) -> None:
 
 
 def ring(rng: Rng, wobble: float, count: int = 60) -> Points:
-    """(count, 2) a closed outline about (0.5, 0.5): a circle disturbed by low Fourier terms of strength `wobble`."""
+    """Return a closed outline around (0.5, 0.5), a circle with low Fourier terms of strength `wobble`: (count, 2)."""
     angle = np.linspace(0, 2 * np.pi, count, endpoint=False)
     radius = np.ones(count)
     for term in range(2, 8):
@@ -44,7 +44,7 @@ def ring(rng: Rng, wobble: float, count: int = 60) -> Points:
 
 
 def blob(rng: Rng) -> Parts:
-    """A rounded thing, sometimes with bands or patches that are parts."""
+    """Draw a rounded shape, sometimes with bands or patches as parts."""
     canvas = _canvas()
     _fill(canvas, ring(rng, rng.uniform(0, 0.8)), 1)
     inside = canvas > 0
@@ -59,7 +59,7 @@ def blob(rng: Rng) -> Parts:
 
 
 def polygon(rng: Rng) -> Parts:
-    """A straight-edged thing of three to eight corners."""
+    """Draw a polygon of three to eight corners."""
     canvas = _canvas()
     angle = np.sort((np.arange(k := int(rng.integers(3, 9))) + rng.uniform(-0.35, 0.35, k)) / k * 2 * np.pi)
     _fill(canvas, 0.5 + rng.uniform(0.3, 0.48, (k, 1)) * np.stack([np.cos(angle), np.sin(angle)], 1), 1)
@@ -67,7 +67,7 @@ def polygon(rng: Rng) -> Parts:
 
 
 def house(rng: Rng) -> Parts:
-    """Walls, a roof, and sometimes a door or a second storey."""
+    """Draw walls, a roof, and sometimes a door or a second storey."""
     canvas = _canvas()
     eaves, left, right = rng.uniform(0.25, 0.5), rng.uniform(0.05, 0.2), rng.uniform(0.8, 0.95)
     _fill(canvas, np.array([[left, eaves], [right, eaves], [right, 0.95], [left, 0.95]]), 1)
@@ -81,7 +81,7 @@ def house(rng: Rng) -> Parts:
 
 
 def creature(rng: Rng) -> Parts:
-    """A four-legged or winged animal from the side: body, legs, neck and head, tail."""
+    """Draw a four-legged or winged animal from the side: body, legs, neck and head, tail."""
     canvas = _canvas()
     length, depth = rng.uniform(0.22, 0.32), rng.uniform(0.1, 0.18)
     low = rng.uniform(0.75, 0.97)
@@ -109,7 +109,7 @@ def creature(rng: Rng) -> Parts:
 
 
 def person(rng: Rng) -> Parts:
-    """Head, hair or hat, top, trousers; standing, or cut to a bust."""
+    """Draw a person, standing or as a bust: head, hair or hat, top, trousers."""
     canvas = _canvas()
     bust = rng.random() < 0.35
     shoulder, hip = rng.uniform(0.1, 0.16), 0.6
@@ -146,7 +146,7 @@ def person(rng: Rng) -> Parts:
 
 
 def tree(rng: Rng) -> Parts:
-    """A trunk with a crown of many rounds, or a fir."""
+    """Draw a trunk with a crown of many circles, or a fir."""
     canvas = _canvas()
     width = rng.uniform(0.02, 0.07)
     lean = rng.uniform(-0.1, 0.1)
@@ -163,7 +163,7 @@ def tree(rng: Rng) -> Parts:
 
 
 def vehicle(rng: Rng) -> Parts:
-    """A body, a cabin with windows, wheels."""
+    """Draw a vehicle: a body, a cabin with windows, wheels."""
     canvas = _canvas()
     roof, belt, floor = rng.uniform(0.25, 0.36), rng.uniform(0.44, 0.52), rng.uniform(0.64, 0.74)
     a, b = rng.uniform(0.15, 0.35), rng.uniform(0.65, 0.85)
@@ -186,7 +186,7 @@ def vehicle(rng: Rng) -> Parts:
 
 
 def vessel(rng: Rng) -> Parts:
-    """A vase, bottle, lamp or mushroom: a profile turned about the upright axis, in one to three bands."""
+    """Draw a vase, bottle, lamp or mushroom: a profile mirrored at the vertical axis, in one to three bands."""
     canvas = _canvas()
     knots = np.clip(rng.uniform(0.05, 0.4, 6), 0.04, 0.45)
     y = np.linspace(0.04, 0.96, 40)
@@ -200,7 +200,7 @@ def vessel(rng: Rng) -> Parts:
 
 
 def compound(rng: Rng) -> Parts:
-    """Two to five rounds and polygons stuck together, each a part."""
+    """Draw two to five connected blobs and polygons, each a part."""
     canvas = _canvas()
     centre = np.array([0.5, 0.5])
     for part in range(1, int(rng.integers(3, 7))):
@@ -214,7 +214,7 @@ def compound(rng: Rng) -> Parts:
 
 
 def stroke(rng: Rng) -> Parts:
-    """A pole, branch or rope."""
+    """Draw a pole, branch or rope."""
     canvas = _canvas()
     path = np.cumsum(rng.normal(0, 0.05, (8, 2)) + np.array([0.0, 0.12]), 0)
     path[:, 0] += 0.5
@@ -226,7 +226,7 @@ def stroke(rng: Rng) -> Parts:
 
 
 def cloud(rng: Rng) -> Parts:
-    """An irregular patch: thresholded smooth noise, its largest piece."""
+    """Draw an irregular patch: the largest component of thresholded smooth noise."""
     noise = cv2.resize(rng.normal(0, 1, (7, 7)).astype(np.float32), (UNIT, UNIT), interpolation=cv2.INTER_CUBIC)
     noise = noise + 0.4 * cv2.resize(
         rng.normal(0, 1, (24, 24)).astype(np.float32), (UNIT, UNIT), interpolation=cv2.INTER_CUBIC
@@ -247,8 +247,8 @@ DRAWERS: tuple[Callable[[Rng], Parts], ...] = (
 
 
 def placed(rng: Rng, parts: Parts, side: int, *, size: float, centre_xy: tuple[float, float], rough: float) -> Parts:
-    """`parts` put on a (side, side) canvas: `size` is the share of the side it spans, mirrored, turned and stretched at
-    random; `rough` is the displacement of its edge in pixels."""
+    """Place `parts` on a (side, side) canvas, mirrored, rotated and stretched at random; `size` is the share of the
+    side that they span, `rough` the displacement of their edge in pixels."""
     angle = rng.normal(0, 0.15) if rng.random() < 0.75 else rng.uniform(0, 2 * np.pi)
     scale = UNIT / (size * side)
     stretch = np.exp(rng.normal(0, 0.25))

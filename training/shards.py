@@ -1,4 +1,4 @@
-"""Scenes rendered ahead of training, 256 to a shard: `python -m training.shards --out DIR --from 0 --to 40`."""
+"""Shards of 256 scenes, rendered before training: `python -m training.shards --out DIR --from 0 --to 40`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ NODES = 80
 
 
 def write_shard(folder: Path, number: int) -> None:
-    """Render shard `number`: `images` (256, 256, 256, 3) uint8, `leaves` (256, 256, 256) uint8, `nodes` (256, 80)
-    uint64, each a .npy file. The number is the seed; the texture bank changes every sixteen shards."""
+    """Render shard `number`, which is its seed; the texture bank changes every sixteen shards.
+
+    Writes .npy files: `images` (256, 256, 256, 3) uint8, `leaves` (256, 256, 256) uint8, `nodes` (256, 80) uint64.
+    """
     bank = TextureBank(number // 16)
     rng = np.random.default_rng([number, 7])
     images = np.empty((SCENES, SIDE, SIDE, 3), np.uint8)
@@ -35,11 +37,11 @@ def write_shard(folder: Path, number: int) -> None:
     np.save(folder / f"leaves_{number:04d}.npy", leaves)
     partial = folder / f"images_{number:04d}.partial.npy"
     np.save(partial, images)
-    partial.rename(folder / f"images_{number:04d}.npy")  # last and whole: a shard with images is complete
+    partial.rename(folder / f"images_{number:04d}.npy")  # written last and atomically: a shard with images is complete
 
 
 class Shard:
-    """One shard on disk, read through memory maps."""
+    """Memory-mapped shard on disk."""
 
     def __init__(self, images_file: Path) -> None:
         number = images_file.stem.split("_")[1]
@@ -50,16 +52,16 @@ class Shard:
 
 
 def complete_shards(folder: Path) -> list[Path]:
-    """The image files of all complete shards, in order."""
+    """Return the image files of all complete shards, in order."""
     return sorted(p for p in folder.glob("images_*.npy") if "partial" not in p.name)
 
 
 def main() -> None:
-    """Render the shards asked for that do not lie there yet."""
+    """Run the command: render the requested shards that do not exist yet."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--from", type=int, default=0, dest="first")
-    parser.add_argument("--to", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the shards")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="first shard")
+    parser.add_argument("--to", type=int, required=True, help="end of the range, not included")
     arguments = parser.parse_args()
     cv2.setNumThreads(1)
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What all painters of one scene share: random state, colours of the place, light, and the canvas so far."""
+"""Shared state of a scene's painters: random state, palette, light, and the canvas so far."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Picture = NDArray[np.float32]
 
 @dataclass
 class Studio:
-    """`picture` (SIDE, SIDE, 3) float32 RGB 0..255 and `leaves` (SIDE, SIDE) uint8 are painted over in place; `nodes`
-    are the sets of leaves a person could mean, as bit masks; `light` is the direction x, y that it comes from."""
+    """State of a scene: `picture` (SIDE, SIDE, 3) float32 RGB 0..255 and `leaves` (SIDE, SIDE) uint8, both painted in
+    place; `nodes`, plausible targets as bit masks over leaf numbers; direction of the `light`, x then y."""
 
     rng: Rng
     bank: TextureBank
@@ -31,15 +31,15 @@ class Studio:
     nodes: list[int] = field(default_factory=list)
 
     def material(self) -> Material:
-        """A new material in a colour of the place."""
+        """Return a new material in a colour of the palette."""
         return Material(self.rng, self.bank, self.palette.colour(self.rng))
 
     def lit(self, surface: Picture, strength: float) -> Picture:
-        """`surface` (SIDE, SIDE, 3) shaded by a ramp and slow noise, sometimes changing its colour."""
+        """Shade `surface` (SIDE, SIDE, 3) with a ramp and smooth noise, sometimes changing its colour."""
         light = 1 + strength * self.rng.normal() * camera.ramp(self.rng, SIDE)
         if self.rng.random() < 0.5:
             light += strength * 0.5 * camera.smooth_field(self.rng, SIDE, int(self.rng.integers(2, 5)))
-        if self.rng.random() < 0.3:  # from one colour to another, as skies, walls and water go
+        if self.rng.random() < 0.3:  # gradient between two colours, as in skies, walls and water
             share = np.clip(0.5 + self.rng.uniform(0.4, 1.2) * camera.ramp(self.rng, SIDE), 0, 1) * self.rng.uniform(
                 0.3, 0.9
             )

@@ -1,4 +1,4 @@
-"""A bank of grey textures and the materials made from them: fractal noise, fur, leaves, stripes, bricks, patches."""
+"""Bank of grey textures (fractal noise, fur, leaves, stripes, bricks, patches), and materials made from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Image = NDArray[np.uint8]
 
 
 def stretch(values: NDArray[np.float32]) -> Grey:
-    """Any real (H, W) array to uint8, the 1st to 99th percentile over 0 to 255."""
+    """Scale a real (H, W) array to uint8, with the 1st to 99th percentile at 0 to 255."""
     low, high = np.percentile(values[::4, ::4], (1, 99))
     scaled: Grey = np.clip((values - low) * (255 / max(high - low, 1e-6)), 0, 255).astype(np.uint8)
     return scaled
@@ -22,8 +22,8 @@ def stretch(values: NDArray[np.float32]) -> Grey:
 def spectrum_noise(
     rng: Rng, side: int, power: float, elongation: float = 1.0, band: float = 0.0
 ) -> NDArray[np.float32]:
-    """(side, side) float32 periodic noise whose amplitude falls with frequency ** -power; stretched along x by
-    `elongation`; with `band` > 0 only frequencies about `band` cycles per picture remain."""
+    """Return periodic noise with amplitudes proportional to frequency ** -power, (side, side) float32; `elongation`
+    stretches it along x, `band` > 0 keeps only frequencies around `band` cycles per picture."""
     freq_y = np.fft.fftfreq(side)[:, None] * side
     freq_x = np.fft.rfftfreq(side)[None] * side
     radius = np.sqrt(freq_y**2 + (freq_x * elongation) ** 2)
@@ -37,7 +37,7 @@ def spectrum_noise(
 
 
 def _leaves(rng: Rng) -> Grey:
-    """Dead leaves: opaque ellipses and polygons of power-law size, as natural pictures have."""
+    """Draw dead leaves: opaque ellipses and polygons of power-law size, as in natural pictures."""
     canvas = np.full((SIDE, SIDE), int(rng.integers(256)), np.uint8)
     smallest, kind = rng.uniform(3, 10), rng.random()
     for _ in range(int(rng.integers(500, 2500))):
@@ -55,7 +55,7 @@ def _leaves(rng: Rng) -> Grey:
 
 
 def _strokes(rng: Rng) -> Grey:
-    """Grass, hair, straw or twigs: thousands of strokes about one direction."""
+    """Draw grass, hair, straw or twigs: thousands of strokes around one direction."""
     canvas = np.full((SIDE, SIDE), int(rng.integers(60, 200)), np.uint8)
     spread, length, thick = rng.uniform(0.05, 1.5), rng.uniform(8, 60), int(rng.integers(1, 4))
     count = int(rng.integers(1500, 5000))
@@ -68,7 +68,7 @@ def _strokes(rng: Rng) -> Grey:
 
 
 def _cells(rng: Rng) -> Grey:
-    """Pebbles, scales and crackle: distances to scattered points, or one grey per cell."""
+    """Draw pebbles, scales or crackle: distances to scattered points, or one grey per cell."""
     seeds = np.ones((SIDE, SIDE), np.uint8)
     count = int(rng.integers(60, 900))
     seeds[rng.integers(0, SIDE, count), rng.integers(0, SIDE, count)] = 0
@@ -78,7 +78,7 @@ def _cells(rng: Rng) -> Grey:
 
 
 def _grid(rng: Rng) -> Grey:
-    """Bricks, tiles, planks and rows of windows."""
+    """Draw bricks, tiles, planks or rows of windows."""
     width, height = int(rng.integers(12, 90)), int(rng.integers(10, 60))
     gap = int(rng.integers(1, max(min(width, height) // 3, 2)))
     y, x = np.mgrid[0:SIDE, 0:SIDE]
@@ -91,7 +91,7 @@ def _grid(rng: Rng) -> Grey:
 
 
 def _waves(rng: Rng) -> Grey:
-    """Stripes, wood and ripples: a sine of a disturbed coordinate."""
+    """Draw stripes, wood or ripples: a sine of a disturbed coordinate."""
     y, x = np.mgrid[0:SIDE, 0:SIDE].astype(np.float32)
     bend = spectrum_noise(rng, SIDE, rng.uniform(1.4, 2.2)) * rng.uniform(0, 40)
     phase = (x + bend) * 2 * np.pi / rng.uniform(8, 70) + y * rng.uniform(0, 0.02)
@@ -99,14 +99,14 @@ def _waves(rng: Rng) -> Grey:
 
 
 def _patches(rng: Rng) -> Grey:
-    """Coats of animals and camouflage: thresholded noise of one scale."""
+    """Draw animal coats or camouflage: thresholded noise of one scale."""
     noise = spectrum_noise(rng, SIDE, rng.uniform(1.2, 2), rng.choice([1.0, 3.0]), rng.choice([0, rng.uniform(6, 40)]))
     steps = np.tanh((noise - rng.normal(0, 0.6)) * rng.uniform(3, 12))
     return stretch(steps + rng.uniform(0.05, 0.3) * spectrum_noise(rng, SIDE, 1.0))
 
 
 def _warped(rng: Rng) -> Grey:
-    """Marble, rock, cloud: fractal noise read through a fractal displacement."""
+    """Draw marble, rock or clouds: fractal noise with a fractal displacement."""
     y, x = np.mgrid[0:SIDE, 0:SIDE].astype(np.float32)
     reach = rng.uniform(10, 60)
     base = spectrum_noise(rng, SIDE, rng.uniform(0.8, 1.6))
@@ -123,7 +123,7 @@ _KINDS = (_plain, _plain, _plain, _warped, _leaves, _strokes, _strokes, _cells, 
 
 
 class TextureBank:
-    """`count` grey textures, each at three sizes, so that a coarse reading does not alias."""
+    """Grey textures, each at three sizes to avoid aliasing."""
 
     def __init__(self, seed: int, count: int = 220) -> None:
         rng = np.random.default_rng(seed)
@@ -138,7 +138,7 @@ class TextureBank:
             self.pyramids.append([texture, half.astype(np.uint8), quarter.astype(np.uint8)])
 
     def read(self, rng: Rng, index: int, side: int, *, scale: float, angle: float, ground: bool) -> Grey:
-        """(side, side) uint8: texture `index`, `scale` texels a pixel; `ground` foreshortens towards the top."""
+        """Return texture `index` at `scale` texels per pixel, (side, side) uint8; `ground` foreshortens the top."""
         level = int(np.clip(np.log2(max(scale, 1)) + 0.5, 0, 2))
         texture = self.pyramids[index][level]
         scale = scale / 2**level
@@ -154,7 +154,7 @@ class TextureBank:
 
 
 def natural_colour(rng: Rng) -> NDArray[np.float32]:
-    """(3,) float32 RGB, 0 to 255: mostly muted, sometimes vivid, hues as outdoors and indoors."""
+    """Return a natural colour, mostly muted, sometimes vivid: (3,) float32 RGB, 0 to 255."""
     hue = rng.choice(
         [rng.normal(20, 8), rng.normal(40, 12), rng.normal(105, 8), rng.uniform(0, 180)], p=[0.3, 0.2, 0.2, 0.3]
     )
@@ -166,19 +166,19 @@ def natural_colour(rng: Rng) -> NDArray[np.float32]:
 
 
 class Palette:
-    """The colours of one place: a few that most materials keep close to, as photographs do."""
+    """Few colours that most materials of a scene resemble, as in photographs."""
 
     def __init__(self, rng: Rng) -> None:
         count = int(rng.integers(2, 6))
         self.colours = [natural_colour(rng) for _ in range(count)]
         self.strictness = float(rng.choice([0.0, 0.6, 0.95]))
-        if rng.random() < 0.35:  # one light over everything
+        if rng.random() < 0.35:  # common colour of the light
             tint = natural_colour(rng)
             share = rng.uniform(0.3, 0.75)
             self.colours = [(1 - share) * colour + share * tint for colour in self.colours]
 
     def colour(self, rng: Rng) -> NDArray[np.float32]:
-        """(3,) float32 RGB: near one of the palette's, lighter or darker, or now and then any colour."""
+        """Return a colour near one of the palette, or sometimes any colour: (3,) float32 RGB."""
         if rng.random() > self.strictness:
             return natural_colour(rng)
         near = self.colours[int(rng.integers(len(self.colours)))] * np.exp(rng.normal(0, 0.35)) + rng.normal(0, 10, 3)
@@ -187,7 +187,7 @@ class Palette:
 
 
 class Material:
-    """A texture with a colour for each of its greys; `painted` gives it on a whole canvas."""
+    """Texture with a colour for each of its greys."""
 
     def __init__(self, rng: Rng, bank: TextureBank, colour: NDArray[np.float32] | None = None) -> None:
         self.bank = bank
@@ -199,7 +199,7 @@ class Material:
         self.recolour(rng, natural_colour(rng) if colour is None else colour)
 
     def recolour(self, rng: Rng, colour: NDArray[np.float32]) -> None:
-        """Take `colour` (3,) as the middle of a ramp of two to four colours."""
+        """Use `colour` (3,) as the middle of a ramp of two to four colours."""
         self.colour = colour
         stops = int(rng.integers(2, 5))
         ramp = np.linspace(-1, 1, stops)[:, None] * np.ones(3) + rng.normal(0, 0.35, (stops, 3))
@@ -211,13 +211,13 @@ class Material:
         self.lut = np.clip(lut, 0, 255).astype(np.uint8)[:, None]
 
     def akin(self, rng: Rng, distance: float) -> Material:
-        """A copy with the colour moved by about `distance` grey levels, at another place of the same texture."""
+        """Return a copy with a colour about `distance` grey levels away, at another place of the texture."""
         other = object.__new__(Material)
         other.__dict__.update(self.__dict__)
         other.recolour(rng, np.clip(self.colour + rng.normal(0, distance, 3), 5, 250).astype(np.float32))
         return other
 
     def painted(self, rng: Rng, side: int) -> Image:
-        """(side, side, 3) uint8 RGB."""
+        """Return a canvas of the material, (side, side, 3) uint8 RGB."""
         grey = self.bank.read(rng, self.index, side, scale=self.scale, angle=self.angle, ground=self.ground)
         return cv2.applyColorMap(grey, self.lut).astype(np.uint8)

@@ -1,7 +1,8 @@
-"""Train: `python -m training.train --shards DIR --run DIR --minutes 80`; again, to go on from its last checkpoint.
+"""Training of the built-in weights: `python -m training.train --shards DIR --run DIR --minutes 80`.
 
-Two processes of one thread each share every step (on two cores that is faster than one process of two threads, and
-holds up better when something else wants the cores). The learning rate falls along a cosine over `--minutes`.
+A later run resumes from the last checkpoint.
+Two single-threaded processes share every step, which is faster on two cores than one process with two threads, also
+under other load. The learning rate falls along a cosine over `--minutes`.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from tqdm import tqdm
 from training.batches import Batches
 from training.rounds import Segmenter, rounds
 
-AVERAGE = 0.998  # decay of the running average of the weights, which is what is exported
-SAVE_EVERY = 100
-REPORT_EVERY = 25
+AVERAGE = 0.998  # decay of the running average of the weights, which is exported
+SAVE_INTERVAL_STEPS = 100
+REPORT_INTERVAL_STEPS = 25
 
 
 def share_gradients(parameters: list[nn.Parameter], world: int) -> None:
-    """Average the gradients over the processes."""
+    """Average gradients over the processes."""
     flat = torch.cat([p.grad.reshape(-1) if p.grad is not None else torch.zeros(p.numel()) for p in parameters])
     dist.all_reduce(flat)
     flat /= world
@@ -43,12 +44,12 @@ def share_gradients(parameters: list[nn.Parameter], world: int) -> None:
 
 
 def learning_rate(spent: float, total: float, step: int, peak: float) -> float:
-    """Warm up over 150 steps, then a cosine over the training time."""
+    """Return the learning rate: warm-up over 150 steps, then a cosine over the training time."""
     return peak * min(1.0, (step + 1) / 150) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(spent / total, 1.0))))
 
 
 def read_start(path: Path) -> dict[str, Any]:
-    """A checkpoint, or exported weights, which have no optimizer state and no counters."""
+    """Read a checkpoint, or exported weights without optimizer state and counters."""
     if path.suffix != ".safetensors":
         kept: dict[str, Any] = torch.load(path, weights_only=True)
         return kept
@@ -57,7 +58,7 @@ def read_start(path: Path) -> dict[str, Any]:
 
 
 class Trainer:
-    """One process's model, optimizer and counters."""
+    """Model, optimizer and counters of one process."""
 
     def __init__(self, rank: int, arguments: argparse.Namespace) -> None:
         self.rank, self.arguments = rank, arguments
@@ -81,7 +82,7 @@ class Trainer:
         self.smooth: dict[str, float] = {}
 
     def advance(self) -> None:
-        """One step."""
+        """Run one training step."""
         begun = time.monotonic()
         arguments = self.arguments
         rng = np.random.default_rng([arguments.seed, self.rank, self.step])
@@ -104,13 +105,13 @@ class Trainer:
             if values.numel():
                 mean = float(values.mean())
                 self.smooth[name] = 0.98 * self.smooth.get(name, mean) + 0.02 * mean
-        self.spent += min(time.monotonic() - begun, 30.0)  # a pause is not training
-        if self.step % SAVE_EVERY == 0:
+        self.spent += min(time.monotonic() - begun, 30.0)  # do not count pauses
+        if self.step % SAVE_INTERVAL_STEPS == 0:
             self.batches.refresh()
             self.save()
 
     def save(self) -> None:
-        """Write a checkpoint, whole or not at all; the first process does."""
+        """Write a checkpoint atomically, in the first process only."""
         if self.rank == 0:
             state = {
                 "model": self.model.state_dict(),
@@ -123,7 +124,7 @@ class Trainer:
 
 
 def work(rank: int, arguments: argparse.Namespace) -> None:
-    """The training loop of one process."""
+    """Run the training loop of one process."""
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(arguments.port))
@@ -135,7 +136,7 @@ def work(rank: int, arguments: argparse.Namespace) -> None:
         while not over.item():
             trainer.advance()
             bar.update(round(trainer.spent) - bar.n)
-            if rank == 0 and trainer.step % REPORT_EVERY == 0:
+            if rank == 0 and trainer.step % REPORT_INTERVAL_STEPS == 0:
                 line = " ".join(f"{name} {value:.3f}" for name, value in trainer.smooth.items())
                 bar.write(f"{trainer.step} {trainer.spent:.0f}s {line}")
             over = torch.tensor(float(trainer.spent >= total))
@@ -145,16 +146,16 @@ def work(rank: int, arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Parse the command line and train."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shards", type=Path, required=True, help="folder written by training.shards")
     parser.add_argument("--run", type=Path, required=True, help="folder for checkpoints")
-    parser.add_argument("--minutes", type=float, required=True, help="training time in all, resumed runs counted in")
-    parser.add_argument("--start", type=Path, help="checkpoint or .safetensors whose weights to begin from")
-    parser.add_argument("--rate", type=float, default=1e-3)
-    parser.add_argument("--images", type=int, default=2, help="per process and step")
-    parser.add_argument("--prompts", type=int, default=6, help="per image")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--minutes", type=float, required=True, help="total training time, including earlier runs")
+    parser.add_argument("--start", type=Path, help="checkpoint or .safetensors with initial weights")
+    parser.add_argument("--rate", type=float, default=1e-3, help="peak learning rate")
+    parser.add_argument("--images", type=int, default=2, help="images per process and step")
+    parser.add_argument("--prompts", type=int, default=6, help="prompts per image")
+    parser.add_argument("--rounds", type=int, default=2, help="predictions per prompt: the first and corrected ones")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--port", type=int, default=29517)

@@ -1,1 +1,1 @@
-"""Other ways to serve the same weights: the same two graphs, or the official PyTorch code (`official*` and `isat`)."""
+"""Other servers of the same weights, with the same two graphs or the official PyTorch code (`official*`, `isat`)."""

@@ -1,4 +1,4 @@
-"""The server of the package `isat-sam-backend`, for `uvicorn benchmarks.peers.isat:app`, in the peers' environment."""
+"""Server of the package `isat-sam-backend`: `uvicorn benchmarks.peers.isat:app`, in the peers' environment."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from ISAT_SAM_BACKEND.main import app  # noqa: E402
 
 @app.get("/readyz")
 def ready() -> str:
-    """Answer once the server has started, which includes loading the model."""
+    """Report that the server has started; it loads the model first."""
     return "ready"

@@ -1,4 +1,4 @@
-"""The official predictor, of the package `mobilesam-mirror`. Runs in the peers' environment, without the service."""
+"""Official predictor of the package `mobilesam-mirror`, in the peers' environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mobile_sam import SamPredictor, sam_model_registry  # noqa: E402
 
 
 def load(checkpoint: str) -> SamPredictor:
-    """Load the model as its README says: `.eval()` after loading brings the learned attention biases in."""
+    """Load the model as in its README: `.eval()` after loading applies the learned attention biases."""
     model = sam_model_registry["vit_t"](checkpoint=checkpoint)
     model.eval()
     return SamPredictor(model)

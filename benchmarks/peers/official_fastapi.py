@@ -1,4 +1,4 @@
-"""The official predictor behind FastAPI: JSON in, a mask as PNG out. Remembers the last image's embedding."""
+"""Official predictor behind FastAPI: takes JSON, returns the mask as PNG, keeps the last image's embedding."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ app = FastAPI()
 predictor = load(os.environ["OFFICIAL_CHECKPOINT"])
 lock = threading.Lock()
 shown: str | None = None
-"""SHA-256 of the image whose embedding the predictor has; changed under `lock`."""
+"""SHA-256 of the image whose embedding the predictor holds; guarded by `lock`."""
 
 
 @app.get("/readyz")
 def ready() -> str:
-    """Answer once the model is loaded."""
+    """Report that the server has started; the model is loaded on import."""
     return "ready"
 
 
@@ -34,7 +34,7 @@ def segment(
     input_image: Annotated[str | None, Body()] = None,
     image_id: Annotated[str | None, Body()] = None,
 ) -> Response:
-    """Segment the object at some points: a base64 image, or the id of the last one, in; a PNG out."""
+    """Segment the object at these points of a base64 image, or of the last image by its id; return a PNG."""
     global shown  # noqa: PLW0603
     picture, digest = None, image_id
     if input_image is not None:
@@ -46,7 +46,7 @@ def segment(
     with lock:
         if digest is None or digest != shown:
             if picture is None:
-                raise HTTPException(404, "the predictor has another image now: send this one again")
+                raise HTTPException(404, "the predictor holds another image: send the image again")
             predictor.set_image(picture)
             shown = digest
         masks, _, _ = predictor.predict(

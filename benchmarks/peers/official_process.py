@@ -1,6 +1,6 @@
-"""The official predictor in a process of its own: `python -m benchmarks.peers.official_process CHECKPOINT`
+"""Official predictor in a process of its own: `python -m benchmarks.peers.official_process CHECKPOINT`
 
-Reads JSON from standard input, an object per line, and answers each with one line on standard output:
+Reads JSON objects from standard input, one per line, and answers each with one line on standard output:
 
 {"do": "about"}                                             {"versions": {name: version}, "threads": N}
 {"do": "cold", "image": PATH, "points": [[x, y], ...]}      {"seconds": [...]}: decode, encode and click, per point
@@ -32,14 +32,14 @@ Point = list[float]
 
 
 class Worker:
-    """The predictor, and the file whose image it has encoded."""
+    """Predictor with the file of the image it has encoded."""
 
     def __init__(self, checkpoint: str) -> None:
         self._predictor = load(checkpoint)
         self._shown = ""
 
     def answer(self, do: str, points: list[Point] | None = None, image: str = "", answer: str = "") -> dict[str, Any]:
-        """Carry out one line.
+        """Execute one command.
 
         Raises:
             ValueError: `do` is unknown.
@@ -63,11 +63,11 @@ class Worker:
         raise ValueError(f"expected about, cold, cached, masks or decode, got {do!r}")
 
     def _seconds(self, point: Point, file: bytes | None = None) -> float:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         if file is not None:
             self._show(file)
         self._click(point)
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
     def _show(self, file: bytes) -> None:
         self._predictor.set_image(np.asarray(Image.open(io.BytesIO(file)).convert("RGB")))
@@ -93,7 +93,7 @@ class Worker:
 
 
 def main() -> None:
-    """Answer until the input ends."""
+    """Execute commands until the input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries print to standard output
     worker = Worker(sys.argv[1])

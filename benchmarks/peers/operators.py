@@ -1,4 +1,4 @@
-"""torchvision beside a PyTorch build that it was not compiled for."""
+"""Workaround for a torchvision that was not compiled for the installed PyTorch build."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 
 _LIBRARY = torch.library.Library("torchvision", "FRAGMENT")
-"""Owns the declared operators, which live as long as it does."""
+"""Owner of the declared operators; they live as long as it does."""
 
 
 def declare() -> None:
-    """Declare the operators without which `import torchvision` fails, unless its compiled library has them.
+    """Declare the operators that `import torchvision` needs, unless its compiled library provides them.
 
-    The compiled library loads only with the PyTorch build that it was linked against, which a CPU build often is not.
-    MobileSAM calls neither operator. Call this once, before the first `import torchvision`.
+    The compiled library loads only with the PyTorch build that it was linked against, often not a CPU build. MobileSAM
+    calls neither operator. Call this once, before the first `import torchvision`.
 
     Raises:
         ModuleNotFoundError: torchvision is not installed.

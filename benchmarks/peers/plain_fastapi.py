@@ -1,4 +1,4 @@
-"""FastAPI and ONNX Runtime: JSON in, a mask as PNG or JSON out. FastAPI runs `segment` in its pool of threads."""
+"""FastAPI with ONNX Runtime: takes JSON, returns the mask as PNG or JSON. `segment` runs in FastAPI's thread pool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ encoder, decoder = Encoder(), Decoder()
 
 @app.get("/readyz")
 def ready() -> str:
-    """Whether the models are loaded."""
+    """Report that the server has started; the models are loaded on import."""
     return "ready"
 
 
@@ -28,7 +28,7 @@ def segment(
     pos_coords: Annotated[list[list[float]], Body()],
     mask_format: Annotated[Literal["json", "png"], Body()] = "json",
 ) -> Response | dict[str, Any]:
-    """Find an object: a picture and clicks in, a mask out."""
+    """Segment the object at these clicks; return its mask."""
     try:
         image = Image.open(io.BytesIO(base64.b64decode(input_image)))
         labels = [1] * len(pos_coords)

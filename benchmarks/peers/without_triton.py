@@ -1,7 +1,7 @@
-"""The service itself with Triton taken out: the same HTTP layer, cache and encodings, and the engines in its processes.
+"""The service without Triton: the same HTTP layer, cache and encodings, with the engines in the API workers.
 
-BentoML starts a process per core, as it does for the service; in each, as many threads as there are cores work on
-requests, and engine and libraries let go of Python's lock while they compute.
+BentoML starts one process per core, as for the service. Each has one thread per core; engines and libraries release the
+GIL while they compute.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from utils.schemas import SegmentRequest, parse_body
 from utils.segmenter import Job, Segmentation
 
 ENCODER, DECODER, CACHE = "BENCHMARK_ENCODER", "BENCHMARK_DECODER", "BENCHMARK_EMBEDDING_CACHE_DIR"
-"""The variables that name the engines, and the folder of the embeddings."""
+"""Environment variables with the engines and the folder of the embeddings."""
 CORES = os.cpu_count() or 1
 MAX_PIXELS = 25_000_000
 CACHE_BYTES = 2**31
 
 
 class InProcessSegmenter:
-    """Encoder and decoder in this process."""
+    """Segmenter that runs encoder and decoder in this process."""
 
     def __init__(self) -> None:
         repository = Path(os.environ[REPOSITORY])
@@ -65,7 +65,7 @@ class InProcessSegmenter:
         self._own = threading.local()
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
-        """Find objects on an image."""
+        """Segment an image."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._segment, image, job)
 
     def _segment(self, image: ImageSource, job: Job) -> Segmentation:
@@ -112,7 +112,7 @@ class InProcessSegmenter:
         return self._encoder.run(["image_embeddings"], inputs)[0]
 
     def _embeddings(self) -> Embeddings:
-        """This thread's, as each of the orchestrator's processes has its own; they share the files."""
+        """Return this thread's embeddings; threads share only the files, as the orchestrator's processes do."""
         if not hasattr(self._own, "embeddings"):
             ignore: Callable[[str], None] = lambda _: None  # noqa: E731
             cache = EmbeddingCache(Path(os.environ[CACHE]), self._fingerprint, CACHE_BYTES, ignore)
@@ -141,7 +141,7 @@ async def mobile_sam(body: bytes) -> Response:
 
 
 async def no_metrics() -> bytes:
-    """What the Triton that there is none of has to add to `/metrics`."""
+    """Return no metrics, as there is no Triton."""
     return b""
 
 

@@ -1,4 +1,4 @@
-"""Callers who ask without end, and note what became of every single request."""
+"""Callers that send requests in a loop and record the outcome of each."""
 
 from __future__ import annotations
 
@@ -22,58 +22,58 @@ JSON = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one request."""
+    """Outcome of one request."""
 
     began: float
-    """On the monotonic clock."""
+    """Start on the monotonic clock."""
     seconds: float
     status: int
-    """0 where no answer came."""
+    """HTTP status; 0 if no answer came."""
     reason: str
     """`ok`, a problem's type, or how the connection failed:
 
-    - `refused`: nobody listens;
-    - `closed`: a kept connection that the server closed while it was idle, as HTTP lets it; a caller asks again;
-    - `lost`: a request was taken, and no answer came.
+    - `refused`: no server is listening;
+    - `closed`: the server closed an idle keep-alive connection, as HTTP allows; callers retry;
+    - `lost`: the request was accepted and no answer came.
     """
 
     @property
     def ok(self) -> bool:
-        """Whether the caller got what they asked for."""
+        """Return whether the request succeeded."""
         return self.status == 200
 
 
 @dataclass
 class Outcomes:
-    """Of all requests of a crowd."""
+    """Outcomes of all requests of a crowd."""
 
     all: list[Outcome] = field(default_factory=list)
 
     def reasons(self) -> Counter[str]:
-        """How often each came."""
+        """Return the number of outcomes by reason."""
         return Counter(outcome.reason for outcome in self.all)
 
     def after(self, moment: float) -> Outcomes:
-        """Those of requests that began later."""
+        """Return the outcomes of requests that began later."""
         return Outcomes([outcome for outcome in self.all if outcome.began > moment])
 
     def answered(self) -> list[Outcome]:
-        """Those that got what they asked for."""
+        """Return the outcomes of successful requests."""
         return [outcome for outcome in self.all if outcome.ok]
 
     def faults(self) -> list[Outcome]:
-        """Answers of the server's own failure, and requests it lost; to say that it is busy or away is none of them."""
+        """Return server errors, other than "busy" and "unavailable", and lost requests."""
         return [outcome for outcome in self.all if outcome.status >= 500 and outcome.status not in (503, 504)] + [
             outcome for outcome in self.all if outcome.reason == "lost"
         ]
 
 
 Body = Callable[[], tuple[str, bytes]]
-"""Makes the next request: a path and a body."""
+"""Function that returns the next request: path and body."""
 
 
 def photo(seed: int, width: int = 640, height: int = 480) -> bytes:
-    """A JPEG file that no other seed gives."""
+    """Return a JPEG file that depends on the seed."""
     draw = random.Random(seed)
     small = Image.new("RGB", (16, 12))
     small.putdata([(draw.randrange(256), draw.randrange(256), draw.randrange(256)) for _ in range(16 * 12)])
@@ -83,7 +83,7 @@ def photo(seed: int, width: int = 640, height: int = 480) -> bytes:
 
 
 def click(image: bytes, x: int = 300, y: int = 200) -> tuple[str, bytes]:
-    """A click on an image."""
+    """Return path and body of a click on an image."""
     fields = {
         "input_image": base64.b64encode(image).decode(),
         "pos_coords": [[x, y]],
@@ -94,13 +94,13 @@ def click(image: bytes, x: int = 300, y: int = 200) -> tuple[str, bytes]:
 
 
 def mixed(images: int = 20, new: float = 0.2, seed: int = 0, prepared: int = 100) -> Body:
-    """Clicks on a few images over and over, and now and then on a new one.
+    """Return clicks on a few known images and on new ones.
 
     Args:
-        images: that come again.
-        new: share of requests with one that has not come before.
-        seed: no two seeds have a new image in common.
-        prepared: new images made before the first request; later ones are made when they are needed.
+        images: number of known images.
+        new: share of requests with a new image.
+        seed: seed of the new images, which differ between seeds.
+        prepared: number of new images to create in advance; further ones are created on demand.
     """
     known = [click(photo(number)) for number in range(images)]
     draw, lock, number = random.Random(seed), threading.Lock(), 1_000_000 * (seed + 1)
@@ -121,41 +121,41 @@ def mixed(images: int = 20, new: float = 0.2, seed: int = 0, prepared: int = 100
 
 
 class Caller(threading.Thread):
-    """Asks again as soon as there is an answer."""
+    """Thread that sends one request after the other."""
 
     def __init__(
-        self, port: int, body: Body, noted: Callable[[Outcome], None], *, pause: float, keep: bool, address: str
+        self, port: int, body: Body, record: Callable[[Outcome], None], *, pause: float, keep: bool, address: str
     ) -> None:
-        """Make one.
+        """Create a caller.
 
         Args:
-            port: of a server of this machine.
-            body: makes requests.
-            noted: is told what became of each.
-            pause: seconds from the beginning of one to that of the next, unless an answer takes longer.
-            keep: over a kept connection, not a new one each time.
-            address: of this machine, from which it asks.
+            port: port of a server on this machine.
+            body: source of requests.
+            record: callback for the outcome of each request.
+            pause: minimum seconds between the starts of two requests.
+            keep: reuse the connection.
+            address: source address, one of this machine's.
         """
         super().__init__(daemon=True)
         self._address = address
-        self._port, self._body, self._noted, self._pause, self._keep = port, body, noted, pause, keep
+        self._port, self._body, self._record, self._pause, self._keep = port, body, record, pause, keep
         self._connection: http.client.HTTPConnection | None = None
-        self._over = threading.Event()
+        self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Until it is told to end."""
-        while not self._over.is_set():
+        """Send requests until `end` is called."""
+        while not self._stopped.is_set():
             path, body = self._body()
             outcome = self._ask(path, body)
-            self._noted(outcome)
-            # Nobody asks a thousand times a second where nobody answers.
-            self._over.wait(max(self._pause - outcome.seconds, 0.05 if outcome.status in (0, 503) else 0))
+            self._record(outcome)
+            # Back off if the server is away or busy.
+            self._stopped.wait(max(self._pause - outcome.seconds, 0.05 if outcome.status in (0, 503) else 0))
         if self._connection:
             self._connection.close()
 
     def end(self) -> None:
-        """No further request."""
-        self._over.set()
+        """Stop after the current request."""
+        self._stopped.set()
 
     def _ask(self, path: str, body: bytes) -> Outcome:
         began = time.monotonic()
@@ -193,21 +193,21 @@ class Caller(threading.Thread):
 def crowd(
     port: int, body: Body, callers: int, *, pause: float = 0.0, keep: bool = True, address: str = "127.0.0.1"
 ) -> Iterator[Outcomes]:
-    """So many callers at once, until the context ends; then all of their requests have an outcome."""
+    """Run concurrent callers until the context ends; all their requests have an outcome then."""
     outcomes = Outcomes()
-    people = [Caller(port, body, outcomes.all.append, pause=pause, keep=keep, address=address) for _ in range(callers)]
-    for caller in people:
+    threads = [Caller(port, body, outcomes.all.append, pause=pause, keep=keep, address=address) for _ in range(callers)]
+    for caller in threads:
         caller.start()
     try:
         yield outcomes
     finally:
-        for caller in people:
+        for caller in threads:
             caller.end()
-        for caller in people:
+        for caller in threads:
             caller.join(TIMEOUT_S)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that this share of values does not exceed; 0 of none."""
+    """Return the percentile for a share from 0 to 1; 0 if there are no values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0

@@ -1,7 +1,7 @@
-"""The costliest valid requests, searched against a running service: `python -m tests.chaos.costliest PORT PID`.
+"""Search for the costliest valid requests to a running service: `python -m tests.chaos.costliest PORT PID`.
 
-A coordinate search over the space of requests: from a cheap one it goes through the dimensions, takes of each the best
-option, and goes round until nothing improves; then it begins anew at a random point of a seed. It prints what it found.
+Coordinate search over the space of requests: it starts from a cheap request, picks the best option of one dimension
+after the other until none improves, and restarts from a random point.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import functools
 import http.client
+import math
 import random
 import re
 import time
@@ -24,62 +25,59 @@ from tests.chaos.request_space import (
     SPACE,
     Point,
     Space,
-    described,
+    describe,
     dimensions,
-    point,
     relevant,
-    renewed,
+    renew_image,
     request,
 )
+from tests.chaos.request_space import point as make_point
 
 FITS = re.compile(rb'"expected":\s*"at most (\d+) ')
-"""What a refusal says would be answered."""
+"""Number of objects that a refusal allows."""
 IDLE_SHARE = 0.25
-"""Of a core: a service that uses less has nothing to do."""
-
+"""Share of a core below which the service counts as idle."""
 
 Value = Callable[[Point], float]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one request cost."""
+    """Measured cost of one request."""
 
     status: int
-    """0: no answer within the time of a trial."""
+    """HTTP status; 0 if there was no answer in time."""
     work_s: float
-    """Of all cores together, that spent after the caller has left included."""
-    took_s: float
+    """CPU time of all cores, including work after the caller hung up."""
+    latency_s: float
     sent: int
     received: int
     objects: int | None = None
-    """As many as the service allows, where it does not allow as many as the point has."""
+    """Number of objects that the service allowed, if fewer than the point's."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A point and what it gave."""
+    """Point with its value."""
 
     point: Point
     value: float
 
 
 def climb(space: Space, value: Value, over: Callable[[], bool], seed: int = 0) -> Found:
-    """Search the point of the greatest value.
+    """Search for the point with the greatest value.
 
     Args:
-        space: the options of each dimension; the search begins at the first of each.
-        value: of a point; asked once for each.
-        over: whether the budget is spent; asked before each point but the first.
-        seed: of the points where the search begins anew.
+        space: options of each dimension; the search starts at the first of each.
+        value: value of a point; called once per point.
+        over: predicate for a spent budget; called before each point but the first.
+        seed: seed of the points where the search restarts.
     """
     draw = random.Random(seed)
     asked: dict[Point, float] = {}
     best = Found(tuple(options[0] for options in space.values()), float("-inf"))
     here = best
-    every = 1
-    for options in space.values():
-        every *= len(options)
+    size = math.prod(len(options) for options in space.values())
 
     def visit(point: Point) -> float:
         nonlocal best
@@ -93,7 +91,7 @@ def climb(space: Space, value: Value, over: Callable[[], bool], seed: int = 0) -
         before = here.value
         for axis, options in enumerate(space.values()):
             for option in options:
-                if over() or len(asked) == every:
+                if over() or len(asked) == size:
                     return best
                 point = (*here.point[:axis], option, *here.point[axis + 1 :])
                 here = max(here, Found(point, visit(point)), key=lambda found: found.value)
@@ -105,53 +103,53 @@ def climb(space: Space, value: Value, over: Callable[[], bool], seed: int = 0) -
 
 
 class Trials:
-    """Asks a service once for each point and keeps what that cost."""
+    """Costs of requests, each point measured once."""
 
     def __init__(self, port: int, family: Callable[[], list[psutil.Process]], limit_s: float = 10.0) -> None:
-        """Make none yet.
+        """Prepare measurements.
 
         Args:
-            port: of a service of this machine that nobody else asks meanwhile.
-            family: gives its processes.
-            limit_s: seconds that an answer may take; the caller then hangs up.
+            port: port of a service on this machine without other callers.
+            family: function that returns the service's processes.
+            limit_s: timeout of a request.
         """
         self._port, self._family, self._limit_s = port, family, limit_s
         self.costs: dict[Point, Cost] = {}
 
     def cost(self, point: Point) -> Cost:
-        """The cost of a point's request, measured or known."""
+        """Return the cost of a point's request, measured if it is not known."""
         point = relevant(point)
         if point not in self.costs:
             chosen = dict(zip(SPACE, point, strict=True))
-            if chosen["way"] != "new":
-                whole = tuple({"path": "/embed", "way": "known"}.get(name, option) for name, option in chosen.items())
-                self._ask(*request(relevant(whole)))
+            if chosen["image_source"] != "new":
+                embed = tuple((chosen | {"path": "/embed", "image_source": "known"}).values())
+                self._ask(*request(relevant(embed)))
             self.costs[point] = self._measure(point)
         return self.costs[point]
 
     def request(self, asked: Point) -> hostile.Request:
-        """The request of a point, as it was measured."""
-        varied = dict(zip(SPACE, asked, strict=True))["way"] == "new"
-        return hostile.Request(*request(asked, self.cost(asked).objects), renewed if varied else None)
+        """Return the request of a point, as it was measured."""
+        varied = dict(zip(SPACE, asked, strict=True))["image_source"] == "new"
+        return hostile.Request(*request(asked, self.cost(asked).objects), renew_image if varied else None)
 
     def work(self, point: Point) -> float:
-        """Seconds of work."""
+        """Return the CPU seconds of a point's request."""
         return self.cost(point).work_s
 
     def gain(self, point: Point) -> float:
-        """Bytes of a good answer for each byte sent."""
+        """Return the bytes received per byte sent; 0 unless the request succeeded."""
         cost = self.cost(point)
         return cost.received / cost.sent if cost.status == 200 else 0.0
 
-    def dearest(self) -> dict[str, Point]:
-        """The points that cost most: of each path, of those answered within half a second, and in bytes."""
+    def costliest(self) -> dict[str, Point]:
+        """Return the costliest points by CPU time per path, by CPU time among fast answers, and by bytes."""
         good = [point for point, cost in self.costs.items() if cost.status in (0, 200, 504)]
         kinds: dict[str, Value] = {
             f"work at {path}": functools.partial(lambda path, point: (point[0] == path) * self.work(point), path)
             for path in OPTIONS
         }
-        kinds["work answered within 0.5 s"] = lambda point: (self.cost(point).took_s < 0.5) * self.work(point)
-        kinds["bytes for each byte sent"] = self.gain
+        kinds["work answered within 0.5 s"] = lambda point: (self.cost(point).latency_s < 0.5) * self.work(point)
+        kinds["bytes per byte sent"] = self.gain
         kinds["bytes"] = lambda point: float(self.cost(point).received)
         return {kind: max(good, key=value) for kind, value in kinds.items()}
 
@@ -170,7 +168,7 @@ class Trials:
         return Cost(status, last - before, took, len(body), received, objects)
 
     def _ask(self, path: str, body: bytes) -> tuple[int, int, bytes]:
-        """The status, the bytes of the answer, and those of its beginning."""
+        """Send a request; return status, size of the answer and its first bytes."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=self._limit_s)
         over, received, start = time.monotonic() + self._limit_s, 0, b""
         try:
@@ -190,10 +188,10 @@ class Trials:
 
 
 def search(trials: Trials, seconds: float, seed: int = 0) -> dict[str, Point]:
-    """Search for so long, for work at each path and for bytes.
+    """Search for requests with the most work at each path, and with the most bytes.
 
     Returns:
-        The dearest of all that was tried, by kind.
+        The costliest points of all that were tried, by kind.
     """
     began, share = time.monotonic(), 0.0
     for path, value, part in (
@@ -206,33 +204,33 @@ def search(trials: Trials, seconds: float, seed: int = 0) -> dict[str, Point]:
         names = dimensions(path)
 
         def at(here: Point, path: str = path, names: list[str] = names, value: Value = value) -> float:
-            return value(point(path=path, **dict(zip(names, here, strict=True))))
+            return value(make_point(path=path, **dict(zip(names, here, strict=True))))
 
         until = began + share * seconds
         climb({name: SPACE[name] for name in names}, at, lambda until=until: time.monotonic() > until, seed)  # type: ignore[misc]
-    return trials.dearest()
+    return trials.costliest()
 
 
 def report(trials: Trials, found: Mapping[str, Point]) -> str:
-    """A line for each of the dearest."""
+    """Return a line per point."""
     lines = [f"of {len(trials.costs)} requests tried:"]
-    for kind, dearest in found.items():
-        cost = trials.cost(dearest)
+    for kind, point in found.items():
+        cost = trials.cost(point)
         fewer = f", but {cost.objects} objects as more are refused" if cost.objects else ""
-        took = f"{cost.work_s:.1f} s of work in {cost.took_s:.1f} s"
-        figures = f"{cost.status}, {took}, {cost.sent} bytes sent, {cost.received} received"
-        lines.append(f"most {kind}: {described(dearest)}{fewer}: {figures}")
+        work = f"{cost.work_s:.1f} s of work in {cost.latency_s:.1f} s"
+        figures = f"{cost.status}, {work}, {cost.sent} bytes sent, {cost.received} received"
+        lines.append(f"most {kind}: {describe(point)}{fewer}: {figures}")
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Read the command line, search, and print."""
-    parser = argparse.ArgumentParser(description="Search the costliest valid requests.")
-    parser.add_argument("port", type=int)
-    parser.add_argument("pid", type=int, help="of the service's first process")
-    parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--limit", type=float, default=60, help="seconds that an answer may take")
-    parser.add_argument("--seed", type=int, default=0)
+    """Run the command."""
+    parser = argparse.ArgumentParser(description="Search for the costliest valid requests.")
+    parser.add_argument("port", type=int, help="port of the service")
+    parser.add_argument("pid", type=int, help="process id of the service's main process")
+    parser.add_argument("--seconds", type=float, default=600, help="length of the search")
+    parser.add_argument("--limit", type=float, default=60, help="timeout of a request in seconds")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the restarts")
     options = parser.parse_args()
     first = psutil.Process(options.pid)
     trials = Trials(options.port, lambda: [first, *first.children(recursive=True)], options.limit)

@@ -1,4 +1,4 @@
-"""Figures beside their goals, and services to measure them on."""
+"""Measured figures with their goals, and services to measure them on."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MEGABYTE = 2**20
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured value beside its goal."""
+    """Measured value with its goal."""
 
     scenario: str
-    what: str
+    label: str
     value: float
     goal: float
     unit: str = ""
@@ -35,12 +35,12 @@ class Figure:
 
     @property
     def met(self) -> bool:
-        """Whether the goal is reached."""
+        """Return whether the goal is met."""
         return self.value >= self.goal if self.at_least else self.value <= self.goal
 
 
-class Answered(NamedTuple):
-    """A kind of answer."""
+class AnswerKind(NamedTuple):
+    """Status and reason of an answer."""
 
     status: int
     reason: str
@@ -49,17 +49,17 @@ class Answered(NamedTuple):
 
 HEALTH_PATHS = ("/livez", "/readyz", "/healthz")
 Start = Callable[..., AbstractContextManager[Server]]
-"""Gives a service for a while: on `port`, a free one unless told, and with these settings."""
+"""Context manager that runs a service on `port`, by default a free one, with these settings."""
 Scenario = Callable[[Start], Iterator[Figure]]
 
 
-def starter(folder: Path, answers: Counter[Answered], **common: str) -> Start:
-    """Starts services whose logs lie in a folder, and stops each in the end, however it is then.
+def starter(folder: Path, answers: Counter[AnswerKind], **common: str) -> Start:
+    """Return a function that runs services, and stops each in whatever state it is.
 
     Args:
-        folder: for the logs.
-        answers: to which those of each service are added, of which it can still be asked in the end.
-        common: settings of all of them.
+        folder: folder of the logs.
+        answers: counter to which each service's answers are added, if it still reports them at the end.
+        common: settings of all services.
     """
     count = 0
 
@@ -80,17 +80,17 @@ def starter(folder: Path, answers: Counter[Answered], **common: str) -> Start:
     return start
 
 
-def answered(server: Server) -> Counter[Answered]:
-    """How often a service has answered how, by its own metrics; not at its health paths, which rightly say 503."""
-    found: Counter[Answered] = Counter()
+def answered(server: Server) -> Counter[AnswerKind]:
+    """Return the service's answers by kind, from its metrics, except health paths, which may answer 503."""
+    found: Counter[AnswerKind] = Counter()
     for labels, count in _samples(server, "mobile_sam_answers_total"):
         if labels["path"] not in HEALTH_PATHS:
-            found[Answered(int(labels["status"]), labels["reason"])] += int(count)
+            found[AnswerKind(int(labels["status"]), labels["reason"])] += int(count)
     return found
 
 
 def end(server: Server) -> None:
-    """Stop a service, and kill what does not stop."""
+    """Stop a service; kill the processes that do not stop."""
     if server.process.poll() is None:
         family = victims.family(server)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -100,21 +100,21 @@ def end(server: Server) -> None:
                 process.kill()
 
 
-def answers_come(outcomes: Outcomes) -> None:
-    """Wait until a crowd has had some more good answers."""
+def wait_for_answers(outcomes: Outcomes) -> None:
+    """Wait until a crowd has received more good answers."""
     before = len(outcomes.answered())
     assert victims.until(lambda: len(outcomes.answered()) >= before + 20, 60) < 60
 
 
-def other_outcomes(name: str, outcomes: Outcomes, expected: set[str]) -> Iterator[Figure]:
-    odd = {reason: count for reason, count in outcomes.reasons().items() if reason not in expected}
+def unexpected_outcomes(name: str, outcomes: Outcomes, expected: set[str]) -> Iterator[Figure]:
+    unexpected = {reason: count for reason, count in outcomes.reasons().items() if reason not in expected}
     seen = ", ".join(f"{reason} {count}" for reason, count in outcomes.reasons().most_common())
-    yield Figure(name, f"other outcomes than may be ({seen})", sum(odd.values()), 0)
+    yield Figure(name, f"unexpected outcomes ({seen})", sum(unexpected.values()), 0)
 
 
-def works_again(name: str, outcomes: Outcomes) -> Figure:
+def recovery(name: str, outcomes: Outcomes) -> Figure:
     share = len(outcomes.answered()) / len(outcomes.all)
-    return Figure(name, "share of good answers once it is ready again", share, 1, at_least=True)
+    return Figure(name, "share of good answers once ready again", share, 1, at_least=True)
 
 
 def port_of(server: Server) -> int:
@@ -122,7 +122,7 @@ def port_of(server: Server) -> int:
 
 
 def restarts(server: Server) -> int:
-    """How often Triton was started again."""
+    """Return the number of Triton's restarts."""
     return int(sum(count for _, count in _samples(server, "mobile_sam_triton_restarts_total")))
 
 

@@ -1,6 +1,6 @@
-"""Requests that come when they are due, whatever becomes of the earlier ones: more than a server can answer.
+"""Open-loop load beyond a server's capacity: requests are sent on schedule, whether or not earlier ones are answered.
 
-One thread and few instructions a request, so that a flood on the server's own machine leaves it the processor.
+It takes one thread and little CPU time per request, so that it can run on the server's machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Flood:
-    """Of one server of this machine, over as many kept connections as it takes."""
+    """Flood of requests to a server on this machine, over as many keep-alive connections as needed."""
 
     def __init__(self, port: int, body: Body) -> None:
         self._port, self._body = port, body
@@ -27,7 +27,7 @@ class Flood:
         self.outcomes = Outcomes()
 
     async def run(self, rate: float, seconds: float) -> None:
-        """So many requests a second, evenly, for so long; ends when the last has its answer."""
+        """Send evenly spaced requests, `rate` per second; return once all are answered."""
         began = time.monotonic()
         asked = []
         for number in range(int(rate * seconds)):
@@ -70,7 +70,7 @@ class Flood:
 
 
 def flood(port: int, body: Body, rate: float, seconds: float) -> Outcomes:
-    """What becomes of `rate` requests a second for so many seconds."""
+    """Send `rate` requests per second; return their outcomes."""
     flooding = Flood(port, body)
     loop = uvloop.new_event_loop()
     loop.run_until_complete(flooding.run(rate, seconds))

@@ -1,4 +1,4 @@
-"""Hostile strings for every field and header, and what of them has reached a log as more than text within a line."""
+"""Requests with hostile strings in every field and header, and detection of log lines that they have forged."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections import Counter
 from collections.abc import Iterator
 
 MARK = "FORGED"
-"""Stands in every hostile string."""
+"""Part of every hostile string."""
 YEAR = "1999"
-"""The year of forged lines, of which the service's own never are."""
+"""Year of forged lines, never of the service's own."""
 LINES = re.compile(
     r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} \[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\] \[[\w: -]+\] "  # BentoML's
     r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ [\w.]+:\d+\] "  # Triton's
     r'|\{"time":"20\d\d-'  # the service's own, as JSON
     r"|Signal \(\d+\) received\.$"
 )
-"""How every line of the service begins."""
+"""Start of every genuine line."""
 BREAKS = ("\n", "\r\n", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029")
 CONTROLS = (
     "\x1b[31m",
@@ -57,18 +57,19 @@ HEADERS = (
 
 
 def hostile_text(draw: random.Random) -> str:
-    """A string that would forge a line, or move a reader's cursor, where it is written as it is."""
+    """Return a string that would forge a line or move a terminal's cursor if it is logged unescaped."""
     end = draw.choice(BREAKS)
     return f"x{draw.choice(CONTROLS)}{end}{draw.choice(FAKES)}{draw.choice(('', end))}{draw.choice(CONTROLS)}"
 
 
 def attempts(seed: int, count: int) -> Iterator[bytes]:
-    """Whole requests, each with a hostile string: in a field, a field's name, a header, a header's name, the path, the
-    query, the method or the version. Each closes its connection.
+    """Return requests that close their connection, each with a hostile string in one place.
+
+    The places are fields, headers and their names, the path, the query, the method and the version.
 
     Args:
-        seed: the same requests each time.
-        count: how many.
+        seed: seed of the requests.
+        count: number of requests.
     """
     draw = random.Random(seed)
     for number in range(count):
@@ -101,20 +102,20 @@ def _body(field: str, text: str, draw: random.Random) -> bytes:
     return json.dumps({"pos_coords": [[1, 1]], "image_id": "0" * 64, field: value}).encode()
 
 
-def forged(log: bytes) -> Counter[str]:
-    """How many lines and characters of a log are not the service's.
+def count_forged(log: bytes) -> Counter[str]:
+    """Count forged lines and control characters in a log.
 
     Args:
-        log: what was written since the first hostile string was sent.
+        log: log since the first hostile string was sent.
 
     Returns:
-        `lines`: that begin as none of the service's does; `characters`: that cannot be printed.
+        Number of `lines` that do not begin like the service's, and of `characters` that are not printable.
     """
     found: Counter[str] = Counter()
-    # What is not UTF-8 becomes a character that cannot be printed.
+    # Bytes that are not UTF-8 become unprintable characters.
     for line in log.decode("utf-8", "surrogateescape").split("\n"):
         if line and (not LINES.match(line) or line.startswith(FAKED)):
             found["lines"] += 1
-        # The line breaks that the service itself makes are \n alone.
+        # The service's own line breaks are only \n.
         found["characters"] += sum(not char.isprintable() for char in line)
     return found

@@ -1,7 +1,7 @@
-"""Hostile callers over many connections at once, in a process of their own, so that they do not slow the innocent one.
+"""Hostile callers over many connections, in a process of their own so that they do not slow down the innocent caller.
 
-Each of `flood_requests`, `leave_unread`, `pour_heads` and `wait_half_open` is a coroutine of one connection, repeated
-until the time is over. What came of each attempt is counted: the status of an answer, or how the connection ended.
+`flood_requests`, `leave_unread`, `send_endless_heads` and `hold_half_open` are coroutines for one connection, repeated
+until the time is over. Their results are counted: the status of the answer, or how the connection ended.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from typing import Any
 
 Attempt = Callable[..., Awaitable[str]]
-"""Takes a port, the number of the connection, the moment at which it must end, and what else it needs."""
+"""Coroutine function of the port, the number of the connection, its deadline, and further arguments."""
 NICENESS = 10
-"""On the machine of the service: attackers have their own, and do not take the processor from it."""
+"""Priority of attackers, which in reality have machines of their own."""
 HEAD = "POST {} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-READ_AT_ONCE = SENT_AT_ONCE = 256 * 1024
-SLOW_BYTES = 1000
+CHUNK_BYTES = 256 * 1024
+SLOW_READ_BYTES = 1000
 RETRY_S = 0.05
 
 
@@ -36,22 +36,22 @@ class Request:
 
     path: str
     body: bytes
-    renewed: Callable[[bytes], bytes] | None = None
-    """Makes a body in its place, each time another."""
+    renew: Callable[[bytes], bytes] | None = None
+    """Function that varies the body of each request."""
 
     def data(self) -> Iterator[bytes]:
-        """The request in parts."""
-        body = self.renewed(self.body) if self.renewed else self.body
+        """Yield the request in parts."""
+        body = self.renew(self.body) if self.renew else self.body
         yield f"{HEAD.format(self.path)}Content-Length: {len(body)}\r\n\r\n".encode()
-        for start in range(0, len(body), SENT_AT_ONCE):
-            yield body[start : start + SENT_AT_ONCE]
+        for start in range(0, len(body), CHUNK_BYTES):
+            yield body[start : start + CHUNK_BYTES]
 
 
 @contextmanager
 def attacking(
     attempt: Attempt, port: int, connections: int, seconds: float, *more: Any
 ) -> Iterator[Future[Counter[str]]]:
-    """So many connections attempt it again and again for so long; the context ends not before them."""
+    """Repeat an attempt over many connections; the context ends after them."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context) as pool:
         yield pool.submit(_attack, attempt, port, connections, seconds, more)
@@ -59,8 +59,8 @@ def attacking(
 
 def _attack(attempt: Attempt, port: int, connections: int, seconds: float, more: Sequence[Any]) -> Counter[str]:
     os.nice(NICENESS)
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     counts: Counter[str] = Counter()
     over = time.monotonic() + seconds
 
@@ -91,7 +91,7 @@ async def flood_requests(port: int, number: int, over: float, requests: Sequence
         for part in requests[number % len(requests)].data():
             writer.write(part)
             await writer.drain()
-            if status.done():  # refused before it has all
+            if status.done():  # refused before the whole body is sent
                 break
         return await status
     finally:
@@ -100,7 +100,7 @@ async def flood_requests(port: int, number: int, over: float, requests: Sequence
 
 
 async def leave_unread(port: int, number: int, over: float, requests: Sequence[Request]) -> str:
-    """Send one of the requests and read nothing of the answer, or 1 kB a second, until the server hangs up."""
+    """Send one of the requests and do not read the answer, or only 1 kB per second, until the server hangs up."""
     own = socket.socket()
     own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     own.setblocking(False)
@@ -112,13 +112,13 @@ async def leave_unread(port: int, number: int, over: float, requests: Sequence[R
         status = (await loop.sock_recv(own, 12))[9:12].decode("latin-1")
         while status == "200" and time.monotonic() < over:
             await asyncio.sleep(1)
-            if number % 2 and not await loop.sock_recv(own, SLOW_BYTES):
+            if number % 2 and not await loop.sock_recv(own, SLOW_READ_BYTES):
                 return f"{status}, closed"
         return status
 
 
-async def pour_heads(port: int, number: int, over: float) -> str:
-    """Send a head, a trailer or a chunk's extension without end, one of the kinds for each connection."""
+async def send_endless_heads(port: int, number: int, over: float) -> str:
+    """Send an endless head, trailer or chunk extension; the kind depends on the connection."""
     draw = random.Random(number)
     start, part = ENDLESS[number % len(ENDLESS)]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -126,7 +126,7 @@ async def pour_heads(port: int, number: int, over: float) -> str:
     try:
         writer.write(start)
         while time.monotonic() < over and not status.done():
-            # Names of their own, lest a server keeps one of a kind.
+            # Each name is new, in case the server keeps one value per name.
             writer.write(b"".join(part % draw.getrandbits(32) for _ in range(100)))
             await writer.drain()
         return await asyncio.wait_for(status, 5)
@@ -146,11 +146,11 @@ ENDLESS = (
     (CHUNKED + b"2;", b"x%d=" + b"y" * 1000 + b";"),
     (CHUNKED, b"1;x=%d" + b"y" * 200 + b"\r\n \r\n"),
 )
-"""How a request begins, and what comes after it again and again."""
+"""Start of each kind of request, and the part to repeat."""
 
 
-async def wait_half_open(port: int, number: int, over: float) -> str:
-    """Send half of a request line or head, and wait until the server hangs up."""
+async def hold_half_open(port: int, number: int, over: float) -> str:
+    """Send half a request line or head and wait until the server hangs up."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(
@@ -162,12 +162,12 @@ async def wait_half_open(port: int, number: int, over: float) -> str:
 
 
 async def _status(reader: asyncio.StreamReader) -> str:
-    """The status of an answer of which the rest is read and thrown away; `closed` where none comes."""
+    """Read an answer; return its status, or `closed` if there is none."""
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
     except (EOFError, ConnectionError):
         return "closed"
     length = int((head.partition(b"content-length:")[2].partition(b"\r\n")[0]) or b"0")
-    while length > 0 and (data := await reader.read(min(length, READ_AT_ONCE))):
+    while length > 0 and (data := await reader.read(min(length, CHUNK_BYTES))):
         length -= len(data)
     return head[9:12].decode("latin-1")

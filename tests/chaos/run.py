@@ -1,7 +1,6 @@
-"""`python -m tests.chaos.run`: every scenario, and a table of figures beside their goals.
+"""Fault injection and attacks on the service of this checkout: `python -m tests.chaos.run`.
 
-It ends with status 1 where a goal is missed. The service is that of this checkout; it gets a model repository for each
-set of weights.
+Runs all scenarios and prints a table of figures and goals. The exit status is 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import pytest
 
 from benchmarks.repository import prepare
 from tests.chaos import victims
-from tests.chaos.figures import Answered, Figure, Scenario, Start, starter
+from tests.chaos.figures import AnswerKind, Figure, Scenario, Start, starter
 from tests.chaos.scenarios import bodies, clock, connections, costly, disks, forging, kills, load
 
 SCENARIOS: dict[str, Scenario] = {
@@ -52,42 +51,42 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 OTHER_WEIGHTS = ("costly", "answers")
-"""What is done with further weights too: the others never come to the model, or it is no matter how long that takes."""
+"""Scenarios to repeat with further weights: the results of the others do not depend on the model."""
 NO_FAULTS = ("overload", "bombs", "fuzz", "costly", "answers", "heads", "half-open", "few-descriptors", "forged")
-"""Scenarios that are hostile and nothing more: nobody kills, stops, fills or removes anything."""
+"""Scenarios with hostile requests only, without injected faults."""
 OVERLOADS = ("overload", "costly", "answers")
 REFUSALS = ("overloaded", "inference-timeout")
-"""Reasons of answers of 500 and more that are none of the service's failures where there is too much to do."""
-LEAST_ANSWERS = 100_000
+"""Reasons of 5xx answers that are no failures in `OVERLOADS`."""
+MIN_ANSWERS = 100_000
 
 
 def table(figures: list[Figure]) -> str:
-    """The figures as Markdown."""
+    """Return the figures as a Markdown table."""
     lines = ["| what happens | figure | measured | goal | |", "|---|---|---|---|---|"]
     for figure in figures:
         sign = "at least" if figure.at_least else "at most"
         value, goal = (f"{number:.4g} {figure.unit}".strip() for number in (figure.value, figure.goal))
         verdict = "met" if figure.met else "**missed**"
-        lines.append(f"| {figure.scenario} | {figure.what} | {value} | {sign} {goal} | {verdict} |")
+        lines.append(f"| {figure.scenario} | {figure.label} | {value} | {sign} {goal} | {verdict} |")
     return "\n".join(lines)
 
 
-def to_the_end(name: str, scenario: Scenario, start: Start) -> Iterator[Figure]:
-    """The figures of a scenario; one that breaks off is a missed goal, and no obstacle to the others."""
+def run_scenario(name: str, scenario: Scenario, start: Start) -> Iterator[Figure]:
+    """Yield the figures of a scenario; an exception counts as a missed goal."""
     try:
         yield from scenario(start)
     except (Exception, pytest.fail.Exception) as error:
         traceback.print_exc()
-        yield Figure(name, f"broke off with {type(error).__name__}", 1, 0)
+        yield Figure(name, f"aborted with {type(error).__name__}", 1, 0)
 
 
-def failures(answers: Mapping[str, Counter[Answered]]) -> Iterator[Figure]:
-    """How often the service has failed by itself.
+def failures(answers: Mapping[str, Counter[AnswerKind]]) -> Iterator[Figure]:
+    """Yield figures of the service's own failures.
 
     Args:
-        answers: of each scenario in which no fault was injected.
+        answers: answers in each scenario without injected faults.
     """
-    bad: Counter[Answered] = Counter()
+    bad: Counter[AnswerKind] = Counter()
     refused = 0
     for name, counts in answers.items():
         for answer, count in counts.items():
@@ -98,22 +97,22 @@ def failures(answers: Mapping[str, Counter[Answered]]) -> Iterator[Figure]:
     total = sum(counts.total() for counts in answers.values())
     seen = ", ".join(f"{answer.status} {answer.reason} {count}" for answer, count in bad.most_common())
     name = "all hostile tools together, no fault injected"
-    what = f"answers of 500 and more ({seen or 'none'}; {refused} more refused as too many)"
-    yield Figure(name, what, bad.total(), 0)
-    yield Figure(name, "answers", total, LEAST_ANSWERS, at_least=True)
+    label = f"answers of 500 and more ({seen or 'none'}; {refused} more refused as too many)"
+    yield Figure(name, label, bad.total(), 0)
+    yield Figure(name, "answers", total, MIN_ANSWERS, at_least=True)
 
 
 def main() -> int:
-    """Run the command; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Inject faults and attack the service, and measure how it bears that.")
-    parser.add_argument("--only", nargs="+", choices=SCENARIOS, help="these scenarios")
+    """Run the command; return the exit status."""
+    parser = argparse.ArgumentParser(description="Inject faults, attack the service and measure recovery.")
+    parser.add_argument("--only", nargs="+", choices=SCENARIOS, help="run only these scenarios")
     parser.add_argument(
-        "--weights", nargs="+", default=["builtin"], help="all scenarios with the first, some with each"
+        "--weights", nargs="+", default=["builtin"], help="run all scenarios with the first weights, some with each"
     )
-    parser.add_argument("--soak-minutes", type=float, default=0, help="how long the soak takes; 0: none")
-    parser.add_argument("--guided-minutes", type=float, default=0, help="how long guided fuzzing takes; 0: none")
-    parser.add_argument("--search-minutes", type=float, default=1, help="how long costly requests are searched")
-    parser.add_argument("--stops", type=int, default=10, help="how often the service is told to stop")
+    parser.add_argument("--soak-minutes", type=float, default=0, help="length of the soak test; 0: none")
+    parser.add_argument("--guided-minutes", type=float, default=0, help="length of guided fuzzing; 0: none")
+    parser.add_argument("--search-minutes", type=float, default=1, help="length of the search for costly requests")
+    parser.add_argument("--stops", type=int, default=10, help="number of stops under load")
     parser.add_argument("--output", type=Path, default=Path("out/chaos"), help="folder for results and logs")
     options = parser.parse_args()
     lengths = {"soak": options.soak_minutes, "guided": options.guided_minutes}
@@ -121,7 +120,7 @@ def main() -> int:
     settings: dict[str, dict[str, float]] = {name: {"minutes": minutes} for name, minutes in lengths.items() if minutes}
     settings |= {"stop": {"times": options.stops}, "costly": {"search_s": 60 * options.search_minutes}}
     figures: list[Figure] = []
-    answers: dict[str, Counter[Answered]] = defaultdict(Counter)
+    answers: dict[str, Counter[AnswerKind]] = defaultdict(Counter)
     options.output.mkdir(parents=True, exist_ok=True)
     logs = Path(tempfile.mkdtemp(dir=options.output, prefix="logs-")).resolve()
 
@@ -134,10 +133,10 @@ def main() -> int:
         for name in names:
             if number and name not in OTHER_WEIGHTS:
                 continue
-            counts = answers[name] if name in NO_FAULTS else Counter[Answered]()
+            counts = answers[name] if name in NO_FAULTS else Counter[AnswerKind]()
             start = starter(logs / f"{weights}-{name}", counts, MOBILE_SAM_MODEL_REPOSITORY=repository)
             scenario: Scenario = partial(SCENARIOS[name], **settings.get(name, {}))
-            for figure in to_the_end(name, scenario, start):
+            for figure in run_scenario(name, scenario, start):
                 add(replace(figure, scenario=f"{weights}: {figure.scenario}") if number else figure)
     if not options.only:
         for figure in failures(answers):

@@ -1,4 +1,4 @@
-"""The search for the costliest request, on costs that are made up, and the requests of its space."""
+"""Search for the costliest request, with made-up costs, and the space of requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.chaos.costliest import climb
-from tests.chaos.request_space import SPACE, Point, dimensions, point, relevant, renewed, request
+from tests.chaos.request_space import SPACE, Point, dimensions, point, relevant, renew_image, request
 from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest, parse_body
 
 MADE_UP = {"format": ("a", "b", "c"), "more": (False, True), "count": (1, 4, 16, 64)}
@@ -21,13 +21,13 @@ MODELS: dict[str, type[BaseModel]] = {
 
 
 def product(point: Point) -> float:
-    """A cost in which the dimensions multiply, with a limit above which a request is refused for nothing."""
+    """Return the product of the dimensions, or 0 beyond a limit, as for refused requests."""
     work = {"a": 1, "b": 3, "c": 2}[point[0]] * (2 if point[1] else 1) * point[2]
     return 0.0 if work > 100 else float(work)
 
 
 class Budget:
-    """Is spent after so many questions."""
+    """Budget that is spent after `count` calls."""
 
     def __init__(self, count: int) -> None:
         self._left = count
@@ -37,12 +37,12 @@ class Budget:
         return self._left < 0
 
 
-def test_climb_finds_the_dearest_point_below_a_limit():
+def test_climb_finds_the_costliest_point_below_a_limit():
     found = climb(MADE_UP, product, Budget(10_000))
     assert (found.point, found.value) == (("b", True, 16), 96.0)
 
 
-def test_climb_asks_for_no_point_twice_and_ends_when_it_has_seen_all():
+def test_climb_visits_each_point_once_and_ends_after_all():
     asked: list[Point] = []
 
     def value(point: Point) -> float:
@@ -53,7 +53,7 @@ def test_climb_asks_for_no_point_twice_and_ends_when_it_has_seen_all():
     assert sorted(asked) == sorted(itertools.product(*MADE_UP.values()))
 
 
-def test_climb_leaves_a_hill_that_is_not_the_highest():
+def test_climb_leaves_a_local_maximum():
     def value(point: Point) -> float:
         return 100.0 if point == ("c", True, 64) else float(point[0] == "b") - point[1] - point[2]
 
@@ -74,25 +74,26 @@ def test_climb_ends_when_the_budget_is_spent(budget: int):
 
 
 @pytest.mark.parametrize("path", SPACE["path"])
-@pytest.mark.parametrize("way", SPACE["way"])
-def test_request_is_valid_at_both_ends_of_each_dimension(path: str, way: str):
+@pytest.mark.parametrize("image_source", SPACE["image_source"])
+def test_request_is_valid_at_both_ends_of_each_dimension(path: str, image_source: str):
     for end in (0, -1):
-        chosen = {name: options[end] for name, options in SPACE.items()} | {"size": (64, 48), "path": path, "way": way}
+        chosen = {name: options[end] for name, options in SPACE.items()}
+        chosen |= {"size": (64, 48), "path": path, "image_source": image_source}
         asked, body = request(tuple(chosen.values()))
         assert asked == path
         parsed = parse_body(body, MODELS[path]).model_dump(exclude_none=True)
-        assert set(parsed) & {"input_image", "image_id"} == {"image_id" if way == "by id" else "input_image"}
+        assert set(parsed) & {"input_image", "image_id"} == {"image_id" if image_source == "by id" else "input_image"}
 
 
-def test_request_has_as_many_objects_as_are_allowed():
+def test_request_takes_the_number_of_objects():
     many = point(objects=256, size=(64, 48))
     assert len(json.loads(request(many, 7)[1])["prompts"]) == 7
     assert len(json.loads(request(many)[1])["prompts"]) == 256
 
 
-def test_renewed_changes_the_image_alone():
+def test_renew_image_changes_only_the_image():
     body = request(point(size=(64, 48)))[1]
-    old, new, newer = (json.loads(text) for text in (body, renewed(body), renewed(body)))
+    old, new, newer = (json.loads(text) for text in (body, renew_image(body), renew_image(body)))
     images = [fields.pop("input_image") for fields in (old, new, newer)]
     assert old == new == newer
     assert len(set(images)) == 3
@@ -100,8 +101,8 @@ def test_renewed_changes_the_image_alone():
 
 
 @pytest.mark.parametrize("path", SPACE["path"])
-def test_relevant_leaves_what_changes_nothing_at_the_cheapest(path: str):
-    dear = {name: options[-1] for name, options in SPACE.items()} | {"path": path}
-    used = {name: dear[name] for name in dimensions(path)}
-    assert relevant(tuple(dear.values())) == point(path=path, **used)
+def test_relevant_resets_unused_dimensions_to_the_cheapest_option(path: str):
+    costly = {name: options[-1] for name, options in SPACE.items()} | {"path": path}
+    used = {name: costly[name] for name in dimensions(path)}
+    assert relevant(tuple(costly.values())) == point(path=path, **used)
     assert {"size", "content"} < set(used) < set(SPACE)

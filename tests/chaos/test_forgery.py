@@ -1,4 +1,4 @@
-"""Counting of forged lines, and the requests that would make them."""
+"""Detection of forged log lines, and the requests that try to forge them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ GOOD = (
 )
 
 
-def test_forged_counts_nothing_in_the_lines_of_the_service():
-    assert not +forgery.forged(GOOD)
+def test_count_forged_is_zero_for_genuine_lines():
+    assert not +forgery.count_forged(GOOD)
 
 
 @pytest.mark.parametrize("fake", forgery.FAKES)
-def test_forged_counts_each_line_that_a_caller_has_made(fake: str):
-    assert forgery.forged(GOOD + fake.encode() + b"\n")["lines"] == 1
+def test_count_forged_counts_each_forged_line(fake: str):
+    assert forgery.count_forged(GOOD + fake.encode() + b"\n")["lines"] == 1
 
 
 @pytest.mark.parametrize(
@@ -30,20 +30,20 @@ def test_forged_counts_each_line_that_a_caller_has_made(fake: str):
     ["\r", "\x1b", "\x85", "\u2028", "\u202e", "\x00", b"\xff"],
     ids=["CR", "ESC", "NEL", "LS", "RLO", "NUL", "bad UTF-8"],
 )
-def test_forged_counts_each_character_that_cannot_be_printed(text: str | bytes):
+def test_count_forged_counts_each_unprintable_character(text: str | bytes):
     data = text if isinstance(text, bytes) else text.encode()
-    assert forgery.forged(GOOD[:-1] + b" x" + data + b"y\n") == {"characters": 1}
+    assert forgery.count_forged(GOOD[:-1] + b" x" + data + b"y\n") == {"characters": 1}
 
 
-def test_forged_counts_every_hostile_text_that_is_written_as_it_is():
+def test_count_forged_finds_every_unescaped_hostile_text():
     draw = random.Random(0)
     for _ in range(1000):
         text = forgery.hostile_text(draw)
         line = GOOD.splitlines()[0] + b" got " + text.encode("utf-8", "surrogatepass") + b"\n"
-        assert forgery.forged(line).total(), ascii(text)
+        assert forgery.count_forged(line).total(), ascii(text)
 
 
-def test_attempts_are_the_same_for_a_seed_and_all_carry_the_mark():
+def test_attempts_are_reproducible_and_carry_the_mark():
     first, again = (list(forgery.attempts(3, 500)) for _ in range(2))
     assert first == again
     assert first != list(forgery.attempts(4, 500))

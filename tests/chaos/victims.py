@@ -1,4 +1,4 @@
-"""The processes of a running service, by what they do."""
+"""Processes and memory of a running service."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 def family(server: Server) -> list[psutil.Process]:
-    """All of them, the one that was started included."""
+    """Return all processes of the service, the main process first."""
     main = psutil.Process(server.process.pid)
     return [main, *main.children(recursive=True)]
 
 
 def triton(server: Server) -> psutil.Process:
-    """The real server, below the watchdog."""
+    """Return the tritonserver process, below the watchdog."""
     return _the(server, lambda process: process.name() == "tritonserver")[0]
 
 
 def stubs(server: Server, model: str = "") -> list[psutil.Process]:
-    """The processes of a Python model, or of all."""
+    """Return the processes of a Python model, or of all Python models."""
     return _the(
         server,
         lambda process: (
@@ -40,7 +40,7 @@ def stubs(server: Server, model: str = "") -> list[psutil.Process]:
 
 
 def workers(server: Server) -> list[psutil.Process]:
-    """The API workers."""
+    """Return the API workers."""
     return _the(server, lambda process: "http_api_server" in " ".join(process.cmdline()))
 
 
@@ -54,18 +54,18 @@ def _the(server: Server, wanted: Callable[[psutil.Process], bool]) -> list[psuti
 
 
 def left_over(processes: list[psutil.Process], seconds: float) -> list[str]:
-    """Which of them still live after a while."""
+    """Return the command lines of processes that are still alive after so many seconds."""
     _, alive = psutil.wait_procs(processes, timeout=seconds)
     return [" ".join(process.cmdline())[:100] for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
 def regions(server: Server) -> list[Path]:
-    """Shared memory of the service."""
+    """Return the shared memory regions of the service."""
     return [entry for entry in SHARED_MEMORY.iterdir() if f"_{server.process.pid}_" in entry.name]
 
 
 def resident(processes: list[psutil.Process]) -> int:
-    """Bytes of memory that processes hold for themselves."""
+    """Return the sum of the processes' resident memory in bytes."""
     total = 0
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -74,13 +74,13 @@ def resident(processes: list[psutil.Process]) -> int:
 
 
 def memory(server: Server) -> int:
-    """Bytes of memory of all its processes, each shared page counted once, and of its memory files."""
+    """Return the service's memory in bytes: proportional set sizes and memory files."""
     total, files = 0, {}
     for process in family(server):
         with contextlib.suppress(OSError):
             rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
             total += 1024 * int(rollup.partition("\nPss:")[2].split()[0])
-        # Nobody need have mapped them. Their device and inode tell those apart which several processes have open.
+        # Memory files may be unmapped; several processes may have the same one open.
         with contextlib.suppress(OSError):
             for entry in os.scandir(f"/proc/{process.pid}/fd"):
                 with contextlib.suppress(OSError):
@@ -91,7 +91,7 @@ def memory(server: Server) -> int:
 
 
 def shared_memory(server: Server) -> int:
-    """Bytes of memory that its regions of shared memory take."""
+    """Return the size of the service's shared memory regions in bytes."""
     total = 0
     for region in regions(server):
         with contextlib.suppress(FileNotFoundError):
@@ -100,7 +100,7 @@ def shared_memory(server: Server) -> int:
 
 
 def readiness(server: Server) -> int:
-    """The status of `/readyz`; 0 where there is no answer within 10 s."""
+    """Return the status of `/readyz`, or 0 if there is no answer within 10 s."""
     try:
         return requests.get(f"{server.url}/readyz", timeout=10).status_code
     except requests.RequestException:
@@ -108,7 +108,7 @@ def readiness(server: Server) -> int:
 
 
 def until(condition: Callable[[], bool], seconds: float, every: float = 0.05) -> float:
-    """Seconds until a condition held; infinity where it did not in time."""
+    """Return the seconds until a condition holds, or infinity if it does not in time."""
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > seconds:

@@ -1,4 +1,4 @@
-"""What the corpus's bodies are made of: a request on an image of two pixels, with some of it replaced."""
+"""Building blocks of the corpus's bodies: a request on an image of two pixels, with parts replaced."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ FLOAT32 = "{'descr': '<f4', 'fortran_order': False, 'shape': (256, 256), }"
 
 @dataclass(frozen=True)
 class OddBody:
-    """A body, and what is right to say of it."""
+    """Body with the expected response."""
 
     data: bytes
     status: int = 200
     field: str | None = None
-    """Named by the first error of the refusal."""
+    """Field of the first error, if the body is rejected."""
 
 
 def body(**fields: Any) -> bytes:
-    """A request on the image with a click, with these fields on top; those that are None are left out."""
+    """Return a click on the image with these fields added or replaced; None removes a field."""
     all_fields = {"input_image": IMAGE, **PROMPT, **fields}
     return json.dumps({name: value for name, value in all_fields.items() if value is not None}).encode()
 
 
 def around(text: bytes) -> bytes:
-    """A request on the image whose other fields are this text."""
+    """Return a request on the image with this text as its other fields."""
     return b'{"input_image": "' + IMAGE.encode() + b'", ' + text + b"}"
 
 
 def npy(header: str, values: bytes = b"", version: bytes = b"\1\0") -> str:
-    """base64 of a NumPy file."""
+    """Return a NumPy file in base64."""
     data = b"\x93NUMPY" + version + len(header).to_bytes(2, "little") + header.encode("latin-1") + values
     return base64.b64encode(data).decode()

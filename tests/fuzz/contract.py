@@ -1,7 +1,7 @@
-"""The running service against its own OpenAPI document: `python -m tests.fuzz.contract http://127.0.0.1:3000`.
+"""Test of a running service against its OpenAPI document: `python -m tests.fuzz.contract http://127.0.0.1:3000`.
 
-Schemathesis makes requests that fit the document and requests that do not, and holds every answer to it: no 5xx, no
-status, content type or JSON that the document does not name. Needs schemathesis.
+Schemathesis sends requests that fit the document and requests that do not, and checks every answer: no 5xx, and no
+status, content type or JSON that the document does not declare. Needs schemathesis.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ CHECKS = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Read the command line and run Schemathesis; its exit status."""
+    """Run Schemathesis; return its exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("url")
-    parser.add_argument("--examples", type=int, default=100, help="of each phase and operation")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=int, default=600, help="stop after so long")
+    parser.add_argument("url", help="URL of the service")
+    parser.add_argument("--examples", type=int, default=100, help="maximum number per phase and operation")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the requests")
+    parser.add_argument("--seconds", type=int, default=600, help="time limit")
     options = parser.parse_args(arguments)
     command = [
         str(Path(sys.executable).parent / "schemathesis"),
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
         "all",
     ]
     environment = {**os.environ, "SCHEMATHESIS_HOOKS": "tests.fuzz.contract_hooks", "PYTHONPATH": str(ROOT)}
-    folder = ROOT / ".cache"  # where it keeps what it found
+    folder = ROOT / ".cache"  # Schemathesis stores its examples in the working directory
     folder.mkdir(exist_ok=True)
     return subprocess.run(command, cwd=folder, env=environment, check=False).returncode
 

@@ -1,4 +1,4 @@
-"""What Schemathesis cannot know: what an image is, that many clicks take long, how to read answers that are no JSON."""
+"""Hooks for Schemathesis: real images, small grids of clicks, and parsers for answers that are not JSON."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from requests_toolbelt.multipart.decoder import MultipartDecoder
 from tests.fuzz.body_parts import IMAGE
 
 PROMPTS = ("pos_coords", "labels", "neg_coords", "box", "mask_input")
-QUICK = {"points_per_side": 4, "crop_n_layers": 0}
-"""Most that these fields may be."""
+MAX_VALUES = {"points_per_side": 4, "crop_n_layers": 0}
+"""Limits of fields that make requests slow."""
 
 
 def valid_image(context: Any, case: Any, **kwargs: Any) -> None:
-    """Give most requests that fit the document a real image, and a grid of few clicks."""
+    """Put a real image and a small grid of clicks into most valid requests."""
     body = case.body
     mode = case.meta.generation.mode.value if case.meta else "positive"
     if mode != "positive" or not isinstance(body, dict):
         return
     if case.path == "/everything":
-        for name, most in QUICK.items():
-            body[name] = min(body.get(name, most), most)
+        for name, maximum in MAX_VALUES.items():
+            body[name] = min(body.get(name, maximum), maximum)
     if len(str(body)) % 4 == 0:
         return
     body.pop("image_id", None)
@@ -38,7 +38,7 @@ def valid_image(context: Any, case: Any, **kwargs: Any) -> None:
 
 
 def put_on_image(fields: dict[str, Any]) -> None:
-    """Make an object one that the image of two pixels can have: points on it, as many labels, a box around it all."""
+    """Move an object's points and box into the image of two pixels, with as many labels as points."""
     for name in ("pos_coords", "neg_coords"):
         if fields.get(name):
             fields[name] = [[x % 2, y % 1] for x, y in fields[name]]
@@ -52,7 +52,7 @@ def put_on_image(fields: dict[str, Any]) -> None:
 
 
 def parts(context: Any, response: Any) -> dict[str, Any]:
-    """A multipart answer as an object of its parts, of which `result` alone has a schema."""
+    """Parse a multipart answer into an object of its parts; only `result` has a schema."""
     decoder = MultipartDecoder(response.content, response.headers["content-type"][0])
     found: dict[str, Any] = {}
     for part in decoder.parts:
@@ -63,7 +63,7 @@ def parts(context: Any, response: Any) -> dict[str, Any]:
 
 
 def lines(context: Any, response: Any) -> list[Any]:
-    """An answer that comes line by line as a list of its documents."""
+    """Parse an answer of JSON lines into a list."""
     return [json.loads(line) for line in response.content.splitlines()]
 
 

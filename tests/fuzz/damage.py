@@ -1,4 +1,4 @@
-"""Bytes, changed in the ways that files and messages get damaged, and some that only malice thinks of."""
+"""Mutations of bytes: accidental damage and malicious changes."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ TOKENS = (
     b'"',
     b"\\",
 )
-"""What stands in files and bodies where it means something."""
+"""Byte strings with a meaning in images or JSON."""
 NUMBERS = (0, 1, 2, 7, 0x7F, 0x80, 0xFF, 0x100, 0x7FFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF)
-"""At the edges of integer types."""
+"""Limits of integer types."""
 KINDS = ("flip", "set", "drop", "end", "insert", "repeat", "swap", "splice", "big", "little")
 
 
 @dataclass(frozen=True)
 class Edit:
-    """One change."""
+    """One mutation."""
 
     kind: str
     """One of `KINDS`."""
     place: float
-    """Where, from 0 for the first byte to 1 for behind the last."""
+    """Position, from 0 for the first byte to 1 for the end."""
     value: int
-    """What, or how much; not negative."""
+    """Non-negative parameter of the mutation."""
 
 
 def damaged(data: bytes, edits: Iterable[Edit], other: bytes = b"") -> bytes:
-    """The data after all edits, one after the other; a splice goes on with the rest of `other`."""
+    """Apply edits in order; a splice continues with the rest of `other`."""
     for edit in edits:
         data = _edited(data, edit, other)
     return data
@@ -98,14 +98,14 @@ def _edited(data: bytes, edit: Edit, other: bytes) -> bytes:
     return before + bytes([byte]) + rest[1:]
 
 
-def random_edits(random: Random, most: int = 4) -> list[Edit]:
-    """Between one and `most` edits; places near the beginning, where headers stand, come more often."""
+def random_edits(random: Random, max_edits: int = 4) -> list[Edit]:
+    """Return random edits, more often near the beginning, where the headers are."""
     return [
         Edit(random.choice(KINDS), random.random() ** random.choice((1, 3)), random.randrange(2**16))
-        for _ in range(random.randint(1, most))
+        for _ in range(random.randint(1, max_edits))
     ]
 
 
 def random_damage(random: Random, data: bytes, others: Sequence[bytes] = ()) -> bytes:
-    """The data after a few random edits."""
+    """Apply a few random edits."""
     return damaged(data, random_edits(random), random.choice(others) if others else b"")

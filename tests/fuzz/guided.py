@@ -1,7 +1,7 @@
-"""Fuzzing that is guided by coverage: `python -m tests.fuzz.guided images --seconds 60`, or `bodies`.
+"""Coverage-guided fuzzing: `python -m tests.fuzz.guided images --seconds 60`, or `bodies`.
 
-It begins with the corpus, and works in a temporary folder. What raises anything but a refusal, takes two seconds or
-600 MB is printed with the path of its input, and the exit status is 1. Needs atheris.
+Starts from the corpus. An input that raises anything but a refusal, or takes more than two seconds or 600 MB, is
+reported with its path in a temporary folder; the exit status is 1 then. Needs atheris.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "model_repository" / "mobile_sam" / "1"
 INSTRUMENTED = ["PIL", "mobile_sam_images", "mobile_sam_prompts", "utils", "numpy.lib.format"]
 PLUGINS = ("PngImagePlugin", "JpegImagePlugin", "WebPImagePlugin", "MpoImagePlugin", "TiffImagePlugin", "ImageFile")
-"""What Pillow imports only when it opens a file, which is too late to be instrumented."""
+"""Modules that Pillow imports when it opens a file, too late to be instrumented."""
 FOUND = ("crash-", "timeout-", "oom-", "leak-")
-"""How libFuzzer names the inputs that it found."""
+"""Prefixes of libFuzzer's files with failing inputs."""
 MAX_PIXELS = 250_000
 LIMITS = ["-timeout=2", "-rss_limit_mb=600", "-max_len=40000", "-error_exitcode=1", "-timeout_exitcode=1"]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Read the command line, and fuzz in another process, which libFuzzer ends; 1 where something was found."""
+    """Fuzz in a child process, which libFuzzer exits; return 1 if an input fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("target", choices=("images", "bodies"))
-    parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("target", choices=("images", "bodies"), help="code to fuzz")
+    parser.add_argument("--seconds", type=int, default=60, help="time limit")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the mutations")
     options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix=f"fuzz-{options.target}-"))
     child = os.fork()
@@ -43,12 +43,12 @@ def main(arguments: list[str] | None = None) -> int:
         shutil.rmtree(folder)
         return 0
     found = [str(path) for path in folder.iterdir() if path.name.startswith(FOUND)]
-    print("found:", *(found or ["nothing; it ended early"]))
+    print("found:", *(found or ["nothing; the fuzzer exited early"]))
     return 1
 
 
 def fuzz(name: str, seconds: int, seed: int, folder: Path) -> None:
-    """Fuzz a target for so long, in a folder; ends the process."""
+    """Fuzz a target, with seeds and findings in `folder`, and exit the process."""
     atheris = importlib.import_module("atheris")
     sys.path.insert(0, str(MODEL))
     with atheris.instrument_imports(include=INSTRUMENTED):
@@ -74,7 +74,7 @@ def fuzz(name: str, seconds: int, seed: int, folder: Path) -> None:
 
 
 def image(ways_in: Any) -> Callable[[bytes], None]:
-    """A function that reads an image file."""
+    """Return a function that reads an image file."""
 
     def read(data: bytes) -> None:
         ways_in.image_or_refusal(data, MAX_PIXELS)
@@ -83,7 +83,7 @@ def image(ways_in: Any) -> Callable[[bytes], None]:
 
 
 def body(ways_in: Any) -> Callable[[bytes], None]:
-    """A function that reads a body; its first byte says for which path it is."""
+    """Return a function that reads a body whose first byte selects the path."""
     paths = list(ways_in.MODELS)
 
     def read(data: bytes) -> None:
@@ -93,7 +93,7 @@ def body(ways_in: Any) -> Callable[[bytes], None]:
 
 
 def _marked(name: str, data: bytes, ways_in: Any) -> bytes:
-    """A body of the corpus behind the byte that says for which path it is."""
+    """Return a body of the corpus, prefixed with the byte that selects its path."""
     return bytes([list(ways_in.MODELS).index(name.split("/", maxsplit=1)[0])]) + data
 
 
@@ -102,7 +102,7 @@ def _files(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _dictionary(tokens: tuple[bytes, ...]) -> str:
-    """As libFuzzer reads it."""
+    """Return the tokens in libFuzzer's format."""
     return "".join('"' + "".join(f"\\x{byte:02x}" for byte in token) + '"\n' for token in tokens)
 
 

@@ -1,8 +1,8 @@
-"""Throw nearly valid requests at a running service, and look at every answer.
+"""Fuzzer that sends nearly valid requests to a running service and checks every answer.
 
-`python -m tests.fuzz.hammer http://127.0.0.1:3000 --count 20000 --seed 1 --concurrency 8`: first the corpus, every body
-and every image in a valid body, then `--count` requests of a seed. The exit status is 1 where an answer breaks the
-contract; each such is printed with how to send it again.
+`python -m tests.fuzz.hammer http://127.0.0.1:3000 --count 20000 --seed 1 --concurrency 8` sends the corpus, every body
+and every image in a valid body, then `--count` requests of a seed. The exit status is 1 if an answer breaks the
+contract; each violation is printed with the options that reproduce it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from tests.fuzz.make_corpus import BODIES, IMAGES, odd_images
 from tests.fuzz.mutate import FuzzRequest, requests
 from tests.fuzz.odd_bodies import odd_bodies
-from tests.fuzz.verdict import BUSY, Answer, faults
+from tests.fuzz.verdict import BUSY, FuzzAnswer, faults
 
 TIMEOUT_S, FRAMED_TIMEOUT_S = 60, 3
 FORMATS = ("json", "npy", "png", "rle", "polygon")
@@ -31,7 +31,7 @@ FORMATS = ("json", "npy", "png", "rle", "polygon")
 
 @dataclass(frozen=True)
 class Shot:
-    """A request with what it is called, and the status it should have where that is known."""
+    """Request with a name, and the expected status if known."""
 
     name: str
     request: FuzzRequest
@@ -40,7 +40,7 @@ class Shot:
 
 @dataclass
 class Record:
-    """What has come back so far."""
+    """Answers and violations so far."""
 
     answers: Counter[tuple[int, str]] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
@@ -48,19 +48,19 @@ class Record:
     hung_up: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, shot: Shot, answer: Answer, seconds: float, *, tolerate_busy: bool) -> None:
-        """Judge an answer."""
+    def add(self, shot: Shot, answer: FuzzAnswer, seconds: float, *, tolerate_busy: bool) -> None:
+        """Check and record an answer."""
         found = faults(shot.request, answer, tolerate_busy=tolerate_busy)
         busy = tolerate_busy and answer.status in BUSY
         if shot.status not in {None, answer.status} and not busy:
-            found.append(f"{answer.status} in place of {shot.status}: {answer.body[:200]!r}")
+            found.append(f"{answer.status} instead of {shot.status}: {answer.body[:200]!r}")
         with self.lock:
             self.answers[answer.status, answer.kind] += 1
             self.violations += [f"{shot.name}: {fault}" for fault in found]
             self.slowest = sorted([*self.slowest, (seconds, shot.name)], reverse=True)[:5]
 
     def fail(self, shot: Shot, error: Exception) -> None:
-        """No answer at all; rightly so where the request does not say where it ends."""
+        """Record a missing answer, which is no violation for requests with unusual framing."""
         with self.lock:
             if shot.request.framed:
                 self.hung_up += 1
@@ -69,13 +69,13 @@ class Record:
 
 
 def corpus() -> Iterator[Shot]:
-    """Every body to its path and to the others, and every image to be encoded and to be segmented."""
+    """Yield every body for its own path and others, and every image for `/embed` and `/mobile_sam`."""
     for name, odd in odd_bodies().items():
         data = (BODIES / name).read_bytes()
         own = name.split("/")[0]
         for path in ("mobile_sam", "embed", "everything"):
             status = odd.status if path == own else None
-            # As it stands, a body may ask another path for more than it takes a second to do.
+            # For another path, a body may be a request that takes long.
             if path in {own, "embed"}:
                 yield Shot(f"corpus/bodies/{name} to /{path}", _post(f"/{path}", data), status)
     for number, (name, image) in enumerate(odd_images().items()):
@@ -88,7 +88,7 @@ def corpus() -> Iterator[Shot]:
 
 
 def seeded(seed: int, count: int, first: int) -> Iterator[Shot]:
-    """The requests of a seed."""
+    """Yield the requests of a seed."""
     for index, one in enumerate(requests(seed, count, first), first):
         yield Shot(f"--seed {seed} --first {index} --count 1 --no-corpus", one)
 
@@ -97,8 +97,8 @@ def _post(path: str, body: bytes) -> FuzzRequest:
     return FuzzRequest("POST", path, [("Content-Type", "application/json")], body)
 
 
-def send(connection: http.client.HTTPConnection, request: FuzzRequest) -> Answer:
-    """One request and its answer, over a connection that may have had others."""
+def send(connection: http.client.HTTPConnection, request: FuzzRequest) -> FuzzAnswer:
+    """Send a request over a connection, possibly reused; return the answer."""
     names = {name.lower() for name, _ in request.headers}
     connection.putrequest(request.method, request.path, skip_host="host" in names, skip_accept_encoding=True)
     for name, value in request.headers:
@@ -106,16 +106,16 @@ def send(connection: http.client.HTTPConnection, request: FuzzRequest) -> Answer
     if not names & {"content-length", "transfer-encoding"} and (request.body or request.method != "GET"):
         connection.putheader("Content-Length", str(len(request.body)))
     connection.endheaders()
-    # A server may have answered, and hung up, before it has all of a body that it does not want.
+    # A server may answer and hang up before it has read the whole body.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         connection.send(request.body)
     response = connection.getresponse()
     body = response.read()
-    return Answer(response.status, (response.getheader("content-type") or "").split(";")[0], body)
+    return FuzzAnswer(response.status, (response.getheader("content-type") or "").split(";")[0], body)
 
 
 def shoot(url: str, shots: Iterator[Shot], record: Record, deadline: float, *, tolerate_busy: bool) -> None:
-    """Send one request after the other over one connection, and over another where a server closes it."""
+    """Send requests one after the other, over a new connection whenever the server closes the current one."""
     host = urlsplit(url)
     assert host.hostname
     connection = http.client.HTTPConnection(host.hostname, host.port, timeout=TIMEOUT_S)
@@ -136,7 +136,7 @@ def shoot(url: str, shots: Iterator[Shot], record: Record, deadline: float, *, t
                 break
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
-                # A connection that has been idle may be closed by then; a new one may not.
+                # The server may close an idle connection, but not a new one.
                 if fresh or last_try or shot.request.framed:
                     record.fail(shot, error)
                     break
@@ -147,7 +147,7 @@ def shoot(url: str, shots: Iterator[Shot], record: Record, deadline: float, *, t
 
 
 def report(record: Record, seconds: float) -> int:
-    """Print what came back; the exit status."""
+    """Print a summary; return the exit status."""
     total = sum(record.answers.values())
     print(f"{total} answers in {seconds:.0f} s, {record.hung_up} connections closed on requests without a clear end")
     for (status, kind), count in sorted(record.answers.items()):
@@ -160,16 +160,16 @@ def report(record: Record, seconds: float) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Read the command line, send, and report."""
+    """Run the command; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("url")
-    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("url", help="URL of the service")
+    parser.add_argument("--count", type=int, default=20_000, help="number of requests of the seed")
     parser.add_argument("--first", type=int, default=0, help="index of the first request of the seed")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--concurrency", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=3600, help="stop after so long")
-    parser.add_argument("--no-corpus", action="store_true", help="only the requests of the seed")
-    parser.add_argument("--tolerate-busy", action="store_true", help="429 and 503 are no violations")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the requests")
+    parser.add_argument("--concurrency", type=int, default=8, help="number of connections")
+    parser.add_argument("--seconds", type=float, default=3600, help="time limit")
+    parser.add_argument("--no-corpus", action="store_true", help="send only the requests of the seed")
+    parser.add_argument("--tolerate-busy", action="store_true", help="do not count 429 and 503 as violations")
     options = parser.parse_args(arguments)
     began = time.monotonic()
     shots = itertools.chain(() if options.no_corpus else corpus(), seeded(options.seed, options.count, options.first))

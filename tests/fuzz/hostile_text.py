@@ -1,4 +1,4 @@
-"""Text that a caller may send to forge log lines, to hide some, or to break what reads or writes them."""
+"""Text that forges or hides log lines, or breaks programs that read or write logs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from random import Random
 
 MARK = "forged-7c1f"
-"""Stands in each text: where a log line begins with it, or with a level before it, the caller wrote that line."""
+"""Part of each text: a log line that begins with it, or with a level and it, is forged."""
 LINE_ENDS = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")
-"""What `str.splitlines`, terminals and log collectors take for the end of a line."""
+"""Line ends for `str.splitlines`, terminals and log collectors."""
 CONTROLS = ("\0", "\x07", "\x08", "\x1b[2J\x1b[31m", "\x1b]0;title\x07", "\x7f", "\x9b31m", "\x90")
 FORMATTING = ("\u200b", "\u200e", "\u202a", "\u202e", "\u2066", "\u2069", "\ufeff", "\u00ad", "\U000e0041", "\u3164")
 ODD = ("\ud800", "\udfff", "\ud83d", "\udcff", "\ue000", "\uffff", "\U0010ffff", "\u0378", "\xa0", "\u0301" * 20)
@@ -30,15 +30,15 @@ FORGED = (
     f"Traceback ({MARK}):\n  File {MARK}",
     f"{MARK}: an exception",
 )
-"""Beginnings of lines as the service's own log has them."""
+"""Starts of lines that look like the service's own log."""
 BEGINNINGS = tuple(text.splitlines()[0] for text in FORGED)
 PIECES = (*LINE_ENDS, *CONTROLS, *FORMATTING, *ODD, *TEMPLATES)
 HOSTILE = tuple(f"x{piece}{FORGED[number % len(FORGED)]}" for number, piece in enumerate(PIECES))
-"""One text for each piece."""
+"""One text per piece."""
 
 
 def hostile_texts(count: int, seed: int) -> Iterator[str]:
-    """So many texts, the same for the same seed: up to a few hundred characters, some of several thousand."""
+    """Yield reproducible texts of up to a few hundred characters, some of several thousand."""
     random = Random(seed)
     for _ in range(count):
         pieces = random.choices((*PIECES, *FORGED, "x", " ", "\u00e9"), k=random.randint(1, 12))
@@ -47,5 +47,5 @@ def hostile_texts(count: int, seed: int) -> Iterator[str]:
 
 
 def is_forged(log: str) -> bool:
-    """Whether a log has a line that a caller began, or any character that does not print."""
+    """Return whether a log has a forged line or an unprintable character."""
     return any(line.startswith(BEGINNINGS) or not line.isprintable() for line in log.split("\n"))

@@ -1,6 +1,6 @@
-"""Requests that are nearly right: valid ones to all three paths, changed by a seed.
+"""Nearly valid requests: valid ones to all three paths, with random changes.
 
-`requests(seed, count)` is the same sequence each time, and the request at `index` is `request(seed, index)`.
+`requests(seed, count)` is reproducible, and the request at `index` is `request(seed, index)`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tests.fuzz.odd_http import HANDSHAKE, HEADERS, METHODS, PATHS
 Fields = dict[str, Any]
 Headers = list[tuple[str, str]]
 FRAMING = ("content-length", "transfer-encoding", "expect", "connection", "upgrade")
-"""Headers by which a server tells where a request ends, and what follows it."""
+"""Headers that determine where a request ends and what follows it."""
 
 
 @dataclass(frozen=True)
 class FuzzRequest:
-    """A request, as it goes out; `Host` is the sender's to add, and `Content-Length` where no header says so."""
+    """Request as sent, except for `Host`, and `Content-Length` if no header gives the length."""
 
     method: str
     path: str
@@ -40,17 +40,17 @@ class FuzzRequest:
 
     @property
     def framed(self) -> bool:
-        """Whether its own headers say where it ends: a server may rightly hang up on it."""
+        """Return whether its headers set the framing; a server may hang up on such a request."""
         return any(name.lower() in FRAMING for name, _ in self.headers)
 
 
 def requests(seed: int, count: int, first: int = 0) -> Iterator[FuzzRequest]:
-    """The requests of a seed from `first` on."""
+    """Return the requests of a seed, starting at `first`."""
     return (request(seed, index) for index in range(first, first + count))
 
 
 def request(seed: int, index: int) -> FuzzRequest:
-    """One request of a seed."""
+    """Return one request of a seed."""
     random = Random(f"{seed} {index}")
     changes, weights = zip(*CHANGES, strict=True)
     change: Callable[[Random, str, Fields], FuzzRequest] = random.choices(changes, weights)[0]
@@ -60,7 +60,7 @@ def request(seed: int, index: int) -> FuzzRequest:
 
 @functools.cache
 def images() -> tuple[bytes, ...]:
-    """Small valid files of all three formats; few, so that a server has most embeddings at hand."""
+    """Return small valid files of all formats, few enough for a server to cache their embeddings."""
     files = []
     for number, (width, height) in enumerate(((64, 64), (200, 90), (80, 160), (96, 64))):
         noise = np.random.default_rng(number).integers(0, 256, (height // 8, width // 8, 3), dtype=np.uint8)
@@ -73,10 +73,10 @@ def images() -> tuple[bytes, ...]:
 
 
 def valid_fields(random: Random, path: str) -> Fields:
-    """A request that is answered 200 (404 where the server does not know the image it names), and quickly."""
+    """Return the fields of a fast request, answered with 200, or with 404 if its `image_id` is unknown."""
     file = random.choice(images())
     fields: Fields = {"input_image": base64.b64encode(file).decode()}
-    if random.random() < 0.1:  # known to the server once it has seen the image itself
+    if random.random() < 0.1:  # the server knows it once the image itself was sent
         fields = {"image_id": hashlib.sha256(file).hexdigest()}
     if path == "/everything":
         fields["points_per_side"] = random.randint(1, 3)
@@ -109,18 +109,18 @@ VALUES: tuple[Any, ...] = (
     *([], {}, [[]], [{}], [None], [[None]], {"": 0}, {"x": 1, "y": 2}, [[1, 2]] * 300, [1] * 300, [[[[[1]]]]]),
     *("data:image/png;base64,", "AAAA", "=" * 8, "overlay", "png", npy(FLOAT32), npy("{}"), "../../etc/passwd"),
 )
-"""What no field expects, or only another."""
+"""Values that are invalid for all or most fields."""
 SLOW = {"points_per_side", "crop_n_layers"}
-"""Fields that make a request take long where they are left out, or large."""
+"""Fields that make a request slow if they are absent or large."""
 
 
 def unchanged(random: Random, path: str, fields: Fields) -> FuzzRequest:
-    """A valid request."""
+    """Return a valid request."""
     return _json(path, json.dumps(fields).encode())
 
 
 def changed_fields(random: Random, path: str, fields: Fields) -> FuzzRequest:
-    """Fields left out, added, doubled, moved, and given other values."""
+    """Remove, add, duplicate and wrap fields, and replace values."""
     twice = b""
     for _ in range(random.randint(1, 3)):
         holder, name = random.choice(_places(fields))
@@ -143,14 +143,14 @@ def changed_fields(random: Random, path: str, fields: Fields) -> FuzzRequest:
 
 
 def _places(node: Any) -> list[tuple[Any, Any]]:
-    """Every list and object of a request with each of its keys, however deep."""
+    """Return every list and object of a request with each of its keys, at any depth."""
     keys = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
     found = [(node, key) for key in keys]
     return found + [place for key in keys for place in _places(node[key])] or [({"": 0}, "")]
 
 
 def damaged_text(random: Random, path: str, fields: Fields) -> FuzzRequest:
-    """The JSON text, damaged; often outside of the image, which is most of it."""
+    """Damage the JSON text, mostly outside of the image, which is its largest part."""
     whole = json.dumps(fields).encode()
     image = fields.pop("input_image", "")
     text = json.dumps(fields).encode()
@@ -160,7 +160,7 @@ def damaged_text(random: Random, path: str, fields: Fields) -> FuzzRequest:
 
 
 def damaged_base64(random: Random, path: str, fields: Fields) -> FuzzRequest:
-    """The image's text, damaged, cut into lines, in other alphabets, as all kinds of `data:` URL."""
+    """Damage the image's base64 text, split it into lines, change its alphabet, or make it a `data:` URL."""
     text: str = fields.pop("image_id", "") or fields["input_image"]
     choices = (
         lambda: random_damage(random, text.encode()).decode("latin-1"),
@@ -178,7 +178,7 @@ def damaged_base64(random: Random, path: str, fields: Fields) -> FuzzRequest:
 
 
 def damaged_image(random: Random, path: str, fields: Fields) -> FuzzRequest:
-    """The image's file, damaged."""
+    """Damage the image file."""
     fields.pop("image_id", None)
     data = random_damage(random, random.choice(images()), images())
     fields["input_image"] = base64.b64encode(data).decode()
@@ -186,7 +186,7 @@ def damaged_image(random: Random, path: str, fields: Fields) -> FuzzRequest:
 
 
 def odd_headers(random: Random, path: str, fields: Fields) -> FuzzRequest:
-    """A valid body with odd headers."""
+    """Add odd headers to a valid body."""
     valid = unchanged(random, path, fields)
     if random.random() < 0.03:
         return replace(valid, method="GET", headers=list(HANDSHAKE), body=b"")
@@ -198,7 +198,7 @@ def odd_headers(random: Random, path: str, fields: Fields) -> FuzzRequest:
 
 
 def odd_target(random: Random, path: str, fields: Fields) -> FuzzRequest:
-    """Another method, another path, or both."""
+    """Change the method, the path, or both."""
     valid = unchanged(random, path, fields)
     method = random.choice(METHODS) if random.random() < 0.6 else "POST"
     target = random.choice((path, *PATHS))
@@ -206,8 +206,8 @@ def odd_target(random: Random, path: str, fields: Fields) -> FuzzRequest:
     return replace(valid, method=method, path=target, body=b"" if method in {"GET", "HEAD"} else body)
 
 
-def no_request(random: Random, path: str, fields: Fields) -> FuzzRequest:
-    """A body that never was one."""
+def random_body(random: Random, path: str, fields: Fields) -> FuzzRequest:
+    """Return a body that does not derive from a valid one."""
     deep, size = random.choice((b"[", b'{"a":', b'[{"prompts":')), random.choice((10, 190, 201, 3000))
     choices = (
         lambda: random.randbytes(random.randint(0, 200)),
@@ -230,9 +230,9 @@ CHANGES = (
     (damaged_image, 6),
     (odd_headers, 9),
     (odd_target, 9),
-    (no_request, 6),
+    (random_body, 6),
 )
-"""What is done to requests, and to how many of a hundred."""
+"""Changes with their weights in per cent."""
 
 
 def _json(path: str, body: bytes) -> FuzzRequest:

@@ -1,6 +1,6 @@
-"""What each body of the corpus is, and what a service should make of it. The files lie in `corpus/bodies`.
+"""Bodies of the corpus with their expected responses. The files are in `corpus/bodies`.
 
-Each begins as a valid request on an image of two pixels; the folder it lies in is the path that it is meant for.
+Each derives from a valid request on an image of two pixels; its folder is the path for which it is meant.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tests.fuzz.png_files import png
 
 
 def odd_bodies() -> dict[str, OddBody]:
-    """Each body by its name, `PATH/NAME.json`."""
+    """Return all bodies by name, `PATH/NAME.json`."""
     parts = (_no_json(), wrong_fields(), wrong_images(), wrong_masks(), _right(), _embed(), _everything())
     return {f"{name}.json": odd for part in parts for name, odd in part.items()}
 
 
 def _no_json() -> dict[str, OddBody]:
-    """Refused before any field is looked at."""
+    """Return bodies that are rejected before any field is validated."""
     bad = {
         "empty": b"",
         "blank": b" \t\r\n ",
@@ -67,7 +67,7 @@ def _no_json() -> dict[str, OddBody]:
 
 
 def _right() -> dict[str, OddBody]:
-    """Unusual, and valid."""
+    """Return unusual valid bodies."""
     file = io.BytesIO()
     np.save(file, np.zeros((256, 256), np.float32))
     valid = {
@@ -96,7 +96,7 @@ def _right() -> dict[str, OddBody]:
 
 
 def _embed() -> dict[str, OddBody]:
-    """Bodies for `/embed`."""
+    """Return bodies for `/embed`."""
     alone = json.dumps({"input_image": IMAGE}).encode()
     return {
         "embed/right-plain": OddBody(alone),
@@ -111,7 +111,7 @@ def _embed() -> dict[str, OddBody]:
 
 
 def _everything() -> dict[str, OddBody]:
-    """Bodies for `/everything`."""
+    """Return bodies for `/everything`."""
     values: dict[str, Any] = {
         "points_per_side": (0, -1, 65, 1.5, "4", True, None, 2**70),
         "pred_iou_thresh": (-0.1, 1.1, "high", []),
@@ -130,14 +130,14 @@ def _everything() -> dict[str, OddBody]:
         for number, value in enumerate(wrong):
             data = json.dumps({"input_image": IMAGE, name: value}).encode()
             found[f"everything/{name}-{number}"] = OddBody(data, 422, name)
-    least = {"input_image": IMAGE, "points_per_side": 1}
+    minimal = {"input_image": IMAGE, "points_per_side": 1}
     right = {
-        "plain": least,
-        "bounds-low": {**least, "pred_iou_thresh": 0, "stability_score_thresh": 0, "box_nms_thresh": 0},
-        "bounds-high": {**least, "pred_iou_thresh": 1, "stability_score_thresh": 1, "stability_score_offset": 20},
-        "whole-numbers-as-floats": {**least, "crop_overlap_ratio": 1, "crop_nms_thresh": 0},
-        "crops-of-two-pixels": {**least, "crop_n_layers": 1, "crop_overlap_ratio": 0.0, "min_mask_region_area": 9},
-        "progress": {**least, "progress": True},
+        "plain": minimal,
+        "bounds-low": {**minimal, "pred_iou_thresh": 0, "stability_score_thresh": 0, "box_nms_thresh": 0},
+        "bounds-high": {**minimal, "pred_iou_thresh": 1, "stability_score_thresh": 1, "stability_score_offset": 20},
+        "whole-numbers-as-floats": {**minimal, "crop_overlap_ratio": 1, "crop_nms_thresh": 0},
+        "crops-of-two-pixels": {**minimal, "crop_n_layers": 1, "crop_overlap_ratio": 0.0, "min_mask_region_area": 9},
+        "progress": {**minimal, "progress": True},
     }
     found |= {f"everything/right-{name}": OddBody(json.dumps(fields).encode()) for name, fields in right.items()}
     found["everything/nan"] = OddBody(around(b'"box_nms_thresh": NaN'), 422, "box_nms_thresh")

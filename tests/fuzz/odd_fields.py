@@ -1,4 +1,4 @@
-"""The corpus's bodies that are JSON, but have a field no request has, or one that it cannot have."""
+"""Bodies of the corpus that are JSON with unknown or invalid fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fuzz.body_parts import FLOAT32, IMAGE, PROMPT, OddBody, around, body,
 
 
 def wrong_fields() -> dict[str, OddBody]:
-    """JSON, but not a request."""
+    """Return JSON documents that are not valid requests."""
     documents = {
         "list": b"[]",
         "null": b"null",
@@ -82,7 +82,7 @@ def wrong_fields() -> dict[str, OddBody]:
 
 
 def wrong_images() -> dict[str, OddBody]:
-    """The fields that name the image."""
+    """Return bodies with an invalid image or image id."""
     values: dict[str, Any] = {
         "empty": "",
         "number": 5,
@@ -118,7 +118,7 @@ def wrong_images() -> dict[str, OddBody]:
 
 
 def wrong_masks() -> dict[str, OddBody]:
-    """Earlier masks that are none."""
+    """Return bodies with an invalid `mask_input`."""
     values = {
         "empty": "",
         "no-numpy": "AAAA",

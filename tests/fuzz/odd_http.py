@@ -1,4 +1,4 @@
-"""Headers, methods and paths that a client library lets through, and no sensible client sends."""
+"""Headers, methods and paths that client libraries allow but sensible clients do not send."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ HEADERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Bentoml-Payload-Meta", ("{}", "x", "[")),
     ("X" * 300, ("x",)),
 )
-"""Headers, and what may stand in them."""
+"""Headers with odd values."""
 HANDSHAKE = (
     ("Connection", "Upgrade"),
     ("Upgrade", "websocket"),
     ("Sec-WebSocket-Version", "13"),
     ("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="),
 )
-"""How a WebSocket begins."""
+"""Headers of a WebSocket handshake."""
 
 METHODS = ("GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "post", "BREW", "POST")
 PATHS = (

@@ -1,7 +1,7 @@
-"""What each image of the corpus is, and what a service should make of it. The files lie in `corpus/images`.
+"""Common parts of the corpus's images. The files are in `corpus/images`.
 
-The picture is the same wherever there is one: 24 x 32 pixels in four quarters, red, green, blue and yellow, so that a
-wrong size, a wrong orientation and exchanged channels show.
+All valid files show the same scene: 24 x 32 pixels in four quarters, red, green, blue and yellow, which reveals a wrong
+size, a wrong orientation and swapped channels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from PIL import Image
 
 COLOURS = ((200, 30, 30), (30, 180, 40), (40, 60, 200), (220, 210, 40))
-"""Of the quarters: top left, top right, bottom left, bottom right."""
+"""Colours of the quarters: top left, top right, bottom left, bottom right."""
 SIZE_HW = (24, 32)
 
 METHODS = Image.Transpose
@@ -27,58 +27,58 @@ STORED = {
     7: METHODS.TRANSVERSE,
     8: METHODS.ROTATE_270,
 }
-"""How a picture is to be turned before it is stored, for it to be displayed upright, by EXIF orientation."""
+"""Transposition of the stored picture by EXIF orientation, so that it is displayed upright."""
 
 
 @dataclass(frozen=True)
-class Odd:
-    """A file, and what is right to say of it."""
+class OddImage:
+    """Image file with the expected result."""
 
     data: bytes
     size_hw: tuple[int, int] | None = None
-    """Of the displayed image; None: it is refused."""
+    """Size of the displayed image, or None if the file is rejected."""
     status: int | None = None
-    """Of the refusal."""
+    """Status of the rejection."""
     look: str = "any"
-    """`colour`: the four quarters show in their colours; `grey`: in their brightness."""
+    """`colour`: the quarters have their colours; `grey`: their brightness; `any`: not checked."""
 
 
-def legal(data: bytes, size_hw: tuple[int, int] = SIZE_HW, look: str = "colour") -> Odd:
-    """A file that is to be read."""
-    return Odd(data, size_hw, None, look)
+def legal(data: bytes, size_hw: tuple[int, int] = SIZE_HW, look: str = "colour") -> OddImage:
+    """Return a file that must be read."""
+    return OddImage(data, size_hw, None, look)
 
 
-def refused(data: bytes, status: int = 422) -> Odd:
-    """A file that is to be refused."""
-    return Odd(data, None, status)
+def refused(data: bytes, status: int = 422) -> OddImage:
+    """Return a file that must be rejected."""
+    return OddImage(data, None, status)
 
 
 def scene() -> npt.NDArray[np.uint8]:
-    """(24, 32, 3) uint8 RGB."""
+    """Return the scene, (24, 32, 3) uint8 RGB."""
     quarters = np.array(COLOURS, np.uint8).reshape(2, 2, 3)
     return quarters.repeat(SIZE_HW[0] // 2, axis=0).repeat(SIZE_HW[1] // 2, axis=1)
 
 
 def stored(orientation: int) -> Image.Image:
-    """The scene as a file of this EXIF orientation holds it."""
+    """Return the scene as stored in a file with this EXIF orientation."""
     method = STORED[orientation]
     upright = Image.fromarray(scene())
     return upright if method is None else upright.transpose(method)
 
 
 def exif(orientation: int) -> bytes:
-    """EXIF that says no more than the orientation: a TIFF header and one entry."""
+    """Return EXIF data with only the orientation."""
     return tiff(b"\x12\x01\x03\x00\x01\x00\x00\x00" + orientation.to_bytes(2, "little") + b"\0\0")
 
 
 def tiff(*entries: bytes, offset: int = 8, count: int | None = None, following: int = 0) -> bytes:
-    """EXIF in small-endian TIFF.
+    """Return EXIF data as little-endian TIFF.
 
     Args:
-        entries: of 12 bytes each.
-        offset: where the header says that they begin.
-        count: how many it says there are.
-        following: where it says that the next directory begins.
+        entries: entries of 12 bytes each.
+        offset: declared offset of the directory.
+        count: declared number of entries; by default the real one.
+        following: declared offset of the next directory.
     """
     count = len(entries) if count is None else count
     body = count.to_bytes(2, "little") + b"".join(entries) + following.to_bytes(4, "little")

@@ -1,4 +1,4 @@
-"""The corpus's JPEG files."""
+"""JPEG files of the corpus."""
 
 from __future__ import annotations
 
@@ -8,59 +8,59 @@ import struct
 
 from PIL import Image
 
-from tests.fuzz.odd_images import Odd, exif, legal, refused, scene, stored, tiff
+from tests.fuzz.odd_images import OddImage, exif, legal, refused, scene, stored, tiff
 from tests.fuzz.odd_pngs import FAR_AWAY, ORIENTATION_AS_TEXT, POINTER_TO_ITSELF, XMP
 
 START, END, SCAN, FRAME, TABLES, QUANTA = b"\xff\xd8", b"\xff\xd9", b"\xff\xda", b"\xff\xc0", b"\xff\xc4", b"\xff\xdb"
 APP1, APP2, APP13, COMMENT = b"\xff\xe1", b"\xff\xe2", b"\xff\xed", b"\xff\xfe"
 ONE_COMPONENT = b"\xff\xda\0\x08\1\1\0\0\x3f\0"
-"""The header of a scan of brightness alone."""
+"""Header of a scan with only the luminance."""
 
 
-def jpegs() -> dict[str, Odd]:
-    """Each file by its name."""
+def jpegs() -> dict[str, OddImage]:
+    """Return all files by name."""
     return {f"jpeg/{name}.jpg": odd for part in (_kinds(), _metadata(), _broken()) for name, odd in part.items()}
 
 
 def jpeg(image: Image.Image | None = None, **options) -> bytes:
-    """The scene, or another picture, as Pillow writes it."""
+    """Encode the scene, or another picture, with Pillow."""
     file = io.BytesIO()
     (image or Image.fromarray(scene())).save(file, "JPEG", **{"quality": 90, **options})
     return file.getvalue()
 
 
 def segment(marker: bytes, data: bytes, length: int | None = None) -> bytes:
-    """A segment; `length` in place of the right one."""
+    """Return a segment, optionally with a wrong `length`."""
     return marker + struct.pack(">H", len(data) + 2 if length is None else length) + data
 
 
 def with_segments(*segments: bytes, whole: bytes = b"") -> bytes:
-    """A file with these in front of its own."""
+    """Insert segments before a file's own."""
     whole = whole or jpeg()
     return START + b"".join(segments) + whole[2:]
 
 
 def without(marker: bytes, whole: bytes) -> bytes:
-    """A file less all its segments of this kind."""
+    """Remove all segments of a kind."""
     while (place := whole.find(marker)) > 0:
         whole = whole[:place] + whole[place + 2 + int.from_bytes(whole[place + 2 : place + 4], "big") :]
     return whole
 
 
 def edited(whole: bytes, marker: bytes, offset: int, value: bytes) -> bytes:
-    """A file with bytes of its first such segment replaced, at an offset from behind the marker."""
+    """Replace bytes of the first segment of a kind, at an offset from the end of the marker."""
     place = whole.index(marker) + 2 + offset
     return whole[:place] + value + whole[place + len(value) :]
 
 
 def scans_again(whole: bytes, count: int) -> bytes:
-    """A progressive file with its last scan this many times more."""
+    """Repeat the last scan of a progressive file."""
     last = [found.start() for found in re.finditer(SCAN, whole)][-1]
     return whole[:-2] + whole[last:-2] * count + END
 
 
-def _kinds() -> dict[str, Odd]:
-    """Every kind of JPEG that Pillow writes."""
+def _kinds() -> dict[str, OddImage]:
+    """Return every kind of JPEG that Pillow writes."""
     picture = Image.fromarray(scene())
     several = io.BytesIO()
     picture.save(several, "MPO", save_all=True, append_images=[picture.convert("L")], quality=90)
@@ -87,8 +87,8 @@ def _kinds() -> dict[str, Odd]:
     }
 
 
-def _metadata() -> dict[str, Odd]:
-    """What stands beside the pixels, right and wrong."""
+def _metadata() -> dict[str, OddImage]:
+    """Return files with valid and broken metadata."""
 
     def of_exif(*entries: bytes, **options: int) -> bytes:
         return segment(APP1, b"Exif\0\0" + tiff(*entries, **options))
@@ -127,8 +127,8 @@ def _metadata() -> dict[str, Odd]:
     return files | {name: refused(with_segments(*before)) for name, before in bad.items()}
 
 
-def _broken() -> dict[str, Odd]:
-    """Files with something wrong in their structure or their pixels."""
+def _broken() -> dict[str, OddImage]:
+    """Return files with broken structure or pixels."""
     whole, progressive = jpeg(), jpeg(progressive=True)
     first_scan = progressive.index(SCAN)
     bad = {

@@ -1,4 +1,4 @@
-"""The corpus's WebP files, and its files that are no image the service takes."""
+"""WebP files of the corpus, and files that are no supported image."""
 
 from __future__ import annotations
 
@@ -8,50 +8,50 @@ import struct
 
 from PIL import Image
 
-from tests.fuzz.odd_images import Odd, exif, legal, refused, scene, stored
+from tests.fuzz.odd_images import OddImage, exif, legal, refused, scene, stored
 from tests.fuzz.odd_jpegs import jpeg
 from tests.fuzz.odd_pngs import XMP
 from tests.fuzz.png_files import png
 
 
-def others() -> dict[str, Odd]:
-    """Each file by its name."""
+def others() -> dict[str, OddImage]:
+    """Return all files by name."""
     named = {f"webp/{name}.webp": odd for part in (_webps(), _broken_webps()) for name, odd in part.items()}
     return named | {f"other/{name}": odd for name, odd in _no_images().items()}
 
 
 def encoded(file_format: str, image: Image.Image | None = None, **options) -> bytes:
-    """The scene, or another picture, as Pillow writes it."""
+    """Encode the scene, or another picture, with Pillow."""
     file = io.BytesIO()
     (image or Image.fromarray(scene())).save(file, file_format, **options)
     return file.getvalue()
 
 
 def riff(*chunks: bytes, length: int | None = None) -> bytes:
-    """A WebP file of these chunks; `length` in place of the right one."""
+    """Return a WebP file of these chunks, optionally with a wrong `length`."""
     body = b"WEBP" + b"".join(chunks)
     return b"RIFF" + struct.pack("<I", len(body) if length is None else length) + body
 
 
 def part(name: bytes, data: bytes) -> bytes:
-    """A chunk of a WebP file."""
+    """Return a chunk of a WebP file."""
     return name + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2)
 
 
 def canvas(width: int, height: int, flags: int = 0) -> bytes:
-    """The chunk VP8X."""
+    """Return the chunk VP8X."""
     return part(
         b"VP8X", bytes([flags, 0, 0, 0]) + (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
     )
 
 
-def _webps() -> dict[str, Odd]:
+def _webps() -> dict[str, OddImage]:
     picture = Image.fromarray(scene())
     white = [Image.new("RGB", picture.size, "white")]
     files = {
         "lossy": encoded("WEBP", quality=90),
         "lossless": encoded("WEBP", lossless=True),
-        "alpha": encoded("WEBP", _seen_through(), lossless=True, exact=True),
+        "alpha": encoded("WEBP", _nearly_transparent(), lossless=True, exact=True),
         "animation": encoded("WEBP", save_all=True, append_images=white, lossless=True),
         "profile-that-is-none": encoded("WEBP", icc_profile=b"no profile", lossless=True),
         "exif-of-zeros": encoded("WEBP", exif=bytes(40), lossless=True),
@@ -71,13 +71,13 @@ def _webps() -> dict[str, Odd]:
     return {name: legal(data) for name, data in files.items()} | sizes
 
 
-def _seen_through() -> Image.Image:
+def _nearly_transparent() -> Image.Image:
     picture = Image.fromarray(scene())
     picture.putalpha(3)
     return picture
 
 
-def _broken_webps() -> dict[str, Odd]:
+def _broken_webps() -> dict[str, OddImage]:
     still = encoded("WEBP", lossless=True)[12:]
     lossy = encoded("WEBP")
     place_and_size = bytes(6) + (31).to_bytes(3, "little") + (23).to_bytes(3, "little")
@@ -107,8 +107,8 @@ def _broken_webps() -> dict[str, Odd]:
     }
 
 
-def _no_images() -> dict[str, Odd]:
-    """Other formats (415), and what is no image at all (422)."""
+def _no_images() -> dict[str, OddImage]:
+    """Return files in other formats (415), and files that are no images (422)."""
     picture = Image.fromarray(scene())
     white = [Image.new("RGB", picture.size, "white")]
     scene_png = png(scene().astype("uint16"))

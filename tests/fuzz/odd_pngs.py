@@ -1,4 +1,4 @@
-"""The corpus's PNG files."""
+"""PNG files of the corpus."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import zlib
 
 import numpy as np
 
-from tests.fuzz.odd_images import COLOURS, SIZE_HW, Odd, exif, legal, refused, scene, stored, tiff
+from tests.fuzz.odd_images import COLOURS, SIZE_HW, OddImage, exif, legal, refused, scene, stored, tiff
 from tests.fuzz.png_files import (
     GREY,
     GREY_ALPHA,
@@ -29,8 +29,8 @@ FAR_AWAY = b"\x0f\x01\x02\x00\xff\xff\xff\x7f\xff\xff\xff\x7f"
 XMP = b'<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
 
 
-def pngs() -> dict[str, Odd]:
-    """Each file by its name."""
+def pngs() -> dict[str, OddImage]:
+    """Return all files by name."""
     return {
         f"png/{name}.png": odd for part in (_pixels(), _metadata(), _sizes(), _broken()) for name, odd in part.items()
     }
@@ -41,18 +41,18 @@ def _scene() -> Samples:
 
 
 def _grey() -> Samples:
-    """(24, 32, 1): the brightness of the scene."""
+    """Return the brightness of the scene, (24, 32, 1)."""
     grey: Samples = (scene() @ np.array([0.299, 0.587, 0.114])).astype(np.uint16)[..., None]
     return grey
 
 
 def _with(samples: Samples, value: int) -> Samples:
-    """The samples with one more channel, all of this value."""
+    """Append a constant channel."""
     return np.concatenate([samples, np.full((*samples.shape[:2], 1), value, np.uint16)], axis=2)
 
 
 def _indices() -> Samples:
-    """(24, 32, 1): which quarter of the scene each pixel is of."""
+    """Return the quarter of each pixel of the scene, (24, 32, 1)."""
     return np.arange(4, dtype=np.uint16).reshape(2, 2, 1).repeat(12, axis=0).repeat(16, axis=1)
 
 
@@ -60,8 +60,8 @@ def _palette() -> bytes:
     return chunk(b"PLTE", bytes(np.array(COLOURS, np.uint8)))
 
 
-def _pixels() -> dict[str, Odd]:
-    """Every kind of samples."""
+def _pixels() -> dict[str, OddImage]:
+    """Return files with every kind of samples."""
     files = {
         "rgb": legal(png(_scene())),
         "rgb-16": legal(png(_scene() * 257, RGB, 16)),
@@ -83,15 +83,15 @@ def _pixels() -> dict[str, Odd]:
         indices = _indices() % 2**depth
         look = "colour" if depth > 1 else "any"
         files[f"palette-{depth}"] = legal(png(indices, PALETTE, depth, before=[_palette()]), look=look)
-    seen_through = [_palette(), chunk(b"tRNS", b"\0\x80\xff")]
-    files["palette-transparent"] = legal(png(_indices(), PALETTE, before=seen_through))
+    transparent = [_palette(), chunk(b"tRNS", b"\0\x80\xff")]
+    files["palette-transparent"] = legal(png(_indices(), PALETTE, before=transparent))
     files["palette-of-too-few"] = legal(png(_indices(), PALETTE, before=[chunk(b"PLTE", b"\xff\0\0")]), look="any")
     files["palette-missing"] = legal(png(_indices(), PALETTE), look="any")
     return files
 
 
-def _metadata() -> dict[str, Odd]:
-    """What stands beside the pixels, right and wrong."""
+def _metadata() -> dict[str, OddImage]:
+    """Return files with valid and broken metadata."""
     text = zlib.compress(bytes(2**20), 9)
     files = {
         "exif-for-nothing": [chunk(b"eXIf", b"")],
@@ -132,14 +132,14 @@ def _metadata() -> dict[str, Odd]:
 
 
 def _overlapping(count: int) -> bytes:
-    """EXIF whose many entries all have nearly all of it as their value."""
+    """Return EXIF data whose entries all refer to nearly the whole of it."""
     size = 12 * count
     entries = [struct.pack("<HHII", 40_000 + place, 7, size, 8) for place in range(count)]
     return tiff(*entries)
 
 
 def _animation() -> bytes:
-    """Two frames; the first is the scene, the second is green."""
+    """Return an animation of two frames: the scene, then green."""
     frame = struct.pack(">IIIIHHBB", SIZE_HW[1], SIZE_HW[0], 0, 0, 1, 10, 0, 0)
     green = zlib.compress(rows(np.full_like(_scene(), 255) * np.array([0, 1, 0], np.uint16)))
     second = [
@@ -150,8 +150,8 @@ def _animation() -> bytes:
     return png(_scene(), before=control, after=second)
 
 
-def _sizes() -> dict[str, Odd]:
-    """From a single pixel to more than there are."""
+def _sizes() -> dict[str, OddImage]:
+    """Return files from a single pixel to sizes beyond their data."""
 
     def of_zeros(size_hw: tuple[int, int]) -> bytes:
         return png(np.zeros((*size_hw, 1), np.uint16), GREY, 1)
@@ -177,8 +177,8 @@ def _sizes() -> dict[str, Odd]:
     }
 
 
-def _broken() -> dict[str, Odd]:
-    """Files with something wrong in their structure or their pixels."""
+def _broken() -> dict[str, OddImage]:
+    """Return files with broken structure or pixels."""
     whole, raw = png(_scene()), rows(_scene())
     data, head, end = zlib.compress(raw, 9), header(SIZE_HW), chunk(b"IEND", b"")
     pixels = chunk(b"IDAT", data)
@@ -219,7 +219,7 @@ def _broken() -> dict[str, Odd]:
         "end-missing": SIGNATURE + head + pixels,
         "end-cut-off": whole[:-6],
     }
-    # Pixels that end too early in a compressed stream which does not: Pillow leaves the rest black.
+    # The compressed stream is complete but holds too few pixels: Pillow leaves the rest black.
     half = legal(SIGNATURE + head + chunk(b"IDAT", zlib.compress(raw[: len(raw) // 2])) + end, look="any")
     return {
         "pixels-of-half": half,

@@ -1,4 +1,4 @@
-"""PNG files made chunk by chunk, so that any part of one can be wrong."""
+"""PNG files built chunk by chunk, so that any part can be wrong."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 GREY, RGB, PALETTE, GREY_ALPHA, RGBA = 0, 2, 3, 4, 6
 CHANNELS = {GREY: 1, RGB: 3, PALETTE: 1, GREY_ALPHA: 2, RGBA: 4}
 ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
-"""Of each pass: first row, first column, and how far apart rows and columns are."""
+"""First row, first column, row step and column step of each pass."""
 
 Samples = npt.NDArray[Any]
-"""Whole numbers from 0 to 65535."""
+"""Integers from 0 to 65535."""
 
 
 def chunk(name: bytes, data: bytes, crc: int | None = None, length: int | None = None) -> bytes:
-    """A chunk; `crc` and `length` in place of the right ones."""
+    """Return a chunk, optionally with a wrong `crc` or `length`."""
     crc = zlib.crc32(name + data) if crc is None else crc
     return struct.pack(">I", len(data) if length is None else length) + name + data + struct.pack(">I", crc)
 
@@ -29,13 +29,13 @@ def chunk(name: bytes, data: bytes, crc: int | None = None, length: int | None =
 def header(
     size_hw: tuple[int, int], colour: int = RGB, depth: int = 8, *, interlaced: int = 0, methods: bytes = b"\0\0"
 ) -> bytes:
-    """The chunk IHDR; `methods` are those of compression and filtering."""
+    """Return the chunk IHDR; `methods` are those of compression and filtering."""
     height, width = size_hw
     return chunk(b"IHDR", struct.pack(">IIBB", width, height, depth, colour) + methods + bytes([interlaced]))
 
 
 def rows(samples: Samples, depth: int = 8) -> bytes:
-    """The rows of a picture, unfiltered.
+    """Return the unfiltered rows of a picture.
 
     Args:
         samples: (H, W, C), each of `depth` bits.
@@ -52,7 +52,7 @@ def rows(samples: Samples, depth: int = 8) -> bytes:
 
 
 def interlaced_rows(samples: Samples, depth: int = 8) -> bytes:
-    """The rows of Adam7's seven passes, one after the other."""
+    """Return the rows of Adam7's seven passes."""
     passes = [samples[top::down, left::right] for top, left, down, right in ADAM7]
     return b"".join(rows(part, depth) for part in passes if part.size)
 
@@ -66,15 +66,15 @@ def png(
     after: Sequence[bytes] = (),
     interlaced: bool = False,
 ) -> bytes:
-    """A whole file.
+    """Return a complete file.
 
     Args:
         samples: (H, W, C), each of `depth` bits.
-        colour: the kind of samples.
+        colour: colour type.
         depth: 1, 2, 4, 8 or 16.
         before: chunks between header and pixels.
         after: chunks between pixels and end.
-        interlaced: by Adam7.
+        interlaced: use Adam7.
     """
     data = interlaced_rows(samples, depth) if interlaced else rows(samples, depth)
     return b"".join(

@@ -1,4 +1,4 @@
-"""Every file of the corpus is answered as it should be: read in its right size and orientation, or refused in words."""
+"""Expected result of every file in the corpus: read with the right size and orientation, or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mobile_sam_problems import Rejected
 
 from tests.fuzz.make_corpus import BODIES, CORPUS, IMAGES, odd_images
 from tests.fuzz.odd_bodies import odd_bodies
-from tests.fuzz.odd_images import COLOURS, Odd
+from tests.fuzz.odd_images import COLOURS, OddImage
 from tests.fuzz.ways_in import MODELS, image_or_refusal, request_or_refusal
 from utils.errors import ServiceError
 
@@ -23,17 +23,17 @@ MAX_PIXELS = 20_000_000
 MAX_SECONDS, MAX_GROWTH_KB = 1.0, 100_000
 BRIGHTNESS = np.array([0.299, 0.587, 0.114])
 TOLERANCE = 40
-"""Of a colour; JPEG's and WebP's are not exact."""
+"""Tolerance of colours, which JPEG and WebP change slightly."""
 
 
-def test_the_corpus_is_what_its_makers_say():
+def test_corpus_matches_its_definitions():
     assert {path.relative_to(IMAGES).as_posix() for path in IMAGES.rglob("*") if path.is_file()} == set(ODD_IMAGES)
     assert {path.relative_to(BODIES).as_posix() for path in BODIES.rglob("*") if path.is_file()} == set(ODD_BODIES)
     assert sum(path.stat().st_size for path in CORPUS.rglob("*") if path.is_file()) < 300_000
 
 
 @pytest.mark.parametrize("name", ODD_IMAGES)
-def test_an_image_is_read_right_or_refused(name):
+def test_image_is_read_correctly_or_rejected(name):
     odd = ODD_IMAGES[name]
     began, memory = time.process_time(), peak_kb()
     found = image_or_refusal((IMAGES / name).read_bytes(), MAX_PIXELS)
@@ -46,8 +46,8 @@ def test_an_image_is_read_right_or_refused(name):
     check_quarters(found, odd)
 
 
-def check_quarters(pixels: np.ndarray, odd: Odd) -> None:
-    """That the four quarters show where they should."""
+def check_quarters(pixels: np.ndarray, odd: OddImage) -> None:
+    """Assert that the four quarters have their colours."""
     if odd.look == "any":
         return
     height, width = pixels.shape[:2]
@@ -62,7 +62,7 @@ def peak_kb() -> int:
 
 
 @pytest.mark.parametrize("name", ODD_BODIES)
-def test_a_body_is_taken_or_refused_by_the_right_name(name):
+def test_body_is_accepted_or_rejected_with_the_right_field(name):
     odd, data = ODD_BODIES[name], (BODIES / name).read_bytes()
     found = request_or_refusal(data, name.split("/")[0])
     if isinstance(found, ServiceError):
@@ -77,8 +77,8 @@ SIZES = sorted({odd.size_hw for odd in ODD_IMAGES.values() if odd.size_hw and od
 
 
 @pytest.mark.parametrize("size_hw", SIZES, ids=str)
-@pytest.mark.parametrize("logit", [-1.0, 1.0, None], ids=["nothing", "all", "half"])
-def test_an_image_of_any_size_has_masks_and_pictures(size_hw, logit):
+@pytest.mark.parametrize("logit", [-1.0, 1.0, None], ids=["empty", "full", "half"])
+def test_image_of_any_size_has_masks_and_pictures(size_hw, logit):
     halves = np.where(np.arange(256) < 128, -1.0, 1.0) * np.ones((256, 1))
     logits = (halves if logit is None else np.full((256, 256), logit)).astype(np.float32)
     mask = upsample(logits, images.frame_size_hw(size_hw), size_hw) > 0

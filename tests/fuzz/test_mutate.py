@@ -1,4 +1,4 @@
-"""The requests of a seed are always the same, and of all kinds."""
+"""Reproducibility and variety of mutated requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fuzz.mutate import request, requests, unchanged, valid_fields
 from tests.fuzz.ways_in import MODELS, check_prompts, request_or_refusal
 
 
-def test_a_seed_gives_the_same_requests_each_time():
+def test_requests_are_reproducible():
     first = list(requests(7, 300))
     assert list(requests(7, 300)) == first
     assert [request(7, index) for index in range(290, 300)] == first[290:]
@@ -30,7 +30,7 @@ def test_requests_differ_in_method_path_headers_and_body():
 
 
 @pytest.mark.parametrize("path", [f"/{name}" for name in MODELS])
-def test_what_requests_begin_as_is_valid(path):
+def test_unchanged_requests_are_valid(path):
     for index in range(50):
         random = Random(index)
         valid = unchanged(random, path, valid_fields(random, path))
@@ -42,7 +42,7 @@ def test_what_requests_begin_as_is_valid(path):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", [0.0, 0.5, 1.0])
-def test_any_edit_is_possible_at_any_place_of_anything(kind, place):
+def test_every_edit_works_at_any_place_of_any_data(kind, place):
     for data in (b"", b"a", bytes(range(100))):
         for value in islice(range(0, 2**16, 977), 40):
             assert isinstance(damaged(data, [Edit(kind, place, value)], b"other"), bytes)

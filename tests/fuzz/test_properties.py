@@ -1,6 +1,6 @@
-"""Whatever is done to a valid image or a valid body, it is answered, or refused in words.
+"""Damaged images and bodies are accepted, or rejected with a reason.
 
-A few seconds by default. At length, and with other examples each time:
+Takes a few seconds by default. To run many random examples:
 `FUZZ_EXAMPLES=20000 pytest tests/fuzz/test_properties.py`.
 """
 
@@ -48,25 +48,25 @@ def edits(draw: st.DrawFn) -> list[Edit]:
 
 @SETTINGS
 @given(st.sampled_from(VALID_IMAGES), edits(), st.sampled_from(VALID_IMAGES))
-def test_a_damaged_image_is_read_or_refused(data, changes, other):
+def test_damaged_image_is_read_or_rejected(data, changes, other):
     image_or_refusal(damaged(data, changes, other))
 
 
 @SETTINGS
 @given(st.sampled_from(VALID_IMAGES), edits(), st.sampled_from([b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF"]))
-def test_what_only_begins_like_an_image_is_read_or_refused(data, changes, beginning):
+def test_data_with_an_image_signature_is_read_or_rejected(data, changes, beginning):
     image_or_refusal(beginning + damaged(data, changes)[len(beginning) :])
 
 
 @SETTINGS
 @given(st.binary(max_size=300))
-def test_what_is_no_image_is_refused(data):
+def test_random_bytes_are_rejected(data):
     assert isinstance(image_or_refusal(data), Rejected)
 
 
 @SETTINGS
 @given(st.integers(1, 70_000), st.integers(1, 70_000))
-def test_a_frame_has_no_side_of_nothing(height, width):
+def test_frame_sides_are_positive(height, width):
     frame_hw = images.frame_size_hw((height, width))
     assert max(frame_hw) == images.FRAME
     assert min(frame_hw) >= 1
@@ -74,7 +74,7 @@ def test_a_frame_has_no_side_of_nothing(height, width):
 
 @SETTINGS
 @given(st.sampled_from(VALID_BODIES), edits(), st.sampled_from(VALID_BODIES))
-def test_a_damaged_body_is_taken_or_refused(body, changes, other):
+def test_damaged_body_is_accepted_or_rejected(body, changes, other):
     request_or_refusal(damaged(body[1], changes, other[1]), body[0])
 
 
@@ -115,11 +115,11 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     st.booleans(),
     st.dictionaries(TEXT, VALUES, max_size=2),
 )
-def test_fields_of_any_values_are_taken_or_refused(path, fields, with_image, unknown):
+def test_fields_with_any_values_are_accepted_or_rejected(path, fields, with_image, unknown):
     image = {"input_image": IMAGE} if with_image else {}
     try:
         body = json.dumps(fields | image | unknown).encode()
-    except ValueError:  # a number of too many digits for Python's own limit
+    except ValueError:  # integer with more digits than Python allows
         return
     request_or_refusal(body, path)
 
@@ -129,7 +129,7 @@ NEAR = st.floats(0, 640, width=32)
 
 @SETTINGS
 @given(st.lists(st.tuples(NEAR, NEAR.map(lambda y: y * 0.75), st.integers(0, 1)), min_size=1, max_size=40))
-def test_clicks_on_the_image_are_taken_as_they_are(clicks):
+def test_clicks_on_the_image_are_passed_on_unchanged(clicks):
     fields = {"pos_coords": [click[:2] for click in clicks], "labels": [click[2] for click in clicks]}
     found = request_or_refusal(json.dumps({"input_image": IMAGE, **fields}).encode(), "mobile_sam")
     assert not isinstance(found, (ServiceError, Rejected))

@@ -1,4 +1,4 @@
-"""What the hammer takes for a violation, and what it does not."""
+"""Violations that the fuzzer reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.fuzz.hammer import Record, Shot, report
 from tests.fuzz.mutate import FuzzRequest
-from tests.fuzz.verdict import JSON, LINES, MULTIPART, PROBLEM, Answer, faults
+from tests.fuzz.verdict import JSON, LINES, MULTIPART, PROBLEM, FuzzAnswer, faults
 
 PARTS = b'--b\r\nContent-Disposition: form-data; name="mask"\r\n\r\n[]\r\n--b--\r\n'
 
@@ -17,23 +17,23 @@ def post(path: str = "/embed", method: str = "POST", *headers: tuple[str, str]) 
     return FuzzRequest(method, path, list(headers), b"{}")
 
 
-def problem(status: int, /, **members: object) -> Answer:
+def problem(status: int, /, **members: object) -> FuzzAnswer:
     document = {"type": "urn:mobile-sam:x", "title": "X", "status": status, "detail": "x", **members}
-    return Answer(status, PROBLEM, json.dumps({k: v for k, v in document.items() if v is not None}).encode())
+    return FuzzAnswer(status, PROBLEM, json.dumps({k: v for k, v in document.items() if v is not None}).encode())
 
 
 @pytest.mark.parametrize(
     ("request_", "answer"),
     [
         pytest.param(post(), problem(422), id="a problem"),
-        pytest.param(post(), Answer(200, JSON, b'{"image_id": "x"}'), id="an embedding"),
-        pytest.param(post("/mobile_sam"), Answer(200, MULTIPART, PARTS), id="parts"),
-        pytest.param(post("/everything?x=1"), Answer(200, LINES, b'{"done": 1}\n{"result": {}}\n'), id="lines"),
-        pytest.param(post("/", "GET"), Answer(200, "text/html", b"<html>"), id="a page"),
-        pytest.param(post("/no", "HEAD"), Answer(404, PROBLEM, b""), id="a head without a body"),
+        pytest.param(post(), FuzzAnswer(200, JSON, b'{"image_id": "x"}'), id="an embedding"),
+        pytest.param(post("/mobile_sam"), FuzzAnswer(200, MULTIPART, PARTS), id="parts"),
+        pytest.param(post("/everything?x=1"), FuzzAnswer(200, LINES, b'{"done": 1}\n{"result": {}}\n'), id="lines"),
+        pytest.param(post("/", "GET"), FuzzAnswer(200, "text/html", b"<html>"), id="a page"),
+        pytest.param(post("/no", "HEAD"), FuzzAnswer(404, PROBLEM, b""), id="a head without a body"),
     ],
 )
-def test_what_keeps_to_the_contract_is_no_violation(request_, answer):
+def test_valid_answers_are_no_violations(request_, answer):
     assert faults(request_, answer) == []
 
 
@@ -44,32 +44,34 @@ def test_what_keeps_to_the_contract_is_no_violation(request_, answer):
         pytest.param(post(), problem(504), id="504"),
         pytest.param(post(), problem(503), id="busy"),
         pytest.param(post(), problem(429), id="too many"),
-        pytest.param(post(), Answer(404, "text/plain", b"Not Found"), id="an error as text"),
-        pytest.param(post("/", "GET", ("Upgrade", "websocket")), Answer(403, "", b""), id="another protocol"),
-        pytest.param(post(), Answer(400, "", b""), id="an error of nothing"),
-        pytest.param(post(), Answer(422, PROBLEM, b"{"), id="a problem that is no JSON"),
+        pytest.param(post(), FuzzAnswer(404, "text/plain", b"Not Found"), id="a plain text error"),
+        pytest.param(post("/", "GET", ("Upgrade", "websocket")), FuzzAnswer(403, "", b""), id="another protocol"),
+        pytest.param(post(), FuzzAnswer(400, "", b""), id="an empty error"),
+        pytest.param(post(), FuzzAnswer(422, PROBLEM, b"{"), id="a problem that is not JSON"),
         pytest.param(post(), problem(422, detail=None), id="a problem without a detail"),
         pytest.param(post(), problem(422, title=""), id="a problem without a title"),
         pytest.param(post(), problem(422, status=400), id="a problem of another status"),
-        pytest.param(post(), problem(422, errors=["x" * 90] * 300), id="a problem without end"),
-        pytest.param(post(), Answer(200, "text/html", b"{}"), id="an embedding as a page"),
-        pytest.param(post(), Answer(200, JSON, b"[]"), id="an embedding that is no object"),
-        pytest.param(post("/mobile_sam"), Answer(200, MULTIPART, PARTS[:-4]), id="parts cut off"),
-        pytest.param(post("/everything"), Answer(200, LINES, b'{"problem": {"status": 500}}\n'), id="500 in a line"),
+        pytest.param(post(), problem(422, errors=["x" * 90] * 300), id="a huge problem"),
+        pytest.param(post(), FuzzAnswer(200, "text/html", b"{}"), id="an embedding as a page"),
+        pytest.param(post(), FuzzAnswer(200, JSON, b"[]"), id="an embedding that is not an object"),
+        pytest.param(post("/mobile_sam"), FuzzAnswer(200, MULTIPART, PARTS[:-4]), id="truncated parts"),
+        pytest.param(
+            post("/everything"), FuzzAnswer(200, LINES, b'{"problem": {"status": 500}}\n'), id="500 in a line"
+        ),
     ],
 )
-def test_what_does_not_is_one(request_, answer):
+def test_invalid_answers_are_violations(request_, answer):
     assert faults(request_, answer)
 
 
-def test_being_busy_is_tolerated_where_that_is_asked_for():
+def test_busy_answers_are_tolerated_on_request():
     assert faults(post(), problem(503), tolerate_busy=True) == []
     assert faults(post(), problem(429), tolerate_busy=True) == []
     assert faults(post(), problem(504), tolerate_busy=True)
-    assert faults(post(), Answer(503, "text/plain", b"busy"), tolerate_busy=True)
+    assert faults(post(), FuzzAnswer(503, "text/plain", b"busy"), tolerate_busy=True)
 
 
-def test_a_violation_is_reported_with_how_to_send_it_again(capsys):
+def test_violation_is_reported_with_the_options_to_reproduce_it(capsys):
     record = Record()
     record.add(Shot("--seed 1 --first 7", post()), problem(422), 0.1, tolerate_busy=False)
     assert report(record, 1) == 0
@@ -79,6 +81,6 @@ def test_a_violation_is_reported_with_how_to_send_it_again(capsys):
     assert report(record, 1) == 1
     printed = capsys.readouterr().out
     assert "VIOLATION --seed 1 --first 8: 500" in printed
-    assert "VIOLATION corpus/bodies/x: 422 in place of 200" in printed
+    assert "VIOLATION corpus/bodies/x: 422 instead of 200" in printed
     assert "VIOLATION --seed 1 --first 9: no answer, TimeoutError" in printed
     assert "3 violations" in printed

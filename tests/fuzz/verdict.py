@@ -1,4 +1,4 @@
-"""Whether an answer keeps to the contract: https://www.rfc-editor.org/rfc/rfc9457 for errors, and never a 5xx."""
+"""Checks of answers against the contract: problem documents (RFC 9457) for errors, and never a 5xx."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PROBLEM, JSON, LINES, MULTIPART = (
 )
 MEMBERS: dict[str, type] = {"type": str, "title": str, "status": int, "detail": str}
 TYPES = {"/mobile_sam": (MULTIPART,), "/embed": (JSON,), "/everything": (JSON, LINES)}
-"""Content types of what a POST to each path answers with 200."""
+"""Content types of answers with status 200 to a POST, by path."""
 BUSY = (429, 503)
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came back."""
+class FuzzAnswer:
+    """FuzzAnswer of the service."""
 
     status: int
     content_type: str
@@ -31,14 +31,14 @@ class Answer:
 
     @property
     def kind(self) -> str:
-        """The type of the problem, or of the content."""
+        """Return the type of the problem, or the content type."""
         if self.status >= 400 and self.content_type == PROBLEM:
             return str(_document(self.body).get("type", PROBLEM))
         return self.content_type
 
 
-def faults(request: FuzzRequest, answer: Answer, *, tolerate_busy: bool = False) -> list[str]:
-    """What is wrong with an answer."""
+def faults(request: FuzzRequest, answer: FuzzAnswer, *, tolerate_busy: bool = False) -> list[str]:
+    """Return the violations in an answer."""
     if answer.status >= 500 and not (tolerate_busy and answer.status in BUSY):
         return [f"{answer.status} {answer.body[:200]!r}"]
     if answer.status == 429 and not tolerate_busy:
@@ -53,7 +53,7 @@ def faults(request: FuzzRequest, answer: Answer, *, tolerate_busy: bool = False)
     return _content_faults(answer)
 
 
-def _problem_faults(answer: Answer) -> list[str]:
+def _problem_faults(answer: FuzzAnswer) -> list[str]:
     if answer.content_type != PROBLEM:
         return [f"{answer.status} with content type {answer.content_type!r}: {answer.body[:200]!r}"]
     document = _document(answer.body)
@@ -69,22 +69,22 @@ def _problem_faults(answer: Answer) -> list[str]:
     return found
 
 
-def _content_faults(answer: Answer) -> list[str]:
+def _content_faults(answer: FuzzAnswer) -> list[str]:
     if answer.content_type == MULTIPART:
         boundary = re.match(rb"--(\S+)\r\n", answer.body)
         if boundary is None or not answer.body.endswith(b"--" + boundary[1] + b"--\r\n"):
-            return ["200 that is no multipart body"]
+            return ["200 with an invalid multipart body"]
         return []
     lines = answer.body.splitlines() if answer.content_type == LINES else [answer.body]
     documents = [_document(line) for line in lines]
     if not all(documents):
-        return ["200 with what is no JSON object"]
+        return ["200 with a body that is not a JSON object"]
     problem = documents[-1].get("problem", {})
     return [f"200 whose last line is {problem!r}"] if problem.get("status", 0) >= 500 else []
 
 
 def _document(text: bytes) -> dict[str, Any]:
-    """A JSON object; empty where it is none."""
+    """Parse a JSON object; return an empty one if the text is anything else."""
     try:
         document = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the service and the orchestrator do with what came, in this process: they answer, or they refuse in words.
+"""Entry points of the service and the orchestrator, called in this process: they accept input or reject it.
 
 Anything else is an error: another exception, a 5xx, a result with wrong properties, a warning.
 """
@@ -19,17 +19,17 @@ from utils.prompts import Prompts, to_prompts
 from utils.schemas import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest, parse_body
 
 MAX_PIXELS = 4_000_000
-"""Less than the orchestrator's own limit, so that no single file takes long."""
+"""Limit below the orchestrator's own, so that no file takes long."""
 MODELS: dict[str, type[ImageFields]] = {
     "mobile_sam": SegmentRequest,
     "embed": EmbedRequest,
     "everything": EverythingRequest,
 }
-"""What each path takes."""
+"""Request model of each path."""
 
 
 def image_or_refusal(data: bytes, max_pixels: int = MAX_PIXELS) -> npt.NDArray[np.uint8] | Rejected:
-    """An image file as the orchestrator reads it: displayed pixels (H, W, 3) uint8 RGB, or why not."""
+    """Read an image file like the orchestrator; return displayed pixels, (H, W, 3) uint8 RGB, or the refusal."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # as the orchestrator does
         try:
@@ -49,7 +49,7 @@ def image_or_refusal(data: bytes, max_pixels: int = MAX_PIXELS) -> npt.NDArray[n
 
 
 def check_refusal(rejected: Rejected) -> None:
-    """That a refusal says, in a few words, what a caller can mend."""
+    """Assert that a refusal is short and tells the caller what to correct."""
     assert rejected.status in {404, 413, 415, 422}
     assert rejected.slug.isascii()
     assert len(rejected.encode()) < 10_000
@@ -61,7 +61,7 @@ def check_refusal(rejected: Rejected) -> None:
 def request_or_refusal(
     body: bytes, path: str, size_hw: tuple[int, int] = (480, 640)
 ) -> tuple[ImageFields, ImageSource, Prompts | None] | ServiceError | Rejected:
-    """A body as the service reads it, and its prompts as the orchestrator checks them on an image of `size_hw`."""
+    """Parse a body like the service, and check its prompts like the orchestrator, on an image of `size_hw`."""
     try:
         request = parse_body(body, MODELS[path])
         prompts = to_prompts(request) if isinstance(request, SegmentRequest) else None
@@ -80,7 +80,7 @@ def request_or_refusal(
 
 
 def check_problem(error: ServiceError) -> None:
-    """That an error is a short problem document of a status that fits."""
+    """Assert that an error is a short problem document with a 4xx status."""
     assert isinstance(error, (MalformedBody, InvalidRequest)), error
     problem = error.problem()
     assert problem.status in {400, 422}
@@ -91,10 +91,10 @@ def check_problem(error: ServiceError) -> None:
 
 
 def check_prompts(prompts: Prompts, size_hw: tuple[int, int]) -> None:
-    """That prompts are finite arrays of the shapes they should have, and the decoder's inputs likewise.
+    """Assert the shapes and ranges of prompts and of the decoder's inputs.
 
     Raises:
-        Rejected: a point is not on the image.
+        Rejected: a point is outside of the image.
     """
     count, points = prompts.labels.shape
     assert prompts.points_xy.shape == (count, points, 2)

@@ -1,4 +1,4 @@
-"""The config.pbtxt files: valid, and true to the tensors declared elsewhere. The folders: self-contained."""
+"""Model repository: config.pbtxt files agree with the declared tensors, and folders are self-contained."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODELS = [
     "mobile_sam_encoder",
     "mobile_sam_everything",
 ]
-MAY_BE_LEFT_OUT = {
+OPTIONAL_INPUTS = {
     tensors.SEGMENT: {tensor.name for tensor in tensors.SEGMENT_INPUTS},
     tensors.SEGMENT_CACHED: {tensor.name for tensor in tensors.SEGMENT_INPUTS},
     tensors.SEGMENT_COSTLY: {tensor.name for tensor in tensors.SEGMENT_INPUTS},
@@ -46,7 +46,7 @@ def declared(entries) -> list[tuple[str, str, tuple[int, ...]]]:
 
 
 def imported(source: Path) -> set[str]:
-    """The modules that a file imports, by their first name."""
+    """Return the top-level names of the modules that a file imports."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.Import):
@@ -60,12 +60,12 @@ def sources(model: str) -> set[str]:
     return {path.name for path in (REPOSITORY / model / "1").glob("*.py")}
 
 
-def test_these_are_the_models():
+def test_repository_has_the_expected_models():
     assert sorted(entry.name for entry in REPOSITORY.iterdir()) == MODELS
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_name_is_the_folders(model):
+def test_model_has_the_name_of_its_folder(model):
     assert config(model).name == model
 
 
@@ -79,12 +79,12 @@ def test_models_declare_the_tensors_the_service_uses(model):
 
 
 @pytest.mark.parametrize("model", tensors.MODELS)
-def test_inputs_that_may_be_left_out_are_optional(model):
-    assert {entry.name for entry in config(model).input if entry.optional} == MAY_BE_LEFT_OUT[model]
+def test_models_declare_their_optional_inputs(model):
+    assert {entry.name for entry in config(model).input if entry.optional} == OPTIONAL_INPUTS[model]
 
 
 @pytest.mark.parametrize("model", tensors.MODELS)
-def test_the_file_that_a_python_model_names_is_there_and_is_one(model):
+def test_python_model_file_exists_and_defines_a_model(model):
     parsed = config(model)
     assert parsed.backend == "python"
     assert parsed.max_batch_size == 0
@@ -94,25 +94,25 @@ def test_the_file_that_a_python_model_names_is_there_and_is_one(model):
 
 
 @pytest.mark.parametrize("model", ["mobile_sam_encoder", "mobile_sam_decoder"])
-def test_onnx_models_warm_up_with_every_input_and_run_where_the_machine_is_best(model):
+def test_onnx_models_warm_up_with_every_input_on_the_best_device(model):
     parsed = config(model)
     assert parsed.backend == "onnxruntime"
     assert parsed.instance_group[0].kind == model_config_pb2.ModelInstanceGroup.KIND_AUTO
     assert set(parsed.model_warmup[0].inputs) == {entry.name for entry in parsed.input}
 
 
-def test_the_encoder_batches_what_waits():
+def test_encoder_batches_dynamically():
     assert config("mobile_sam_encoder").HasField("dynamic_batching")
     assert config("mobile_sam_encoder").max_batch_size > 1
 
 
-def test_only_the_cached_model_answers_known_images_alone():
+def test_only_the_cached_model_is_limited_to_known_images():
     answers = {model: config(model).parameters["answers"].string_value for model in tensors.MODELS}
     assert answers.pop(tensors.SEGMENT_CACHED) == "known images"
     assert set(answers.values()) == {""}
 
 
-def test_what_takes_long_runs_at_lower_priority():
+def test_slow_models_run_at_lower_priority():
     nice = {model: int(config(model).parameters["nice"].string_value or "0") for model in tensors.MODELS}
     assert nice == {tensors.SEGMENT_CACHED: 0, tensors.SEGMENT: 5, tensors.SEGMENT_COSTLY: 10, tensors.EVERYTHING: 10}
 
@@ -127,7 +127,7 @@ def test_models_that_share_embeddings_have_the_same_settings(setting):
 
 
 @pytest.mark.parametrize("model", [tensors.SEGMENT_CACHED, tensors.SEGMENT_COSTLY, tensors.EVERYTHING])
-def test_the_other_models_are_links_to_the_orchestrators_code_and_nothing_else(model):
+def test_other_models_only_link_to_the_orchestrators_code(model):
     generated = {"__pycache__", "weights.json"}
     links = {path.name: path for path in (REPOSITORY / model / "1").iterdir() if path.name not in generated}
     assert links.keys() == sources(tensors.SEGMENT)
@@ -138,16 +138,16 @@ def test_the_other_models_are_links_to_the_orchestrators_code_and_nothing_else(m
 
 
 @pytest.mark.parametrize("source", sorted(SOURCES.glob("*.py")), ids=lambda path: path.name)
-def test_the_orchestrator_needs_nothing_of_the_service(source):
+def test_orchestrator_does_not_import_the_service(source):
     assert not imported(source) & {"utils", "service", "client", "mobile_sam_onnx", "bentoml"}
 
 
 @pytest.mark.parametrize("source", sorted(SOURCES.glob("*.py")), ids=lambda path: path.name)
-def test_modules_of_its_own_lie_beside_it(source):
-    of_its_own = {name for name in imported(source) if name.startswith("mobile_sam")}
-    assert {f"{name}.py" for name in of_its_own} <= sources(tensors.SEGMENT)
+def test_imported_modules_of_the_orchestrator_exist(source):
+    own_modules = {name for name in imported(source) if name.startswith("mobile_sam")}
+    assert {f"{name}.py" for name in own_modules} <= sources(tensors.SEGMENT)
 
 
-def test_one_module_alone_speaks_to_triton():
-    knowing = {path.name for path in SOURCES.glob("*.py") if "triton_python_backend_utils" in imported(path)}
-    assert knowing == {"mobile_sam_models.py"}
+def test_only_one_module_imports_tritons_utilities():
+    importers = {path.name for path in SOURCES.glob("*.py") if "triton_python_backend_utils" in imported(path)}
+    assert importers == {"mobile_sam_models.py"}

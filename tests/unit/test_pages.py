@@ -1,4 +1,4 @@
-"""What is read from a page, and when what it shows counts as what came."""
+"""Parser of documentation pages, and comparison of documented with real output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ rocket
 """
 
 
-def test_a_page_is_read_as_blocks_that_run_are_shown_or_say_why_not():
+def test_page_is_parsed_into_blocks():
     only_make, runs, stray, marked = blocks("page.md", PAGE)
     assert only_make.only_make
     assert not only_make.runs
@@ -54,27 +54,27 @@ def test_a_page_is_read_as_blocks_that_run_are_shown_or_say_why_not():
         ("make serve &\ncurl here\n", False),
         ("cmake .\n", False),
     ],
-    ids=["with a variable", "with a comment", "after variables", "beside another command", "another program"],
+    ids=["with a variable", "with a comment", "after variables", "with another command", "another program"],
 )
-def test_a_block_of_make_lines_is_told_from_others(code, only_make):
+def test_block_of_make_lines_is_recognised(code, only_make):
     assert Block("page.md", 1, "sh", code, "").only_make is only_make
 
 
 @pytest.mark.parametrize(
     ("language", "shown", "printed", "same"),
     [
-        pytest.param("json", '{"a": [1], "b": "x"}', '{"b": "x", "a": [2, 5]}', True, id="more of a list"),
-        pytest.param("json", '{"a": [1, 2]}', '{"a": [1]}', False, id="less of a list"),
-        pytest.param("json", '{"a": [1]}', '{"a": ["1"]}', False, id="another kind"),
-        pytest.param("json", '{"a": 1}', '{"a": 1, "b": 2}', False, id="a member more"),
-        pytest.param("json", '{"a": 1}', '{"a": true}', False, id="a number that is none"),
+        pytest.param("json", '{"a": [1], "b": "x"}', '{"b": "x", "a": [2, 5]}', True, id="a longer list"),
+        pytest.param("json", '{"a": [1, 2]}', '{"a": [1]}', False, id="a shorter list"),
+        pytest.param("json", '{"a": [1]}', '{"a": ["1"]}', False, id="another type"),
+        pytest.param("json", '{"a": 1}', '{"a": 1, "b": 2}', False, id="an additional member"),
+        pytest.param("json", '{"a": 1}', '{"a": true}', False, id="a boolean for a number"),
         pytest.param("json", '{"area": 55175}', '{"area": 56000}', True, id="an area of another engine"),
         pytest.param("json", '{"area": 55175}', '{"area": 53000}', False, id="another area"),
         pytest.param("json", '{"score": 0.88}', '{"score": 0.8613}', True, id="a score of another engine"),
         pytest.param("json", '{"score": 0.88}', '{"score": 0.8513}', False, id="another score"),
         pytest.param("json", '{"name": "official"}', '{"name": "builtin"}', False, id="another text"),
-        pytest.param("json", '{"sha256": "6dbb9052…"}', '{"sha256": "6dbb90523"}', True, id="a text cut short"),
-        pytest.param("json", '{"sha256": "6dbb…"}', '{"sha256": "113b01c2"}', False, id="another text cut short"),
+        pytest.param("json", '{"sha256": "6dbb9052…"}', '{"sha256": "6dbb90523"}', True, id="an abbreviated text"),
+        pytest.param("json", '{"sha256": "6dbb…"}', '{"sha256": "113b01c2"}', False, id="another abbreviated text"),
         pytest.param("json", '{"engine": {"a": "f32"}}', '{"engine": {"a": "bf16"}}', True, id="another engine"),
         pytest.param("json", '{"engine": {"a": "f32"}}', '{"engine": null}', False, id="no engine"),
         pytest.param("text", "box=(780, 174)", "box=(783,\n 171)\n", True, id="a box of another engine"),
@@ -82,8 +82,8 @@ def test_a_block_of_make_lines_is_told_from_others(code, only_make):
         pytest.param("text", "service  http://…, ready\n──────", "service http://127.0.0.1:1, ready\n──", True, id="…"),
         pytest.param("text", "0/4\n…\n4/4\nscore 0.9", "0/4\n1/4\n4/4\nscore 0.7", False, id="a number after …"),
         pytest.param("text", "wrote 2 files", "wrote 2 pictures", False, id="another word"),
-        pytest.param("text", "ready", "not ready", False, id="a word more"),
+        pytest.param("text", "ready", "not ready", False, id="an additional word"),
     ],
 )
-def test_what_is_shown_is_compared_as_far_as_engines_differ(language, shown, printed, same):
+def test_output_matches_within_the_differences_of_engines(language, shown, printed, same):
     assert matches(Block("page.md", 1, language, shown, ""), printed) is same

@@ -1,1 +1,1 @@
-"""What can befall a running service, and figures of how it bore it."""
+"""Faults and attacks on a running service, with figures of its recovery."""

@@ -1,4 +1,4 @@
-"""Bodies that are small and become large, and bodies without end."""
+"""Decompression bombs and endless bodies."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from tests.chaos.figures import MEGABYTE, Figure, Start, port_of
 
 
 def bombs(start: Start, gigabytes: float = 1.0) -> Iterator[Figure]:
-    """A picture of a few bytes with many pixels, and a body without end."""
+    """Send small files with many pixels, and an endless body."""
     with start() as server:
         port = port_of(server)
         _ask(port, *click(photo(1)))
-        for what, image in (("a PNG of 30,000 x 30,000 pixels", _bomb()), ("a PNG header of 2^31 pixels", _header())):
+        for name, image in (("a PNG of 30,000 x 30,000 pixels", _bomb()), ("a PNG header of 2^31 pixels", _header())):
             inside = victims.stubs(server) + victims.workers(server)
             before, work = victims.resident(inside), _cpu(inside)
             with _peak(inside) as peak:
                 status, data = _ask(port, *click(image))
-            yield Figure(what, "status", status, 499)
-            yield Figure(what, "is a problem", float(b"urn:mobile-sam:" in data), 1, at_least=True)
-            yield Figure(what, "work", 1000 * (_cpu(inside) - work), 100, "ms")
-            yield Figure(what, "more memory", (peak() - before) / MEGABYTE, 50, "MB")
+            yield Figure(name, "status", status, 499)
+            yield Figure(name, "is a problem", float(b"urn:mobile-sam:" in data), 1, at_least=True)
+            yield Figure(name, "work", 1000 * (_cpu(inside) - work), 100, "ms")
+            yield Figure(name, "more memory", (peak() - before) / MEGABYTE, 50, "MB")
         for announced in (True, False):
-            what = f"a body of {gigabytes:g} GB{'' if announced else ' without a length'}"
+            name = f"a body of {gigabytes:g} GB{'' if announced else ' without a length'}"
             inside = victims.workers(server)
             before, work = victims.resident(inside), _cpu(inside)
             with _peak(inside) as peak:
-                status = _pour(port, int(gigabytes * 2**30), announced=announced)
-            yield Figure(what, "status", abs(status - 413), 0)
-            yield Figure(what, "work", 1000 * (_cpu(inside) - work), 100 if announced else 1000, "ms")
-            yield Figure(what, "more memory, in caps of 32 MiB", (peak() - before) / (32 * MEGABYTE), 2)
+                status = _send_zeros(port, int(gigabytes * 2**30), announced=announced)
+            yield Figure(name, "status", abs(status - 413), 0)
+            yield Figure(name, "work", 1000 * (_cpu(inside) - work), 100 if announced else 1000, "ms")
+            yield Figure(name, "more memory, in caps of 32 MiB", (peak() - before) / (32 * MEGABYTE), 2)
 
 
 def _ask(port: int, path: str, body: bytes) -> tuple[int, bytes]:
@@ -53,19 +53,19 @@ def _ask(port: int, path: str, body: bytes) -> tuple[int, bytes]:
 
 
 def _bomb() -> bytes:
-    """A real PNG file of 900 million pixels, a megabyte large."""
+    """Return a PNG file of 900 million pixels in about a megabyte."""
     program = "import sys; from PIL import Image; Image.new('1', (30000, 30000)).save(sys.stdout.buffer, 'PNG')"
     return subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
 
 
 def _header() -> bytes:
-    """The head of a PNG file that says 65,535 x 32,768 pixels."""
+    """Return the header of a PNG file of 65,535 x 32,768 pixels."""
     head = b"IHDR" + struct.pack(">IIBBBBB", 65535, 32768, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + head + struct.pack(">I", zlib.crc32(head)) + b"\0" * 64
 
 
-def _pour(port: int, size: int, *, announced: bool) -> int:
-    """Send a body of zeros until the server has had enough; the status that came."""
+def _send_zeros(port: int, size: int, *, announced: bool) -> int:
+    """Send a body of zeros until the server hangs up; return the status of its answer."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         length = f"Content-Length: {size}" if announced else "Transfer-Encoding: chunked"
         connection.sendall(
@@ -89,15 +89,15 @@ def _cpu(processes: Sequence[psutil.Process]) -> float:
 
 @contextmanager
 def _peak(processes: list[psutil.Process]) -> Iterator[Callable[[], int]]:
-    """Most memory that processes held meanwhile, looked at every 5 ms."""
-    most, over = [victims.resident(processes)], threading.Event()
+    """Sample the processes' memory every 5 ms; yield a function that returns the peak."""
+    peak, over = [victims.resident(processes)], threading.Event()
 
-    def look() -> None:
+    def watch() -> None:
         while not over.wait(0.005):
-            most[0] = max(most[0], victims.resident(processes))
+            peak[0] = max(peak[0], victims.resident(processes))
 
-    watcher = threading.Thread(target=look, daemon=True)
+    watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
-    yield lambda: most[0]
+    yield lambda: peak[0]
     over.set()
     watcher.join()

@@ -1,4 +1,4 @@
-"""The clock set back and forth under the running service, with libfaketime."""
+"""Clock jumps under the running service, with libfaketime."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from tempfile import TemporaryDirectory
 
 from tests.chaos import victims
 from tests.chaos.figures import Figure, Start, restarts
-from tests.chaos.innocent import Innocent
+from tests.chaos.innocent import InnocentCaller
 
 LIBRARY = "faketime/libfaketimeMT.so.1"
-"""In Debian's package `faketime`."""
+"""Library of Debian's package `faketime`."""
 STEPS = ("+3600", "-86400", "+300000000", "-1", "-3600", "+0")
-"""Seconds that the clock is away from the true one: an hour on, a day back, ten years on, and so forth."""
+"""Offsets of the clock in seconds: an hour ahead, a day back, ten years ahead, and so on."""
 
 
 def moved_clock(start: Start, each_s: float = 5) -> Iterator[Figure]:
-    """The time of day jumps; the monotonic clock, which no administrator can set, goes on."""
+    """Let the wall clock jump; the monotonic clock is not affected."""
     name = f"the clock set {len(STEPS)} times"
     libraries = [path for folder in (Path("/usr/lib"), Path("/usr/local/lib")) for path in folder.glob(f"**/{LIBRARY}")]
     if not libraries:
-        yield Figure(f"{name}: not run, for there is no {LIBRARY} (Debian: faketime)", "runs", 0, 1, at_least=True)
+        yield Figure(f"{name}: not run: {LIBRARY} is missing (Debian: faketime)", "runs", 0, 1, at_least=True)
         return
     with TemporaryDirectory() as folder:
         setting = Path(folder) / "time"
@@ -35,7 +35,7 @@ def moved_clock(start: Start, each_s: float = 5) -> Iterator[Figure]:
             "DONT_FAKE_MONOTONIC": "1",
         }
         with start(**faked) as server:
-            innocent = Innocent(server, alone_s=3)
+            innocent = InnocentCaller(server, alone_s=3)
             workers, wrong = victims.workers(server), 0
             with innocent.clicking():
                 for step in STEPS:
@@ -52,5 +52,5 @@ def moved_clock(start: Start, each_s: float = 5) -> Iterator[Figure]:
 
 
 def _years(log: Path) -> set[str]:
-    """The years of a log's lines: more than one shows that the clock was truly moved."""
+    """Return the years of a log's lines; several show that the clock really jumped."""
     return {line[:4] for line in log.read_text(errors="replace").splitlines() if line[:2] == "20"}

@@ -1,8 +1,9 @@
-"""The costliest valid requests, and large answers that nobody reads."""
+"""Costliest valid requests, and large answers that the caller does not read."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,34 +15,35 @@ import psutil
 from tests.chaos import costliest, hostile, victims
 from tests.chaos.callers import crowd, mixed
 from tests.chaos.figures import MEGABYTE, Figure, Start, port_of, restarts
-from tests.chaos.innocent import Innocent
+from tests.chaos.innocent import InnocentCaller
 from tests.chaos.request_space import point
 from tests.e2e.server import Server
 from utils.settings import Settings
 
 MEMORY_MB, SHARED_MEMORY_MB = 3072, 512
-WARM_S = 5.0
-"""Of usual load, so that memory before is that of a service at work."""
+WARM_UP_S = 5.0
+"""Time of normal load before the attack, so that memory is compared with that of a busy service."""
+many_objects = functools.partial(point, image_source="by id", objects=256)
 LARGEST_ANSWERS = (
-    point(way="by id", mask_format="npy", segmented_image="cutout", low_res_mask=True, objects=256, size=(5000, 5000)),
-    point(way="by id", mask_format="json", segmented_image="cutout", objects=256, size=(2000, 1500)),
-    point(way="by id", low_res_mask=True, multimask_output=True, objects=256),
+    many_objects(mask_format="npy", segmented_image="cutout", low_res_mask=True, size=(5000, 5000)),
+    many_objects(mask_format="json", segmented_image="cutout", size=(2000, 1500)),
+    many_objects(low_res_mask=True, multimask_output=True),
 )
 
 
 def costly(start: Start, seconds: float = 60, search_s: float = 60, rest_s: float = 60) -> Iterator[Figure]:
-    """The costliest requests that a search finds, from twice as many callers as the service takes."""
+    """Send the costliest requests that a search finds, from twice as many callers as the service admits."""
     with start() as server:
         attack = _Attack(server, f"costliest valid requests for {seconds:g} s")
         trials = costliest.Trials(port_of(server), lambda: victims.family(server))
         found = costliest.search(trials, search_s)
         print(costliest.report(trials, found), flush=True)
-        requests = [trials.request(dearest) for dearest in dict.fromkeys(found.values())]
-        yield from attack.figures(seconds, rest_s, hostile.flood_requests, requests, most=4)
+        requests = [trials.request(found_point) for found_point in dict.fromkeys(found.values())]
+        yield from attack.figures(seconds, rest_s, hostile.flood_requests, requests, max_slowdown=4)
 
 
 def unread(start: Start, seconds: float = 30, rest_s: float = 20) -> Iterator[Figure]:
-    """The largest answers, of which nobody reads a byte, or a kilobyte a second."""
+    """Request the largest answers and read nothing, or a kilobyte per second."""
     with start() as server:
         attack = _Attack(server, f"large answers not read, or at 1 kB/s, for {seconds:g} s")
         trials = costliest.Trials(port_of(server), lambda: victims.family(server))
@@ -51,42 +53,42 @@ def unread(start: Start, seconds: float = 30, rest_s: float = 20) -> Iterator[Fi
 
 
 class _Attack:
-    """On a service beside an innocent caller: from twice as many connections as the service takes requests."""
+    """Attack next to an innocent caller, over twice as many connections as the service admits requests."""
 
     def __init__(self, server: Server, name: str) -> None:
-        """Look how the service is before anything hostile has come.
+        """Measure the service before the attack.
 
         Args:
-            server: that is attacked.
-            name: of the attack.
+            server: the service to attack.
+            name: name of the attack.
         """
         self._server, self._name = server, name
-        self._innocent = Innocent(server)
+        self._innocent = InnocentCaller(server)
         with crowd(port_of(server), mixed(images=10, new=0.5, prepared=20), 8):
-            time.sleep(WARM_S)
+            time.sleep(WARM_UP_S)
         self._workers = victims.workers(server)
         self._memory, self._shared = victims.memory(server), victims.shared_memory(server)
 
     def figures(
-        self, seconds: float, rest_s: float, attempt: hostile.Attempt, *more: Any, most: float | None = None
+        self, seconds: float, rest_s: float, attempt: hostile.Attempt, *more: Any, max_slowdown: float | None = None
     ) -> Iterator[Figure]:
-        """Attack, and look how the service is then.
+        """Attack, and measure the service during and after the attack.
 
         Args:
             seconds: length of the attack.
-            rest_s: seconds after which its memory is to be as before.
-            attempt: of each connection.
-            more: of its arguments.
-            most: times as long as alone that the innocent caller's clicks may take.
+            rest_s: seconds after the attack until memory is measured again.
+            attempt: attempt that each connection repeats.
+            more: further arguments of the attempt.
+            max_slowdown: goal for the innocent caller, see `InnocentCaller.figures`.
         """
         server, name = self._server, self._name
         connections = 2 * Settings.from_environment().max_requests * len(self._workers)
         attacking = hostile.attacking(attempt, port_of(server), connections, seconds, *more)
         with _peaks(server) as peaks, self._innocent.clicking(), attacking as attack:
             counts = attack.result()
-        seen = ", ".join(f"{what} {count}" for what, count in counts.most_common())
+        seen = ", ".join(f"{result} {count}" for result, count in counts.most_common())
         yield Figure(name, f"good answers to {connections} attackers ({seen})", counts["200"], 1, at_least=True)
-        yield from self._innocent.figures(name, most)
+        yield from self._innocent.figures(name, max_slowdown)
         yield Figure(name, "restarts of Triton", restarts(server), 0)
         yield Figure(name, "workers that died", len(set(self._workers) - set(victims.workers(server))), 0)
         memory, shared = peaks()
@@ -103,18 +105,18 @@ class _Attack:
 
 @contextmanager
 def _peaks(server: Server) -> Iterator[Callable[[], tuple[int, int]]]:
-    """The most memory and shared memory that a service takes meanwhile, looked at twice a second."""
-    most, over = [0, 0], threading.Event()
+    """Sample the service's memory twice per second; yield a function that returns the peaks of both kinds."""
+    peaks, over = [0, 0], threading.Event()
 
-    def look() -> None:
+    def watch() -> None:
         while not over.wait(0.5):
             with contextlib.suppress(psutil.Error):
-                most[:] = max(most[0], victims.memory(server)), max(most[1], victims.shared_memory(server))
+                peaks[:] = max(peaks[0], victims.memory(server)), max(peaks[1], victims.shared_memory(server))
 
-    watcher = threading.Thread(target=look)
+    watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield lambda: (most[0], most[1])
+        yield lambda: (peaks[0], peaks[1])
     finally:
         over.set()
         watcher.join()

@@ -1,4 +1,4 @@
-"""Processes that are killed, hang, or are told to stop under load."""
+"""Processes that are killed, suspended or stopped under load."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ import psutil
 
 from tests.chaos import victims
 from tests.chaos.callers import Outcomes, click, crowd, mixed, photo
-from tests.chaos.figures import Figure, Start, answers_come, other_outcomes, port_of, works_again
+from tests.chaos.figures import Figure, Start, port_of, recovery, unexpected_outcomes, wait_for_answers
 from tests.e2e.server import Server
 
-AWAY = {"ok", "inference-unavailable", "inference-timeout", "closed"}
-"""What callers may see while Triton is away."""
+OUTAGE_REASONS = {"ok", "inference-unavailable", "inference-timeout", "closed"}
+"""Allowed outcomes while Triton is down."""
 MODELS = ("mobile_sam", "mobile_sam_cached", "mobile_sam_everything", "mobile_sam_encoder", "mobile_sam_decoder")
 
 
 def killed_triton(start: Start) -> Iterator[Figure]:
-    """kill -9 of tritonserver under load."""
+    """Kill tritonserver under load."""
     name = "kill -9 tritonserver"
     began = time.monotonic()
     with start() as server:
         load = time.monotonic() - began
         with crowd(port_of(server), mixed(), 4) as outcomes:
-            answers_come(outcomes)
+            wait_for_answers(outcomes)
             victims.triton(server).kill()
             gone = victims.until(lambda: victims.readiness(server) != 200, 10, 0.01)
             back = victims.until(lambda: victims.readiness(server) == 200, 60)
             moment = time.monotonic()
-            answers_come(outcomes)
+            wait_for_answers(outcomes)
         yield Figure(name, "not ready after", gone, 10, "s")
         yield Figure(name, f"ready again after (a start takes {load:.1f} s)", back, 15 + load, "s")
-        yield from other_outcomes(name, outcomes, AWAY)
-        yield works_again(name, outcomes.after(moment))
+        yield from unexpected_outcomes(name, outcomes, OUTAGE_REASONS)
+        yield recovery(name, outcomes.after(moment))
 
 
 def killed_stubs(start: Start, models: Sequence[str] = MODELS) -> Iterator[Figure]:
-    """kill -9 of one process of a Python model, of each kind."""
+    """Kill one process of each Python model."""
     with start() as server, crowd(port_of(server), mixed(), 2) as outcomes:
         for model in models:
             name = f"kill -9 a process of {model}"
@@ -49,15 +49,15 @@ def killed_stubs(start: Start, models: Sequence[str] = MODELS) -> Iterator[Figur
                 name, "not ready after", victims.until(lambda: victims.readiness(server) != 200, 30, 0.02), 10, "s"
             )
             yield Figure(name, "healed after", victims.until(lambda: victims.readiness(server) == 200, 90), 60, "s")
-    yield from other_outcomes("kill -9 a process of a model", outcomes, AWAY)
+    yield from unexpected_outcomes("kill -9 a process of a model", outcomes, OUTAGE_REASONS)
 
 
 def stopped(start: Start, who: Callable[[Server], psutil.Process] = victims.triton) -> Iterator[Figure]:
-    """SIGSTOP of tritonserver under load."""
+    """Suspend tritonserver, or another process, under load."""
     name = f"SIGSTOP {'tritonserver' if who is victims.triton else 'a process of a model'}"
-    # In a container BentoML would start nothing again.
+    # In a container, BentoML restarts nothing.
     with start(BENTOML_CONTAINERIZED="true") as server, crowd(port_of(server), mixed(), 4) as outcomes:
-        answers_come(outcomes)
+        wait_for_answers(outcomes)
         who(server).suspend()
         answers = []
 
@@ -72,17 +72,17 @@ def stopped(start: Start, who: Callable[[Server], psutil.Process] = victims.trit
         yield Figure(name, "healed after", gone + victims.until(ready, 90), 60, "s")
         yield Figure(name, "slowest answer of /readyz", max(answers), 2, "s")
         moment = time.monotonic()
-        answers_come(outcomes)
-    yield from other_outcomes(name, outcomes, AWAY)
-    yield works_again(name, outcomes.after(moment))
+        wait_for_answers(outcomes)
+    yield from unexpected_outcomes(name, outcomes, OUTAGE_REASONS)
+    yield recovery(name, outcomes.after(moment))
 
 
 def killed_worker(start: Start) -> Iterator[Figure]:
-    """kill -9 of one API worker under load; in a container, where BentoML would not start another."""
+    """Kill an API worker under load, in a container, where BentoML does not start another."""
     name = "kill -9 an API worker"
     with start(BENTOML_CONTAINERIZED="true") as server, crowd(port_of(server), mixed(), 4) as outcomes:
         count = len(victims.workers(server))
-        answers_come(outcomes)
+        wait_for_answers(outcomes)
         moment = time.monotonic()
         victims.workers(server)[0].kill()
         back = victims.until(lambda: len(victims.workers(server)) == count, 40)
@@ -95,12 +95,12 @@ def killed_worker(start: Start) -> Iterator[Figure]:
 
 
 def killed_service(start: Start) -> Iterator[Figure]:
-    """kill -9 of the service's first process, and a new start on the same port."""
+    """Kill the service's main process and start the service again on the same port."""
     name = "kill -9 the service"
     with start() as server:
         family = victims.family(server)
         with crowd(port_of(server), mixed(), 2) as outcomes:
-            answers_come(outcomes)
+            wait_for_answers(outcomes)
             server.process.kill()
             server.process.wait()
         port = port_of(server)
@@ -110,11 +110,11 @@ def killed_service(start: Start) -> Iterator[Figure]:
             yield Figure(name, "processes left", len(victims.left_over(family, 45)), 0)
             yield Figure(name, "regions of shared memory left", len(victims.regions(server)), 0)
             answer = again.post(**json.loads(click(photo(1))[1]))
-            yield Figure(name, "answers by then", answer.status_code, 200)
+            yield Figure(name, "status of a click then", answer.status_code, 200)
 
 
 def told_to_stop(start: Start, times: int = 20) -> Iterator[Figure]:
-    """SIGTERM under load, twice each time, again and again."""
+    """Send SIGTERM twice under load, repeatedly."""
     name = f"SIGTERM under load, {times} times"
     slowest, left, memory, all_outcomes, codes = 0.0, 0, 0, Outcomes(), set()
     for number in range(times):
@@ -123,9 +123,9 @@ def told_to_stop(start: Start, times: int = 20) -> Iterator[Figure]:
             assert victims.triton(server)
             assert victims.stubs(server)
             assert victims.regions(server)
-            # Half of the times over kept connections, half over new ones.
+            # Alternate between keep-alive and new connections.
             with crowd(port_of(server), mixed(seed=number), 6, keep=number % 2 == 0) as outcomes:
-                answers_come(outcomes)
+                wait_for_answers(outcomes)
                 began = time.monotonic()
                 server.process.send_signal(signal.SIGTERM)
                 time.sleep(0.2)
@@ -139,6 +139,6 @@ def told_to_stop(start: Start, times: int = 20) -> Iterator[Figure]:
             left += len(victims.left_over(family, 2))
             memory += len(victims.regions(server))
     yield Figure(name, "slowest exit", slowest, 40, "s")
-    yield from other_outcomes(name, all_outcomes, {"ok", "stopping", "refused"})
+    yield from unexpected_outcomes(name, all_outcomes, {"ok", "stopping", "refused"})
     yield Figure(name, "processes and regions left", left + memory, 0)
     yield Figure(name, "exit status other than 0", len(codes - {0}), 0)

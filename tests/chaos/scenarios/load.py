@@ -1,4 +1,4 @@
-"""More requests than can be answered, odd ones, and many for a long time."""
+"""Overload, fuzzing and a soak test."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Iterator, Sequence
 
 from tests.chaos import victims
 from tests.chaos.callers import crowd, mixed, percentile
-from tests.chaos.figures import MEGABYTE, Figure, Start, other_outcomes, port_of
+from tests.chaos.figures import MEGABYTE, Figure, Start, port_of, unexpected_outcomes
 from tests.chaos.flood import flood
 
 
 def overload(start: Start, seconds: float = 60) -> Iterator[Figure]:
-    """Five times as many requests as can be answered."""
+    """Send five times as many requests as the service can answer."""
     name = f"5 x capacity for {seconds:g} s"
     with start() as server:
         port = port_of(server)
         with crowd(port, mixed(seed=1), 8):
-            time.sleep(3)  # caches fill
-        before = _most(port, seconds / 3, seed=2)
+            time.sleep(3)  # fill the caches
+        before = _capacity(port, seconds / 3, seed=2)
         body = mixed(seed=3, prepared=int(1.1 * before * seconds))
         outcomes = flood(port, body, 5 * before, seconds)
-        # What the machine can do changes from minute to minute.
-        peak = (before + _most(port, seconds / 3, seed=4)) / 2
+        # The machine's capacity varies from minute to minute.
+        peak = (before + _capacity(port, seconds / 3, seed=4)) / 2
         asked = len(outcomes.all) / seconds
         refused = [outcome.seconds for outcome in outcomes.all if outcome.status == 503]
         yield Figure(
@@ -36,12 +36,12 @@ def overload(start: Start, seconds: float = 60) -> Iterator[Figure]:
             at_least=True,
         )
         yield Figure(name, f"p99 of {len(refused)} refusals", 1000 * percentile(refused, 0.99), 100, "ms")
-        yield from other_outcomes(name, outcomes, {"ok", "overloaded", "closed"})
+        yield from unexpected_outcomes(name, outcomes, {"ok", "overloaded", "closed"})
         yield Figure(name, "ready afterwards", abs(victims.readiness(server) - 200), 0)
 
 
-def _most(port: int, seconds: float, seed: int) -> float:
-    """Answers a second to eight callers, who ask as soon as they are answered."""
+def _capacity(port: int, seconds: float, seed: int) -> float:
+    """Return the answers per second to eight callers in a closed loop."""
     body = mixed(seed=seed, prepared=int(20 * seconds))
     with crowd(port, body, 8) as outcomes:
         time.sleep(seconds)
@@ -50,19 +50,19 @@ def _most(port: int, seconds: float, seed: int) -> float:
 
 
 def fuzzed(start: Start, count: int = 20_000) -> Iterator[Figure]:
-    """The corpus of bad bodies and images, nearly valid requests, and requests made from the API's document."""
+    """Send the corpus, mutated requests, and requests generated from the OpenAPI document."""
     with start() as server:
-        for what, module, more in (
+        for name, module, more in (
             (f"the corpus and {count} mutated requests", "hammer", ["--count", str(count), "--seconds", "240"]),
-            ("the API by its own document", "contract", ["--examples", "20", "--seconds", "40"]),
+            ("requests generated from the OpenAPI document", "contract", ["--examples", "20", "--seconds", "40"]),
         ):
             status = subprocess.run([sys.executable, "-m", f"tests.fuzz.{module}", server.url, *more], check=False)
-            yield Figure(what, "violations found", status.returncode, 0)
+            yield Figure(name, "violations found", status.returncode, 0)
         yield Figure("fuzzing", "ready afterwards", abs(victims.readiness(server) - 200), 0)
 
 
 def guided(_: Start, minutes: float = 10) -> Iterator[Figure]:
-    """Fuzzing of the decoders, guided by what code an input reaches."""
+    """Fuzz the decoders, guided by code coverage."""
     for target in ("images", "bodies"):
         command = [sys.executable, "-m", "tests.fuzz.guided", target, "--seconds", str(int(30 * minutes))]
         status = subprocess.run(command, check=False)
@@ -70,7 +70,7 @@ def guided(_: Start, minutes: float = 10) -> Iterator[Figure]:
 
 
 def soak(start: Start, minutes: float = 20) -> Iterator[Figure]:
-    """Mixed callers for a long time; memory and file descriptors should not grow."""
+    """Run mixed callers for a long time; memory and file descriptors should not grow."""
     name = f"soak, {minutes:g} minutes"
     with start() as server, crowd(port_of(server), mixed(images=50, new=0.05), 4, pause=0.02) as outcomes:
         warm = min(180.0, 20 * minutes)
@@ -88,7 +88,7 @@ def soak(start: Start, minutes: float = 20) -> Iterator[Figure]:
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:
-    """Of the line through the points with the least squares."""
+    """Return the slope of the least-squares line through the points."""
     count = len(points)
     middle_x, middle_y = (sum(point[axis] for point in points) / count for axis in (0, 1))
     spread = sum((x - middle_x) ** 2 for x, _ in points)

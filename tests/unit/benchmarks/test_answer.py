@@ -1,4 +1,4 @@
-"""The first table of the page, and that what it and the goals need is measured."""
+"""The summary table of docs/performance.md, and the measurements that it and the goals need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RAW = "raw"
 
 
 def measured(full: bool) -> Cells:
-    """Return two rounds of all cells, of 1 s and then 2 s an answer without Triton, of 2 s and then 1 s elsewhere."""
+    """Return two rounds of all cells: 1 s and 2 s per answer without Triton, 2 s and 1 s for all other arms."""
     cells = Cells()
     planned = [*plan(full), *(Cell(RAW, workload) for workload in (COLD, CACHED, ENCODE))]
     for without, other in ((1.0, 2.0), (2.0, 1.0)):
@@ -26,19 +26,19 @@ def measured(full: bool) -> Cells:
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["quick", "full"])
-def test_answer_and_goals_find_all_they_need_in_the_plan(full):
+def test_plan_measures_all_that_answer_and_goals_need(full):
     cells = measured(full)
     assert len(answer.as_table(cells).splitlines()) == 2 + len(answer.ROWS) + 1
     names = [goal.name for goal in goals(cells, RAW, Extras([], 1, 100, [1.0]))]
     assert len(names) == len(set(names)) == 4 + 2 * len(WORKLOADS) + 3
 
 
-def test_part_of_triton_is_the_median_of_the_rounds_ratios():
-    for ratio in answer.part_of_triton(measured(full=False)):
+def test_triton_ratio_is_the_median_of_the_rounds_ratios():
+    for ratio in answer.triton_ratios(measured(full=False)):
         assert (ratio.low, ratio.median, ratio.high) == pytest.approx((0.875, 1.25, 1.625))
 
 
-def test_answers_are_of_the_arm_and_load_that_the_table_says():
+def test_answers_per_second_belong_to_their_arm_and_load():
     cells = measured(full=False)
     cells.add(Cell(OURS, CACHED, 8), Outcome([0.1] * 10, 0.25), 0.1)
     first, second, third = answer.answers_per_second(cells)[OURS]

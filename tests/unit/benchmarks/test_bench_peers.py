@@ -1,4 +1,4 @@
-"""The comparison with the official predictor and the servers around it."""
+"""Comparison with the official predictor and the servers around it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OURS_S = {COLD: 0.1, CACHED: 0.02}
 
 
 def measured(slower: float) -> Cells:
-    """Two rounds in which every peer takes so many times as long as the service, which takes `OURS_S`."""
+    """Return two rounds in which the service takes `OURS_S` and every peer takes `slower` times as long."""
     cells = Cells()
     for _ in range(2):
         for cell in bench_peers.PLAN:
@@ -34,7 +34,7 @@ def measured(slower: float) -> Cells:
 
 
 @pytest.mark.parametrize("callers", [1, 8])
-def test_speed_is_a_multiple_of_the_peers(callers):
+def test_speed_is_a_multiple_of_the_peer(callers):
     assert speed(measured(3.0), Cell(FASTAPI, COLD, callers)).median == pytest.approx(3.0)
 
 
@@ -53,7 +53,7 @@ def test_goals_depend_on_bfloat16(slower, bf16, met):
     assert goals_table(found).count("missed: ") == met.count(False)
 
 
-def test_table_has_a_row_for_each_arm_and_leaves_out_what_it_does_not_offer():
+def test_arms_table_leaves_cells_empty_where_an_arm_has_no_measurement():
     memory = dict.fromkeys((PREDICTOR, OURS, FASTAPI, ISAT), 2_000_000_000)
     ious = {OURS: [1.0, 0.98], FASTAPI: [1.0], ISAT: [0.5]}
     rows = [
@@ -71,7 +71,7 @@ def test_table_has_a_row_for_each_arm_and_leaves_out_what_it_does_not_offer():
     assert [row[6] for row in rows] == ["", "0.990 (0.980)", "1.000 (1.000)", "0.500 (0.500)"]
 
 
-def test_isat_is_sent_pixels_with_their_shape():
+def test_isat_request_holds_pixels_and_their_shape():
     pixels = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
     file = BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
@@ -81,7 +81,7 @@ def test_isat_is_sent_pixels_with_their_shape():
     assert request.path == "/api/encode"
 
 
-def test_predictor_that_ends_is_reported_with_its_log(tmp_path):
+def test_error_of_a_predictor_that_exited_has_its_log(tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho no such checkpoint >&2\nexit 1\n")
     python.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The simulated user: where the next click goes, and how clicks are counted."""
+"""Simulated user: placement and counting of clicks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def square(top: int, left: int, side: int) -> np.ndarray:
     return mask
 
 
-def test_next_click_goes_to_the_centre_of_what_is_missing():
+def test_next_click_goes_to_the_centre_of_missing_pixels():
     assert next_click(square(0, 0, 0), square(10, 20, 9), []) == Click((24, 14), 1)
 
 
-def test_next_click_goes_to_the_centre_of_what_is_too_much():
+def test_next_click_goes_to_the_centre_of_superfluous_pixels():
     wanted = square(2, 2, 5)
     assert next_click(wanted | square(20, 40, 11), wanted, []) == Click((45, 25), 0)
 
@@ -30,7 +30,7 @@ def test_next_click_goes_to_the_deepest_error_rather_than_the_largest():
     assert next_click(square(0, 0, 0), wanted, []) == Click((4, 4), 1)
 
 
-def test_next_click_takes_the_border_of_the_image_for_the_border_of_the_error():
+def test_next_click_treats_the_border_of_the_image_as_border_of_the_error():
     everything = np.ones((41, 61), bool)
     assert next_click(~everything, everything, []) in [Click((x, 20), 1) for x in range(20, 41)]
 
@@ -44,7 +44,7 @@ def test_next_click_does_not_repeat_a_click():
     assert wanted[int(again.point_xy[1]), int(again.point_xy[0])]
 
 
-def test_next_click_is_none_where_nothing_is_wrong():
+def test_next_click_is_none_when_the_mask_is_right():
     assert next_click(square(10, 20, 3), square(10, 20, 3), []) is None
 
 
@@ -59,14 +59,14 @@ def test_next_click_is_none_where_nothing_is_wrong():
         pytest.param([0.5] * MAX_CLICKS + [0.9], None, id="one-click-too-late"),
     ],
 )
-def test_clicks_are_counted_up_to_the_first_that_reaches_the_target(ious, clicks):
+def test_clicks_to_reach_counts_up_to_the_first_that_reaches_the_target(ious, clicks):
     assert clicks_to_reach(ious, 0.9) == clicks
 
 
-def test_objects_never_reached_count_as_all_clicks():
+def test_number_of_clicks_counts_failures_as_max_clicks():
     assert number_of_clicks([1, 4, None]) == pytest.approx((1 + 4 + 20) / 3)
 
 
 @pytest.mark.parametrize(("clicks", "iou"), [(1, 0.5), (2, 0.7), (5, 0.7)])
-def test_a_user_who_stopped_keeps_the_last_mask(clicks, iou):
+def test_iou_after_the_last_click_is_that_of_the_last_mask(clicks, iou):
     assert iou_after([0.5, 0.7], clicks) == iou

@@ -17,7 +17,7 @@ from benchmarks.figures import percentile, ratios, short, spread, table
         pytest.param(0, 1, id="smallest"),
     ],
 )
-def test_percentile_is_a_value_that_was_measured(percent, expected):
+def test_percentile_is_one_of_the_values(percent, expected):
     assert percentile(list(range(100, 0, -1)), percent) == expected
 
 
@@ -25,16 +25,16 @@ def test_percentile_of_one_value_is_that_value():
     assert percentile([7.0], 99) == 7.0
 
 
-def test_percentile_of_nothing_is_refused():
+def test_percentile_of_no_values_is_rejected():
     with pytest.raises(ValueError, match="at least one value"):
         percentile([], 50)
 
 
-def test_ratio_is_the_median_of_the_rounds_ratios_and_not_the_ratio_of_the_medians():
+def test_ratio_is_the_median_of_ratios_not_the_ratio_of_medians():
     assert ratios([1.0, 20.0, 3.0], [1.0, 10.0, 1.0]).median == 2.0
 
 
-def test_ratio_of_rounds_that_do_not_match_is_refused():
+def test_ratio_of_unequal_numbers_of_rounds_is_rejected():
     with pytest.raises(ValueError, match="argument 2"):
         ratios([1.0, 2.0], [1.0])
 
@@ -52,7 +52,7 @@ def test_spread_of_one_round_is_that_round():
     ("value", "expected"),
     [(0.0, "0"), (0.001234, "0.00123"), (1.0, "1.00"), (42.42, "42.4"), (12345.6, "12346"), (-2.5, "-2.50")],
 )
-def test_figures_have_three_digits_that_count(value, expected):
+def test_short_keeps_three_significant_digits(value, expected):
     assert short(value) == expected
 
 

@@ -1,4 +1,4 @@
-"""When an engine keeps the masks."""
+"""Criterion for engines that keep the masks."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def figures(single: float = 1.0, candidates: float = 1.0, change: tuple[float, f
         pytest.param(False, 1, 1, (0, 0, -0.004), id="box-drops"),
     ],
 )
-def test_masks_are_kept_near_float32_without_a_drop_of_human_iou(kept, single, candidates, change):
+def test_engine_keeps_masks_near_float32_without_a_drop_of_human_iou(kept, single, candidates, change):
     assert figures(single, candidates, change) is kept
 
 
-def test_human_iou_takes_the_click_the_best_of_its_candidates_and_the_box():
+def test_human_iou_is_that_of_the_click_its_best_candidate_and_the_box():
     wanted = np.array([[True, True, False, False]])
     half, all_of_it, other = (np.array([row], bool) for row in ([1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 1]))
     masks = [half, other, all_of_it, half, half, all_of_it, all_of_it, all_of_it]

@@ -1,4 +1,4 @@
-"""Goals, and the rounds that they are judged by."""
+"""Goals and the ratios of rounds behind them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import pytest
 
 from benchmarks.closed import Cell, Cells
 from benchmarks.figures import spread
-from benchmarks.goals import AT_LEAST, AT_MOST, Goal, as_table
+from benchmarks.goals import LOWER, UPPER, Goal, as_table
 from benchmarks.load import Outcome
 
 
 @pytest.mark.parametrize(
     ("sense", "figure", "met"),
-    [(AT_MOST, 1.1, True), (AT_MOST, 1.11, False), (AT_LEAST, 1.1, True), (AT_LEAST, 1.09, False)],
+    [(UPPER, 1.1, True), (UPPER, 1.11, False), (LOWER, 1.1, True), (LOWER, 1.09, False)],
 )
-def test_goal_is_met_at_its_limit_and_on_its_good_side(sense, figure, met):
+def test_goal_is_met_at_its_limit_and_better(sense, figure, met):
     goal = Goal("name", sense, 1.1, spread([figure]), "the reason")
     assert goal.met is met
     assert ("the reason" in as_table([goal])) is not met
     assert f"{int(met)} of 1 goals are met." in as_table([goal])
 
 
-def test_cells_compare_round_with_round():
+def test_cells_compare_the_same_rounds():
     cells, ours, other = Cells(), Cell("ours", "cold"), Cell("other", "cold")
     for latency, base in ((0.2, 0.1), (0.9, 0.3), (0.4, 0.2)):
         cells.add(ours, Outcome([latency, latency], 2 * latency, answer_bytes=20), 0.5)

@@ -1,4 +1,4 @@
-"""The load client against a server that counts."""
+"""Load client against a fake server."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ WORK_S = 0.05
 
 
 class Server(ThreadingHTTPServer):
-    """Takes `WORK_S` for an answer, which is the request's body, and works on one request at a time."""
+    """Echo server that handles one request at a time, each in `WORK_S`."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.alone = threading.Lock()
+        self.lock = threading.Lock()
         self.connections: set[tuple[str, int]] = set()
 
 
@@ -32,7 +32,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.connections.add(self.client_address)
-        with self.server.alone:
+        with self.server.lock:
             time.sleep(WORK_S)
         self.send_response(500 if body == b"fail" else 200)
         self.send_header("Content-Length", str(len(body)))
@@ -57,7 +57,7 @@ def requests_of(*bodies):
     return [Request("/", {}, body) for body in bodies]
 
 
-def test_closed_loop_keeps_its_connections_and_counts_every_answer(server):
+def test_closed_loop_reuses_connections_and_counts_every_answer(server):
     outcome = perform(Run(server.server_port, requests_of(*[b"body"] * 6), concurrency=2))
     assert len(outcome.latencies) == 6
     assert outcome.answer_bytes == 6 * 4
@@ -65,27 +65,27 @@ def test_closed_loop_keeps_its_connections_and_counts_every_answer(server):
     assert outcome.seconds >= 6 * WORK_S
 
 
-def test_connection_that_idled_is_made_anew_before_the_server_closes_it(server, monkeypatch):
-    monkeypatch.setattr("benchmarks.load.KEPT_FOR_S", 0)
+def test_idle_connection_is_reopened(server, monkeypatch):
+    monkeypatch.setattr("benchmarks.load.MAX_IDLE_S", 0)
     outcome = perform(Run(server.server_port, requests_of(*[b"body"] * 4)))
     assert len(outcome.latencies) == 4
     assert len(server.connections) == 4
 
 
-def test_open_loop_counts_from_when_a_request_was_due(server):
+def test_open_loop_latency_counts_from_when_a_request_was_due(server):
     outcome = perform(Run(server.server_port, requests_of(*[b"body"] * 4), due=[0.0] * 4))
-    # All are due at once, and the server takes one after the other.
+    # All are due at once; the server handles them one by one.
     assert sorted(outcome.latencies)[-1] >= 4 * WORK_S
     assert sorted(outcome.latencies)[0] < 2.5 * WORK_S
 
 
-def test_open_loop_sends_nothing_before_it_is_due(server):
+def test_open_loop_sends_no_request_before_it_is_due(server):
     outcome = perform(Run(server.server_port, requests_of(b"one", b"two"), due=[0.0, 6 * WORK_S]))
     assert outcome.seconds >= 7 * WORK_S
     assert max(outcome.latencies) < 4 * WORK_S
 
 
-def test_answer_that_is_no_200_ends_the_run(server):
+def test_error_status_ends_the_run(server):
     with pytest.raises(LoadError, match="500"):
         perform(Run(server.server_port, requests_of(b"body", b"fail", b"body")))
 
@@ -95,19 +95,19 @@ def test_refusal_with_status_200_ends_the_run(server):
         perform(Run(server.server_port, requests_of(b"not for you"), refusal=b"not for"))
 
 
-def test_server_that_is_gone_ends_the_run(server):
+def test_unreachable_server_ends_the_run(server):
     with pytest.raises(LoadError, match="ConnectionRefusedError"):
         perform(Run(1, requests_of(b"body")))
 
 
-def test_client_process_goes_on_after_a_failed_run(server):
+def test_client_process_survives_a_failed_run(server):
     with LoadClient() as client:
         with pytest.raises(LoadError, match="500"):
             client.run(Run(server.server_port, requests_of(b"fail")))
         assert len(client.run(Run(server.server_port, requests_of(b"body"))).latencies) == 1
 
 
-def test_arrivals_come_at_the_rate_and_are_the_same_each_time():
+def test_poisson_arrivals_have_the_rate_and_are_reproducible():
     times = poisson(50.0, 5000, seed=1)
     assert times == poisson(50.0, 5000, seed=1)
     assert times == sorted(times)
@@ -115,4 +115,4 @@ def test_arrivals_come_at_the_rate_and_are_the_same_each_time():
     gaps = [after - before for before, after in pairwise(times)]
     mean = sum(gaps) / len(gaps)
     deviation = (sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) ** 0.5
-    assert deviation == pytest.approx(mean, rel=0.1)  # as of arrivals that know nothing of each other
+    assert deviation == pytest.approx(mean, rel=0.1)  # exponential distribution

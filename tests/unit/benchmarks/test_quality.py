@@ -1,4 +1,4 @@
-"""The tables of quality, and the clicks they are made of."""
+"""Tables of mask quality, and the clicks behind them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import quality
 from benchmarks.clicks import MAX_CLICKS
-from benchmarks.objects import Thing
-from benchmarks.quality import CLICKS, Answer, Score, click_until_good, clicks_table, iou_table
+from benchmarks.objects import LabelledObject
+from benchmarks.quality import CLICKS, Prediction, Score, click_until_good, clicks_table, iou_table
 from client.request import Photo
 
 PHOTO = Photo("http://service.test", b"")
@@ -19,49 +19,51 @@ PHOTO = Photo("http://service.test", b"")
 
 
 @pytest.fixture
-def thing() -> Thing:
-    """A square of 100 pixels in an image of 1,200."""
+def labelled() -> LabelledObject:
+    """Return a square of 100 pixels in an image of 1,200."""
     mask = np.zeros((30, 40), bool)
     mask[10:20, 10:20] = True
-    return Thing("square", Path("square.png"), np.zeros((30, 40, 3), np.uint8), mask, (15, 15), (10, 10, 20, 20))
+    return LabelledObject(
+        "square", Path("square.png"), np.zeros((30, 40, 3), np.uint8), mask, (15, 15), (10, 10, 20, 20)
+    )
 
 
 class Service:
-    """Answers each click with the columns of the object up to the next one of `widths`; remembers the prompts."""
+    """Fake service: click n selects `widths[n]` columns of the object; records the prompts."""
 
     def __init__(self, widths: list[int]) -> None:
         self.widths = widths
         self.prompts: list[dict[str, Any]] = []
 
-    def __call__(self, _photo: Photo, **prompt: Any) -> Answer:
+    def __call__(self, _photo: Photo, **prompt: Any) -> Prediction:
         self.prompts.append(prompt)
         mask = np.zeros((1, 30, 40), bool)
         mask[0, 10:20, 10 : 10 + self.widths[min(len(self.prompts), len(self.widths)) - 1]] = True
-        return Answer(mask, [0.5], [f"low {len(self.prompts)}"])
+        return Prediction(mask, [0.5], [f"low {len(self.prompts)}"])
 
 
 @pytest.mark.parametrize(
     ("widths", "clicks"),
     [
-        pytest.param([9], CLICKS, id="good-at-once"),
+        pytest.param([9], CLICKS, id="good-at-first"),
         pytest.param([5, 5, 6, 7, 8, 8, 9], 7, id="good-at-last"),
         pytest.param([5], MAX_CLICKS, id="never-good"),
         pytest.param([5, 10], 2, id="nothing-left-to-correct"),
     ],
 )
-def test_clicks_go_on_until_the_mask_is_good(monkeypatch, thing, widths, clicks):
+def test_clicks_continue_until_the_mask_is_good(monkeypatch, labelled, widths, clicks):
     service = Service(widths)
     monkeypatch.setattr(quality, "ask", service)
-    score = Score(thing)
+    score = Score(labelled)
     click_until_good(PHOTO, score)
     assert len(score.after) == len(service.prompts) == clicks
     assert score.after[0] == widths[0] / 10
 
 
-def test_each_click_refines_the_answer_before_it(monkeypatch, thing):
+def test_each_click_refines_the_previous_mask(monkeypatch, labelled):
     service = Service([5])
     monkeypatch.setattr(quality, "ask", service)
-    click_until_good(PHOTO, Score(thing))
+    click_until_good(PHOTO, Score(labelled))
     first, second, third = service.prompts[:3]
     assert first == {"pos_coords": [(15, 15)], "labels": [1]}
     assert (second["mask_input"], third["mask_input"]) == ("low 1", "low 2")
@@ -74,10 +76,10 @@ def test_iou_table_has_means_and_shares_by_prompt():
     assert text.splitlines()[-1].replace(" ", "") == "|box|0.600|50%|50%|0.800|100%|50%|"
 
 
-def test_clicks_table_has_the_number_of_clicks_and_what_never_gets_there(thing):
+def test_clicks_table_has_numbers_of_clicks_and_failures(labelled):
     scores = [
-        Score(thing, after=[0.8, 0.86, 0.91], score=0.9),
-        Score(thing, after=[0.5] * MAX_CLICKS, score=0.4),
+        Score(labelled, after=[0.8, 0.86, 0.91], score=0.9),
+        Score(labelled, after=[0.5] * MAX_CLICKS, score=0.4),
     ]
     lines = [line.replace(" ", "") for line in clicks_table({"some": scores}).splitlines()]
     assert "|NoC@85|11.00|" in lines

@@ -1,4 +1,4 @@
-"""What a load needs, from what was measured."""
+"""Resources for a load, from measured costs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_cores_are_work_over_utilisation():
     found = scale.needs(COSTS, 1000, 0.05, 0.5, scale.IMAGE_BYTES)
     assert found.cores == pytest.approx(1000 * (0.95 * 0.04 + 0.05 * 0.44) / 0.5)
     assert found.replicas == 60
-    assert found.gpus == 9  # 4 ms for each click and 8 ms for one in twenty, over one half: 8.8
+    assert found.gpus == 9  # (4 ms per click + 8 ms for one in twenty) / 0.5: 8.8
     assert found.gpu_cores == pytest.approx(1000 * (0.95 * 0.01 + 0.05 * 0.03) / 0.5)
 
 
@@ -33,7 +33,7 @@ def test_network_and_memory_grow_with_new_images():
     assert found.redis_bytes_per_s["by caller"] == 50 * entry
 
 
-def test_callers_who_go_anywhere_have_nearly_every_click_fetched():
+def test_random_replicas_fetch_the_image_for_nearly_every_click():
     found = scale.needs(COSTS, 100_000, 0.05, 0.7, 260_000).redis_bytes_per_s
     assert found["any"] == pytest.approx(20 * found["by caller"], rel=0.01)
 
@@ -43,7 +43,7 @@ def test_one_replica_needs_no_redis():
     assert (found.replicas, found.redis_bytes, found.redis_bytes_per_s) == (1, 0.0, {"by caller": 0.0, "any": 0.0})
 
 
-def test_page_has_the_parts_that_are_generated():
+def test_scale_page_has_all_generated_blocks():
     with_blocks((ROOT / "docs" / "scale.md").read_text(), dict.fromkeys(scale.BLOCKS, ""))
 
 
@@ -56,7 +56,7 @@ def test_page_has_the_parts_that_are_generated():
         ("--utilisation", "much", "expected a number above 0, at most 1, got 'much'"),
     ],
 )
-def test_numbers_that_cannot_be_are_refused(option, value, expected, monkeypatch, capsys):
+def test_numbers_out_of_range_are_rejected(option, value, expected, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["scale", option, value])
     with pytest.raises(SystemExit):
         scale.main()
@@ -71,7 +71,7 @@ def test_waits_grow_with_utilisation():
     assert alone[0] < alone[2] < alone[-1]
 
 
-def test_simulation_stands_beside_the_open_loop_of_the_page():
+def test_check_table_compares_the_simulation_with_the_open_loop():
     header, _, row = scale.check_table(scale.MEASURED.read_text()).splitlines()
     assert header.count("simulated") == 2
     assert all(float(cell) > 0 for cell in row.strip("|").split("|"))

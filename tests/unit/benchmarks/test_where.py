@@ -1,4 +1,4 @@
-"""Taking a request apart by Triton's counters."""
+"""Breakdown of a request by Triton's counters."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_durations_are_read_in_seconds():
         ),
     ],
 )
-def test_parts_add_up_to_the_request(spent):
-    *parts, whole = steps(0.1, {**durations(METRICS), **spent})
-    assert sum(part.seconds for part in parts) == pytest.approx(whole.seconds)
-    assert sum(part.share for part in parts) == pytest.approx(1.0)
-    assert min(part.seconds for part in parts) > 0
+def test_steps_add_up_to_the_request(spent):
+    *found, whole = steps(0.1, {**durations(METRICS), **spent})
+    assert sum(step.seconds for step in found) == pytest.approx(whole.seconds)
+    assert sum(step.share for step in found) == pytest.approx(1.0)
+    assert min(step.seconds for step in found) > 0

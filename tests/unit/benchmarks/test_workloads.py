@@ -1,4 +1,4 @@
-"""What callers do."""
+"""Workloads of the measurements."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from benchmarks.workloads import CACHED, COLD, MIXED, Clicks, is_new, new_images
 
 
 class Recorder(Arm):
-    """Puts what it is asked for into the body."""
+    """Arm whose request body is the image, or `id`."""
 
-    def __init__(self, remembers):
-        self.remembers = remembers
+    def __init__(self, takes_image_ids):
+        self.takes_image_ids = takes_image_ids
 
     def click(self, image, point):
         return Request("/", {}, image if isinstance(image, bytes) else b"id")
@@ -29,20 +29,20 @@ class Recorder(Arm):
 @pytest.mark.parametrize(
     ("workload", "count", "expected"), [(COLD, 7, 7), (CACHED, 7, 0), (MIXED, 7, 2), (MIXED, 10, 2)]
 )
-def test_new_images_of_a_workload_are_counted(workload, count, expected):
+def test_new_images_counts_the_new_images_of_a_workload(workload, count, expected):
     assert new_images(workload, count) == expected
     assert sum(is_new(workload, index) for index in range(count)) == expected
 
 
-def test_no_two_new_images_are_the_same_nor_those_of_an_earlier_run():
-    arm = Recorder(remembers=True)
+def test_new_images_differ_from_each_other_and_from_earlier_runs():
+    arm = Recorder(takes_image_ids=True)
     bodies = [request.body for _ in range(2) for request in Clicks().of(COLD, arm, 10)]
     assert len(set(bodies)) == 20
 
 
-def test_known_image_is_named_where_the_server_remembers_and_sent_again_where_not():
-    assert [request.body for request in Clicks().of(CACHED, Recorder(remembers=True), 2)] == [b"id", b"id"]
-    assert Clicks().of(CACHED, Recorder(remembers=False), 1)[0].body == photo()
+def test_known_image_is_named_by_id_if_the_server_supports_it():
+    assert [request.body for request in Clicks().of(CACHED, Recorder(takes_image_ids=True), 2)] == [b"id", b"id"]
+    assert Clicks().of(CACHED, Recorder(takes_image_ids=False), 1)[0].body == photo()
 
 
 def test_clicks_are_on_the_photo():
