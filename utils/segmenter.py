@@ -239,7 +239,7 @@ class TritonSegmenter:
 
         async def in_turn(model: str, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> Any:
             async with contextlib.AsyncExitStack() as turn:
-                with spans.waiting(model):
+                with spans.wait_span(model):
                     places = self._turns.get(model)
                     if places:
                         caller = CALLER.get() or ADDRESS.get()
@@ -253,7 +253,7 @@ class TritonSegmenter:
                 values = {**await exchange.put(inputs), tensors.EXCHANGE: exchange.describe(light=light)}
                 given = [infer_input(tensor.name, tensor.datatype, value) for tensor, value in values.items()]
                 outputs = [InferRequestedOutput(tensor.name, binary_data=True) for tensor in tensors.MODELS[model][1]]
-                with spans.asking(model) as traced:
+                with spans.infer_span(model) as traced:
                     headers = {**UNCOMPRESSED, **traced}
                     return await self._infer(
                         model_name=model, model_version=asked, inputs=given, outputs=outputs, headers=headers

@@ -66,7 +66,7 @@ class Lifecycle:
             UnknownServerError: as `protocol.install`.
         """
         processes.die_with_parent(self._parent)
-        processes.give_large_blocks_back()
+        processes.return_large_blocks()
         # What there is by now stays: left to look at all of it, the collector would come seldom to what requests leave.
         gc.collect()
         gc.freeze()

@@ -139,7 +139,7 @@ class Edge:
         TARGET.set(f"{shown(scope['method'], 20)} {shown(scope['path'], 200)}")
         REFUSALS.summarise_ended()
         TRACE_ID.set(spans.trace_id())
-        spans.note(spans.REQUEST_ID, REQUEST_ID.get())
+        spans.set_attribute(spans.REQUEST_ID, REQUEST_ID.get())
         outgoing = Outgoing(self, scope["path"], send)
         body = Body(scope, receive, self.admission, self._large_bodies)
         try:
@@ -204,7 +204,7 @@ class Edge:
         health = self._health()
         if health.stopping:
             raise Stopping(STOPS)
-        if not health.takes_requests:
+        if not health.accepts_requests:
             raise InferenceUnavailable(f"the inference server is not there: {health.state}; try again")
         if not all(value.isascii() for header, value in scope["headers"] if header == b"content-type"):
             # What stands behind the edge fails to decode it.
@@ -274,7 +274,7 @@ class Outgoing:
         edge, path = self._edge, self._path
         label = STATIC if path in edge.files else path if path in edge.methods else OTHER
         edge.counts.answered(label, status, reason)
-        spans.note(spans.REASON, reason)
+        spans.set_attribute(spans.REASON, reason)
 
 
 def _with_more(send: Send, more: bytes) -> Send:

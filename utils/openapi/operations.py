@@ -25,7 +25,7 @@ from utils.openapi.problems import (
 from utils.openapi.schemas import reference
 from utils.prompts import MAX_POINTS_TOGETHER
 from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest
-from utils.versions import IN_ORDER
+from utils.versions import LOAD_ORDER
 
 Operation = dict[str, Any]
 JSON = "application/json"
@@ -171,7 +171,7 @@ def unload_model() -> Operation:
 
 
 def _of_one_model(operation: Operation) -> Operation:
-    schema = {"type": "string", "enum": list(IN_ORDER)}
+    schema = {"type": "string", "enum": list(LOAD_ORDER)}
     name = {"name": "model", "in": "path", "required": True, "description": "its name", "schema": schema}
     return {**operation, "parameters": [name, *operation["parameters"]]}
 

@@ -49,7 +49,7 @@ NOT_READY = (
 )
 
 NOT_CHANGED = (
-    ModelChange("Triton could not load mobile_sam; the service's log says why, and what was loaded stays").problem(),
+    ModelChange("Triton could not load mobile_sam; what was loaded stays loaded: see the service's log").problem(),
 )
 REFUSALS: tuple[Problem, ...] = (
     MalformedRequest("expected one Host header, got 0").problem(),

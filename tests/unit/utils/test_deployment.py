@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
-from utils.deployment import deploy, deploy_once, export, main, plan_here, planned
+from utils.deployment import apply_plan, deploy, deploy_once, export, main, plan_for_this_machine
 from utils.machine import Machine
 from utils.plan import make_plan
 from utils.settings import Settings
@@ -100,7 +100,7 @@ def test_the_orchestrator_is_told_what_runs_beside_it(tmp_path, model, count):
 @pytest.mark.parametrize("model", [entry.name for entry in sorted(REPOSITORY.iterdir())])
 def test_what_does_not_depend_on_the_machine_stays(model):
     text = (REPOSITORY / model / "config.pbtxt").read_text()
-    before, after = (text_format.Parse(config, ModelConfig()) for config in (text, planned(model, text, LAPTOP)))
+    before, after = (text_format.Parse(config, ModelConfig()) for config in (text, apply_plan(model, text, LAPTOP)))
     assert {key: parameters(after)[key] for key in parameters(before).keys() - parameters(after).keys()} == {}
     for parsed in (before, after):
         parsed.ClearField("instance_group")
@@ -154,11 +154,11 @@ def test_the_plan_depends_on_the_weights(tmp_path, monkeypatch, record, engine):
     monkeypatch.setattr("utils.deployment.this_machine", lambda: Machine(2, bf16=False, gpus=0, openvino=True))
     (tmp_path / "mobile_sam" / "1").mkdir(parents=True)
     (tmp_path / "mobile_sam" / "1" / "weights.json").write_text(json.dumps(record))
-    assert plan_here(tmp_path, Settings()).encoder.engine == engine
+    assert plan_for_this_machine(tmp_path, Settings()).encoder.engine == engine
 
 
 def test_weights_that_are_not_there_yet_are_no_obstacle(tmp_path):
-    assert plan_here(tmp_path, Settings(engine="onnxruntime")).encoder.engine == "onnxruntime f32"
+    assert plan_for_this_machine(tmp_path, Settings(engine="onnxruntime")).encoder.engine == "onnxruntime f32"
 
 
 def test_an_exported_repository_is_whole_and_set_up_by_the_plan(tmp_path):
@@ -181,7 +181,7 @@ def test_a_folder_that_is_there_is_not_written_into(tmp_path):
 
 @pytest.mark.parametrize(
     ("repository", "said"),
-    [("s3://bucket/models", "expected a folder to write another one from, got a URL"), ("/absent", "no /absent")],
+    [("s3://bucket/models", "expected a source folder, got a URL"), ("/absent", "/model.onnx: no such file")],
     ids=["a URL", "absent"],
 )
 def test_what_cannot_be_exported_is_one_line(monkeypatch, tmp_path, capsys, repository, said):
@@ -199,7 +199,10 @@ def test_the_command_wants_a_folder(capsys):
 
 
 def test_without_a_folder_the_plan_is_for_mobilesams_size():
-    assert plan_here(None, Settings()).encoder.engine == plan_here(REPOSITORY / "absent", Settings()).encoder.engine
+    assert (
+        plan_for_this_machine(None, Settings()).encoder.engine
+        == plan_for_this_machine(REPOSITORY / "absent", Settings()).encoder.engine
+    )
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections import namedtuple
 import pytest
 
 from utils import environment
-from utils.environment import Unfit
+from utils.environment import EnvironmentCheckError
 
 DiskUsage = namedtuple("DiskUsage", "total used free")
 
@@ -20,7 +20,7 @@ def test_this_machine_is_fit():
 @pytest.mark.parametrize("version", [(3, 9), (3, 13)])
 def test_an_unsupported_python_is_named(monkeypatch, version):
     monkeypatch.setattr("utils.environment.sys.version_info", version)
-    with pytest.raises(Unfit, match=r"Python 3\.10 to 3\.12 is needed"):
+    with pytest.raises(EnvironmentCheckError, match=r"Python 3\.10 to 3\.12 is required"):
         environment.check_platform()
 
 
@@ -29,14 +29,14 @@ def test_an_unsupported_platform_is_named(monkeypatch, system, machine):
     monkeypatch.setattr("utils.environment.shutil.which", lambda _: None)
     monkeypatch.setattr("utils.environment.platform.system", lambda: system)
     monkeypatch.setattr("utils.environment.platform.machine", lambda: machine)
-    with pytest.raises(Unfit, match=rf"Linux on x86-64 only, this is {system} on {machine}"):
+    with pytest.raises(EnvironmentCheckError, match=rf"supports only Linux on x86-64, this is {system} on {machine}"):
         environment.check_platform()
 
 
 def test_an_old_c_library_is_named(monkeypatch):
     monkeypatch.setattr("utils.environment.shutil.which", lambda _: None)
     monkeypatch.setattr("utils.environment.platform.libc_ver", lambda: ("glibc", "2.31"))
-    with pytest.raises(Unfit, match=r"glibc 2\.35 .* this is 2\.31"):
+    with pytest.raises(EnvironmentCheckError, match=r"glibc 2\.35 .* this is 2\.31"):
         environment.check_platform()
 
 
@@ -71,7 +71,7 @@ def test_an_address_of_another_machine_is_one_line(capsys):
 def test_a_full_disk_is_one_line(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("utils.installation.shutil.disk_usage", lambda _: DiskUsage(10, 10, 5_000_000))
     assert environment.main(["install", str(tmp_path / "venv"), "cpu"]) == 1
-    assert capsys.readouterr().err == "error: the disk is too full: 2000 MB are needed, 5 MB are free\n"
+    assert capsys.readouterr().err == "error: not enough disk space: 2000 MB needed, 5 MB free\n"
 
 
 def test_requirements_are_locked_with_hashes_and_name_no_index():

@@ -27,7 +27,7 @@ def test_before_the_watchdog_writes_triton_is_starting(shared):
     found = health.read_health(shared)
     assert found.state == "starting"
     assert not found.ready
-    assert not found.takes_requests
+    assert not found.accepts_requests
 
 
 def test_what_is_written_is_read(shared):
@@ -40,7 +40,7 @@ def test_what_is_written_is_read(shared):
 def test_an_old_record_is_no_record(shared, monkeypatch):
     health.write_health(shared, Health("ready"))
     now = time.monotonic()
-    monkeypatch.setattr("utils.health.time.monotonic", lambda: now + health.STALE_AFTER + 1)
+    monkeypatch.setattr("utils.health.time.monotonic", lambda: now + health.MAX_RECORD_AGE_S + 1)
     assert health.read_health(shared).state == "failing"
 
 
@@ -56,7 +56,7 @@ def test_a_record_of_a_watchdog_that_has_ended_says_nothing_of_now(shared):
     program += 'write_health(Path(sys.argv[1]), Health(sys.argv[2], restarts={"died": 2}))'
     subprocess.run([sys.executable, "-c", program, shared, "ready"], cwd=ROOT, check=True)
     found = health.read_health(shared)
-    assert (found.state, found.takes_requests, found.restarts) == ("restarting", False, {"died": 2})
+    assert (found.state, found.accepts_requests, found.restarts) == ("restarting", False, {"died": 2})
     subprocess.run([sys.executable, "-c", program, shared, "stopped"], cwd=ROOT, check=True)
     assert health.read_health(shared).state == "stopped"
 
@@ -83,7 +83,7 @@ def test_while_a_record_is_replaced_the_one_before_it_is_read(shared):
 def test_a_reason_without_end_is_cut(shared):
     for _ in range(2):
         health.write_health(shared, Health("failing", "\N{SLICE OF PIZZA}" * 100_000))
-    assert health.read_health(shared).reason == "\N{SLICE OF PIZZA}" * health.MAX_REASON
+    assert health.read_health(shared).reason == "\N{SLICE OF PIZZA}" * health.MAX_REASON_CHARACTERS
 
 
 def test_a_record_is_never_read_in_part_while_another_is_written(shared):
@@ -142,16 +142,16 @@ shutil.rmtree(folder)
 health.write_health(file, Health("ready"))
 lock = health.RequestsLock(file)
 other = "from utils import health; file = health.shared_file()\\n"
-other += "assert health.read_health(file).ready and not health.nobody_needs_triton(file)"
+other += "assert health.read_health(file).ready and not health.is_triton_unused(file)"
 subprocess.run([sys.executable, "-c", other], check=True, cwd=sys.path[0])
 lock.release()
-assert health.nobody_needs_triton(file)
+assert health.is_triton_unused(file)
 print(file)
 """.replace("\\\\", "\\")
     run_service(tmp_path, program)
     # Of a service that has ended nothing can be opened, nor is any file left.
     gone = Path(f"/proc/{2**22}/fd/3")
-    assert health.nobody_needs_triton(gone)
+    assert health.is_triton_unused(gone)
     assert health.read_health(gone).state == "failing"
 
 

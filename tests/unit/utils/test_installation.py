@@ -92,7 +92,7 @@ def test_new_environment_is_made_and_every_step_is_a_line(fake, capsys):
     fake.bin.rmdir()
     installation.install(fake.folder, ["cpu"])
     assert steps(capsys) == [
-        f"environment: {fake.folder} made with Python {'.'.join(map(str, sys.version_info[:3]))}",
+        f"environment: {fake.folder} created with Python {'.'.join(map(str, sys.version_info[:3]))}",
         "environment: uv installed",
         f"environment: 2 packages installed (log: {fake.folder}/install.log)",
     ]
@@ -161,7 +161,7 @@ def test_option_that_uv_does_not_know_is_named_and_pip_installs(fake, capsys):
         f"{pip} --no-build-isolation --editable {root}/client",
     ]
     assert steps(capsys) == [
-        "environment: uv has no counterpart of the option constraint in pip's configuration: "
+        "environment: uv does not support the option constraint of pip's configuration: "
         "pip installs the packages, which takes longer",
         "environment: requirements/cpu.txt installed",
         "environment: requirements/client.txt installed",
@@ -247,7 +247,7 @@ def test_second_process_waits_and_finds_the_environment_current(fake, capsys):
         assert fake.calls() == []
         installation.Stamp(fake.folder, ["cpu"]).finish()
     second.join()
-    assert printed == f"environment: waiting for another process that installs into {fake.folder}\n"
+    assert printed == f"environment: waiting for another installation into {fake.folder}\n"
     assert fake.calls() == []
 
 
@@ -255,7 +255,7 @@ def test_interrupt_is_one_line_and_the_next_run_goes_on(fake, monkeypatch, capsy
     with monkeypatch.context() as patch:
         patch.setattr("utils.installation.progress.run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert environment.main(["install", str(fake.folder), "cpu"]) == 130
-    assert capsys.readouterr().err == "error: interrupted: run the same `make` again to go on\n"
+    assert capsys.readouterr().err == "error: interrupted: run the same `make` again to continue\n"
     assert environment.main(["install", str(fake.folder), "cpu"]) == 0
     assert len(fake.calls()) == 2
 

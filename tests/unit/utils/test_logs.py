@@ -12,7 +12,7 @@ import pytest
 
 from tests.fuzz.hostile_text import HOSTILE, MARK, hostile_texts, is_forged
 from utils.edge.callers import REQUEST_ID, TRACE_ID
-from utils.logs import MAX_MESSAGE, MAX_TRACEBACK, VARIABLE, JsonFormatter, log_as_set
+from utils.logs import MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS, VARIABLE, JsonFormatter, configure_logging
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def formatters() -> Iterator[None]:
 
 def line(logger, monkeypatch, message: str, *arguments, **options) -> dict:
     monkeypatch.setenv(VARIABLE, "json")
-    log_as_set()
+    configure_logging()
     logger[0].error(message, *arguments, **options)
     (written,) = logger[1].getvalue().splitlines()
     return dict(json.loads(written))
@@ -74,7 +74,7 @@ def test_an_exception_comes_with_its_trace(logger, monkeypatch):
 @pytest.mark.parametrize("value", ["text", ""])
 def test_without_the_setting_lines_stay_text(logger, monkeypatch, value):
     monkeypatch.setenv(VARIABLE, value)
-    log_as_set()
+    configure_logging()
     logger[0].error("as it %s", "was")
     assert logger[1].getvalue() == "ERROR as it was\n"
 
@@ -82,8 +82,8 @@ def test_without_the_setting_lines_stay_text(logger, monkeypatch, value):
 @pytest.mark.parametrize("value", ["text", "json"])
 def test_no_hostile_text_forges_a_line(logger, monkeypatch, value):
     monkeypatch.setenv(VARIABLE, value)
-    log_as_set()
-    log_as_set()
+    configure_logging()
+    configure_logging()
     for text in [*HOSTILE, *hostile_texts(10_000, seed=3)]:
         logger[0].warning(text)
         logger[0].warning("with an argument: %s", text)
@@ -97,7 +97,7 @@ def test_no_hostile_text_forges_a_line(logger, monkeypatch, value):
 @pytest.mark.parametrize("value", ["text", "json"])
 def test_no_exception_forges_a_line(logger, monkeypatch, value):
     monkeypatch.setenv(VARIABLE, value)
-    log_as_set()
+    configure_logging()
     for text in [*HOSTILE, *hostile_texts(300, seed=4)]:
         try:
             raise ValueError(text) from KeyError(text)
@@ -112,20 +112,20 @@ def test_no_exception_forges_a_line(logger, monkeypatch, value):
 
 def test_a_long_message_and_a_long_traceback_are_cut(logger, monkeypatch):
     monkeypatch.setenv(VARIABLE, "text")
-    log_as_set()
+    configure_logging()
     try:
         raise ValueError("x" * 1_000_000 + "the end")
     except ValueError:
         logger[0].exception("y" * 1_000_000)
     log = logger[1].getvalue()
-    assert len(log) < MAX_MESSAGE + MAX_TRACEBACK + 200
+    assert len(log) < MAX_MESSAGE_CHARACTERS + MAX_TRACEBACK_CHARACTERS + 200
     assert "... (1000000 characters)\n    Traceback (most recent call last):\n" in log
     assert log.endswith("xthe end\n")
 
 
 def test_other_handlers_get_the_record_as_it_was(logger, monkeypatch):
     monkeypatch.setenv(VARIABLE, "text")
-    log_as_set()
+    configure_logging()
     seen: list[logging.LogRecord] = []
     handler = logging.Handler()
     monkeypatch.setattr(handler, "emit", seen.append)

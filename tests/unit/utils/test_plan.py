@@ -43,8 +43,8 @@ def test_an_engine_that_was_set_wins(architecture):
 @pytest.mark.parametrize(
     ("machine", "engine", "message"),
     [
-        (LAPTOP, "openvino-bf16", "openvino-bf16 needs a processor with AMX or AVX512-BF16"),
-        (LAPTOP, "tensorrt", "tensorrt needs an NVIDIA GPU and an ONNX Runtime for it"),
+        (LAPTOP, "openvino-bf16", "openvino-bf16 needs a CPU with AMX or AVX512-BF16"),
+        (LAPTOP, "tensorrt", "tensorrt needs an NVIDIA GPU and an ONNX Runtime with GPU support"),
         (replace(LAPTOP, openvino=False), "openvino", "needs the package openvino"),
     ],
 )

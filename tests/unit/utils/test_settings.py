@@ -119,7 +119,7 @@ def test_metrics_are_open_or_for_holders_of_a_key():
 
 @pytest.mark.parametrize("name", ["MOBILE_SAM_API_KEYS", "MOBILE_SAM_API_KEYS_FILE"])
 def test_keys_that_are_set_to_nothing_are_refused_and_do_not_open_the_service(name):
-    with pytest.raises(SettingsError, match=f"{name}: expected API keys, got nothing"):
+    with pytest.raises(SettingsError, match=f"{name}: expected API keys, got an empty value"):
         Settings.from_environment({name: ""})
 
 
@@ -157,5 +157,5 @@ def test_another_control_mode_is_refused():
 
 @pytest.mark.parametrize("name", ["MOBILE_SAM_ADMIN_KEYS", "MOBILE_SAM_ADMIN_KEYS_FILE"])
 def test_operators_keys_that_are_empty_are_a_mistake(name):
-    with pytest.raises(SettingsError, match=f"{name}: expected API keys, got nothing"):
+    with pytest.raises(SettingsError, match=f"{name}: expected API keys, got an empty value"):
         Settings.from_environment({name: ""})

@@ -50,16 +50,16 @@ not_recorded = pytest.mark.parametrize("recorder", [ALWAYS_OFF], ids=["not recor
 
 async def ask(model: str) -> dict[str, str]:
     """As the segmenter does."""
-    with spans.waiting(model):
+    with spans.wait_span(model):
         await asyncio.sleep(0)
-    with spans.asking(model) as headers:
+    with spans.infer_span(model) as headers:
         await asyncio.sleep(0)
     return dict(headers)
 
 
 def test_waits_and_calls_stand_below_the_request_and_name_the_model(recorder):
     with recorder.tracer.start_as_current_span("request"):
-        spans.note(spans.REASON, "ok")
+        spans.set_attribute(spans.REASON, "ok")
         asyncio.run(ask("a model"))
     named = {spans.MODEL: "a model"}
     assert recorder.recorded == [
@@ -70,7 +70,7 @@ def test_waits_and_calls_stand_below_the_request_and_name_the_model(recorder):
 
 
 def test_triton_is_told_the_span_of_its_call(recorder):
-    with recorder.tracer.start_as_current_span("request"), spans.asking("a model") as headers:
+    with recorder.tracer.start_as_current_span("request"), spans.infer_span("a model") as headers:
         pass
     call, request = recorder.finished
     assert request.name == "request"
@@ -89,21 +89,21 @@ def test_the_trace_has_an_id_while_it_is_recorded(recorder):
 @not_recorded
 def test_of_a_request_that_is_not_recorded_nobody_is_told(recorder):
     with recorder.tracer.start_as_current_span("request"):
-        spans.note(spans.REASON, "ok")
+        spans.set_attribute(spans.REASON, "ok")
         assert spans.trace_id() == ""
         assert asyncio.run(ask("a model")) == {}
     assert recorder.recorded == []
 
 
 def test_outside_of_a_trace_none_is_begun(recorder):
-    spans.note(spans.REASON, "ok")
+    spans.set_attribute(spans.REASON, "ok")
     assert asyncio.run(ask("a model")) == {}
     assert recorder.recorded == []
 
 
 def test_a_call_that_fails_is_recorded_as_that(recorder):
     def fail() -> None:
-        with spans.asking("a model"):
+        with spans.infer_span("a model"):
             raise OSError("away")
 
     with recorder.tracer.start_as_current_span("request"), pytest.raises(OSError, match="away"):

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from utils.traces import TracesError, collector, triton_flags
+from utils.traces import TracesError, collector_url, triton_flags
 
 BASE = "http://collector:4318"
 URL = "http://collector:4318/v1/traces"
@@ -52,7 +52,7 @@ def no_variables(monkeypatch) -> None:
     ],
 )
 def test_the_collector_is_the_one_that_is_named(environ, url):
-    assert collector(environ) == url
+    assert collector_url(environ) == url
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_collector_is_the_one_that_is_named(environ, url):
 )
 def test_what_cannot_be_done_is_said(environ, message):
     with pytest.raises(TracesError) as caught:
-        collector(environ)
+        collector_url(environ)
     assert str(caught.value).startswith(message)
 
 
@@ -113,4 +113,4 @@ def test_triton_sends_to_the_same_collector_what_comes_with_a_trace(monkeypatch,
 @pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://:4318", "http://host:0", "http://host:port"])
 def test_an_address_that_cannot_be_is_refused(url):
     with pytest.raises(TracesError, match="expected a URL such as"):
-        collector({"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+        collector_url({"OTEL_EXPORTER_OTLP_ENDPOINT": url})

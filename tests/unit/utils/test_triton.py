@@ -66,7 +66,7 @@ def test_the_launcher_is_the_watchdog(tmp_path):
     launcher.with_name(triton.SERVER).unlink()
     started = subprocess.run([launcher, "--flag"], capture_output=True, text=True, check=False, cwd="/")
     assert started.returncode == 1
-    assert started.stderr == f"error: {launcher.with_name(triton.SERVER)} is not there or cannot be run\n"
+    assert started.stderr == f"error: {launcher.with_name(triton.SERVER)} is missing or not executable\n"
 
 
 def test_a_triton_without_them_gets_the_python_based_backends(tmp_path):
@@ -205,13 +205,13 @@ def test_too_little_shared_memory_is_one_line_that_says_what_helps(monkeypatch, 
 
 def test_shared_memory_that_fills_while_it_runs_is_told(monkeypatch):
     monkeypatch.setattr("utils.triton.shutil.disk_usage", lambda _: SimpleNamespace(free=32 * 2**20))
-    assert triton.shared_memory_complaint() == ""
+    assert triton.shared_memory_problem() == ""
     monkeypatch.setattr("utils.triton.shutil.disk_usage", lambda _: SimpleNamespace(free=31 * 2**20))
-    assert triton.shared_memory_complaint() == "/dev/shm has 31 MiB free, 32 MiB are needed"
+    assert triton.shared_memory_problem() == "/dev/shm has 31 MiB free, 32 MiB are needed"
 
 
 def test_a_repository_without_models_is_one_line(tmp_path):
-    with pytest.raises(TritonSetupError, match=r"model\.onnx: `make weights` writes it"):
+    with pytest.raises(TritonSetupError, match=r"model\.onnx: no such file; `make weights` writes it"):
         triton.check_repository(tmp_path)
 
 

@@ -64,7 +64,7 @@ def test_a_request_that_takes_too_long_is_given_up_once_the_limit_is_over_and_no
     events, seconds = asyncio.run(finish(shared, Admission(9, 9), requests=True))
     assert events == ["given up", "disconnected", "closed"]
     assert seconds >= limit
-    assert health.nobody_needs_triton(shared)
+    assert health.is_triton_unused(shared)
 
 
 def test_the_limits_of_a_stop_fit_into_forty_seconds():

@@ -19,10 +19,10 @@ import pytest
 
 from benchmarks.service import free_ports
 from utils import health
-from utils.health import Health, RequestsLock, nobody_needs_triton, read_health
-from utils.versions import ASKS, FILES, IN_ORDER, link, versions
+from utils.health import Health, RequestsLock, is_triton_unused, read_health
+from utils.versions import CALLS, LOAD_ORDER, REQUIRED_FILES, link, versions
 from utils.watch import examination, watchdog
-from utils.watch.workers import STOPPED_LOOKS, Workers
+from utils.watch.workers import MIN_STOPPED_CHECKS, Workers
 
 ROOT = Path(__file__).resolve().parents[4]
 FAKE = Path(__file__).with_name("fake_triton.py")
@@ -123,7 +123,7 @@ def watched(tmp_path: Path, settings: dict[str, str]) -> Iterator[Watched]:
 
 
 def test_it_is_ready_when_every_model_has_answered(watched):
-    assert watched.health.takes_requests
+    assert watched.health.accepts_requests
     assert len(watched.starts()) == 1
 
 
@@ -178,7 +178,7 @@ def test_full_shared_memory_is_told_and_requests_are_still_taken(watched):
     full = watched.folder / "full"
     full.touch()
     watched.until(lambda: watched.health.state == "failing")
-    assert (watched.health.reason, watched.health.takes_requests) == ("no room", True)
+    assert (watched.health.reason, watched.health.accepts_requests) == ("no room", True)
     full.unlink()
     watched.until(lambda: watched.health.ready)
     assert not watched.health.restarts
@@ -201,7 +201,7 @@ def test_a_triton_that_will_not_start_is_tried_again_and_again(watched):
     (watched.folder / "refuses").touch()
     os.kill(watched.starts()[0], signal.SIGKILL)
     watched.until(lambda: len(watched.starts()) >= 4)
-    assert not watched.health.takes_requests
+    assert not watched.health.accepts_requests
     (watched.folder / "refuses").unlink()
     watched.until(lambda: watched.health.ready)
 
@@ -243,9 +243,9 @@ time.sleep(60)
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
         worker.stdout.readline()
-        assert not nobody_needs_triton(tmp_path / "shared")
+        assert not is_triton_unused(tmp_path / "shared")
         worker.kill()
-    assert nobody_needs_triton(tmp_path / "shared")
+    assert is_triton_unused(tmp_path / "shared")
 
 
 @pytest.mark.parametrize("killed", ["outer", "inner"])
@@ -258,7 +258,7 @@ def test_a_killed_watchdog_takes_triton_with_it(watched, killed):
 
 
 def test_a_record_that_is_old_says_nothing_of_now(watched, monkeypatch):
-    monkeypatch.setattr(health, "STALE_AFTER", 1.0)
+    monkeypatch.setattr(health, "MAX_RECORD_AGE_S", 1.0)
     inner = next(process for process in watched.family() if process.ppid() == watched.process.pid)
     inner.suspend()
     watched.until(lambda: "watchdog does not answer" in watched.health.reason)
@@ -309,7 +309,7 @@ def test_an_api_worker_that_goes_on_soon_is_left_alone(watched, worker, monkeypa
     workers = Workers(os.getpid())
     for _ in range(2):
         worker.suspend()
-        for _ in range(STOPPED_LOOKS - 1):
+        for _ in range(MIN_STOPPED_CHECKS - 1):
             workers.kill_stopped()
         worker.resume()
         workers.kill_stopped()
@@ -327,7 +327,7 @@ EXPLICIT = pytest.mark.parametrize("settings", [{"MOBILE_SAM_MODEL_CONTROL_MODE"
 def test_a_model_that_is_unloaded_is_told_and_no_fault(watched):
     (watched.folder / "unloaded").touch()
     watched.until(lambda: watched.health.state == "failing" and "mobile_sam is not loaded" in watched.health.reason)
-    watched.until(lambda: all(f"{model} is not loaded" in watched.health.reason for model in IN_ORDER))
+    watched.until(lambda: all(f"{model} is not loaded" in watched.health.reason for model in LOAD_ORDER))
     (watched.folder / "unloaded").unlink()
     watched.until(lambda: watched.health.ready)
     assert watched.health.restarts == {}
@@ -354,14 +354,14 @@ def test_where_models_change_a_process_that_triton_ends_is_no_fault_and_its_succ
 def polled(tmp_path: Path, settings: dict[str, str]) -> Path:
     """A model repository with version 1, which a Triton that polls reads by links."""
     repository = tmp_path / "repository"
-    for model in IN_ORDER:
+    for model in LOAD_ORDER:
         (repository / model / "1").mkdir(parents=True)
-        for file in FILES[model]:
+        for file in REQUIRED_FILES[model]:
             (repository / model / "1" / file).touch()
         (tmp_path / "deployed" / model).mkdir(parents=True)
         link(repository, tmp_path / "deployed", model, 1)
     settings |= {"MOBILE_SAM_MODEL_CONTROL_MODE": "poll", "MOBILE_SAM_MODEL_REPOSITORY": str(repository)}
-    (tmp_path / "loaded").write_text(" ".join(f"{model}/1" for model in IN_ORDER))
+    (tmp_path / "loaded").write_text(" ".join(f"{model}/1" for model in LOAD_ORDER))
     return repository
 
 
@@ -369,20 +369,20 @@ def test_where_triton_polls_it_sees_a_version_first_of_the_models_that_others_as
     deployed = watched.folder / "deployed"
 
     def seen() -> list[str]:
-        return [f"{model}/{version}" for model in IN_ORDER for version in versions(deployed, model)]
+        return [f"{model}/{version}" for model in LOAD_ORDER for version in versions(deployed, model)]
 
-    first, asked = [f"{model}/1" for model in IN_ORDER], {f"{model}/2" for model in ASKS["mobile_sam"]}
-    for model in IN_ORDER:
+    first, asked = [f"{model}/1" for model in LOAD_ORDER], {f"{model}/2" for model in CALLS["mobile_sam"]}
+    for model in LOAD_ORDER:
         shutil.copytree(polled / model / "1", polled / model / "2")
     watched.until(lambda: set(seen()) == {*first, *asked})
     (watched.folder / "loaded").write_text(" ".join([*first, *asked]))
-    watched.until(lambda: len(seen()) == 2 * len(IN_ORDER))
-    second = [f"{model}/2" for model in IN_ORDER]
-    for model in IN_ORDER:
+    watched.until(lambda: len(seen()) == 2 * len(LOAD_ORDER))
+    second = [f"{model}/2" for model in LOAD_ORDER]
+    for model in LOAD_ORDER:
         shutil.rmtree(polled / model / "1")
     linked = [deployed / name for name in first]
     (watched.folder / "loaded").write_text(" ".join([*first, *second]))
-    watched.until(lambda: [path.is_symlink() for path in linked] == [name.split("/")[0] not in ASKS for name in first])
+    watched.until(lambda: [path.is_symlink() for path in linked] == [name.split("/")[0] not in CALLS for name in first])
     (watched.folder / "loaded").write_text(" ".join(second))
     watched.until(lambda: not any(path.is_symlink() for path in linked))
     assert seen() == second
@@ -415,17 +415,17 @@ def test_a_version_that_was_hidden_is_shown_to_the_next_triton_once_it_is_whole(
     (polled / "away").rename(file)
     (watched.folder / "refuses").unlink()
     watched.until(lambda: watched.health.ready)
-    assert [versions(watched.folder / "deployed", model) for model in IN_ORDER] == [[1]] * len(IN_ORDER)
+    assert [versions(watched.folder / "deployed", model) for model in LOAD_ORDER] == [[1]] * len(LOAD_ORDER)
 
 
 @EXPLICIT
 def test_a_triton_that_is_started_again_meets_only_versions_that_are_whole(polled, settings, watched):
     deployed = watched.folder / "deployed"
-    for model in IN_ORDER:
+    for model in LOAD_ORDER:
         shutil.copytree(polled / model / "1", polled / model / "2")
         link(polled, deployed, model, 2)
     (polled / "mobile_sam_decoder" / "1" / "model.onnx").unlink()
     assert versions(deployed, "mobile_sam") == [1, 2]
     os.kill(watched.starts()[0], signal.SIGKILL)
     watched.until(lambda: watched.health.ready and len(watched.starts()) == 2)
-    assert [versions(deployed, model) for model in IN_ORDER] == [[2]] * len(IN_ORDER)
+    assert [versions(deployed, model) for model in LOAD_ORDER] == [[2]] * len(LOAD_ORDER)
