@@ -39,8 +39,8 @@ class Settings:
     model_repository: Path | str = Path("model_repository")
     """Model repository: a folder, relative to that of `service.py`, or a URL in `REMOTE_REPOSITORIES`."""
     model_control_mode: str = "none"
-    """Triton's model control mode. `none`: load models at start. `explicit`: also on operators' requests (`admin_keys`).
-    `poll`: also when the repository changes, checked every 15 s."""
+    """Model control mode of Triton. `none`: load at start; `explicit`: also on operators' requests; `poll`: also when
+    the repository changes, checked every 15 s."""
     admin_keys: str | None = None
     """`NAME:KEY,NAME:KEY`: keys of operators, who may list, load and unload models under `/admin`."""
     admin_keys_file: Path | None = None
