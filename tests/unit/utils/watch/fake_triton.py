@@ -1,7 +1,7 @@
 """Fake `tritonserver` with a child process, which answers probes and simulates faults on files in its folder.
 
-Input files: `errors` (every inference fails), `silent` (no inference is answered), `mute` (nor are metrics), `busy`
-(the orchestrator's models do not answer but make progress), `unloaded` (no model is loaded), `refuses` (exits at start),
+Input files: `errors` (all inferences fail), `silent` (no inference is answered), `mute` (nor are metrics), `busy` (the
+orchestrator's models do not answer but make progress), `unloaded` (no model is loaded), `refuses` (exits at start),
 `swap` (replaces the child process and removes the file), `loaded` (lists ready versions as `model/version`).
 Output files: `starts` has one line per start, `ended` exists after a graceful stop.
 """
