@@ -18,7 +18,7 @@ from utils.environment import EnvironmentCheckError, check_port
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
-DEFAULT_TIMEOUT = 60
+BENTOML_TIMEOUT_S = 60
 CONTAINERIZED = "BENTOML_CONTAINERIZED"
 STOP_RETRY_INTERVAL_S = 0.1
 """Time between two attempts to stop a busy process manager."""
@@ -28,7 +28,7 @@ def disable_bentoml_limits() -> None:
     """Disable BentoML's timeout and concurrency limit, whose responses bypass the service's own limits and errors."""
     traffic = BentoMLContainer.api_server_config.traffic
     timeout, concurrency = traffic.timeout.get(), traffic.max_concurrency.get()
-    if timeout not in {None, DEFAULT_TIMEOUT} or concurrency is not None:
+    if timeout not in {None, BENTOML_TIMEOUT_S} or concurrency is not None:
         logger.warning(
             "BentoML's limits (timeout %s, max_concurrency %s) are not used: set MOBILE_SAM_INFERENCE_TIMEOUT and "
             "MOBILE_SAM_MAX_REQUESTS",
