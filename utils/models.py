@@ -22,7 +22,7 @@ logger = logging.getLogger("bentoml.mobile_sam")
 INDEX_TIMEOUT_S = 5.0
 """Time for Triton to list its models."""
 UNLOAD_TIMEOUT_S = 60.0
-"""Time for running requests to finish before a version is unloaded."""
+"""Time for the running requests of an unloading version to finish."""
 POLL_INTERVAL_S = 0.1
 
 
@@ -75,7 +75,7 @@ class Models:
         ]
 
     async def versions(self) -> list[int]:
-        """Return the versions that all models have ready, ascending; the last one is the default.
+        """Return the versions that all orchestrator models have ready, ascending; the last one is the default.
 
         Raises:
             InferenceUnavailable: Triton cannot be reached.

@@ -273,7 +273,7 @@ def test_readiness_ends_when_the_inner_watchdog_is_killed(watched):
     inner.kill()
     inner.wait(TIMEOUT_S)
     found = watched.health
-    # Of a record that is old it says "failing".
+    # A stale record would read as "failing".
     assert (found.state, found.reason) == ("restarting", "the watchdog has exited, and Triton with it")
 
 
