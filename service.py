@@ -24,7 +24,7 @@ from utils.answers import (
     multipart,
 )
 from utils.bento import disconnect, refuse_to_serve, static_files, triton_address
-from utils.deployment import deploy_once, plan_here
+from utils.deployment import deploy_once, plan_for_this_machine
 from utils.edge.admin import Admin
 from utils.edge.admission import Admission
 from utils.edge.callers import CALLER, REQUEST_ID_HEADER
@@ -41,7 +41,7 @@ from utils.everything import everything as segment_everything
 from utils.everything import result_of
 from utils.images import image_source
 from utils.info import Info, describe
-from utils.logs import log_as_set
+from utils.logs import configure_logging
 from utils.models import Models
 from utils.openapi import EXAMPLE, EXAMPLE_IMAGE, pages
 from utils.page import ROUTE, PageFiles, page_files, page_pages
@@ -51,12 +51,12 @@ from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest, parse
 from utils.segmenter import Job, TritonSegmenter
 from utils.settings import Settings, SettingsError
 
-log_as_set()
+configure_logging()
 processes.raise_descriptor_limit()
 try:
     settings = Settings.from_environment()
     model_repository = settings.repository_in(Path(__file__).resolve().parent)
-    plan = plan_here(model_repository, settings)
+    plan = plan_for_this_machine(model_repository, settings)
     keys = ApiKeys.of(settings.api_keys, settings.api_keys_file)
     admin_keys = ApiKeys.of(settings.admin_keys, settings.admin_keys_file, variable=ADMIN_KEYS)
     if keys and admin_keys and admin_keys.overlaps(keys):
@@ -81,7 +81,7 @@ except triton.TritonSetupError as error:  # `bentoml build` imports this module 
 service_info = describe(Path(served) if model_repository else None, settings, key_needed=keys is not None)
 if model_repository is None:  # the limit in a remote repository is unknown here; make the one in /info apply
     os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(service_info["limits"]["max_image_pixels"]))
-triton_runner = embedded.start_with(served, settings.model_control_mode)
+triton_runner = embedded.make_runner(served, settings.model_control_mode)
 run_dir, shared_file = health.run_dir(), health.shared_file()
 # The lambda delays the lookup: the runner has `infer` only once a worker has started.
 segmenter = TritonSegmenter(

@@ -1,8 +1,7 @@
-"""The model repository as this machine's Triton loads it: the files of the given one, each config.pbtxt by the plan.
+"""Copy of the model repository with settings for this machine.
 
-The given repository is complete by itself, for any Triton and any machine; what depends on the machine (engine,
-instances, threads) is set in copies of its config.pbtxt files. They lie in the cache folder, beside links to everything
-else.
+The source repository works with any Triton on any machine. Settings that depend on the machine (engine, instances,
+threads) are written into copies of its config.pbtxt files in the cache folder, next to links to all other files.
 """
 
 from __future__ import annotations
@@ -28,20 +27,24 @@ from utils.versions import DECODER, ENCODER
 
 CONFIG = "config.pbtxt"
 DEPLOYED_VARIABLE = "MOBILE_SAM_TRITON_REPOSITORY"
-TENSORRT_WORKSPACE = 2 * 2**30
-"""Bytes that TensorRT may use while it looks for the quickest kernels."""
+TENSORRT_WORKSPACE_BYTES = 2 * 2**30
+"""Memory for TensorRT's search for the fastest kernels."""
 
 
-def plan_here(repository: Path | None, settings: Settings) -> Plan:
-    """The plan for this machine, the weights in `repository` and what was set; without one, for MobileSAM's size.
+def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
+    """Return the plan for this machine, the weights and the settings.
+
+    Args:
+        repository: model repository; without one, weights of MobileSAM's size are assumed.
+        settings: settings of the service.
 
     Raises:
-        PlanError: the engine that was set cannot run here.
+        PlanError: the chosen engine cannot run on this machine.
     """
     architecture = "mobile_sam"
     if repository is not None:
-        # Where it is not there yet, `utils.triton.check_repository` says so.
-        record = versions.record(repository, versions.newest(repository)) or {}
+        # `utils.triton.check_repository` reports a missing version.
+        record = versions.weights_record(repository, versions.newest(repository)) or {}
         architecture = str(record.get("architecture", architecture))
     return make_plan(
         this_machine(),
@@ -54,9 +57,9 @@ def plan_here(repository: Path | None, settings: Settings) -> Plan:
 
 
 def deploy_once(repository: Path, plan: Plan, settings: Settings) -> Path:
-    """The folder that Triton reads, made by the first process of the service and inherited by the others.
+    """Return the folder for Triton to read, created by the first process of the service and inherited by the others.
 
-    Where models are loaded while the service runs the folder changes with them, and so is this service's own.
+    If models can be loaded while the service runs, the folder changes and is not shared with other services.
 
     Raises:
         TritonSetupError: as `deploy`.
@@ -70,21 +73,21 @@ def deploy_once(repository: Path, plan: Plan, settings: Settings) -> Path:
 
 
 def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
-    """A repository with the models of `repository`, set up by the plan.
+    """Return a copy of a repository with the plan applied.
 
-    Safe to call from several processes at once, and quick when it is there already.
+    Several processes may call this at once. Later calls are fast.
 
     Args:
-        repository: holds a folder per model.
-        plan: what runs where.
-        cache_dir: where the folder is made.
+        repository: source repository, a folder per model.
+        plan: engines, instances and threads.
+        cache_dir: parent of the copy.
 
     Raises:
-        TritonSetupError: a config.pbtxt cannot be read, or the folder cannot be written.
+        TritonSetupError: a config.pbtxt is invalid, or the copy cannot be written.
     """
     try:
         configs = {
-            path.parent.name: planned(path.parent.name, path.read_text(encoding="utf-8"), plan)
+            path.parent.name: apply_plan(path.parent.name, path.read_text(encoding="utf-8"), plan)
             for path in sorted(repository.glob(f"*/{CONFIG}"))
         }
     except (OSError, text_format.ParseError) as error:
@@ -94,9 +97,9 @@ def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
     digest = hashlib.sha256(repr((files, configs)).encode()).hexdigest()[:16]
     deployed = cache_dir / "deployments" / digest
     if deployed.is_dir():
-        # A watchdog may have hidden a version that was not whole then.
+        # A watchdog may have hidden a version that was incomplete at the time.
         for model in configs:
-            versions.follow(home, deployed, model)
+            versions.sync_links(home, deployed, model)
         return deployed
     try:
         deployed.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -110,7 +113,7 @@ def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
             try:
                 building.rename(deployed)
             except OSError:
-                if not deployed.is_dir():  # else another process was first with the same content
+                if not deployed.is_dir():  # otherwise another process was first
                     raise
         finally:
             shutil.rmtree(building, ignore_errors=True)
@@ -120,16 +123,16 @@ def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
 
 
 def export(repository: Path, plan: Plan, cache_dir: Path, folder: Path) -> None:
-    """Write a repository, set up by the plan, as plain files that can be copied to where Triton reads it from.
+    """Write a repository with the plan applied as plain files, to be copied to another machine or a storage.
 
     Args:
-        repository: holds a folder per model.
-        plan: what runs where.
-        cache_dir: as of `deploy`.
-        folder: a new one.
+        repository: source repository, a folder per model.
+        plan: engines, instances and threads.
+        cache_dir: as for `deploy`.
+        folder: target, which must not exist.
 
     Raises:
-        TritonSetupError: as `deploy`, or the folder is there already or cannot be written.
+        TritonSetupError: as `deploy`, or the target exists or cannot be written.
     """
     try:
         shutil.copytree(deploy(repository, plan, cache_dir), folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -137,44 +140,44 @@ def export(repository: Path, plan: Plan, cache_dir: Path, folder: Path) -> None:
         raise TritonSetupError(f"cannot write {folder}: {error.strerror or error}") from error
 
 
-def planned(model: str, config: str, plan: Plan) -> str:
-    """The text of a model's config.pbtxt, set up by the plan.
+def apply_plan(model: str, config: str, plan: Plan) -> str:
+    """Return the text of a model's config.pbtxt with the plan applied.
 
     Raises:
         ParseError: the text is not a model configuration.
     """
     parsed = text_format.Parse(config, ModelConfig())
     if model in (ENCODER, DECODER):
-        _set_up_network(parsed, plan.encoder if model == ENCODER else plan.decoder)
+        _configure_network(parsed, plan.encoder if model == ENCODER else plan.decoder)
     elif model in tensors.MODELS:
         _set_instances(parsed, plan.instances()[model], gpu=False)
-        _set(parsed, "encoder_engine", plan.encoder.engine)
-        _set(parsed, "decoder_engine", plan.decoder.engine)
-        _set(parsed, "decoder_batch", str(plan.decoder_batch))
+        _set_parameter(parsed, "encoder_engine", plan.encoder.engine)
+        _set_parameter(parsed, "decoder_engine", plan.decoder.engine)
+        _set_parameter(parsed, "decoder_batch", str(plan.decoder_batch))
     return str(text_format.MessageToString(parsed))
 
 
-def _set_up_network(config: ModelConfig, network: Network) -> None:
+def _configure_network(config: ModelConfig, network: Network) -> None:
     config.backend = network.backend
     _set_instances(config, network.instances, network.gpu)
     if network.backend == "openvino":
-        config.ClearField("dynamic_batching")  # this backend runs images one by one: none needs to wait for the others
-        _set(config, "INFERENCE_NUM_THREADS", str(network.threads))
-        _set(config, "NUM_STREAMS", "1")
+        config.ClearField("dynamic_batching")  # this backend runs images one by one
+        _set_parameter(config, "INFERENCE_NUM_THREADS", str(network.threads))
+        _set_parameter(config, "NUM_STREAMS", "1")
         if network.precision == "bf16":
-            _set(config, "HINT_BF16", "YES")
+            _set_parameter(config, "HINT_BF16", "YES")
     elif not network.gpu:
-        _set(config, "intra_op_thread_count", str(network.threads))
+        _set_parameter(config, "intra_op_thread_count", str(network.threads))
     if network.gpu:
         _warm_up_every_batch(config)
     if network.tensorrt:
         accelerator = config.optimization.execution_accelerators.gpu_execution_accelerator.add(name="tensorrt")
         accelerator.parameters["precision_mode"] = "FP16"
-        accelerator.parameters["max_workspace_size_bytes"] = str(TENSORRT_WORKSPACE)
+        accelerator.parameters["max_workspace_size_bytes"] = str(TENSORRT_WORKSPACE_BYTES)
 
 
 def _warm_up_every_batch(config: ModelConfig) -> None:
-    """For each batch size a GPU has kernels chosen and memory taken when it first comes: have that done at load."""
+    """Warm up every batch size at load: on first use of one, a GPU selects kernels and allocates memory."""
     for warmup in list(config.model_warmup):
         for size in range(warmup.batch_size + 1, config.max_batch_size + 1):
             larger = config.model_warmup.add()
@@ -188,12 +191,12 @@ def _set_instances(config: ModelConfig, count: int, gpu: bool) -> None:
     config.instance_group.add(count=count, kind=kind)
 
 
-def _set(config: ModelConfig, parameter: str, value: str) -> None:
+def _set_parameter(config: ModelConfig, parameter: str, value: str) -> None:
     config.parameters[parameter].string_value = value
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`python -m utils.deployment FOLDER`: write the repository for this machine, or for what the settings say.
+    """Run `python -m utils.deployment FOLDER`: write the repository for this machine and the settings.
 
     Returns:
         The exit status.
@@ -205,9 +208,9 @@ def main(arguments: Sequence[str]) -> int:
         settings = Settings.from_environment()
         repository = settings.repository_in(Path(__file__).resolve().parents[1])
         if repository is None:
-            raise SettingsError("MOBILE_SAM_MODEL_REPOSITORY: expected a folder to write another one from, got a URL")
+            raise SettingsError("MOBILE_SAM_MODEL_REPOSITORY: expected a source folder, got a URL")
         check_repository(repository)
-        plan = plan_here(repository, settings)
+        plan = plan_for_this_machine(repository, settings)
         export(repository, plan, settings.cache_dir, Path(arguments[0]))
     except (SettingsError, PlanError, TritonSetupError) as error:
         print(f"error: {error}", file=sys.stderr)

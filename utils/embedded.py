@@ -1,4 +1,4 @@
-"""A Triton of its own for a BentoML service over any model repository: set up, started by BentoML, watched, ended.
+"""Triton for a BentoML service with any model repository: setup, start through BentoML, supervision and shutdown.
 
 triton_runner = embedded.runner(Path(__file__).with_name("model_repository"))
 svc = bentoml.legacy.Service("name", runners=[triton_runner])
@@ -14,43 +14,44 @@ from typing import Any
 import bentoml
 
 from utils import health, triton
-from utils.bento import keep_metrics_apart, leave_limits_and_respawning_to_us, set_up_process_manager
+from utils.bento import disable_bentoml_limits, enable_worker_respawn, isolate_metrics, set_up_process_manager
 from utils.settings import Settings, SettingsError
 from utils.traces import TracesError
 from utils.watch.probes import PROBES_VARIABLE, SERVER_ONLY
 
 
 def runner(repository: Path, *, auto_complete: bool = False) -> Any:
-    """A `bentoml.triton.Runner` named "triton".
+    """Set up Triton and return a `bentoml.triton.Runner` named "triton".
 
     Args:
-        repository: holds a folder per model.
-        auto_complete: models may complete their own config.pbtxt.
+        repository: model repository, a folder per model.
+        auto_complete: let models complete their own config.pbtxt.
 
     Raises:
-        SystemExit: Triton cannot be set up here; one line says what is missing and what to do.
+        SystemExit: Triton cannot be set up on this machine.
     """
     try:
         triton.prepare(Settings.from_environment().cache_dir)
     except (SettingsError, triton.TritonSetupError) as error:
         raise SystemExit(f"error: {error}") from None
     os.environ.setdefault(PROBES_VARIABLE, SERVER_ONLY)
-    return start_with(repository, auto_complete=auto_complete)
+    return make_runner(repository, auto_complete=auto_complete)
 
 
-def start_with(repository: Path | str, control_mode: str = "none", *, auto_complete: bool = False) -> Any:
-    """The same for a Triton that is set up already, which may also read its models from elsewhere.
+def make_runner(repository: Path | str, control_mode: str = "none", *, auto_complete: bool = False) -> Any:
+    """Return the runner for a Triton that is already set up.
 
     Args:
-        repository: a folder, or a URL of a storage.
-        control_mode: when Triton loads models: `none`, `explicit` or `poll`.
-        auto_complete: as of `runner`.
+        repository: folder or storage URL of the model repository.
+        control_mode: Triton's model control mode: `none`, `explicit` or `poll`.
+        auto_complete: as for `runner`.
     """
     run_dir = health.run_dir()
-    health.shared_file()  # made by the process that lives longest
-    leave_limits_and_respawning_to_us()
+    health.shared_file()  # created here, by the process that lives longest
+    disable_bentoml_limits()
+    enable_worker_respawn()
     set_up_process_manager(run_dir)
-    keep_metrics_apart(run_dir)
+    isolate_metrics(run_dir)
     try:
         flags = triton.server_flags(control_mode, auto_complete=auto_complete)
     except TracesError as error:
@@ -59,17 +60,17 @@ def start_with(repository: Path | str, control_mode: str = "none", *, auto_compl
 
 
 def open_grpc(triton_runner: Any, port: int) -> None:
-    """Have the Triton of a runner answer gRPC as well, on a port of this machine; BentoML uses its HTTP all the same.
+    """Enable gRPC on a loopback port, in addition to the HTTP that BentoML uses.
 
     Args:
-        triton_runner: as `runner` made it.
-        port: a free one.
+        triton_runner: the result of `runner`.
+        port: a free port.
     """
-    triton_runner.cli_args.extend(triton.grpc_flags(port))  # of two flags Triton takes the later one
+    triton_runner.cli_args.extend(triton.grpc_flags(port))  # the last of repeated flags applies
 
 
 def check() -> None:
-    """Remove what a killed service left behind, and end here, in one line, where there is no room for Triton."""
+    """Clean up after killed services, and exit with an error if there is too little shared memory."""
     clean_up()
     try:
         triton.check_shared_memory()
@@ -78,6 +79,6 @@ def check() -> None:
 
 
 def clean_up() -> None:
-    """Remove what killed services left behind."""
+    """Remove shared memory and run folders of killed services."""
     triton.remove_stale_shared_memory()
     health.remove_stale_run_dirs()

@@ -1,13 +1,13 @@
-"""How Triton is, as its watchdog writes it down and the API workers read it; and who still needs it.
+"""Health of Triton, written by its watchdog and read by the API workers, and the lock of workers that use Triton.
 
-All processes of one running service share two things, named by environment variables that they inherit:
+All processes of a running service share a file and a folder. They inherit both as environment variables.
 
-- a file in memory, which the first process holds open and the others open by its descriptor. No cleaner of temporary
-  folders reaches it, and no full disk. Its content is the record of what the watchdog last found, replaced twice a
-  second. Its lock is held (shared) by every API worker that may still have requests in Triton: the watchdog stops
-  Triton only when it can hold the lock alone; the kernel releases the locks of a process that was killed.
-- a folder, for what needs names: sockets of BentoML's process manager, files of metrics. The watchdog makes it again
-  where it was removed.
+- The shared file is in memory: the first process holds it open, and the others open its descriptor. Neither cleaners of
+  temporary folders nor a full disk affect it. It contains the watchdog's health record, replaced twice a second. Every
+  API worker with possible requests in Triton holds a shared lock on it, and the watchdog stops Triton only once it gets
+  the exclusive lock. The kernel releases the locks of killed processes.
+- The run folder has the sockets of BentoML's process manager and the metrics files. The watchdog recreates it if it is
+  removed.
 """
 
 from __future__ import annotations
@@ -31,79 +31,79 @@ from typing import Any, Literal
 
 from utils import processes
 
-VARIABLE = "MOBILE_SAM_TRITON_RUN_DIR"
+RUN_DIR_VARIABLE = "MOBILE_SAM_TRITON_RUN_DIR"
 FILE_VARIABLE = "MOBILE_SAM_TRITON_SHARED_FILE"
 PREFIX = "mobile-sam-triton-"
-METRICS = "metrics"
-"""Folder in that of the service."""
-STALE_AFTER = 5.0
-"""Seconds after which a record says nothing of now: the watchdog writes twice a second."""
-HEAD = struct.Struct("<II")
-"""Length of the record that follows in bytes, and its CRC-32."""
+METRICS_DIR = "metrics"
+"""Name of the metrics folder in the run folder."""
+MAX_RECORD_AGE_S = 5.0
+"""Age at which a record is stale; the watchdog writes twice a second."""
+HEADER = struct.Struct("<II")
+"""Length in bytes and CRC-32 of the record that follows."""
 SLOT_BYTES = 32_768
 SLOTS = (0, SLOT_BYTES)
-"""Offsets of the last two records: while one is replaced, the other is whole."""
-MAX_REASON = 2000
-"""Characters, of which each takes twelve bytes of a record at most."""
-READS = 5
-"""Attempts to read a record, should both be replaced during one."""
+"""Offsets of the last two records: while one is being replaced, the other is intact."""
+MAX_REASON_CHARACTERS = 2000
+"""Maximum length of a reason; each character takes at most twelve bytes of a record."""
+MAX_READ_ATTEMPTS = 5
+"""Attempts to read a record, in case both slots are replaced during one."""
 
 State = Literal["starting", "ready", "failing", "restarting", "stopping", "stopped"]
 
 
 @dataclass(frozen=True)
 class Health:
-    """What the watchdog found."""
+    """Health of Triton, as found by the watchdog."""
 
     state: State
-    """`ready`: every model has answered an inference of late. `failing`: one has not, but Triton may still answer.
-    `starting`, `restarting`: it does not yet. `stopping`, `stopped`: it was told to end."""
+    """`ready`: every model has completed an inference recently. `failing`: one has not, but Triton may still answer.
+    `starting`, `restarting`: Triton does not answer yet. `stopping`, `stopped`: the service is shutting down."""
     reason: str = ""
-    """Why it is not ready."""
+    """Reason for any state but `ready`."""
     restarts: Mapping[str, int] = field(default_factory=dict)
-    """How often Triton was started again, by cause."""
+    """Number of restarts by cause."""
     written_at: float = 0.0
-    """On the system's monotonic clock, which all processes share."""
+    """Time of the record on the system-wide monotonic clock."""
     watchdog: tuple[int, int] = (0, 0)
-    """Process id and start time of the process that wrote the record."""
+    """Process id and start time of the writer."""
 
     @property
     def ready(self) -> bool:
-        """Whether every model works."""
+        """Return whether every model works."""
         return self.state == "ready"
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to end."""
+        """Return whether Triton is stopping or has stopped."""
         return self.state in {"stopping", "stopped"}
 
     @property
-    def takes_requests(self) -> bool:
-        """Whether it is worth sending Triton anything."""
+    def accepts_requests(self) -> bool:
+        """Return whether requests may be sent to Triton."""
         return self.state in {"ready", "failing"}
 
 
 def run_dir() -> Path:
-    """The folder of this service; made, and removed at the end, by the process that first asks."""
-    inherited = os.environ.get(VARIABLE)
+    """Return the run folder; the first process to call this creates it, and removes it at exit."""
+    inherited = os.environ.get(RUN_DIR_VARIABLE)
     if inherited:
         return Path(inherited)
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
-    os.environ[VARIABLE] = str(folder)
+    os.environ[RUN_DIR_VARIABLE] = str(folder)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    # Held open for life. Cleaners that follow systemd's rules leave a locked folder alone.
+    # Never closed: cleaners that follow systemd's rules skip a locked folder.
     fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)
     return folder
 
 
 def restore_run_dir(folder: Path) -> bool:
-    """Make the folder again where it was removed; whether it had to be.
+    """Recreate the run folder if it was removed; return whether it was.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     restored = False
-    for path in (folder, folder / METRICS):
+    for path in (folder, folder / METRICS_DIR):
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
             restored = True
@@ -111,22 +111,22 @@ def restore_run_dir(folder: Path) -> bool:
 
 
 def shared_file() -> Path:
-    """Return the file in memory of this service; the process that first asks makes it and holds it open for life."""
+    """Return the shared file; the first process to call this creates it, and never closes it."""
     if FILE_VARIABLE not in os.environ:
         os.environ[FILE_VARIABLE] = f"/proc/{os.getpid()}/fd/{os.memfd_create('mobile-sam-triton')}"
     return Path(os.environ[FILE_VARIABLE])
 
 
 def remove_stale_run_dirs() -> None:
-    """Remove the folders of services that were killed before they could."""
+    """Remove run folders of killed services."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
         owner = folder.name.removeprefix(PREFIX).partition("-")[0]
-        # A container's first process has the number that the one before the restart had.
-        of_an_earlier_self = owner == str(os.getpid()) and str(folder) != os.environ.get(VARIABLE)
-        if not owner.isdigit() or (Path(f"/proc/{owner}").exists() and not of_an_earlier_self):
+        # After a restart, a container's first process has the same id as before.
+        is_predecessor = owner == str(os.getpid()) and str(folder) != os.environ.get(RUN_DIR_VARIABLE)
+        if not owner.isdigit() or (Path(f"/proc/{owner}").exists() and not is_predecessor):
             continue
         with contextlib.suppress(OSError):
-            # In another container that shares the folder a process may hold it which cannot be seen from here.
+            # The lock shows owners in other containers, whose processes are not visible here.
             descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -139,85 +139,87 @@ _next_slot = itertools.cycle(SLOTS)
 
 
 def write_health(file: Path, health: Health) -> None:
-    """Replace the record.
+    """Replace the health record.
 
     Raises:
-        OSError: the process that made the file has ended.
+        OSError: the process that created the file has exited.
     """
-    writer = (os.getpid(), processes.start_time(os.getpid()))
-    found = {**asdict(health), "reason": health.reason[:MAX_REASON], "written_at": time.monotonic(), "watchdog": writer}
-    record = json.dumps(found).encode()
-    os.pwrite(_descriptor(file), HEAD.pack(len(record), zlib.crc32(record)) + record, next(_next_slot))
+    fields = {
+        **asdict(health),
+        "reason": health.reason[:MAX_REASON_CHARACTERS],
+        "written_at": time.monotonic(),
+        "watchdog": (os.getpid(), processes.start_time(os.getpid())),
+    }
+    record = json.dumps(fields).encode()
+    os.pwrite(_descriptor(file), HEADER.pack(len(record), zlib.crc32(record)) + record, next(_next_slot))
 
 
 def read_health(file: Path) -> Health:
-    """Return what the watchdog last found; `starting` before it first wrote, another state where it no longer does."""
+    """Return the current health; never a record of a watchdog that has exited or no longer writes."""
     try:
         record = _read_record(file)
     except OSError as error:
-        return Health("failing", f"nothing is known of Triton: {error}")
+        return Health("failing", f"the health of Triton is unknown: {error}")
     if record is None:
-        return Health("starting", "Triton is being started")
+        return Health("starting", "Triton is starting")
     health = Health(**record)
     if health.state == "stopped":
         return health
     pid, started = health.watchdog
     if processes.start_time(pid) != started:
-        return Health("restarting", "its watchdog has ended, and Triton with it", health.restarts)
-    if time.monotonic() - health.written_at > STALE_AFTER:
-        return Health("failing", "nothing is known of Triton: its watchdog does not answer", health.restarts)
+        return Health("restarting", "the watchdog has exited, and Triton with it", health.restarts)
+    if time.monotonic() - health.written_at > MAX_RECORD_AGE_S:
+        return Health("failing", "the health of Triton is unknown: its watchdog does not respond", health.restarts)
     return health
 
 
 class RequestsLock:
-    """A worker's hold on Triton."""
+    """Shared lock of an API worker that may have requests in Triton."""
 
     def __init__(self, file: Path) -> None:
         self._file = file.open("a")
         fcntl.flock(self._file, fcntl.LOCK_SH)
 
     def release(self) -> None:
-        """Triton is no longer needed here."""
+        """Release the lock."""
         self._file.close()
 
 
-def nobody_needs_triton(file: Path) -> bool:
-    """Whether no worker holds the lock."""
+def is_triton_unused(file: Path) -> bool:
+    """Return whether no worker holds the lock."""
     try:
         with file.open("a") as opened:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # the process that made the file is gone, and the service with it
+    except OSError:  # the process that created the file has exited, and the service with it
         return True
     return True
 
 
 @functools.cache
 def _descriptor(file: Path) -> int:
-    """Open the file for records; who has read one can read on when the process that made the file has ended."""
+    """Open the shared file, once: an open descriptor outlives the process that created the file."""
     return os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def _read_record(file: Path) -> dict[str, Any] | None:
-    """Return the newest record, None where none was written yet.
+    """Return the newest record, or None before the first one.
 
     Raises:
-        OSError: the process that made the file has ended, or what it holds is no record.
+        OSError: the process that created the file has exited, or the file has no valid record.
     """
     descriptor = _descriptor(file)
     if not os.fstat(descriptor).st_size:
         return None
-    for _ in range(READS):
+    for _ in range(MAX_READ_ATTEMPTS):
         records: list[dict[str, Any]] = []
         for offset in SLOTS:
-            data = os.pread(descriptor, SLOT_BYTES, offset).ljust(HEAD.size, b"\0")
-            length, checksum = HEAD.unpack_from(data)
-            record = data[HEAD.size : HEAD.size + length]
+            data = os.pread(descriptor, SLOT_BYTES, offset).ljust(HEADER.size, b"\0")
+            length, checksum = HEADER.unpack_from(data)
+            record = data[HEADER.size : HEADER.size + length]
             if len(record) == length > 0 and zlib.crc32(record) == checksum:
                 records.append(json.loads(record))
         if records:
             return max(records, key=lambda record: float(record["written_at"]))
-    raise OSError(
-        f"expected a record in {file}, got {os.fstat(descriptor).st_size} bytes of which no checksum is right"
-    )
+    raise OSError(f"no valid record in the {os.fstat(descriptor).st_size} bytes of {file}")

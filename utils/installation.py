@@ -1,6 +1,6 @@
-"""Makes a virtual environment with locked requirements: pip installs uv, and uv the rest. Standard library only.
+"""Setup of a virtual environment with locked requirements: pip installs uv, and uv the rest. Standard library only.
 
-Every step is one line on standard output. The output of pip and uv is in `install.log` in the environment.
+Each step prints one line. The output of pip and uv is in `install.log` in the environment.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ from pathlib import Path
 from utils import pip_config, progress
 
 ROOT = Path(__file__).resolve().parent.parent
-DISK_FOR_INSTALL_BYTES = 2_000_000_000
+MIN_FREE_DISK_BYTES = 2_000_000_000
 UV = "uv"
-"""Name of uv's program, of its package, and of its file in `requirements/`."""
+"""Name of uv's executable, package and requirements file."""
 PROJECTS = ("client",)
-"""Requirements that come with a folder of that name, which is installed so that its changes take effect."""
+"""Requirements with a project folder of the same name, which is installed as editable."""
 UNFINISHED = "unfinished"
-"""Content of a stamp while packages are installed, and after that was interrupted."""
-LAST_LINES = 20
-"""Lines of a failed step's output that are shown."""
-HELP = "check the network, the disk and what `pip config list` shows, then run the same `make` again"
+"""Content of a stamp during an installation, or after an interrupted one."""
+MAX_SHOWN_LINES = 20
+"""Lines shown from the end of a failed step's output."""
+HELP = "check the network, the disk and `pip config list`, then run the same `make` again"
 
 
 class InstallationError(Exception):
-    """The environment cannot be made; the message is one line that says why and what helps."""
+    """The environment cannot be set up."""
 
 
 class Stamp:
-    """File in an environment that says which requirements are installed there.
+    """Record in an environment of the installed requirements.
 
     Attributes:
         files: the locked requirements.
-        projects: folders that are installed as editable.
+        projects: project folders, installed as editable.
     """
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self.files = [ROOT / "requirements" / f"{name}.txt" for name in names]
         self.projects = [ROOT / name for name in names if name in PROJECTS]
-        read = [*self.files, *(project / "pyproject.toml" for project in self.projects)]
-        self._wanted = hashlib.sha256(b"".join([sys.version.encode(), *map(Path.read_bytes, read)])).hexdigest()
+        inputs = [*self.files, *(project / "pyproject.toml" for project in self.projects)]
+        self._wanted = hashlib.sha256(b"".join([sys.version.encode(), *map(Path.read_bytes, inputs)])).hexdigest()
         self._file = folder / f"installed-requirements-{'-'.join(names)}"
 
     def is_current(self) -> bool:
-        """Return whether these requirements are installed in their present versions."""
+        """Return whether the current requirements are installed."""
         return self._content() == self._wanted
 
     def begin(self) -> bool:
-        """Mark them as unfinished; returns whether an earlier begin was not followed by `finish`."""
+        """Mark the installation as unfinished; return whether an earlier one was interrupted."""
         interrupted = self._content() == UNFINISHED
         self._file.write_text(UNFINISHED)
         return interrupted
 
     def finish(self) -> None:
-        """Mark them as installed."""
+        """Mark the installation as complete."""
         self._file.write_text(self._wanted)
 
     def _content(self) -> str:
@@ -72,11 +72,11 @@ class Stamp:
 
 
 def install(folder: Path, names: Sequence[str]) -> None:
-    """Make an environment, or leave a current one alone. A second process waits for the first.
+    """Create or update an environment if needed. A second process waits for the first.
 
     Args:
         folder: the environment.
-        names: files of `requirements/`, without ending.
+        names: names of requirements files in `requirements/`, without extension.
 
     Raises:
         InstallationError: the disk is too full, or `venv`, pip or uv failed.
@@ -86,9 +86,9 @@ def install(folder: Path, names: Sequence[str]) -> None:
     if stamp.is_current():
         return
     free = shutil.disk_usage(ROOT).free
-    if free < DISK_FOR_INSTALL_BYTES:
-        needed = DISK_FOR_INSTALL_BYTES // 10**6
-        raise InstallationError(f"the disk is too full: {needed} MB are needed, {free // 10**6} MB are free")
+    if free < MIN_FREE_DISK_BYTES:
+        needed = MIN_FREE_DISK_BYTES // 10**6
+        raise InstallationError(f"not enough disk space: {needed} MB needed, {free // 10**6} MB free")
     with _locked(folder):
         if not stamp.is_current():
             _Installer(folder).install(stamp)
@@ -96,19 +96,19 @@ def install(folder: Path, names: Sequence[str]) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of an environment."""
+    """Hold the lock of the environment."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "install.lock").open("w") as file:  # uv has a .lock there
+    with (folder / "install.lock").open("w") as file:  # uv uses .lock
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"environment: waiting for another process that installs into {folder}", flush=True)
+            print(f"environment: waiting for another installation into {folder}", flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 class _Installer:
-    """Installation into one environment, step by step."""
+    """Installation steps for one environment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -116,18 +116,18 @@ class _Installer:
         self.log = folder / "install.log"
 
     def install(self, stamp: Stamp) -> None:
-        """Install the requirements of a stamp."""
+        """Install the requirements of the stamp."""
         if not (self.folder / "bin" / "pip").exists():
-            self._make()
+            self._create()
         try:
             configured = pip_config.read(self.python)
         except (OSError, subprocess.CalledProcessError) as error:
-            words = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1]
-            raise InstallationError(f"{self.python} -m pip config list: {words}") from None
+            message = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1]
+            raise InstallationError(f"{self.python} -m pip config list: {message}") from None
         try:
             arguments, variables = pip_config.for_uv(configured)
-        except pip_config.NoCounterpart as option:
-            reason = f"uv has no counterpart of the option {option} in pip's configuration"
+        except pip_config.UnsupportedOptionError as option:
+            reason = f"uv does not support the option {option} of pip's configuration"
         else:
             if self._install_uv():
                 return self._install_with_uv(stamp, arguments, {**os.environ, **variables})
@@ -135,26 +135,26 @@ class _Installer:
         print(f"environment: {reason}: pip installs the packages, which takes longer", flush=True)
         return self._install_with_pip(stamp)
 
-    def _make(self) -> None:
-        """Make the environment, with pip."""
+    def _create(self) -> None:
+        """Create the environment with pip."""
         began = time.monotonic()
         try:
             venv.create(self.folder, with_pip=True, symlinks=True)
         except (OSError, subprocess.CalledProcessError) as error:
             raise InstallationError(
-                f"Python cannot make a virtual environment ({type(error).__name__}): on Debian or Ubuntu install "
+                f"Python cannot create a virtual environment ({type(error).__name__}): on Debian or Ubuntu install "
                 f"python3.{sys.version_info.minor}-venv"
             ) from None
-        self._report(f"{self.folder} made with Python {platform.python_version()}", began)
+        self._report(f"{self.folder} created with Python {platform.python_version()}", began)
 
     def _install_uv(self) -> bool:
-        """Install uv with pip; returns whether pip's index has it."""
+        """Install uv with pip; return whether pip's index has it."""
         stamp = Stamp(self.folder, [UV])
         if stamp.is_current():
             return True
         began = time.monotonic()
         status, output = self._run(self._pip(stamp.begin(), "-r", str(stamp.files[0])), os.environ)
-        if "No matching distribution found" in output and "Retrying" not in output:  # it was reached
+        if "No matching distribution found" in output and "Retrying" not in output:  # the index was reached
             return False
         self._check(status, output, stamp.files[0])
         stamp.finish()
@@ -162,11 +162,11 @@ class _Installer:
         return True
 
     def _install_with_uv(self, stamp: Stamp, arguments: Sequence[str], environment: dict[str, str]) -> None:
-        """Install the files together, then the projects."""
+        """Install all files at once, then the projects."""
         began = time.monotonic()
         if not _writable(_uv_cache(environment)):
             environment["UV_NO_CACHE"] = "1"
-        # Without --compile-bytecode all processes of the first start would compile the same modules at once.
+        # Otherwise all processes of the first start would compile the same modules at once.
         uv = [str(self.folder / "bin" / UV), "pip", "install", "--no-config", "--no-deps", "--compile-bytecode"]
         uv += ["--python", str(self.python)]
         options = ["--require-hashes", *arguments, *["--reinstall"] * stamp.begin()]
@@ -193,42 +193,42 @@ class _Installer:
         stamp.finish()
 
     def _pip(self, interrupted: bool, *options: str) -> list[str]:
-        """Return a command of pip; after an interrupted one it installs over packages that seem to be there."""
+        """Return a pip command; after an interrupted one it reinstalls packages that look installed."""
         start = [str(self.python), "-m", "pip", "install", "--no-deps", "--disable-pip-version-check"]
         return [*start, *["--ignore-installed"] * interrupted, *options]
 
     def _run(self, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
-        """Run a command; returns its exit status and its output, which is in the log too."""
+        """Run a command; return its exit status and its output, which is also logged."""
         with self.log.open("a") as file:
             file.write(f"$ {' '.join(command)}\n")
         return progress.run(command, self.log, environment)
 
     def _check(self, status: int, output: str, *sources: Path) -> None:
-        """Show the end of a failed command's output, and raise.
+        """Print the end of a failed command's output and raise.
 
         Raises:
             InstallationError: the status is not 0.
         """
         if status:
-            print("\n".join(output.splitlines()[-LAST_LINES:]), file=sys.stderr)
+            print("\n".join(output.splitlines()[-MAX_SHOWN_LINES:]), file=sys.stderr)
             names = " and ".join(str(source.relative_to(ROOT)) for source in sources)
             raise InstallationError(
-                f"could not install {names}: the end of the output is above, all of it in {self.log}; {HELP}"
+                f"could not install {names}: see the output above, or all of it in {self.log}; {HELP}"
             )
 
-    def _report(self, done: str, began: float, more: str = "") -> None:
-        """Print the line of a finished step."""
-        print(f"environment: {done} in {time.monotonic() - began:.0f} s{more}", flush=True)
+    def _report(self, step: str, began: float, suffix: str = "") -> None:
+        """Print one line about a finished step."""
+        print(f"environment: {step} in {time.monotonic() - began:.0f} s{suffix}", flush=True)
 
 
 def _uv_cache(environment: Mapping[str, str]) -> Path:
-    """Return the folder where uv keeps downloads."""
-    own, base = environment.get("UV_CACHE_DIR"), environment.get("XDG_CACHE_HOME")
-    return Path(own) if own else Path(base or Path("~/.cache").expanduser(), "uv")
+    """Return uv's cache folder."""
+    cache, base = environment.get("UV_CACHE_DIR"), environment.get("XDG_CACHE_HOME")
+    return Path(cache) if cache else Path(base or Path("~/.cache").expanduser(), "uv")
 
 
 def _writable(folder: Path) -> bool:
-    """Return whether files can be written to a folder; it is made if it is missing."""
+    """Create a folder if needed; return whether it is writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -1,4 +1,4 @@
-"""Log lines that nobody outside can forge, as text or, for programs that collect logs, as JSON."""
+"""Log formatters whose lines cannot be forged by input, as text or JSON."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from utils.edge.callers import REQUEST_ID, TRACE_ID
 from utils.text import printable, shown
 
 VARIABLE = "MOBILE_SAM_LOG_FORMAT"
-"""Read here and not from the settings by the watchdog, which has no use for the rest of them."""
-MAX_MESSAGE, MAX_TRACEBACK = 4000, 20_000
-"""Characters of a record's message, and of its traceback, that are logged."""
+"""Environment variable of the log format."""
+MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 4000, 20_000
 
 
 class JsonFormatter(logging.Formatter):
-    """`time` (RFC 3339, UTC), `level`, `logger`, `process`, `message`, and what else is known of the line."""
+    """Formatter of JSON lines: `time` (RFC 3339, UTC), `level`, `logger`, `process`, `message` and optional fields."""
 
     def __init__(self, component: str = "") -> None:
-        """Make one.
+        """Initialize.
 
         Args:
-            component: which program of the service logs, where its loggers' names do not tell.
+            component: value of the `component` field; default: BentoML's component.
         """
         super().__init__()
         self._component = component
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
+        """Return the line without a line break."""
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -51,24 +50,25 @@ class JsonFormatter(logging.Formatter):
 
 
 class UnforgeableFormatter(logging.Formatter):
-    """Another formatter's output, in which no text from outside can begin a line or change how the log is displayed.
+    """Formatter that makes records safe for another formatter.
 
-    A message is one printable line. Lines of a traceback are printable and indented. Both are bounded in length.
+    Each message becomes one printable line, and lines of tracebacks are printable and indented, so that text from
+    outside can neither begin a line nor control the terminal. The length of both is limited.
     """
 
     def __init__(self, formatter: logging.Formatter) -> None:
         """Wrap a formatter.
 
         Args:
-            formatter: gets records whose message and traceback are safe.
+            formatter: formatter of the safe records.
         """
         super().__init__()
         self._formatter = formatter
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as the other formatter writes it."""
+        """Return the output of the other formatter."""
         safe = copy.copy(record)
-        safe.msg, safe.args = shown(record.getMessage(), MAX_MESSAGE), None
+        safe.msg, safe.args = shown(record.getMessage(), MAX_MESSAGE_CHARACTERS), None
         trace = self.formatException(record.exc_info) if record.exc_info else record.exc_text
         safe.exc_text = _indented(trace) if trace else None
         safe.stack_info = _indented(record.stack_info) if record.stack_info else None
@@ -76,17 +76,18 @@ class UnforgeableFormatter(logging.Formatter):
 
 
 def _indented(trace: str) -> str:
-    """A traceback whose lines cannot be taken for records; of a long one the beginning and the end."""
-    if len(trace) > MAX_TRACEBACK:
-        trace = f"{trace[: MAX_TRACEBACK // 2]}\n...\n{trace[-MAX_TRACEBACK // 2 :]}"
+    """Indent a traceback, so that none of its lines looks like a record; shorten a long one in the middle."""
+    if len(trace) > MAX_TRACEBACK_CHARACTERS:
+        half = MAX_TRACEBACK_CHARACTERS // 2
+        trace = f"{trace[:half]}\n...\n{trace[-half:]}"
     return "\n".join(f"    {printable(line)}" for line in trace.split("\n"))
 
 
-def log_as_set(component: str = "") -> None:
-    """Have all handlers of this process, BentoML's and others, write unforgeable lines, and JSON where that is set.
+def configure_logging(component: str = "") -> None:
+    """Install the formatters on all handlers of this process, including BentoML's.
 
     Args:
-        component: as of `JsonFormatter`.
+        component: as for `JsonFormatter`.
     """
     as_json = JsonFormatter(component) if os.environ.get(VARIABLE) == "json" else None
     named = [logging.getLogger(name) for name in logging.root.manager.loggerDict]

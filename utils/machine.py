@@ -1,4 +1,4 @@
-"""What this process may use of the machine: cores, bfloat16, GPUs, OpenVINO."""
+"""Resources available to this process: cores, bfloat16, GPUs, OpenVINO."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ BF16_FLAGS = {"amx_bf16", "avx512_bf16"}
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine, as far as plans depend on it."""
+    """Resources of a machine."""
 
     cores: int
-    """Physical cores that this process may use, at least 1."""
+    """Usable physical cores, at least 1."""
     bf16: bool
-    """Whether the processor multiplies bfloat16 in hardware."""
+    """Hardware support for bfloat16."""
     gpus: int
-    """That what is installed can use."""
+    """GPUs that the installed packages can use."""
     openvino: bool
-    """Whether the package is installed."""
+    """Presence of the package."""
 
 
 def this_machine() -> Machine:
-    """The machine at hand."""
+    """Return the resources of this machine."""
     gpus = count_gpus() if can_use_gpus() else 0
     return Machine(usable_cores(), has_bf16(), gpus, find_spec("openvino") is not None)
 
 
 def usable_cores(cgroup: Path = CGROUP) -> int:
-    """Cores of the machine, less where the process is bound to some of them or its container has a quota.
+    """Return the physical cores that CPU affinity and the container's quota allow.
 
-    Two threads on one core's two hardware threads share its arithmetic units, so these count once.
+    Hardware threads do not count: two on one core share its arithmetic units.
     """
     physical = psutil.cpu_count(logical=False) or os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0))
@@ -50,7 +50,7 @@ def usable_cores(cgroup: Path = CGROUP) -> int:
 
 
 def has_bf16(cpuinfo: Path = CPUINFO) -> bool:
-    """Whether the processor has AMX or AVX-512 instructions for bfloat16."""
+    """Return whether the CPU has AMX or AVX-512 instructions for bfloat16."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:
@@ -60,7 +60,7 @@ def has_bf16(cpuinfo: Path = CPUINFO) -> bool:
 
 
 def count_gpus() -> int:
-    """GPUs that NVIDIA's driver shows to this process; 0 where there is no driver."""
+    """Return the number of GPUs that NVIDIA's driver shows to this process; 0 without a driver."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and visible.strip() in {"", "-1", "NoDevFiles"}:
         return 0
@@ -76,7 +76,7 @@ def count_gpus() -> int:
 
 
 def can_use_gpus() -> bool:
-    """Whether an ONNX Runtime for GPUs is installed, or a Triton that has its own."""
+    """Return whether an ONNX Runtime with GPU support is installed, or a Triton that has its own."""
     try:
         metadata.version("onnxruntime-gpu")
     except metadata.PackageNotFoundError:
@@ -90,7 +90,7 @@ def can_use_gpus() -> bool:
 
 
 def _quota(cgroup: Path) -> float:
-    """Processors that the container may keep busy; infinite where it is not limited."""
+    """Return the CPU quota of the container, in CPUs; infinity without a limit."""
     try:
         limit, period = (cgroup / "cpu.max").read_text().split()
     except (OSError, ValueError):

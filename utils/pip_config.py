@@ -1,4 +1,4 @@
-"""pip's configuration, read once and handed over to uv, which does not read it. Standard library only."""
+"""Translation of pip's configuration for uv, which does not read it. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 SECTIONS = ("global", "install", ":env:")
-"""Sections that apply to `pip install`; a later one wins."""
+"""Sections that apply to `pip install`; later ones take precedence."""
 SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.([a-z-]+)=(.+)")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 FALSE = ("0", "n", "no", "f", "false", "off")
-"""What pip reads as false."""
+"""Values that pip reads as false."""
 NO_EFFECT = frozenset(
     (
         *("break-system-packages", "compile", "config-file", "debug", "disable-pip-version-check", "exists-action"),
@@ -27,15 +27,15 @@ NO_EFFECT = frozenset(
         *("root-user-action", "upgrade", "upgrade-strategy", "use-deprecated", "use-feature", "use-pep517", "verbose"),
     )
 )
-"""Options that do not change what is installed from locked requirements, or from where."""
+"""Options that affect neither which packages are installed from locked requirements nor their source."""
 
 
-class NoCounterpart(Exception):
-    """uv has no counterpart of an option in pip's configuration; the message is the option's name."""
+class UnsupportedOptionError(Exception):
+    """Option in pip's configuration that uv does not support; the message is its name."""
 
 
 def read(python: Path) -> dict[str, str]:
-    """Return the configuration that `pip install` of an environment uses: files and `PIP_*` variables.
+    """Return the options of `pip install` in an environment, from files and `PIP_*` variables.
 
     Raises:
         OSError, subprocess.CalledProcessError: pip cannot be run, or cannot read its configuration.
@@ -52,7 +52,7 @@ def read(python: Path) -> dict[str, str]:
 
 
 def settings(listing: str) -> dict[str, str]:
-    """Return the settings that `pip config list` shows, by option name: of the section that wins."""
+    """Return the options in the output of `pip config list`, by name."""
     found = [match.groups() for match in map(SETTING.fullmatch, listing.splitlines()) if match]
     found.sort(key=lambda setting: SECTIONS.index(setting[0]))
     values = {name: str(ast.literal_eval(value)) for _, name, value in found if ast.literal_eval(value)}
@@ -63,15 +63,15 @@ def settings(listing: str) -> dict[str, str]:
 
 
 def for_uv(configured: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-    """Return arguments and environment variables that make `uv pip install` use the same sources as pip.
+    """Return arguments and environment variables that make `uv pip install` use pip's sources.
 
-    URLs are handed over in variables: arguments are visible to every user of the machine.
+    URLs, which may contain passwords, are in the variables: every user of the machine can see arguments.
 
     Raises:
-        NoCounterpart: uv has no counterpart of an option.
+        UnsupportedOptionError: uv does not support an option.
     """
-    # pip merges all its indexes. uv by default does not, because one of them could offer another package of the same
-    # name; hashes exclude that.
+    # Like pip, merge all indexes. uv does not by default, because an index could offer a different package of the same
+    # name; the hashes rule that out.
     arguments = ["--index-strategy", "unsafe-best-match"]
     variables = {} if "cert" in configured else _default_certificates()
     for name, value in configured.items():
@@ -84,27 +84,27 @@ def for_uv(configured: dict[str, str]) -> tuple[list[str], dict[str, str]]:
         elif name in ("timeout", "retries"):
             variables[f"UV_HTTP_{name.upper()}"] = _whole_number(name, value)
         elif name not in NO_EFFECT and value.lower() not in FALSE:
-            raise NoCounterpart(name)
+            raise UnsupportedOptionError(name)
     return arguments, variables
 
 
 def _expanded(path: str) -> str:
-    """Return a path with the home folder in place of `~`; a URL stays as it is."""
+    """Return a path with `~` expanded, or a URL unchanged."""
     return str(Path(path).expanduser()) if path.startswith("~") else path
 
 
 def _may_exist(link: str) -> bool:
-    """Return whether this is a URL or an existing file or folder: pip ignores missing ones, uv fails."""
+    """Return whether this is a URL or an existing path: pip ignores missing paths, and uv fails."""
     parts = urlsplit(link)
     return parts.scheme not in ("", "file") or Path(unquote(parts.path)).exists()
 
 
 def _whole_number(name: str, value: str) -> str:
-    """Return a number as uv takes it; pip takes fractions of a second."""
+    """Return a number rounded up, because uv accepts no fractions of a second."""
     try:
         return str(math.ceil(float(value)))
     except (ValueError, OverflowError):
-        raise NoCounterpart(name) from None
+        raise UnsupportedOptionError(name) from None
 
 
 def _certificates(path: str) -> dict[str, str]:
@@ -113,7 +113,7 @@ def _certificates(path: str) -> dict[str, str]:
 
 
 def _default_certificates() -> dict[str, str]:
-    """Return uv's variable for the certificates that pip trusts without `cert`: `requests`', or the system's."""
+    """Return uv's variable for pip's default certificates: those of `requests`, or the system's."""
     bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
     if bundle:
         return _certificates(bundle)
@@ -131,7 +131,7 @@ VARIABLES: dict[str, Callable[[str], dict[str, str]]] = {
     "trusted-host": lambda value: {"UV_INSECURE_HOST": " ".join(value.split())},
     "proxy": lambda value: dict.fromkeys(PROXIES, value if "://" in value else f"http://{value}"),
     "cache-dir": lambda value: {"UV_CACHE_DIR": str(Path(_expanded(value), "uv"))},
-    "no-cache-dir": lambda _: {"UV_NO_CACHE": "1"},  # pip takes every value of it as yes
+    "no-cache-dir": lambda _: {"UV_NO_CACHE": "1"},  # pip ignores the value
     "keyring-provider": lambda value: {"UV_KEYRING_PROVIDER": "subprocess" if value == "subprocess" else "disabled"},
 }
-"""Environment variables of uv for the value of an option."""
+"""Functions from the value of an option to environment variables of uv."""

@@ -1,16 +1,16 @@
-"""What runs where: engines, instances and threads, chosen in one place for the machine and the weights.
+"""Plan of engines, instances and threads for a machine and weights.
 
 | | 2 cores | 16 cores | a GPU |
 |---|---|---|---|
-| encoder | 1 instance, 2 threads | 2 instances, 8 threads each | 1 instance on each GPU |
-| decoder | 2 instances, 2 threads each | 4 instances, 4 threads each | 1 instance on each GPU, runs of 64 prompts |
+| encoder | 1 instance, 2 threads | 2 instances, 8 threads each | 1 instance per GPU |
+| decoder | 2 instances, 2 threads each | 4 instances, 4 threads each | 1 instance per GPU, batches of 64 prompts |
 | orchestrator, new images | 2 | 3 | by cores |
 | orchestrator, known images | 2 | 8 | by cores |
-| orchestrator, what takes long | 1 | 2 | by cores |
+| orchestrator, costly requests | 1 | 2 | by cores |
 
-A run of the encoder uses few cores well, and a run of the decoder fewer: where there are many, several runs at once
-bring more than more threads each. Two decoders at the least: a click does not wait for another caller's many prompts,
-and what one leaves of the cores the other takes. What a person sets (`utils.settings`) wins over all of it.
+The encoder scales to few cores, and the decoder to fewer, so on many cores several parallel runs are faster than more
+threads per run. There are at least two decoders, so that a click does not wait for another caller's many prompts.
+Settings (`utils.settings`) override all of this.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ from utils import tensors
 from utils.machine import Machine
 
 ENGINES = ("onnxruntime", "openvino", "openvino-bf16", "tensorrt")
-"""`onnxruntime`: float32, on the GPU where there is one. `openvino`: float32, on the processor. `openvino-bf16`: the
-same in bfloat16. `tensorrt`: ONNX Runtime on a GPU, the encoder through TensorRT in float16."""
+"""`onnxruntime`: float32, on a GPU if there is one. `openvino`: float32, on the CPU. `openvino-bf16`: bfloat16, on the
+CPU. `tensorrt`: ONNX Runtime on a GPU, with TensorRT in float16 for the encoder."""
 
-CORES_OF_AN_ENCODER = 8
-CORES_OF_A_DECODER = 4
-LEAST_DECODERS = 2
-MOST_ORCHESTRATORS = 16
+CORES_PER_ENCODER = 8
+CORES_PER_DECODER = 4
+MIN_DECODERS = 2
+MAX_ORCHESTRATORS = 16
 DECODER_BATCH_CPU, DECODER_BATCH_GPU = 8, 64
-"""Prompts in one run of the decoder: more than 8 do not fit a processor's caches."""
+"""Prompts per decoder run; more than 8 exceed a CPU's caches."""
 
 Backend = Literal["onnxruntime", "openvino"]
 Precision = Literal["f32", "bf16", "f16"]
 
 
 class PlanError(ValueError):
-    """What was asked for cannot run on this machine; the message is one line that says why."""
+    """The chosen engine cannot run on this machine."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """How Triton runs the encoder or the decoder."""
+    """Execution settings of the encoder or the decoder."""
 
     backend: Backend
     precision: Precision
     instances: int
-    """On each GPU, or in all."""
+    """Instances per GPU, or in total on the CPU."""
     threads: int
-    """Of one run; a GPU has no use for them."""
+    """CPU threads per run; unused on a GPU."""
     gpu: bool = False
     tensorrt: bool = False
 
     @property
     def engine(self) -> str:
-        """What answers call it: the engine and its precision."""
+        """Return engine and precision, as shown in answers."""
         name = "tensorrt" if self.tensorrt else "cuda" if self.gpu else self.backend
         return f"{name} {self.precision}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How Triton runs all of it."""
+    """Execution settings of all models."""
 
     encoder: Network
     decoder: Network
@@ -71,12 +71,14 @@ class Plan:
     orchestrators_cached: int
     """Processes for requests on known images."""
     orchestrators_costly: int
-    """Processes for requests that take long."""
+    """Processes for costly requests."""
     orchestrators_everything: int
+    """Processes for `/everything`."""
     decoder_batch: int
+    """Prompts per decoder run."""
 
     def instances(self) -> dict[str, int]:
-        """Processes of each of the orchestrator's models."""
+        """Return the number of processes of each orchestrator model."""
         return {
             tensors.SEGMENT: self.orchestrators,
             tensors.SEGMENT_CACHED: self.orchestrators_cached,
@@ -85,7 +87,7 @@ class Plan:
         }
 
     def __str__(self) -> str:
-        """One line for the log."""
+        """Return one line for the log."""
         parts = [
             f"{name}: {network.engine}, {network.instances} instance(s)"
             + (" on each GPU" if network.gpu else f" of {network.threads} thread(s)")
@@ -103,65 +105,65 @@ def make_plan(
     encoders: int | None = None,
     orchestrators: int | None = None,
 ) -> Plan:
-    """The plan for a machine and weights.
+    """Return the plan for a machine and weights.
 
     Args:
-        machine: what there is.
-        architecture: of the weights, as `weights.json` says: `mobile_sam`, or `builtin`.
+        machine: resources of the machine.
+        architecture: architecture in `weights.json`: `mobile_sam` or `builtin`.
         engine: one of `ENGINES`, or `auto`.
-        threads: of one run of the encoder, in place of the usable cores; the decoder gets no more.
-        encoders: instances of the encoder.
-        orchestrators: processes for requests on new images, and as many for those on known ones.
+        threads: threads per encoder run, and maximum per decoder run; default: by cores.
+        encoders: encoder instances; default: by cores or GPU.
+        orchestrators: processes for new images, and the same number for known images; default: by cores.
 
     Raises:
-        PlanError: the engine cannot run here.
+        PlanError: the engine cannot run on this machine.
     """
     if engine == "auto":
         engine = best_engine(machine, architecture)
-    _check(engine, machine)
+    _check_engine(engine, machine)
     if machine.gpus and not engine.startswith("openvino"):
         tensorrt = engine == "tensorrt"
         encoder = Network("onnxruntime", "f16" if tensorrt else "f32", encoders or 1, 1, gpu=True, tensorrt=tensorrt)
         decoder = Network("onnxruntime", "f32", 1, 1, gpu=True)
-        together = encoder.instances * machine.gpus
+        total_encoders = encoder.instances * machine.gpus
         batch = DECODER_BATCH_GPU
     else:
         backend: Backend = "onnxruntime" if engine == "onnxruntime" else "openvino"
-        together = encoders or max(1, machine.cores // CORES_OF_AN_ENCODER)
-        decoders = max(LEAST_DECODERS, machine.cores // CORES_OF_A_DECODER)
-        each = threads or max(1, machine.cores // together)
+        total_encoders = encoders or max(1, machine.cores // CORES_PER_ENCODER)
+        decoders = max(MIN_DECODERS, machine.cores // CORES_PER_DECODER)
+        threads_each = threads or max(1, machine.cores // total_encoders)
         precision: Precision = "bf16" if engine == "openvino-bf16" else "f32"
-        encoder = Network(backend, precision, together, each)
-        decoder = Network(backend, precision, decoders, min(each, CORES_OF_A_DECODER))
+        encoder = Network(backend, precision, total_encoders, threads_each)
+        decoder = Network(backend, precision, decoders, min(threads_each, CORES_PER_DECODER))
         batch = DECODER_BATCH_CPU
-    by_cores = min(MOST_ORCHESTRATORS, max(2, machine.cores // 2))
+    by_cores = min(MAX_ORCHESTRATORS, max(2, machine.cores // 2))
     return Plan(
         encoder,
         decoder,
-        # One prepares the next image while others wait for the encoder.
-        orchestrators or (by_cores if encoder.gpu else min(by_cores, together + 1)),
+        # One more than encoders, to prepare the next image meanwhile.
+        orchestrators or (by_cores if encoder.gpu else min(by_cores, total_encoders + 1)),
         orchestrators or by_cores,
         max(1, by_cores // 4),
-        together,
+        total_encoders,
         batch,
     )
 
 
 def best_engine(machine: Machine, architecture: str) -> str:
-    """Return the quickest engine that keeps the masks; `make gate` measures both and says what keeping means.
+    """Return the fastest engine that preserves the masks; `make gate` measures both.
 
-    The built-in weights are so small that OpenVINO's overhead weighs more than its speed, and bfloat16 changes their
-    masks too much (mean IoU with float32 0.96).
+    With the small built-in weights OpenVINO's overhead exceeds its gain, and bfloat16 changes the masks too much (mean
+    IoU with float32: 0.96).
     """
     if machine.gpus or not machine.openvino or architecture == "builtin":
         return "onnxruntime"
     return "openvino-bf16" if machine.bf16 else "openvino"
 
 
-def _check(engine: str, machine: Machine) -> None:
+def _check_engine(engine: str, machine: Machine) -> None:
     if engine.startswith("openvino") and not machine.openvino:
-        raise PlanError(f"the engine {engine} needs the package openvino, which is not installed here")
+        raise PlanError(f"the engine {engine} needs the package openvino, which is not installed")
     if engine == "openvino-bf16" and not machine.bf16:
-        raise PlanError(f"the engine {engine} needs a processor with AMX or AVX512-BF16, this one has neither")
+        raise PlanError(f"the engine {engine} needs a CPU with AMX or AVX512-BF16, and this one has neither")
     if engine == "tensorrt" and not machine.gpus:
-        raise PlanError(f"the engine {engine} needs an NVIDIA GPU and an ONNX Runtime for it")
+        raise PlanError(f"the engine {engine} needs an NVIDIA GPU and an ONNX Runtime with GPU support")

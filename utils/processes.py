@@ -1,4 +1,4 @@
-"""Processes that end with their parent, and what /proc says of them. Linux only, as Triton is."""
+"""Process and memory control, and process states from /proc. Linux only, like Triton."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ import signal
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-"""Of prctl(2)."""
+"""Option of prctl(2)."""
 M_MMAP_THRESHOLD, LARGE_BYTES = -3, 128 * 1024
-"""Of mallopt(3): blocks from this size on have pages of their own."""
+"""Parameter of mallopt(3) and its value: larger blocks are mapped separately."""
 LIBC = ctypes.CDLL(None)
 DEAD = frozenset({"", "Z", "X"})
-"""States of a process that has ended."""
+"""States of a process that has exited."""
 
 
-def give_large_blocks_back() -> None:
-    """Have the kernel get every large block of this process's memory back as soon as it is free.
+def return_large_blocks() -> None:
+    """Return every large memory block to the kernel as soon as it is freed.
 
-    Left to itself, glibc soon takes blocks of up to 32 MB from its heap, which keeps those below one that is in use.
+    By default, glibc soon allocates blocks of up to 32 MB on its heap, which cannot shrink below a block in use.
     """
-    mallopt = getattr(LIBC, "mallopt", None)  # glibc's alone
+    mallopt = getattr(LIBC, "mallopt", None)  # glibc only
     if mallopt:
         mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
 
 
 def trim() -> None:
-    """Give the kernel back what is free between blocks of memory that are not."""
-    malloc_trim = getattr(LIBC, "malloc_trim", None)  # glibc's alone
+    """Return free heap pages to the kernel."""
+    malloc_trim = getattr(LIBC, "malloc_trim", None)  # glibc only
     if malloc_trim:
         malloc_trim(0)
 
 
 def die_with_parent(parent: int, signum: int = signal.SIGTERM) -> None:
-    """Have the kernel send this process a signal when its parent ends, however it ends.
+    """Have the kernel signal this process when its parent exits for any reason.
 
     Args:
-        parent: the parent's process id, as it was when this process began; if it is gone already, the signal comes now.
-        signum: which signal.
+        parent: process id of the parent; if it has already exited, the signal is sent now.
+        signum: the signal.
     """
     LIBC.prctl(PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent:
@@ -47,10 +47,10 @@ def die_with_parent(parent: int, signum: int = signal.SIGTERM) -> None:
 
 
 def raise_descriptor_limit() -> int:
-    """Let this process, and those that it will start, have as many file descriptors as it may.
+    """Raise the file descriptor limit of this process and its future children to the hard limit.
 
     Returns:
-        The limit.
+        The new limit.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -58,27 +58,27 @@ def raise_descriptor_limit() -> int:
 
 
 def state(pid: int) -> str:
-    """The letter of proc(5): `R`, `S`, `D` for a process that works, `T` for one that was stopped, `Z` for a dead one.
+    """Return the state of a process as in proc(5): `T` is stopped, `Z` a zombie, `R`, `S` and `D` alive.
 
     Returns:
-        An empty string where there is no such process.
+        The state, or an empty string if the process does not exist.
     """
     return _stat(pid)[0]
 
 
 def start_time(pid: int) -> int:
-    """Return when a process began, in clock ticks since the machine did; 0 where it has ended."""
+    """Return the start time of a process in clock ticks since boot; 0 after it has exited."""
     fields = _stat(pid)
     return 0 if fields[0] in DEAD else int(fields[19])
 
 
 def children(pid: int) -> list[int]:
-    """Return the process ids of a process's own children."""
+    """Return the process ids of the direct children."""
     return [child for child, (parent, _) in _parents().items() if parent == pid]
 
 
 def command_line(pid: int) -> str:
-    """Return a process's program and arguments, separated by spaces; empty where it has ended."""
+    """Return program and arguments separated by spaces, or an empty string after the process has exited."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -86,7 +86,7 @@ def command_line(pid: int) -> str:
 
 
 def descendants(pid: int) -> dict[int, str]:
-    """Names of all processes below one, by process id."""
+    """Return the names of all descendants by process id."""
     parents = _parents()
     found: dict[int, str] = {}
     layer = {pid}
@@ -103,16 +103,16 @@ def _parents() -> dict[int, tuple[int, str]]:
         if entry.name.isdigit():
             try:
                 before, _, after = (entry / "stat").read_text().rpartition(")")
-            except OSError:  # it has ended meanwhile
+            except OSError:  # it has exited meanwhile
                 continue
             parents[int(entry.name)] = (int(after.split()[1]), before.partition("(")[2])
     return parents
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of proc(5) from the third one, the state; one empty field where there is no such process."""
+    """Return the fields of /proc/PID/stat from the third, the state; one empty field without such a process."""
     try:
-        # The second field is the name in brackets, which may hold anything.
+        # The second field, the name in parentheses, may contain any character.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() or [""]
     except OSError:
         return [""]

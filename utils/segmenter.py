@@ -236,7 +236,7 @@ class TritonSegmenter:
 
         async def infer_in_slot(model: str, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> Any:
             async with contextlib.AsyncExitStack() as slot:
-                with spans.waiting(model):
+                with spans.wait_span(model):
                     semaphore = self._semaphores.get(model)
                     if semaphore:
                         caller = CALLER.get() or ADDRESS.get()
@@ -250,7 +250,7 @@ class TritonSegmenter:
                 values = {**await exchange.put(inputs), tensors.EXCHANGE: exchange.describe(light=light)}
                 sent = [infer_input(tensor.name, tensor.datatype, value) for tensor, value in values.items()]
                 outputs = [InferRequestedOutput(tensor.name, binary_data=True) for tensor in tensors.MODELS[model][1]]
-                with spans.asking(model) as trace_headers:
+                with spans.infer_span(model) as trace_headers:
                     headers = {**UNCOMPRESSED, **trace_headers}
                     return await self._infer(
                         model_name=model, model_version=version, inputs=sent, outputs=outputs, headers=headers

@@ -1,6 +1,6 @@
-"""What can be set from the environment, read once at import of `service.py`.
+"""Settings from environment variables, read once when `service.py` is imported.
 
-Each variable is `MOBILE_SAM_` and the field's name in capitals: `MOBILE_SAM_MAX_BODY_BYTES=1000000`.
+A variable is named `MOBILE_SAM_` and the field in capitals: `MOBILE_SAM_MAX_BODY_BYTES=1000000`.
 """
 
 from __future__ import annotations
@@ -15,102 +15,100 @@ from urllib.parse import urlsplit
 from utils.plan import ENGINES
 
 PREFIX = "MOBILE_SAM_"
-CLIENT_TIMEOUT = 60
-"""Seconds after which tritonclient, as BentoML sets it up, gives up a call."""
+CLIENT_TIMEOUT_S = 60
+"""Timeout of tritonclient as BentoML configures it."""
 REMOTE_REPOSITORIES = ("s3://", "gs://", "as://")
-"""S3 and what speaks like it (`s3://http://host:port/bucket/folder`), Google's and Azure's storage."""
+"""URL schemes of S3 and compatible storages (`s3://http://host:port/bucket/folder`), Google and Azure."""
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 
 
 class SettingsError(ValueError):
-    """A variable holds what cannot be used; the message names the variable, what was expected and what came."""
+    """Invalid value of an environment variable."""
 
 
 def default_cache_dir() -> Path:
-    """`$XDG_CACHE_HOME/mobile-sam-triton`, or `~/.cache/mobile-sam-triton`."""
+    """Return `$XDG_CACHE_HOME/mobile-sam-triton`, or `~/.cache/mobile-sam-triton`."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "mobile-sam-triton"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The service's settings; all sizes in bytes, all times in seconds."""
+    """Settings of the service; sizes are in bytes, times in seconds."""
 
     model_repository: Path | str = Path("model_repository")
-    """What Triton loads: a folder, a relative one from that of `service.py`, or where Triton itself reads it, as one of
-    `REMOTE_REPOSITORIES`."""
+    """Model repository: a folder, relative to that of `service.py`, or a URL in `REMOTE_REPOSITORIES`."""
     model_control_mode: str = "none"
-    """When Triton loads models: `none`, all at start; `explicit`, also by requests of operators (`admin_keys`); `poll`,
-    also by itself, looking for changes every 15 s."""
+    """Model control mode of Triton. `none`: load at start; `explicit`: also on operators' requests; `poll`: also when
+    the repository changes, checked every 15 s."""
     admin_keys: str | None = None
-    """`NAME:KEY,NAME:KEY`: operators, who may see, load and unload models under `/admin`; or"""
+    """`NAME:KEY,NAME:KEY`: keys of operators, who may list, load and unload models under `/admin`."""
     admin_keys_file: Path | None = None
-    """a file with a `NAME:KEY` a line. Without either there is no `/admin`."""
+    """File with one `NAME:KEY` per line, in place of `admin_keys`. Without both there is no `/admin`."""
     cache_dir: Path = dataclasses.field(default_factory=default_cache_dir)
-    """Holds the assembled Triton backends, the downloaded checkpoint and the embeddings of images."""
+    """Folder of assembled Triton backends, the downloaded checkpoint and embeddings of images."""
     max_body_bytes: int = 32 * 1024 * 1024
-    """Largest request body; base64 makes an image a third larger than its file."""
+    """Maximum request body; base64 makes an image a third larger than its file."""
     body_timeout: float = 30.0
-    """How long a request's body may take to arrive before the caller gets a 408."""
+    """Maximum time for a request's body to arrive; then 408."""
     inference_timeout: float = 55.0
-    """How long one call of Triton may take, its wait included, before the caller gets a 504."""
+    """Maximum time for one call of Triton, queueing included; then 504."""
     max_requests: int = 32
-    """Requests that one API worker answers or lets wait at once; further callers get a 503 and come again."""
+    """Maximum running and waiting requests per API worker; further requests get a 503 with Retry-After."""
     max_connections: int = 1000
-    """Connections that one API worker has open, at most half of them from one address; fewer where file descriptors are
-    short."""
+    """Maximum open connections per API worker, half of them from one address; fewer if file descriptors are short."""
     api_keys: str | None = None
-    """`NAME:KEY,NAME:KEY`: callers must present one of the keys; or"""
+    """`NAME:KEY,NAME:KEY`: API keys; callers must send one of them."""
     api_keys_file: Path | None = None
-    """a file with a `NAME:KEY` a line, which may change while the service runs."""
+    """File with one `NAME:KEY` per line, in place of `api_keys`; reloaded when it changes."""
     rate_limit: str | None = None
-    """How often a key, or without keys an address, may ask: `60/minute`, `10/second; 1000/hour`."""
+    """Rate limit per key, or without keys per address: `60/minute`, `10/second; 1000/hour`."""
     log_format: str = "text"
-    """How log lines are written: `text`, or `json`, a document a line. Triton's own lines stay as they are."""
+    """Format of log lines: `text`, or `json` with one document per line. Triton's own lines are not changed."""
     metrics: str = "open"
-    """Who sees `/metrics`: `open`, everybody; `key`, holders of an API key."""
+    """Access to `/metrics`: `open` for everybody, or `key` for callers with an API key."""
     cors_origins: str | None = None
-    """Pages of other origins that may call from a browser: `https://a.example,https://b.example`, or `*`."""
+    """Other origins whose pages may call the service: `https://a.example,https://b.example`, or `*`."""
     max_image_pixels: int | None = None
-    """Largest image, width times height. This and the next three are read by the orchestrator in Triton, whose
-    config.pbtxt has the defaults; they are here so that a wrong one is refused before anything starts."""
+    """Maximum width times height of an image. The orchestrator in Triton reads this setting and the next three, with
+    defaults in its config.pbtxt; here they are only validated before the start."""
     max_answer_bytes: int = 160 * 1024 * 1024
-    """Largest answer: 25 megapixels as `json` with a `cutout` have 150 MB. Also read by the orchestrator."""
+    """Maximum response: `json` with a `cutout` of 25 megapixels takes 150 MB."""
     embedding_cache_bytes: int | None = None
-    """What the embeddings of images may take on disk; 0: none are kept."""
+    """Maximum size of the embedding cache on disk; 0 disables it."""
     redis_url: str | None = None
-    """Where replicas share embeddings: `redis://`, `rediss://` or `unix://`."""
+    """Redis for embeddings shared by replicas: `redis://`, `rediss://` or `unix://`."""
 
     engine: str = "auto"
-    """What runs encoder and decoder: one of `utils.plan.ENGINES`, or `auto`."""
+    """Engine of encoder and decoder: one of `utils.plan.ENGINES`, or `auto`."""
     threads: int | None = None
-    """Threads that one run of the encoder has; default: the cores this process may use."""
+    """Threads per encoder run; default: by cores."""
     encoders: int | None = None
-    """Instances of the encoder; default: by cores or GPU."""
+    """Encoder instances; default: by cores or GPU."""
     orchestrators: int | None = None
-    """Processes for requests on new images, and as many for those on known ones; default: by cores."""
+    """Processes for requests on new images, and the same number for known images; default: by cores."""
 
     def repository_in(self, folder: Path) -> Path | None:
-        """The model repository as a folder; none where Triton reads it from elsewhere.
+        """Return the model repository as a folder, or None for a remote one.
 
         Args:
-            folder: that relative paths are taken from.
+            folder: base of relative paths.
         """
         return None if isinstance(self.model_repository, str) else folder / self.model_repository
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Settings:
-        """The settings with every `MOBILE_SAM_*` variable applied.
+        """Return the settings with all `MOBILE_SAM_*` variables applied.
 
         Raises:
-            SettingsError: a value is not of its field's type or out of range.
+            SettingsError: a value is invalid.
         """
         values: dict[str, object] = {}
         for spec in dataclasses.fields(cls):
             name = PREFIX + spec.name.upper()
             text = environ.get(name)
             if text == "" and spec.name in NEVER_EMPTY:
-                raise SettingsError(f"{name}: expected API keys, got nothing; without any, do not set it at all")
+                raise SettingsError(f"{name}: expected API keys, got an empty value; unset the variable to use no keys")
             if text:
                 values[spec.name] = PARSERS.get(spec.name, _whole_number)(name, text)
         return cls(**values)  # type: ignore[arg-type]
@@ -136,12 +134,12 @@ def _engine(name: str, text: str) -> str:
 
 def _redis_url(name: str, text: str) -> str:
     if not text.startswith(REDIS_SCHEMES):
-        # What came is not shown: it may hold a password.
+        # The value is not shown, as it may contain a password.
         raise SettingsError(f"{name}: expected a URL with {', '.join(REDIS_SCHEMES)}")
     return text
 
 
-def _as_it_is(_: str, text: str) -> str:
+def _text(_: str, text: str) -> str:
     return text
 
 
@@ -168,8 +166,8 @@ def _seconds(name: str, text: str) -> float:
 
 def _inference_seconds(name: str, text: str) -> float:
     seconds = _seconds(name, text)
-    if seconds >= CLIENT_TIMEOUT:
-        raise SettingsError(f"{name}: expected less than the {CLIENT_TIMEOUT} s of Triton's client, got {text!r}")
+    if seconds >= CLIENT_TIMEOUT_S:
+        raise SettingsError(f"{name}: expected less than {CLIENT_TIMEOUT_S} (Triton's client timeout), got {text!r}")
     return seconds
 
 
@@ -181,34 +179,34 @@ def _whole_number_or_0(name: str, text: str) -> float:
     return _number(name, text, int, "a positive whole number or 0", -1)
 
 
-def _number(name: str, text: str, kind: type[int] | type[float], expected: str, above: int) -> float:
+def _number(name: str, text: str, kind: type[int] | type[float], expected: str, lower_bound: int) -> float:
     try:
         value = kind(text)
     except ValueError:
         value = kind(-1)
-    if not above < value < float("inf"):
+    if not lower_bound < value < float("inf"):
         raise SettingsError(f"{name}: expected {expected}, got {text!r}")
     return value
 
 
 NEVER_EMPTY = ("api_keys", "api_keys_file", "admin_keys", "admin_keys_file")
-"""A variable that is empty by mistake must not open the service to everybody."""
+"""Fields whose variable must not be empty: a mistake must not open the service to everybody."""
 PARSERS: dict[str, Callable[[str, str], object]] = {
     "model_repository": _repository,
     "cache_dir": _path,
     "body_timeout": _seconds,
     "inference_timeout": _inference_seconds,
-    "api_keys": _as_it_is,
+    "api_keys": _text,
     "api_keys_file": _path,
-    "rate_limit": _as_it_is,
+    "rate_limit": _text,
     "log_format": _one_of("text", "json"),
     "metrics": _one_of("open", "key"),
     "model_control_mode": _one_of("none", "explicit", "poll"),
-    "admin_keys": _as_it_is,
+    "admin_keys": _text,
     "admin_keys_file": _path,
     "cors_origins": _origins,
     "embedding_cache_bytes": _whole_number_or_0,
     "redis_url": _redis_url,
     "engine": _engine,
 }
-"""How the text of each field is read; the others are whole numbers."""
+"""Parsers by field; the other fields are positive whole numbers."""

@@ -1,4 +1,4 @@
-"""What the service writes into the trace of a request; where no trace is recorded, this does nothing."""
+"""Spans and attributes in the trace of a request; without a recorded trace, all of this does nothing."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 MODEL, REQUEST_ID, REASON = "triton.model_name", "mobile_sam.request_id", "mobile_sam.reason"
-"""Attributes; the first is Triton's own word."""
+"""Attribute names; the first is Triton's own."""
 
 _tracer = trace.get_tracer("mobile_sam")
 _headers = TraceContextTextMapPropagator()
 
 
 def trace_id() -> str:
-    """Of the trace that is being recorded, 32 hexadecimal digits; empty where none is."""
+    """Return the id of the recorded trace, 32 hexadecimal digits, or an empty string without one."""
     context = trace.get_current_span().get_span_context()
     return f"{context.trace_id:032x}" if context.trace_flags.sampled else ""
 
 
-def note(name: str, value: str) -> None:
-    """Give the current span an attribute."""
+def set_attribute(name: str, value: str) -> None:
+    """Set an attribute of the current span."""
     trace.get_current_span().set_attribute(name, value)
 
 
-def waiting(model: str) -> AbstractContextManager[object]:
-    """A span for the wait until a model may be asked."""
+def wait_span(model: str) -> AbstractContextManager[object]:
+    """Return a span for the wait for a slot of a model."""
     return _span("wait", model, SpanKind.INTERNAL)
 
 
 @contextmanager
-def asking(model: str) -> Iterator[Mapping[str, str]]:
-    """A span for a call of Triton; gives the headers by which Triton's own spans come below it.
+def infer_span(model: str) -> Iterator[Mapping[str, str]]:
+    """Open a span for a call of Triton and yield the headers that make Triton's spans its children.
 
-    There are none for a trace that is not recorded: Triton records whatever it is given.
+    Without a recorded trace there are no headers, because Triton records every trace it receives.
     """
     headers: dict[str, str] = {}
     with _span("infer", model, SpanKind.CLIENT):
@@ -45,7 +45,7 @@ def asking(model: str) -> Iterator[Mapping[str, str]]:
         yield headers
 
 
-def _span(what: str, model: str, kind: SpanKind) -> AbstractContextManager[object]:
+def _span(action: str, model: str, kind: SpanKind) -> AbstractContextManager[object]:
     if not trace_id():
         return nullcontext()
-    return _tracer.start_as_current_span(f"{what} {model}", kind=kind, attributes={MODEL: model})
+    return _tracer.start_as_current_span(f"{action} {model}", kind=kind, attributes={MODEL: model})

@@ -1,8 +1,8 @@
-"""Where the traces of requests go: to the collector that OpenTelemetry's standard variables name, else nowhere.
+"""Configuration of tracing by OpenTelemetry's standard variables; without a collector nothing is traced.
 
-A trace has the request as it came to the edge (`utils.edge.tracing`), the waits for a turn in Triton and the calls of
-its models (`utils.spans`). Triton sends its part to the same collector by itself, below each call: the model that was
-asked and those that this one asked, their queues and their work.
+A trace contains the request at the edge (`utils.edge.tracing`), the waits for a slot in Triton and the calls of its
+models (`utils.spans`). Triton sends child spans of each call to the same collector: the called models with their
+queueing and execution times.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ PROTOCOL, TRACES_PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_T
 EXPORTER, DISABLED = "OTEL_TRACES_EXPORTER", "OTEL_SDK_DISABLED"
 HTTP = "http/protobuf"
 SERVICE = "mobile_sam"
-"""What the service is called unless `OTEL_SERVICE_NAME` says otherwise."""
+"""Default of `OTEL_SERVICE_NAME`."""
 
 
 class TracesError(ValueError):
-    """A variable asks for what this service cannot do; the message names it, what was expected and what came."""
+    """Unsupported or invalid value of an OpenTelemetry variable."""
 
 
-def collector(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The URL that takes spans, as OTLP over HTTP; None where none is set or tracing is switched off.
+def collector_url(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the URL for spans as OTLP over HTTP, or None if tracing is off.
 
     Raises:
-        TracesError: a variable cannot be used.
+        TracesError: a variable has an unsupported value.
     """
     exporter = environ.get(EXPORTER) or "otlp"
     if exporter == "none" or environ.get(DISABLED, "").lower() == "true":
@@ -46,7 +46,7 @@ def collector(environ: Mapping[str, str] = os.environ) -> str | None:
     for variable in (TRACES_PROTOCOL, PROTOCOL):
         if protocol := environ.get(variable):
             if protocol != HTTP:
-                raise TracesError(f"{variable}: expected {HTTP}, got {protocol!r}; collectors have it on port 4318")
+                raise TracesError(f"{variable}: expected {HTTP}, got {protocol!r}; collectors offer it on port 4318")
             break
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or not _is_port(parts):
@@ -62,12 +62,12 @@ def _is_port(parts: SplitResult) -> bool:
 
 
 def triton_flags() -> list[str]:
-    """What tells Triton where its part of a trace goes, or that there are none.
+    """Return the flags of `tritonserver` that configure tracing.
 
     Raises:
-        TracesError: as `collector`.
+        TracesError: as `collector_url`.
     """
-    url = collector()
+    url = collector_url()
     if url is None:
         return ["--trace-config=level=off"]
     name = str(resource().attributes["service.name"])
@@ -76,13 +76,13 @@ def triton_flags() -> list[str]:
         f"--trace-config=opentelemetry,url={url}",
         f"--trace-config=opentelemetry,resource=service.name={name}-triton",
         "--trace-config=level=TIMESTAMPS",
-        # Of requests that come with a trace all are recorded, whatever the rate; of others none.
+        # A rate of 0 still records every request that carries a trace.
         "--trace-config=rate=0",
     ]
 
 
 def resource() -> Resource:
-    """What the service is called, and what else `OTEL_RESOURCE_ATTRIBUTES` says of it."""
+    """Return the service name and other resource attributes, from the environment."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
 
     return Resource.create({"service.name": SERVICE}).merge(OTELResourceDetector().detect())

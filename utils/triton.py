@@ -1,10 +1,11 @@
-"""The embedded Triton: which `tritonserver` runs, with which backends, environment and flags.
+"""Choice and setup of the Triton to run: binary, backends, environment and flags.
 
-A `tritonserver` on PATH wins (NVIDIA's container). Else the one in the `nvidia-pytriton` wheel is used: its binary, its
-Python backend and the stub of the running Python's minor version are linked into a folder of their own, together with
-the Python-based backends of `triton_backends/`, which take the names and config keys of NVIDIA's C++ ones. Two scripts
-lie there: `tritonserver`, which `bentoml` finds because `prepare()` puts the folder first on PATH, becomes the watchdog
-(`utils.watch`); that one runs `server`, which sets the environment that only Triton needs and becomes the real binary.
+A `tritonserver` on PATH (NVIDIA's container) is preferred. Otherwise the one in the `nvidia-pytriton` wheel is used:
+its binary, its Python backend and the stub for the running Python version are linked into a folder, together with the
+Python-based backends of `triton_backends/`, which have the names and config keys of NVIDIA's C++ ones.
+
+The folder also has two scripts. `tritonserver`, which BentoML finds because `prepare()` puts the folder first on PATH,
+starts the watchdog (`utils.watch`). The watchdog runs `server`, which sets Triton's environment and starts the binary.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ KEY_HEADER = "x-mobile-sam-triton-key"
 RESTRICTED_APIS = "model-repository,model-config,shared-memory,statistics,trace,logging"
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON_BASED_BACKENDS = ROOT / "triton_backends"
-SHARED_MEMORY_REGION = 8 * 1024 * 1024
-SHARED_MEMORY_NEEDED = 256 * 1024 * 1024
-"""Bytes that should be free: a region for each of seven processes, and room for a few large images and answers."""
-SHARED_MEMORY_SPARE = 32 * 1024 * 1024
-"""Bytes that must stay free while it runs: two regions grow by a step each."""
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (the place Triton's Python backend uses; not a temporary file of ours)
+SHARED_MEMORY_REGION_BYTES = 8 * 1024 * 1024
+MIN_SHARED_MEMORY_AT_START_BYTES = 256 * 1024 * 1024
+"""Free shared memory needed at start: a region for each of seven processes, and a few large images and answers."""
+MIN_SHARED_MEMORY_BYTES = 32 * 1024 * 1024
+"""Free shared memory needed while the service runs: enough for two regions to grow by one step."""
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (used by Triton's Python backend)
 NVIDIA_DRIVER = Path("/dev/nvidiactl")
 
 SHM_PREFIX_VARIABLE = "MOBILE_SAM_TRITON_SHM_PREFIX"
@@ -48,34 +49,34 @@ _SHM_PREFIX = "mobile_sam_triton_"
 
 
 class TritonSetupError(RuntimeError):
-    """Triton cannot be started here; the message is one line that says what is missing and what to do."""
+    """Triton cannot be started on this machine."""
 
 
 @dataclass(frozen=True)
 class Installation:
-    """A Triton found on this machine."""
+    """Triton installation on this machine."""
 
     binary: Path
     backends: Path
-    """Folder of its own backends, a sub-folder each."""
+    """Folder with one sub-folder per backend."""
     libraries: Path | None
-    """Folder for `LD_LIBRARY_PATH`, where the installation needs one."""
+    """Folder to add to `LD_LIBRARY_PATH`, if needed."""
     stub: Path | None
-    """Stub of the running Python for the Python backend, where it does not lie in the backend's folder already."""
+    """Python backend stub for the running Python version, if it is not in the backend's folder."""
 
     def backend_names(self) -> set[str]:
-        """Names of the backends it brings."""
+        """Return the names of the installed backends."""
         return {entry.name for entry in self.backends.iterdir() if entry.is_dir()} if self.backends.is_dir() else set()
 
 
 def find_installation(path: str | None = None) -> Installation:
-    """The Triton to use: a real one on PATH, else the wheel's.
+    """Return the Triton to use: one on PATH, else the wheel's.
 
     Args:
-        path: a search path in place of `$PATH`.
+        path: search path; default: `$PATH`.
 
     Raises:
-        TritonSetupError: there is none for this platform or this Python.
+        TritonSetupError: none supports this platform and Python version.
     """
     for folder in (path if path is not None else os.environ.get("PATH", "")).split(os.pathsep):
         candidate = Path(folder or ".") / LAUNCHER
@@ -86,18 +87,18 @@ def find_installation(path: str | None = None) -> Installation:
 
 
 def prepare(cache_dir: Path) -> Path:
-    """Make a runnable Triton and put it first on PATH.
+    """Assemble Triton's folder and put it first on PATH.
 
-    Safe to call from several processes at once, and quick when everything is there already.
+    Several processes may call this at once. Later calls are fast.
 
     Args:
-        cache_dir: where the backends and the launcher are assembled, a folder per combination of Triton and Python.
+        cache_dir: parent of the assembled folders, one per combination of Triton and Python.
 
     Returns:
-        The `tritonserver` that `bentoml` will start.
+        Path of the `tritonserver` for BentoML to start.
 
     Raises:
-        TritonSetupError: as `find_installation`, or there is no shared libpython, or the folder cannot be written.
+        TritonSetupError: no usable Triton, no shared libpython, or the folder cannot be written.
     """
     found = find_installation()
     try:
@@ -111,19 +112,19 @@ def prepare(cache_dir: Path) -> Path:
 
 
 def server_flags(control_mode: str = "none", *, auto_complete: bool = False) -> list[str]:
-    """Command-line flags for `tritonserver`, beside those that BentoML adds (repository, HTTP port and address).
+    """Return flags for `tritonserver`, in addition to BentoML's (repository, HTTP port and address).
 
-    The key of the restricted APIs, the shared-memory prefix and the metrics port are chosen once by the process that
-    starts the service and inherited by its workers through the environment, so that all agree on them.
+    The first process of the service chooses the key of the restricted APIs, the shared-memory prefix and the metrics
+    port. The workers inherit them through the environment.
 
     Args:
-        control_mode: when Triton loads models: `none`, `explicit` or `poll`.
-        auto_complete: models may complete their own config.pbtxt.
+        control_mode: Triton's model control mode: `none`, `explicit` or `poll`.
+        auto_complete: let models complete their own config.pbtxt.
     """
     key = restricted_header()[KEY_HEADER]
     prefix = _inherited(SHM_PREFIX_VARIABLE, f"{_SHM_PREFIX}{os.getpid()}_")
     _inherited(METRICS_PORT_VARIABLE, str(_free_port()))
-    # Without a driver Triton warns at length of the GPU memory and the GPU metrics it cannot have.
+    # Without a driver, Triton would log long warnings about GPU memory and GPU metrics.
     without_gpu = [] if NVIDIA_DRIVER.exists() else ["--pinned-memory-pool-byte-size=0", "--allow-gpu-metrics=false"]
     return [
         *without_gpu,
@@ -138,17 +139,17 @@ def server_flags(control_mode: str = "none", *, auto_complete: bool = False) -> 
         "--log-info=false",
         f"--http-restricted-api={RESTRICTED_APIS}:{KEY_HEADER}={key}",
         f"--backend-config=python,shm-region-prefix-name={prefix}",
-        # By default regions start at 1 MB and grow by 1 MB a step: an image crosses in 3 MB, an answer in 4 and more.
-        f"--backend-config=python,shm-default-byte-size={SHARED_MEMORY_REGION}",
-        f"--backend-config=python,shm-growth-byte-size={SHARED_MEMORY_REGION}",
+        # The default regions of 1 MB grow in steps of 1 MB, but an image takes 3 MB and an answer 4 MB and more.
+        f"--backend-config=python,shm-default-byte-size={SHARED_MEMORY_REGION_BYTES}",
+        f"--backend-config=python,shm-growth-byte-size={SHARED_MEMORY_REGION_BYTES}",
     ]
 
 
 def grpc_flags(port: int) -> list[str]:
-    """Flags that open Triton's gRPC on a port of this machine; BentoML's own, which close it, must stand before them.
+    """Return flags that enable gRPC on a loopback port; they must follow BentoML's own, which disable it.
 
     Args:
-        port: a free one.
+        port: a free port.
     """
     return [
         "--allow-grpc=true",
@@ -159,74 +160,74 @@ def grpc_flags(port: int) -> list[str]:
 
 
 def restricted_header() -> dict[str, str]:
-    """What a request of one of Triton's restricted APIs must carry."""
+    """Return the header that grants access to Triton's restricted APIs."""
     return {KEY_HEADER: _inherited(_KEY_VARIABLE, secrets.token_urlsafe(32))}
 
 
 def metrics_port() -> int:
-    """Where Triton shows its metrics, once `server_flags` has chosen."""
+    """Return the port of Triton's metrics, as chosen by `server_flags`."""
     return int(os.environ[METRICS_PORT_VARIABLE])
 
 
 def check_shared_memory(folder: Path = SHARED_MEMORY) -> None:
-    """Is there room for what Triton's Python processes exchange?
+    """Check that there is enough shared memory to start Triton.
 
     Raises:
-        TritonSetupError: the folder is too small or too full, as with a container's default of 64 MB.
+        TritonSetupError: too little is free, as with a container's default of 64 MB.
     """
     free = shutil.disk_usage(folder).free if folder.is_dir() else 0
-    if free < SHARED_MEMORY_NEEDED:
+    if free < MIN_SHARED_MEMORY_AT_START_BYTES:
         raise TritonSetupError(
-            f"{folder} has {free // 2**20} MiB free, {SHARED_MEMORY_NEEDED // 2**20} MiB are needed: "
-            "enlarge it (docker run --shm-size=1g), or remove what fills it"
+            f"{folder} has {free // 2**20} MiB free, {MIN_SHARED_MEMORY_AT_START_BYTES // 2**20} MiB are needed: "
+            "enlarge it (docker run --shm-size=1g), or free some of it"
         )
 
 
-def shared_memory_complaint(folder: Path = SHARED_MEMORY) -> str:
-    """Return why there is no room for what Triton's Python processes may still exchange, or an empty text."""
+def shared_memory_problem(folder: Path = SHARED_MEMORY) -> str:
+    """Return why there is too little shared memory to go on, or an empty string."""
     free = shutil.disk_usage(folder).free
-    if free >= SHARED_MEMORY_SPARE:
+    if free >= MIN_SHARED_MEMORY_BYTES:
         return ""
-    return f"{folder} has {free // 2**20} MiB free, {SHARED_MEMORY_SPARE // 2**20} MiB are needed"
+    return f"{folder} has {free // 2**20} MiB free, {MIN_SHARED_MEMORY_BYTES // 2**20} MiB are needed"
 
 
 def check_repository(repository: Path) -> None:
-    """Has the model repository what Triton will load from it?
+    """Check that the model repository is complete.
 
     Raises:
         TritonSetupError: a file is missing.
     """
     for version in versions.versions(repository) or [1]:
-        if absent := versions.missing(repository, version):
+        if missing := versions.missing_files(repository, version):
             command = "make weights" if version == 1 else f"python -m mobile_sam_onnx --version {version}"
-            raise TritonSetupError(f"no {absent[0]}: `{command}` writes it")
+            raise TritonSetupError(f"{missing[0]}: no such file; `{command}` writes it")
 
 
 def remove_stale_shared_memory(folder: Path = SHARED_MEMORY) -> list[Path]:
-    """Delete shared-memory regions of services that were killed before Triton could remove its own.
+    """Delete shared-memory regions left by killed services.
 
     Returns:
-        What was deleted: the regions of this project that no process uses.
+        The deleted regions.
     """
     regions = list(folder.glob(f"{_SHM_PREFIX}*")) if folder.is_dir() else []
     if not regions:
         return []
-    used = "".join(_text(maps) for maps in Path("/proc").glob("[0-9]*/maps"))
+    used = "".join(_read_text(maps) for maps in Path("/proc").glob("[0-9]*/maps"))
     stale = [region for region in regions if str(region) not in used]
-    return [region for region in stale if _removed(region)]
+    return [region for region in stale if _remove(region)]
 
 
 def shared_libpython() -> Path:
-    """The `libpython3.X.so.1.0` that the Python backend's stub links to.
+    """Return the `libpython3.X.so.1.0` that the Python backend's stub links to.
 
     Raises:
-        TritonSetupError: this Python was built without one and none is installed beside it.
+        TritonSetupError: there is none for this Python.
     """
     name = f"libpython{sys.version_info.major}.{sys.version_info.minor}.so.1.0"
     configured = [sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LIBPL")]
     multiarch = sysconfig.get_config_var("MULTIARCH") or ""
-    usual = [Path(sys.base_prefix) / "lib", Path("/usr/lib") / multiarch, Path("/usr/lib64"), Path("/usr/local/lib")]
-    for folder in [*(Path(entry) for entry in configured if entry), *usual]:
+    standard = [Path(sys.base_prefix) / "lib", Path("/usr/lib") / multiarch, Path("/usr/lib64"), Path("/usr/local/lib")]
+    for folder in [*(Path(entry) for entry in configured if entry), *standard]:
         if (folder / name).is_file():
             return folder / name
     raise TritonSetupError(
@@ -240,26 +241,26 @@ def _installation_of_wheel() -> Installation:
     spec = find_spec("pytriton")
     if spec is None or not spec.submodule_search_locations:
         raise TritonSetupError(
-            "no tritonserver on PATH and no nvidia-pytriton wheel, which exists for Linux on x86-64 only; this is "
+            "no tritonserver on PATH and no nvidia-pytriton wheel, which supports only Linux on x86-64; this is "
             f"{platform.system()} on {platform.machine()}: run the container image instead"
         )
     numpy_version = metadata.version("numpy")
     if int(numpy_version.split(".")[0]) >= 2:
-        # Its stub is built for NumPy 1: with NumPy 2 it hands out arrays whose strides are 0, and says nothing.
+        # Its stub is built for NumPy 1: with NumPy 2 it silently returns arrays with strides of 0.
         raise TritonSetupError(f"the wheel's Triton needs numpy 1.26, this environment has {numpy_version}")
     root = Path(next(iter(spec.submodule_search_locations)))
     server = root / "tritonserver"
     stub = server / "python_backend_stubs" / minor / STUB
     if not stub.is_file():
-        have = sorted((entry.name for entry in stub.parent.parent.iterdir()), key=lambda name: int(name.split(".")[1]))
-        raise TritonSetupError(f"the wheel's Triton supports Python {', '.join(have)}; this is Python {minor}")
+        names = sorted((entry.name for entry in stub.parent.parent.iterdir()), key=lambda name: int(name.split(".")[1]))
+        raise TritonSetupError(f"the wheel's Triton supports Python {', '.join(names)}; this is Python {minor}")
     return Installation(
         server / "bin" / "tritonserver", server / "backends", root.parent / "nvidia_pytriton.libs", stub
     )
 
 
 def _assemble(found: Installation, parent: Path) -> Path:
-    """Build the folder with launcher and backends; returns it."""
+    """Create the folder with launcher and backends, if needed; return it."""
     files = dict(_layout(found))
     scripts = {LAUNCHER: _launcher_script(), SERVER: _server_script(found, own_backends=bool(files))}
     state = [(name, str(target), target.stat().st_size, target.stat().st_mtime_ns) for name, target in files.items()]
@@ -271,21 +272,21 @@ def _assemble(found: Installation, parent: Path) -> Path:
     building = Path(tempfile.mkdtemp(dir=parent, prefix=".building-"))
     try:
         for name, target in files.items():
-            place = building / "backends" / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            # Triton refuses a backend library that resolves to a place outside of the backend's folder, and the stub
-            # finds its own libraries only from where it was installed.
+            path = building / "backends" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Triton rejects a backend library whose real path is outside of the backend's folder. The stub finds its
+            # libraries only relative to its installed path.
             if target.is_file() and target.name != STUB:
-                shutil.copy2(target, place)
+                shutil.copy2(target, path)
             else:
-                place.symlink_to(target)
+                path.symlink_to(target)
         for name, script in scripts.items():
             (building / name).write_text(script.replace("@HOME@", shlex.quote(str(home))))
             (building / name).chmod(0o755)
         try:
             building.rename(home)
         except OSError:
-            if not (home / LAUNCHER).is_file():  # else another process was first with the same content
+            if not (home / LAUNCHER).is_file():  # otherwise another process was first
                 raise
     finally:
         shutil.rmtree(building, ignore_errors=True)
@@ -293,9 +294,9 @@ def _assemble(found: Installation, parent: Path) -> Path:
 
 
 def _layout(found: Installation) -> Iterator[tuple[str, Path]]:
-    """Pairs of a name in the assembled backend folder and the file or folder that goes there.
+    """Yield names in the assembled backend folder with their target files or folders.
 
-    None for an installation that needs nothing added.
+    Yields nothing if the installation has all backends.
     """
     own = found.backend_names()
     if found.libraries is None and {backend.name for backend in _python_based_backends()} <= own:
@@ -323,7 +324,7 @@ def _launcher_script() -> str:
         "from utils.watch.watchdog import main; sys.exit(main(sys.argv[1:]))"
     )
     return f"""#!/bin/sh
-# Made by utils/triton.py: becomes the watchdog, which runs the real server.
+# Generated by utils/triton.py: starts the watchdog, which runs the real server.
 exec {shlex.quote(sys.executable)} -I -c {shlex.quote(program)} {shlex.quote(str(ROOT))} @HOME@/{SERVER} "$@"
 """
 
@@ -332,11 +333,11 @@ def _server_script(found: Installation, *, own_backends: bool) -> str:
     libraries = [str(folder) for folder in (found.libraries, shared_libpython().parent) if folder]
     flag = " --backend-directory=@HOME@/backends" if own_backends else ""
     return f"""#!/bin/sh
-# Made by utils/triton.py: sets what only Triton and its Python stubs need, then becomes the real server.
+# Generated by utils/triton.py: sets the environment of Triton and its Python stubs, then starts the real server.
 export LD_LIBRARY_PATH={shlex.quote(os.pathsep.join(libraries))}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}
-# The stub runs Python isolated, without PYTHONPATH: it finds the environment by the first python3 on PATH.
+# The stub ignores PYTHONPATH and finds the environment through the first python3 on PATH.
 export PATH={shlex.quote(str(Path(sys.prefix) / "bin"))}:"$PATH"
-# ONNX Runtime tells its makers of its use unless told otherwise.
+# ONNX Runtime sends usage data by default.
 export ORT_DISABLE_TELEMETRY="${{ORT_DISABLE_TELEMETRY:-1}}"
 exec {shlex.quote(str(found.binary))}{flag} "$@"
 """
@@ -344,26 +345,26 @@ exec {shlex.quote(str(found.binary))}{flag} "$@"
 
 def _is_launcher(candidate: Path) -> bool:
     with candidate.open("rb") as file:
-        return b"Made by utils/triton.py" in file.read(200)
+        return b"Generated by utils/triton.py" in file.read(200)
 
 
-def _removed(file: Path) -> bool:
+def _remove(file: Path) -> bool:
     try:
         file.unlink(missing_ok=True)
-    except PermissionError:  # another user's, on a folder that all may write to
+    except PermissionError:  # the file of another user
         return False
     return True
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text()
-    except OSError:  # the process has ended, or is another user's
+    except OSError:  # the process has exited, or belongs to another user
         return ""
 
 
-def _inherited(variable: str, fresh: str) -> str:
-    return os.environ.setdefault(variable, fresh)
+def _inherited(variable: str, default: str) -> str:
+    return os.environ.setdefault(variable, default)
 
 
 def _free_port() -> int:

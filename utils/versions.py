@@ -1,5 +1,4 @@
-"""Versions of the models in a repository on this machine: which there are, what each says of its weights, and their
-links in the folder that Triton reads."""
+"""Versions of the models in a local repository: their files, their weights, and their links in Triton's folder."""
 
 from __future__ import annotations
 
@@ -12,11 +11,11 @@ from typing import Any
 from utils import tensors
 
 ENCODER, DECODER = "mobile_sam_encoder", "mobile_sam_decoder"
-IN_ORDER = (ENCODER, DECODER, tensors.EVERYTHING, tensors.SEGMENT_COSTLY, tensors.SEGMENT, tensors.SEGMENT_CACHED)
-"""All models, each behind those that it asks: in this order a new version is loaded, and in the other one unloaded."""
-ASKS = dict.fromkeys(tensors.MODELS, (ENCODER, DECODER))
-"""The models that a model asks."""
-FILES = {
+LOAD_ORDER = (ENCODER, DECODER, tensors.EVERYTHING, tensors.SEGMENT_COSTLY, tensors.SEGMENT, tensors.SEGMENT_CACHED)
+"""All models, each after those that it calls. A new version loads in this order and unloads in the reverse one."""
+CALLS = dict.fromkeys(tensors.MODELS, (ENCODER, DECODER))
+"""Models that each model calls."""
+REQUIRED_FILES = {
     ENCODER: ("model.onnx",),
     DECODER: ("model.onnx",),
     tensors.EVERYTHING: ("everything.py", "weights.json"),
@@ -24,11 +23,11 @@ FILES = {
     tensors.SEGMENT: ("model.py", "weights.json"),
     tensors.SEGMENT_CACHED: ("model.py", "weights.json"),
 }
-"""What a version of each model has at the least: without it Triton does not load it, or never ends to try."""
+"""Files that a version of each model must have: without one, Triton fails to load it or retries forever."""
 
 
 def versions(repository: Path, model: str = tensors.SEGMENT) -> list[int]:
-    """The versions of a model that have a folder, in rising order."""
+    """Return the versions of a model that have a folder, ascending."""
     folder = repository / model
     if not folder.is_dir():
         return []
@@ -36,12 +35,12 @@ def versions(repository: Path, model: str = tensors.SEGMENT) -> list[int]:
 
 
 def newest(repository: Path) -> int:
-    """What Triton asks where a request names no version; 1 where there is none yet."""
+    """Return the version that Triton uses by default; 1 for a repository without versions."""
     return max(versions(repository), default=1)
 
 
-def record(repository: Path, version: int) -> dict[str, Any] | None:
-    """The `weights.json` of a version; None where there is none, or no such document."""
+def weights_record(repository: Path, version: int) -> dict[str, Any] | None:
+    """Return the content of a version's `weights.json`, or None if it is missing or invalid."""
     try:
         path = repository / tensors.SEGMENT / str(version) / "weights.json"
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -50,16 +49,16 @@ def record(repository: Path, version: int) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def missing(repository: Path, version: int) -> list[Path]:
-    """Files that a version lacks; the models of one version belong together."""
-    wanted = [repository / model / str(version) / file for model in IN_ORDER for file in FILES[model]]
-    return [path for path in wanted if not path.is_file()]
+def missing_files(repository: Path, version: int) -> list[Path]:
+    """Return the required files that a version lacks, over all models."""
+    required = [repository / model / str(version) / file for model in LOAD_ORDER for file in REQUIRED_FILES[model]]
+    return [path for path in required if not path.is_file()]
 
 
 def changes(repository: Path, deployed: Path, model: str) -> tuple[list[int], list[int]]:
-    """The versions that the repository has and the folder that Triton reads has not, and the other way round."""
-    there, linked = versions(repository, model), _shown(deployed, model)
-    return [new for new in there if new not in linked], [gone for gone in linked if gone not in there]
+    """Return a model's versions that are new in the repository, and those removed from it, as against the links."""
+    existing, linked = versions(repository, model), _linked(deployed, model)
+    return [new for new in existing if new not in linked], [gone for gone in linked if gone not in existing]
 
 
 def link(repository: Path, deployed: Path, model: str, version: int) -> None:
@@ -69,57 +68,57 @@ def link(repository: Path, deployed: Path, model: str, version: int) -> None:
 
 
 def unlink(deployed: Path, model: str, version: int) -> None:
-    """Show Triton a version no longer."""
+    """Hide a version from Triton."""
     (deployed / model / str(version)).unlink(missing_ok=True)
 
 
-def follow(repository: Path, deployed: Path, model: str) -> None:
-    """Show Triton the versions of a model that the repository has now."""
-    new, gone = changes(repository, deployed, model)
+def sync_links(repository: Path, deployed: Path, model: str) -> None:
+    """Show Triton exactly the versions of a model that the repository has now."""
+    new, removed = changes(repository, deployed, model)
     for version in new:
         link(repository, deployed, model, version)
-    for version in gone:
+    for version in removed:
         unlink(deployed, model, version)
 
 
-def hide_broken(repository: Path, deployed: Path, hidden: Set[int] = frozenset()) -> set[int]:
-    """Hide from Triton the versions that lack a file: it would not start with one.
+def hide_incomplete(repository: Path, deployed: Path, hidden: Set[int] = frozenset()) -> set[int]:
+    """Hide versions that lack a file from Triton, which would not start with one.
 
     Args:
         repository: the model repository.
         deployed: the folder that Triton reads.
-        hidden: versions that an earlier call has hidden; they are shown again if they lack nothing now.
+        hidden: versions hidden by an earlier call, to be shown again if they are complete now.
 
     Returns:
-        The versions that are hidden now.
+        The hidden versions.
     """
-    found = hidden | {version for model in IN_ORDER for version in _shown(deployed, model)}
-    broken = {version for version in found if missing(repository, version)}
-    for model in IN_ORDER:
-        for version in broken:
+    found = hidden | {version for model in LOAD_ORDER for version in _linked(deployed, model)}
+    incomplete = {version for version in found if missing_files(repository, version)}
+    for model in LOAD_ORDER:
+        for version in incomplete:
             unlink(deployed, model, version)
-        for version in hidden - broken:
+        for version in hidden - incomplete:
             link(repository, deployed, model, version)
-    return broken
+    return incomplete
 
 
-def stamps(deployed: Path) -> dict[Path, tuple[int, int] | None]:
+def file_stamps(deployed: Path) -> dict[Path, tuple[int, int] | None]:
     """Return inode and modification time (ns) of the files that Triton reads of each version; None if missing."""
     files = [
         deployed / model / str(version) / file
-        for model in IN_ORDER
-        for version in _shown(deployed, model)
-        for file in FILES[model]
+        for model in LOAD_ORDER
+        for version in _linked(deployed, model)
+        for file in REQUIRED_FILES[model]
     ]
     return {path: _stamp(path) for path in files}
 
 
-def replaced(stamps: Mapping[Path, tuple[int, int] | None]) -> bool:
-    """Return whether a file has been replaced since `stamps` was made; one that has been removed does not count."""
+def any_replaced(stamps: Mapping[Path, tuple[int, int] | None]) -> bool:
+    """Return whether a file was replaced since `file_stamps`; removed files do not count."""
     return any(_stamp(path) not in (stamp, None) for path, stamp in stamps.items())
 
 
-def _shown(deployed: Path, model: str) -> list[int]:
+def _linked(deployed: Path, model: str) -> list[int]:
     folder = deployed / model
     return [int(entry.name) for entry in folder.iterdir() if _is_version(entry.name)] if folder.is_dir() else []
 

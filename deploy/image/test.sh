@@ -180,7 +180,7 @@ ask
 [ "$(pod exec "$NAME" id --user)" = 10001 ] || fail "expected user 10001"
 healthy || fail "the health check says no, though it is ready"
 kill_triton
-logged 'Triton is started again'
+logged 'restarting Triton: '
 ask
 no_zombies
 stop

@@ -93,7 +93,7 @@ def test_a_service_whose_temporary_folder_is_cleaned_goes_on_and_ends_in_order(s
     workers = pids(server)
     for entry in short_path.iterdir():
         shutil.rmtree(entry)
-    wait(lambda: "was removed while the service runs: it is made again" in server.log.read_text())
+    wait(lambda: "was removed while the service runs; recreated it" in server.log.read_text())
     assert victims.readiness(server) == 200
     ask_in_every_way(server, 31)
     assert pids(server) == workers

@@ -125,5 +125,5 @@ def in_another_file(photo: bytes) -> bytes:
 def test_an_engine_that_cannot_run_here_ends_the_start_with_one_line():
     ended = serve_in_vain(MOBILE_SAM_ENGINE="tensorrt")
     assert ended.returncode != 0
-    assert "error: the engine tensorrt needs an NVIDIA GPU and an ONNX Runtime for it" in ended.stderr
+    assert "error: the engine tensorrt needs an NVIDIA GPU and an ONNX Runtime with GPU support" in ended.stderr
     assert "Traceback" not in ended.stderr

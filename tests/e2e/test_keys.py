@@ -146,7 +146,7 @@ def test_who_asks_too_often_waits(keyed):
 
 
 OPEN: dict[str, tuple[dict[str, str], str]] = {
-    "no keys": ({"MOBILE_SAM_API_KEYS": ""}, "expected API keys, got nothing"),
+    "no keys": ({"MOBILE_SAM_API_KEYS": ""}, "expected API keys, got an empty value"),
     "a short key": ({"MOBILE_SAM_API_KEYS": "me:short"}, "MOBILE_SAM_API_KEYS"),
     "no rate": ({"MOBILE_SAM_RATE_LIMIT": "often"}, "60/minute"),
     "metrics for holders of none": ({"MOBILE_SAM_METRICS": "key"}, "=key needs API keys, but none are set"),

@@ -61,7 +61,7 @@ def test_a_taken_port_ends_the_service_in_one_line(repository, tmp_path):
         port = taken.getsockname()[1]
         served = serve_in_vain(port, MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_CACHE_DIR=str(tmp_path))
     assert served.returncode == 1
-    reason = "is in use: stop what runs there, or choose another port"
+    reason = "is in use: stop the program there or choose another port"
     assert served.stderr == f"error: port {port} of 127.0.0.1 {reason}\n"
     assert "Could not bind" not in served.stdout
 

@@ -16,7 +16,7 @@ from bentoml._internal.server.http.access import AccessLogMiddleware
 
 from tests.fuzz.hostile_text import HOSTILE, MARK, hostile_texts, is_forged
 from utils.errors import RejectedByModel
-from utils.logs import VARIABLE, log_as_set
+from utils.logs import VARIABLE, configure_logging
 from utils.schemas import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.segmenter import _problem
 
@@ -47,7 +47,7 @@ def log(app, request, monkeypatch) -> Iterator[io.StringIO]:
     logging.root.manager._clear_cache()  # type: ignore[attr-defined]
     others = {other: other.formatter for other in [*logging.root.handlers, logging.lastResort] if other}
     monkeypatch.setenv(VARIABLE, request.param)
-    log_as_set()
+    configure_logging()
     yield written
     for other, formatter in others.items():
         other.setFormatter(formatter)

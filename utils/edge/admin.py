@@ -12,7 +12,7 @@ from utils.answers import json_response
 from utils.edge.guard import Guard
 from utils.errors import ModelChange
 from utils.models import Models
-from utils.versions import IN_ORDER
+from utils.versions import LOAD_ORDER
 
 MODELS = "/admin/models"
 Action = Callable[[], Awaitable[None]]
@@ -30,9 +30,9 @@ class Admin:
             control_mode: Triton's model control mode: `none`, `explicit` or `poll`.
         """
         self._guard, self._models, self._control_mode = guard, models, control_mode
-        self.actions: dict[str, Action] = {f"{MODELS}/load": models.renew}
+        self.actions: dict[str, Action] = {f"{MODELS}/load": models.sync}
         """Action of a POST, by path."""
-        for model in IN_ORDER:
+        for model in LOAD_ORDER:
             self.actions[f"{MODELS}/{model}/load"] = self._load_one(model)
             self.actions[f"{MODELS}/{model}/unload"] = self._unload_one(model)
 

@@ -65,7 +65,7 @@ class WorkerLifecycle:
             UnknownServerError: as `protocol.install`.
         """
         processes.die_with_parent(self._parent)
-        processes.give_large_blocks_back()
+        processes.return_large_blocks()
         # Freeze permanent objects: with them, the collections that free requests' garbage would be rare.
         gc.collect()
         gc.freeze()

@@ -142,7 +142,7 @@ class Edge:
         TARGET.set(f"{shown(scope['method'], 20)} {shown(scope['path'], 200)}")
         REFUSAL_LOG.summarise_ended()
         TRACE_ID.set(spans.trace_id())
-        spans.note(spans.REQUEST_ID, REQUEST_ID.get())
+        spans.set_attribute(spans.REQUEST_ID, REQUEST_ID.get())
         answer = AnswerSender(self, scope["path"], send)
         body = Body(scope, receive, self.admission, self._large_bodies)
         try:
@@ -207,7 +207,7 @@ class Edge:
         health = self._health()
         if health.stopping:
             raise Stopping(STOPPING_DETAIL)
-        if not health.takes_requests:
+        if not health.accepts_requests:
             raise InferenceUnavailable(f"the inference server is unavailable ({health.state}); retry later")
         if not all(value.isascii() for header, value in scope["headers"] if header == b"content-type"):
             # BentoML fails to decode it.
@@ -284,7 +284,7 @@ class AnswerSender:
         edge, path = self._edge, self._path
         label = STATIC if path in edge.file_paths else path if path in edge.methods else OTHER_PATH
         edge.counts.count_answer(label, status, reason)
-        spans.note(spans.REASON, reason)
+        spans.set_attribute(spans.REASON, reason)
 
 
 def _append_to_body(send: Send, extra: bytes) -> Send:

@@ -42,7 +42,7 @@ def trace_requests(svc: Any, paths: Collection[str]) -> None:
     Raises:
         TracesError: as `traces.collector`.
     """
-    url = traces.collector()
+    url = traces.collector_url()
     if url is None:
         return
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415  (takes a while)

@@ -26,7 +26,7 @@ from utils.openapi.problems import (
 from utils.openapi.schemas import reference
 from utils.prompts import MAX_TOTAL_POINTS
 from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest
-from utils.versions import IN_ORDER
+from utils.versions import LOAD_ORDER
 
 Operation = dict[str, Any]
 JSON = "application/json"
@@ -172,7 +172,7 @@ def unload_model() -> Operation:
 
 
 def _with_model_parameter(operation: Operation) -> Operation:
-    schema = {"type": "string", "enum": list(IN_ORDER)}
+    schema = {"type": "string", "enum": list(LOAD_ORDER)}
     name = {"name": "model", "in": "path", "required": True, "description": "name of the model", "schema": schema}
     return {**operation, "parameters": [name, *operation["parameters"]]}
 

@@ -46,7 +46,7 @@ UNAUTHORIZED = (Unauthorized(f"{EXPECTED_KEY}, got no key").problem(),)
 UNAVAILABLE = InferenceUnavailable("the inference server is starting or restarting; retry later").problem()
 NOT_READY = (UNAVAILABLE, Stopping(STOPPING_DETAIL).problem())
 MODEL_CHANGE = (
-    ModelChange("Triton could not load mobile_sam; the service's log says why, and what was loaded stays").problem(),
+    ModelChange("Triton could not load mobile_sam; what was loaded stays loaded: see the service's log").problem(),
 )
 SERVICE_PROBLEMS: tuple[Problem, ...] = (
     MalformedRequest("expected one Host header, got 0").problem(),

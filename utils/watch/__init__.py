@@ -1,1 +1,1 @@
-"""The watchdog of Triton: its own process, which imports little."""
+"""Watchdog of Triton: a separate process with few imports."""

@@ -1,4 +1,4 @@
-"""Whether the models of one run of Triton answer: callers' requests are looked at, and silent models are asked."""
+"""Health of the models of one Triton run, from counters of callers' requests and from probes of idle models."""
 
 from __future__ import annotations
 
@@ -8,108 +8,111 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from utils.versions import ENCODER
-from utils.watch.probes import Counted, NotLoadedError, ProbeError, counted, questions
+from utils.watch.probes import ModelCounters, NotLoadedError, ProbeError, probe_calls, read_counters
+from utils.watch.process import FAILED, HUNG, RestartReason
 
-ASK_AFTER, ASK_ENCODER_AFTER = 10.0, 30.0
-"""Seconds without an answer to anybody after which a model is asked; the encoder's is work for all cores."""
-ASK_AGAIN_AFTER, ASK_AT_START_AFTER = 1.0, 0.4
-"""Seconds from an error to the next question."""
-LATE_AFTER = 15.0
-"""Seconds that a probe may take before the model counts as failing: it waits its turn behind callers' requests."""
-MUTE_AFTER = 10.0
-"""Seconds without an answer from Triton's own metrics, which wait for no model."""
-LONGEST_STEP = 2.0
-"""Seconds between two looks of a watchdog that runs, at most."""
-FAILURES = 3
-"""Errors in a row from one model after which Triton is started again."""
+IDLE_BEFORE_PROBE_S, ENCODER_IDLE_BEFORE_PROBE_S = 10.0, 30.0
+"""Time without a completed request before a model is probed; a probe of the encoder occupies all cores."""
+RETRY_INTERVAL_S, STARTUP_RETRY_INTERVAL_S = 1.0, 0.4
+"""Time from a failed probe to the next one."""
+LATE_AFTER_S = 15.0
+"""Duration of a probe after which the model counts as failing; probes queue behind callers' requests."""
+METRICS_TIMEOUT_S = 10.0
+"""Time without an answer from Triton's metrics endpoint, which does not depend on the models."""
+MAX_CLOCK_STEP_S = 2.0
+"""Longest time between two updates that counts: more means that the watchdog itself was suspended."""
+MAX_CONSECUTIVE_ERRORS = 3
+"""Consecutive errors of one model after which Triton is restarted."""
 
 
 class Examination:
-    """What the models of one run of Triton have answered."""
+    """Probe results and request counters of one Triton run."""
 
-    def __init__(self, port: int, metrics_port: int, patience: float) -> None:
-        """Begin.
+    def __init__(self, port: int, metrics_port: int, hang_timeout_s: float) -> None:
+        """Initialize without probing.
 
         Args:
-            port: of Triton's HTTP.
-            metrics_port: of its metrics.
-            patience: seconds that a model may leave a question unanswered.
+            port: Triton's HTTP port.
+            metrics_port: port of Triton's metrics.
+            hang_timeout_s: seconds without progress after which a probed model counts as hung.
         """
-        self._looked_at, self._now = time.monotonic(), 0.0
-        self._port, self._metrics_port, self._patience = port, metrics_port, patience
-        self._questions = questions()
-        self._threads = ThreadPoolExecutor(len(self._questions) + 1)
+        self._updated_at, self._now = time.monotonic(), 0.0
+        self._port, self._metrics_port, self._hang_timeout_s = port, metrics_port, hang_timeout_s
+        self._calls = probe_calls()
+        self._threads = ThreadPoolExecutor(len(self._calls) + 1)
         self._pending: dict[str, tuple[float, Future[None]]] = {}
-        self._counts = Counted({}, {})
-        self._counting: Future[Counted] | None = None
-        self._heard_at = self._now
-        self._answered_at = dict.fromkeys(self._questions, -float("inf"))
-        self._worked_at = dict(self._answered_at)
+        self._counters = ModelCounters({}, {})
+        self._reading: Future[ModelCounters] | None = None
+        self._metrics_at = self._now
+        self._succeeded_at = dict.fromkeys(self._calls, -float("inf"))
+        self._progressed_at = dict(self._succeeded_at)
         self._errors: Counter[str] = Counter()
         self._last_error: dict[str, str] = {}
         self._not_loaded: set[str] = set()
-        self._asked_at: dict[str, float] = {}
+        self._probed_at: dict[str, float] = {}
 
-    def go_on(self) -> None:
-        """Take in what has come, and ask what is due. Never waits."""
-        # Time in which the watchdog itself did not run (a frozen container) is nobody else's silence.
-        looked_at, self._looked_at = self._looked_at, time.monotonic()
-        now = self._now = self._now + min(self._looked_at - looked_at, LONGEST_STEP)
-        self._count(now)
-        for model, question in self._questions.items():
+    def update(self) -> None:
+        """Collect finished probes and start those that are due, without blocking."""
+        # Bounded, so that a frozen container does not look like a hung model.
+        updated_at, self._updated_at = self._updated_at, time.monotonic()
+        now = self._now = self._now + min(self._updated_at - updated_at, MAX_CLOCK_STEP_S)
+        self._update_counters(now)
+        for model, call in self._calls.items():
             if model in self._pending:
-                self._take(model, now)
+                self._collect(model, now)
             elif self._is_due(model, now):
-                self._asked_at[model] = now
-                self._pending[model] = (now, self._threads.submit(question, self._port, self._patience + 10))
+                self._probed_at[model] = now
+                self._pending[model] = (now, self._threads.submit(call, self._port, self._hang_timeout_s + 10))
 
-    def complete(self) -> bool:
-        """Whether every model has answered."""
-        return all(at > -float("inf") for at in self._answered_at.values())
+    def all_succeeded(self) -> bool:
+        """Return whether every model has completed an inference."""
+        return all(at > -float("inf") for at in self._succeeded_at.values())
 
-    def complaint(self) -> str:
-        """Why not every model counts as working; empty where all do."""
+    def problem(self) -> str:
+        """Return why a model counts as failing, or an empty string if none does."""
         now = self._now
         if self._errors:
             return "; ".join(self._last_error[model] for model in self._errors)
-        if now - self._heard_at > MUTE_AFTER / 2:
-            return f"Triton has not answered for {now - self._heard_at:.0f} s"
-        for model, waited in self._waits(now):
-            if waited > LATE_AFTER:
-                return f"{model} has not answered for {waited:.0f} s"
+        if now - self._metrics_at > METRICS_TIMEOUT_S / 2:
+            return f"Triton has not answered for {now - self._metrics_at:.0f} s"
+        for model, seconds in self._stalls(now):
+            if seconds > LATE_AFTER_S:
+                return f"{model} has not answered for {seconds:.0f} s"
         return ""
 
-    def verdict(self) -> tuple[str, str]:
-        """Why Triton must be started again, in a word and in many; two empty texts where it need not."""
+    def restart_reason(self) -> RestartReason | None:
+        """Return why Triton must be restarted, or None if it need not be."""
         now = self._now
         for model, count in self._errors.items():
-            if count >= FAILURES and model not in self._not_loaded:  # what was unloaded, was on purpose
-                return "failed", f"{count} errors in a row: {self._last_error[model]}"
-        if now - self._heard_at > MUTE_AFTER:
-            return "hung", f"no answer from Triton for {now - self._heard_at:.0f} s"
-        for model, waited in self._waits(now):
-            if waited > self._patience:
-                return "hung", f"no answer from {model} for {waited:.0f} s"
-        return "", ""
+            if count >= MAX_CONSECUTIVE_ERRORS and model not in self._not_loaded:  # unloading is deliberate
+                return RestartReason(FAILED, f"{count} errors in a row: {self._last_error[model]}")
+        if now - self._metrics_at > METRICS_TIMEOUT_S:
+            return RestartReason(HUNG, f"no answer from Triton for {now - self._metrics_at:.0f} s")
+        for model, seconds in self._stalls(now):
+            if seconds > self._hang_timeout_s:
+                return RestartReason(HUNG, f"no answer from {model} for {seconds:.0f} s")
+        return None
 
-    def end(self) -> None:
-        """No longer wait for answers."""
+    def close(self) -> None:
+        """Stop waiting for probes."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _waits(self, now: float) -> list[tuple[str, float]]:
-        """How long each model that is being asked has neither answered anybody nor got on with anybody's request."""
+    def _stalls(self, now: float) -> list[tuple[str, float]]:
+        """Return each model with a pending probe, and the seconds since its last success or progress."""
         return [
-            (model, now - max(asked, self._answered_at[model], self._worked_at[model]))
-            for model, (asked, _) in self._pending.items()
+            (model, now - max(probed, self._succeeded_at[model], self._progressed_at[model]))
+            for model, (probed, _) in self._pending.items()
         ]
 
     def _is_due(self, model: str, now: float) -> bool:
-        since = now - self._asked_at.get(model, -float("inf"))
+        since = now - self._probed_at.get(model, -float("inf"))
         if model in self._errors:
-            return since >= (ASK_AGAIN_AFTER if self.complete() else ASK_AT_START_AFTER)
-        return now - self._answered_at[model] > (ASK_ENCODER_AFTER if model == ENCODER else ASK_AFTER)
+            return since >= (RETRY_INTERVAL_S if self.all_succeeded() else STARTUP_RETRY_INTERVAL_S)
+        return now - self._succeeded_at[model] > (
+            ENCODER_IDLE_BEFORE_PROBE_S if model == ENCODER else IDLE_BEFORE_PROBE_S
+        )
 
-    def _take(self, model: str, now: float) -> None:
+    def _collect(self, model: str, now: float) -> None:
         _, future = self._pending[model]
         if not future.done():
             return
@@ -117,7 +120,7 @@ class Examination:
         error = future.exception()
         self._not_loaded.discard(model)
         if error is None:
-            self._answered_at[model] = now
+            self._succeeded_at[model] = now
             del self._errors[model]
         elif isinstance(error, (ProbeError, OSError)):
             self._errors[model] += 1
@@ -127,21 +130,21 @@ class Examination:
         else:
             raise error
 
-    def _count(self, now: float) -> None:
-        """Whose request a model answers does not matter: what callers get answered need not be asked again."""
-        if self._counting is None:
-            self._counting = self._threads.submit(counted, self._metrics_port, MUTE_AFTER)
-        elif self._counting.done():
-            counting, self._counting = self._counting, None
-            if counting.exception() is None:
-                self._heard_at = now
-                counts = counting.result()
-                for model in self._answered_at:
-                    if self.complete() and _grows(model, self._counts.successes, counts.successes):
-                        self._answered_at[model] = now
-                    if _grows(model, self._counts.work, counts.work):
-                        self._worked_at[model] = now
-                self._counts = counts
+    def _update_counters(self, now: float) -> None:
+        """Record successes and progress of callers' requests: a model that answers them needs no probe."""
+        if self._reading is None:
+            self._reading = self._threads.submit(read_counters, self._metrics_port, METRICS_TIMEOUT_S)
+        elif self._reading.done():
+            reading, self._reading = self._reading, None
+            if reading.exception() is None:
+                self._metrics_at = now
+                counters = reading.result()
+                for model in self._succeeded_at:
+                    if self.all_succeeded() and _grows(model, self._counters.successes, counters.successes):
+                        self._succeeded_at[model] = now
+                    if _grows(model, self._counters.work_s, counters.work_s):
+                        self._progressed_at[model] = now
+                self._counters = counters
 
 
 def _grows(model: str, before: Mapping[str, float], now: Mapping[str, float]) -> bool:

@@ -1,4 +1,4 @@
-"""One run of Triton, with the Python processes below it."""
+"""The Triton server process and the Python processes below it."""
 
 from __future__ import annotations
 
@@ -8,28 +8,39 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from utils import processes
 from utils.triton import SHARED_MEMORY, SHM_PREFIX_VARIABLE
 
-STUB = "triton_python_b"
-"""A Python model's process, as the kernel shortens its name."""
-DIED, STOPPED = "died", "stopped"
-ENDED_WITHIN = 3.0
-"""Seconds from the end of a Python process until Triton, where it ended that itself, has asked how."""
-STOP_LIMIT = 9.0
-"""Seconds that Triton may take to end; its own limit is a little less."""
+STUB_NAME = "triton_python_b"
+"""Process name of a Python model, truncated by the kernel."""
+DIED, STOPPED, FAILED, HUNG = "died", "stopped", "failed", "hung"
+"""Causes of a restart, as the metric `mobile_sam_triton_restarts_total` labels them."""
+REAP_TIMEOUT_S = 3.0
+"""Time for Triton to reap a Python process that it ended itself."""
+STOP_TIMEOUT_S = 9.0
+"""Time for Triton to stop; a little more than its own `--exit-timeout-secs`."""
 
 
-class Triton:
-    """One run of the real server, with all its processes."""
+class RestartReason(NamedTuple):
+    """Reason to restart Triton."""
+
+    cause: str
+    """`DIED`, `STOPPED`, `FAILED` or `HUNG`."""
+    detail: str
+    """Text for the log and `/readyz`."""
+
+
+class TritonServer:
+    """One run of the real server with all its processes."""
 
     def __init__(self, command: Sequence[str], *, models_change: bool = False) -> None:
-        """Start it, in a session of its own: what a person types at a terminal (Ctrl-C) does not reach it.
+        """Start the server in its own session, so that Ctrl-C in a terminal does not reach it.
 
         Args:
             command: the real server with its arguments.
-            models_change: it loads and unloads models while it runs, and so starts and ends Python processes.
+            models_change: the server loads and unloads models, and so starts and ends Python processes.
         """
         parent = os.getpid()
 
@@ -39,58 +50,59 @@ class Triton:
 
         self.started_at = time.monotonic()
         self._process = subprocess.Popen(command, start_new_session=True, preexec_fn=prepare)  # noqa: PLW1509
-        self._patience = ENDED_WITHIN if models_change else 0.0
+        self._reap_timeout_s = REAP_TIMEOUT_S if models_change else 0.0
         self._dead_since: dict[int, float] = {}
-        self.stubs: dict[int, str] = {}
-        """Its Python processes, once it is ready."""
+        self._stubs: dict[int, str] = {}
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id of the server."""
         return self._process.pid
 
-    def remember_stubs(self) -> None:
-        """Take what Python processes there are for those that there should be: one that Triton ended is forgotten.
+    def update_stubs(self) -> None:
+        """Record the current Python processes as the expected ones.
 
-        Of one that died by itself Triton does not ask how it ended, and so the kernel keeps a trace of it.
+        Triton reaps the processes that it ends itself. One that died on its own stays behind as a zombie.
         """
-        self.stubs = {pid: name for pid, name in processes.descendants(self.pid).items() if name.startswith(STUB)}
+        running = processes.descendants(self.pid)
+        self._stubs = {pid: name for pid, name in running.items() if name.startswith(STUB_NAME)}
 
     def exit_status(self) -> int | None:
-        """How it ended; None while it runs."""
+        """Return the exit status, or None while the server runs."""
         return self._process.poll()
 
-    def ailment(self) -> tuple[str, str]:
-        """What is wrong with its processes, in a word (`DIED`, `STOPPED`) and in many; two empty texts: nothing."""
+    def process_fault(self) -> RestartReason | None:
+        """Return which process has died or was stopped (`DIED`, `STOPPED`), or None if all run."""
         status = self.exit_status()
         if status is not None:
-            return DIED, f"Triton ended with {'signal' if status < 0 else 'status'} {abs(status)}"
-        states = {pid: processes.state(pid) for pid in (self.pid, *self.stubs)}
+            return RestartReason(DIED, f"Triton ended with {'signal' if status < 0 else 'status'} {abs(status)}")
+        states = {pid: processes.state(pid) for pid in (self.pid, *self._stubs)}
         now = time.monotonic()
         self._dead_since = {
             pid: self._dead_since.get(pid, now) for pid, state in states.items() if state in processes.DEAD
         }
-        dead = [pid for pid, since in self._dead_since.items() if now - since >= self._patience]
+        dead = [pid for pid, since in self._dead_since.items() if now - since >= self._reap_timeout_s]
         stopped = [pid for pid, state in states.items() if state == "T"]
-        for cause, found, what in ((DIED, dead, "has died"), (STOPPED, stopped, "was stopped by a signal")):
-            if found:
-                return cause, f"process {found[0]} ({self.stubs.get(found[0], 'tritonserver')}) {what}"
-        return "", ""
+        for cause, pids, event in ((DIED, dead, "has died"), (STOPPED, stopped, "was stopped by a signal")):
+            if pids:
+                name = self._stubs.get(pids[0], "tritonserver")
+                return RestartReason(cause, f"process {pids[0]} ({name}) {event}")
+        return None
 
     def stop(self) -> None:
-        """Let it end in its own way, then end what is left."""
+        """Ask the server to stop, then kill what is left."""
         self._process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_LIMIT)
+            self._process.wait(STOP_TIMEOUT_S)
         self.kill()
 
     def kill(self) -> None:
-        """End all of it at once, and free the memory that its processes shared."""
-        # By its group: what is left of a Triton that died has another parent by now.
+        """Kill all processes of this run and free their shared memory."""
+        # By process group: after the server has died, its children have another parent.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
-        while any(processes.state(pid) not in processes.DEAD for pid in self.stubs):
+        while any(processes.state(pid) not in processes.DEAD for pid in self._stubs):
             time.sleep(0.01)
         prefix = os.environ.get(SHM_PREFIX_VARIABLE)
         if prefix:

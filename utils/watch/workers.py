@@ -1,4 +1,4 @@
-"""API workers that were stopped by a signal: BentoML starts another for one that dies, but does not notice these."""
+"""Detection of API workers stopped by a signal: BentoML restarts dead workers but does not notice stopped ones."""
 
 from __future__ import annotations
 
@@ -12,38 +12,39 @@ from utils import processes
 
 logger = logging.getLogger("watchdog")
 
-COMMAND = "http_api_server"
-"""Part of an API worker's command line, as BentoML starts it."""
-SEARCH_EVERY_S = 2.0
+WORKER_COMMAND = "http_api_server"
+"""Part of the command line with which BentoML starts an API worker."""
+SEARCH_INTERVAL_S = 2.0
 """Time between two searches for workers, which read all of /proc."""
-STOPPED_LOOKS = 6
-"""Looks in a row that must find a worker stopped: 3 s, during which a watchdog that was stopped too counts nothing."""
+MIN_STOPPED_CHECKS = 6
+"""Consecutive checks (3 s) that must find a worker stopped. Counting checks excludes time when the watchdog itself was
+stopped."""
 
 
 class Workers:
-    """The API workers of one service."""
+    """API workers of one service."""
 
     def __init__(self, manager: int) -> None:
-        """Search for none yet.
+        """Initialize without searching.
 
         Args:
-            manager: the process that starts them.
+            manager: process id of BentoML's process manager, the parent of the workers.
         """
         self._manager = manager
         self._searched_at = -float("inf")
-        self._stopped: dict[int, int] = {}
+        self._stopped_checks: dict[int, int] = {}
 
     def kill_stopped(self) -> None:
-        """Kill each worker that was found stopped often enough; to be called at each look of the watchdog."""
-        if time.monotonic() - self._searched_at > SEARCH_EVERY_S:
+        """Kill each worker found stopped in `MIN_STOPPED_CHECKS` consecutive calls."""
+        if time.monotonic() - self._searched_at > SEARCH_INTERVAL_S:
             self._searched_at = time.monotonic()
-            pids = [pid for pid in processes.children(self._manager) if COMMAND in processes.command_line(pid)]
-            self._stopped = {pid: self._stopped.get(pid, 0) for pid in pids}
-        if processes.state(self._manager) == "T":  # all of the service, as by Ctrl-Z: nobody would start another
+            pids = [pid for pid in processes.children(self._manager) if WORKER_COMMAND in processes.command_line(pid)]
+            self._stopped_checks = {pid: self._stopped_checks.get(pid, 0) for pid in pids}
+        if processes.state(self._manager) == "T":  # the whole service is suspended (Ctrl-Z): nothing would restart it
             return
-        for pid, looks in self._stopped.items():
-            self._stopped[pid] = looks + 1 if processes.state(pid) == "T" else 0
-            if self._stopped[pid] == STOPPED_LOOKS:
-                logger.error("API worker %d was stopped by a signal: it is killed, and another is started", pid)
+        for pid, checks in self._stopped_checks.items():
+            self._stopped_checks[pid] = checks + 1 if processes.state(pid) == "T" else 0
+            if self._stopped_checks[pid] == MIN_STOPPED_CHECKS:
+                logger.error("API worker %d was stopped by a signal; killing it so that BentoML starts another", pid)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -14,7 +14,7 @@ from client import request
 from tests.e2e.server import ROOT
 from utils.edge.lifecycle import FINISH_TIMEOUT_S, TRITON_STOP_TIMEOUT_S
 from utils.settings import PREFIX, Settings
-from utils.triton import SHARED_MEMORY_NEEDED
+from utils.triton import MIN_SHARED_MEMORY_AT_START_BYTES
 
 MAIN, SECRETS = "docker-compose.yml", "deploy/compose.secrets.yml"
 COMPOSE, WITH_SECRETS = (yaml.safe_load((ROOT / name).read_text()) for name in (MAIN, SECRETS))
@@ -82,7 +82,7 @@ def test_what_is_mounted_is_there(name):
 
 @pytest.mark.parametrize("service", OURS, ids=["cpu", "gpu"])
 def test_the_service_has_the_memory_and_the_time_it_needs(service):
-    assert amount(service["shm_size"]) >= SHARED_MEMORY_NEEDED
+    assert amount(service["shm_size"]) >= MIN_SHARED_MEMORY_AT_START_BYTES
     assert amount(service["stop_grace_period"]) > FINISH_TIMEOUT_S + TRITON_STOP_TIMEOUT_S
     image = (ROOT / "Dockerfile").read_text()
     assert "MOBILE_SAM_CACHE_DIR=/cache" in image

@@ -17,7 +17,7 @@ from utils.machine import Machine
 from utils.page import ROUTE
 from utils.plan import make_plan
 from utils.settings import PREFIX, Settings
-from utils.triton import SHARED_MEMORY, SHARED_MEMORY_NEEDED
+from utils.triton import MIN_SHARED_MEMORY_AT_START_BYTES, SHARED_MEMORY
 
 RESIDENT = 1.9e9
 """Bytes of the whole service on two cores: docs/performance.md."""
@@ -74,7 +74,7 @@ def test_volumes_hold_what_the_service_may_put_there(overlay):
     volumes = {volume["name"]: volume.get("emptyDir") for volume in pod(overlay)["volumes"]}
     settings = named(overlay, "ConfigMap", "mobile-sam-settings")["data"]
     assert volumes["shared-memory"]["medium"] == "Memory"
-    assert size(volumes["shared-memory"]["sizeLimit"]) >= 2 * SHARED_MEMORY_NEEDED
+    assert size(volumes["shared-memory"]["sizeLimit"]) >= 2 * MIN_SHARED_MEMORY_AT_START_BYTES
     assert size(volumes["cache"]["sizeLimit"]) >= int(settings["MOBILE_SAM_EMBEDDING_CACHE_BYTES"]) + 2**30
     on_disk = sum(size(volumes[name]["sizeLimit"]) for name in ("cache", "tmp"))
     assert size(container(overlay)["resources"]["limits"]["ephemeral-storage"]) > on_disk

@@ -1,4 +1,4 @@
-"""BentoML's process manager, as the service has it."""
+"""BentoML's process manager with the changes of the service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bentoml._internal.utils import circus
 from bentoml.serving import create_watcher
 from utils.bento import set_up_process_manager
 folder, case = Path(sys.argv[1]), sys.argv[2]
-if case != "as BentoML has it":
+if case != "unchanged":
     set_up_process_manager(folder)
 sleeper = create_watcher(name="sleeper", args=["-c", "import time; time.sleep(600)"], use_sockets=False)
 arbiter = circus.create_standalone_arbiter([sleeper], sockets=[])
@@ -30,7 +30,7 @@ def ready(_):
         arbiter._exclusive_running_command = "manage_watchers"
         arbiter.loop.call_later(1, setattr, arbiter, "_exclusive_running_command", None)
     arbiter.loop.call_later(0.2, print, "ready", flush=True)
-    if case == "as BentoML has it":
+    if case == "unchanged":
         arbiter.loop.call_later(3, sys.exit, 9)
 
 arbiter.start(cb=ready)
@@ -40,9 +40,9 @@ arbiter.start(cb=ready)
 @pytest.mark.parametrize(
     ("case", "status"),
     [
-        pytest.param("busy", 0, id="while a worker is started"),
+        pytest.param("busy", 0, id="while a worker starts"),
         pytest.param("folder removed", 0, id="after the temporary folder was removed"),
-        pytest.param("as BentoML has it", 9, id="BentoML's own ignores it then"),
+        pytest.param("unchanged", 9, id="unchanged BentoML ignores the signal"),
     ],
 )
 def test_a_signal_stops_the_process_manager(tmp_path, case, status):

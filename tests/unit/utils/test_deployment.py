@@ -1,4 +1,4 @@
-"""The model repository as this machine's Triton loads it."""
+"""Deployment of the model repository for a machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
-from utils.deployment import deploy, deploy_once, export, main, plan_here, planned
+from utils.deployment import apply_plan, deploy, deploy_once, export, main, plan_for_this_machine
 from utils.machine import Machine
 from utils.plan import make_plan
 from utils.settings import Settings
@@ -35,7 +35,7 @@ def parameters(parsed: ModelConfig) -> dict[str, str]:
     return {key: value.string_value for key, value in parsed.parameters.items()}
 
 
-def test_every_model_is_there_with_all_its_files(tmp_path):
+def test_deployed_repository_has_all_models_and_files(tmp_path):
     deployed = deploy(REPOSITORY, LAPTOP, tmp_path)
     for model in REPOSITORY.iterdir():
         for entry in model.iterdir():
@@ -44,7 +44,7 @@ def test_every_model_is_there_with_all_its_files(tmp_path):
             assert found.name == "config.pbtxt" or found.resolve() == entry.resolve()
 
 
-def test_bfloat16_is_used_by_openvino_for_both_networks(tmp_path):
+def test_openvino_runs_both_networks_in_bfloat16(tmp_path):
     deployed = deploy(REPOSITORY, LAPTOP, tmp_path)
     encoder, decoder = config(deployed, "mobile_sam_encoder"), config(deployed, "mobile_sam_decoder")
     assert (encoder.backend, decoder.backend) == ("openvino", "openvino")
@@ -53,7 +53,7 @@ def test_bfloat16_is_used_by_openvino_for_both_networks(tmp_path):
     assert parameters(decoder)["INFERENCE_NUM_THREADS"] == "2"
 
 
-def test_a_gpu_gets_both_networks(tmp_path):
+def test_both_networks_run_on_a_gpu(tmp_path):
     deployed = deploy(REPOSITORY, make_plan(GPU, "mobile_sam"), tmp_path)
     for model in ("mobile_sam_encoder", "mobile_sam_decoder"):
         parsed = config(deployed, model)
@@ -68,7 +68,7 @@ def test_a_gpu_gets_both_networks(tmp_path):
     assert len(config(deployed, "mobile_sam_decoder").model_warmup) == 1
 
 
-def test_tensorrt_gets_the_encoder_alone(tmp_path):
+def test_tensorrt_accelerates_only_the_encoder(tmp_path):
     deployed = deploy(REPOSITORY, make_plan(GPU, "mobile_sam", "tensorrt"), tmp_path)
     (accelerator,) = config(
         deployed, "mobile_sam_encoder"
@@ -79,7 +79,7 @@ def test_tensorrt_gets_the_encoder_alone(tmp_path):
 
 
 @pytest.mark.parametrize(("engine", "batches"), [("openvino", False), ("onnxruntime", True)])
-def test_images_are_encoded_in_batches_by_onnxruntime_alone(tmp_path, engine, batches):
+def test_dynamic_batching_is_only_used_with_onnxruntime(tmp_path, engine, batches):
     plan = make_plan(Machine(cores=2, bf16=False, gpus=0, openvino=True), "mobile_sam", engine)
     encoder = config(deploy(REPOSITORY, plan, tmp_path), "mobile_sam_encoder")
     assert encoder.HasField("dynamic_batching") == batches
@@ -88,7 +88,7 @@ def test_images_are_encoded_in_batches_by_onnxruntime_alone(tmp_path, engine, ba
 @pytest.mark.parametrize(
     ("model", "count"), [("mobile_sam", 3), ("mobile_sam_cached", 3), ("mobile_sam_everything", 1)]
 )
-def test_the_orchestrator_is_told_what_runs_beside_it(tmp_path, model, count):
+def test_orchestrator_parameters_describe_the_plan(tmp_path, model, count):
     plan = make_plan(GPU, "mobile_sam", orchestrators=3)
     parsed = config(deploy(REPOSITORY, plan, tmp_path), model)
     assert instances(parsed) == (count, ModelInstanceGroup.KIND_CPU)
@@ -98,9 +98,9 @@ def test_the_orchestrator_is_told_what_runs_beside_it(tmp_path, model, count):
 
 
 @pytest.mark.parametrize("model", [entry.name for entry in sorted(REPOSITORY.iterdir())])
-def test_what_does_not_depend_on_the_machine_stays(model):
+def test_apply_plan_keeps_all_other_settings(model):
     text = (REPOSITORY / model / "config.pbtxt").read_text()
-    before, after = (text_format.Parse(config, ModelConfig()) for config in (text, planned(model, text, LAPTOP)))
+    before, after = (text_format.Parse(config, ModelConfig()) for config in (text, apply_plan(model, text, LAPTOP)))
     assert {key: parameters(after)[key] for key in parameters(before).keys() - parameters(after).keys()} == {}
     for parsed in (before, after):
         parsed.ClearField("instance_group")
@@ -110,14 +110,14 @@ def test_what_does_not_depend_on_the_machine_stays(model):
     assert before == after
 
 
-def test_the_same_plan_has_one_folder_and_another_plan_another(tmp_path):
+def test_each_plan_has_its_own_folder(tmp_path):
     first = deploy(REPOSITORY, LAPTOP, tmp_path)
     assert deploy(REPOSITORY, LAPTOP, tmp_path) == first
     assert deploy(REPOSITORY, make_plan(GPU, "mobile_sam"), tmp_path) != first
     assert len(list(first.parent.iterdir())) == 2
 
 
-def test_files_that_come_later_are_there_the_next_time(tmp_path):
+def test_files_added_later_are_deployed_next_time(tmp_path):
     models = tmp_path / "models"
     shutil.copytree(REPOSITORY, models, ignore=shutil.ignore_patterns("1"))
     before = deploy(models, LAPTOP, tmp_path / "cache")
@@ -128,14 +128,14 @@ def test_files_that_come_later_are_there_the_next_time(tmp_path):
     assert (after / "mobile_sam_encoder" / "1" / "model.onnx").read_text() == "a graph"
 
 
-def test_processes_that_start_together_get_the_same_folder(tmp_path):
+def test_concurrent_deploys_return_the_same_folder(tmp_path):
     with ThreadPoolExecutor(8) as threads:
         folders = set(threads.map(lambda _: deploy(REPOSITORY, LAPTOP, tmp_path), range(8)))
     (folder,) = folders
     assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_a_configuration_that_is_none_is_one_line(tmp_path):
+def test_an_invalid_configuration_is_a_one_line_error(tmp_path):
     (tmp_path / "models" / "mobile_sam").mkdir(parents=True)
     (tmp_path / "models" / "mobile_sam" / "config.pbtxt").write_text("nonsense {")
     with pytest.raises(TritonSetupError, match="cannot read the configuration of the models in ") as caught:
@@ -143,7 +143,7 @@ def test_a_configuration_that_is_none_is_one_line(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_a_cache_folder_that_cannot_be_made_is_one_line(tmp_path):
+def test_an_unwritable_cache_folder_is_an_error(tmp_path):
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(TritonSetupError, match=r"cannot write .*deployments: "):
         deploy(REPOSITORY, LAPTOP, tmp_path / "cache")
@@ -154,14 +154,14 @@ def test_the_plan_depends_on_the_weights(tmp_path, monkeypatch, record, engine):
     monkeypatch.setattr("utils.deployment.this_machine", lambda: Machine(2, bf16=False, gpus=0, openvino=True))
     (tmp_path / "mobile_sam" / "1").mkdir(parents=True)
     (tmp_path / "mobile_sam" / "1" / "weights.json").write_text(json.dumps(record))
-    assert plan_here(tmp_path, Settings()).encoder.engine == engine
+    assert plan_for_this_machine(tmp_path, Settings()).encoder.engine == engine
 
 
-def test_weights_that_are_not_there_yet_are_no_obstacle(tmp_path):
-    assert plan_here(tmp_path, Settings(engine="onnxruntime")).encoder.engine == "onnxruntime f32"
+def test_the_plan_does_not_need_weights(tmp_path):
+    assert plan_for_this_machine(tmp_path, Settings(engine="onnxruntime")).encoder.engine == "onnxruntime f32"
 
 
-def test_an_exported_repository_is_whole_and_set_up_by_the_plan(tmp_path):
+def test_export_writes_plain_files_with_the_plan_applied(tmp_path):
     export(REPOSITORY, LAPTOP, tmp_path / "cache", tmp_path / "out" / "repository")
     out = tmp_path / "out" / "repository"
     assert config(out, "mobile_sam_encoder").backend == "openvino"
@@ -174,43 +174,46 @@ def test_an_exported_repository_is_whole_and_set_up_by_the_plan(tmp_path):
     assert not list(out.rglob("__pycache__"))
 
 
-def test_a_folder_that_is_there_is_not_written_into(tmp_path):
+def test_export_rejects_an_existing_folder(tmp_path):
     with pytest.raises(TritonSetupError, match=f"cannot write {tmp_path}"):
         export(REPOSITORY, LAPTOP, tmp_path / "cache", tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("repository", "said"),
-    [("s3://bucket/models", "expected a folder to write another one from, got a URL"), ("/absent", "no /absent")],
-    ids=["a URL", "absent"],
+    ("repository", "message"),
+    [("s3://bucket/models", "expected a source folder, got a URL"), ("/absent", "/model.onnx: no such file")],
+    ids=["URL", "missing"],
 )
-def test_what_cannot_be_exported_is_one_line(monkeypatch, tmp_path, capsys, repository, said):
+def test_export_failure_is_a_one_line_error(monkeypatch, tmp_path, capsys, repository, message):
     monkeypatch.setenv("MOBILE_SAM_MODEL_REPOSITORY", repository)
     assert main([str(tmp_path / "out")]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("error: ")
-    assert said in told
-    assert told.count("\n") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
 
 
-def test_the_command_wants_a_folder(capsys):
+def test_the_command_requires_a_folder(capsys):
     assert main([]) == 2
     assert capsys.readouterr().err == "usage: python -m utils.deployment FOLDER\n"
 
 
-def test_without_a_folder_the_plan_is_for_mobilesams_size():
-    assert plan_here(None, Settings()).encoder.engine == plan_here(REPOSITORY / "absent", Settings()).encoder.engine
+def test_the_plan_without_a_repository_assumes_mobilesam():
+    assert (
+        plan_for_this_machine(None, Settings()).encoder.engine
+        == plan_for_this_machine(REPOSITORY / "absent", Settings()).encoder.engine
+    )
 
 
 @pytest.fixture
 def service(monkeypatch, tmp_path):
-    """What the processes of one service inherit."""
+    """Environment variables of one service."""
     monkeypatch.setenv("MOBILE_SAM_TRITON_RUN_DIR", str(tmp_path / "run"))
     monkeypatch.setenv("MOBILE_SAM_TRITON_REPOSITORY", "")
 
 
 @pytest.mark.usefixtures("service")
-def test_processes_of_one_service_agree_on_the_folder_whatever_has_come_meanwhile(tmp_path):
+def test_deploy_once_returns_the_same_folder_after_changes(tmp_path):
     repository = shutil.copytree(REPOSITORY, tmp_path / "repository", symlinks=True)
     settings = Settings(cache_dir=tmp_path / "cache", model_control_mode="explicit")
     first = deploy_once(repository, LAPTOP, settings)
@@ -221,6 +224,6 @@ def test_processes_of_one_service_agree_on_the_folder_whatever_has_come_meanwhil
 
 @pytest.mark.parametrize(("mode", "own"), [("none", "cache"), ("explicit", "run"), ("poll", "run")])
 @pytest.mark.usefixtures("service")
-def test_a_folder_that_changes_is_of_one_service_alone(tmp_path, mode, own):
+def test_a_folder_with_changing_models_is_private_to_one_service(tmp_path, mode, own):
     settings = Settings(cache_dir=tmp_path / "cache", model_control_mode=mode)
     assert deploy_once(REPOSITORY, LAPTOP, settings).is_relative_to(tmp_path / own)

@@ -1,4 +1,4 @@
-"""What the processes of a service share."""
+"""Health records, the requests lock and the run folder."""
 
 from __future__ import annotations
 
@@ -19,74 +19,74 @@ from utils.health import Health
 
 @pytest.fixture
 def shared(tmp_path):
-    """The file that the processes of a service share."""
+    """Shared file of a service."""
     return tmp_path / "shared"
 
 
-def test_before_the_watchdog_writes_triton_is_starting(shared):
+def test_health_is_starting_before_the_first_record(shared):
     found = health.read_health(shared)
     assert found.state == "starting"
     assert not found.ready
-    assert not found.takes_requests
+    assert not found.accepts_requests
 
 
-def test_what_is_written_is_read(shared):
+def test_written_health_is_read_back(shared):
     health.write_health(shared, Health("failing", "why", {"died": 2}))
     found = health.read_health(shared)
     assert (found.state, found.reason, found.restarts) == ("failing", "why", {"died": 2})
     assert found.written_at == pytest.approx(time.monotonic(), abs=60)
 
 
-def test_an_old_record_is_no_record(shared, monkeypatch):
+def test_a_stale_record_reads_as_failing(shared, monkeypatch):
     health.write_health(shared, Health("ready"))
     now = time.monotonic()
-    monkeypatch.setattr("utils.health.time.monotonic", lambda: now + health.STALE_AFTER + 1)
+    monkeypatch.setattr("utils.health.time.monotonic", lambda: now + health.MAX_RECORD_AGE_S + 1)
     assert health.read_health(shared).state == "failing"
 
 
-def test_the_last_record_stays_true(shared, monkeypatch):
+def test_a_stopped_record_never_becomes_stale(shared, monkeypatch):
     health.write_health(shared, Health("stopped"))
     now = time.monotonic()
     monkeypatch.setattr("utils.health.time.monotonic", lambda: now + 1000)
     assert health.read_health(shared).state == "stopped"
 
 
-def test_a_record_of_a_watchdog_that_has_ended_says_nothing_of_now(shared):
+def test_a_record_of_an_exited_watchdog_reads_as_restarting(shared):
     program = "import sys; from pathlib import Path; from utils.health import Health, write_health\n"
     program += 'write_health(Path(sys.argv[1]), Health(sys.argv[2], restarts={"died": 2}))'
     subprocess.run([sys.executable, "-c", program, shared, "ready"], cwd=ROOT, check=True)
     found = health.read_health(shared)
-    assert (found.state, found.takes_requests, found.restarts) == ("restarting", False, {"died": 2})
+    assert (found.state, found.accepts_requests, found.restarts) == ("restarting", False, {"died": 2})
     subprocess.run([sys.executable, "-c", program, shared, "stopped"], cwd=ROOT, check=True)
     assert health.read_health(shared).state == "stopped"
 
 
-def test_a_record_that_is_not_whole_is_no_record(shared):
+def test_a_corrupt_record_reads_as_failing(shared):
     health.write_health(shared, Health("ready", "a reason"))
-    whole = shared.read_bytes()
-    written = [place for place, byte in enumerate(whole) if byte]
-    assert len(written) > 50
-    for place in written:
-        shared.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    valid = shared.read_bytes()
+    offsets = [offset for offset, byte in enumerate(valid) if byte]
+    assert len(offsets) > 50
+    for offset in offsets:
+        shared.write_bytes(valid[:offset] + bytes([valid[offset] ^ 1]) + valid[offset + 1 :])
         assert health.read_health(shared).state == "failing"
 
 
-def test_while_a_record_is_replaced_the_one_before_it_is_read(shared):
+def test_the_previous_record_is_read_if_the_newest_is_torn(shared):
     for number in range(4):
         health.write_health(shared, Health("ready", f"record {number}"))
-    whole = shared.read_bytes()
-    newest = whole.index(b"record 3")
-    shared.write_bytes(whole[:newest] + b"torn" + whole[newest + 4 :])
+    valid = shared.read_bytes()
+    newest = valid.index(b"record 3")
+    shared.write_bytes(valid[:newest] + b"torn" + valid[newest + 4 :])
     assert health.read_health(shared).reason == "record 2"
 
 
-def test_a_reason_without_end_is_cut(shared):
+def test_a_long_reason_is_truncated(shared):
     for _ in range(2):
         health.write_health(shared, Health("failing", "\N{SLICE OF PIZZA}" * 100_000))
-    assert health.read_health(shared).reason == "\N{SLICE OF PIZZA}" * health.MAX_REASON
+    assert health.read_health(shared).reason == "\N{SLICE OF PIZZA}" * health.MAX_REASON_CHARACTERS
 
 
-def test_a_record_is_never_read_in_part_while_another_is_written(shared):
+def test_concurrent_reads_never_see_a_partial_record(shared):
     program = """
 import sys
 from pathlib import Path
@@ -120,7 +120,7 @@ print(folder, flush=True)
 
 
 def run_service(folder: Path, program: str) -> Path:
-    """Run a program as the first process of a service with `folder` for temporary files; return its run folder."""
+    """Run a program as the first process of a service, with `folder` as TMPDIR; return its run folder."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MOBILE_SAM_TRITON_")}
     command = [sys.executable, "-c", SERVICE + program]
     ran = subprocess.run(
@@ -129,12 +129,12 @@ def run_service(folder: Path, program: str) -> Path:
     return Path(ran.stdout.splitlines()[0])
 
 
-def test_the_folder_is_made_once_inherited_and_removed_at_the_end(tmp_path):
+def test_run_dir_is_created_once_inherited_and_removed_at_exit(tmp_path):
     assert run_service(tmp_path, "").parent == tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_what_processes_share_outlives_their_folder_and_ends_with_the_first_one(tmp_path):
+def test_shared_file_survives_the_run_dir_but_not_its_process(tmp_path):
     program = """
 import shutil
 from utils.health import Health
@@ -142,20 +142,20 @@ shutil.rmtree(folder)
 health.write_health(file, Health("ready"))
 lock = health.RequestsLock(file)
 other = "from utils import health; file = health.shared_file()\\n"
-other += "assert health.read_health(file).ready and not health.nobody_needs_triton(file)"
+other += "assert health.read_health(file).ready and not health.is_triton_unused(file)"
 subprocess.run([sys.executable, "-c", other], check=True, cwd=sys.path[0])
 lock.release()
-assert health.nobody_needs_triton(file)
+assert health.is_triton_unused(file)
 print(file)
 """.replace("\\\\", "\\")
     run_service(tmp_path, program)
-    # Of a service that has ended nothing can be opened, nor is any file left.
+    # A path in /proc of an exited process.
     gone = Path(f"/proc/{2**22}/fd/3")
-    assert health.nobody_needs_triton(gone)
+    assert health.is_triton_unused(gone)
     assert health.read_health(gone).state == "failing"
 
 
-def test_a_removed_folder_is_made_again_with_its_rights(tmp_path):
+def test_restore_run_dir_recreates_folders_with_private_permissions(tmp_path):
     folder = tmp_path / "run"
     assert health.restore_run_dir(folder)
     assert not health.restore_run_dir(folder)
@@ -165,7 +165,7 @@ def test_a_removed_folder_is_made_again_with_its_rights(tmp_path):
     assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")} == {0o700}
 
 
-def test_the_folder_of_a_running_service_is_locked(tmp_path, monkeypatch):
+def test_run_dir_of_a_running_service_is_locked(tmp_path, monkeypatch):
     program = """
 import fcntl
 try:
@@ -178,22 +178,22 @@ raise AssertionError("not locked")
     run_service(tmp_path, program)
 
 
-def test_folders_of_killed_services_are_removed_and_of_living_ones_kept(tmp_path, monkeypatch):
+def test_remove_stale_run_dirs_keeps_those_of_running_services(tmp_path, monkeypatch):
     monkeypatch.setattr("utils.health.tempfile.gettempdir", lambda: str(tmp_path))
-    dead, elsewhere, living = (tmp_path / f"mobile-sam-triton-{pid}-x" for pid in (4194301, 4194302, os.getpid()))
-    # Of a container that was started again, where the first process has the same number each time.
-    former = tmp_path / f"mobile-sam-triton-{os.getpid()}-y"
-    monkeypatch.setenv("MOBILE_SAM_TRITON_RUN_DIR", str(living))
-    for folder in (dead, elsewhere, living, former):
+    dead, locked, running = (tmp_path / f"mobile-sam-triton-{pid}-x" for pid in (4194301, 4194302, os.getpid()))
+    # A restarted container, whose first process has the same id as before.
+    predecessor = tmp_path / f"mobile-sam-triton-{os.getpid()}-y"
+    monkeypatch.setenv("MOBILE_SAM_TRITON_RUN_DIR", str(running))
+    for folder in (dead, locked, running, predecessor):
         folder.mkdir()
-    held = os.open(elsewhere, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_SH)  # of another container, whose processes cannot be seen from here
+    held = os.open(locked, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_SH)  # by another container, whose processes are not visible here
     health.remove_stale_run_dirs()
     os.close(held)
-    assert {entry.name for entry in tmp_path.iterdir()} == {elsewhere.name, living.name}
+    assert {entry.name for entry in tmp_path.iterdir()} == {locked.name, running.name}
 
 
-def test_health_is_told_in_prometheus_words():
+def test_health_metrics_are_prometheus_text():
     text = health_metrics(Health("ready", restarts={"died": 1, "hung": 2})).decode()
     assert "mobile_sam_ready 1\n" in text
     assert 'mobile_sam_triton_restarts_total{cause="hung"} 2\n' in text

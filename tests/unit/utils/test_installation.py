@@ -1,4 +1,4 @@
-"""Environments with locked requirements: the steps, what fails, and a real one of tiny packages."""
+"""Installation of locked requirements, with fakes of pip and uv and with a real environment."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ cat "$here/uv-output"; exit "$(cat "$here/uv-status")"
 
 
 class FakeEnvironment:
-    """An environment whose pip and uv write down how they are called."""
+    """Environment with fake pip and uv that record their calls."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.bin = folder / "bin"
 
-    def make(self, *_: object, **__: object) -> None:
-        """Stand in for `venv.create`."""
+    def create(self, *_: object, **__: object) -> None:
+        """Create the environment; replaces `venv.create`."""
         self.bin.mkdir(parents=True)
         for name, content in (("python", PYTHON), ("uv", UV), ("pip", "")):
             (self.bin / name).write_text(content)
@@ -53,12 +53,12 @@ class FakeEnvironment:
         self.set(config="", pip_output="", pip_status="0", uv_output="Installed 2 packages in 1ms\n", uv_status="0")
 
     def set(self, **contents: str) -> None:
-        """Change what pip and uv print and return."""
+        """Set the output and exit status of pip and uv."""
         for name, content in contents.items():
             (self.bin / name.replace("_", "-")).write_text(content)
 
     def calls(self) -> list[str]:
-        """Commands since the last time."""
+        """Return the commands since the last call."""
         file = self.bin / "calls"
         lines = file.read_text().splitlines() if file.exists() else []
         file.write_text("")
@@ -67,7 +67,7 @@ class FakeEnvironment:
 
 @pytest.fixture
 def fake(monkeypatch, tmp_path) -> FakeEnvironment:
-    """One that is there already; `requirements/` and `client/` of the root are a tiny lock and project."""
+    """An existing environment, and a root with tiny `requirements/` and `client/`."""
     root = tmp_path / "root"
     (root / "requirements").mkdir(parents=True)
     for name in ("uv", "cpu", "client", "dev"):
@@ -76,29 +76,29 @@ def fake(monkeypatch, tmp_path) -> FakeEnvironment:
     (root / "client" / "pyproject.toml").touch()
     monkeypatch.setattr(installation, "ROOT", root)
     fake = FakeEnvironment(tmp_path / "env")
-    monkeypatch.setattr("utils.installation.venv.create", fake.make)
-    fake.make()
+    monkeypatch.setattr("utils.installation.venv.create", fake.create)
+    fake.create()
     return fake
 
 
 def steps(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The printed lines, without seconds."""
+    """Return the printed lines without durations."""
     return re.sub(r" in \d+ s\b", "", capsys.readouterr().out).splitlines()
 
 
-def test_new_environment_is_made_and_every_step_is_a_line(fake, capsys):
+def test_install_creates_the_environment_and_prints_each_step(fake, capsys):
     for file in fake.bin.iterdir():
         file.unlink()
     fake.bin.rmdir()
     installation.install(fake.folder, ["cpu"])
     assert steps(capsys) == [
-        f"environment: {fake.folder} made with Python {'.'.join(map(str, sys.version_info[:3]))}",
+        f"environment: {fake.folder} created with Python {'.'.join(map(str, sys.version_info[:3]))}",
         "environment: uv installed",
         f"environment: 2 packages installed (log: {fake.folder}/install.log)",
     ]
 
 
-def test_pip_installs_uv_and_uv_the_locked_files_and_the_project(fake):
+def test_pip_installs_uv_and_uv_installs_the_rest(fake):
     fake.set(config="global.index-url='https://me:secret@one.example/simple'\n")
     installation.install(fake.folder, ["cpu", "client"])
     pip, files, project = fake.calls()
@@ -114,7 +114,7 @@ def test_pip_installs_uv_and_uv_the_locked_files_and_the_project(fake):
     assert "secret" not in log
 
 
-def test_current_environment_is_left_alone(fake, capsys):
+def test_current_environment_is_not_changed(fake, capsys):
     installation.install(fake.folder, ["cpu", "client"])
     fake.calls()
     capsys.readouterr()
@@ -124,7 +124,7 @@ def test_current_environment_is_left_alone(fake, capsys):
 
 
 @pytest.mark.parametrize("changed", ["requirements/client.txt", "client/pyproject.toml"])
-def test_changed_requirements_are_installed_but_uv_is_not_again(fake, capsys, changed):
+def test_changed_requirements_do_not_reinstall_uv(fake, capsys, changed):
     installation.install(fake.folder, ["cpu", "client"])
     fake.calls()
     capsys.readouterr()
@@ -135,7 +135,7 @@ def test_changed_requirements_are_installed_but_uv_is_not_again(fake, capsys, ch
     assert steps(capsys) == [f"environment: no packages installed (log: {fake.folder}/install.log)"]
 
 
-def test_failing_uv_shows_the_end_of_its_output_and_its_packages_are_installed_anew(fake, capsys):
+def test_uv_failure_prints_output_and_the_next_run_reinstalls(fake, capsys):
     fake.set(uv_output="".join(f"line {number}\n" for number in range(50)), uv_status="2")
     with pytest.raises(
         InstallationError, match=r"could not install requirements/cpu\.txt: .* run the same `make` again"
@@ -150,7 +150,7 @@ def test_failing_uv_shows_the_end_of_its_output_and_its_packages_are_installed_a
     assert fake.calls() == []
 
 
-def test_option_that_uv_does_not_know_is_named_and_pip_installs(fake, capsys):
+def test_pip_installs_if_uv_does_not_support_an_option(fake, capsys):
     fake.set(config="global.constraint='/etc/pip/constraint.txt'\n")
     installation.install(fake.folder, ["cpu", "client"])
     pip = "-m pip install --no-deps --disable-pip-version-check"
@@ -161,7 +161,7 @@ def test_option_that_uv_does_not_know_is_named_and_pip_installs(fake, capsys):
         f"{pip} --no-build-isolation --editable {root}/client",
     ]
     assert steps(capsys) == [
-        "environment: uv has no counterpart of the option constraint in pip's configuration: "
+        "environment: uv does not support the option constraint of pip's configuration: "
         "pip installs the packages, which takes longer",
         "environment: requirements/cpu.txt installed",
         "environment: requirements/client.txt installed",
@@ -171,7 +171,7 @@ def test_option_that_uv_does_not_know_is_named_and_pip_installs(fake, capsys):
     assert fake.calls() == []
 
 
-def test_failing_pip_installs_over_what_is_there_the_next_time(fake):
+def test_pip_reinstalls_after_a_failure(fake):
     fake.set(config="global.constraint='/etc/pip/constraint.txt'\n", pip_status="1")
     for _ in range(2):
         with pytest.raises(InstallationError, match=r"could not install requirements/cpu\.txt: "):
@@ -182,7 +182,7 @@ def test_failing_pip_installs_over_what_is_there_the_next_time(fake):
 NO_UV = "ERROR: No matching distribution found for uv==1\n"
 
 
-def test_index_without_uv_is_told_and_pip_installs(fake, capsys):
+def test_pip_installs_if_the_index_lacks_uv(fake, capsys):
     # The fake pip fails only for uv.
     script = (
         (fake.bin / "python").read_text().replace("    install)", "    install) case $* in *cpu.txt) exit 0;; esac;")
@@ -196,7 +196,7 @@ def test_index_without_uv_is_told_and_pip_installs(fake, capsys):
     assert not [call for call in fake.calls() if call.startswith("uv ")]
 
 
-def test_index_that_is_not_reached_is_an_error(fake, capsys):
+def test_an_unreachable_index_is_an_error(fake, capsys):
     fake.set(pip_output=f"WARNING: Retrying (Retry(total=0)) after connection broken\n{NO_UV}", pip_status="1")
     with pytest.raises(InstallationError, match=r"could not install requirements/uv\.txt: "):
         installation.install(fake.folder, ["cpu"])
@@ -204,28 +204,28 @@ def test_index_that_is_not_reached_is_an_error(fake, capsys):
     assert len(fake.calls()) == 1
 
 
-def test_cache_that_cannot_be_written_is_not_used(fake, monkeypatch, tmp_path):
+def test_an_unwritable_cache_is_not_used(fake, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "file" / "uv"))
     installation.install(fake.folder, ["cpu"])
     assert fake.calls()[-1].endswith(" no-cache=1")
 
 
-def test_configuration_that_pip_cannot_read_is_one_line(fake):
+def test_an_invalid_pip_configuration_is_a_one_line_error(fake):
     broken = "#!/bin/sh\necho words >&2; echo 'ERROR: pip.conf is broken' >&2; exit 3\n"
     fake.set(python=broken)
     with pytest.raises(InstallationError, match=r"bin/python -m pip config list: ERROR: pip\.conf is broken$"):
         installation.install(fake.folder, ["cpu"])
 
 
-def test_environment_without_its_python_is_one_line(fake):
+def test_a_missing_python_is_a_one_line_error(fake):
     (fake.bin / "python").unlink()
     with pytest.raises(InstallationError, match=r"bin/python -m pip config list: .*No such file"):
         installation.install(fake.folder, ["cpu"])
 
 
 @pytest.mark.parametrize("error", [OSError("no"), subprocess.CalledProcessError(1, "ensurepip")])
-def test_python_without_venv_is_one_line(fake, monkeypatch, error):
+def test_a_missing_venv_module_is_a_one_line_error(fake, monkeypatch, error):
     def create(*_: object, **__: object) -> None:
         raise error
 
@@ -235,7 +235,7 @@ def test_python_without_venv_is_one_line(fake, monkeypatch, error):
         installation.install(fake.folder, ["cpu"])
 
 
-def test_second_process_waits_and_finds_the_environment_current(fake, capsys):
+def test_a_second_process_waits_for_the_first(fake, capsys):
     with (fake.folder / "install.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         second = threading.Thread(target=installation.install, args=(fake.folder, ["cpu"]))
@@ -247,24 +247,24 @@ def test_second_process_waits_and_finds_the_environment_current(fake, capsys):
         assert fake.calls() == []
         installation.Stamp(fake.folder, ["cpu"]).finish()
     second.join()
-    assert printed == f"environment: waiting for another process that installs into {fake.folder}\n"
+    assert printed == f"environment: waiting for another installation into {fake.folder}\n"
     assert fake.calls() == []
 
 
-def test_interrupt_is_one_line_and_the_next_run_goes_on(fake, monkeypatch, capsys):
+def test_an_interrupt_prints_one_line_and_the_next_run_continues(fake, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr("utils.installation.progress.run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert environment.main(["install", str(fake.folder), "cpu"]) == 130
-    assert capsys.readouterr().err == "error: interrupted: run the same `make` again to go on\n"
+    assert capsys.readouterr().err == "error: interrupted: run the same `make` again to continue\n"
     assert environment.main(["install", str(fake.folder), "cpu"]) == 0
     assert len(fake.calls()) == 2
 
 
-# ---- A real environment, without a network. ----
+# ---- A real environment without a network ----
 
 
 def write_wheel(folder: Path, name: str, version: str, files: dict[str, bytes]) -> str:
-    """Write a wheel; returns its line of a requirements file."""
+    """Write a wheel; return its line in a requirements file."""
     information = f"{name}-{version}.dist-info"
     files = {
         **files,
@@ -279,17 +279,17 @@ def write_wheel(folder: Path, name: str, version: str, files: dict[str, bytes]) 
     with zipfile.ZipFile(wheel, "w") as archive:
         for path, content in {**files, f"{information}/RECORD": record.encode()}.items():
             entry = zipfile.ZipInfo(path)
-            entry.external_attr = 0o100755 << 16  # a file that can be run
+            entry.external_attr = 0o100755 << 16  # executable
             archive.writestr(entry, content)
     return f"{name}=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with the wheels and locks of uv and of tiny packages, and an environment `env` with the first of them."""
+    """A root with wheels and locks of uv and tiny packages."""
     program = Path(sys.executable).with_name("uv")
     if not program.exists():
-        pytest.skip(f"no uv in this environment ({program}): `make env` puts it there with the next lock")
+        pytest.skip(f"no uv in this environment ({program}): `make env` installs it")
     root = tmp_path_factory.mktemp("real")
     wheels, locks = root / "wheels", root / "requirements"
     wheels.mkdir()
@@ -308,7 +308,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def offline(real: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The root, with pip configured to use its wheels alone."""
+    """The root, with pip configured to use only its wheels."""
     for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
         monkeypatch.delenv(name)
     (real / "pip.conf").write_text(
@@ -321,12 +321,12 @@ def offline(real: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def values(folder: Path) -> str:
-    """What the tiny packages of an environment hold."""
+    """Return the values of the tiny packages in an environment."""
     code = "import tiny_one, tiny_two; print(tiny_one.VALUE, tiny_two.VALUE)"
     return subprocess.run([folder / "bin" / "python", "-c", code], capture_output=True, text=True, check=True).stdout
 
 
-def test_real_uv_installs_updates_repairs_and_refuses_what_has_another_hash(offline, capsys):
+def test_real_uv_installs_updates_repairs_and_checks_hashes(offline, capsys):
     folder = offline / "env"
     installation.install(folder, ["tiny"])
     assert steps(capsys)[1:] == [
@@ -349,7 +349,7 @@ def test_real_uv_installs_updates_repairs_and_refuses_what_has_another_hash(offl
     installation.install(folder, ["newer"])
     assert values(folder) == "10 2\n"
 
-    # As after a kill: the package is listed, but its module is missing.
+    # Like after a kill: the package is listed, but its module is missing.
     installation.Stamp(folder, ["newer"]).begin()
     next(folder.rglob("tiny_one.py")).unlink()
     installation.install(folder, ["newer"])

@@ -1,4 +1,4 @@
-"""What this process may use of the machine."""
+"""Detection of the usable resources of a machine."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from utils.triton import TritonSetupError
 
 @pytest.fixture
 def many_cores(monkeypatch):
-    """A machine of 16 cores with two hardware threads each, all of them allowed."""
+    """A machine with 16 physical cores and 32 hardware threads."""
     monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 32 if logical else 16)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)))
 
 
-def test_without_a_limit_every_physical_core_counts(many_cores, tmp_path):
+def test_all_physical_cores_count_without_a_limit(many_cores, tmp_path):
     assert usable_cores(tmp_path) == 16
 
 
-def test_a_process_bound_to_some_processors_has_only_those(many_cores, monkeypatch, tmp_path):
+def test_cpu_affinity_limits_the_cores(many_cores, monkeypatch, tmp_path):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 4, 5})
     assert usable_cores(tmp_path) == 3
 
@@ -33,20 +33,20 @@ def test_a_process_bound_to_some_processors_has_only_those(many_cores, monkeypat
 @pytest.mark.parametrize(
     ("text", "cores"), [("max 100000", 16), ("200000 100000", 2), ("150000 100000", 2), ("10000 100000", 1)]
 )
-def test_a_containers_quota_is_kept(many_cores, tmp_path, text, cores):
+def test_cgroup_v2_quota_limits_the_cores(many_cores, tmp_path, text, cores):
     (tmp_path / "cpu.max").write_text(text + "\n")
     assert usable_cores(tmp_path) == cores
 
 
 @pytest.mark.parametrize(("quota", "cores"), [("-1", 16), ("400000", 4)])
-def test_the_older_kind_of_quota_is_kept_too(many_cores, tmp_path, quota, cores):
+def test_cgroup_v1_quota_limits_the_cores(many_cores, tmp_path, quota, cores):
     (tmp_path / "cpu").mkdir()
     (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(quota + "\n")
     (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
     assert usable_cores(tmp_path) == cores
 
 
-def test_a_machine_that_cannot_tell_its_physical_cores_has_its_processors(monkeypatch, tmp_path):
+def test_logical_cpus_count_if_physical_cores_are_unknown(monkeypatch, tmp_path):
     monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: None)
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
@@ -62,16 +62,16 @@ def test_a_machine_that_cannot_tell_its_physical_cores_has_its_processors(monkey
         ("", False),
     ],
 )
-def test_bfloat16_is_seen_by_the_processors_flags(tmp_path, flags, expected):
+def test_bfloat16_is_detected_by_cpu_flags(tmp_path, flags, expected):
     (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: avx512_bf16\n")
     assert has_bf16(tmp_path / "cpuinfo") is expected
 
 
-def test_a_machine_without_cpuinfo_has_no_bfloat16(tmp_path):
+def test_bfloat16_is_off_without_cpuinfo(tmp_path):
     assert has_bf16(tmp_path / "cpuinfo") is False
 
 
-def test_a_machine_without_nvidias_driver_has_no_gpu(monkeypatch):
+def test_no_gpus_without_nvidia_driver(monkeypatch):
     def missing():
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
@@ -79,7 +79,7 @@ def test_a_machine_without_nvidias_driver_has_no_gpu(monkeypatch):
     assert count_gpus() == 0
 
 
-def test_gpus_are_those_that_the_driver_shows(monkeypatch):
+def test_gpus_are_counted_by_the_driver(monkeypatch):
     closed = []
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 2)
@@ -91,7 +91,7 @@ def test_gpus_are_those_that_the_driver_shows(monkeypatch):
 @pytest.mark.parametrize(
     ("visible", "gpus"), [(None, 4), ("", 0), ("-1", 0), ("0", 1), ("1,2", 2), ("0,1,2,3,4,5", 4), ("GPU-8f2a", 1)]
 )
-def test_gpus_that_cuda_is_told_not_to_see_do_not_count(monkeypatch, visible, gpus):
+def test_cuda_visible_devices_limits_the_gpus(monkeypatch, visible, gpus):
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 4)
     monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
@@ -105,12 +105,12 @@ def test_gpus_that_cuda_is_told_not_to_see_do_not_count(monkeypatch, visible, gp
     ("packages", "backends", "expected"),
     [
         pytest.param({"onnxruntime-gpu"}, set(), True, id="package"),
-        pytest.param({"onnxruntime"}, {"python", "onnxruntime"}, True, id="nvidia's container"),
-        pytest.param({"onnxruntime"}, {"python"}, False, id="processors only"),
-        pytest.param(set(), None, False, id="no triton"),
+        pytest.param({"onnxruntime"}, {"python", "onnxruntime"}, True, id="NVIDIA's container"),
+        pytest.param({"onnxruntime"}, {"python"}, False, id="CPU only"),
+        pytest.param(set(), None, False, id="no Triton"),
     ],
 )
-def test_gpus_count_where_something_can_use_them(monkeypatch, packages, backends, expected):
+def test_gpus_need_an_onnxruntime_with_gpu_support(monkeypatch, packages, backends, expected):
     def version(name: str) -> str:
         if name not in packages:
             raise metadata.PackageNotFoundError(name)

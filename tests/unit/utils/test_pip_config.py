@@ -1,4 +1,4 @@
-"""pip's configuration, and what uv gets of it."""
+"""Translation of pip's configuration for uv."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from utils import pip_config
 
-# Sorted by name, as pip prints it: of three sections, and of one that is not for `pip install`.
+# As pip prints it, sorted by name. The section `download` does not apply to `pip install`.
 LISTING = """\
 :env:.default-timeout='180'
 :env:.extra-index-url='https://env.example/simple'
@@ -22,17 +22,17 @@ global.find-links='\\n/wheels\\nhttps://links.example'
 global.index-url='https://global.example/simple'
 global.proxy='global.example:3128'
 install.index-url="https://install.example/it's"
-a line that is no setting
+not a setting
 """
 
 
 @pytest.fixture(autouse=True)
-def _no_certificates_of_this_machine(monkeypatch):
+def _no_default_certificates(monkeypatch):
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_install_beats_global_and_the_environment_beats_both():
+def test_sections_have_pips_precedence():
     assert pip_config.settings(LISTING) == {
         "timeout": "180",
         "extra-index-url": "https://env.example/simple",
@@ -42,7 +42,7 @@ def test_install_beats_global_and_the_environment_beats_both():
     }
 
 
-def test_read_returns_what_the_real_pip_is_configured_with(monkeypatch, tmp_path):
+def test_read_returns_the_configuration_of_the_real_pip(monkeypatch, tmp_path):
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     (tmp_path / "pip.conf").write_text(
@@ -57,7 +57,7 @@ def test_read_returns_what_the_real_pip_is_configured_with(monkeypatch, tmp_path
     assert configured["trusted-host"] == "one.example two.example"
 
 
-def test_a_configuration_that_pip_cannot_read_is_an_error(monkeypatch, tmp_path):
+def test_an_invalid_configuration_file_is_an_error(monkeypatch, tmp_path):
     (tmp_path / "pip.conf").write_text("index-url = https://one.example/simple\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
     with pytest.raises(subprocess.CalledProcessError) as raised:
@@ -105,7 +105,7 @@ def test_option_becomes_an_argument(name, value, expected):
     assert arguments == ["--index-strategy", "unsafe-best-match", *expected]
 
 
-def test_find_links_that_do_not_exist_are_left_out(monkeypatch, tmp_path):
+def test_missing_find_links_are_dropped(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "my wheels").mkdir()
     (tmp_path / "wheels").mkdir()
@@ -126,14 +126,14 @@ def test_certificates_may_be_a_folder(tmp_path):
     assert pip_config.for_uv({"cert": str(tmp_path)})[1] == {"SSL_CERT_DIR": str(tmp_path)}
 
 
-def test_certificates_of_requests_hold_where_pip_has_no_own(monkeypatch):
+def test_certificates_default_to_those_of_requests(monkeypatch):
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/a/ca.crt")
     assert pip_config.for_uv({})[1] == {"SSL_CERT_FILE": "/a/ca.crt"}
     assert pip_config.for_uv({"cert": "/b/ca.crt"})[1] == {"SSL_CERT_FILE": "/b/ca.crt"}
 
 
 @pytest.mark.parametrize(("certificates", "variables"), [(["ca.pem"], {"UV_SYSTEM_CERTS": "1"}), ([], {})])
-def test_certificates_of_the_system_are_used_where_there_are_some(monkeypatch, tmp_path, certificates, variables):
+def test_certificates_default_to_those_of_the_system(monkeypatch, tmp_path, certificates, variables):
     for name in certificates:
         (tmp_path / name).touch()
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing"))
@@ -144,6 +144,6 @@ def test_certificates_of_the_system_are_used_where_there_are_some(monkeypatch, t
 @pytest.mark.parametrize(
     ("name", "value"), [("constraint", "/etc/pip/constraint.txt"), ("user", "yes"), ("timeout", "soon"), ("new", "1")]
 )
-def test_option_without_a_counterpart_is_named(name, value):
-    with pytest.raises(pip_config.NoCounterpart, match=f"^{name}$"):
+def test_an_unsupported_option_is_named(name, value):
+    with pytest.raises(pip_config.UnsupportedOptionError, match=f"^{name}$"):
         pip_config.for_uv({name: value})

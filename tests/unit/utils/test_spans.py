@@ -1,4 +1,4 @@
-"""What the service writes into traces."""
+"""Spans and attributes in traces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from utils import spans
 
 
 class Recorder:
-    """A tracer, and what it recorded."""
+    """Tracer with an in-memory exporter."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._exporter = InMemorySpanExporter()
@@ -25,12 +25,12 @@ class Recorder:
 
     @property
     def finished(self) -> Sequence[ReadableSpan]:
-        """In the order of their ends."""
+        """Finished spans in the order of their ends."""
         return self._exporter.get_finished_spans()
 
     @property
     def recorded(self) -> list[tuple[str, str | None, dict]]:
-        """Name, parent's name and attributes of each span."""
+        """Name, parent name and attributes of each span."""
         names = {span.context.span_id: span.name for span in self.finished}
         return [
             (span.name, names.get(span.parent.span_id) if span.parent else None, dict(span.attributes or {}))
@@ -40,27 +40,27 @@ class Recorder:
 
 @pytest.fixture(params=[ALWAYS_ON], ids=["recorded"])
 def recorder(request, monkeypatch) -> Recorder:
-    made = Recorder(request.param)
-    monkeypatch.setattr(spans, "_tracer", made.tracer)
-    return made
+    recorder = Recorder(request.param)
+    monkeypatch.setattr(spans, "_tracer", recorder.tracer)
+    return recorder
 
 
 not_recorded = pytest.mark.parametrize("recorder", [ALWAYS_OFF], ids=["not recorded"], indirect=True)
 
 
-async def ask(model: str) -> dict[str, str]:
-    """As the segmenter does."""
-    with spans.waiting(model):
+async def call_model(model: str) -> dict[str, str]:
+    """Open the spans of a model call, like the segmenter."""
+    with spans.wait_span(model):
         await asyncio.sleep(0)
-    with spans.asking(model) as headers:
+    with spans.infer_span(model) as headers:
         await asyncio.sleep(0)
     return dict(headers)
 
 
-def test_waits_and_calls_stand_below_the_request_and_name_the_model(recorder):
+def test_wait_and_infer_spans_are_children_of_the_request(recorder):
     with recorder.tracer.start_as_current_span("request"):
-        spans.note(spans.REASON, "ok")
-        asyncio.run(ask("a model"))
+        spans.set_attribute(spans.REASON, "ok")
+        asyncio.run(call_model("a model"))
     named = {spans.MODEL: "a model"}
     assert recorder.recorded == [
         ("wait a model", "request", named),
@@ -69,8 +69,8 @@ def test_waits_and_calls_stand_below_the_request_and_name_the_model(recorder):
     ]
 
 
-def test_triton_is_told_the_span_of_its_call(recorder):
-    with recorder.tracer.start_as_current_span("request"), spans.asking("a model") as headers:
+def test_infer_span_yields_its_trace_context(recorder):
+    with recorder.tracer.start_as_current_span("request"), spans.infer_span("a model") as headers:
         pass
     call, request = recorder.finished
     assert request.name == "request"
@@ -79,7 +79,7 @@ def test_triton_is_told_the_span_of_its_call(recorder):
     assert int(traceparent.rpartition("-")[2], 16) & 1  # recorded
 
 
-def test_the_trace_has_an_id_while_it_is_recorded(recorder):
+def test_trace_id_is_set_while_recording(recorder):
     assert spans.trace_id() == ""
     with recorder.tracer.start_as_current_span("request") as request:
         assert int(spans.trace_id(), 16) == request.get_span_context().trace_id
@@ -87,23 +87,23 @@ def test_the_trace_has_an_id_while_it_is_recorded(recorder):
 
 
 @not_recorded
-def test_of_a_request_that_is_not_recorded_nobody_is_told(recorder):
+def test_unrecorded_requests_have_no_spans_or_headers(recorder):
     with recorder.tracer.start_as_current_span("request"):
-        spans.note(spans.REASON, "ok")
+        spans.set_attribute(spans.REASON, "ok")
         assert spans.trace_id() == ""
-        assert asyncio.run(ask("a model")) == {}
+        assert asyncio.run(call_model("a model")) == {}
     assert recorder.recorded == []
 
 
-def test_outside_of_a_trace_none_is_begun(recorder):
-    spans.note(spans.REASON, "ok")
-    assert asyncio.run(ask("a model")) == {}
+def test_spans_never_start_a_trace(recorder):
+    spans.set_attribute(spans.REASON, "ok")
+    assert asyncio.run(call_model("a model")) == {}
     assert recorder.recorded == []
 
 
-def test_a_call_that_fails_is_recorded_as_that(recorder):
+def test_a_failed_call_is_recorded_as_failed(recorder):
     def fail() -> None:
-        with spans.asking("a model"):
+        with spans.infer_span("a model"):
             raise OSError("away")
 
     with recorder.tracer.start_as_current_span("request"), pytest.raises(OSError, match="away"):

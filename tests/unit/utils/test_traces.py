@@ -1,4 +1,4 @@
-"""Where traces go, by OpenTelemetry's variables."""
+"""Configuration of tracing by OpenTelemetry's variables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from utils.traces import TracesError, collector, triton_flags
+from utils.traces import TracesError, collector_url, triton_flags
 
 BASE = "http://collector:4318"
 URL = "http://collector:4318/v1/traces"
@@ -21,24 +21,24 @@ def no_variables(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("environ", "url"),
     [
-        pytest.param({}, None, id="nothing set"),
+        pytest.param({}, None, id="no variables"),
         pytest.param({"OTEL_SERVICE_NAME": "mine", "OTEL_TRACES_SAMPLER": "always_on"}, None, id="no collector"),
-        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": BASE}, URL, id="a collector of everything"),
-        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": BASE + "/"}, URL, id="with a slash"),
-        pytest.param({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://c/x"}, "https://c/x", id="of traces, as it is"),
+        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": BASE}, URL, id="common endpoint"),
+        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": BASE + "/"}, URL, id="trailing slash"),
+        pytest.param({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://c/x"}, "https://c/x", id="traces endpoint"),
         pytest.param(
             {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c/x", "OTEL_EXPORTER_OTLP_ENDPOINT": BASE},
             "http://c/x",
-            id="that of traces comes first",
+            id="traces endpoint wins",
         ),
-        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, None, id="an empty one is none"),
-        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": BASE, "OTEL_SDK_DISABLED": "TRUE"}, None, id="switched off"),
-        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": BASE, "OTEL_TRACES_EXPORTER": "none"}, None, id="no exporter"),
-        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": BASE, "OTEL_TRACES_EXPORTER": "otlp"}, URL, id="the exporter"),
+        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, None, id="empty endpoint"),
+        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": BASE, "OTEL_SDK_DISABLED": "TRUE"}, None, id="SDK disabled"),
+        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": BASE, "OTEL_TRACES_EXPORTER": "none"}, None, id="exporter none"),
+        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": BASE, "OTEL_TRACES_EXPORTER": "otlp"}, URL, id="exporter otlp"),
         pytest.param(
             {"OTEL_EXPORTER_OTLP_ENDPOINT": BASE, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"},
             URL,
-            id="the protocol",
+            id="protocol http",
         ),
         pytest.param(
             {
@@ -47,12 +47,12 @@ def no_variables(monkeypatch) -> None:
                 "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
             },
             URL,
-            id="gRPC for everything else",
+            id="gRPC for other signals",
         ),
     ],
 )
-def test_the_collector_is_the_one_that_is_named(environ, url):
-    assert collector(environ) == url
+def test_collector_url_follows_the_variables(environ, url):
+    assert collector_url(environ) == url
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_the_collector_is_the_one_that_is_named(environ, url):
         pytest.param(
             {"OTEL_EXPORTER_OTLP_ENDPOINT": BASE, "OTEL_TRACES_EXPORTER": "zipkin"},
             "OTEL_TRACES_EXPORTER: expected otlp or none, got 'zipkin'",
-            id="another exporter",
+            id="unsupported exporter",
         ),
         pytest.param(
             {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"},
             "OTEL_EXPORTER_OTLP_ENDPOINT: expected a URL such as http://collector:4318, got 'collector:4318'",
-            id="no URL",
+            id="not a URL",
         ),
         pytest.param(
             {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://"},
@@ -80,25 +80,25 @@ def test_the_collector_is_the_one_that_is_named(environ, url):
         ),
     ],
 )
-def test_what_cannot_be_done_is_said(environ, message):
+def test_unsupported_variables_are_errors(environ, message):
     with pytest.raises(TracesError) as caught:
-        collector(environ)
+        collector_url(environ)
     assert str(caught.value).startswith(message)
 
 
-def test_without_a_collector_triton_traces_nothing():
+def test_triton_flags_turn_tracing_off_without_a_collector():
     assert triton_flags() == ["--trace-config=level=off"]
 
 
 @pytest.mark.parametrize(
     ("variables", "name"),
     [
-        pytest.param({}, "mobile_sam-triton", id="by default"),
-        pytest.param({"OTEL_SERVICE_NAME": "masks"}, "masks-triton", id="a name"),
-        pytest.param({"OTEL_RESOURCE_ATTRIBUTES": "service.name=masks,a=b"}, "masks-triton", id="an attribute"),
+        pytest.param({}, "mobile_sam-triton", id="default name"),
+        pytest.param({"OTEL_SERVICE_NAME": "masks"}, "masks-triton", id="service name"),
+        pytest.param({"OTEL_RESOURCE_ATTRIBUTES": "service.name=masks,a=b"}, "masks-triton", id="resource attribute"),
     ],
 )
-def test_triton_sends_to_the_same_collector_what_comes_with_a_trace(monkeypatch, variables, name):
+def test_triton_flags_send_traces_to_the_collector(monkeypatch, variables, name):
     for variable, value in {"OTEL_EXPORTER_OTLP_ENDPOINT": BASE, **variables}.items():
         monkeypatch.setenv(variable, value)
     assert triton_flags() == [
@@ -111,6 +111,6 @@ def test_triton_sends_to_the_same_collector_what_comes_with_a_trace(monkeypatch,
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://:4318", "http://host:0", "http://host:port"])
-def test_an_address_that_cannot_be_is_refused(url):
+def test_an_invalid_collector_address_is_rejected(url):
     with pytest.raises(TracesError, match="expected a URL such as"):
-        collector({"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+        collector_url({"OTEL_EXPORTER_OTLP_ENDPOINT": url})

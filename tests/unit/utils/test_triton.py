@@ -1,4 +1,4 @@
-"""Finding a Triton and making it runnable."""
+"""Choice and setup of the Triton to run."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from utils import triton
 from utils.triton import TritonSetupError
 
 HAS_WHEEL = sys.platform == "linux" and os.uname().machine == "x86_64"
-needs_wheel = pytest.mark.skipif(not HAS_WHEEL, reason="the nvidia-pytriton wheel exists for Linux on x86-64 only")
+needs_wheel = pytest.mark.skipif(not HAS_WHEEL, reason="the nvidia-pytriton wheel supports only Linux on x86-64")
 
 
 @pytest.fixture(autouse=True)
-def own_environment(monkeypatch):
-    """What `prepare` and `server_flags` write into the environment is taken back."""
+def restore_environment(monkeypatch):
+    """Undo changes of environment variables by `prepare` and `server_flags`."""
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     for name in ("KEY", "SHM_PREFIX", "METRICS_PORT"):
         monkeypatch.delenv(f"MOBILE_SAM_TRITON_{name}", raising=False)
         monkeypatch.setattr(os, "environ", os.environ.copy())
 
 
-def foreign_triton(folder: Path, *backends: str) -> Path:
+def install_triton(folder: Path, *backends: str) -> Path:
     binary = folder / "opt" / "bin" / "tritonserver"
     binary.parent.mkdir(parents=True)
     binary.write_text('#!/bin/sh\necho "real $*"\n')
@@ -40,37 +40,37 @@ def foreign_triton(folder: Path, *backends: str) -> Path:
     return binary
 
 
-def test_a_triton_on_path_wins_over_the_wheel(tmp_path):
-    binary = foreign_triton(tmp_path, "python", "onnxruntime")
+def test_a_triton_on_path_is_preferred_to_the_wheel(tmp_path):
+    binary = install_triton(tmp_path, "python", "onnxruntime")
     found = triton.find_installation()
     assert found.binary == binary
     assert found.backend_names() == {"python", "onnxruntime"}
 
 
 def run_server(launcher: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What the watchdog runs, without the watchdog."""
+    """Run the server script without the watchdog."""
     server = launcher.with_name(triton.SERVER)
     return subprocess.run([server, *arguments], capture_output=True, text=True, check=False)
 
 
-def test_a_triton_with_its_own_backends_is_used_as_it_is(tmp_path):
-    foreign_triton(tmp_path, "python", "onnxruntime", "openvino")
+def test_a_triton_with_all_backends_is_used_unchanged(tmp_path):
+    install_triton(tmp_path, "python", "onnxruntime", "openvino")
     launcher = triton.prepare(tmp_path / "cache")
     assert run_server(launcher, "--flag").stdout == "real --flag\n"
     assert not (launcher.parent / "backends").exists()
 
 
-def test_the_launcher_is_the_watchdog(tmp_path):
-    foreign_triton(tmp_path, "python", "onnxruntime", "openvino")
+def test_the_launcher_starts_the_watchdog(tmp_path):
+    install_triton(tmp_path, "python", "onnxruntime", "openvino")
     launcher = triton.prepare(tmp_path / "cache")
     launcher.with_name(triton.SERVER).unlink()
     started = subprocess.run([launcher, "--flag"], capture_output=True, text=True, check=False, cwd="/")
     assert started.returncode == 1
-    assert started.stderr == f"error: {launcher.with_name(triton.SERVER)} is not there or cannot be run\n"
+    assert started.stderr == f"error: {launcher.with_name(triton.SERVER)} is missing or not executable\n"
 
 
-def test_a_triton_without_them_gets_the_python_based_backends(tmp_path):
-    foreign_triton(tmp_path, "python", "tensorrt")
+def test_missing_backends_are_added_to_a_triton_on_path(tmp_path):
+    install_triton(tmp_path, "python", "tensorrt")
     launcher = triton.prepare(tmp_path / "cache")
     backends = launcher.parent / "backends"
     assert sorted(entry.name for entry in backends.iterdir()) == ["onnxruntime", "openvino", "python", "tensorrt"]
@@ -79,18 +79,18 @@ def test_a_triton_without_them_gets_the_python_based_backends(tmp_path):
 
 
 @needs_wheel
-def test_the_wheels_triton_is_assembled_with_the_stub_of_this_python(tmp_path):
+def test_the_wheels_triton_gets_the_stub_of_this_python(tmp_path):
     launcher = triton.prepare(tmp_path)
     python = launcher.parent / "backends" / "python"
     minor = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert (python / triton.STUB).resolve().parent.name == minor
     assert not (python / "libtriton_python.so").is_symlink()
-    helped = run_server(launcher, "--help")
-    assert "--model-repository" in helped.stdout + helped.stderr
+    completed = run_server(launcher, "--help")
+    assert "--model-repository" in completed.stdout + completed.stderr
 
 
 @needs_wheel
-def test_preparing_again_changes_nothing(tmp_path):
+def test_prepare_is_idempotent(tmp_path):
     first = triton.prepare(tmp_path)
     before = first.stat().st_mtime_ns
     assert triton.prepare(tmp_path) == first
@@ -100,29 +100,29 @@ def test_preparing_again_changes_nothing(tmp_path):
 
 
 @needs_wheel
-def test_processes_that_prepare_at_once_agree(tmp_path):
+def test_concurrent_prepare_calls_return_the_same_folder(tmp_path):
     code = f"import sys; sys.path.insert(0, {str(Path.cwd())!r})\nfrom pathlib import Path\n"
     code += f"from utils import triton\nprint(triton.prepare(Path({str(tmp_path)!r})))"
     jobs = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    answers = {job.communicate()[0] for job in jobs}
+    launchers = {job.communicate()[0] for job in jobs}
     assert [job.returncode for job in jobs] == [0] * 4
-    assert len(answers) == 1
+    assert len(launchers) == 1
 
 
-def test_without_a_triton_the_error_says_where_there_is_one(monkeypatch):
+def test_a_missing_triton_is_an_error(monkeypatch):
     monkeypatch.setattr(triton, "find_spec", lambda _: None)
     with pytest.raises(TritonSetupError, match="no tritonserver on PATH and no nvidia-pytriton wheel"):
         triton.find_installation()
 
 
 @needs_wheel
-def test_numpy_2_is_refused_for_the_wheels_triton(monkeypatch):
+def test_the_wheels_triton_rejects_numpy_2(monkeypatch):
     monkeypatch.setattr("utils.triton.metadata.version", lambda _: "2.1.0")
     with pytest.raises(TritonSetupError, match=r"needs numpy 1\.26, this environment has 2\.1\.0"):
         triton.find_installation()
 
 
-def test_a_python_without_a_shared_library_is_told_what_to_install(monkeypatch):
+def test_a_missing_libpython_error_names_the_package_to_install(monkeypatch):
     monkeypatch.setattr("utils.triton.sysconfig.get_config_var", lambda _: None)
     monkeypatch.setattr("utils.triton.sys.base_prefix", "/nowhere")
     monkeypatch.setattr(Path, "is_file", lambda _: False)
@@ -130,15 +130,15 @@ def test_a_python_without_a_shared_library_is_told_what_to_install(monkeypatch):
         triton.shared_libpython()
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
-    foreign_triton(tmp_path, "python")
+def test_an_unwritable_folder_is_a_one_line_error(tmp_path):
+    install_triton(tmp_path, "python")
     blocked = tmp_path / "file"
     blocked.write_text("")
     with pytest.raises(TritonSetupError, match=r"cannot write Triton's folder .*: Not a directory"):
         triton.prepare(blocked)
 
 
-def test_flags_keep_triton_on_loopback_and_its_control_behind_a_key():
+def test_flags_bind_loopback_and_restrict_control_apis():
     flags = triton.server_flags()
     assert "--metrics-address=127.0.0.1" in flags
     restricted = next(flag for flag in flags if flag.startswith("--http-restricted-api="))
@@ -149,13 +149,13 @@ def test_flags_keep_triton_on_loopback_and_its_control_behind_a_key():
     assert len(secret) >= 32
 
 
-def test_models_complete_their_configuration_only_where_they_are_let():
+def test_auto_complete_is_off_by_default():
     flag = "--disable-auto-complete-config"
     assert flag in triton.server_flags()
     assert flag not in triton.server_flags(auto_complete=True)
 
 
-def test_grpc_stays_on_loopback_and_its_control_behind_the_same_key():
+def test_grpc_flags_bind_loopback_and_restrict_control_apis():
     flags = triton.grpc_flags(8001)
     assert {"--allow-grpc=true", "--grpc-address=127.0.0.1", "--grpc-port=8001"} <= set(flags)
     over_http = next(flag for flag in triton.server_flags() if flag.startswith("--http-restricted-api="))
@@ -173,55 +173,55 @@ def test_two_services_have_different_keys():
     assert set(triton.server_flags()) != set(first)
 
 
-def test_shared_memory_of_dead_services_is_removed_and_of_living_ones_kept(tmp_path):
-    for name in ("mobile_sam_triton_1_dead", "mobile_sam_triton_1_living", "someone_elses"):
+def test_remove_stale_shared_memory_keeps_regions_in_use(tmp_path):
+    for name in ("mobile_sam_triton_1_dead", "mobile_sam_triton_1_running", "unrelated"):
         (tmp_path / name).write_bytes(bytes(4096))
-    with (tmp_path / "mobile_sam_triton_1_living").open("r+b") as file, mmap.mmap(file.fileno(), 4096):
+    with (tmp_path / "mobile_sam_triton_1_running").open("r+b") as file, mmap.mmap(file.fileno(), 4096):
         removed = triton.remove_stale_shared_memory(tmp_path)
     assert [region.name for region in removed] == ["mobile_sam_triton_1_dead"]
-    assert {entry.name for entry in tmp_path.iterdir()} == {"mobile_sam_triton_1_living", "someone_elses"}
+    assert {entry.name for entry in tmp_path.iterdir()} == {"mobile_sam_triton_1_running", "unrelated"}
 
 
-def test_stale_regions_of_another_user_are_left_alone(monkeypatch, tmp_path):
+def test_remove_stale_shared_memory_skips_regions_of_other_users(monkeypatch, tmp_path):
     for name in ("mobile_sam_triton_1_mine", "mobile_sam_triton_1_theirs"):
         (tmp_path / name).touch()
     unlink = Path.unlink
 
-    def as_the_kernel_does(path: Path, missing_ok: bool = False) -> None:
+    def unlink_unless_theirs(path: Path, missing_ok: bool = False) -> None:
         if path.name.endswith("theirs"):
             raise PermissionError(1, "Operation not permitted", str(path))
         unlink(path, missing_ok)
 
-    monkeypatch.setattr(Path, "unlink", as_the_kernel_does)
+    monkeypatch.setattr(Path, "unlink", unlink_unless_theirs)
     assert [region.name for region in triton.remove_stale_shared_memory(tmp_path)] == ["mobile_sam_triton_1_mine"]
 
 
-def test_too_little_shared_memory_is_one_line_that_says_what_helps(monkeypatch, tmp_path):
+def test_too_little_shared_memory_error_names_the_remedy(monkeypatch, tmp_path):
     triton.check_shared_memory()
     monkeypatch.setattr("utils.triton.shutil.disk_usage", lambda _: SimpleNamespace(free=63 * 2**20))
     with pytest.raises(TritonSetupError, match=r"63 MiB free, 256 MiB are needed: .*--shm-size=1g"):
         triton.check_shared_memory()
 
 
-def test_shared_memory_that_fills_while_it_runs_is_told(monkeypatch):
+def test_shared_memory_problem_reports_little_free_space(monkeypatch):
     monkeypatch.setattr("utils.triton.shutil.disk_usage", lambda _: SimpleNamespace(free=32 * 2**20))
-    assert triton.shared_memory_complaint() == ""
+    assert triton.shared_memory_problem() == ""
     monkeypatch.setattr("utils.triton.shutil.disk_usage", lambda _: SimpleNamespace(free=31 * 2**20))
-    assert triton.shared_memory_complaint() == "/dev/shm has 31 MiB free, 32 MiB are needed"
+    assert triton.shared_memory_problem() == "/dev/shm has 31 MiB free, 32 MiB are needed"
 
 
-def test_a_repository_without_models_is_one_line(tmp_path):
-    with pytest.raises(TritonSetupError, match=r"model\.onnx: `make weights` writes it"):
+def test_a_repository_without_models_is_an_error(tmp_path):
+    with pytest.raises(TritonSetupError, match=r"model\.onnx: no such file; `make weights` writes it"):
         triton.check_repository(tmp_path)
 
 
 @needs_wheel
-def test_a_newer_triton_is_assembled_anew(tmp_path):
+def test_a_changed_triton_gets_a_new_folder(tmp_path):
     first = triton.find_installation()
-    changed = tmp_path / "backends"
-    shutil.copytree(first.backends, changed)
-    older = triton._assemble(replace(first, backends=changed), tmp_path / "home")
-    (changed / "python" / "libtriton_python.so").write_bytes(b"newer")
-    newer = triton._assemble(replace(first, backends=changed), tmp_path / "home")
+    backends = tmp_path / "backends"
+    shutil.copytree(first.backends, backends)
+    older = triton._assemble(replace(first, backends=backends), tmp_path / "home")
+    (backends / "python" / "libtriton_python.so").write_bytes(b"newer")
+    newer = triton._assemble(replace(first, backends=backends), tmp_path / "home")
     assert newer != older
     assert (newer / "backends" / "python" / "libtriton_python.so").read_bytes() == b"newer"

@@ -15,7 +15,7 @@ from utils.edge.middleware import Edge, Limits
 from utils.errors import ModelChange
 from utils.health import Health
 from utils.models import ModelState
-from utils.versions import IN_ORDER
+from utils.versions import LOAD_ORDER
 
 KEY = "an-operators-own-key"
 CALLERS_KEY = "any-other-callers-key"
@@ -31,7 +31,7 @@ class FakeModels:
     async def states(self) -> list[ModelState]:
         return [ModelState("mobile_sam", 2, "READY"), ModelState("mobile_sam", 1, "UNAVAILABLE", "unloaded")]
 
-    async def renew(self) -> None:
+    async def sync(self) -> None:
         if self.error:
             raise self.error
         self.calls.append(("load", "all"))
@@ -104,8 +104,11 @@ def test_admin_api_lists_all_models_while_the_service_is_not_ready():
     ("path", "call"),
     [
         pytest.param("/admin/models/load", ("load", "all"), id="all"),
-        *(pytest.param(f"/admin/models/{model}/load", ("load", model), id=f"load {model}") for model in IN_ORDER),
-        *(pytest.param(f"/admin/models/{model}/unload", ("unload", model), id=f"unload {model}") for model in IN_ORDER),
+        *(pytest.param(f"/admin/models/{model}/load", ("load", model), id=f"load {model}") for model in LOAD_ORDER),
+        *(
+            pytest.param(f"/admin/models/{model}/unload", ("unload", model), id=f"unload {model}")
+            for model in LOAD_ORDER
+        ),
     ],
 )
 def test_admin_post_changes_models_and_answers_with_their_state(path, call):

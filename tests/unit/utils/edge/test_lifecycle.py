@@ -63,7 +63,7 @@ def test_slow_request_is_aborted_at_the_timeout(short_timeouts, shared):
     events, seconds = asyncio.run(finish(shared, Admission(9, 9), requests=True))
     assert events == ["aborted", "disconnected", "closed"]
     assert seconds >= lifecycle.FINISH_TIMEOUT_S
-    assert health.nobody_needs_triton(shared)
+    assert health.is_triton_unused(shared)
 
 
 def test_shutdown_timeouts_fit_into_forty_seconds():

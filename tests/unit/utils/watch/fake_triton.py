@@ -1,10 +1,9 @@
-"""Stands in for `tritonserver`: answers the probes, has a child, and falls ill when a test puts a file into its folder.
+"""Fake `tritonserver` with a child process, which answers probes and simulates faults on files in its folder.
 
-Files: `errors` (every inference fails), `silent` (no inference is answered), `mute` (metrics are not answered either),
-`busy` (the orchestrator's models answer nobody, and get on with their work), `unloaded` (no model is loaded), `refuses`
-(ends at once when started), `swap` (the child is ended, another begun, and the file removed), `loaded` (names the
-versions that are ready, as `model/version`). `starts` gets a line with each start, `ended` one with each end in its own
-way.
+Input files: `errors` (all inferences fail), `silent` (no inference is answered), `mute` (nor are metrics), `busy` (the
+orchestrator's models do not answer but make progress), `unloaded` (no model is loaded), `refuses` (exits at start),
+`swap` (replaces the child process and removes the file), `loaded` (lists ready versions as `model/version`).
+Output files: `starts` has one line per start, `ended` exists after a graceful stop.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ PR_SET_NAME = 15
 ORCHESTRATORS = ("mobile_sam", "mobile_sam_cached", "mobile_sam_costly", "mobile_sam_everything")
 
 
-def there(name: str) -> bool:
+def exists(name: str) -> bool:
     return (FOLDER / name).exists()
 
 
@@ -32,33 +31,35 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        while there("mute"):
+        while exists("mute"):
             time.sleep(0.05)
         if self.path.endswith("/ready"):
             _, _, _, model, _, version, _ = self.path.split("/")
             self.answer(200 if f"{model}/{version}" in (FOLDER / "loaded").read_text().split() else 400, b"")
             return
         lines = ['nv_inference_request_success{model="mobile_sam",version="1"} 7']
-        if there("busy"):
+        if exists("busy"):
             series = 'mobile_sam_stage_seconds_total{model="%s",stage="mask"} %f'
             lines += [series % (model, time.monotonic()) for model in ORCHESTRATORS]
         self.answer(200, "\n".join([*lines, ""]).encode())
 
     def do_POST(self) -> None:
         data = self.rfile.read(int(self.headers["Content-Length"]))
-        while there("silent") or (there("busy") and self.path.split("/")[3] in ORCHESTRATORS):
+        while exists("silent") or (exists("busy") and self.path.split("/")[3] in ORCHESTRATORS):
             time.sleep(0.05)
-        if there("unloaded"):
+        if exists("unloaded"):
             model = self.path.split("/")[3]
             self.answer(400, f"""{{"error":"Request for unknown model: '{model}' is not found"}}""".encode())
             return
-        if there("errors"):
+        if exists("errors"):
             self.answer(500, b'{"error": "broken"}')
             return
-        wanted = json.loads(data[: int(self.headers["Inference-Header-Content-Length"])])["outputs"]
-        values = {output["name"]: b"\0\0\0\0" for output in wanted}
-        described = [{"name": name, "parameters": {"binary_data_size": len(value)}} for name, value in values.items()]
-        head = json.dumps({"outputs": described}).encode()
+        outputs = json.loads(data[: int(self.headers["Inference-Header-Content-Length"])])["outputs"]
+        values = {output["name"]: b"\0\0\0\0" for output in outputs}
+        descriptions = [
+            {"name": name, "parameters": {"binary_data_size": len(value)}} for name, value in values.items()
+        ]
+        head = json.dumps({"outputs": descriptions}).encode()
         self.answer(200, head + b"".join(values.values()), {"Inference-Header-Content-Length": str(len(head))})
 
     def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
@@ -86,9 +87,9 @@ def start_child() -> int:
 def main() -> None:
     with (FOLDER / "starts").open("a") as starts:
         starts.write(f"{os.getpid()}\n")
-    if there("refuses"):
+    if exists("refuses"):
         sys.exit(1)
-    # Before there are threads, one of which would take it.
+    # Before threads start, so that none of them receives it.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     child = start_child()
     ports = [
@@ -98,9 +99,9 @@ def main() -> None:
     for server in servers:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-    # After a SIGCONT, Python 3.11 hands out a record of nothing.
+    # After SIGCONT, Python 3.11 returns a zeroed record.
     while (found := signal.sigtimedwait([signal.SIGTERM], 0.05)) is None or found.si_signo != signal.SIGTERM:
-        if there("swap"):
+        if exists("swap"):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             child = start_child()
