@@ -27,7 +27,7 @@ const preview = new Preview(screen.stage, (reason) => {
   hint(reason);
 });
 
-/** The answer of `/info`. */
+/** The response of `/info`. */
 let info = null;
 /** @type {Session | null} the open image */
 let session = null;
@@ -160,7 +160,7 @@ function edit(change, clickTime) {
   segment(objects.active, clickTime);
 }
 
-/** Undo or redo: masks of several objects may be missing afterwards. */
+/** Undo or redo, and request all missing masks. */
 function restore(change) {
   edit(change);
   if (session) segmentAll();

@@ -85,7 +85,7 @@ export class Layer {
     context.clearRect(0, 0, width, height);
     context.setTransform(scale * ratio, 0, 0, scale * ratio, x * ratio, y * ratio);
     context.lineCap = "round";
-    // Finer outlines than screen pixels would be invisible.
+    // Skip outline detail below one screen pixel.
     const step = Math.max(1, Math.floor(1 / (scale * ratio)));
     for (const { mask, colour } of this.#items) {
       const path = outlineOf(mask, step);

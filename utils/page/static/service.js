@@ -59,7 +59,7 @@ export class Service {
     sessionStorage.setItem(KEY_ITEM, key);
   }
 
-  /** Return the answer of `/info`. */
+  /** Return the response of `/info`. */
   async info() {
     return this.#read("info", undefined, (response) => response.json());
   }
@@ -143,7 +143,7 @@ export class Service {
     }
   }
 
-  /** Fetch and return the response as parsed by `read`. */
+  /** Fetch a response and parse it with `read`. */
   async #read(path, options, read) {
     const response = await this.#fetch(path, options);
     try {

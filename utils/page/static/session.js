@@ -21,7 +21,7 @@ export class Session {
     this.remote = new RemoteImage(file);
     this.objects = new Objects();
     this.masks = new Masks(service, this);
-    /** @type {Promise<object>} the answer of `/embed` */
+    /** @type {Promise<object>} the response of `/embed` */
     this.embedding = null;
     /** Whether there are changes since the last save. */
     this.unsaved = false;
