@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from benchmarks.browser import chromium
-from tests.browser.person import PLACE
+from tests.browser.person import IMAGE_TO_SCREEN
 
 SAMPLE = "balloons.jpg"
 CLICKS_XY = ((903, 310), (494, 280), (1134, 280), (380, 310), (626, 460), (1036, 595))
@@ -57,7 +57,7 @@ def take(url: str) -> Image.Image:
 
 def _on_screen(page: Page, x: float, y: float) -> tuple[float, float]:
     """Return the window coordinates of an image pixel."""
-    x, y = page.evaluate(PLACE, [x, y])
+    x, y = page.evaluate(IMAGE_TO_SCREEN, [x, y])
     return x, y
 
 

@@ -1,4 +1,4 @@
-"""The page in this machine's Chromium, against the real service with the built-in weights."""
+"""Fixtures: the page in the locally installed Chromium, served by the real service with the built-in weights."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.e2e.server import Server
 FOLDER = Path(__file__).parent
 
 
-class OneBrowser:
-    """Started by the first test that wants it, and closed when none of this folder comes next.
+class SharedBrowser:
+    """One browser for all tests in this folder.
 
-    While it is there, no other test can run an event loop of its own.
+    It must be closed before tests of other folders run: they cannot start an event loop while it is open.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class OneBrowser:
         self._running = None
 
 
-ONE = OneBrowser()
+SHARED_BROWSER = SharedBrowser()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -46,29 +46,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.e2e)
 
 
-@pytest.hookimpl(trylast=True)  # once fixtures have closed their pages
+@pytest.hookimpl(trylast=True)  # after fixtures have closed their pages
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
     if nextitem is None or FOLDER not in nextitem.path.parents:
-        ONE.close()
+        SHARED_BROWSER.close()
 
 
 @pytest.fixture
 def browser() -> Browser:
     if find_chromium() is None:
-        pytest.skip("there is no Chromium on PATH (on Debian: apt-get install chromium)")
-    return ONE.get()
+        pytest.skip("no Chromium on PATH (on Debian: apt-get install chromium)")
+    return SHARED_BROWSER.get()
 
 
 @pytest.fixture
 def person(browser: Browser, builtin_server: Server) -> Iterator[Person]:
-    """Somebody with the page before them; nothing goes wrong in it, and nothing leaves this machine."""
-    with Person.at(browser, builtin_server) as somebody:
-        yield somebody
+    """A user with the page open; fails on script errors and on requests to other hosts."""
+    with Person.open_page(browser, builtin_server) as person:
+        yield person
 
 
 @pytest.fixture(scope="session")
 def photo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A scene of 480 x 320 pixels: a yellow disc about (150, 160), a red box about (350, 150), on blue and green."""
+    """A PNG of 480 x 320 pixels: a yellow disc at (150, 160) and a red box at (350, 150) on blue and green."""
     picture = Image.new("RGB", (480, 320), (96, 140, 190))
     draw = ImageDraw.Draw(picture)
     draw.rectangle([0, 240, 480, 320], fill=(70, 110, 60))

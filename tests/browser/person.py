@@ -1,4 +1,4 @@
-"""What a person does with the page and sees on it."""
+"""A driver of the page for tests: user actions, and what is on the screen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.server import Server
 
-PLACE = """([x, y]) => {
+IMAGE_TO_SCREEN = """([x, y]) => {
   const view = document.getElementById("view").getBoundingClientRect();
   const at = new DOMMatrix(getComputedStyle(document.getElementById("scene")).transform);
   return [view.left + at.e + (x + 0.5) * at.a, view.top + at.f + (y + 0.5) * at.d];
@@ -25,7 +25,7 @@ PLACE = """([x, y]) => {
 
 
 class Person:
-    """In front of the page in a browser."""
+    """A user of the page; records script errors and requests."""
 
     def __init__(self, page: Page, server: Server) -> None:
         self.page, self.server = page, server
@@ -36,8 +36,8 @@ class Person:
 
     @classmethod
     @contextmanager
-    def at(cls, browser: Browser, server: Server, **options: Any) -> Iterator[Person]:
-        """Somebody with the page open, in a fresh profile; `options` are the browser context's."""
+    def open_page(cls, browser: Browser, server: Server, **options: Any) -> Iterator[Person]:
+        """Open the page in a new browser context with `options`; fail on script errors and foreign requests."""
         settings = {"viewport": {"width": 1280, "height": 800}, "accept_downloads": True, **options}
         context = browser.new_context(**settings)
         context.set_default_timeout(15_000)
@@ -50,77 +50,77 @@ class Person:
         assert hosts == {urlsplit(server.url).netloc}
 
     def open(self, path: Path) -> None:
-        """Choose an image, and wait until it is encoded. Without previews, which come whenever they come."""
+        """Open an image, wait until it is encoded, and switch previews off: their timing is unpredictable."""
         self.page.locator("#about").evaluate("about => about.textContent = ''")
         self.page.set_input_files("#file", path)
         self.page.wait_for_selector("#about:not(:empty)")
         self.page.locator("#hover").set_checked(False)
 
-    def place(self, x: float, y: float) -> tuple[float, float]:
-        """Where a pixel of the image lies on the screen."""
-        at = self.page.evaluate(PLACE, [x, y])
-        return at[0], at[1]
+    def screen_xy(self, x: float, y: float) -> tuple[float, float]:
+        """Return the screen position of an image pixel."""
+        screen_x, screen_y = self.page.evaluate(IMAGE_TO_SCREEN, [x, y])
+        return screen_x, screen_y
 
     def click(self, x: float, y: float, button: Any = "left", keys: tuple[str, ...] = ()) -> None:
-        """Click on a pixel of the image and wait for what comes of it."""
+        """Click on an image pixel and wait for the mask."""
         for key in keys:
             self.page.keyboard.down(key)
-        self.page.mouse.click(*self.place(x, y), button=button)
+        self.page.mouse.click(*self.screen_xy(x, y), button=button)
         for key in keys:
             self.page.keyboard.up(key)
-        self.settle()
+        self.wait_idle()
 
     def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
-        self.page.mouse.move(*self.place(*start))
+        self.page.mouse.move(*self.screen_xy(*start))
         self.page.mouse.down()
-        self.page.mouse.move(*self.place(*end), steps=4)
+        self.page.mouse.move(*self.screen_xy(*end), steps=4)
         self.page.mouse.up()
-        self.settle()
+        self.wait_idle()
 
     def press(self, key: str) -> None:
         self.page.keyboard.press(key)
-        self.settle()
+        self.wait_idle()
 
-    def push(self, name: str) -> None:
-        """Press a button by its name."""
+    def press_button(self, name: str) -> None:
+        """Press a button by its accessible name."""
         self.page.get_by_role("button", name=name, exact=True).click()
-        self.settle()
+        self.wait_idle()
 
-    def settle(self) -> None:
-        """Wait until no answer is on its way."""
+    def wait_idle(self) -> None:
+        """Wait until no request is in flight."""
         expect(self.page.locator("#view")).not_to_have_attribute("aria-busy", "true", timeout=15_000)
 
-    def waits_for(self, it: Callable[[], bool], seconds: float = 10) -> None:
-        """Look again and again until it is so."""
+    def wait_for(self, condition: Callable[[], bool], seconds: float = 10) -> None:
+        """Poll until the condition holds."""
         deadline = time.monotonic() + seconds
-        while not it():
-            assert time.monotonic() < deadline, "it did not come"
+        while not condition():
+            assert time.monotonic() < deadline, f"condition not met within {seconds:g} s"
             self.page.wait_for_timeout(50)
 
-    def sees(self, layer: str = "active") -> np.ndarray:
-        """(H, W) bool: which pixels of the image are coloured; `active`: the object at hand, `others`: the rest."""
-        return self.painted(layer)[..., 3] > 0
+    def visible_mask(self, layer: str = "active") -> np.ndarray:
+        """Return a layer's coloured pixels, (H, W) bool; `active`: the selected object, `others`: the rest."""
+        return self.layer_rgba(layer)[..., 3] > 0
 
-    def painted(self, layer: str = "active") -> np.ndarray:
-        """(H, W, 4) uint8 RGBA: what a layer of the page holds."""
+    def layer_rgba(self, layer: str = "active") -> np.ndarray:
+        """Return the pixels of a canvas layer, (H, W, 4) uint8 RGBA."""
         url = self.page.locator(f"canvas#{layer}").evaluate("canvas => canvas.toDataURL('image/png')")
         with Image.open(io.BytesIO(base64.b64decode(url.split(",")[1]))) as picture:
             return np.array(picture.convert("RGBA"))
 
-    def screen(self) -> np.ndarray:
-        """(H, W, 3) uint8 RGB: the screen."""
+    def screenshot(self) -> np.ndarray:
+        """Return a screenshot, (H, W, 3) uint8 RGB."""
         with Image.open(io.BytesIO(self.page.screenshot())) as picture:
             return np.array(picture.convert("RGB"))
 
     def save(self, name: str) -> bytes:
-        """Press a button that saves a file; what is in that."""
+        """Press a button that downloads a file, and return its content."""
         with self.page.expect_download() as download:
             self.page.get_by_role("button", name=name, exact=True).click()
         return Path(download.value.path()).read_bytes()
 
 
-def asked(server: Server, image: Path, **fields: Any) -> np.ndarray:
-    """(K, H, W) bool: the masks that the service answers for the same prompts, asked for past the page."""
+def request_masks(server: Server, image: Path, **fields: Any) -> np.ndarray:
+    """Request masks directly from the API, (K, H, W) bool."""
     body = {"input_image": base64.b64encode(image.read_bytes()).decode(), "mask_format": "png", **fields}
     answer = server.post(segmented_image="none", **body)
     assert answer.ok, answer.text

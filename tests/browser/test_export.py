@@ -1,4 +1,4 @@
-"""What a person takes along is what they saw."""
+"""Exported files and code match what is displayed."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from pycocotools.coco import COCO
 DISC, RED = (150, 160), (350, 150)
 
 
-def picture(data: bytes) -> Image.Image:
+def decode(data: bytes) -> Image.Image:
     return Image.open(io.BytesIO(data))
 
 
-def test_the_mask_is_a_png_of_the_images_size(person, photo):
+def test_mask_png_has_the_size_of_the_image(person, photo):
     person.open(photo)
     person.click(*DISC)
-    mask = np.array(picture(person.save("Mask PNG")).convert("L"))
+    mask = np.array(decode(person.save("Mask PNG")).convert("L"))
     assert set(np.unique(mask)) == {0, 255}
-    assert np.array_equal(mask == 255, person.sees())
+    assert np.array_equal(mask == 255, person.visible_mask())
 
 
-def test_the_cutout_holds_the_images_own_pixels_and_nothing_else(person, photo):
+def test_cutout_has_image_pixels_inside_the_mask_only(person, photo):
     person.open(photo)
     person.click(*DISC)
-    seen = person.sees()
-    cutout = np.array(picture(person.save("Cutout")))
-    assert np.array_equal(cutout[..., 3] == 255, seen)
+    mask = person.visible_mask()
+    cutout = np.array(decode(person.save("Cutout")))
+    assert np.array_equal(cutout[..., 3] == 255, mask)
     assert set(np.unique(cutout[..., 3])) == {0, 255}
-    assert np.array_equal(cutout[seen][:, :3], np.array(Image.open(photo))[seen])
+    assert np.array_equal(cutout[mask][:, :3], np.array(Image.open(photo))[mask])
 
 
-def test_coco_json_holds_every_object(person, photo, tmp_path):
+def test_coco_json_contains_every_object(person, photo, tmp_path):
     person.open(photo)
     person.click(*DISC)
-    disc = person.sees()
+    disc = person.visible_mask()
     person.click(*RED, keys=("Shift",))
-    red = person.sees()
+    red = person.visible_mask()
     name = person.page.get_by_label("Name of object 2")
     name.fill("box 7")
     name.press("Enter")
@@ -55,12 +55,12 @@ def test_coco_json_holds_every_object(person, photo, tmp_path):
         assert annotation["bbox"] == coco_mask.toBbox(annotation["segmentation"]).tolist()
 
 
-def test_the_clicks_are_copied_as_a_call_of_the_python_client(person, photo):
+def test_copy_python_copies_a_client_call(person, photo):
     person.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     person.open(photo)
     person.click(*DISC)
     person.click(*RED, button="right")
-    person.push("Copy Python")
+    person.press_button("Copy Python")
     expect(person.page.locator("#hint")).to_have_text("Copied")
     text = person.page.evaluate("navigator.clipboard.readText()")
     call = 'service.segment("scene.png", pos_coords=[[150,160]], neg_coords=[[350,150]])'
@@ -68,21 +68,21 @@ def test_the_clicks_are_copied_as_a_call_of_the_python_client(person, photo):
     compile(text, "copied", "exec")
 
 
-def test_a_candidate_is_copied_as_the_one_that_it_is_by_its_score(person, photo):
+def test_copy_python_ranks_candidates_by_score(person, photo):
     person.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     person.open(photo)
     person.click(*DISC)
     copied = []
     for number in ("1", "2", "3"):
         person.press(number)
-        person.push("Copy Python")
+        person.press_button("Copy Python")
         copied.append(person.page.evaluate("navigator.clipboard.readText()"))
     ranks = [int(text.split(".candidates[")[1][0]) for text in copied]
     assert sorted(ranks) == [0, 1, 2]
     assert all("multimask_output=True" in text for text in copied)
 
 
-def test_nothing_can_be_taken_along_before_there_is_something(person, photo):
+def test_export_buttons_are_disabled_without_a_mask(person, photo):
     person.open(photo)
     for button in ("Mask PNG", "Cutout", "COCO JSON", "Copy Python"):
         expect(person.page.get_by_role("button", name=button)).to_be_disabled()

@@ -1,4 +1,4 @@
-"""From a click to its painted mask: measured and printed, with no verdict, for this machine may be busy."""
+"""Time from a click to its painted mask: recorded but not judged, because the machine may be busy."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from benchmarks.photo import photo as two_megapixels
 from benchmarks.raw import RawModel
 
 
-def test_clicks_are_painted_and_the_time_that_takes_is_printed(
-    browser, builtin_server, builtin_repository, tmp_path, record_property
-):
+def test_click_latency_is_measured_and_recorded(browser, builtin_server, builtin_repository, tmp_path, record_property):
     (tmp_path / "photo.jpg").write_bytes(two_megapixels())
     page = browser.new_page(viewport=VIEWPORT)
     clicks = measure(page, builtin_server.url, tmp_path / "photo.jpg", RawModel(builtin_repository), clicks=15)

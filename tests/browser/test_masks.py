@@ -1,4 +1,4 @@
-"""The page's reading of run lengths is pycocotools' own."""
+"""The page decodes and paints RLE masks like pycocotools."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pycocotools import mask as coco_mask
 GENERATOR = np.random.default_rng(0)
 
 MASKS = {
-    "nothing": np.zeros((5, 7), bool),
-    "everything": np.ones((5, 7), bool),
+    "empty": np.zeros((5, 7), bool),
+    "full": np.ones((5, 7), bool),
     "one pixel": np.eye(1, 12, 5, dtype=bool).reshape(3, 4),
     "a column": np.arange(30).reshape(5, 6) % 6 == 2,
     "a row": np.arange(30).reshape(5, 6) // 6 == 2,
@@ -23,9 +23,9 @@ MASKS = {
     "one pixel wide": GENERATOR.random((300, 1)) > 0.3,
 }
 
-READ = """async ([rle, facts, step]) => {
+DECODE_AND_PAINT = """async ([rle, properties, step]) => {
   const { Mask } = await import(new URL("ui/rle.js", document.baseURI));
-  const mask = new Mask(rle, facts);
+  const mask = new Mask(rle, properties);
   const painted = mask.pixels(step, 0xff112233);
   const inside = [];
   for (let y = 0; y < mask.height; y++) for (let x = 0; x < mask.width; x++) inside.push(mask.has(x, y) ? 1 : 0);
@@ -39,12 +39,14 @@ READ = """async ([rle, facts, step]) => {
 }"""
 
 
-def read(person, mask: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
-    """(H, W) bool twice: what the page takes each pixel for, and what it paints of every `step`-th."""
+def decode_and_paint(person, mask: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pixels in the mask, (H, W) bool, and those painted at every `step`-th pixel and row, bool."""
     rle = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
     x, y, width, height = (int(side) for side in coco_mask.toBbox(rle))
-    facts = {"score": 1, "area": int(mask.sum()), "box": [x, y, x + width, y + height]}
-    found = person.page.evaluate(READ, [{"size": rle["size"], "counts": rle["counts"].decode()}, facts, step])
+    properties = {"score": 1, "area": int(mask.sum()), "box": [x, y, x + width, y + height]}
+    found = person.page.evaluate(
+        DECODE_AND_PAINT, [{"size": rle["size"], "counts": rle["counts"].decode()}, properties, step]
+    )
     painted = np.zeros(mask[::step, ::step].shape, bool)
     if found["painted"]:
         part = found["painted"]
@@ -55,8 +57,8 @@ def read(person, mask: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
-def test_masks_are_read_and_painted_as_pycocotools_wrote_them(person, step):
+def test_masks_match_pycocotools(person, step):
     for name, mask in MASKS.items():
-        inside, painted = read(person, mask, step)
+        inside, painted = decode_and_paint(person, mask, step)
         assert np.array_equal(inside, mask), name
         assert np.array_equal(painted, mask[::step, ::step]), name

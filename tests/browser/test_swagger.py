@@ -1,4 +1,4 @@
-"""The Swagger page: it is there without the rest of the world, and its example runs."""
+"""The Swagger page works offline and its example runs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from playwright.sync_api import expect
 from tests.browser.person import Person
 
 
-def test_execute_answers_200_and_the_page_to_click_on_is_linked(browser, builtin_server):
-    with Person.at(browser, builtin_server) as person:
+def test_swagger_example_returns_200_and_links_to_the_page(browser, builtin_server):
+    with Person.open_page(browser, builtin_server) as person:
         person.page.goto(f"{builtin_server.url}/")
         operation = person.page.locator("#operations-Segmentation-mobile_sam")
         operation.locator(".opblock-summary-control").first.click()
@@ -17,4 +17,4 @@ def test_execute_answers_200_and_the_page_to_click_on_is_linked(browser, builtin
         status = operation.locator(".live-responses-table tbody .response-col_status").first
         expect(status).to_have_text("200", timeout=20_000)
         person.page.locator("a[href='ui']").first.click()
-        expect(person.page.get_by_role("heading", name="Click on an image, get the object")).to_be_visible()
+        expect(person.page.get_by_role("heading", name="Click an object to segment it")).to_be_visible()

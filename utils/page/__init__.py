@@ -1,4 +1,4 @@
-"""The page at `/ui` on which a person clicks on images: plain files, served as they are."""
+"""The interactive page at `/ui`, served as static files."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ INDEX = "index.html"
 
 
 def page_pages() -> dict[str, Response]:
-    """The page itself, and `/ui/`, which leads to it. Links are relative: a proxy may put a prefix before them."""
+    """Return the page at `/ui` and a redirect from `/ui/`; links are relative, so a proxy may add a prefix."""
     page = HTMLResponse((FOLDER / INDEX).read_bytes(), headers={"Cache-Control": "no-cache"})
     return {ROUTE: page, f"{ROUTE}/": RedirectResponse("../ui", status_code=308)}
 
 
 def page_files() -> frozenset[str]:
-    """Paths of the files that the page consists of."""
+    """Return the URL paths of the page's static files."""
     return frozenset(
         f"{ROUTE}/{file.relative_to(FOLDER).as_posix()}"
         for file in FOLDER.rglob("*")
@@ -29,13 +29,13 @@ def page_files() -> frozenset[str]:
 
 
 class PageFiles(StaticFiles):
-    """The files of the page, which a browser asks for again after an update: there is no version in their names."""
+    """The page's static files. Browsers revalidate them on each load because their names carry no version."""
 
     def __init__(self) -> None:
         super().__init__(directory=FOLDER)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """A file, or 304 where the browser has it."""
+        """Return the file, or 304 when the browser's copy is current."""
         response = await super().get_response(path, scope)
         response.headers["Cache-Control"] = "no-cache"
         return response

@@ -1,88 +1,88 @@
-// The page: an image, objects on it, a mask for each.
+// The page's controller: connects the session, the screen and the service.
 
-import { connect, meaning } from "./controls.js";
+import { connect, currentLabel } from "./controls.js";
 import { element } from "./dom.js";
 import { copyPython, saveCoco, saveCutout, saveMask } from "./exports.js";
-import { afterPaint, askForKey, hideError, hint, say, showBusy, showError, showFound, showLatency, showWeights } from "./notices.js";
+import { afterPaint, announce, askForKey, hideError, hint, showBusy, showError, showLatency, showResult, showWeights } from "./notices.js";
 import { isEmpty, isMarked } from "./objects.js";
-import { usable } from "./picture.js";
+import { prepareImage } from "./picture.js";
 import { Preview } from "./preview.js";
 import { Screen } from "./screen.js";
 import { Service } from "./service.js";
 import { Session } from "./session.js";
 
-/** Milliseconds after which a person is told that an answer is on its way. */
-const PATIENCE = 400;
+/** Delay before the busy indicator appears. */
+const BUSY_DELAY_MS = 400;
 
-const service = new Service((seconds) => showBusy(`The service is busy; asking again in ${seconds} s`));
+const service = new Service((seconds) => showBusy(`The service is busy. Retrying in ${seconds} s`));
 const screen = new Screen({
   select,
-  rename: (id, name) => show(id, { name }),
-  hide: (id) => show(id, { hidden: !session.objects.list.find((object) => object.id === id).hidden }),
-  remove: (id) => step((objects) => objects.remove(id)),
-  removeMark: (index) => step((objects) => objects.removeMark(index)),
+  rename: (id, name) => setDisplay(id, { name }),
+  hide: (id) => setDisplay(id, { hidden: !session.objects.list.find((object) => object.id === id).hidden }),
+  remove: (id) => edit((objects) => objects.remove(id)),
+  removeMark: (index) => edit((objects) => objects.removeMark(index)),
 });
-const preview = new Preview(screen.stage, (why) => {
+const preview = new Preview(screen.stage, (reason) => {
   element("hover").checked = false;
-  hint(why);
+  hint(reason);
 });
 
-/** What the service says of itself. */
+/** The response of `/info`. */
 let info = null;
-/** @type {Session | null} the image at hand */
+/** @type {Session | null} the open image */
 let session = null;
-/** Counts the images that a person has wanted: only the last one comes. */
-let opening = 0;
+/** Number of images requested so far: only the latest one is opened. */
+let openCount = 0;
 
-// ---- an image
+// ---- images
 
 /**
- * Open an image in place of the one at hand.
+ * Open an image and close the current one.
  * @param {Blob | Promise<Blob>} source
  */
 async function open(source, name = source.name || "image") {
-  if (session?.lost > 1 && !window.confirm(`Leave ${session.lost} objects that are not saved?`)) return;
-  const turn = ++opening;
+  if (session?.unsavedCount > 1 && !window.confirm(`Discard ${session.unsavedCount} unsaved objects?`)) return;
+  const request = ++openCount;
   hideError();
-  showBusy("Reading the image");
+  showBusy("Loading the image");
   try {
-    const image = await usable(await source, info?.limits);
-    if (turn !== opening) return;
+    const image = await prepareImage(await source, info?.limits);
+    if (request !== openCount) return;
     session?.close();
     session = new Session(service, name, image);
-    showEverything(false);
+    showProgress(false);
     const encoded = embed();
     preview.use(session);
     await screen.use(session);
     await encoded;
   } catch (error) {
-    if (turn !== opening) return;
+    if (request !== openCount) return;
     showBusy("");
-    failed(error, null);
+    handleError(error, null);
   }
 }
 
-/** Have the image encoded ahead of the first click. */
+/** Encode the image ahead of the first click. */
 async function embed() {
   const current = session;
   const began = performance.now();
   element("about").textContent = "";
-  showBusy("Getting the image ready");
+  showBusy("Encoding the image");
   try {
-    const said = await current.embed();
+    const embedding = await current.embed();
     if (current !== session) return;
     const seconds = ((performance.now() - began) / 1000).toFixed(1);
-    element("about").textContent = `${current.width} × ${current.height} pixels, ready after ${seconds} s by ${said.engine.encoder}`;
-    showWeights(said.weights);
-    if (isEmpty(current.objects.active)) hint("Click on something, or drag a box around it");
+    element("about").textContent = `${current.width} × ${current.height} pixels, encoded in ${seconds} s with ${embedding.engine.encoder}`;
+    showWeights(embedding.weights);
+    if (isEmpty(current.objects.active)) hint("Click an object, or drag a box around it");
   } catch (error) {
-    if (current === session) failed(error, embedAgain);
+    if (current === session) handleError(error, retryAll);
   } finally {
     if (current === session) showBusy("");
   }
 }
 
-function embedAgain() {
+function retryAll() {
   embed();
   segmentAll();
 }
@@ -90,35 +90,35 @@ function embedAgain() {
 // ---- masks
 
 /**
- * Ask for an object's mask, if that is not known yet, and paint it.
- * @param {import("./objects.js").Thing} object
- * @param {number} [time] of the click that it follows from
+ * Request and paint an object's mask, unless it is already known or requested.
+ * @param {import("./objects.js").ImageObject} object
+ * @param {number} [clickTime] time stamp of the click, to measure the latency
  */
-async function segment(object, time) {
+async function segment(object, clickTime) {
   const current = session;
   const { masks, objects } = current;
-  if (!isMarked(object) || masks.of(object) || masks.asks(object)) return;
-  const patience = setTimeout(() => current === session && showBusy("Looking"), PATIENCE);
+  if (!isMarked(object) || masks.get(object) || masks.isPending(object)) return;
+  const busyTimer = setTimeout(() => current === session && showBusy("Segmenting"), BUSY_DELAY_MS);
   screen.stage.view.setAttribute("aria-busy", "true");
   try {
-    const milliseconds = await masks.ask(object);
+    const milliseconds = await masks.request(object);
     if (current !== session) return;
     screen.paint();
-    if (time !== undefined) afterPaint((painted) => showLatency(painted - time, milliseconds));
+    if (clickTime !== undefined) afterPaint((painted) => showLatency(painted - clickTime, milliseconds));
     screen.showPanel();
-    if (objects.active.id === object.id) showFound(object.name, masks.of(object));
+    if (objects.active.id === object.id) showResult(object.name, masks.get(object));
   } catch (error) {
-    if (current === session) failed(error, segmentAll);
+    if (current === session) handleError(error, segmentAll);
   } finally {
-    clearTimeout(patience);
-    if (current === session && !masks.waiting) {
+    clearTimeout(busyTimer);
+    if (current === session && !masks.pending) {
       screen.stage.view.setAttribute("aria-busy", "false");
       showBusy("");
     }
   }
 }
 
-/** Ask for whatever masks are not known. */
+/** Request all missing masks. */
 function segmentAll() {
   for (const object of session.objects.list) segment(object);
 }
@@ -127,46 +127,47 @@ async function everything() {
   const [current, bar] = [session, element("progress-bar")];
   if (!current || !element("progress").hidden) return;
   bar.removeAttribute("value");
-  showEverything(true);
+  showProgress(true);
   try {
     const report = (done, total) => Object.assign(bar, { max: total, value: done });
     const found = await current.everything(Number(element("grid").value), report);
     if (current !== session) return;
-    step((objects) => objects.addFound(found));
-    const result = found.length ? `${found.length} objects found: click on one to select it` : "Nothing that is certain enough was found";
+    edit((objects) => objects.addFound(found));
+    const result = found.length ? `${found.length} objects found: click one to select it` : "No objects found";
     hint(result);
-    say(result);
+    announce(result);
   } catch (error) {
-    if (current === session) failed(error, everything);
+    if (current === session) handleError(error, everything);
   } finally {
     if (current === session) {
-      showEverything(false);
+      showProgress(false);
       showBusy("");
     }
   }
 }
 
-// ---- what a person does
+// ---- user actions
 
-/** Do something that changes the objects, and show what follows; `time` is that of the click. */
-function step(act, time) {
+/** Change the objects, show the result and request the active object's mask. */
+function edit(change, clickTime) {
   if (!session) return;
   const { objects, masks } = session;
-  act(objects);
+  change(objects);
   session.unsaved = true;
-  masks.keep(objects.list);
+  masks.abortStale(objects.list);
   preview.clear();
   screen.show();
-  segment(objects.active, time);
+  segment(objects.active, clickTime);
 }
 
-function turnBack(act) {
-  step(act);
+/** Undo or redo, and request all missing masks. */
+function restore(change) {
+  edit(change);
   if (session) segmentAll();
 }
 
-function show(id, fields) {
-  session.objects.show(id, fields);
+function setDisplay(id, fields) {
+  session.objects.setDisplay(id, fields);
   screen.show();
 }
 
@@ -177,47 +178,47 @@ function select(id) {
   segment(session.objects.active);
 }
 
-/** What a plain click at a pixel would select: something found without a click, while nothing else has been begun. */
+/** Return the object that a plain click selects: one found by "Segment everything", while the active object is empty. */
 function selectable(x, y) {
   const { masks, objects } = session;
-  const there = isEmpty(objects.active) ? masks.at(x, y, objects.list) : null;
-  return there?.found ? there : null;
+  const object = isEmpty(objects.active) ? masks.objectAt(x, y, objects.list) : null;
+  return object?.found ? object : null;
 }
 
-function click(x, y, { label, fresh, pick, time }) {
+function click(x, y, { label, newObject, pick, time }) {
   hint("");
   const { masks, objects } = session;
-  const there = pick ? masks.at(x, y, objects.list) : fresh || label === 0 ? null : selectable(x, y);
-  if (there) {
-    select(there.id);
-    screen.point(null);
+  const object = pick ? masks.objectAt(x, y, objects.list) : newObject || label === 0 ? null : selectable(x, y);
+  if (object) {
+    select(object.id);
+    screen.highlight(null);
   } else if (pick) {
     hint("No object there");
   } else {
-    step(() => objects.addPoint({ x, y, label: label ?? meaning() }, fresh), time);
-    if (!isMarked(objects.active)) hint("Now click on the object itself, or drag a box around it");
+    edit(() => objects.addPoint({ x, y, label: label ?? currentLabel() }, newObject), time);
+    if (!isMarked(objects.active)) hint("Now click the object itself, or drag a box around it");
   }
 }
 
 function box(corners, time) {
-  if (corners && corners[0] < corners[2] && corners[1] < corners[3]) step((objects) => objects.addBox(corners), time);
+  if (corners && corners[0] < corners[2] && corners[1] < corners[3]) edit((objects) => objects.addBox(corners), time);
   else screen.stage.drawBox(session.objects.active.box);
 }
 
-function hover(at) {
-  const there = at ? selectable(at.x, at.y) : null;
-  screen.point(there?.id ?? null);
-  preview.at(there || isMarked(session.objects.active) || !element("hover").checked ? null : at);
+function hover(pixel) {
+  const object = pixel ? selectable(pixel.x, pixel.y) : null;
+  screen.highlight(object?.id ?? null);
+  preview.at(object || isMarked(session.objects.active) || !element("hover").checked ? null : pixel);
 }
 
-function candidate(number, time) {
-  if (!element("candidates").disabled) step((objects) => objects.change({ candidate: number }), time);
+function setCandidate(number, time) {
+  if (!element("candidates").disabled) edit((objects) => objects.change({ candidate: number }), time);
 }
 
 function saveAll() {
-  const left = saveCoco(session);
+  const omitted = saveCoco(session);
   session.unsaved = false;
-  if (left) hint(`Saved without ${left} that ${left === 1 ? "has" : "have"} no mask`);
+  if (omitted) hint(`Saved without ${omitted} ${omitted === 1 ? "object that has" : "objects that have"} no mask`);
 }
 
 async function copy() {
@@ -225,18 +226,18 @@ async function copy() {
     await copyPython(session);
     hint("Copied");
   } catch {
-    showError(new Error("The browser does not let this page copy."));
+    showError(new Error("The browser denied access to the clipboard."));
   }
 }
 
-// ---- what is shown
+// ---- progress and errors
 
-function showEverything(going) {
-  element("progress").hidden = !going;
-  element("everything").disabled = going;
+function showProgress(running) {
+  element("progress").hidden = !running;
+  element("everything").disabled = running;
 }
 
-function failed(error, retry) {
+function handleError(error, retry) {
   if (error.name === "AbortError") return;
   if (error.status !== 401) {
     showError(error, retry);
@@ -246,45 +247,45 @@ function failed(error, retry) {
   askForKey((key) => {
     service.key = key;
     hideError();
-    if (session) embedAgain();
+    if (session) retryAll();
   });
 }
 
-async function begin() {
+async function start() {
   try {
     info = await service.info();
     if (info.weights) showWeights(info.weights);
-    if (info.key_needed && !service.key) failed({ status: 401 }, null);
+    if (info.key_needed && !service.key) handleError({ status: 401 }, null);
   } catch (error) {
-    failed(error, begin);
+    handleError(error, start);
   }
 }
 
 connect(screen.stage, {
-  open: (file, more) => {
+  open: (file, severalFiles) => {
     open(file);
-    if (more) hint("One image at a time: this is the first of them");
+    if (severalFiles) hint("Only one image can be open: this is the first");
   },
   openSample: ({ file }) => open(service.sample(file), file),
-  refuse: () => showError(new Error("That is no image: a PNG, JPEG or WebP file is expected.")),
-  leave: (event) => session?.lost > 1 && event.preventDefault(),
+  rejectFiles: () => showError(new Error("This is not an image. Choose a PNG, JPEG or WebP file.")),
+  leave: (event) => session?.unsavedCount > 1 && event.preventDefault(),
   click,
   box,
   hover,
-  preview: () => preview.clear(),
-  candidate,
-  nextCandidate: () => candidate((session.objects.active.candidate + 1) % 4, performance.now()),
-  undo: () => turnBack((objects) => objects.undo()),
-  redo: () => turnBack((objects) => objects.redo()),
-  clear: () => step((objects) => objects.clear()),
-  add: () => step((objects) => objects.add()),
-  remove: () => step((objects) => objects.remove(objects.active.id)),
+  clearPreview: () => preview.clear(),
+  setCandidate,
+  nextCandidate: () => setCandidate((session.objects.active.candidate + 1) % 4, performance.now()),
+  undo: () => restore((objects) => objects.undo()),
+  redo: () => restore((objects) => objects.redo()),
+  clear: () => edit((objects) => objects.clear()),
+  add: () => edit((objects) => objects.add()),
+  remove: () => edit((objects) => objects.remove(objects.active.id)),
   everything,
-  stop: () => session.stopEverything(),
-  saveMask: () => saveMask(session).catch(failed),
-  saveCutout: () => saveCutout(session, screen.stage.picture).catch(failed),
+  stopEverything: () => session.stopEverything(),
+  saveMask: () => saveMask(session).catch(handleError),
+  saveCutout: () => saveCutout(session, screen.stage.picture).catch(handleError),
   saveCoco: saveAll,
   copyPython: copy,
   hideError,
 });
-begin();
+start();

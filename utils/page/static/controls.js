@@ -1,7 +1,7 @@
-// Which control, key or gesture does what.
+// Bindings of buttons, keys and gestures to actions.
 
 import { element } from "./dom.js";
-import { listen } from "./gestures.js";
+import { listenToPointers } from "./gestures.js";
 import { listenToKeys } from "./keys.js";
 import { hint } from "./notices.js";
 import { listenForFiles } from "./picture.js";
@@ -14,93 +14,93 @@ const SAMPLES = [
   { file: "balloons.jpg", name: "Balloons" },
   { file: "desk.jpg", name: "Desk" },
 ];
-const ZOOM = 1.5;
+const ZOOM_FACTOR = 1.5;
 
-/** What a click means at the moment: 1, the object is here; 0, it is not. */
-export function meaning() {
+/** Return the label of the next click: 1 includes, 0 excludes. */
+export function currentLabel() {
   return Number(document.querySelector('input[name="label"]:checked').value);
 }
 
-function switchMeaning() {
-  document.querySelector(`input[name="label"][value="${1 - meaning()}"]`).checked = true;
-  hint(meaning() ? "A click is on the object" : "A click is not the object");
+function toggleLabel() {
+  document.querySelector(`input[name="label"][value="${1 - currentLabel()}"]`).checked = true;
+  hint(currentLabel() ? "Clicks now include" : "Clicks now exclude");
 }
 
 /**
- * Connect everything on the page with what it does.
+ * Bind all controls of the page.
  * @param {import("./stage.js").Stage} stage
- * @param {Record<string, Function>} acts
+ * @param {Record<string, Function>} actions
  */
-export function connect(stage, acts) {
-  const chooseFile = listenForFiles(acts.open, acts.refuse);
-  const zoom = { in: () => stage.zoom(ZOOM), out: () => stage.zoom(1 / ZOOM), fit: () => stage.fit() };
+export function connect(stage, actions) {
+  const chooseFile = listenForFiles(actions.open, actions.rejectFiles);
+  const zoom = { in: () => stage.zoom(ZOOM_FACTOR), out: () => stage.zoom(1 / ZOOM_FACTOR), fit: () => stage.fit() };
   const help = () => element("help").showModal();
-  window.addEventListener("beforeunload", acts.leave);
+  window.addEventListener("beforeunload", actions.leave);
   const buttons = {
     "choose": chooseFile,
     "another": chooseFile,
-    "undo": acts.undo,
-    "redo": acts.redo,
-    "clear": acts.clear,
-    "new-object": acts.add,
+    "undo": actions.undo,
+    "redo": actions.redo,
+    "clear": actions.clear,
+    "new-object": actions.add,
     "zoom-in": zoom.in,
     "zoom-out": zoom.out,
     "zoom-fit": zoom.fit,
-    "everything": acts.everything,
-    "everything-stop": acts.stop,
-    "save-mask": acts.saveMask,
-    "save-cutout": acts.saveCutout,
-    "save-coco": acts.saveCoco,
-    "copy-python": acts.copyPython,
+    "everything": actions.everything,
+    "everything-stop": actions.stopEverything,
+    "save-mask": actions.saveMask,
+    "save-cutout": actions.saveCutout,
+    "save-coco": actions.saveCoco,
+    "copy-python": actions.copyPython,
     "help-open": help,
     "banner-close": () => (element("banner").hidden = true),
-    "alert-close": acts.hideError,
+    "alert-close": actions.hideError,
   };
-  for (const [id, act] of Object.entries(buttons)) element(id).addEventListener("click", () => act());
+  for (const [id, action] of Object.entries(buttons)) element(id).addEventListener("click", () => action());
   for (const input of document.querySelectorAll('input[name="candidate"]')) {
-    input.addEventListener("change", (event) => acts.candidate(Number(input.value), event.timeStamp));
+    input.addEventListener("change", (event) => actions.setCandidate(Number(input.value), event.timeStamp));
   }
   element("hover").checked = window.matchMedia("(hover: hover)").matches;
-  element("hover").addEventListener("change", acts.preview);
-  const opacity = opacityOf(stage.view);
-  listen(stage, acts);
+  element("hover").addEventListener("change", actions.clearPreview);
+  const changeOpacity = connectOpacity(stage.view);
+  listenToPointers(stage, actions);
   const keys = {
-    "Ctrl+z": acts.undo,
-    "Ctrl+y": acts.redo,
-    "Ctrl+Shift+z": acts.redo,
-    "Escape": acts.clear,
-    "Delete": acts.remove,
-    "n": acts.add,
-    "x": switchMeaning,
-    "c": acts.nextCandidate,
+    "Ctrl+z": actions.undo,
+    "Ctrl+y": actions.redo,
+    "Ctrl+Shift+z": actions.redo,
+    "Escape": actions.clear,
+    "Delete": actions.remove,
+    "n": actions.add,
+    "x": toggleLabel,
+    "c": actions.nextCandidate,
     "h": () => element("hover").click(),
-    "e": acts.everything,
-    "[": () => opacity(-10),
-    "]": () => opacity(10),
+    "e": actions.everything,
+    "[": () => changeOpacity(-10),
+    "]": () => changeOpacity(10),
     "+": zoom.in,
     "=": zoom.in,
     "-": zoom.out,
     "0": zoom.fit,
     "?": help,
   };
-  for (const number of [1, 2, 3]) keys[number] = () => acts.candidate(number, performance.now());
-  listenToKeys(stage, keys, acts);
-  element("samples").append(...SAMPLES.map((sample) => sampleOf(sample, acts.openSample)));
+  for (const number of [1, 2, 3]) keys[number] = () => actions.setCandidate(number, performance.now());
+  listenToKeys(stage, keys, actions);
+  element("samples").append(...SAMPLES.map((sample) => sampleItem(sample, actions.openSample)));
 }
 
-/** Connects the slider; the returned function moves it. */
-function opacityOf(view) {
+/** Bind the opacity slider and return a function that moves it. */
+function connectOpacity(view) {
   const slider = element("opacity");
   const show = () => view.style.setProperty("--opacity", slider.value / 100);
   slider.addEventListener("input", show);
   show();
-  return (more) => {
-    slider.value = Number(slider.value) + more;
+  return (change) => {
+    slider.value = Number(slider.value) + change;
     show();
   };
 }
 
-function sampleOf(sample, openSample) {
+function sampleItem(sample, openSample) {
   const item = document.createElement("li");
   const button = document.createElement("button");
   const thumbnail = new Image();

@@ -1,4 +1,4 @@
-// The page's elements by name.
+// DOM access.
 
 /** @param {string} id */
 export const element = (id) => document.getElementById(id);

@@ -1,47 +1,47 @@
-// What a person takes along of a session.
+// Exports of a session: PNG files, COCO JSON, Python code.
 
 import { isMarked, promptsOf } from "./objects.js";
 
 /** Save the active object's mask, white on black, as a PNG of the image's size. */
 export async function saveMask({ name, objects, masks }) {
   const { active } = objects;
-  const mask = masks.of(active);
+  const mask = masks.get(active);
   if (!mask) return;
-  const { canvas, context } = sheet(mask);
+  const { canvas, context } = newCanvas(mask);
   context.fillStyle = "#000";
   context.fillRect(0, 0, mask.width, mask.height);
-  // Pixels without the mask are transparent, and putImageData would put them too.
-  context.drawImage(white(mask), 0, 0);
+  // drawImage blends; putImageData would also write the transparent pixels outside the mask.
+  context.drawImage(whiteMask(mask), 0, 0);
   save(await canvas.convertToBlob({ type: "image/png" }), `${stem(name)} ${active.name} mask.png`);
 }
 
-/** Save the image where the active object's mask is, and nothing elsewhere, as a PNG. */
+/** Save the image inside the active object's mask as a PNG, transparent elsewhere. */
 export async function saveCutout({ name, objects, masks }, picture) {
   const { active } = objects;
-  const mask = masks.of(active);
+  const mask = masks.get(active);
   if (!mask) return;
-  const { canvas, context } = sheet(mask);
-  context.drawImage(white(mask), 0, 0);
+  const { canvas, context } = newCanvas(mask);
+  context.drawImage(whiteMask(mask), 0, 0);
   context.globalCompositeOperation = "source-in";
   context.drawImage(picture, 0, 0, mask.width, mask.height);
   save(await canvas.convertToBlob({ type: "image/png" }), `${stem(name)} ${active.name} cutout.png`);
 }
 
 /**
- * Save all objects in COCO's format; a category for each name, without a number at its end.
- * @returns {number} marked objects that are left out, for they have no mask
+ * Save all objects as COCO JSON, with one category per object name without its trailing number.
+ * @returns {number} number of marked objects omitted because they have no mask
  */
 export function saveCoco({ name, width, height, objects, masks }) {
-  const found = objects.list.map((object) => ({ object, mask: masks.of(object) })).filter(({ mask }) => mask?.area);
-  const category = ({ object }) => object.name.replace(/\s*\d+$/, "").trim() || "object";
-  const categories = [...new Set(found.map(category))];
+  const found = objects.list.map((object) => ({ object, mask: masks.get(object) })).filter(({ mask }) => mask?.area);
+  const categoryOf = ({ object }) => object.name.replace(/\s*\d+$/, "").trim() || "object";
+  const categories = [...new Set(found.map(categoryOf))];
   const document = {
     images: [{ id: 1, file_name: name, width, height }],
-    categories: categories.map((named, index) => ({ id: index + 1, name: named })),
+    categories: categories.map((category, index) => ({ id: index + 1, name: category })),
     annotations: found.map(({ object, mask }, index) => ({
       id: index + 1,
       image_id: 1,
-      category_id: categories.indexOf(category({ object })) + 1,
+      category_id: categories.indexOf(categoryOf({ object })) + 1,
       segmentation: { size: [mask.height, mask.width], counts: mask.counts },
       area: mask.area,
       bbox: [mask.box[0], mask.box[1], mask.box[2] - mask.box[0], mask.box[3] - mask.box[1]],
@@ -54,18 +54,18 @@ export function saveCoco({ name, width, height, objects, masks }) {
   return objects.list.filter(isMarked).length - found.length;
 }
 
-/** A file's name without its ending. */
+/** Return a file name without its extension. */
 function stem(name) {
   return name.replace(/\.\w+$/, "");
 }
 
-/** Copy Python that asks for the active object's mask. */
+/** Copy Python code that requests the active object's mask. */
 export async function copyPython({ name, objects, masks }) {
   const { active } = objects;
   if (active.found || !isMarked(active)) return;
   const { multimask_output: multimask, ...prompts } = promptsOf(active);
-  // The client has the candidates in the order of their scores, as this page has not.
-  const rank = multimask ? (masks.candidates(active) ?? []).indexOf(masks.of(active)) : -1;
+  // The Python client sorts candidates by score; this page does not.
+  const rank = multimask ? (masks.candidates(active) ?? []).indexOf(masks.get(active)) : -1;
   const fields = Object.entries(prompts).map(([field, value]) => `${field}=${JSON.stringify(value)}`);
   if (multimask) fields.push("multimask_output=True");
   const url = new URL(".", document.baseURI).href.replace(/\/$/, "");
@@ -80,7 +80,7 @@ export async function copyPython({ name, objects, masks }) {
   await navigator.clipboard.writeText(lines.join("\n"));
 }
 
-/** Let the browser save a file. */
+/** Download a blob as a file. */
 function save(blob, name) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
@@ -89,15 +89,15 @@ function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-/** The mask in white, nothing elsewhere. */
-function white(mask) {
-  const { canvas, context } = sheet(mask);
+/** Return a canvas with the mask in white on transparent. */
+function whiteMask(mask) {
+  const { canvas, context } = newCanvas(mask);
   const painted = mask.pixels(1, 0xffffffff);
   if (painted) context.putImageData(painted.pixels, painted.x, painted.y);
   return canvas;
 }
 
-function sheet({ width, height }) {
+function newCanvas({ width, height }) {
   const canvas = new OffscreenCanvas(width, height);
   return { canvas, context: canvas.getContext("2d") };
 }

@@ -1,39 +1,39 @@
-// What a person does on the image with mouse, pen or fingers.
+// Pointer gestures on the image: click, box, pan, pinch, wheel zoom.
 
 import { boxOf } from "./stage.js";
 
-/** Screen pixels that a press may wander and still be a click. */
-const WANDER = { mouse: 5, pen: 6, touch: 12 };
+/** Movement up to which a press is still a click, in CSS pixels. */
+const MAX_CLICK_MOVE_PIXELS = { mouse: 5, pen: 6, touch: 12 };
 const WHEEL_SPEED = 0.0015;
 const MIDDLE_BUTTON = 1, RIGHT_BUTTON = 2;
 
 /**
  * @typedef {object} Handlers
- * @property {(x: number, y: number, how: {label: 0 | null, fresh: boolean, pick: boolean, time: number}) => void} click
- *   label null: what clicks mean at the moment; fresh: on a new object; pick: select what is there
- * @property {(box: [number, number, number, number] | null, time: number) => void} box null, or without
- *   an area: none after all
- * @property {(at: {x: number, y: number} | null) => void} hover
+ * @property {(x: number, y: number, options: {label: 0 | null, newObject: boolean, pick: boolean, time: number}) => void} click
+ *   label null: the current label; newObject: begin a new object; pick: select the object at this pixel
+ * @property {(box: [number, number, number, number] | null, time: number) => void} box null or
+ *   without area: cancelled
+ * @property {(pixel: {x: number, y: number} | null) => void} hover
  */
 
 /** @param {import("./stage.js").Stage} stage @param {Handlers} handlers */
-export function listen(stage, handlers) {
+export function listenToPointers(stage, handlers) {
   const pointers = new Map();
   let gesture = null;
-  let space = false;
+  let spaceHeld = false;
 
-  const dragged = (event) => boxOf(stage.pixel(gesture.from, true), stage.pixel(event, true));
+  const draggedBox = (event) => boxOf(stage.pixelAt(gesture.from, true), stage.pixelAt(event, true));
 
-  const acts = {
+  const listeners = {
     pointerdown(event) {
       if (event.target.closest("button") || event.button > RIGHT_BUTTON) return;
       stage.view.setPointerCapture(event.pointerId);
       pointers.set(event.pointerId, event);
-      stage.point(null);
+      stage.moveCursor(null);
       if (pointers.size > 1) {
         if (gesture?.kind === "box") handlers.box(null, event.timeStamp);
         gesture = { kind: "pinch" };
-      } else if (event.button === MIDDLE_BUTTON || space) {
+      } else if (event.button === MIDDLE_BUTTON || spaceHeld) {
         event.preventDefault();
         gesture = { kind: "pan" };
       } else {
@@ -44,31 +44,31 @@ export function listen(stage, handlers) {
     pointermove(event) {
       const last = pointers.get(event.pointerId);
       if (!last) {
-        if (event.pointerType !== "touch" && !event.target.closest("button")) handlers.hover(stage.pixel(event));
+        if (event.pointerType !== "touch" && !event.target.closest("button")) handlers.hover(stage.pixelAt(event));
         return;
       }
       if (gesture?.kind === "pinch") pinch(stage, [...pointers.values()], last, event);
       if (gesture?.kind === "pan") stage.pan(event.clientX - last.clientX, event.clientY - last.clientY);
       if (gesture?.kind === "press" && gesture.from.button === 0) {
         const { clientX, clientY } = gesture.from;
-        const far = Math.hypot(event.clientX - clientX, event.clientY - clientY);
-        if (far > WANDER[event.pointerType]) gesture.kind = "box";
+        const distance = Math.hypot(event.clientX - clientX, event.clientY - clientY);
+        if (distance > MAX_CLICK_MOVE_PIXELS[event.pointerType]) gesture.kind = "box";
       }
-      if (gesture?.kind === "box") stage.drawBox(dragged(event));
+      if (gesture?.kind === "box") stage.drawBox(draggedBox(event));
       pointers.set(event.pointerId, event);
     },
 
     pointerup(event) {
       if (!pointers.delete(event.pointerId)) return;
       if (gesture?.kind === "box") {
-        handlers.box(dragged(event), event.timeStamp);
+        handlers.box(draggedBox(event), event.timeStamp);
       } else if (gesture?.kind === "press") {
-        const pixel = stage.pixel(gesture.from);
+        const pixel = stage.pixelAt(gesture.from);
         const label = gesture.from.button === RIGHT_BUTTON ? 0 : null;
-        const how = { label, fresh: event.shiftKey, pick: event.ctrlKey || event.metaKey, time: event.timeStamp };
-        if (pixel) handlers.click(pixel.x, pixel.y, how);
+        const options = { label, newObject: event.shiftKey, pick: event.ctrlKey || event.metaKey, time: event.timeStamp };
+        if (pixel) handlers.click(pixel.x, pixel.y, options);
       }
-      // Of two fingers the one that stays does nothing more.
+      // After a pinch, the remaining finger is ignored until it is lifted.
       if (!pointers.size || gesture?.kind !== "pinch") gesture = null;
     },
 
@@ -81,20 +81,20 @@ export function listen(stage, handlers) {
     pointerleave: () => handlers.hover(null),
     contextmenu: (event) => event.preventDefault(),
   };
-  for (const [type, act] of Object.entries(acts)) stage.view.addEventListener(type, act);
-  // Without this a tap is followed by a mouse's click, on the marker that the tap has made.
-  const noMouse = (event) => event.target.closest("button") || event.preventDefault();
-  stage.view.addEventListener("touchend", noMouse, { passive: false });
+  for (const [type, listener] of Object.entries(listeners)) stage.view.addEventListener(type, listener);
+  // Otherwise the emulated mouse click after a tap hits the marker that the tap has created.
+  const preventMouseClick = (event) => event.target.closest("button") || event.preventDefault();
+  stage.view.addEventListener("touchend", preventMouseClick, { passive: false });
 
-  const wheel = (event) => {
+  const onWheel = (event) => {
     event.preventDefault();
-    stage.zoom(Math.exp(-event.deltaY * (event.deltaMode ? 16 : 1) * WHEEL_SPEED), stage.inView(event));
+    stage.zoom(Math.exp(-event.deltaY * (event.deltaMode ? 16 : 1) * WHEEL_SPEED), stage.toView(event));
   };
-  stage.view.addEventListener("wheel", wheel, { passive: false });
+  stage.view.addEventListener("wheel", onWheel, { passive: false });
 
-  const holdSpace = (down) => {
-    space = down;
-    stage.view.classList.toggle("moving", down);
+  const setSpaceHeld = (held) => {
+    spaceHeld = held;
+    stage.view.classList.toggle("moving", held);
   };
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && gesture?.kind === "box") {
@@ -102,25 +102,25 @@ export function listen(stage, handlers) {
       handlers.box(null, event.timeStamp);
       event.stopImmediatePropagation();
     }
-    // A control that was come to by keys keeps its Space; one that was clicked on before does not.
+    // Space belongs to a control focused by keyboard, but not to one focused by a click.
     if (event.code !== "Space" || stage.view.hidden || event.target.matches("input, select, :not(#view):focus-visible")) return;
     event.preventDefault();
-    holdSpace(true);
+    setSpaceHeld(true);
   });
   document.addEventListener("keyup", (event) => {
-    if (event.code !== "Space" || !space) return;
+    if (event.code !== "Space" || !spaceHeld) return;
     event.preventDefault();
-    holdSpace(false);
+    setSpaceHeld(false);
   });
-  window.addEventListener("blur", () => holdSpace(false));
+  window.addEventListener("blur", () => setSpaceHeld(false));
 }
 
-/** Two fingers: what was between them stays between them. */
+/** Pan and zoom about the midpoint of two fingers. */
 function pinch(stage, fingers, last, event) {
   const other = fingers.find((finger) => finger.pointerId !== event.pointerId);
   if (!other) return;
-  const apart = (finger) => Math.hypot(finger.clientX - other.clientX, finger.clientY - other.clientY);
+  const distance = (finger) => Math.hypot(finger.clientX - other.clientX, finger.clientY - other.clientY);
   stage.pan((event.clientX - last.clientX) / 2, (event.clientY - last.clientY) / 2);
   const middle = { clientX: (event.clientX + other.clientX) / 2, clientY: (event.clientY + other.clientY) / 2 };
-  if (apart(last) > 0) stage.zoom(apart(event) / apart(last), stage.inView(middle));
+  if (distance(last) > 0) stage.zoom(distance(event) / distance(last), stage.toView(middle));
 }

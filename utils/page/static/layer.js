@@ -1,30 +1,30 @@
-// Masks over the image: their colour as pixels of the image, their lines as sharp as the screen.
+// Masks over the image: fills at the image's resolution, outlines at the screen's.
 
-/** Of an image with more pixels, only every second one of every second row is painted, or fewer. */
-const MOST_PIXELS = 4_000_000;
+/** Larger images are painted at a half, a third, ... of their resolution. */
+const MAX_PAINTED_PIXELS = 4_000_000;
 
-/** One sheet of masks: a canvas of the image's size inside the scene, and one of the screen's size over it. */
+/** A layer of masks: a fill canvas that moves with the image, and an outline canvas of the view's size over it. */
 export class Layer {
   #items = [];
   #step = 1;
-  /** @type {WeakMap<object, {key: string, sheet: OffscreenCanvas, x: number, y: number}>} by mask */
-  #sheets = new WeakMap();
+  /** @type {WeakMap<object, {key: string, canvas: OffscreenCanvas, x: number, y: number}>} painted fills by mask */
+  #fills = new WeakMap();
 
   /**
-   * @param {HTMLElement} scene holds what moves with the image
-   * @param {HTMLElement} view holds what stays
-   * @param {string} name of the canvases, as their id and with `-lines`
-   * @param {{halo: string | null, width: number, colour: string | null}} line colour null: the mask's
+   * @param {HTMLElement} scene parent of the fill canvas, moves with the image
+   * @param {HTMLElement} view parent of the outline canvas
+   * @param {string} name id of the fill canvas; the outline canvas is `${name}-lines`
+   * @param {{halo: string | null, width: number, colour: string | null}} line colour null: the mask's colour
    */
   constructor(scene, view, name, line) {
-    this.fill = canvas(scene, name);
-    this.lines = canvas(view, `${name}-lines`);
+    this.fill = appendCanvas(scene, name);
+    this.lines = appendCanvas(view, `${name}-lines`);
     this.line = line;
   }
 
-  /** Begin with an image, of which nothing is marked. */
+  /** Clear the layer and fit it to a new image. */
   reset(width, height) {
-    this.#step = Math.max(1, Math.ceil(Math.sqrt((width * height) / MOST_PIXELS)));
+    this.#step = Math.max(1, Math.ceil(Math.sqrt((width * height) / MAX_PAINTED_PIXELS)));
     this.fill.width = Math.ceil(width / this.#step);
     this.fill.height = Math.ceil(height / this.#step);
     this.fill.style.width = `${this.fill.width * this.#step}px`;
@@ -33,46 +33,46 @@ export class Layer {
   }
 
   /**
-   * Paint these masks and no others.
+   * Show these masks in place of the previous ones.
    * @param {{mask: import("./rle.js").Mask, colour: string}[]} items
-   * @param {{scale: number, x: number, y: number}} place of the image on the screen
+   * @param {{scale: number, x: number, y: number}} transform from image to view pixels
    */
-  show(items, place) {
-    const before = this.#items;
-    if (items.length === before.length && items.every(({ mask, colour }, at) => mask === before[at].mask && colour === before[at].colour)) {
+  show(items, transform) {
+    const previous = this.#items;
+    if (items.length === previous.length && items.every(({ mask, colour }, i) => mask === previous[i].mask && colour === previous[i].colour)) {
       return;
     }
     this.#items = items;
     const context = this.fill.getContext("2d");
     context.clearRect(0, 0, this.fill.width, this.fill.height);
     if (items.length === 1) {
-      const painted = items[0].mask.pixels(this.#step, word(items[0].colour));
+      const painted = items[0].mask.pixels(this.#step, rgbaWord(items[0].colour));
       if (painted) context.putImageData(painted.pixels, painted.x, painted.y);
     } else {
       for (const item of items) {
-        const sheet = this.#sheetOf(item);
-        if (sheet) context.drawImage(sheet.sheet, sheet.x, sheet.y);
+        const fill = this.#fillOf(item);
+        if (fill) context.drawImage(fill.canvas, fill.x, fill.y);
       }
     }
-    this.follow(place);
+    this.drawLines(transform);
   }
 
-  /** A mask's pixels as something that can be drawn over others, and again; null for an empty mask. */
-  #sheetOf({ mask, colour }) {
+  /** Return the cached fill of a mask on a canvas of its own, which blends with others; null for an empty mask. */
+  #fillOf({ mask, colour }) {
     const key = `${this.#step} ${colour}`;
-    const known = this.#sheets.get(mask);
-    if (known?.key === key) return known;
-    const painted = mask.pixels(this.#step, word(colour));
+    const cached = this.#fills.get(mask);
+    if (cached?.key === key) return cached;
+    const painted = mask.pixels(this.#step, rgbaWord(colour));
     if (!painted) return null;
-    const sheet = new OffscreenCanvas(painted.pixels.width, painted.pixels.height);
-    sheet.getContext("2d").putImageData(painted.pixels, 0, 0);
-    const made = { key, sheet, x: painted.x, y: painted.y };
-    this.#sheets.set(mask, made);
-    return made;
+    const canvas = new OffscreenCanvas(painted.pixels.width, painted.pixels.height);
+    canvas.getContext("2d").putImageData(painted.pixels, 0, 0);
+    const fill = { key, canvas, x: painted.x, y: painted.y };
+    this.#fills.set(mask, fill);
+    return fill;
   }
 
-  /** Draw the lines where the image is now. */
-  follow({ scale, x, y }) {
+  /** Redraw the outlines at the image's current position. */
+  drawLines({ scale, x, y }) {
     const ratio = window.devicePixelRatio || 1;
     const { clientWidth, clientHeight } = this.lines;
     const [width, height] = [Math.round(clientWidth * ratio), Math.round(clientHeight * ratio)];
@@ -85,10 +85,10 @@ export class Layer {
     context.clearRect(0, 0, width, height);
     context.setTransform(scale * ratio, 0, 0, scale * ratio, x * ratio, y * ratio);
     context.lineCap = "round";
-    // Lines no finer than the screen.
+    // Skip outline detail below one screen pixel.
     const step = Math.max(1, Math.floor(1 / (scale * ratio)));
     for (const { mask, colour } of this.#items) {
-      const path = pathOf(mask, step);
+      const path = outlineOf(mask, step);
       if (this.line.halo) {
         context.strokeStyle = this.line.halo;
         context.lineWidth = (this.line.width + 2) / scale;
@@ -101,7 +101,7 @@ export class Layer {
   }
 }
 
-function canvas(parent, id) {
+function appendCanvas(parent, id) {
   const element = document.createElement("canvas");
   element.id = id;
   element.setAttribute("aria-hidden", "true");
@@ -109,19 +109,19 @@ function canvas(parent, id) {
   return element;
 }
 
-/** @type {WeakMap<object, Map<number, Path2D>>} by mask and step */
-const PATHS = new WeakMap();
+/** @type {WeakMap<object, Map<number, Path2D>>} outlines by mask and step */
+const outlines = new WeakMap();
 
-/** The line around a mask, made once for each step. */
-function pathOf(mask, step) {
-  if (!PATHS.has(mask)) PATHS.set(mask, new Map());
-  const paths = PATHS.get(mask);
+/** Return the cached outline of a mask. */
+function outlineOf(mask, step) {
+  if (!outlines.has(mask)) outlines.set(mask, new Map());
+  const paths = outlines.get(mask);
   if (!paths.has(step)) paths.set(step, mask.outline(step) ?? new Path2D());
   return paths.get(step);
 }
 
-/** `#rrggbb` as the word that is R, G, B and A in memory. */
-function word(colour) {
+/** Convert `#rrggbb` to a little-endian RGBA word. */
+function rgbaWord(colour) {
   const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
   return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 }

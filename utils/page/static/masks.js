@@ -1,88 +1,89 @@
-// The masks of one image's objects: asked for once for the same clicks.
+// The masks of an image's objects, requested once per set of prompts.
 
 import { isMarked, promptsOf } from "./objects.js";
 
 const keyOf = (object) => JSON.stringify(promptsOf(object));
 
 export class Masks {
+  /** Masks by prompts. */
   #known = new Map();
-  /** By object, the mask that it showed last. */
+  /** The mask displayed last, by object id. */
   #last = new Map();
-  /** By object, the request on its way. */
-  #asking = new Map();
+  /** The request in flight, by object id. */
+  #requests = new Map();
 
   /**
    * @param {import("./service.js").Service} service
-   * @param {{remote: import("./service.js").RemoteImage, embedded: Promise<object>}} image
+   * @param {{remote: import("./service.js").RemoteImage, embedding: Promise<object>}} image
    */
   constructor(service, image) {
     this.service = service;
     this.image = image;
   }
 
-  /** Whether an answer is on its way. */
-  get waiting() {
-    return this.#asking.size > 0;
+  /** Whether a request is in flight. */
+  get pending() {
+    return this.#requests.size > 0;
   }
 
-  /** The smallest object that is shown at a pixel; null: none. */
-  at(x, y, objects) {
-    const shown = objects.filter((object) => !object.hidden && this.of(object)?.has(x, y));
-    return shown.sort((one, other) => this.of(one).area - this.of(other).area)[0] ?? null;
+  /** Return the smallest visible object at a pixel, or null. */
+  objectAt(x, y, objects) {
+    const visible = objects.filter((object) => !object.hidden && this.get(object)?.has(x, y));
+    return visible.sort((one, other) => this.get(one).area - this.get(other).area)[0] ?? null;
   }
 
-  /** Whether the answer for an object as it is marked is on its way. */
-  asks(object) {
-    return this.#asking.get(object.id)?.key === keyOf(object);
+  /** Return whether a request for the object's current prompts is in flight. */
+  isPending(object) {
+    return this.#requests.get(object.id)?.key === keyOf(object);
   }
 
-  /** An object's mask; null where it has none, or not yet. */
-  of(object) {
+  /** Return an object's mask, or null while it has none. */
+  get(object) {
     if (object.found) return object.found;
     return isMarked(object) ? (this.#known.get(keyOf(object))?.[Math.max(object.candidate - 1, 0)] ?? null) : null;
   }
 
-  /** The three candidates of an object's mask, the best by its score first; null where they are not known. */
+  /** Return the three candidates of an object's mask, best score first, or null while unknown. */
   candidates(object) {
     const known = object.candidate ? this.#known.get(keyOf(object)) : null;
     return known ? [...known].sort((one, other) => other.score - one.score) : null;
   }
 
-  /** The mask to show for an object: that of before while its own is on the way. */
-  toShow(object) {
-    const mask = this.of(object);
+  /** Return the mask to display: the previous one while the current one is pending. */
+  displayed(object) {
+    const mask = this.get(object);
     if (mask) this.#last.set(object.id, mask);
     else if (!isMarked(object)) this.#last.delete(object.id);
     return mask ?? this.#last.get(object.id) ?? null;
   }
 
   /**
-   * Ask for an object's mask; what was asked for it before is dropped.
-   * @returns {Promise<number>} milliseconds that the service took
-   * @throws {DOMException} AbortError: something else was asked for the object in the meantime
+   * Request an object's mask and abort the object's previous request.
+   * @returns {Promise<number>} response time in milliseconds
+   * @throws {DOMException} AbortError: the object has changed in the meantime
    */
-  async ask(object) {
-    this.#asking.get(object.id)?.request.abort();
-    const request = new AbortController();
-    const asking = { request, key: keyOf(object) };
-    this.#asking.set(object.id, asking);
+  async request(object) {
+    this.#requests.get(object.id)?.controller.abort();
+    const controller = new AbortController();
+    const request = { controller, key: keyOf(object) };
+    this.#requests.set(object.id, request);
     try {
-      // Where that has failed, this request sends the image, and tells what is wrong with it.
-      await this.image.embedded.catch(() => {});
-      request.signal.throwIfAborted();
+      // If encoding failed, this request sends the image again and reports the error.
+      await this.image.embedding.catch(() => {});
+      controller.signal.throwIfAborted();
       const began = performance.now();
-      this.#known.set(keyOf(object), await this.service.segment(this.image.remote, promptsOf(object), request.signal));
+      this.#known.set(keyOf(object), await this.service.segment(this.image.remote, promptsOf(object), controller.signal));
       return performance.now() - began;
     } finally {
-      if (this.#asking.get(object.id) === asking) this.#asking.delete(object.id);
+      if (this.#requests.get(object.id) === request) this.#requests.delete(object.id);
     }
   }
 
-  /** Drop what is on its way for objects that are gone, or that are no longer marked as they were. */
-  keep(objects) {
-    for (const [id, { request, key }] of this.#asking) {
+  /** Abort requests for objects that were removed or have new prompts. */
+  abortStale(objects) {
+    for (const [id, { controller, key }] of this.#requests) {
       const object = objects.find((one) => one.id === id);
-      if (!object || keyOf(object) !== key) request.abort();
+      if (!object || keyOf(object) !== key) controller.abort();
     }
   }
 }

@@ -1,13 +1,13 @@
-// What the page tells: errors, waiting, and the weights in use.
+// Errors, hints, the busy indicator and other status texts.
 
 import { element } from "./dom.js";
 import { Problem } from "./service.js";
 
-/** Show an error until it is dismissed or tried again. */
+/** Show an error until it is dismissed or retried. */
 export function showError(error, retry = null) {
   const text = element("alert-text");
   const title = document.createElement("strong");
-  title.textContent = `${error instanceof Problem ? error.title : "That did not work"}. `;
+  title.textContent = `${error instanceof Problem ? error.title : "Something went wrong"}. `;
   text.replaceChildren(title, error.message);
   if (error.requestId) {
     const id = document.createElement("small");
@@ -26,18 +26,18 @@ export function hideError() {
   element("alert").hidden = true;
 }
 
-/** Show that something takes its time; an empty text ends it. */
+/** Show the busy indicator; an empty text hides it. */
 export function showBusy(text) {
   element("busy-text").textContent = text;
   element("busy").hidden = !text;
 }
 
-/** A line for those who do not see the image. */
-export function say(text) {
+/** Announce a text to screen readers. */
+export function announce(text) {
   element("status").textContent = text;
 }
 
-/** A line at the tools, for a moment. */
+/** Show a hint for six seconds; an empty text hides it. */
 export function hint(text) {
   const line = element("hint");
   line.textContent = text;
@@ -46,16 +46,16 @@ export function hint(text) {
   if (text) hint.timer = setTimeout(() => hint(""), 6000);
 }
 
-/** Words that a narrow screen has no room for. */
-function quiet(text) {
-  const words = document.createElement("span");
-  words.className = "wide";
-  words.textContent = text;
-  return words;
+/** Return text that narrow screens hide. */
+function wideOnly(text) {
+  const span = document.createElement("span");
+  span.className = "wide";
+  span.textContent = text;
+  return span;
 }
 
-/** Ask for the API key. */
-export function askForKey(use) {
+/** Ask for the API key and pass it to `onKey`. */
+export function askForKey(onKey) {
   const form = element("key-form"), field = element("key");
   form.hidden = false;
   field.focus();
@@ -63,34 +63,34 @@ export function askForKey(use) {
   form.onsubmit = (event) => {
     event.preventDefault();
     const key = field.value.trim();
-    field.setCustomValidity(/^[\x21-\x7e]+$/.test(key) ? "" : "An API key has letters, digits and signs of ASCII only, no spaces");
+    field.setCustomValidity(/^[\x21-\x7e]+$/.test(key) ? "" : "An API key consists of ASCII letters, digits and symbols, without spaces");
     if (!form.reportValidity()) return;
     form.hidden = true;
     field.value = "";
-    use(key);
+    onKey(key);
   };
 }
 
-/** Show which weights answer: with a warning where they are untrained, with a hint where they are the built-in ones. */
+/** Show the name of the weights, with a warning for untrained ones and a note for the built-in ones. */
 export function showWeights({ name, trained, note }) {
   const chip = element("weights");
-  chip.replaceChildren(quiet("weights: "), name);
+  chip.replaceChildren(wideOnly("weights: "), name);
   chip.title = note;
   chip.hidden = false;
   element("banner").hidden = trained && name !== "builtin";
   element("banner").classList.toggle("warning", !trained);
   element("banner-title").textContent = trained ? "" : "Untrained weights.";
-  element("banner-text").textContent = trained ? "Built-in weights. The official MobileSAM weights segment better." : note;
+  element("banner-text").textContent = trained ? "Built-in weights. The official MobileSAM weights give better masks." : note;
 }
 
-/** Tell what was found of an object, to those who do not see it too. */
-export function showFound(name, { area, score, width, height }) {
+/** Announce an object's new mask; hint if it is empty. */
+export function showResult(name, { area, score, width, height }) {
   const share = ((100 * area) / (width * height)).toFixed(1);
-  say(area ? `${name}: ${share} % of the image, score ${score.toFixed(2)}` : `${name}: nothing found there`);
-  if (!area) hint("Nothing found there: try another spot, or drag a box");
+  announce(area ? `${name}: ${share} % of the image, score ${score.toFixed(2)}` : `${name}: nothing found here`);
+  if (!area) hint("Nothing found here: click another spot, or drag a box");
 }
 
-/** Calls back once what was drawn is on the screen. */
+/** Call back with the time at which the next frame has been painted. */
 export function afterPaint(callback) {
   requestAnimationFrame(() => {
     const { port1, port2 } = new MessageChannel();
@@ -99,11 +99,11 @@ export function afterPaint(callback) {
   });
 }
 
-/** How long the last click took, until its mask was painted. */
+/** Show the time from the last click to its painted mask. */
 export function showLatency(milliseconds, service) {
   const chip = element("latency");
-  chip.replaceChildren(quiet("last click "), `${Math.round(milliseconds)} ms`);
-  chip.title = `From the click to the painted mask; ${Math.round(service)} ms of it waiting for the service`;
+  chip.replaceChildren(wideOnly("last click "), `${Math.round(milliseconds)} ms`);
+  chip.title = `From the click to the painted mask, including ${Math.round(service)} ms for the request`;
   Object.assign(chip.dataset, { milliseconds: milliseconds.toFixed(1), service: service.toFixed(1) });
   chip.hidden = false;
 }

@@ -1,37 +1,37 @@
-// The list of objects beside the image.
+// The list of objects in the side panel.
 
 import { element } from "./dom.js";
 
 export class ObjectList {
   #rows = new Map();
 
-  /** @param {{select: Function, rename: Function, hide: Function, remove: Function, point: Function}} acts on an object's id */
-  constructor(acts) {
+  /** @param {{select: Function, rename: Function, hide: Function, remove: Function, highlight: Function}} actions called with an object's id */
+  constructor(actions) {
     this.list = element("objects");
-    this.acts = acts;
+    this.actions = actions;
   }
 
   /**
-   * Show these objects; rows that stay keep the keyboard's focus.
-   * @param {import("./objects.js").Thing[]} objects
+   * Show these objects; existing rows are reused, so they keep the keyboard focus.
+   * @param {import("./objects.js").ImageObject[]} objects
    * @param {number} activeId
-   * @param {(object: import("./objects.js").Thing) => import("./rle.js").Mask | null} maskOf
+   * @param {(object: import("./objects.js").ImageObject) => import("./rle.js").Mask | null} maskOf
    */
   show(objects, activeId, maskOf) {
-    const wanted = new Set(objects.map(({ id }) => id));
+    const ids = new Set(objects.map(({ id }) => id));
     for (const [id, row] of this.#rows) {
-      if (wanted.has(id)) continue;
+      if (ids.has(id)) continue;
       row.item.remove();
       this.#rows.delete(id);
     }
     objects.forEach((object, index) => {
-      const row = this.#rows.get(object.id) ?? this.#row(object);
+      const row = this.#rows.get(object.id) ?? this.#addRow(object);
       if (this.list.children[index] !== row.item) this.list.insertBefore(row.item, this.list.children[index] ?? null);
-      this.#fill(row, object, object.id === activeId, maskOf(object));
+      this.#updateRow(row, object, object.id === activeId, maskOf(object));
     });
   }
 
-  /** Bring an object's row into sight, by the list alone: the page stays where the finger is. */
+  /** Scroll the list, but not the page, to an object's row. */
   reveal(id) {
     const item = this.#rows.get(id)?.item;
     if (!item) return;
@@ -39,34 +39,34 @@ export class ObjectList {
     this.list.scrollTop += Math.min(0, row.top - list.top) + Math.max(0, row.bottom - list.bottom);
   }
 
-  #row({ id }) {
+  #addRow({ id }) {
     const item = document.createElement("li");
-    const pick = button("pick", () => this.acts.select(id));
+    const pick = button("pick", () => this.actions.select(id));
     const name = document.createElement("input");
     name.className = "name";
     name.maxLength = 80;
     name.spellcheck = false;
-    name.addEventListener("focus", () => this.acts.select(id));
-    name.addEventListener("change", () => this.acts.rename(id, name.value.trim() || name.defaultValue));
+    name.addEventListener("focus", () => this.actions.select(id));
+    name.addEventListener("change", () => this.actions.rename(id, name.value.trim() || name.defaultValue));
     name.addEventListener("keydown", (event) => {
       if (event.key === "Escape") name.value = name.defaultValue;
       if (["Enter", "Escape"].includes(event.key)) name.blur();
     });
     const score = document.createElement("span");
     score.className = "score";
-    score.title = "The model's own estimate of how good the mask is";
-    const hide = button("icon small", () => this.acts.hide(id), "i-eye");
-    const remove = button("icon small", () => this.acts.remove(id), "i-bin");
+    score.title = "The model's own estimate of the mask's quality";
+    const hide = button("icon small", () => this.actions.hide(id), "i-eye");
+    const remove = button("icon small", () => this.actions.remove(id), "i-bin");
     item.append(pick, name, score, hide, remove);
-    item.addEventListener("click", (event) => event.target === item && this.acts.select(id));
-    item.addEventListener("pointerenter", () => this.acts.point(id));
-    item.addEventListener("pointerleave", () => this.acts.point(null));
+    item.addEventListener("click", (event) => event.target === item && this.actions.select(id));
+    item.addEventListener("pointerenter", () => this.actions.highlight(id));
+    item.addEventListener("pointerleave", () => this.actions.highlight(null));
     const row = { item, pick, name, score, hide, remove };
     this.#rows.set(id, row);
     return row;
   }
 
-  #fill({ item, pick, name, score, hide, remove }, object, active, mask) {
+  #updateRow({ item, pick, name, score, hide, remove }, object, active, mask) {
     item.classList.toggle("active", active);
     item.classList.toggle("hidden-object", object.hidden);
     item.style.setProperty("--colour", object.colour);
@@ -84,11 +84,11 @@ export class ObjectList {
   }
 }
 
-function button(kind, act, icon) {
-  const made = document.createElement("button");
-  made.type = "button";
-  made.className = kind;
-  if (icon) made.innerHTML = `<svg aria-hidden="true"><use href="#${icon}"/></svg>`;
-  made.addEventListener("click", act);
-  return made;
+function button(className, action, icon) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = className;
+  if (icon) button.innerHTML = `<svg aria-hidden="true"><use href="#${icon}"/></svg>`;
+  button.addEventListener("click", action);
+  return button;
 }

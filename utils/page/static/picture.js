@@ -1,71 +1,71 @@
-// The image that a person brings: by file, drop, clipboard, or one of the samples.
+// Image input: file dialog, drag and drop, clipboard.
 
 import { element } from "./dom.js";
 
-const TAKEN = ["image/png", "image/jpeg", "image/webp"];
-const BASE64 = 4 / 3;
+const ACCEPTED_TYPES = ["image/png", "image/jpeg", "image/webp"];
+const BASE64_RATIO = 4 / 3;
 
 /**
- * An image as the service takes it.
+ * Return the image in a format the service accepts; convert it to PNG if necessary.
  * @param {Blob} file
- * @param {{max_body_bytes: number, max_image_pixels: number} | undefined} limits of the service, where known
- * @returns {Promise<{file: Blob, width: number, height: number}>} size as displayed
+ * @param {{max_body_bytes: number, max_image_pixels: number} | undefined} limits from `/info`, if known
+ * @returns {Promise<{file: Blob, width: number, height: number}>} size with EXIF orientation applied
  */
-export async function usable(file, limits) {
+export async function prepareImage(file, limits) {
   let bitmap;
   try {
     bitmap = await createImageBitmap(file);
   } catch {
-    throw new Error(`${file.name || "That"} cannot be read as an image here: a PNG, JPEG or WebP file is expected.`);
+    throw new Error(`This browser cannot read ${file.name || "the file"} as an image. Choose a PNG, JPEG or WebP file.`);
   }
   const { width, height } = bitmap;
-  const taken = TAKEN.includes(file.type) ? file : await asPng(bitmap);
+  const accepted = ACCEPTED_TYPES.includes(file.type) ? file : await toPng(bitmap);
   bitmap.close();
   if (width * height > (limits?.max_image_pixels ?? Infinity)) {
     throw new Error(
-      `The image has ${millions(width * height)} megapixels; this service takes up to ${millions(limits.max_image_pixels)}.`,
+      `The image has ${millions(width * height)} megapixels; this service accepts up to ${millions(limits.max_image_pixels)}.`,
     );
   }
-  if (taken.size * BASE64 > (limits?.max_body_bytes ?? Infinity)) {
+  if (accepted.size * BASE64_RATIO > (limits?.max_body_bytes ?? Infinity)) {
     throw new Error(
-      `The file has ${millions(taken.size)} MB; this service takes up to ${millions(limits.max_body_bytes / BASE64)}.`,
+      `The file has ${millions(accepted.size)} MB; this service accepts up to ${millions(limits.max_body_bytes / BASE64_RATIO)}.`,
     );
   }
-  return { file: taken, width, height };
+  return { file: accepted, width, height };
 }
 
 /**
- * Call `take(file, more)` with what is dropped, pasted or chosen, and `refuse()` where that is no image.
- * @returns {() => void} lets the person choose a file
+ * Call `accept(file, severalFiles)` for dropped, pasted or chosen images, and `reject()` for other files.
+ * @returns {() => void} opens the file dialog
  */
-export function listenForFiles(take, refuse) {
+export function listenForFiles(accept, reject) {
   const input = element("file");
-  const choose = (files) => {
+  const handleFiles = (files) => {
     const file = [...files].find(({ type }) => type.startsWith("image/"));
-    if (file) take(file, files.length > 1);
-    else if (files.length) refuse();
+    if (file) accept(file, files.length > 1);
+    else if (files.length) reject();
   };
   input.addEventListener("change", () => {
-    choose(input.files);
+    handleFiles(input.files);
     input.value = "";
   });
-  document.addEventListener("paste", (event) => choose(event.clipboardData.files));
-  const dragging = (on) => document.body.classList.toggle("dragging", on);
-  // Also what is no file: the browser would leave the page for a link that is dropped on it.
+  document.addEventListener("paste", (event) => handleFiles(event.clipboardData.files));
+  const setDragging = (on) => document.body.classList.toggle("dragging", on);
+  // Handle non-files too: otherwise a dropped link navigates away from the page.
   document.addEventListener("dragover", (event) => {
     event.preventDefault();
-    dragging(event.dataTransfer.types.includes("Files"));
+    setDragging(event.dataTransfer.types.includes("Files"));
   });
-  document.addEventListener("dragleave", (event) => event.relatedTarget || dragging(false));
+  document.addEventListener("dragleave", (event) => event.relatedTarget || setDragging(false));
   document.addEventListener("drop", (event) => {
     event.preventDefault();
-    dragging(false);
-    choose(event.dataTransfer.files);
+    setDragging(false);
+    handleFiles(event.dataTransfer.files);
   });
   return () => input.click();
 }
 
-async function asPng(bitmap) {
+async function toPng(bitmap) {
   const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
   canvas.getContext("2d").drawImage(bitmap, 0, 0);
   return canvas.convertToBlob({ type: "image/png" });

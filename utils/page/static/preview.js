@@ -1,46 +1,45 @@
-// The mask that a click would give, while the pointer moves: one question at a time, about where the pointer is by then.
+// Mask preview under the pointer: one request at a time, always for the latest position.
 
 import { Service } from "./service.js";
 
 const COLOUR = "#ffffff";
-/** Milliseconds; a preview that comes later than this, several times in a row, is of no use. */
-const LATE = 400;
-const LATE_IN_A_ROW = 4;
+/** Previews are switched off after this many consecutive requests slower than the limit. */
+const MAX_SLOW_PREVIEWS = 4, MAX_PREVIEW_MS = 400;
 
 export class Preview {
-  // A service that is busy is not asked again: waiting for it would be for nothing.
+  // No retries when the service is busy: the preview would arrive too late.
   #service = new Service(() => {
     throw new Error("The service is busy");
   });
   #session = null;
   #wanted = null;
-  #asking = false;
-  #late = 0;
+  #running = false;
+  #slowCount = 0;
 
   /**
    * @param {import("./stage.js").Stage} stage
-   * @param {(why: string) => void} giveUp is told that there will be no more previews
+   * @param {(reason: string) => void} onStop called when previews are switched off
    */
-  constructor(stage, giveUp) {
+  constructor(stage, onStop) {
     this.stage = stage;
-    this.giveUp = giveUp;
+    this.onStop = onStop;
   }
 
-  /** Preview clicks on a session's image from now on. */
+  /** Switch to a new session. */
   use(session) {
     this.#session = session;
-    this.#late = 0;
+    this.#slowCount = 0;
     this.clear();
   }
 
-  /** The pointer is here; null: nowhere, or where no preview is wanted. */
+  /** Preview a click at this pixel; null ends the preview. */
   at(point) {
     if (!point) {
       if (this.#wanted) this.clear();
       return;
     }
     this.#wanted = point;
-    if (!this.#asking && this.#session?.remote.id) this.#ask();
+    if (!this.#running && this.#session?.remote.id) this.#run();
   }
 
   clear() {
@@ -48,23 +47,23 @@ export class Preview {
     this.stage.paint(this.stage.preview, []);
   }
 
-  async #ask() {
-    this.#asking = true;
+  async #run() {
+    this.#running = true;
     const session = this.#session;
     try {
-      for (let asked = null; this.#wanted && this.#wanted !== asked && session === this.#session; ) {
-        asked = this.#wanted;
+      for (let last = null; this.#wanted && this.#wanted !== last && session === this.#session; ) {
+        last = this.#wanted;
         const began = performance.now();
-        const [mask] = await this.#service.segment(session.remote, { pos_coords: [[asked.x, asked.y]] });
-        this.#late = performance.now() - began > LATE ? this.#late + 1 : 0;
-        if (this.#late >= LATE_IN_A_ROW) throw new Error("The service takes too long for previews");
+        const [mask] = await this.#service.segment(session.remote, { pos_coords: [[last.x, last.y]] });
+        this.#slowCount = performance.now() - began > MAX_PREVIEW_MS ? this.#slowCount + 1 : 0;
+        if (this.#slowCount >= MAX_SLOW_PREVIEWS) throw new Error("The service is too slow for previews");
         if (this.#wanted && session === this.#session) this.stage.paint(this.stage.preview, [{ mask, colour: COLOUR }]);
       }
     } catch (error) {
       this.clear();
-      this.giveUp(`${error.message.replace(/\.$/, "")}: no preview for now`);
+      this.onStop(`${error.message.replace(/\.$/, "")}: preview switched off`);
     } finally {
-      this.#asking = false;
+      this.#running = false;
     }
   }
 }

@@ -1,15 +1,15 @@
-// Masks as COCO's compressed run lengths: column by column, runs of 0 and 1 in turn, the first of 0.
+// Masks in COCO's compressed RLE: column-major, alternating runs of 0 and 1, starting with 0.
 
-/** Runs too many to draw a line around: a mask like noise. */
-const MOST_RUNS = 40_000;
-const TILE = 32;
+/** A mask with more runs is noise: drawing its outline would take too long. */
+const MAX_OUTLINE_RUNS = 40_000;
+const TILE_PIXELS = 32;
 
 /**
- * Run lengths out of COCO's text (`rleFrString` of pycocotools).
+ * Decode COCO's RLE string to run lengths, like `rleFrString` of pycocotools.
  * @param {string} text
  * @returns {number[]}
  */
-function runsOf(text) {
+function decodeRuns(text) {
   const runs = [];
   let at = 0;
   while (at < text.length) {
@@ -27,23 +27,23 @@ function runsOf(text) {
   return runs;
 }
 
-/** A mask of an image. */
+/** A mask with its score, area and box. */
 export class Mask {
   /**
    * @param {{size: [number, number], counts: string}} rle
-   * @param {{score: number, area: number, box: number[]}} facts box: x0, y0, x1, y1; the last two one pixel outside
+   * @param {{score: number, area: number, box: number[]}} properties box: x0, y0, x1, y1; x1 and y1 are exclusive
    */
-  constructor(rle, facts) {
+  constructor(rle, properties) {
     [this.height, this.width] = rle.size;
     this.counts = rle.counts;
-    this.score = facts.score;
-    this.area = facts.area;
-    this.box = facts.box;
-    this.runs = runsOf(rle.counts);
+    this.score = properties.score;
+    this.area = properties.area;
+    this.box = properties.box;
+    this.runs = decodeRuns(rle.counts);
   }
 
-  /** Calls `draw(x, y0, y1)` for each run of ones in a column, from the left and the top. */
-  eachColumn(draw) {
+  /** Call `visit(x, y0, y1)` for each run of ones within a column, from left to right and top to bottom. */
+  forEachRun(visit) {
     const { height, runs } = this;
     let at = 0;
     for (let i = 0; i + 1 < runs.length; i += 2) {
@@ -52,32 +52,32 @@ export class Mask {
       while (at < end) {
         const x = Math.floor(at / height), y = at - x * height;
         const length = Math.min(height - y, end - at);
-        draw(x, y, y + length);
+        visit(x, y, y + length);
         at += length;
       }
     }
   }
 
-  /** Whether pixel (x, y) is in the mask. */
+  /** Return whether pixel (x, y) is in the mask. */
   has(x, y) {
     const [x0, y0, x1, y1] = this.box;
     if (x < x0 || y < y0 || x >= x1 || y >= y1) return false;
-    const wanted = x * this.height + y;
+    const index = x * this.height + y;
     let at = 0;
     for (let i = 0; i + 1 < this.runs.length; i += 2) {
       at += this.runs[i];
-      if (wanted < at) return false;
+      if (index < at) return false;
       at += this.runs[i + 1];
-      if (wanted < at) return true;
+      if (index < at) return true;
     }
     return false;
   }
 
   /**
-   * The mask as pixels of one colour, every `step`-th of each `step`-th row.
+   * Render the mask in one colour, at every `step`-th pixel of every `step`-th row.
    * @param {number} step
-   * @param {number} colour as a little-endian RGBA word
-   * @returns {{pixels: ImageData, x: number, y: number} | null} null where the mask is empty; x, y in steps
+   * @param {number} colour little-endian RGBA word
+   * @returns {{pixels: ImageData, x: number, y: number} | null} null for an empty mask; x and y in units of `step`
    */
   pixels(step, colour) {
     if (!this.area) return null;
@@ -86,18 +86,18 @@ export class Mask {
     const width = Math.ceil(x1 / step) - left, height = Math.ceil(y1 / step) - top;
     if (width <= 0 || height <= 0) return null;
     const columns = new Uint8Array(width * height);
-    this.eachColumn((x, start, end) => {
+    this.forEachRun((x, start, end) => {
       if (x % step) return;
       const column = (x / step - left) * height - top;
       columns.fill(1, column + Math.ceil(start / step), column + Math.ceil(end / step));
     });
     const pixels = new ImageData(width, height);
     const rows = new Uint32Array(pixels.data.buffer);
-    // By tiles: columns lie far from each other, and a tile of both fits the processor's nearest cache.
-    for (let tx = 0; tx < width; tx += TILE) {
-      const right = Math.min(tx + TILE, width);
-      for (let ty = 0; ty < height; ty += TILE) {
-        const bottom = Math.min(ty + TILE, height);
+    // Transpose in tiles that fit the L1 cache.
+    for (let tx = 0; tx < width; tx += TILE_PIXELS) {
+      const right = Math.min(tx + TILE_PIXELS, width);
+      for (let ty = 0; ty < height; ty += TILE_PIXELS) {
+        const bottom = Math.min(ty + TILE_PIXELS, height);
         for (let y = ty; y < bottom; y++) {
           for (let x = tx; x < right; x++) {
             if (columns[x * height + y]) rows[y * width + x] = colour;
@@ -109,44 +109,44 @@ export class Mask {
   }
 
   /**
-   * The line around the mask, along the edges of its pixels; null for a mask like noise, which has too many.
-   * @param {number} step as of `pixels`
+   * Return the mask's outline along its pixel edges, or null for noise.
+   * @param {number} step as in `pixels`
    */
   outline(step) {
-    if (this.runs.length > MOST_RUNS) return null;
+    if (this.runs.length > MAX_OUTLINE_RUNS) return null;
     const path = new Path2D();
     const line = (x0, y0, x1, y1) => {
       path.moveTo(x0, y0);
       path.lineTo(x1, y1);
     };
     const columns = new Map();
-    this.eachColumn((x, start, end) => {
+    this.forEachRun((x, start, end) => {
       if (x % step) return;
       const from = Math.ceil(start / step) * step, to = Math.ceil(end / step) * step;
       if (from === to) return;
       if (!columns.has(x)) columns.set(x, []);
       columns.get(x).push(from, to);
     });
-    // Edges that go on from column to column are one line: by height, where it began.
+    // Horizontal edges that continue over several columns become one line: start column by height.
     const open = new Map();
     for (let x = Math.ceil(this.box[0] / step) * step; x < this.box[2] + step; x += step) {
-      const before = columns.get(x - step) ?? [], here = columns.get(x) ?? [];
-      for (const [from, to] of differences(before, here)) line(x, from, x, to);
-      for (const [y, begun] of open) {
-        if (here.includes(y)) continue;
-        line(begun, y, x, y);
+      const previous = columns.get(x - step) ?? [], current = columns.get(x) ?? [];
+      for (const [from, to] of differences(previous, current)) line(x, from, x, to);
+      for (const [y, startX] of open) {
+        if (current.includes(y)) continue;
+        line(startX, y, x, y);
         open.delete(y);
       }
-      for (const y of here) if (!open.has(y)) open.set(y, x);
+      for (const y of current) if (!open.has(y)) open.set(y, x);
     }
     return path;
   }
 }
 
 /**
- * Where exactly one of two columns is covered.
- * @param {number[]} one starts and ends in turn, rising
- * @param {number[]} other likewise
+ * Return the intervals covered by exactly one of two columns.
+ * @param {number[]} one alternating starts and ends, ascending
+ * @param {number[]} other like `one`
  * @returns {[number, number][]}
  */
 function differences(one, other) {

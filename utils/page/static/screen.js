@@ -1,4 +1,4 @@
-// A session as it is shown: masks and marks on the image, rows in the panel.
+// The view of a session: masks and marks on the image, rows in the panel.
 
 import { element } from "./dom.js";
 import { isEmpty, isMarked } from "./objects.js";
@@ -8,41 +8,41 @@ import { Stage } from "./stage.js";
 export class Screen {
   /** @type {import("./session.js").Session} */
   #session = null;
-  /** The object that the pointer is on, or on whose row it is. */
-  #pointed = null;
+  /** Id of the object or row under the pointer. */
+  #highlighted = null;
   #removeMark;
 
-  /** @param {Record<string, Function>} acts on rows: select, rename, hide, remove; and removeMark */
-  constructor(acts) {
+  /** @param {Record<string, Function>} actions select, rename, hide, remove, removeMark */
+  constructor(actions) {
     this.stage = new Stage(() => {
-      element("zoom-fit").textContent = `${Math.round(100 * this.stage.place.scale)} %`;
+      element("zoom-fit").textContent = `${Math.round(100 * this.stage.transform.scale)} %`;
     });
-    this.#removeMark = acts.removeMark;
-    this.list = new ObjectList({ ...acts, point: (id) => this.point(id) });
+    this.#removeMark = actions.removeMark;
+    this.list = new ObjectList({ ...actions, highlight: (id) => this.highlight(id) });
   }
 
-  /** Show a session from now on. */
+  /** Switch to a new session. */
   async use(session) {
     this.#session = session;
-    this.#pointed = null;
+    this.#highlighted = null;
     element("welcome").hidden = true;
     element("tools").hidden = element("panel").hidden = false;
     this.stage.view.setAttribute("aria-busy", "false");
     this.stage.view.setAttribute("aria-label", `${session.name}, ${session.width} by ${session.height} pixels`);
-    const shown = this.stage.show(session.url, session.width, session.height);
+    const loaded = this.stage.show(session.url, session.width, session.height);
     this.show();
     this.stage.view.focus({ preventScroll: true, focusVisible: false });
-    await shown;
+    await loaded;
   }
 
-  /** Show an object in front, beside the active one; null: none. */
-  point(id) {
-    if (id === this.#pointed) return;
-    this.#pointed = id;
+  /** Bring an object to the front together with the active one; null resets this. */
+  highlight(id) {
+    if (id === this.#highlighted) return;
+    this.#highlighted = id;
     this.paint();
   }
 
-  /** Show all of it. */
+  /** Update everything. */
   show() {
     this.paint();
     const { points, box } = this.#session.objects.active;
@@ -50,43 +50,43 @@ export class Screen {
     this.showPanel();
   }
 
-  /** Paint all masks; what has not changed costs nothing. */
+  /** Paint all masks; unchanged layers are skipped. */
   paint() {
     const activeId = this.#session.objects.active.id;
     this.stage.paint(this.stage.others, this.#items((id) => id !== activeId));
-    this.stage.paint(this.stage.active, this.#items((id) => id === activeId || id === this.#pointed));
+    this.stage.paint(this.stage.active, this.#items((id) => id === activeId || id === this.#highlighted));
   }
 
-  /** Show what the panel and the tools say. */
+  /** Update the panel and the state of all controls. */
   showPanel() {
     const { masks, objects } = this.#session;
     const active = objects.active;
-    const maskOf = (object) => masks.of(object);
+    const maskOf = (object) => masks.get(object);
     this.list.show(objects.list, active.id, maskOf);
     this.list.reveal(active.id);
     this.stage.view.style.setProperty("--colour", active.colour);
     document.querySelector(`input[name="candidate"][value="${active.candidate}"]`).checked = true;
-    const clicked = isMarked(active) && !active.found;
-    const possible = {
+    const hasPrompts = isMarked(active) && !active.found;
+    const enabled = {
       "undo": objects.canUndo,
       "redo": objects.canRedo,
       "clear": !isEmpty(active),
-      "candidates": clicked,
+      "candidates": hasPrompts,
       "save-mask": maskOf(active) !== null,
       "save-cutout": maskOf(active) !== null,
       "save-coco": objects.list.some((object) => maskOf(object)?.area),
-      "copy-python": clicked,
+      "copy-python": hasPrompts,
     };
-    for (const [id, is] of Object.entries(possible)) element(id).disabled = !is;
+    for (const [id, isEnabled] of Object.entries(enabled)) element(id).disabled = !isEnabled;
   }
 
-  #items(wanted) {
+  #items(isWanted) {
     const { masks, objects } = this.#session;
     return objects.list
-      .filter((object) => wanted(object.id) && !object.hidden)
-      .map((object) => ({ mask: masks.toShow(object), colour: object.colour }))
+      .filter((object) => isWanted(object.id) && !object.hidden)
+      .map((object) => ({ mask: masks.displayed(object), colour: object.colour }))
       .filter(({ mask }) => mask)
-      // Of two on the same spot the smaller one is seen.
+      // Smaller masks on top.
       .sort((one, other) => other.mask.area - one.mask.area);
   }
 }

@@ -1,31 +1,31 @@
-// The service's HTTP API, as this page needs it.
+// Client of the service's HTTP API.
 
 import { Mask } from "./rle.js";
 
-const RETRIES = 5;
-const LONGEST_WAIT = 30;
-const KEY = "mobile-sam-key";
+const MAX_RETRIES = 5;
+const MAX_RETRY_WAIT_S = 30;
+const KEY_ITEM = "mobile-sam-key";
 
-/** A refusal: what the service says of it, as an RFC 9457 problem document. */
+/** An error response with its RFC 9457 problem document. */
 export class Problem extends Error {
   /**
    * @param {number} status
    * @param {{type?: string, title?: string, detail?: string}} document
-   * @param {string | null} requestId by which the service's log knows the request
+   * @param {string | null} requestId id of the request in the service's log
    */
   constructor(status, document, requestId) {
     super(document.detail || document.title || `status ${status}`);
     this.status = status;
     this.slug = (document.type ?? "").replace("urn:mobile-sam:", "");
-    this.title = document.title || "The service refused";
+    this.title = document.title || "The request failed";
     this.requestId = requestId;
   }
 }
 
-/** No answer at all. */
+/** No response, or an unusable one. */
 class Unreachable extends Error {}
 
-/** An image at the service: sent once, then named by its id. */
+/** An image known to the service: sent once, then referred to by its id. */
 export class RemoteImage {
   /** @param {Blob} file PNG, JPEG or WebP */
   constructor(file) {
@@ -33,7 +33,7 @@ export class RemoteImage {
     this.id = null;
   }
 
-  /** @returns {Promise<string>} the file as the API takes it */
+  /** @returns {Promise<string>} the file as a `data:` URL */
   dataUrl() {
     return new Promise((resolve, reject) => {
       const reader = new FileReader();
@@ -45,57 +45,57 @@ export class RemoteImage {
 }
 
 export class Service {
-  /** @param {(seconds: number) => void} onWait is told when the service is busy and will be asked again */
+  /** @param {(seconds: number) => void} onWait called when the service is busy, with the seconds until the next attempt */
   constructor(onWait) {
     this.onWait = onWait;
   }
 
-  /** The API key, kept for this tab. */
+  /** The API key, stored until the tab is closed. */
   get key() {
-    return sessionStorage.getItem(KEY) ?? "";
+    return sessionStorage.getItem(KEY_ITEM) ?? "";
   }
 
   set key(key) {
-    sessionStorage.setItem(KEY, key);
+    sessionStorage.setItem(KEY_ITEM, key);
   }
 
-  /** Version, weights, limits, and whether a key is needed. */
+  /** Return the response of `/info`. */
   async info() {
     return this.#read("info", undefined, (response) => response.json());
   }
 
-  /** A file of the page's own. */
+  /** Load a sample image. */
   async sample(file) {
     return this.#read(`ui/samples/${file}`, undefined, (response) => response.blob());
   }
 
-  /** Have an image encoded ahead of the first click; the id, size and weights. */
+  /** Encode an image ahead of the first click. */
   async embed(image, signal) {
-    const said = await this.#post("embed", image, {}, signal, (response) => response.json());
-    image.id = said.image_id;
-    return said;
+    const embedding = await this.#post("embed", image, {}, signal, (response) => response.json());
+    image.id = embedding.image_id;
+    return embedding;
   }
 
   /**
-   * The mask of an object's prompts, or its three candidates.
+   * Segment one object: return its mask, or its three candidates.
    * @param {RemoteImage} image
    * @param {object} fields of the request
    * @param {AbortSignal} signal
    * @returns {Promise<Mask[]>}
    */
   async segment(image, fields, signal) {
-    const wanted = { ...fields, mask_format: "rle", segmented_image: "none" };
-    return this.#post("mobile_sam", image, wanted, signal, async (response) => {
+    const body = { ...fields, mask_format: "rle", segmented_image: "none" };
+    return this.#post("mobile_sam", image, body, signal, async (response) => {
       const parts = await response.formData();
       const [masks, result] = await Promise.all([textOf(parts.get("mask")), textOf(parts.get("result"))]);
-      const facts = JSON.parse(result), found = JSON.parse(masks);
-      image.id = facts.image_id;
-      return (Array.isArray(found) ? found : [found]).map((rle, index) => new Mask(rle, facts.masks[index]));
+      const metadata = JSON.parse(result), found = JSON.parse(masks);
+      image.id = metadata.image_id;
+      return (Array.isArray(found) ? found : [found]).map((rle, index) => new Mask(rle, metadata.masks[index]));
     });
   }
 
   /**
-   * All objects of an image.
+   * Segment everything on an image.
    * @param {RemoteImage} image
    * @param {object} fields of the request
    * @param {(done: number, total: number) => void} onProgress
@@ -111,11 +111,11 @@ export class Service {
         onProgress(step.done, step.total);
         result = step.result ?? result;
       }
-      return result.masks.map(maskOfRecord);
+      return result.masks.map(maskFromRecord);
     });
   }
 
-  /** A request on an image, by its id where that is known, and with the file again where it is forgotten. */
+  /** Send a request about an image by its id, or with the file if the service does not have it. */
   async #post(path, image, fields, signal, read) {
     if (image.id) {
       try {
@@ -127,30 +127,30 @@ export class Service {
     return this.#send(path, { input_image: await image.dataUrl(), ...fields }, signal, read);
   }
 
-  /** The answer to a request; one that is told to come again does. */
+  /** Send a request; retry as `Retry-After` says. */
   async #send(path, body, signal, read) {
     const options = { method: "POST", body: JSON.stringify(body), signal, headers: { "Content-Type": "application/json" } };
     if (this.key) options.headers.Authorization = `Bearer ${this.key}`;
-    for (let left = RETRIES; ; left--) {
+    for (let left = MAX_RETRIES; ; left--) {
       try {
         return await this.#read(path, options, read);
       } catch (error) {
         if (!error.retryAfter || !left) throw error;
-        const seconds = Math.min(error.retryAfter, LONGEST_WAIT);
+        const seconds = Math.min(error.retryAfter, MAX_RETRY_WAIT_S);
         this.onWait(seconds);
-        await pause(1000 * seconds, signal);
+        await sleep(1000 * seconds, signal);
       }
     }
   }
 
-  /** What `read` makes of the answer. */
+  /** Fetch a response and parse it with `read`. */
   async #read(path, options, read) {
     const response = await this.#fetch(path, options);
     try {
       return await read(response);
     } catch (error) {
       if (error.name === "AbortError" || error instanceof Problem) throw error;
-      throw new Unreachable("The answer broke off, or what answers here is not this service.");
+      throw new Unreachable("The response was cut off or did not come from this service.");
     }
   }
 
@@ -160,27 +160,27 @@ export class Service {
       response = await fetch(path, options);
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      throw new Unreachable("The service does not answer. Is it running?");
+      throw new Unreachable("The service does not respond. Is it running?");
     }
     if (response.ok) return response;
-    const document = await response.json().catch(() => ({ detail: `status ${response.status}, without a reason` }));
+    const document = await response.json().catch(() => ({ detail: `status ${response.status} without an explanation` }));
     const problem = new Problem(response.status, document, response.headers.get("X-Request-ID"));
     if ([429, 503].includes(response.status)) problem.retryAfter = Number(response.headers.get("Retry-After")) || 0;
     throw problem;
   }
 }
 
-/** A record of Segment Anything's automatic masks. */
-function maskOfRecord(record) {
+/** Convert a record of Segment Anything's automatic mask generator. */
+function maskFromRecord(record) {
   const [x, y, width, height] = record.bbox;
-  const facts = { score: record.predicted_iou, area: record.area, box: [x, y, x + width, y + height] };
-  const mask = new Mask(record.segmentation, facts);
+  const properties = { score: record.predicted_iou, area: record.area, box: [x, y, x + width, y + height] };
+  const mask = new Mask(record.segmentation, properties);
   const [clickX, clickY] = record.point_coords[0];
   mask.point = { x: Math.floor(clickX), y: Math.floor(clickY), label: 1 };
   return mask;
 }
 
-/** A part of a multipart answer, which is a file or not by what its header says. */
+/** Return the text of a multipart part, which is a File if its headers name one. */
 async function textOf(part) {
   return typeof part === "string" ? part : part.text();
 }
@@ -191,14 +191,14 @@ async function* lines(stream) {
   const reader = stream.getReader();
   for (let read = await reader.read(); !read.done; read = await reader.read()) {
     rest += decoder.decode(read.value, { stream: true });
-    const whole = rest.split("\n");
-    rest = whole.pop();
-    yield* whole;
+    const complete = rest.split("\n");
+    rest = complete.pop();
+    yield* complete;
   }
   if (rest) yield rest;
 }
 
-function pause(milliseconds, signal) {
+function sleep(milliseconds, signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, milliseconds);
     signal?.addEventListener("abort", () => {

@@ -1,4 +1,4 @@
-// An image at hand: what is marked on it, and its way to the service and back.
+// The open image: its objects, masks and requests.
 
 import { Masks } from "./masks.js";
 import { isMarked, Objects } from "./objects.js";
@@ -12,7 +12,7 @@ export class Session {
   /**
    * @param {import("./service.js").Service} service
    * @param {string} name of the file
-   * @param {{file: Blob, width: number, height: number}} image as the service takes it
+   * @param {{file: Blob, width: number, height: number}} image from prepareImage
    */
   constructor(service, name, { file, width, height }) {
     this.#service = service;
@@ -21,35 +21,35 @@ export class Session {
     this.remote = new RemoteImage(file);
     this.objects = new Objects();
     this.masks = new Masks(service, this);
-    /** @type {Promise<object>} what the service says of the image, once it is encoded */
-    this.embedded = null;
-    /** Whether something was marked that has not been saved. */
+    /** @type {Promise<object>} the response of `/embed` */
+    this.embedding = null;
+    /** Whether there are changes since the last save. */
     this.unsaved = false;
   }
 
-  /** Marked objects that would be lost. */
-  get lost() {
+  /** Number of marked objects, 0 if they are saved. */
+  get unsavedCount() {
     return this.unsaved ? this.objects.list.filter(isMarked).length : 0;
   }
 
-  /** Have the image encoded ahead of the first click. */
+  /** Encode the image ahead of the first click. */
   embed() {
-    this.embedded = this.#service.embed(this.remote, this.#closed.signal);
-    return this.embedded;
+    this.embedding = this.#service.embed(this.remote, this.#closed.signal);
+    return this.embedding;
   }
 
   /**
-   * Find all objects, and add them to the others.
-   * @param {number} perSide clicks on each side of the grid
+   * Segment everything on the image.
+   * @param {number} perSide grid points per side
    * @param {(done: number, total: number) => void} onProgress
-   * @returns {Promise<import("./rle.js").Mask[]>} the largest first
-   * @throws {DOMException} AbortError: it was stopped, or is going on already
+   * @returns {Promise<import("./rle.js").Mask[]>} largest first
+   * @throws {DOMException} AbortError: stopped, or already running
    */
   async everything(perSide, onProgress) {
-    if (this.#everything) throw new DOMException("It is going on already", "AbortError");
+    if (this.#everything) throw new DOMException("already running", "AbortError");
     const stop = (this.#everything = new AbortController());
     try {
-      await Promise.race([this.embedded, aborted(stop.signal)]);
+      await Promise.race([this.embedding, aborted(stop.signal)]);
       const found = await this.#service.everything(this.remote, { points_per_side: perSide }, onProgress, stop.signal);
       return found.sort((one, other) => other.area - one.area);
     } finally {
@@ -61,16 +61,16 @@ export class Session {
     this.#everything?.abort();
   }
 
-  /** Leave the image: nothing more comes of it. */
+  /** Abort all requests and release the image. */
   close() {
     this.#closed.abort();
-    this.masks.keep([]);
+    this.masks.abortStale([]);
     this.stopEverything();
     URL.revokeObjectURL(this.url);
   }
 }
 
-/** Rejects when a signal says so, and else never ends. */
+/** Return a promise that rejects when the signal is aborted. */
 function aborted(signal) {
   return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
 }

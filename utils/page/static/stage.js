@@ -1,14 +1,14 @@
-// The image on the screen: where it lies, the masks over it, and the marks of the active object.
+// The image view: zoom and pan, mask layers, and the marks of the active object.
 
 import { element } from "./dom.js";
 import { Layer } from "./layer.js";
 
-const MARGIN = 16;
-const SCALES = { least: 0.02, most: 40, fit: 6 };
-/** Pixels of an image of which each is to be seen. */
-const TINY = 100;
-/** From this scale on the image's pixels are shown as squares. */
-const SQUARES = 3;
+const MARGIN_PIXELS = 16;
+const MIN_SCALE = 0.02, MAX_SCALE = 40, MAX_FIT_SCALE = 6;
+/** Smaller images may be enlarged up to MAX_SCALE to fit the view. */
+const MIN_REGULAR_PIXELS = 100;
+/** From this scale on, image pixels are drawn as squares without smoothing. */
+const PIXELATED_SCALE = 3;
 
 export class Stage {
   #fitted = true;
@@ -19,19 +19,20 @@ export class Stage {
   /** @param {() => void} onZoom */
   constructor(onZoom) {
     this.onZoom = onZoom;
-    const [view, scene, picture, box, markers, cross] = ["view", "scene", "picture", "box", "markers", "crosshair"].map(element);
-    Object.assign(this, { view, scene, picture, box, markers, cross });
-    this.place = { scale: 1, x: 0, y: 0 };
-    /** The pixel under the cross that keys move, and that where a box was begun by key; null: none. */
+    const [view, scene, picture, box, markers, crosshair] = ["view", "scene", "picture", "box", "markers", "crosshair"].map(element);
+    Object.assign(this, { view, scene, picture, box, markers, crosshair });
+    /** From image to view pixels. */
+    this.transform = { scale: 1, x: 0, y: 0 };
+    /** The crosshair's pixel, and the first corner of a box drawn by keyboard; null: none. */
     this.cursor = this.corner = null;
     this.others = new Layer(scene, view, "others", { halo: null, width: 1.5, colour: null });
     this.active = new Layer(scene, view, "active", { halo: "rgb(255 255 255 / 0.9)", width: 2, colour: null });
     this.preview = new Layer(scene, view, "preview", { halo: "rgb(0 0 0 / 0.55)", width: 1.5, colour: "#ffffff" });
-    view.append(box, markers, cross);
-    new ResizeObserver(() => (this.#fitted ? this.fit() : this.#placed())).observe(view);
+    view.append(box, markers, crosshair);
+    new ResizeObserver(() => (this.#fitted ? this.fit() : this.#applyTransform())).observe(view);
   }
 
-  /** Show an image; nothing is marked on it. */
+  /** Show a new image without marks. */
   async show(url, width, height) {
     Object.assign(this, { width, height });
     this.picture.src = url;
@@ -41,73 +42,73 @@ export class Stage {
     }
     for (const layer of [this.others, this.active, this.preview]) layer.reset(width, height);
     this.cursor = this.corner = null;
-    this.cross.hidden = true;
+    this.crosshair.hidden = true;
     this.view.hidden = false;
     this.fit();
     await this.picture.decode();
   }
 
-  /** Paint masks on one of the layers. */
+  /** Show masks on a layer. */
   paint(layer, items) {
-    layer.show(items, this.place);
+    layer.show(items, this.transform);
   }
 
   fit() {
     if (!this.width || !this.view.clientWidth) return;
     const tools = element("tools").offsetHeight;
-    const width = this.view.clientWidth - 2 * MARGIN, height = this.view.clientHeight - 2 * MARGIN - tools;
-    const most = Math.max(this.width, this.height) < TINY ? SCALES.most : SCALES.fit;
-    const scale = Math.min(width / this.width, height / this.height, most);
-    this.place = {
+    const width = this.view.clientWidth - 2 * MARGIN_PIXELS, height = this.view.clientHeight - 2 * MARGIN_PIXELS - tools;
+    const maxScale = Math.max(this.width, this.height) < MIN_REGULAR_PIXELS ? MAX_SCALE : MAX_FIT_SCALE;
+    const scale = Math.min(width / this.width, height / this.height, maxScale);
+    this.transform = {
       scale,
-      x: MARGIN + (width - this.width * scale) / 2,
-      y: MARGIN + (height - this.height * scale) / 2,
+      x: MARGIN_PIXELS + (width - this.width * scale) / 2,
+      y: MARGIN_PIXELS + (height - this.height * scale) / 2,
     };
     this.#fitted = true;
-    this.#placed();
+    this.#applyTransform();
   }
 
-  /** Zoom by a factor, about a point of the view or its middle. */
-  zoom(factor, at = { x: this.view.clientWidth / 2, y: this.view.clientHeight / 2 }) {
-    const scale = Math.min(Math.max(this.place.scale * factor, SCALES.least), SCALES.most);
-    const by = scale / this.place.scale;
-    this.#move({ scale, x: at.x - (at.x - this.place.x) * by, y: at.y - (at.y - this.place.y) * by });
+  /** Zoom by a factor about a point of the view, by default its centre. */
+  zoom(factor, centre = { x: this.view.clientWidth / 2, y: this.view.clientHeight / 2 }) {
+    const scale = Math.min(Math.max(this.transform.scale * factor, MIN_SCALE), MAX_SCALE);
+    const ratio = scale / this.transform.scale;
+    this.#setTransform({ scale, x: centre.x - (centre.x - this.transform.x) * ratio, y: centre.y - (centre.y - this.transform.y) * ratio });
   }
 
   pan(x, y) {
-    this.#move({ ...this.place, x: this.place.x + x, y: this.place.y + y });
+    this.#setTransform({ ...this.transform, x: this.transform.x + x, y: this.transform.y + y });
   }
 
-  #move(place) {
-    this.place = place;
+  #setTransform(transform) {
+    this.transform = transform;
     this.#fitted = false;
-    this.#placed();
+    this.#applyTransform();
   }
 
-  /** Where something on the screen lies in the view. */
-  inView({ clientX, clientY }) {
+  /** Convert window coordinates to view pixels. */
+  toView({ clientX, clientY }) {
     const frame = this.view.getBoundingClientRect();
     return { x: clientX - frame.left, y: clientY - frame.top };
   }
 
-  /** The pixel of the image under a pointer; outside of the image the nearest one where `clamp`, else null. */
-  pixel(event, clamp = false) {
-    const at = this.inView(event);
-    const x = Math.floor((at.x - this.place.x) / this.place.scale), y = Math.floor((at.y - this.place.y) / this.place.scale);
-    if (clamp) return this.inside(x, y);
+  /** Return the image pixel under the pointer; outside the image null, or the nearest pixel with `clamp`. */
+  pixelAt(event, clamp = false) {
+    const point = this.toView(event);
+    const x = Math.floor((point.x - this.transform.x) / this.transform.scale), y = Math.floor((point.y - this.transform.y) / this.transform.scale);
+    if (clamp) return this.clamp(x, y);
     return x >= 0 && y >= 0 && x < this.width && y < this.height ? { x, y } : null;
   }
 
-  /** The nearest pixel of the image. */
-  inside(x, y) {
+  /** Return the nearest image pixel. */
+  clamp(x, y) {
     return { x: Math.min(Math.max(x, 0), this.width - 1), y: Math.min(Math.max(y, 0), this.height - 1) };
   }
 
   /**
-   * Show clicks and box of the active object.
+   * Show the active object's clicks and box.
    * @param {import("./objects.js").Point[]} points
    * @param {number[] | null} box
-   * @param {(index: number | null) => void} remove a click, or the box
+   * @param {(index: number | null) => void} remove called with a click's index, or null for the box
    */
   showMarks(points, box, remove) {
     const focused = [...this.markers.children].indexOf(document.activeElement);
@@ -115,29 +116,29 @@ export class Stage {
       const button = document.createElement("button");
       button.type = "button";
       button.className = `marker ${kind}`;
-      button.setAttribute("aria-label", `${label}: remove`);
+      button.setAttribute("aria-label", `Remove ${label}`);
       button.title = "Remove";
-      // The second click of a double one meets the marker that the first has made.
+      // The second click of a double-click hits the marker created by the first.
       button.addEventListener("click", (event) => event.detail < 2 && remove(index));
       return button;
     };
     this.#marks = points.map(({ x, y, label }, index) => {
-      const [kind, name] = label ? ["positive", "Click on the object"] : ["negative", "Click beside the object"];
-      return { x: x + 0.5, y: y + 0.5, button: mark(kind, `${name} at ${x}, ${y}`, index) };
+      const kind = label ? "positive" : "negative";
+      return { x: x + 0.5, y: y + 0.5, button: mark(kind, `${kind} click at ${x}, ${y}`, index) };
     });
-    if (box) this.#marks.push({ x: box[2] + 1, y: box[1], button: mark("corner", `Box from ${box.slice(0, 2)} to ${box.slice(2)}`, null) });
+    if (box) this.#marks.push({ x: box[2] + 1, y: box[1], button: mark("corner", `box from ${box.slice(0, 2)} to ${box.slice(2)}`, null) });
     this.markers.replaceChildren(...this.#marks.map(({ button }) => button));
     if (focused >= 0) (this.markers.children[focused] ?? this.view).focus();
-    this.#placeMarks();
+    this.#positionMarks();
     this.drawBox(box);
   }
 
-  /** Show a box, while it is drawn too. */
+  /** Show a box, or hide it with null. */
   drawBox(box) {
     this.#box = box;
     this.box.hidden = !box;
     if (!box) return;
-    const { scale, x, y } = this.place;
+    const { scale, x, y } = this.transform;
     Object.assign(this.box.style, {
       transform: `translate(${x + box[0] * scale}px, ${y + box[1] * scale}px)`,
       width: `${(box[2] + 1 - box[0]) * scale}px`,
@@ -145,34 +146,34 @@ export class Stage {
     });
   }
 
-  /** Show the cross that keys move, or hide it, and with it what keys have begun. */
-  point(at) {
-    this.cursor = at;
-    if (!at) this.corner = null;
-    this.cross.hidden = !at;
-    if (at) placeAt(this.cross, this.place, at.x + 0.5, at.y + 0.5);
+  /** Move the crosshair to a pixel; null hides it and cancels a box begun by keyboard. */
+  moveCursor(pixel) {
+    this.cursor = pixel;
+    if (!pixel) this.corner = null;
+    this.crosshair.hidden = !pixel;
+    if (pixel) placeAt(this.crosshair, this.transform, pixel.x + 0.5, pixel.y + 0.5);
   }
 
-  #placeMarks() {
-    for (const { x, y, button } of this.#marks) placeAt(button, this.place, x, y);
+  #positionMarks() {
+    for (const { x, y, button } of this.#marks) placeAt(button, this.transform, x, y);
   }
 
-  #placed() {
-    const { scale, x, y } = this.place;
+  #applyTransform() {
+    const { scale, x, y } = this.transform;
     this.scene.style.transform = `translate(${x}px, ${y}px) scale(${scale})`;
-    this.scene.classList.toggle("squares", scale >= SQUARES);
-    this.#placeMarks();
+    this.scene.classList.toggle("squares", scale >= PIXELATED_SCALE);
+    this.#positionMarks();
     this.drawBox(this.#box);
-    this.point(this.cursor);
+    this.moveCursor(this.cursor);
     this.onZoom();
     cancelAnimationFrame(this.#frame);
     this.#frame = requestAnimationFrame(() => {
-      for (const layer of [this.others, this.active, this.preview]) layer.follow(this.place);
+      for (const layer of [this.others, this.active, this.preview]) layer.drawLines(this.transform);
     });
   }
 }
 
-/** The box with these corners: x0, y0, x1, y1. */
+/** Return the box with two opposite corners: x0, y0, x1, y1. */
 export function boxOf(one, other) {
   return [Math.min(one.x, other.x), Math.min(one.y, other.y), Math.max(one.x, other.x), Math.max(one.y, other.y)];
 }
