@@ -24,7 +24,7 @@ sys.path.append(str(MODULES))  # as in Triton
 
 import mobile_sam_images as images
 from mobile_sam_cache import EmbeddingCache, Entry
-from mobile_sam_png import bilevel_png, packed, png
+from mobile_sam_png import encode_bilevel_png, encode_png, pack_mask
 
 ROUNDS = 20
 BATCHES = (1, 8, 32)
@@ -39,9 +39,9 @@ def pictures() -> str:
     bilevel = [cv2.IMWRITE_PNG_BILEVEL, 1]
     arms: dict[str, Callable[[], object]] = {
         "picture, OpenCV": lambda: cv2.imencode(".png", backwards),
-        "picture, mobile_sam_png": lambda: png(picture),
+        "picture, mobile_sam_png": lambda: encode_png(picture),
         "mask, OpenCV": lambda: cv2.imencode(".png", mask.view(np.uint8) * np.uint8(255), bilevel),
-        "mask, mobile_sam_png": lambda: bilevel_png([packed(mask)], SIZE[0]),
+        "mask, mobile_sam_png": lambda: encode_bilevel_png([pack_mask(mask)], SIZE[0]),
     }
     return ratio_table(
         interleaved(arms, ROUNDS, "PNG"),

@@ -100,7 +100,7 @@ def _from_triton(error: InferenceServerException) -> ServiceError:
     logger.error("Triton responded with status %s: %s", error.status(), message)
     if message.startswith("Request for unknown model"):
         return NotLoaded("the model is not loaded; retry later")
-    if message.startswith("not wanted"):  # the orchestrator found that the deadline had passed
+    if message.startswith("request cancelled"):  # the orchestrator found that the deadline had passed
         return InferenceTimeout("no response before the deadline")
     text = message.lower()
     if "request for unknown model" in text:

@@ -20,7 +20,7 @@ import mobile_sam_prompts as own_prompts
 import numpy as np
 import orjson
 from mobile_sam_cache import EmbeddingCache
-from mobile_sam_embeddings import Embeddings, Known
+from mobile_sam_embeddings import Embeddings, EncodedImage
 from mobile_sam_masks import MaskPart, area_and_box, upsample
 from mobile_sam_pictures import Picture
 from mobile_sam_problems import Rejected
@@ -92,10 +92,10 @@ class InProcessSegmenter:
         result = {"image_id": known.image_id, **size, "weights": self._weights, "masks": described}
         return Segmentation(b"".join(mask_part.encode()), picture.encode() if picture else None, orjson.dumps(result))
 
-    def _decode(self, known: Known, job: Job) -> Iterator[tuple[Array, float]]:
+    def _decode(self, known: EncodedImage, job: Job) -> Iterator[tuple[Array, float]]:
         frame_hw = images.frame_size_hw(known.size_hw)
         coords, labels = own_prompts.to_frame(job.prompts.points_xy, job.prompts.labels, known.size_hw, frame_hw)
-        masks, has_mask = own_prompts.earlier_masks(None, None, len(coords))
+        masks, has_mask = own_prompts.mask_inputs(None, None, len(coords))
         inputs: dict[str, Array] = {
             "image_embeddings": known.entry.embedding,
             "point_coords": coords,

@@ -76,7 +76,7 @@ def test_what_would_take_minutes_is_refused_at_once_with_what_would_fit(own, ima
     )
     problem = answer.json()
     assert (answer.status_code, problem["type"]) == (422, "urn:mobile-sam:too-much-work")
-    assert re.match(rf"at most \d+ as {mask_format} with the picture none on", problem["errors"][0]["expected"])
+    assert re.match(rf"at most \d+ objects as {mask_format} with picture none on", problem["errors"][0]["expected"])
 
 
 def test_low_resolution_masks_are_bounded_as_all_answers_are(own):

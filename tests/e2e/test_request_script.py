@@ -71,7 +71,7 @@ def test_everything_is_written_as_records_with_progress_on_the_way(server, photo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["photo.jpg", "--point", "500,40"], "error: 422: pos_coords[0]: expected a point of the image"),
+        (["photo.jpg", "--point", "500,40"], "error: 422: pos_coords[0]: expected a point inside the image"),
         (["photo.jpg"], "error: 422: pos_coords: expected a point"),
         (["absent.jpg", "--point", "1,1"], "No such file"),
         (

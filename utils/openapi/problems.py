@@ -71,10 +71,10 @@ IMAGE_PROBLEMS: tuple[Problem, ...] = (
     _rejected(
         404,
         "image-not-cached",
-        "The image is not known (any more)",
+        "The image is not cached",
         FieldError(
             "image_id",
-            "the id of an image this service still has; send the image itself again, as input_image",
+            "the id of a cached image; send the image again as input_image",
             "no-such-image",
         ),
     ),
@@ -94,7 +94,7 @@ IMAGE_PROBLEMS: tuple[Problem, ...] = (
         422,
         "invalid-image",
         "The image cannot be read",
-        FieldError("input_image", "a PNG, JPEG or WebP file", "19 bytes that are no image"),
+        FieldError("input_image", "a PNG, JPEG or WebP file", "19 bytes that are not an image"),
     ),
 )
 """Problems of the image found by the orchestrator in Triton."""
@@ -106,7 +106,7 @@ MASK_PROBLEMS: tuple[Problem, ...] = (
         "The answer would be too large",
         FieldError(
             "prompts",
-            "at most 118 as json with the picture overlay on an image of 1024 x 683: 167772160 bytes",
+            "at most 118 objects as json with picture overlay on a 1024 x 683 image: 167772160 bytes",
             "256: 360365924 bytes",
         ),
     ),
@@ -116,7 +116,7 @@ MASK_PROBLEMS: tuple[Problem, ...] = (
         "The answer would take too long",
         FieldError(
             "prompts",
-            "at most 62 as polygon with the picture overlay on an image of 4000 x 3000: 25 s of work",
+            "at most 62 objects as polygon with picture overlay on a 4000 x 3000 image: 25 s of work",
             "256: 100 s",
         ),
     ),

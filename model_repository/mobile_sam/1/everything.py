@@ -1,7 +1,7 @@
-"""A batch of automatic masks: clicks on one crop of an image, and the masks of them worth keeping.
+"""A batch of automatic masks: a grid of clicks on one crop of an image, and the masks that reach the thresholds.
 
-The service asks for batch after batch, and puts the records together; so a caller's clicks are never behind a whole
-image of these, and a caller who leaves costs one batch.
+The service sends one batch after another and combines the records. So clicks wait for one batch at most, not for a
+whole image, and a client that disconnects costs one batch.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class TritonPythonModel:
         self.models = Models(args)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answer each request; a failure of one does not touch the others."""
+        """Answer each request; a failure of one does not affect the others."""
         return [self.models.answer(request, ("records",), self._records) for request in requests]
 
     def _records(self, call: Call) -> tuple[Part]:
-        """The records of a batch, as a JSON list."""
-        known = self.models.find(call)
-        crop = checked_crop(call.read("crop_box"), known.size_hw)
-        part = self.models.embeddings.crop(known, crop)
+        """Return the records of a batch as a JSON list."""
+        image = self.models.find(call)
+        crop = checked_crop(call.read("crop_box"), image.size_hw)
+        part = self.models.embeddings.crop(image, crop)
         points_xy = call.read("point_coords")
         assert points_xy is not None  # not optional in config.pbtxt
         thresholds = Thresholds(
@@ -50,34 +50,34 @@ class TritonPythonModel:
         frame_hw = images.frame_size_hw(part.size_hw)
         in_crop: npt.NDArray[np.float32] = (points_xy - np.array(crop[:2], np.float32))[:, None]
         labels = np.full(in_crop.shape[:2], prompts.POSITIVE, np.int32)
-        no_mask = prompts.earlier_masks(None, None, len(in_crop))
-        answers = self.models.decode(part, in_crop, labels, *no_mask, candidates=True)
+        no_mask = prompts.mask_inputs(None, None, len(in_crop))
+        decoded = self.models.decode(part, in_crop, labels, *no_mask, candidates=True)
         good = (
             (point_xy, low_res, score)
-            for point_xy, (masks, scores) in zip(points_xy, answers, strict=True)
+            for point_xy, (masks, scores) in zip(points_xy, decoded, strict=True)
             for low_res, score in zip(masks, scores, strict=True)
             if score > thresholds.pred_iou_thresh
         )
         records = []
         for point_xy, low_res, score in good:
-            with known.stages(UPSAMPLE):
+            with image.stages(UPSAMPLE):
                 logits = upsample(low_res, frame_hw, part.size_hw)
-            with known.stages(RECORD):
-                found = record(logits, float(score), point_xy, crop=crop, size_hw=known.size_hw, thresholds=thresholds)
+            with image.stages(RECORD):
+                found = record(logits, float(score), point_xy, crop=crop, size_hw=image.size_hw, thresholds=thresholds)
             if found is not None:
                 records.append(orjson.dumps(found))
         return (json_list(records),)
 
 
 def checked_crop(box: Any, size_hw: tuple[int, int]) -> Box:
-    """A crop as numbers.
+    """Return a crop as integers x0, y0, x1, y1.
 
     Raises:
-        Rejected: it is not a part of the image.
+        Rejected: it is not inside the image.
     """
     x0, y0, x1, y1 = (int(side) for side in box)
     if not (0 <= x0 < x1 <= size_hw[1] and 0 <= y0 < y1 <= size_hw[0]):
-        expected = f"a part of the image: 0 <= x0 < x1 <= {size_hw[1]}, 0 <= y0 < y1 <= {size_hw[0]}"
+        expected = f"a box inside the image: 0 <= x0 < x1 <= {size_hw[1]}, 0 <= y0 < y1 <= {size_hw[0]}"
         error = {"field": "crop_box", "expected": expected, "got": str([x0, y0, x1, y1])}
         raise Rejected(422, "invalid-request", "The request is not valid", [error])
     return x0, y0, x1, y1

@@ -1,14 +1,14 @@
-"""Embeddings on disk: shared by all processes of the orchestrator, kept over restarts, bounded in bytes.
+"""Disk cache of embeddings: shared by all processes of the orchestrator, kept across restarts, bounded in bytes.
 
 One file per image, named by the SHA-256 of the image file and the fingerprint of the weights:
 
     header     64 bytes, see `HEADER`
     embedding  (1, 64, 64, 256) float16, little-endian
-    file       the encoded image as it came, for pictures and crops
+    file       the image file as received, for pictures and crops
 
-A file is written under another name and renamed when it is complete. It is read into memory of the process, and the
-checksum is verified on that copy: neither what a killed process leaves half-written nor a file that is changed or cut
-off while it is in use is ever served. The modification time is the time of the last use.
+A file is written under a temporary name and renamed when it is complete. A reader copies it into memory and verifies
+the checksum of the copy, so that neither a partly written file nor one that changes during the read is ever served.
+The modification time is the time of the last use.
 """
 
 from __future__ import annotations
@@ -30,42 +30,42 @@ import numpy as np
 import numpy.typing as npt
 
 HEADER = struct.Struct("<8sIIQI36x")
-"""Magic, height and width of the displayed image in pixels, bytes of the file, CRC-32 of all that and what follows."""
+"""Magic, height and width of the displayed image in pixels, bytes of the image file, CRC-32 of the whole entry."""
 MAGIC = b"MSAMEMB2"
 EMBEDDING_SHAPE = (1, 64, 64, 256)
 EMBEDDING_BYTES = 2 * 256 * 64 * 64
 SUFFIX = ".embedding"
 PARTIAL = ".partial"
-MAX_AT_HAND_BYTES = 16 * 2**20
-"""Entries that a process keeps in memory, at least the last one: they are not read again, and they are all there is
-where the disk cannot be written."""
+MAX_MEMORY_BYTES = 16 * 2**20
+"""Size of the entries that a process keeps in memory, at least the last one. They need not be read again, and are the
+only cache if the disk cannot be written."""
 
-Halves = npt.NDArray[np.float16]
+Embedding = npt.NDArray[np.float16]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of an image."""
+    """Cached data of an image."""
 
-    embedding: Halves
+    embedding: Embedding
     """(1, 64, 64, 256) float16."""
     size_hw: tuple[int, int]
     """Height and width of the displayed image."""
     file: memoryview | bytes
-    """The encoded image."""
+    """The image file."""
 
     @property
     def nbytes(self) -> int:
-        """Memory that the entry takes, in bytes."""
+        """Size in memory."""
         return self.embedding.nbytes + len(self.file)
 
 
 class InvalidEntry(ValueError):
-    """The bytes are no entry, or not all of one."""
+    """The bytes are not a complete entry."""
 
 
 def pack(entry: Entry) -> list[memoryview | bytes]:
-    """An entry as the pieces of its file."""
+    """Return the content of an entry's file, in pieces."""
     embedding = np.ascontiguousarray(entry.embedding, "<f2").data.cast("B")
     fields = (MAGIC, *entry.size_hw, len(entry.file))
     checksum = zlib.crc32(entry.file, zlib.crc32(embedding, zlib.crc32(HEADER.pack(*fields, 0))))
@@ -73,7 +73,7 @@ def pack(entry: Entry) -> list[memoryview | bytes]:
 
 
 def unpack(data: Any) -> Entry:
-    """The entry in the content of a file, without copying it.
+    """Return the entry in the content of a file, without copying it.
 
     Args:
         data: bytes, or anything with the buffer interface.
@@ -98,37 +98,37 @@ def unpack(data: Any) -> Entry:
 
 
 class EmbeddingCache:
-    """The entries of one set of weights in a folder that other weights may share."""
+    """Entries of one set of weights, in a folder that several sets may share."""
 
     def __init__(self, folder: Path, fingerprint: str, max_bytes: int, warn: Callable[[str], None]) -> None:
-        """Name the folder; it is made when something is written.
+        """Open a cache; the first write makes the folder.
 
         Args:
-            folder: where the files lie.
-            fingerprint: what tells these weights apart from others.
-            max_bytes: of all entries together; 0: none are written.
-            warn: is told, once until it works again, what keeps files from being written, and which are damaged.
+            folder: folder of the files.
+            fingerprint: id of the weights.
+            max_bytes: size of all entries together; 0: write none.
+            warn: called with a message for each damaged file, and when the folder fails, once until it works again.
         """
         self._folder, self._fingerprint, self._max_bytes, self._warn = folder, fingerprint[:16], max_bytes, warn
         self._failing = False
-        self._at_hand: OrderedDict[str, tuple[Entry, bool]] = OrderedDict()  # and whether there is a file of it
-        self._at_hand_bytes = 0
+        self._memory: OrderedDict[str, tuple[Entry, bool]] = OrderedDict()  # entry, and whether it is on disk
+        self._memory_bytes = 0
 
     def get(self, image_id: str) -> Entry | None:
-        """The entry of an image, None where there is none. Counts as a use.
+        """Return the entry of an image, None if there is none. Counts as a use.
 
         Args:
             image_id: 64 hexadecimal digits.
         """
         path = self._path(image_id)
-        entry, on_disk = self._at_hand.get(image_id, (None, True))
+        entry, on_disk = self._memory.get(image_id, (None, True))
         if on_disk:
-            entry = self._used(path, entry)
-        self._keep(image_id, entry, on_disk)
+            entry = self._touch(path, entry)
+        self._remember(image_id, entry, on_disk)
         return entry
 
-    def file_of(self, image_id: str) -> bytes | None:
-        """The encoded image in an entry that other weights have of it; None where there is none, or a damaged one.
+    def image_file(self, image_id: str) -> bytes | None:
+        """Return the image file from an entry of any weights, None if no valid entry has it.
 
         Args:
             image_id: 64 hexadecimal digits.
@@ -139,22 +139,22 @@ class EmbeddingCache:
         return None
 
     def put(self, image_id: str, entry: Entry) -> None:
-        """Keep an entry, on disk where that can be done, and let go of those not used for longest."""
+        """Store an entry, on disk if possible, and evict the least recently used ones."""
         on_disk = False
         try:
             on_disk = self._write(self._path(image_id), pack(entry))
             self._failing = False
         except OSError as error:
-            self._failed(error)
-        # A copy: the encoder's answer lies in memory that Triton's processes share, which would grow with what is kept.
-        self._keep(image_id, replace(entry, embedding=entry.embedding.copy()), on_disk)
+            self._report_failure(error)
+        # A copy: the encoder's output is in memory shared with Triton, which would grow with every entry kept.
+        self._remember(image_id, replace(entry, embedding=entry.embedding.copy()), on_disk)
 
     @contextlib.contextmanager
-    def alone(self, image_id: str) -> Iterator[None]:
-        """While one process is inside for an image, others that want in for the same one wait.
+    def encode_lock(self, image_id: str) -> Iterator[None]:
+        """Hold the lock of an image, so that only one process encodes it.
 
-        Ends with the process that holds it, however that ends. Where the folder cannot be written nobody waits. One
-        image in 256 shares its lock with a given other one, which costs it a wait and nothing else.
+        The kernel releases the lock if its holder dies. Without a writable folder there is no lock. Two images share
+        a lock with a probability of 1 in 256; then one waits for the other.
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):
@@ -164,24 +164,24 @@ class EmbeddingCache:
     def _path(self, image_id: str) -> Path:
         return self._folder / f"{image_id}-{self._fingerprint}{SUFFIX}"
 
-    def _used(self, path: Path, known: Entry | None) -> Entry | None:
-        """The entry in a file, now its last use; None where there is no such file or it is damaged."""
+    def _touch(self, path: Path, entry: Entry | None) -> Entry | None:
+        """Set a file's time of last use, and return `entry` or read it; None if the file is missing or damaged."""
         if not self._max_bytes:
             return None
         try:
             os.utime(path)
         except FileNotFoundError:
             return None
-        except OSError:  # a read-only disk: its entries are as good as ever
+        except OSError:  # a read-only disk can still be read
             pass
-        if known is not None:
-            return known
+        if entry is not None:
+            return entry
         try:
             return unpack(path.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            self._failed(error)
+            self._report_failure(error)
             return None
         except InvalidEntry as error:
             self._warn(f"embedding cache: {path.name} is removed: {error}")
@@ -189,19 +189,19 @@ class EmbeddingCache:
                 path.unlink(missing_ok=True)
             return None
 
-    def _keep(self, image_id: str, entry: Entry | None, on_disk: bool) -> None:
-        """Keep an entry at hand as the one used last, or forget it where there is none."""
-        if image_id in self._at_hand:
-            self._at_hand_bytes -= self._at_hand.pop(image_id)[0].nbytes
+    def _remember(self, image_id: str, entry: Entry | None, on_disk: bool) -> None:
+        """Keep an entry in memory as the most recently used one; None removes it."""
+        if image_id in self._memory:
+            self._memory_bytes -= self._memory.pop(image_id)[0].nbytes
         if entry is None:
             return
-        self._at_hand[image_id] = (entry, on_disk)
-        self._at_hand_bytes += entry.nbytes
-        while self._at_hand_bytes > MAX_AT_HAND_BYTES and len(self._at_hand) > 1:
-            self._at_hand_bytes -= self._at_hand.popitem(last=False)[1][0].nbytes
+        self._memory[image_id] = (entry, on_disk)
+        self._memory_bytes += entry.nbytes
+        while self._memory_bytes > MAX_MEMORY_BYTES and len(self._memory) > 1:
+            self._memory_bytes -= self._memory.popitem(last=False)[1][0].nbytes
 
-    def _failed(self, error: OSError) -> None:
-        """Tell of the first of a row of failures."""
+    def _report_failure(self, error: OSError) -> None:
+        """Warn of the first failure in a row."""
         if not self._failing:
             self._warn(f"embedding cache: {self._folder} cannot be used, embeddings are not kept: {error}")
         self._failing = True
@@ -210,9 +210,9 @@ class EmbeddingCache:
         size = sum(len(piece) for piece in pieces)
         if size > self._max_bytes:
             return False
-        # One process writes at a time: so the bound holds, and what is half-written here was left by one that is gone.
+        # Only one process writes at a time. So the size is bounded, and partial files are those of dead processes.
         with self._lock("room"):
-            self._make_room(size)
+            self._evict(size)
             with tempfile.NamedTemporaryFile(dir=self._folder, suffix=PARTIAL, delete=False) as file:
                 partial = Path(file.name)
                 try:
@@ -224,14 +224,14 @@ class EmbeddingCache:
                     raise
         return True
 
-    def _make_room(self, size: int) -> None:
-        """Remove what is half-written, and files, those not used for longest first, until `size` more bytes fit."""
+    def _evict(self, size: int) -> None:
+        """Remove partial files, and the least recently used entries until `size` more bytes fit."""
         for path in self._folder.glob(f"*{PARTIAL}"):
             path.unlink(missing_ok=True)
-        files = [found for path in self._folder.glob(f"*{SUFFIX}") if (found := _dated(path))]
+        files = [found for path in self._folder.glob(f"*{SUFFIX}") if (found := _last_use(path))]
         now = time.time_ns()
         for used_at, _, path in files:
-            if used_at > now:  # the clock was set back: it would outlive everything used from now on
+            if used_at > now:  # the clock was set back; the entry would outlive all others
                 with contextlib.suppress(OSError):
                     os.utime(path)
         total = sum(length for _, length, _ in files)
@@ -251,8 +251,8 @@ class EmbeddingCache:
             yield
 
 
-def _dated(path: Path) -> tuple[int, int, Path] | None:
-    """Time of the last use in ns and bytes of a file; None for one that just went away."""
+def _last_use(path: Path) -> tuple[int, int, Path] | None:
+    """Return the time of the last use in ns, the size in bytes and the path; None if the file is gone."""
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""From an image, or the id of one seen before, to its embedding: looked up where possible, encoded once where not."""
+"""Lookup of image embeddings, and encoding of images that have none yet."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from mobile_sam_redis import RedisTier
 from mobile_sam_stages import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
 
 FOUND, SHARED, ENCODED = "found", "shared", "encoded"
-"""Where an embedding came from: this machine's cache, Redis, the encoder."""
+"""Sources of an embedding: this machine's cache, Redis, the encoder."""
 IMAGE_ID = re.compile("[0-9a-f]{64}")
 
 Encode = Callable[[images.Frame], npt.NDArray[np.float16]]
 Source = Callable[[], tuple[bytes, images.RGB]]
-"""Gives an image's file, empty for a crop, and its pixels."""
+"""Function that returns an image's file (empty for a crop) and its pixels."""
 
 
 @dataclass
-class Known:
+class EncodedImage:
     """An image with its embedding."""
 
     image_id: str
     """SHA-256 of the image file, in hexadecimal."""
     key: str
-    """What its embedding is kept under: the id, and with API keys whose image it is."""
+    """Cache key: the image id, combined with the owner when API keys are used."""
     entry: Entry
     max_pixels: int
     stages: Stages
     decoded: dict[str, images.RGB] = field(default_factory=dict)
-    """Pixels at hand, by key."""
+    """Decoded pixels of the last image, by cache key."""
 
     @property
     def size_hw(self) -> tuple[int, int]:
@@ -45,7 +45,7 @@ class Known:
         return self.entry.size_hw
 
     def pixels(self) -> images.RGB:
-        """(H, W, 3) uint8 RGB, not to be written to; decoded unless this process did so for its last request."""
+        """Return (H, W, 3) uint8 RGB, read-only; decoded only if this is not the image decoded last."""
         pixels = self.decoded.get(self.key)
         if pixels is None:
             with self.stages(DECODE):
@@ -56,7 +56,7 @@ class Known:
 
 
 class Embeddings:
-    """Finds the embedding of an image."""
+    """The embeddings of images: cached on this machine, shared through Redis, or encoded."""
 
     def __init__(
         self,
@@ -68,20 +68,20 @@ class Embeddings:
         *,
         stages: Stages,
     ) -> None:
-        """Put the places to look together.
+        """Combine the sources of embeddings.
 
         Args:
-            cache: this machine's.
-            redis: what the machines share, if anything.
-            encode: the encoder; None for a process that answers from `cache` alone, so that it never keeps a caller
-                waiting for another's image.
-            max_pixels: largest image.
-            count: is told where each embedding came from.
-            stages: of the request.
+            cache: cache of this machine.
+            redis: cache shared by all machines, if there is one.
+            encode: the encoder; None for a process that answers from `cache` only, so that no request waits for the
+                image of another.
+            max_pixels: largest width times height of an image.
+            count: called with the source of each embedding.
+            stages: timer of the process.
         """
         self._cache, self._redis, self._encode = cache, redis, encode
         self._max_pixels, self._count, self._stages = max_pixels, count, stages
-        # Of one image: who clicks and wants pictures clicks on the same image again.
+        # Only the last image: the next request for a picture is usually for the same one.
         self._decoded: dict[str, images.RGB] = {}
 
     def find(
@@ -91,20 +91,20 @@ class Embeddings:
         check: Callable[[tuple[int, int]], None] = lambda _: None,
         owner: str = "",
         check_cost: Callable[[tuple[int, int], bool], None] = lambda *_: None,
-    ) -> Known:
-        """The image with its embedding; several processes that ask for one image at once encode it once.
+    ) -> EncodedImage:
+        """Return the image with its embedding; processes that need the same image at the same time encode it once.
 
         Args:
             file: a PNG, JPEG or WebP file; or
-            image_id: what an earlier answer called the image.
-            owner: whose image it is. Another owner's is not known, even by its id; nor does the time that an answer
-                takes tell whether somebody else has sent the same file.
-            check: given height and width of the displayed image before anything is encoded; may raise.
-            check_cost: given the same before anything is decoded, or, of an image that is turned, width and height; and
-                whether the image is new.
+            image_id: id of the image from an earlier answer.
+            owner: owner of the image. Owners share nothing: an image id works for its owner only, and the response
+                time does not reveal that another owner has sent the same file.
+            check: called with height and width of the displayed image before it is encoded; may raise.
+            check_cost: called with the same before the image is decoded (width and height if EXIF turns it), and with
+                whether the image is new; may raise.
 
         Raises:
-            Rejected: neither or both were given, the image cannot be used, or the id is not known (any more).
+            Rejected: neither or both were given, the image cannot be used, or no image has this id.
         """
         if file is not None:
             if image_id is not None:
@@ -116,51 +116,51 @@ class Embeddings:
             raise _not_cached(image_id[:80])
 
         def source() -> tuple[bytes, images.RGB]:
-            # New weights know no image yet: those that others know here need not be sent again.
-            found = self._cache.file_of(key) if file is None else file
-            if found is None:
+            # After a change of weights, the file comes from the cache entries of the old ones.
+            data = self._cache.image_file(key) if file is None else file
+            if data is None:
                 raise _not_cached(image_id)
             with self._stages(DECODE):
-                image = images.open_image(found, self._max_pixels)
+                image = images.open_image(data, self._max_pixels)
                 check_cost((image.height, image.width), True)
-                decoded = images.decode(image)
-            check((decoded.shape[0], decoded.shape[1]))
-            return found, decoded
+                pixels = images.decode(image)
+            check((pixels.shape[0], pixels.shape[1]))
+            return data, pixels
 
         key = hashlib.sha256(f"{owner} {image_id}".encode()).hexdigest() if owner else image_id
-        known = self._find(image_id, key, source)
-        check(known.size_hw)
-        check_cost(known.size_hw, False)
-        return known
+        encoded = self._find(image_id, key, source)
+        check(encoded.size_hw)
+        check_cost(encoded.size_hw, False)
+        return encoded
 
-    def forget_pixels(self) -> None:
-        """Let go of the pixels at hand; the next request for a picture of that image decodes it again."""
+    def release_pixels(self) -> None:
+        """Release the decoded pixels; the next request for a picture decodes the image again."""
         self._decoded.clear()
 
-    def crop(self, known: Known, box_xyxy: tuple[int, int, int, int]) -> Known:
-        """A part of an image, with an embedding of its own.
+    def crop(self, image: EncodedImage, box_xyxy: tuple[int, int, int, int]) -> EncodedImage:
+        """Return a part of an image with an embedding of its own.
 
         Args:
-            known: the image.
-            box_xyxy: x0, y0, x1, y1 in pixels of it.
+            image: the whole image.
+            box_xyxy: x0, y0, x1, y1 in pixels of the image.
         """
         x0, y0, x1, y1 = box_xyxy
-        if (x0, y0, y1, x1) == (0, 0, *known.size_hw):
-            return known
-        name = hashlib.sha256(f"{known.key} {box_xyxy}".encode()).hexdigest()
-        return self._find(name, name, lambda: (b"", np.ascontiguousarray(known.pixels()[y0:y1, x0:x1])))
+        if (x0, y0, y1, x1) == (0, 0, *image.size_hw):
+            return image
+        name = hashlib.sha256(f"{image.key} {box_xyxy}".encode()).hexdigest()
+        return self._find(name, name, lambda: (b"", np.ascontiguousarray(image.pixels()[y0:y1, x0:x1])))
 
-    def _find(self, image_id: str, key: str, source: Source) -> Known:
+    def _find(self, image_id: str, key: str, source: Source) -> EncodedImage:
         entry = self._look_up(key)
         if entry is None:
             if self._encode is None:
                 raise _not_cached(image_id)
-            with contextlib.ExitStack() as inside:
+            with contextlib.ExitStack() as stack:
                 with self._stages(WAIT):
-                    inside.enter_context(self._cache.alone(key))
-                # While this process waited to be alone, another may have encoded the image.
+                    stack.enter_context(self._cache.encode_lock(key))
+                # Another process may have encoded the image while this one waited for the lock.
                 entry = self._look_up(key) or self._fetch(key) or self._make(self._encode, key, *source())
-        return Known(image_id, key, entry, self._max_pixels, self._stages, self._decoded)
+        return EncodedImage(image_id, key, entry, self._max_pixels, self._stages, self._decoded)
 
     def _look_up(self, key: str) -> Entry | None:
         with self._stages(CACHE):
@@ -189,7 +189,7 @@ class Embeddings:
         self._store(key, entry)
         if self._redis:
             self._redis.put(key, entry)
-        if file:  # not of a crop: the next one is cut out of the whole image again
+        if file:  # not a crop: the next crop needs the whole image again
             self._decoded.clear()
             self._decoded[key] = pixels
         return entry
@@ -200,9 +200,9 @@ class Embeddings:
 
 
 def _not_cached(image_id: str) -> Rejected:
-    expected = "the id of an image this service still has; send the image itself again, as input_image"
+    expected = "the id of a cached image; send the image again as input_image"
     errors = [{"field": "image_id", "expected": expected, "got": image_id}]
-    return Rejected(404, "image-not-cached", "The image is not known (any more)", errors)
+    return Rejected(404, "image-not-cached", "The image is not cached", errors)
 
 
 def _one_of_two(got: str) -> Rejected:

@@ -1,4 +1,4 @@
-"""Automatic masks: which answers to a grid of clicks are worth keeping, and how they are tidied.
+"""Automatic masks: filtering and clean-up of the masks from a grid of clicks.
 
 The steps and their thresholds are those of Segment Anything's automatic mask generator
 (https://github.com/facebookresearch/segment-anything, `automatic_mask_generator.py` and `utils/amg.py`).
@@ -14,26 +14,26 @@ import numpy as np
 import numpy.typing as npt
 from mobile_sam_masks import Logits, Mask, area_and_box, rle
 
-NEAR_EDGE = 20
-"""Pixels; a mask whose box comes this close to the edge of a crop was probably cut off there."""
+EDGE_MARGIN_PIXELS = 20
+"""A mask whose box comes this close to the edge of a crop is probably truncated there."""
 
 Box = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What a mask must reach."""
+    """Thresholds that a mask must reach to be kept."""
 
     pred_iou_thresh: float
     stability_score_thresh: float
     stability_score_offset: float
-    """In logits."""
+    """Offset in logits."""
     min_mask_region_area: int
-    """Smaller holes are filled and smaller islands removed, in pixels; 0: neither."""
+    """Pixels; smaller holes are filled, smaller islands removed. 0: neither."""
 
 
-def stability(logits: Logits, offset: float) -> float:
-    """How little a mask changes with its threshold: IoU of the masks at +`offset` and -`offset`.
+def stability_score(logits: Logits, offset: float) -> float:
+    """Return the IoU of the masks thresholded at +`offset` and -`offset`.
 
     Args:
         logits: (H, W) float32.
@@ -43,30 +43,31 @@ def stability(logits: Logits, offset: float) -> float:
     return smaller / larger if larger else 0.0
 
 
-def cut_off(box: Box, crop: Box, size_hw: tuple[int, int]) -> bool:
-    """Does a mask's box lie near an edge of its crop that is not also an edge of the image? All in image pixels."""
+def is_truncated(box: Box, crop: Box, size_hw: tuple[int, int]) -> bool:
+    """Return whether a mask's box is near an edge of its crop that is not an edge of the image; all in image pixels."""
     whole = (0, 0, size_hw[1], size_hw[0])
-    near_crop = (abs(side - edge) <= NEAR_EDGE for side, edge in zip(box, crop, strict=True))
-    near_image = (abs(side - edge) <= NEAR_EDGE for side, edge in zip(box, whole, strict=True))
+    near_crop = (abs(side - edge) <= EDGE_MARGIN_PIXELS for side, edge in zip(box, crop, strict=True))
+    near_image = (abs(side - edge) <= EDGE_MARGIN_PIXELS for side, edge in zip(box, whole, strict=True))
     return any(crop and not image for crop, image in zip(near_crop, near_image, strict=True))
 
 
-def without_small_regions(mask: Mask, least: int) -> tuple[Mask, bool]:
-    """A mask whose holes and islands of fewer than `least` pixels are filled and removed, and whether any were.
-
-    The largest island stays even if it is smaller.
+def remove_small_regions(mask: Mask, min_area: int) -> tuple[Mask, bool]:
+    """Fill holes and remove islands smaller than `min_area`; the largest island stays.
 
     Args:
         mask: (H, W) bool.
-        least: in pixels.
+        min_area: area in pixels.
+
+    Returns:
+        The new mask, and whether it differs from the old one.
     """
     changed = False
     for holes in (True, False):
         count, regions, stats, _ = cv2.connectedComponentsWithStats((mask ^ holes).view(np.uint8), connectivity=8)
         sizes = stats[1:, cv2.CC_STAT_AREA]
-        if count < 2 or not (sizes < least).any():
+        if count < 2 or not (sizes < min_area).any():
             continue
-        keep = np.concatenate([[False], sizes >= least])
+        keep = np.concatenate([[False], sizes >= min_area])
         if not holes and not keep.any():
             keep[1 + int(sizes.argmax())] = True
         mask = keep[regions] ^ holes
@@ -83,40 +84,40 @@ def record(
     size_hw: tuple[int, int],
     thresholds: Thresholds,
 ) -> dict[str, Any] | None:
-    """One of the generator's records, None where the mask is not worth keeping.
+    """Return the generator's record of a mask, None if the mask does not reach the thresholds.
 
-    Beside Segment Anything's keys it holds what the last steps over all records need: `box` (xyxy in the image, before
-    small regions were removed) and `tidied` (whether any were).
+    Beside Segment Anything's keys it has two for the final steps over all records: `box` (xyxy in the image, before
+    small regions were removed) and `tidied` (whether any were removed).
 
     Args:
         logits: (h, w) float32, at the size of the crop.
         score: predicted IoU.
         point_xy: (2,), the click, pixels of the image.
-        crop: x0, y0, x1, y1 of the part of the image it was clicked on.
+        crop: x0, y0, x1, y1 of the crop, pixels of the image.
         size_hw: height and width of the image.
-        thresholds: what the mask must reach.
+        thresholds: thresholds of the request.
     """
-    stable = stability(logits, thresholds.stability_score_offset)
-    if stable < thresholds.stability_score_thresh:
+    stability = stability_score(logits, thresholds.stability_score_offset)
+    if stability < thresholds.stability_score_thresh:
         return None
     x0, y0, x1, y1 = crop
     mask = np.zeros(size_hw, bool)
     np.greater(logits, 0, out=mask[y0:y1, x0:x1])
-    area, found = area_and_box(mask)
-    box = (found[0], found[1], found[2], found[3])
-    if not area or cut_off(box, crop, size_hw):
+    area, box_xyxy = area_and_box(mask)
+    box = (box_xyxy[0], box_xyxy[1], box_xyxy[2], box_xyxy[3])
+    if not area or is_truncated(box, crop, size_hw):
         return None
     tidied = False
     if thresholds.min_mask_region_area:
-        mask, tidied = without_small_regions(mask, thresholds.min_mask_region_area)
-        area, found = area_and_box(mask)
+        mask, tidied = remove_small_regions(mask, thresholds.min_mask_region_area)
+        area, box_xyxy = area_and_box(mask)
     return {
         "segmentation": rle(mask),
         "area": area,
-        "bbox": [found[0], found[1], found[2] - found[0], found[3] - found[1]],
+        "bbox": [box_xyxy[0], box_xyxy[1], box_xyxy[2] - box_xyxy[0], box_xyxy[3] - box_xyxy[1]],
         "predicted_iou": round(float(score), 4),
         "point_coords": [[float(point_xy[0]), float(point_xy[1])]],
-        "stability_score": round(stable, 4),
+        "stability_score": round(stability, 4),
         "crop_box": [x0, y0, x1 - x0, y1 - y0],
         "box": box,
         "tidied": tidied,

@@ -1,4 +1,4 @@
-"""From an encoded file to pixels, and from pixels to the encoder's input.
+"""Decoding of image files and scaling of pixels to the encoder's input.
 
 The size is read from the header and checked before anything is decoded. "Displayed" means: EXIF orientation applied.
 """
@@ -18,13 +18,13 @@ from mobile_sam_problems import Rejected, rejected_image
 from PIL import Image, JpegImagePlugin, PngImagePlugin
 
 FRAME = 1024
-"""Side of the encoder's square input; an image is scaled so that its longest side is this."""
+"""Side of the encoder's square input, and the longest side of a scaled image."""
 FORMATS = ("PNG", "JPEG", "WEBP")
-MAX_SIDE = 65_535
-"""Longest side taken, in pixels: what JPEG can hold, and well below where PNG encoders give up."""
-ORIENTATION = 0x0112
+MAX_SIDE_PIXELS = 65_535
+"""JPEG's own limit, and well below that of PNG encoders."""
+ORIENTATION_TAG = 0x0112
 FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
-"""How `cv2.flip` sets an image right, by EXIF orientation; those from 5 on are transposed before."""
+"""Flip code of `cv2.flip` by EXIF orientation; orientations from 5 on are transposed first."""
 MAGIC = (
     (b"\x89PNG\r\n\x1a\n", 0, "PNG"),
     (b"\xff\xd8\xff", 0, "JPEG"),
@@ -37,23 +37,23 @@ MAGIC = (
     (b"\0\0\0\x0cjP", 0, "JPEG 2000"),
     (b"\xff\x0a", 0, "JPEG XL"),
 )
-"""What files begin with, and at which byte, to name a file that cannot be opened."""
+"""Magic bytes, their offset and the format, to name the format of a file that cannot be opened."""
 
 MAX_CHUNKS = 50_000
-"""Parts of a PNG file, a tenth of a second to read. The usual ones of 8 kB of pixels each hold 400 MB together."""
+"""Chunks of a PNG file: a tenth of a second to read. At the usual 8 kB of pixels each, they hold 400 MB."""
 MAX_SEGMENTS = 1000
-"""Parts of a JPEG file, its scans not counted; colour profile, EXIF and XMP at their largest are fewer."""
+"""Segments of a JPEG file besides its scans; colour profile, EXIF and XMP of the largest size have fewer."""
 MAX_SCANS = 50
-"""Passes over all pixels of a JPEG file, each 14 bytes where nothing changes. Writers make 10, of four channels 18."""
-MAX_JUNK = 100_000
-"""Bytes in front of the first scan of a JPEG file that belong to no segment; Pillow looks at each of them."""
+"""Scans of a JPEG file. Each decodes all pixels but may be as short as 14 bytes. Encoders write 10, for CMYK 18."""
+MAX_JUNK_BYTES = 100_000
+"""Bytes before the first scan of a JPEG file that belong to no segment; Pillow looks at each of them."""
 SEGMENT = re.compile(rb"\xff[\xc0-\xc7\xc9-\xcf\xd9-\xef\xfe]")
-"""The next marker of a JPEG file that stands before a segment, or is its end."""
+"""JPEG marker that starts a segment or ends the file."""
 START_OF_SCAN, END, SEQUENTIAL = 0xDA, 0xD9, {0xC0, 0xC1}
 
-# The limit is ours, checked in `open_image`, with an error that says what it is.
+# `open_image` checks the size itself, and names the limit in its error.
 Image.MAX_IMAGE_PIXELS = None
-# Colour profiles and texts are of no use here; a kilobyte of them, compressed, can be a megabyte.
+# Colour profiles and texts are not used, and a kilobyte of them can decompress to a megabyte.
 PngImagePlugin._safe_zlib_decompress = lambda s: b""  # noqa: ARG005
 
 RGB = npt.NDArray[np.uint8]
@@ -61,7 +61,7 @@ RGB = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Frame:
-    """An image as the encoder takes it."""
+    """An image scaled and padded for the encoder."""
 
     pixels: RGB
     """(1024, 1024, 3) uint8 RGB; zero right of and below the valid area."""
@@ -70,14 +70,14 @@ class Frame:
 
 
 def open_image(data: bytes, max_pixels: int) -> Image.Image:
-    """The image, its header read and nothing decoded yet.
+    """Read the header of an image file.
 
     Args:
         data: a PNG, JPEG or WebP file.
         max_pixels: largest width times height.
 
     Raises:
-        Rejected: no image, another format, too many pixels, or so many parts that reading them takes too long.
+        Rejected: not an image, an unsupported format, too many pixels, or too many parts to read quickly.
     """
     if not data:
         raise _no_image("0 bytes")
@@ -87,12 +87,12 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
     except Exception:  # Pillow's parsers raise many types on damaged headers
         raise _unreadable(data) from None
     width, height = image.size
-    if max(width, height) > MAX_SIDE:
+    if max(width, height) > MAX_SIDE_PIXELS:
         raise rejected_image(
             413,
             "image-too-large",
             "The image has too many pixels",
-            f"sides of at most {MAX_SIDE} pixels",
+            f"sides of at most {MAX_SIDE_PIXELS} pixels",
             f"{width} x {height}",
         )
     if width * height > max_pixels:
@@ -107,26 +107,26 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
 
 
 def decode(image: Image.Image) -> RGB:
-    """Pixels as displayed: (H, W, 3) uint8 RGB. Alpha is dropped, 16-bit samples are scaled to 8.
+    """Return the pixels as displayed: (H, W, 3) uint8 RGB. Alpha is dropped, 16-bit samples are scaled to 8 bits.
 
     Raises:
         Rejected: the file is truncated or damaged.
     """
     try:
-        pixels = _flawless_jpeg(image)
+        pixels = _decode_jpeg_fast(image)
         if pixels is None:
-            # Before anything reads EXIF: that decodes a PNG, and hides what is wrong with its pixels.
+            # Before EXIF is read: reading it decodes a PNG and hides errors in its pixels.
             image.load()
             pixels = _from_16_bit(image) if image.mode.startswith("I") else _rgb(image)
-        return _turned(pixels, _orientation(image))
-    except Exception as error:  # what a decoder raises on damaged data differs by format
+        return _apply_orientation(pixels, _orientation(image))
+    except Exception as error:  # decoders raise many types on damaged data
         raise rejected_image(
             422, "invalid-image", "The image cannot be decoded", "a complete image file", _reason(error)
         ) from None
 
 
 def frame_size_hw(size_hw: tuple[int, int]) -> tuple[int, int]:
-    """Height and width after scaling the longest side to 1024, rounded as the official predictor does."""
+    """Return height and width after scaling the longest side to 1024, rounded as in the official predictor."""
     scale = FRAME / max(size_hw)
     height, width = (max(1, int(side * scale + 0.5)) for side in size_hw)
     return height, width
@@ -148,17 +148,17 @@ def to_frame(pixels: RGB) -> Frame:
     return Frame(frame, (height, width))
 
 
-def _flawless_jpeg(image: Image.Image) -> RGB | None:
-    """The pixels of a colour JPEG as stored, the same as Pillow's in two thirds of the time.
+def _decode_jpeg_fast(image: Image.Image) -> RGB | None:
+    """Decode a colour JPEG without its orientation: the same pixels as Pillow's in two thirds of the time.
 
-    None where there is anything to object to; Pillow, which forgives more, says then whether it can be read.
+    Returns None if the file is not an RGB JPEG or has any flaw; Pillow tolerates more.
     """
     if not isinstance(image, JpegImagePlugin.JpegImageFile) or image.mode != "RGB":
         return None
     assert isinstance(image.fp, io.BytesIO)  # as `open_image` made it
     pixels = np.empty((image.height, image.width, 3), np.uint8)
     try:
-        # The buffer is what keeps a file whose two headers disagree from growing.
+        # The buffer bounds the size of a file whose two headers disagree.
         decoded: RGB = simplejpeg.decode_jpeg(image.fp.getvalue(), buffer=pixels)
     except ValueError:
         return None
@@ -171,14 +171,14 @@ def _rgb(image: Image.Image) -> RGB:
 
 def _orientation(image: Image.Image) -> int:
     try:
-        value: Any = image.getexif().get(ORIENTATION, 1)
-    except Exception:  # damaged EXIF says nothing about the orientation
+        value: Any = image.getexif().get(ORIENTATION_TAG, 1)
+    except Exception:  # damaged EXIF
         return 1
     return value if value in range(1, 9) else 1
 
 
-def _turned(pixels: RGB, orientation: int) -> RGB:
-    """An image as stored, (H, W, 3), as it is displayed."""
+def _apply_orientation(pixels: RGB, orientation: int) -> RGB:
+    """Turn an image (H, W, 3) as its EXIF orientation says."""
     upright = cv2.transpose(pixels) if orientation >= 5 else pixels
     if orientation in FLIPS:
         upright = cv2.flip(upright, FLIPS[orientation])
@@ -186,41 +186,41 @@ def _turned(pixels: RGB, orientation: int) -> RGB:
 
 
 def _from_16_bit(image: Image.Image) -> RGB:
-    """Grey samples of 16 bits as (H, W, 3) uint8; Pillow's own conversion clips instead of scaling."""
+    """Return grey samples of 16 bits as (H, W, 3) uint8; Pillow's conversion clips instead of scaling."""
     grey = (np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8)
     return np.repeat(grey[:, :, None], 3, axis=2)
 
 
 def _check_parts(data: bytes) -> None:
-    """Refuse a PNG or JPEG file of so many parts that it takes decoders much longer than its pixels do."""
+    """Reject a PNG or JPEG file with so many parts that they take decoders much longer than the pixels do."""
     if data.startswith(b"\x89PNG"):
-        place, chunks = 8, 0
-        while place < len(data) and chunks <= MAX_CHUNKS:
-            place, chunks = place + 12 + int.from_bytes(data[place : place + 4], "big"), chunks + 1
+        offset, chunks = 8, 0
+        while offset < len(data) and chunks <= MAX_CHUNKS:
+            offset, chunks = offset + 12 + int.from_bytes(data[offset : offset + 4], "big"), chunks + 1
         if chunks > MAX_CHUNKS:
             raise _too_many_parts(f"PNG file of at most {MAX_CHUNKS} chunks")
     elif data.startswith(b"\xff\xd8"):
-        place, junk, segments, scans, components = 2, 0, 0, 0, None
-        while place < len(data):
-            found = SEGMENT.search(data, place)
+        offset, junk, segments, scans, components = 2, 0, 0, 0, None
+        while offset < len(data):
+            found = SEGMENT.search(data, offset)
             start, marker = (found.start(), found[0][1]) if found else (len(data), END)
-            junk += 0 if scans else start - place
-            place, head = start + 2, data[start + 2 : start + 10]
+            junk += 0 if scans else start - offset
+            offset, head = start + 2, data[start + 2 : start + 10]
             if marker == START_OF_SCAN:
                 scans += 1
             elif marker != END:
                 segments += 1
             elif scans:
                 return
-            if marker != END:  # one in front of the pixels ends nothing for Pillow
-                place += int.from_bytes(head[:2], "big")
-            if junk > MAX_JUNK or segments > MAX_SEGMENTS or scans > MAX_SCANS:
-                limits = f"{MAX_SEGMENTS} segments, {MAX_SCANS} scans and {MAX_JUNK} bytes of neither"
+            if marker != END:  # Pillow ignores an end marker before the first scan
+                offset += int.from_bytes(head[:2], "big")
+            if junk > MAX_JUNK_BYTES or segments > MAX_SEGMENTS or scans > MAX_SCANS:
+                limits = f"{MAX_SEGMENTS} segments, {MAX_SCANS} scans and {MAX_JUNK_BYTES} bytes outside them"
                 raise _too_many_parts(f"JPEG file of at most {limits}")
             if marker in SEQUENTIAL:
                 components = head[7:8]
             if marker == START_OF_SCAN and head[2:3] == components:
-                return  # a scan of all components, with which decoders are content
+                return  # decoders stop after a scan of all components
 
 
 def _too_many_parts(expected: str) -> Rejected:
@@ -228,9 +228,9 @@ def _too_many_parts(expected: str) -> Rejected:
 
 
 def _unreadable(data: bytes) -> Rejected:
-    kind = next((name for magic, place, name in MAGIC if data[place : place + len(magic)] == magic), None)
+    kind = next((name for magic, offset, name in MAGIC if data[offset : offset + len(magic)] == magic), None)
     if kind is None:
-        return _no_image(f"{len(data)} bytes that are no image")
+        return _no_image(f"{len(data)} bytes that are not an image")
     if kind in FORMATS:
         return _no_image(f"a damaged or truncated {kind} file of {len(data)} bytes")
     return rejected_image(

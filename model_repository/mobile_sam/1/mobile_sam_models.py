@@ -1,4 +1,4 @@
-"""Triton as this model's own code sees it: tensors of a request, and the encoder and the decoder (BLS)."""
+"""The boundary to Triton: tensors of a request, responses, metrics, and calls of the encoder and the decoder (BLS)."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
 from mobile_sam_cache import EmbeddingCache
-from mobile_sam_call import Call, NotWanted, Part
-from mobile_sam_embeddings import Embeddings, Known
-from mobile_sam_masks import forget_logits
+from mobile_sam_call import Call, Part, RequestCancelled
+from mobile_sam_embeddings import Embeddings, EncodedImage
+from mobile_sam_masks import release_logits
 from mobile_sam_problems import Rejected, one_line
 from mobile_sam_redis import RedisTier
 from mobile_sam_stages import DECODER, Stages
-from mobile_sam_unused import FreeWhenUnused, give_large_blocks_back
+from mobile_sam_unused import IdleMemoryRelease, return_large_blocks_on_free
 
 Array = npt.NDArray[Any]
 
 Step = TypeVar("Step")
 
 SINGLE, CANDIDATES = slice(0, 1), slice(1, 4)
-"""Of the decoder's four answers: that to a prompt which is not ambiguous, and the three to one that is."""
+"""The decoder's outputs for unambiguous and for ambiguous prompts."""
 PROBE = "probe"
-"""Id of requests that only ask whether the model works; they are not counted."""
+"""Request id of health checks, which the metrics do not count."""
 BACKGROUND_NICE = 10
-"""Niceness of the models that only do what takes long: they keep no memory, and leave the decoder to clicks sooner."""
-VARIABLE = "MOBILE_SAM_"
+"""Niceness of models for slow requests only: they return memory at once and use smaller batches, in favour of clicks."""
+ENVIRONMENT_PREFIX = "MOBILE_SAM_"
 PARAMETERS = (
     "max_image_pixels",
     "max_answer_bytes",
@@ -48,21 +48,23 @@ PARAMETERS = (
 
 
 class Models:
-    """What the models over this code share: settings, weights, embeddings, encoder and decoder."""
+    """Common part of the orchestrator's models: settings, weights, embeddings, encoder and decoder."""
 
     def __init__(self, args: dict[str, str]) -> None:
-        """Read the settings and which weights these are.
+        """Read the settings and the identity of the weights.
 
         Args:
-            args: as Triton hands them to `initialize`.
+            args: arguments that Triton passes to `initialize`.
 
         Raises:
-            TritonModelException: a setting cannot be used, or the weights are not there.
+            TritonModelException: a setting is not valid, or the weights are missing.
         """
         self.version = int(args["model_version"])
-        """Of this model, and so of the encoder and the decoder that it asks."""
+        """Version of this model, and of the encoder and decoder that it calls."""
         config = json.loads(args["model_config"])["parameters"]
-        settings = {name: os.environ.get(VARIABLE + name.upper()) or _parameter(config, name) for name in PARAMETERS}
+        settings = {
+            name: os.environ.get(ENVIRONMENT_PREFIX + name.upper()) or _parameter(config, name) for name in PARAMETERS
+        }
         max_pixels = _whole_number("max_image_pixels", settings["max_image_pixels"], 1)
         self.max_answer_bytes = _whole_number("max_answer_bytes", settings["max_answer_bytes"], 1)
         identity = Path(args["model_repository"]) / args["model_version"] / "weights.json"
@@ -75,7 +77,7 @@ class Models:
         if nice := _whole_number("nice", _parameter(config, "nice") or "0", 0):
             os.nice(nice)
         if nice >= BACKGROUND_NICE:
-            give_large_blocks_back()
+            return_large_blocks_on_free()
             self._decoder_batch = max(1, self._decoder_batch // 2)
         self.thresholds: dict[str, float] = written["everything"]
         fingerprint = _fingerprint(written["fingerprint"], self.engine["encoder"])
@@ -91,19 +93,20 @@ class Models:
             redis = RedisTier(url, fingerprint, _warn) if url and encodes else None
         except ValueError as error:
             raise pb_utils.TritonModelException(f"redis_url: {error}") from None
-        self._sources = Counters(
+        self._sources = Counter(
             "mobile_sam_embeddings_total",
-            "Embeddings by where they came from: this machine's cache, Redis, the encoder",
+            "Embeddings by source: this machine's cache, Redis, the encoder",
         )
-        self._given_up = Counters(
-            "mobile_sam_given_up_total", "Requests given up because nobody waited for the answer any more, by model"
+        self._cancelled = Counter(
+            "mobile_sam_given_up_total",
+            "Requests cancelled because the deadline passed or the client disconnected, by model",
         )
-        self._times = Counters("mobile_sam_stage_total", "Requests that had a stage, by model and stage")
-        self._seconds = Counters("mobile_sam_stage_seconds_total", "Seconds spent in a stage, by model and stage")
+        self._stage_requests = Counter("mobile_sam_stage_total", "Requests that entered a stage, by model and stage")
+        self._stage_seconds = Counter("mobile_sam_stage_seconds_total", "Seconds spent in a stage, by model and stage")
         self._name, self._counts = args["model_name"], True
-        self._unused = FreeWhenUnused(self._forget)
+        self._idle_release = IdleMemoryRelease(self._release_memory)
         self._report_loaded()
-        self._trace: Any = None  # of the request: what encoder and decoder do for it belongs there
+        self._trace: Any = None  # trace of the request, passed on to the encoder and the decoder
         self._stages = Stages(self._count_stage)
         self.embeddings = Embeddings(
             cache,
@@ -115,22 +118,22 @@ class Models:
         )
 
     def answer(self, request: Any, outputs: tuple[str, ...], work: Callable[[Call], tuple[Part, ...]]) -> Any:
-        """The response to a request: `work(call)` gives each of `outputs` in pieces.
+        """Return the response to a request; `work(call)` returns each of `outputs` in pieces.
 
-        A request that is at fault gets a `problem` instead; a failure of ours is Triton's to report.
+        A request that is rejected gets a `problem` instead; other errors become Triton errors.
         """
         self._counts, self._trace = request.request_id() != PROBE, request.trace()
         problem = b""
         try:
-            with self._unused.used() if self._counts else contextlib.nullcontext():
-                call = Call(lambda name: read(request, name))
-                self._stages.begin(call.check_wanted, counts=self._counts)
+            with self._idle_release.request() if self._counts else contextlib.nullcontext():
+                call = Call(lambda name: read_tensor(request, name))
+                self._stages.begin(call.raise_if_cancelled, counts=self._counts)
                 parts, spooled = call.send(work(call))
         except Rejected as rejected:
             parts, spooled, problem = [b""] * len(outputs), [0] * len(outputs), rejected.encode()
-        except NotWanted as error:
-            self._given_up.add(1, model=self._name)
-            return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"not wanted: {error}"))
+        except RequestCancelled as error:
+            self._cancelled.add(1, model=self._name)
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"request cancelled: {error}"))
         except Exception as error:
             pb_utils.Logger.log_error(one_line(f"mobile_sam: {type(error).__name__}: {error}"))
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
@@ -143,8 +146,8 @@ class Models:
         call: Call,
         check: Callable[[tuple[int, int]], None] = lambda _: None,
         check_cost: Callable[[tuple[int, int], bool], None] = lambda *_: None,
-    ) -> Known:
-        """The image that a request sends or names, with its embedding; checks as in `Embeddings.find`."""
+    ) -> EncodedImage:
+        """Return the image of a request with its embedding; checks as in `Embeddings.find`."""
         image_id: bytes | None = call.read_one("image_id")
         name = None if image_id is None else image_id.decode("ascii", "replace")
         owner = call.read_one("image_owner", b"").decode("ascii", "replace")
@@ -152,7 +155,7 @@ class Models:
 
     def decode(
         self,
-        known: Known,
+        image: EncodedImage,
         points_xy: Array,
         labels: Array,
         mask_input: Array,
@@ -160,54 +163,54 @@ class Models:
         *,
         candidates: bool,
     ) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
-        """Masks and scores of N prompts on an image, prompt by prompt, in as few runs of the decoder as is quick.
+        """Run the decoder on N prompts, in batches.
 
         Args:
-            known: the image.
+            image: the image.
             points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
             labels: (N, P) int32.
             mask_input: (M, 1, 256, 256) float32 logits, M = N or 1.
             has_mask: (M,) float32, 1 where there is an earlier mask.
-            candidates: the three candidates for each prompt, not the single answer.
+            candidates: whether to return three candidates for each prompt instead of a single mask.
 
         Yields:
-            Logits (K, 256, 256) and predicted IoU (K,), both float32 and finite, K = 3 or 1.
+            Logits (K, 256, 256) and predicted IoU (K,) of each prompt, both float32 and finite, K = 3 or 1.
 
         Raises:
-            TritonModelException: the decoder answered with an error, or with values that are not finite.
+            TritonModelException: the decoder failed, or returned values that are not finite.
         """
-        frame_hw = images.frame_size_hw(known.size_hw)
+        frame_hw = images.frame_size_hw(image.size_hw)
         counts = prompts.count_points(labels)
-        own = len(has_mask) > 1
+        mask_per_prompt = len(has_mask) > 1
         output = "low_res_masks" if candidates else "single_masks"
 
         def run(part: slice) -> list[Array]:
             points = slice(0, max(counts[part]))
             coords, decoder_labels = prompts.to_frame(
-                points_xy[part, points], labels[part, points], known.size_hw, frame_hw
+                points_xy[part, points], labels[part, points], image.size_hw, frame_hw
             )
             inputs: dict[str, Array] = {
-                "image_embeddings": known.entry.embedding,
+                "image_embeddings": image.entry.embedding,
                 "point_coords": coords,
                 "point_labels": decoder_labels,
-                "mask_input": mask_input[part] if own else mask_input,
-                "has_mask_input": has_mask[part] if own else has_mask,
+                "mask_input": mask_input[part] if mask_per_prompt else mask_input,
+                "has_mask_input": has_mask[part] if mask_per_prompt else has_mask,
             }
-            # The single masks alone are a quarter of the bytes to move between processes.
+            # `single_masks` is a quarter of the bytes of all masks.
             with self._stages(DECODER):
                 masks, scores = self._call("mobile_sam_decoder", inputs, [output, "iou_predictions"])
             answers = [masks[:, CANDIDATES] if candidates else masks, scores[:, CANDIDATES if candidates else SINGLE]]
             if not all(np.isfinite(array).all() for array in answers):
-                raise pb_utils.TritonModelException("mobile_sam_decoder: expected finite logits and scores, got others")
+                raise pb_utils.TritonModelException("mobile_sam_decoder: expected finite logits and scores")
             return answers
 
-        # Candidates are four for each prompt: runs of 4 fit into the shared memory that is there from the start.
-        most = max(1, self._decoder_batch // 2) if candidates else self._decoder_batch
-        for masks, scores in ahead(run, prompts.batches(counts, most)):
+        # With candidates there are four masks per prompt; half a batch of these fits into the initial shared memory.
+        max_prompts = max(1, self._decoder_batch // 2) if candidates else self._decoder_batch
+        for masks, scores in prefetch(run, prompts.batches(counts, max_prompts)):
             yield from zip(masks, scores, strict=True)
 
     def _encode(self, frame: images.Frame) -> npt.NDArray[np.float16]:
-        """The embedding of an image, (1, 64, 64, 256) float16."""
+        """Return the embedding of an image, (1, 64, 64, 256) float16."""
         inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
         return self._call("mobile_sam_encoder", inputs, ["image_embeddings"])[0]
 
@@ -215,7 +218,7 @@ class Models:
         """Run another model of this Triton.
 
         Raises:
-            TritonModelException: it answered with an error.
+            TritonModelException: it failed.
         """
         response = pb_utils.InferenceRequest(
             model_name=model,
@@ -229,14 +232,14 @@ class Models:
             raise pb_utils.TritonModelException(f"{model}: {response.error().message()}")
         return [pb_utils.get_output_tensor_by_name(response, name).as_numpy() for name in outputs]
 
-    def _forget(self) -> None:
-        self.embeddings.forget_pixels()
-        forget_logits()
+    def _release_memory(self) -> None:
+        self.embeddings.release_pixels()
+        release_logits()
 
     def _report_loaded(self) -> None:
-        """Export what this process has loaded, for the service to tell at `/info`.
+        """Export the loaded weights as a metric, from which the service makes `/info`.
 
-        An unloaded model's series stays: of several for a version, the highest value is what answers.
+        The series of an unloaded model stays: of several series of a version, the one with the highest value counts.
         """
         family = pb_utils.MetricFamily(
             "mobile_sam_loaded_timestamp_seconds",
@@ -249,7 +252,7 @@ class Models:
             **{key: str(value).lower() if key == "trained" else value for key, value in self.weights.items()},
             **self.engine,
         }
-        self._loaded = family, family.Metric(labels)  # the series goes with these objects
+        self._loaded = family, family.Metric(labels)  # keeps the series alive
         self._loaded[1].set(time.time())
 
     def _count_source(self, source: str) -> None:
@@ -257,15 +260,15 @@ class Models:
             self._sources.add(1, source=source)
 
     def _count_stage(self, stage: str, requests: int, seconds: float) -> None:
-        self._times.add(requests, model=self._name, stage=stage)
-        self._seconds.add(seconds, model=self._name, stage=stage)
+        self._stage_requests.add(requests, model=self._name, stage=stage)
+        self._stage_seconds.add(seconds, model=self._name, stage=stage)
 
 
-class Counters:
-    """One of the metrics that Triton shows beside its own."""
+class Counter:
+    """A counter that Triton exports beside its own metrics."""
 
     def __init__(self, name: str, description: str) -> None:
-        """Name it; a series begins with the first that is added to it."""
+        """Register the counter; a series appears with its first increment."""
         self._family = pb_utils.MetricFamily(name, description, pb_utils.MetricFamily.COUNTER)
         self._series: dict[tuple[str, ...], Any] = {}
 
@@ -277,21 +280,21 @@ class Counters:
         series.increment(amount)
 
 
-def ahead(work: Callable[[Step], Any], steps: Sequence[Step]) -> Iterator[Any]:
-    """What `work` gives for each step, the next one being worked on while the caller uses the last."""
+def prefetch(work: Callable[[Step], Any], steps: Sequence[Step]) -> Iterator[Any]:
+    """Yield `work(step)` for each step; a thread works on the next step while the caller uses the result."""
     if len(steps) == 1:
         yield work(steps[0])
         return
     with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(work, steps[0])
+        upcoming = thread.submit(work, steps[0])
         for step in steps[1:]:
-            done, coming = coming, thread.submit(work, step)
-            yield done.result()
-        yield coming.result()
+            current, upcoming = upcoming, thread.submit(work, step)
+            yield current.result()
+        yield upcoming.result()
 
 
-def read(request: Any, name: str) -> Array | None:
-    """An input tensor of the request; None where it was left out."""
+def read_tensor(request: Any, name: str) -> Array | None:
+    """Return an input tensor of the request, None if it was left out."""
     tensor = pb_utils.get_input_tensor_by_name(request, name)
     if tensor is None:
         return None
@@ -304,7 +307,7 @@ def _warn(text: str) -> None:
 
 
 def _fingerprint(weights: str, engine: str) -> str:
-    """What embeddings depend on: the weights, and the encoder's precision; engines agree in float32."""
+    """Return an id of the weights and the encoder's precision, on which embeddings depend; engines agree in float32."""
     return hashlib.sha256(f"{weights} {engine.rpartition(' ')[2]}".encode()).hexdigest()
 
 
@@ -312,7 +315,7 @@ def _parameter(config: dict[str, Any], name: str) -> str:
     return str(config[name]["string_value"]) if name in config else ""
 
 
-def _whole_number(name: str, text: str, least: int) -> int:
-    if not text.isdecimal() or int(text) < least:
-        raise pb_utils.TritonModelException(f"{name}: expected a whole number of at least {least}, got {text!r}")
+def _whole_number(name: str, text: str, minimum: int) -> int:
+    if not text.isdecimal() or int(text) < minimum:
+        raise pb_utils.TritonModelException(f"{name}: expected a whole number of at least {minimum}, got {text!r}")
     return int(text)

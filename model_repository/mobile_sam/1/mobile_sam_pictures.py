@@ -1,16 +1,16 @@
-"""The picture of an answer: masks drawn over the image, or the objects cut out of it."""
+"""The picture of an answer: masks drawn over the image, or objects cut out of it."""
 
 from __future__ import annotations
 
 import cv2
 import numpy as np
 import numpy.typing as npt
-from mobile_sam_png import png
+from mobile_sam_png import encode_png
 
 STYLES = ("overlay", "cutout", "none")
 OPACITY = 0.5
 COLOURS = ((30, 144, 255), (255, 99, 71), (50, 205, 50), (255, 193, 7), (186, 85, 211), (0, 206, 209))
-"""RGB, one per object, repeated where there are more objects."""
+"""RGB, one per object, used in turn."""
 
 WHITE = (255, 255, 255)
 
@@ -23,11 +23,11 @@ class Picture:
     """The `segmented_image` part, drawn object by object."""
 
     def __init__(self, image: Pixels, style: str) -> None:
-        """Begin with the image.
+        """Start from the image.
 
         Args:
             image: (H, W, 3) uint8 RGB; not changed.
-            style: `overlay`: the objects tinted and outlined; `cutout`: RGBA, transparent outside of the objects.
+            style: `overlay`: objects tinted and outlined; `cutout`: RGBA, transparent outside the objects.
         """
         if style not in STYLES[:2]:
             raise ValueError(f"segmented_image must be one of {', '.join(STYLES)}, got {style!r}")
@@ -36,7 +36,7 @@ class Picture:
         self._objects = 0
 
     def add(self, mask: Mask) -> None:
-        """Draw the next object, (H, W) bool."""
+        """Draw the next object's mask, (H, W) bool."""
         if self._inside is None:
             overlay(self._drawn, mask, COLOURS[self._objects % len(COLOURS)])
         else:
@@ -44,14 +44,14 @@ class Picture:
         self._objects += 1
 
     def encode(self) -> bytes:
-        """The picture as a PNG file."""
+        """Return the picture as a PNG file."""
         if self._inside is None:
-            return png(self._drawn)
-        return png(np.asarray(cv2.merge([self._drawn, self._inside.view(np.uint8) * np.uint8(255)]), np.uint8))
+            return encode_png(self._drawn)
+        return encode_png(np.asarray(cv2.merge([self._drawn, self._inside.view(np.uint8) * np.uint8(255)]), np.uint8))
 
 
 def overlay(picture: Pixels, mask: Mask, colour: Colour) -> None:
-    """Tint a mask in a colour, and outline it in white and that colour, in place.
+    """Tint a mask and outline it in white and its colour, in place.
 
     Args:
         picture: (H, W, 3) uint8 RGB.
@@ -66,22 +66,22 @@ def overlay(picture: Pixels, mask: Mask, colour: Colour) -> None:
     rows = slice(max(0, y - margin), y + height + margin)
     columns = slice(max(0, x - margin), x + width + margin)
     part, inside = picture[rows, columns], np.ascontiguousarray(mask[rows, columns]).view(np.uint8)
-    tinted = cv2.addWeighted(part, 1 - OPACITY, _filled(part, colour), OPACITY, 0)
+    tinted = cv2.addWeighted(part, 1 - OPACITY, _solid_like(part, colour), OPACITY, 0)
     cv2.copyTo(tinted, inside, part)
     for reach, shade in ((2 * line, WHITE), (line, colour)):
-        # The time of a rectangular kernel depends neither on its size nor on how long the outline is.
+        # With a rectangular kernel, the time depends neither on its size nor on the length of the outline.
         kernel = np.ones((2 * reach + 1, 2 * reach + 1), np.uint8)
         outline = cv2.morphologyEx(inside, cv2.MORPH_GRADIENT, kernel)
-        cv2.copyTo(_filled(part, shade), outline, part)
+        cv2.copyTo(_solid_like(part, shade), outline, part)
 
 
-def _filled(like: Pixels, colour: Colour) -> Pixels:
-    """A picture of one colour, in the shape of another; NumPy's own way takes thirty times as long."""
-    filled = np.empty_like(like)
-    filled.reshape(len(like), -1)[:] = np.tile(np.array(colour, np.uint8), like.shape[1])
-    return filled
+def _solid_like(picture: Pixels, colour: Colour) -> Pixels:
+    """Return a picture of one colour in the shape of another, thirty times as fast as assigning `solid[:] = colour`."""
+    solid = np.empty_like(picture)
+    solid.reshape(len(picture), -1)[:] = np.tile(np.array(colour, np.uint8), picture.shape[1])
+    return solid
 
 
 def _line_width(height: int, width: int) -> int:
-    """Half the width of an outline, in pixels."""
+    """Return half the width of an outline, in pixels."""
     return max(1, min(4, round(min(height, width) / 600)))

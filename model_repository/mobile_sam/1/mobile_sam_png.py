@@ -1,7 +1,7 @@
-"""PNG files, written quickly rather than small; the format is that of https://www.w3.org/TR/png-3/.
+"""A PNG encoder (https://www.w3.org/TR/png-3/) that is fast rather than compact.
 
-Rows are compressed by ISA-L at its level 1, those of a picture in several threads. For a photograph that takes a
-quarter of the time of OpenCV's encoder or less, and the file is a little smaller.
+ISA-L compresses the rows at its level 1, those of a picture in several threads. For a photograph that takes a quarter
+of the time of OpenCV's encoder or less, and the file is a little smaller.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import struct
 import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
-from mobile_sam_threads import in_shares
+from mobile_sam_threads import map_ranges
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 GREY = 0
 COLOUR_TYPES = {3: 2, 4: 6}
-"""Of RGB and RGBA, by the number of channels."""
+"""PNG colour types of RGB and RGBA, by the number of channels."""
 FILTER_NONE, FILTER_UP = 0, 2
-LEVEL = 1
+COMPRESSION_LEVEL = 1
 ZLIB_HEADER = b"\x78\x01"
-RAW = -15
-"""Window bits that ask for a stream without the header and the checksum of zlib's format."""
+RAW_WINDOW_BITS = -15
+"""Window bits of a stream without zlib's header and checksum."""
 
 Bytes = npt.NDArray[np.uint8]
 
 
-def png(pixels: Bytes) -> bytes:
-    """A picture.
+def encode_png(pixels: Bytes) -> bytes:
+    """Return a picture as a PNG file.
 
     Args:
         pixels: (H, W, 3) RGB or (H, W, 4) RGBA, uint8.
@@ -36,22 +36,22 @@ def png(pixels: Bytes) -> bytes:
     flat = pixels.reshape(height, width * channels)
     rows = np.empty((height, 1 + width * channels), np.uint8)
 
-    def compressed(top: int, bottom: int) -> bytes:
+    def compress(top: int, bottom: int) -> bytes:
         below_first = max(top, 1)
         rows[top:bottom, 0] = FILTER_UP
         rows[top, 1:] = flat[top]
         np.subtract(flat[below_first:bottom], flat[below_first - 1 : bottom - 1], out=rows[below_first:bottom, 1:])
-        stream = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, RAW)
+        stream = isal_zlib.compressobj(COMPRESSION_LEVEL, isal_zlib.DEFLATED, RAW_WINDOW_BITS)
         end = isal_zlib.Z_FINISH if bottom == height else isal_zlib.Z_SYNC_FLUSH
         return b"".join([stream.compress(rows[top:bottom]), stream.flush(end)])
 
-    shares = in_shares(compressed, height)
+    streams = map_ranges(compress, height)
     checksum = struct.pack(">I", isal_zlib.adler32(rows))
-    return _file(width, height, 8, COLOUR_TYPES[channels], [ZLIB_HEADER, *shares, checksum])
+    return _file(width, height, 8, COLOUR_TYPES[channels], [ZLIB_HEADER, *streams, checksum])
 
 
-def packed(mask: npt.NDArray[np.bool_]) -> Bytes:
-    """The rows of a mask (H, W) bool as a 1-bit file holds them: (H, 1 + ceil(W / 8)) uint8."""
+def pack_mask(mask: npt.NDArray[np.bool_]) -> Bytes:
+    """Return the rows of a mask (H, W) bool as they stand in a 1-bit PNG: (H, 1 + ceil(W / 8)) uint8."""
     height, width = mask.shape
     rows = np.empty((height, 1 + (width + 7) // 8), np.uint8)
     rows[:, 0] = FILTER_NONE
@@ -59,14 +59,14 @@ def packed(mask: npt.NDArray[np.bool_]) -> Bytes:
     return rows
 
 
-def bilevel_png(rows: list[Bytes], width: int) -> bytes:
-    """A black and white picture of 1 bit a pixel.
+def encode_bilevel_png(rows: list[Bytes], width: int) -> bytes:
+    """Return a black and white PNG file of 1 bit per pixel.
 
     Args:
-        rows: what `packed` makes of masks, which will stand one below the other.
-        width: of each of them.
+        rows: masks as `pack_mask` returns them, stacked top to bottom.
+        width: width of each mask in pixels.
     """
-    data = isal_zlib.compress(np.concatenate(rows), LEVEL)
+    data = isal_zlib.compress(np.concatenate(rows), COMPRESSION_LEVEL)
     return _file(width, sum(len(part) for part in rows), 1, GREY, [data])
 
 

@@ -7,40 +7,36 @@ import numpy as np
 import numpy.typing as npt
 from mobile_sam_problems import Rejected
 
-TOLERANCE = 0.5
-"""How far a ring may stray from the edge of the mask, in pixels of the image."""
+MAX_DEVIATION_PIXELS = 0.5
+"""Largest distance of a ring from the edge of the mask, in pixels of the image."""
 
 MAX_RINGS = 50_000
-"""Of all masks of an answer together; each takes 20 us, and noise has thirty thousand."""
+"""Rings in all masks of an answer together. Each takes 20 us; a mask of noise has thirty thousand."""
 
 Mask = npt.NDArray[np.bool_]
 Ring = list[list[float]]
 
 
-def polygons(mask: Mask, most: int = MAX_RINGS) -> list[list[Ring]]:
-    """A mask as polygons, each a list of rings: the outer one first, then its holes.
+def polygons(mask: Mask, max_rings: int = MAX_RINGS) -> list[list[Ring]]:
+    """Return a mask as polygons, each a list of rings: the outer one first, then its holes.
 
-    A ring is a list of [x, y], in pixels of the image with whole numbers at the edges of pixels, so that a lone pixel
-    at column 3 and row 5 is the square from [3, 5] to [4, 6]; its last point is joined to its first. Rings are
-    simplified to within half a pixel of the mask's edge.
-
-    Args:
-        mask: (H, W) bool.
-        most: rings that it may have.
+    A ring is a list of [x, y], in pixels of the image with whole numbers at pixel edges: a single pixel at column 3
+    and row 5 is the square from [3, 5] to [4, 6]. The last point is joined to the first. Rings are simplified to
+    within half a pixel of the mask's edge.
 
     Raises:
-        Rejected: it has more.
+        Rejected: the mask has more than `max_rings` rings.
     """
     x, y, width, height = cv2.boundingRect(mask.view(np.uint8))
     if not width:
         return []
     edges = _edges(mask[y : y + height, x : x + width])
     contours, hierarchy = cv2.findContours(edges, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
-    if len(contours) > most:
-        expected = f"masks of together at most {MAX_RINGS} outlines and holes, or the format rle or png"
-        error = {"field": "mask_format", "expected": expected, "got": "polygon of masks with more"}
+    if len(contours) > max_rings:
+        expected = f"at most {MAX_RINGS} outlines and holes in all masks together; ask for rle or png instead"
+        error = {"field": "mask_format", "expected": expected, "got": "polygon, with more"}
         raise Rejected(422, "answer-too-large", "The answer would be too large", [error])
-    parents = hierarchy[0, :, 3]  # -1 for an outer contour, else the contour around a hole
+    parents = hierarchy[0, :, 3]  # -1 for an outer contour, otherwise the contour around the hole
     found = {index: [_ring(contours[index], x, y)] for index in np.flatnonzero(parents < 0).tolist()}
     for index in np.flatnonzero(parents >= 0).tolist():
         hole = _ring(contours[index], x, y)
@@ -50,9 +46,9 @@ def polygons(mask: Mask, most: int = MAX_RINGS) -> list[list[Ring]]:
 
 
 def _edges(mask: Mask) -> npt.NDArray[np.uint8]:
-    """The mask on a grid twice as fine, (2H + 1, 2W + 1) uint8, each pixel with all of its edges and corners.
+    """Return the mask on a grid twice as fine, (2H + 1, 2W + 1) uint8, each pixel with its edges and corners.
 
-    Contours run through the middle of grid points; on this grid those of the mask's border are the pixels' edges.
+    OpenCV's contours run through the centres of pixels; on this grid those are the edges of the mask's pixels.
     """
     height, width = mask.shape
     fine = np.zeros((2 * height + 1, 2 * width + 1), np.uint8)
@@ -65,15 +61,15 @@ def _edges(mask: Mask) -> npt.NDArray[np.uint8]:
 
 
 def _ring(contour: npt.NDArray[np.int32], x: int, y: int) -> Ring:
-    """A contour of the fine grid, simplified, in pixels of the image."""
-    simple = cv2.approxPolyDP(_with_corners(contour[:, 0]), 2 * TOLERANCE, closed=True)[:, 0]
+    """Return a contour of the fine grid, simplified, in pixels of the image."""
+    simple = cv2.approxPolyDP(_with_corners(contour[:, 0]), 2 * MAX_DEVIATION_PIXELS, closed=True)[:, 0]
     ring: Ring = (simple / 2 + (x, y)).tolist()
     return ring
 
 
 def _with_corners(contour: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """A contour of the fine grid, (N, 2), with the corners of pixels that it cuts: they lie at even coordinates."""
+    """Insert the pixel corners, at even coordinates, that a contour (N, 2) of the fine grid cuts diagonally."""
     following = np.roll(contour, -1, axis=0)
-    cut = np.flatnonzero((contour != following).all(axis=1))
-    here, there = contour[cut], following[cut]
-    return np.insert(contour, cut + 1, np.where(here % 2 == 0, here, there), axis=0)
+    diagonal = np.flatnonzero((contour != following).all(axis=1))
+    start, end = contour[diagonal], following[diagonal]
+    return np.insert(contour, diagonal + 1, np.where(start % 2 == 0, start, end), axis=0)

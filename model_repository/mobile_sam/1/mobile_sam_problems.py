@@ -1,4 +1,4 @@
-"""What the orchestrator says when the caller's image or prompt is at fault."""
+"""Errors that the caller can correct: the image or the prompts are at fault."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ MAX_LINE = 2000
 
 
 def one_line(text: str) -> str:
-    """The text for Triton's log, where it cannot begin a line: ASCII, all else as escapes, of bounded length."""
+    """Return the text as one line for Triton's log: ASCII, everything else escaped, of bounded length."""
     return ascii(text[:MAX_LINE])[1:-1][:MAX_LINE]
 
 
 class Rejected(Exception):
-    """The request cannot be answered, and the caller can mend it.
+    """A request that the caller must change.
 
     Attributes:
-        status: the HTTP status that fits, a 4xx.
-        slug: short name of the kind of problem.
-        title: the kind of problem in words.
+        status: HTTP status, a 4xx.
+        slug: short name of the problem type.
+        title: the problem type in words.
         errors: offending fields, each with `field`, `expected` and `got`. A point is named `points[object][index]`.
     """
 
@@ -31,25 +31,25 @@ class Rejected(Exception):
         self.errors = list(errors)
 
     def encode(self) -> bytes:
-        """UTF-8 JSON with `status`, `slug`, `title` and `errors`."""
+        """Return UTF-8 JSON with `status`, `slug`, `title` and `errors`."""
         document = {"status": self.status, "slug": self.slug, "title": self.title, "errors": self.errors}
         return json.dumps(document).encode()
 
 
 def rejected_image(status: int, slug: str, title: str, expected: str, got: str) -> Rejected:
-    """A rejection of `input_image`."""
+    """Return a rejection of `input_image`."""
     return Rejected(status, slug, title, [{"field": "input_image", "expected": expected, "got": got}])
 
 
 def answer_too_large(max_bytes: int) -> Rejected:
-    """The refusal of an answer whose size shows only while it is made."""
-    expected = f"an answer of at most {max_bytes} bytes: fewer objects, or another mask_format"
+    """Return the rejection of an answer whose size is only known while it is made."""
+    expected = f"an answer of at most {max_bytes} bytes; ask for fewer objects or another mask_format"
     error = {"field": "prompts", "expected": expected, "got": "more"}
     return Rejected(422, "answer-too-large", "The answer would be too large", [error])
 
 
-class Costly(Rejected):
-    """What was asked for takes longer than this process may keep others waiting; another one does it."""
+class CostlyRequest(Rejected):
+    """A request too expensive for this model, which serves short ones only; the service sends it to another model."""
 
     def __init__(self) -> None:
         super().__init__(503, "costly", "For another process", [])

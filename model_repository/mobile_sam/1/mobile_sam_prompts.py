@@ -1,7 +1,7 @@
-"""Prompts: checked against the image, and put into the decoder's terms.
+"""Prompts: checks against the image and conversion to the decoder's inputs.
 
 Labels: 0 negative click, 1 positive click, 2 and 3 the top-left and bottom-right corner of a box, -1 the padding point
-that the official predictor appends where there is no box, -2 a place that holds no point at all.
+that the official predictor appends to prompts without a box, -2 no point (fills up rows of the array).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from mobile_sam_problems import Rejected
 NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT, PADDING, ABSENT = 0, 1, 2, 3, -1, -2
 
 MAX_POINTS = 512
-"""Points that the decoder gets at once, in all prompts together: its attention takes memory for each of them."""
+"""Points in one run of the decoder, all prompts together: its attention needs memory for each."""
 SIDE = 256
-"""Of the decoder's masks."""
+"""Side of the decoder's masks."""
 MAX_ERRORS = 20
-"""How many offending points an error lists."""
+"""Offending points that an error lists."""
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int32]
 
 
 def check_inside(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) -> None:
-    """Refuse points that are not on the image.
+    """Check that all points are inside the image.
 
     Args:
         points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
@@ -34,7 +34,7 @@ def check_inside(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) ->
         size_hw: height and width of the displayed image.
 
     Raises:
-        Rejected: naming the first such points as `points[object][index]`.
+        Rejected: some are not; the first of them are named `points[object][index]`.
     """
     height, width = size_hw
     limit = np.array([width, height], np.float32)
@@ -42,7 +42,7 @@ def check_inside(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) ->
     errors = [
         {
             "field": f"points[{item}][{index}]",
-            "expected": f"a point of the image: 0 <= x <= {width}, 0 <= y <= {height}",
+            "expected": f"a point inside the image: 0 <= x <= {width}, 0 <= y <= {height}",
             "got": "[{:g}, {:g}]".format(*points_xy[item, index]),
         }
         for item, index in np.argwhere(outside)[:MAX_ERRORS].tolist()
@@ -52,34 +52,34 @@ def check_inside(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) ->
 
 
 def count_points(labels: Labels) -> list[int]:
-    """How many places each object needs: up to its last point.
+    """Return the number of points of each object, up to its last one.
 
     Args:
         labels: (N, P) int32.
     """
-    behind_last = (labels[:, ::-1] != ABSENT).argmax(axis=1)
-    counts: list[int] = (labels.shape[1] - behind_last).tolist()
+    trailing = (labels[:, ::-1] != ABSENT).argmax(axis=1)
+    counts: list[int] = (labels.shape[1] - trailing).tolist()
     return counts
 
 
-def batches(counts: Sequence[int], most_prompts: int) -> list[slice]:
-    """The objects in runs of the decoder, in their order.
+def batches(counts: Sequence[int], max_prompts: int) -> list[slice]:
+    """Split the objects into runs of the decoder, in order.
 
-    In a run all objects have as many places as that with the most points, so that one of many makes a run of its own.
+    All objects of a run are padded to the one with the most points, so an object with many points gets its own run.
 
     Args:
         counts: points of each object.
-        most_prompts: objects in one run.
+        max_prompts: objects in one run.
     """
-    found: list[slice] = []
+    runs: list[slice] = []
     start, longest = 0, 0
     for index, count in enumerate(counts):
         longest = max(longest, count)
         together = index + 1 - start
-        if index > start and (together > most_prompts or together * longest > MAX_POINTS):
-            found.append(slice(start, index))
+        if index > start and (together > max_prompts or together * longest > MAX_POINTS):
+            runs.append(slice(start, index))
             start, longest = index, count
-    return [*found, slice(start, len(counts))]
+    return [*runs, slice(start, len(counts))]
 
 
 def to_frame(
@@ -94,7 +94,7 @@ def to_frame(
         frame_hw: height and width of its valid area in the frame.
 
     Returns:
-        The decoder's `point_coords` (N, P', 2) and `point_labels` (N, P'), both float32.
+        `point_coords` (N, P', 2) and `point_labels` (N, P') of the decoder, both float32.
     """
     scale = np.array([frame_hw[1] / size_hw[1], frame_hw[0] / size_hw[0]], np.float32)
     coords = points_xy * scale
@@ -106,19 +106,19 @@ def to_frame(
     return coords, np.concatenate([labels.astype(np.float32), last], axis=1)
 
 
-def earlier_masks(masks: Floats | None, objects: Labels | None, count: int) -> tuple[Floats, Floats]:
-    """The decoder's `mask_input` and `has_mask_input`.
+def mask_inputs(masks: Floats | None, objects: Labels | None, count: int) -> tuple[Floats, Floats]:
+    """Return the decoder's `mask_input` and `has_mask_input`.
 
     Args:
-        masks: (M, 256, 256) float32 logits, or None where no object has an earlier mask.
-        objects: (M,) int32, which object each is of.
-        count: how many objects there are.
+        masks: (M, 256, 256) float32 logits of earlier answers; None for no mask.
+        objects: (M,) int32, index of the object that each mask belongs to.
+        count: number of objects.
 
     Returns:
-        (count, 1, 256, 256) and (count,) float32; (1, 1, 256, 256) and (1,) where no object has an earlier mask.
+        (count, 1, 256, 256) and (count,) float32; (1, 1, 256, 256) and (1,) if no object has an earlier mask.
     """
     if masks is None or objects is None or not len(objects):
         return np.zeros((1, 1, SIDE, SIDE), np.float32), np.zeros(1, np.float32)
-    given, has = np.zeros((count, 1, SIDE, SIDE), np.float32), np.zeros(count, np.float32)
-    given[objects, 0], has[objects] = masks, 1
-    return given, has
+    mask_input, has_mask = np.zeros((count, 1, SIDE, SIDE), np.float32), np.zeros(count, np.float32)
+    mask_input[objects, 0], has_mask[objects] = masks, 1
+    return mask_input, has_mask

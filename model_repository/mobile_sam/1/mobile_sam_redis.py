@@ -1,4 +1,4 @@
-"""Embeddings in Redis, so that replicas on other machines share them. Optional; its absence never fails a request."""
+"""Embeddings in Redis, shared by replicas on several machines. Optional; a request never fails because of Redis."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ from mobile_sam_cache import Entry, InvalidEntry, pack, unpack
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-CONNECT_TIMEOUT = 0.25
-TRANSFER_TIMEOUT = 1.0
-"""Seconds without a byte after which a transfer is given up; an entry has 2 MB and the image."""
-PAUSE = 10.0
-"""Seconds for which Redis is left alone after a failure."""
-KEEP = 24 * 3600
-"""Seconds an entry is kept after it was written; how much Redis holds is its own `maxmemory` to say."""
-WAITING = 4
-"""Entries that may wait to be written; those that come while so many wait are not."""
+CONNECT_TIMEOUT_S = 0.25
+TRANSFER_TIMEOUT_S = 1.0
+"""Longest time without a byte. An entry has 2 MB and the image."""
+RETRY_AFTER_S = 10.0
+"""Time after a failure during which Redis is not used."""
+ENTRY_TTL_S = 24 * 3600
+"""Lifetime of an entry. The total size is bounded by Redis's own `maxmemory`."""
+MAX_PENDING_WRITES = 4
+"""Entries in the write queue; further ones are dropped."""
 
 
 class RedisTier:
-    """Entries of one set of weights in a Redis."""
+    """Embeddings of one set of weights in Redis."""
 
     def __init__(self, url: str, fingerprint: str, warn: Callable[[str], None]) -> None:
-        """Connect when first needed.
+        """Prepare the client; the first use connects.
 
         Args:
             url: `redis://`, `rediss://` or `unix://`, as redis-py takes it.
-            fingerprint: what tells these weights apart from others.
-            warn: is told, once until it works again, that Redis cannot be used.
+            fingerprint: id of the weights.
+            warn: called with a message when Redis fails, once until it works again.
 
         Raises:
-            ValueError: no such URL.
+            ValueError: the URL or one of its options is not valid.
         """
         self._redis = redis.Redis.from_url(
             url,
-            socket_connect_timeout=CONNECT_TIMEOUT,
-            socket_timeout=TRANSFER_TIMEOUT,
+            socket_connect_timeout=CONNECT_TIMEOUT_S,
+            socket_timeout=TRANSFER_TIMEOUT_S,
             retry=Retry(NoBackoff(), 0),
         )
         pool = self._redis.connection_pool
         try:
-            pool.connection_class(**pool.connection_kwargs)  # connects to nothing yet, but knows its options
+            pool.connection_class(**pool.connection_kwargs)  # validates the options; does not connect
         except TypeError as error:
             raise ValueError(error) from None
         self._prefix, self._warn = f"mobile-sam:{fingerprint[:16]}:", warn
         self._paused_until, self._failing = 0.0, False
-        self._waiting: queue.Queue[tuple[str, Entry]] = queue.Queue(WAITING)
-        threading.Thread(target=self._write_waiting, name="redis", daemon=True).start()
+        self._pending: queue.Queue[tuple[str, Entry]] = queue.Queue(MAX_PENDING_WRITES)
+        threading.Thread(target=self._write_pending, name="redis", daemon=True).start()
 
     def get(self, image_id: str) -> Entry | None:
-        """The entry of an image; None where there is none, or Redis does not answer."""
-        data = self._careful(partial(self._redis.get, self._prefix + image_id))
+        """Return the entry of an image, None if there is none or Redis does not answer."""
+        data = self._guarded(partial(self._redis.get, self._prefix + image_id))
         if not isinstance(data, bytes):
             return None
         try:
@@ -67,23 +67,23 @@ class RedisTier:
             return None
 
     def put(self, image_id: str, entry: Entry) -> None:
-        """Write an entry some time soon, in the background."""
-        with contextlib.suppress(queue.Full):  # others will encode the image anew: slower, not wrong
-            self._waiting.put_nowait((image_id, entry))
+        """Queue an entry to be written in the background."""
+        with contextlib.suppress(queue.Full):  # other replicas will encode the image themselves
+            self._pending.put_nowait((image_id, entry))
 
-    def _write_waiting(self) -> None:
+    def _write_pending(self) -> None:
         while True:
-            image_id, entry = self._waiting.get()
-            self._careful(partial(self._redis.set, self._prefix + image_id, b"".join(pack(entry)), ex=KEEP))
+            image_id, entry = self._pending.get()
+            self._guarded(partial(self._redis.set, self._prefix + image_id, b"".join(pack(entry)), ex=ENTRY_TTL_S))
 
-    def _careful(self, work: Callable[[], object]) -> object:
-        """The result of `work`; None where Redis fails, which is told once, and while it is left alone after that."""
+    def _guarded(self, work: Callable[[], object]) -> object:
+        """Return the result of `work`, None if it fails or a failure was less than `RETRY_AFTER_S` ago."""
         if time.monotonic() < self._paused_until:
             return None
         try:
             result = work()
-        except Exception as error:  # beside Redis's own errors, those of options that only a first use brings to light
-            self._paused_until = time.monotonic() + PAUSE
+        except Exception as error:  # not only Redis's errors: some options fail at their first use
+            self._paused_until = time.monotonic() + RETRY_AFTER_S
             if not self._failing:
                 self._failing = True
                 self._warn(f"Redis cannot be used, embeddings are shared on this machine only: {error}")

@@ -1,4 +1,4 @@
-"""Gives memory back that a process keeps at hand and has not used for a while."""
+"""Releases the memory of an idle process."""
 
 from __future__ import annotations
 
@@ -8,44 +8,43 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-UNUSED_S = 15.0
-"""Seconds without a request after which a process keeps nothing at hand."""
+IDLE_TIMEOUT_S = 15.0
 LIBC = ctypes.CDLL(None)
 
 
-M_MMAP_THRESHOLD, LARGE_BYTES = -3, 128 * 1024
-"""Of mallopt(3): blocks from this size on have pages of their own."""
+M_MMAP_THRESHOLD, MIN_LARGE_BLOCK_BYTES = -3, 128 * 1024
+"""Parameter of mallopt(3), and its value: blocks from this size on get pages of their own."""
 
 
-def give_large_blocks_back() -> None:
-    """Have the kernel get every large block back as soon as it is free.
+def return_large_blocks_on_free() -> None:
+    """Have every large block returned to the kernel as soon as it is freed.
 
-    Left to itself, glibc soon takes blocks of up to 32 MB from its heap, where one that is still used keeps those
-    before it: after an answer of 160 MB the heap has a gigabyte. New pages each time cost more than those of the heap.
+    By default glibc soon serves blocks of up to 32 MB from its heap, where one block in use keeps all blocks below it:
+    after an answer of 160 MB the heap holds a gigabyte. The price is that large blocks need new pages each time.
     """
-    mallopt = getattr(LIBC, "mallopt", None)  # glibc's alone
+    mallopt = getattr(LIBC, "mallopt", None)  # glibc only
     if mallopt:
-        mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
+        mallopt(M_MMAP_THRESHOLD, MIN_LARGE_BLOCK_BYTES)
 
 
-class FreeWhenUnused:
-    """Watches how long ago the last request was."""
+class IdleMemoryRelease:
+    """Thread that releases memory after a time without requests."""
 
-    def __init__(self, forget: Callable[[], None], after_s: float = UNUSED_S) -> None:
-        """Begin; a thread of its own looks at the clock.
+    def __init__(self, release: Callable[[], None], after_s: float = IDLE_TIMEOUT_S) -> None:
+        """Start the thread.
 
         Args:
-            forget: lets go of what is kept; may be called while the next request begins.
+            release: drops cached objects; may run while the next request begins.
             after_s: seconds without a request.
         """
-        self._forget, self._after_s = forget, after_s
+        self._release, self._after_s = release, after_s
         self._used, self._working = Event(), False
         self._last = time.monotonic()
         Thread(target=self._watch, daemon=True).start()
 
     @contextmanager
-    def used(self) -> Iterator[None]:
-        """A request is worked on inside."""
+    def request(self) -> Iterator[None]:
+        """Mark the process as busy while the body runs."""
         self._working = True
         try:
             yield
@@ -61,8 +60,8 @@ class FreeWhenUnused:
                 time.sleep(max(left, 1.0))
                 continue
             self._used.clear()
-            self._forget()
-            # What is free lies between what is not: without this the kernel does not get it back.
-            trim = getattr(LIBC, "malloc_trim", None)  # glibc's alone
+            self._release()
+            # Free blocks lie between used ones: the heap does not shrink without this.
+            trim = getattr(LIBC, "malloc_trim", None)  # glibc only
             if trim:
                 trim(0)

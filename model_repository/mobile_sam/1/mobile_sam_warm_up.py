@@ -1,5 +1,5 @@
-"""Everything that a request does beside the networks, done once before the first one: libraries load what they need at
-first use, and memory is had. The networks themselves are warmed up by Triton (`model_warmup` in their config.pbtxt)."""
+"""Warm-up of everything but the networks, so that the first request does not pay for lazy imports and first
+allocations. Triton warms up the networks itself (`model_warmup` in their config.pbtxt)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mobile_sam_pictures import Picture
 from PIL import Image
 
 SIZE_HW = (1200, 1800)
-"""Of the image: that of a photograph as people send it, 2 megapixels."""
+"""A typical photograph: 2 megapixels."""
 
 
 def warm_up() -> None:

@@ -1,6 +1,6 @@
-"""The orchestrator: finds the image's embedding, asks the decoder, encodes the answer.
+"""The orchestrator: finds the image's embedding, runs the decoder, encodes the answer.
 
-Nothing here but Triton's tensors and the order of the steps; the steps are in the `mobile_sam_*` modules beside it.
+This module reads Triton's tensors and calls the steps; the steps are in the `mobile_sam_*` modules beside it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 from mobile_sam_call import Call, Part
-from mobile_sam_costs import Wish
-from mobile_sam_embeddings import Known
+from mobile_sam_costs import Workload
+from mobile_sam_embeddings import EncodedImage
 from mobile_sam_masks import Mask, MaskPart, area_and_box, json_list, upsample
 from mobile_sam_models import Models
 from mobile_sam_pictures import Picture
-from mobile_sam_problems import Costly, answer_too_large
+from mobile_sam_problems import CostlyRequest, answer_too_large
 from mobile_sam_stages import MASK, PICTURE, UPSAMPLE
 from mobile_sam_warm_up import warm_up
 
@@ -32,22 +32,22 @@ class TritonPythonModel:
     """One process of the orchestrator; it works on one request at a time."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Read the settings, and get ready."""
-        # Pillow warns of oddities in callers' files, which would be lines in the log.
+        """Read the settings and warm up."""
+        # Pillow's warnings about callers' files would fill the log.
         warnings.simplefilter("ignore")
         self.models = Models(args)
         warm_up()
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answer each request; a failure of one does not touch the others."""
+        """Answer each request; a failure of one does not affect the others."""
         return [self.models.answer(request, OUTPUTS, self._segment) for request in requests]
 
     def _segment(self, call: Call) -> tuple[Part, Part, Part]:
-        """The bodies of the parts `mask`, `segmented_image` and `result`."""
+        """Return the bodies of the parts `mask`, `segmented_image` and `result`."""
         points_xy, labels = call.read("point_coords"), call.read("point_labels")
         candidates = bool(call.read_one("multimask_output", False))
         objects = 0 if points_xy is None or labels is None else len(points_xy)
-        wish = Wish(
+        workload = Workload(
             objects,
             objects * (3 if candidates else 1),
             call.read_one("mask_format", b"json").decode(),
@@ -61,57 +61,56 @@ class TritonPythonModel:
                 prompts.check_inside(points_xy, labels, size_hw)
 
         def check_cost(size_hw: tuple[int, int], new: bool) -> None:
-            wish.check(size_hw, self.models.max_answer_bytes)
-            if call.light and not wish.is_light(size_hw[0] * size_hw[1], new=new):
-                raise Costly
+            workload.check(size_hw, self.models.max_answer_bytes)
+            if call.light and not workload.is_light(size_hw[0] * size_hw[1], new=new):
+                raise CostlyRequest
 
-        known = self.models.find(call, check, check_cost)
+        image = self.models.find(call, check, check_cost)
         result = {
-            "image_id": known.image_id,
-            "width": known.size_hw[1],
-            "height": known.size_hw[0],
+            "image_id": image.image_id,
+            "width": image.size_hw[1],
+            "height": image.size_hw[0],
             "weights": self.models.weights,
             "engine": self.models.engine,
             "model_version": self.models.version,
         }
         if points_xy is None or labels is None:
             return [], [], [orjson.dumps(result)]
-        earlier = prompts.earlier_masks(call.read("mask_input"), call.read("mask_input_object"), objects)
-        drawn = Answer(known, wish, self.models.max_answer_bytes)
-        answers = self.models.decode(known, points_xy, labels, *earlier, candidates=candidates)
-        for index, (logits, scores) in enumerate(answers):
-            drawn.add(index, logits, scores)
-        return drawn.encode(result)
+        mask_inputs = prompts.mask_inputs(call.read("mask_input"), call.read("mask_input_object"), objects)
+        answer = AnswerBuilder(image, workload, self.models.max_answer_bytes)
+        decoded = self.models.decode(image, points_xy, labels, *mask_inputs, candidates=candidates)
+        for index, (logits, scores) in enumerate(decoded):
+            answer.add(index, logits, scores)
+        return answer.encode(result)
 
 
-class Answer:
-    """The parts of an answer, made object by object."""
+class AnswerBuilder:
+    """Builder of an answer's parts, object by object."""
 
-    def __init__(self, known: Known, wish: Wish, max_bytes: int) -> None:
+    def __init__(self, image: EncodedImage, workload: Workload, max_bytes: int) -> None:
         """Begin an answer.
 
         Args:
-            known: the image.
-            wish: what is asked for.
-            max_bytes: that it may have.
+            image: the image.
+            workload: formats and number of the masks.
+            max_bytes: largest size of the answer.
 
         Raises:
-            Rejected: its masks cannot be written in the format.
+            Rejected: the masks do not fit into the format.
         """
-        self._size_hw, self._frame_hw = known.size_hw, images.frame_size_hw(known.size_hw)
-        # One object's one mask stands alone; several stand in a list.
-        self._mask = MaskPart(wish.mask_format, known.size_hw, None if wish.masks == 1 else wish.masks)
-        self._stages = known.stages
-        self._picture = None if wish.style == "none" else self._begin(known.pixels(), wish.style)
-        self._low_res = wish.low_res
-        self._described: list[bytes] = []
-        self._left = self._max_bytes = max_bytes
+        self._size_hw, self._frame_hw = image.size_hw, images.frame_size_hw(image.size_hw)
+        self._mask = MaskPart(workload.mask_format, image.size_hw, None if workload.masks == 1 else workload.masks)
+        self._stages = image.stages
+        self._picture = None if workload.style == "none" else self._begin(image.pixels(), workload.style)
+        self._low_res = workload.low_res
+        self._records: list[bytes] = []
+        self._bytes_left = self._max_bytes = max_bytes
 
     def add(self, index: int, logits: npt.NDArray[np.float32], scores: npt.NDArray[np.float32]) -> None:
-        """Add an object's masks, and its best to the picture.
+        """Add the masks of an object, and draw the best of them.
 
         Args:
-            index: which object it is.
+            index: index of the object.
             logits: (K, 256, 256) float32.
             scores: (K,) float32, predicted IoU.
 
@@ -125,29 +124,29 @@ class Answer:
             with self._stages(MASK):
                 size = self._mask.add(mask)
                 area, box = area_and_box(mask)
-            described: dict[str, Any] = {"object": index, "score": round(float(score), 4), "area": area, "box": box}
+            record: dict[str, Any] = {"object": index, "score": round(float(score), 4), "area": area, "box": box}
             if self._low_res:
-                described["low_res_mask"] = npy_base64(low_res)
-            self._described.append(orjson.dumps(described))
-            self._take(size + len(self._described[-1]))
+                record["low_res_mask"] = npy_base64(low_res)
+            self._records.append(orjson.dumps(record))
+            self._reserve(size + len(self._records[-1]))
             if self._picture is not None and number == best:
                 with self._stages(PICTURE):
                     self._picture.add(mask)
 
     def encode(self, result: dict[str, Any]) -> tuple[Part, Part, Part]:
-        """The bodies of the parts; `result` says what is not about the masks."""
+        """Return the bodies of the parts; `result` holds the fields other than `masks`."""
         picture = []
         if self._picture is not None:
             with self._stages(PICTURE):
                 picture = [self._picture.encode()]
-            self._take(len(picture[0]))
+            self._reserve(len(picture[0]))
         with self._stages(MASK):
             mask = self._mask.encode()
-        return mask, picture, [orjson.dumps(result)[:-1], b',"masks":', *json_list(self._described), b"}"]
+        return mask, picture, [orjson.dumps(result)[:-1], b',"masks":', *json_list(self._records), b"}"]
 
-    def _take(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
+    def _reserve(self, size: int) -> None:
+        self._bytes_left -= size
+        if self._bytes_left < 0:
             raise answer_too_large(self._max_bytes)
 
     def _begin(self, pixels: images.RGB, style: str) -> Picture:
@@ -156,7 +155,7 @@ class Answer:
 
 
 def npy_base64(array: npt.NDArray[Any]) -> str:
-    """An array as base64 of a NumPy file."""
+    """Return an array as base64 of a NumPy file."""
     file = io.BytesIO()
     np.save(file, array, allow_pickle=False)
     return base64.b64encode(file.getvalue()).decode("ascii")

@@ -67,7 +67,7 @@ def model_says(repository: Path, file: bytes, points_xy: list[list[float]], labe
     coords, own_labels = prompts.to_frame(
         np.array([points_xy], np.float32), np.array([labels], np.int32), size_hw, frame.size_hw
     )
-    mask_input, has_mask = prompts.earlier_masks(None, None, 1)
+    mask_input, has_mask = prompts.mask_inputs(None, None, 1)
     prompt = {
         "image_embeddings": embedding,
         "point_coords": coords,

@@ -63,7 +63,7 @@ def answer(official_checkpoint: Path, encode: Any, run_model: Any) -> Any:
         points = np.array([case.points_xy + corners], np.float32)
         kinds = np.array([case.labels + [2, 3] * bool(corners)], np.int32)
         coords, labels = prompts.to_frame(points, kinds, size_hw, frame_hw)
-        earlier, has_mask = prompts.earlier_masks(None, None, 1)
+        earlier, has_mask = prompts.mask_inputs(None, None, 1)
         if case.refines:
             low_res, scores, _ = run(CASES[case.refines])
             earlier, has_mask = low_res[scores.argmax()][None, None], np.ones(1, np.float32)

@@ -1,4 +1,4 @@
-"""What the tests of embeddings share: entries, caches, and other processes."""
+"""Shared fixtures: cache entries, caches, and other processes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SOURCES = Path(mobile_sam_cache.__file__).parent
 
 
 class Entries:
-    """Entries to test with, each with a name and contents of its own."""
+    """Test entries, each with its own name and content."""
 
     def name(self, seed: int) -> str:
-        """In place of the SHA-256 of an image."""
+        """Return a stand-in for the SHA-256 of an image."""
         return hashlib.sha256(str(seed).encode()).hexdigest()
 
     def make(self, seed: int, file_bytes: int = 100) -> Entry:
@@ -34,7 +34,7 @@ class Entries:
         return b"".join(pack(self.make(seed)))
 
     def same(self, found: Entry | None, wanted: Entry) -> bool:
-        """Whether an entry was found, and has the contents of another."""
+        """Return whether an entry was found and equals another."""
         return (
             found is not None
             and found.embedding.dtype == np.float16
@@ -55,24 +55,24 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def said() -> list[str]:
-    """The warnings of the caches and tiers of a test."""
+def warnings() -> list[str]:
+    """Warnings of the caches and Redis tiers of a test."""
     return []
 
 
 @pytest.fixture
-def open_cache(folder: Path, said: list[str]) -> Callable[..., EmbeddingCache]:
-    """A cache as another process would open it: nothing is at hand yet."""
+def open_cache(folder: Path, warnings: list[str]) -> Callable[..., EmbeddingCache]:
+    """Function that opens a cache as a new process does: no entries in memory."""
 
     def opened(max_bytes: int = 2**30, fingerprint: str = "f" * 64, at: Path = folder) -> EmbeddingCache:
-        return EmbeddingCache(at, fingerprint, max_bytes, said.append)
+        return EmbeddingCache(at, fingerprint, max_bytes, warnings.append)
 
     return opened
 
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts Python programs that can import the model's modules, and ends them with the test."""
+    """Function that starts a Python program that can import the model's modules; it ends with the test."""
     started: list[subprocess.Popen[str]] = []
 
     def run(program: str, *arguments: object) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""Embeddings on disk: shared, bounded, and never served when they are not whole."""
+"""Disk cache of embeddings: sharing, limits, damaged files and locks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import pytest
 from mobile_sam_cache import EMBEDDING_BYTES, HEADER, MAGIC, PARTIAL, SUFFIX, InvalidEntry, pack, unpack
 
 ENTRY_BYTES = HEADER.size + EMBEDDING_BYTES + 100
-"""Of the file of an entry as `entries` makes them."""
+"""Size of the file of an entry of the fixture `entries`."""
 
 
 def files(folder: Path, suffix: str = SUFFIX) -> list[Path]:
@@ -37,7 +37,7 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_an_entry_comes_back_as_it_was_put(open_cache, entries):
+def test_entry_is_returned_as_stored(open_cache, entries):
     cache = open_cache()
     assert cache.get(entries.name(1)) is None
     cache.put(entries.name(1), entries.make(1))
@@ -45,7 +45,7 @@ def test_an_entry_comes_back_as_it_was_put(open_cache, entries):
     assert cache.get(entries.name(2)) is None
 
 
-def test_it_is_there_after_a_restart(open_cache, entries):
+def test_entry_survives_a_restart(open_cache, entries):
     open_cache().put(entries.name(1), entries.make(1, file_bytes=0))
     open_cache().put(entries.name(2), entries.make(2, file_bytes=12_345))
     reopened = open_cache()
@@ -53,7 +53,7 @@ def test_it_is_there_after_a_restart(open_cache, entries):
     assert entries.same(reopened.get(entries.name(2)), entries.make(2, file_bytes=12_345))
 
 
-def test_another_process_sees_it(open_cache, entries, folder, start):
+def test_entry_is_visible_to_other_processes(open_cache, entries, folder, start):
     entry = entries.make(1)
     open_cache().put(entries.name(1), entry)
     reader = start(
@@ -70,7 +70,7 @@ def test_another_process_sees_it(open_cache, entries, folder, start):
     assert line(reader) == f"(1, 64, 64, 256) {zlib.crc32(entry.embedding)} {entry.size_hw} {bytes(entry.file).hex()}"
 
 
-def test_other_weights_do_not_see_it(open_cache, entries):
+def test_entry_is_invisible_to_other_weights(open_cache, entries):
     open_cache(fingerprint="a" * 64).put(entries.name(1), entries.make(1))
     other = open_cache(fingerprint="b" * 64)
     assert other.get(entries.name(1)) is None
@@ -79,7 +79,7 @@ def test_other_weights_do_not_see_it(open_cache, entries):
     assert entries.same(open_cache(fingerprint="b" * 64).get(entries.name(1)), entries.make(2))
 
 
-def test_an_entry_may_be_put_again(open_cache, entries, folder):
+def test_entry_can_be_overwritten(open_cache, entries, folder):
     cache = open_cache()
     cache.put(entries.name(1), entries.make(1))
     cache.put(entries.name(1), entries.make(2))
@@ -89,7 +89,7 @@ def test_an_entry_may_be_put_again(open_cache, entries, folder):
 
 
 @pytest.mark.parametrize("same_process", [True, False], ids=["same process", "another process"])
-def test_the_entry_not_used_for_longest_goes_first(open_cache, entries, folder, same_process):
+def test_least_recently_used_entry_is_evicted_first(open_cache, entries, folder, same_process):
     cache = open_cache(max_bytes=3 * ENTRY_BYTES)
     for seed in (1, 2, 3):
         cache.put(entries.name(seed), entries.make(seed))
@@ -102,7 +102,7 @@ def test_the_entry_not_used_for_longest_goes_first(open_cache, entries, folder, 
         assert [seed for seed in (1, 2, 3, 4) if reader.get(entries.name(seed))] == [1, 3, 4]
 
 
-def test_an_entry_larger_than_the_bound_is_served_from_memory_and_removes_none(open_cache, entries, folder):
+def test_entry_above_the_limit_stays_in_memory_and_evicts_nothing(open_cache, entries, folder):
     cache = open_cache(max_bytes=ENTRY_BYTES)
     cache.put(entries.name(1), entries.make(1))
     cache.put(entries.name(2), entries.make(2, file_bytes=101))
@@ -111,8 +111,8 @@ def test_an_entry_larger_than_the_bound_is_served_from_memory_and_removes_none(o
     assert [path.name.partition("-")[0] for path in files(folder)] == [entries.name(1)]
 
 
-def test_a_bound_of_0_writes_nothing_and_keeps_a_few_in_memory(open_cache, entries, tmp_path, said, monkeypatch):
-    monkeypatch.setattr(mobile_sam_cache, "MAX_AT_HAND_BYTES", 3 * entries.make(1).nbytes)
+def test_limit_of_0_bytes_keeps_entries_in_memory_only(open_cache, entries, tmp_path, warnings, monkeypatch):
+    monkeypatch.setattr(mobile_sam_cache, "MAX_MEMORY_BYTES", 3 * entries.make(1).nbytes)
     cache = open_cache(max_bytes=0)
     entry = entries.make(1)
     for seed in range(4):
@@ -120,10 +120,10 @@ def test_a_bound_of_0_writes_nothing_and_keeps_a_few_in_memory(open_cache, entri
     assert list(tmp_path.iterdir()) == []
     assert cache.get(entries.name(0)) is None
     assert entries.same(cache.get(entries.name(1)), entry)
-    assert said == []
+    assert warnings == []
 
 
-def test_all_files_together_stay_below_the_bound_even_while_one_is_written(open_cache, entries, folder, monkeypatch):
+def test_cache_size_stays_below_the_limit_during_writes(open_cache, entries, folder, monkeypatch):
     seen = []
     replace = Path.replace
 
@@ -143,7 +143,7 @@ def test_all_files_together_stay_below_the_bound_even_while_one_is_written(open_
     assert len(files(folder)) >= 2
 
 
-def test_two_that_write_at_once_stay_below_the_bound_together(open_cache, entries, folder, monkeypatch):
+def test_concurrent_writers_stay_below_the_limit(open_cache, entries, folder, monkeypatch):
     bound = 2 * ENTRY_BYTES
     for seed in (1, 2):
         open_cache(max_bytes=bound).put(entries.name(seed), entries.make(seed))
@@ -153,7 +153,7 @@ def test_two_that_write_at_once_stay_below_the_bound_together(open_cache, entrie
     def paused(*args, **kwargs):
         if threading.current_thread() is first:
             room_made.set()
-            second_done.wait(1)  # in vain where the second has to wait for the first
+            second_done.wait(1)  # times out if the second must wait for the first
         return create(*args, **kwargs)
 
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", paused)
@@ -168,7 +168,7 @@ def test_two_that_write_at_once_stay_below_the_bound_together(open_cache, entrie
 
 
 def damaged(open_cache, entries, folder, data) -> Path:
-    """The place of an entry, with other content in it."""
+    """Replace the content of an entry's file and return its path."""
     cache = open_cache()
     cache.put(entries.name(1), entries.make(1))
     (path,) = files(folder)
@@ -184,29 +184,29 @@ def pickled() -> bytes:
     "damage",
     [
         pytest.param(lambda data: b"", id="empty"),
-        pytest.param(lambda data: data[: HEADER.size], id="header alone"),
-        pytest.param(lambda data: data + b"\0", id="a byte too many"),
-        pytest.param(lambda data: b"MSAMEMB1" + data[8:], id="another format"),
+        pytest.param(lambda data: data[: HEADER.size], id="header only"),
+        pytest.param(lambda data: data + b"\0", id="one byte too many"),
+        pytest.param(lambda data: b"MSAMEMB1" + data[8:], id="other format version"),
         pytest.param(lambda data: bytes(len(data)), id="zeros"),
         pytest.param(lambda data: data[: len(data) // 2] + bytes(len(data) - len(data) // 2), id="half zeros"),
         pytest.param(lambda data: pickled(), id="pickle"),
         pytest.param(lambda data: data[: HEADER.size] + pickled().ljust(len(data) - HEADER.size), id="pickle inside"),
     ],
 )
-def test_what_is_no_whole_entry_is_removed_and_not_served(open_cache, entries, folder, said, damage):
+def test_damaged_entry_is_removed_and_not_served(open_cache, entries, folder, warnings, damage):
     path = damaged(open_cache, entries, folder, damage(entries.file(1)))
     cache = open_cache()
     assert cache.get(entries.name(1)) is None
     assert not path.exists()
-    assert len(said) == 1
-    assert path.name in said[0]
+    assert len(warnings) == 1
+    assert path.name in warnings[0]
     assert cache.get(entries.name(1)) is None
-    assert len(said) == 1
+    assert len(warnings) == 1
     cache.put(entries.name(1), entries.make(1))
     assert entries.same(open_cache().get(entries.name(1)), entries.make(1))
 
 
-def test_a_file_cut_off_anywhere_is_not_served(open_cache, entries, folder):
+def test_truncated_entry_is_not_served(open_cache, entries, folder):
     path = damaged(open_cache, entries, folder, b"")
     generator = random.Random(0)
     whole = entries.file(1)
@@ -217,26 +217,26 @@ def test_a_file_cut_off_anywhere_is_not_served(open_cache, entries, folder):
         assert not path.exists()
 
 
-def test_a_file_with_a_changed_byte_is_not_served(open_cache, entries, folder):
+def test_entry_with_a_flipped_bit_is_not_served(open_cache, entries, folder):
     path = damaged(open_cache, entries, folder, b"")
     generator = random.Random(0)
     fields = range(len(MAGIC) + 4 + 4 + 8 + 4)
     served, whole = [], entries.file(1)
-    for place in [*fields, HEADER.size, *(generator.randrange(HEADER.size, len(whole)) for _ in range(20))]:
+    for offset in [*fields, HEADER.size, *(generator.randrange(HEADER.size, len(whole)) for _ in range(20))]:
         changed = bytearray(whole)
-        changed[place] ^= 1 << generator.randrange(8)
+        changed[offset] ^= 1 << generator.randrange(8)
         path.write_bytes(changed)
         if open_cache().get(entries.name(1)) is not None or path.exists():
-            served.append(place)
+            served.append(offset)
     assert served == []
 
 
 @pytest.mark.parametrize(
     "damage",
     [lambda file: file.write(b"\xff" * ENTRY_BYTES), lambda file: file.truncate(0)],
-    ids=["overwritten", "cut off"],
+    ids=["overwritten", "truncated"],
 )
-def test_an_entry_in_use_survives_damage_to_its_file_in_place(open_cache, entries, folder, damage):
+def test_entry_in_use_survives_damage_to_its_file(open_cache, entries, folder, damage):
     writer, reader = open_cache(), open_cache()
     writer.put(entries.name(1), entries.make(1))
     in_use = reader.get(entries.name(1))
@@ -247,9 +247,9 @@ def test_an_entry_in_use_survives_damage_to_its_file_in_place(open_cache, entrie
     assert open_cache().get(entries.name(1)) is None
 
 
-def test_entries_at_hand_are_bounded_in_bytes_and_the_last_one_always_stays(open_cache, entries, monkeypatch):
+def test_entries_in_memory_are_bounded_in_bytes(open_cache, entries, monkeypatch):
     cache = open_cache(max_bytes=0)
-    monkeypatch.setattr(mobile_sam_cache, "MAX_AT_HAND_BYTES", 2 * entries.make(1).nbytes)
+    monkeypatch.setattr(mobile_sam_cache, "MAX_MEMORY_BYTES", 2 * entries.make(1).nbytes)
 
     def kept() -> list[int]:
         return [seed for seed in (1, 2, 3, 4) if cache.get(entries.name(seed)) is not None]
@@ -264,7 +264,7 @@ def test_entries_at_hand_are_bounded_in_bytes_and_the_last_one_always_stays(open
     assert kept() == [2, 3]
 
 
-def test_entries_at_hand_do_not_hold_the_encoders_memory(open_cache, entries):
+def test_entries_in_memory_are_copies_of_the_encoder_output(open_cache, entries):
     cache, entry = open_cache(), entries.make(1)
     cache.put(entries.name(1), entry)
     found = cache.get(entries.name(1))
@@ -272,7 +272,7 @@ def test_entries_at_hand_do_not_hold_the_encoders_memory(open_cache, entries):
     assert not np.shares_memory(found.embedding, entry.embedding)
 
 
-def test_entries_used_before_the_clock_was_set_back_do_not_outlive_later_ones(open_cache, entries, folder):
+def test_entries_with_a_future_time_of_use_are_evicted_first(open_cache, entries, folder):
     cache = open_cache(max_bytes=2 * ENTRY_BYTES)
     tomorrow = time.time() + 86_400
     for seed in (1, 2):
@@ -285,7 +285,7 @@ def test_entries_used_before_the_clock_was_set_back_do_not_outlive_later_ones(op
     assert kept == {entries.name(3), entries.name(4)}
 
 
-def test_no_pickle_is_ever_loaded(open_cache, entries, folder, tmp_path):
+def test_pickles_are_never_loaded(open_cache, entries, folder, tmp_path):
     class Payload:
         def __reduce__(self):
             return (Path.touch, (tmp_path / "loaded",))
@@ -303,7 +303,7 @@ def test_no_pickle_is_ever_loaded(open_cache, entries, folder, tmp_path):
     assert not (tmp_path / "loaded").exists()
 
 
-def test_a_whole_entry_of_another_format_is_not_served(open_cache, entries, monkeypatch):
+def test_entry_of_another_format_version_is_not_served(open_cache, entries, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(mobile_sam_cache, "MAGIC", b"MSAMEMB0")
         open_cache().put(entries.name(1), entries.make(1))
@@ -311,7 +311,7 @@ def test_a_whole_entry_of_another_format_is_not_served(open_cache, entries, monk
     assert open_cache().get(entries.name(1)) is None
 
 
-def test_an_entry_is_read_without_copying_it(entries):
+def test_unpack_does_not_copy(entries):
     whole = entries.file(1)
     entry = unpack(whole)
     assert np.shares_memory(entry.embedding, np.frombuffer(whole, np.uint8))
@@ -334,7 +334,7 @@ WRITER = """
 """
 
 
-def test_killed_writers_leave_only_whole_entries(open_cache, folder, start, said):
+def test_killed_writers_leave_only_complete_entries(open_cache, folder, start, warnings):
     generator = random.Random(0)
     checked = 0
     for _ in range(5):
@@ -353,7 +353,7 @@ def test_killed_writers_leave_only_whole_entries(open_cache, folder, start, said
             assert bytes(entry.file) == bytes([seed]) * 500_000
             checked += 1
     assert checked >= 5
-    assert said == []
+    assert warnings == []
 
 
 HALF_WRITER = """
@@ -368,7 +368,7 @@ HALF_WRITER = """
         def __iter__(self):
             self.rounds += 1
             yield from self[:2]
-            if self.rounds == 2:  # the first is to sum up their lengths
+            if self.rounds == 2:  # the first round adds up the lengths
                 print("half", flush=True)
                 time.sleep(600)
             yield from self[2:]
@@ -383,7 +383,7 @@ HALF_WRITER = """
 
 @pytest.fixture
 def half_written(folder, entries, start) -> Path:
-    """What a process left that was killed in the middle of writing entry 9."""
+    """Partial file of a process killed while it wrote entry 9."""
     writer = start(HALF_WRITER, folder, entries.name(9))
     assert line(writer) == "half"
     writer.kill()
@@ -393,7 +393,7 @@ def half_written(folder, entries, start) -> Path:
     return partial
 
 
-def test_what_a_killed_writer_left_is_not_served_and_goes_when_it_is_old(open_cache, entries, folder, half_written):
+def test_partial_file_of_a_killed_writer_is_not_served_and_is_removed(open_cache, entries, folder, half_written):
     cache = open_cache()
     assert cache.get(entries.name(9)) is None
     assert files(folder) == []
@@ -408,22 +408,22 @@ def test_what_a_killed_writer_left_is_not_served_and_goes_when_it_is_old(open_ca
     assert entries.same(open_cache().get(entries.name(9)), entries.make(9))
 
 
-def test_what_a_killed_writer_left_counts_too(open_cache, entries, folder, half_written):
+def test_partial_file_of_a_killed_writer_counts_towards_the_limit(open_cache, entries, folder, half_written):
     bound = ENTRY_BYTES + 1000
     open_cache(max_bytes=bound).put(entries.name(1), entries.make(1))
     assert total(folder) <= bound
 
 
 @contextlib.contextmanager
-def a_file_where_the_folder_should_be(folder: Path):
+def file_instead_of_the_folder(folder: Path):
     folder.parent.touch()
     yield
     folder.parent.unlink()
 
 
 @contextlib.contextmanager
-def a_full_disk(folder: Path):
-    """Files end after a million bytes, with an error as on a full disk."""
+def full_disk(folder: Path):
+    """Let writes fail after a million bytes, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
     try:
@@ -432,26 +432,26 @@ def a_full_disk(folder: Path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("hindrance", [a_file_where_the_folder_should_be, a_full_disk])
-def test_a_disk_that_cannot_be_written_costs_one_warning_until_it_can(open_cache, entries, folder, said, hindrance):
+@pytest.mark.parametrize("hindrance", [file_instead_of_the_folder, full_disk])
+def test_unwritable_disk_is_reported_once_until_it_recovers(open_cache, entries, folder, warnings, hindrance):
     cache = open_cache()
     with hindrance(folder):
         for seed in (1, 2, 3):
             cache.put(entries.name(seed), entries.make(seed))
             assert entries.same(cache.get(entries.name(seed)), entries.make(seed))
-        assert len(said) == 1
-        assert str(folder) in said[0]
-        assert "cannot be used" in said[0]
+        assert len(warnings) == 1
+        assert str(folder) in warnings[0]
+        assert "cannot be used" in warnings[0]
         assert files(folder, PARTIAL) == files(folder) == []
     cache.put(entries.name(4), entries.make(4))
     assert entries.same(open_cache().get(entries.name(4)), entries.make(4))
-    assert len(said) == 1
-    with a_full_disk(folder):
+    assert len(warnings) == 1
+    with full_disk(folder):
         cache.put(entries.name(5), entries.make(5))
-    assert len(said) == 2
+    assert len(warnings) == 2
 
 
-def test_a_read_only_disk_still_serves_what_it_has(open_cache, entries, said, monkeypatch):
+def test_read_only_disk_still_serves_its_entries(open_cache, entries, warnings, monkeypatch):
     open_cache().put(entries.name(1), entries.make(1))
 
     def refused(*args, **kwargs):
@@ -464,10 +464,10 @@ def test_a_read_only_disk_still_serves_what_it_has(open_cache, entries, said, mo
         assert entries.same(cache.get(entries.name(1)), entries.make(1))
     cache.put(entries.name(2), entries.make(2))
     assert entries.same(cache.get(entries.name(2)), entries.make(2))
-    assert len(said) == 1
+    assert len(warnings) == 1
 
 
-def test_what_another_process_removed_is_gone(open_cache, entries, folder):
+def test_entry_removed_by_another_process_is_gone(open_cache, entries, folder):
     cache = open_cache()
     cache.put(entries.name(1), entries.make(1))
     (path,) = files(folder)
@@ -475,7 +475,7 @@ def test_what_another_process_removed_is_gone(open_cache, entries, folder):
     assert cache.get(entries.name(1)) is None
 
 
-def test_one_process_at_a_time_is_alone_with_an_image(folder, entries, tmp_path, start):
+def test_encode_lock_admits_one_process_at_a_time(folder, entries, tmp_path, start):
     program = """
         import sys, time
         from pathlib import Path
@@ -485,7 +485,7 @@ def test_one_process_at_a_time_is_alone_with_an_image(folder, entries, tmp_path,
         sys.stdin.readline()
         with open(sys.argv[3], "a", buffering=1) as log:
             for _ in range(15):
-                with cache.alone(sys.argv[2]):
+                with cache.encode_lock(sys.argv[2]):
                     log.write(f"in {sys.argv[4]}\\n")
                     time.sleep(0.003)
                     log.write(f"out {sys.argv[4]}\\n")
@@ -503,13 +503,13 @@ def test_one_process_at_a_time_is_alone_with_an_image(folder, entries, tmp_path,
 
 
 @pytest.mark.timeout(60)
-def test_who_waits_gets_in_when_the_holder_is_killed_and_other_images_do_not_wait(open_cache, folder, entries, start):
+def test_encode_lock_is_released_when_its_holder_dies(open_cache, folder, entries, start):
     holder = start(
         """
         import sys, time
         from pathlib import Path
         from mobile_sam_cache import EmbeddingCache
-        with EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print).alone(sys.argv[2]):
+        with EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print).encode_lock(sys.argv[2]):
             print("in", flush=True)
             time.sleep(600)
         """,
@@ -517,12 +517,12 @@ def test_who_waits_gets_in_when_the_holder_is_killed_and_other_images_do_not_wai
         entries.name(1),
     )
     assert line(holder) == "in"
-    with open_cache().alone(entries.name(2)):
+    with open_cache().encode_lock(entries.name(2)):
         pass
     inside = threading.Event()
 
     def wait():
-        with open_cache().alone(entries.name(1)):
+        with open_cache().encode_lock(entries.name(1)):
             inside.set()
 
     waiting = threading.Thread(target=wait, daemon=True)
@@ -535,23 +535,23 @@ def test_who_waits_gets_in_when_the_holder_is_killed_and_other_images_do_not_wai
     assert inside.is_set()
 
 
-def test_where_the_folder_cannot_be_written_nobody_waits(open_cache, folder, entries, tmp_path):
-    with a_file_where_the_folder_should_be(folder):
-        with open_cache().alone(entries.name(1)), open_cache().alone(entries.name(1)):
+def test_encode_lock_without_a_writable_folder_does_not_block(open_cache, folder, entries, tmp_path):
+    with file_instead_of_the_folder(folder):
+        with open_cache().encode_lock(entries.name(1)), open_cache().alone(entries.name(1)):
             pass
-        with pytest.raises(OSError, match="from inside"), open_cache().alone(entries.name(1)):
+        with pytest.raises(OSError, match="from inside"), open_cache().encode_lock(entries.name(1)):
             raise OSError("from inside")
 
 
-def test_the_file_of_an_entry_that_other_weights_have_can_be_had(open_cache, entries, folder):
+def test_image_file_is_found_in_entries_of_other_weights(open_cache, entries, folder):
     entry = entries.make(1, file_bytes=100)
     open_cache(fingerprint="a" * 64).put(entries.name(1), entry)
     open_cache(fingerprint="a" * 64).put(entries.name(2), entries.make(2, file_bytes=0))
     later = open_cache(fingerprint="b" * 64)
-    assert later.file_of(entries.name(1)) == bytes(entry.file)
-    assert later.file_of(entries.name(2)) is None
-    assert later.file_of(entries.name(3)) is None
-    assert open_cache(max_bytes=0).file_of(entries.name(1)) is None
+    assert later.image_file(entries.name(1)) == bytes(entry.file)
+    assert later.image_file(entries.name(2)) is None
+    assert later.image_file(entries.name(3)) is None
+    assert open_cache(max_bytes=0).image_file(entries.name(1)) is None
     for path in files(folder):
         path.write_bytes(path.read_bytes()[:-1])
-    assert later.file_of(entries.name(1)) is None
+    assert later.image_file(entries.name(1)) is None

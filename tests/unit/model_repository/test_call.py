@@ -1,4 +1,4 @@
-"""One request to the orchestrator, beside the service's side of its file."""
+"""Inputs, answers and cancellation of one request, with the service's side of its file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 import pytest
-from mobile_sam_call import INLINE_BYTES, Call, NotWanted
+from mobile_sam_call import INLINE_BYTES, Call, RequestCancelled
 
 from utils import exchange as service_side
 from utils import tensors
@@ -23,10 +23,10 @@ MASKS = np.arange(2 * 256 * 256, dtype=np.float32).reshape(2, 256, 256)
 
 
 def call_of(exchange: Exchange, inputs: dict | None = None, *, light: bool = True) -> Call:
-    """The call that a model gets."""
-    left = asyncio.run(exchange.put(inputs or {}))
-    given = {tensor.name: value for tensor, value in left.items()} | {"exchange": exchange.describe(light=light)}
-    return Call(given.get)
+    """Return the call that a model gets."""
+    inline = asyncio.run(exchange.put(inputs or {}))
+    values = {tensor.name: value for tensor, value in inline.items()} | {"exchange": exchange.describe(light=light)}
+    return Call(values.get)
 
 
 def bytes_of(call: Call, name: str) -> bytes:
@@ -41,11 +41,11 @@ def exchange() -> Exchange:
     return Exchange(time.monotonic() + 60)
 
 
-def test_both_sides_agree_on_what_is_large():
+def test_inline_limit_is_the_same_on_both_sides():
     assert service_side.INLINE_BYTES == INLINE_BYTES
 
 
-def test_inputs_arrive_as_they_were_large_or_not(exchange):
+def test_small_and_large_inputs_arrive_unchanged(exchange):
     call = call_of(
         exchange,
         {
@@ -63,7 +63,7 @@ def test_inputs_arrive_as_they_were_large_or_not(exchange):
     assert call.read_one("mask_format", b"json") == b"json"
 
 
-def test_what_goes_through_triton_is_what_is_small(exchange):
+def test_only_small_inputs_go_through_triton(exchange):
     values = {
         tensors.INPUT_IMAGE: np.array([bytes(INLINE_BYTES + 1)], np.object_),
         tensors.IMAGE_ID: np.array([bytes(INLINE_BYTES)], np.object_),
@@ -71,7 +71,7 @@ def test_what_goes_through_triton_is_what_is_small(exchange):
     assert set(asyncio.run(exchange.put(values))) == {tensors.IMAGE_ID}
 
 
-def test_a_second_model_finds_what_was_put_for_the_first(exchange):
+def test_inputs_are_available_to_a_second_model(exchange):
     image = np.array([LARGE], np.object_)
     first = call_of(exchange, {tensors.MASK_INPUT: MASKS})
     second = call_of(exchange, {tensors.MASK_INPUT: MASKS, tensors.INPUT_IMAGE: image})
@@ -80,7 +80,7 @@ def test_a_second_model_finds_what_was_put_for_the_first(exchange):
     assert bytes_of(second, "mask_input") == MASKS.tobytes()
 
 
-def test_large_parts_of_an_answer_lie_in_the_file_one_behind_the_other(exchange):
+def test_large_parts_of_an_answer_are_written_to_the_file_in_order(exchange):
     call = call_of(exchange, {tensors.INPUT_IMAGE: np.array([LARGE], np.object_)})
     piece = np.arange(300_000).astype(np.uint8)
     parts, sizes = call.send([[b"[", piece, b"]"], [SMALL], [LARGE]])
@@ -91,36 +91,36 @@ def test_large_parts_of_an_answer_lie_in_the_file_one_behind_the_other(exchange)
     assert exchange.read(300_002 + len(LARGE), 1) == b""
 
 
-def test_without_a_file_everything_goes_through_triton():
+def test_without_a_file_all_values_go_through_triton():
     call = Call({"image_id": np.array([SMALL], np.object_)}.get)
     assert not call.light
-    call.check_wanted()
+    call.raise_if_cancelled()
     assert call.send([[LARGE, SMALL], []]) == ([LARGE + SMALL, b""], [0, 0])
 
 
 @pytest.mark.parametrize("light", [True, False])
-def test_a_call_says_whether_it_must_be_light(exchange, light):
+def test_call_reports_whether_it_must_be_light(exchange, light):
     assert call_of(exchange, light=light).light is light
 
 
-def test_an_answer_whose_time_is_over_is_not_wanted():
+def test_request_past_its_deadline_is_cancelled():
     call = call_of(Exchange(time.monotonic() - 1))
-    with pytest.raises(NotWanted, match="its time is over"):
-        call.check_wanted()
+    with pytest.raises(RequestCancelled, match="the deadline has passed"):
+        call.raise_if_cancelled()
 
 
-WAYS: dict[str, Callable[[Call], object]] = {
-    "check": Call.check_wanted,
+USES: dict[str, Callable[[Call], object]] = {
+    "check": Call.raise_if_cancelled,
     "read": lambda call: call.read("input_image"),
     "send": lambda call: call.send([[LARGE]]),
 }
 
 
-@pytest.mark.parametrize("look", WAYS.values(), ids=WAYS)
-@pytest.mark.parametrize("reused", [False, True], ids=["closed", "the descriptor is another file's"])
-def test_an_answer_whose_caller_has_left_is_not_wanted(exchange, look, reused, tmp_path):
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+@pytest.mark.parametrize("reused", [False, True], ids=["closed", "descriptor reused"])
+def test_request_of_a_disconnected_client_is_cancelled(exchange, use, reused, tmp_path):
     call = call_of(exchange, {tensors.INPUT_IMAGE: np.array([LARGE], np.object_)})
-    call.check_wanted()
+    call.raise_if_cancelled()
     number = exchange._fd
     exchange.close()
     other = tmp_path / "other"
@@ -128,34 +128,34 @@ def test_an_answer_whose_caller_has_left_is_not_wanted(exchange, look, reused, t
     fd = os.open(other, os.O_RDWR) if reused else -1
     assert fd in (-1, number)
     try:
-        with pytest.raises(NotWanted, match="its caller has left"):
-            look(call)
+        with pytest.raises(RequestCancelled, match="the client has disconnected"):
+            use(call)
     finally:
         if reused:
             os.close(fd)
     assert other.read_bytes() == b"untouched"
 
 
-def test_no_file_but_the_services_is_written_to(tmp_path):
+def test_only_memory_files_of_the_service_are_written_to(tmp_path):
     victim = tmp_path / "victim"
     victim.write_bytes(b"untouched")
     fd = os.open(victim, os.O_RDWR)
-    described = {"file": f"/proc/{os.getpid()}/fd/{fd}", "inode": os.fstat(fd).st_ino, "deadline": 1e18}
-    call = Call({"exchange": np.array([orjson.dumps(described)], np.object_)}.get)
-    with pytest.raises(NotWanted):
+    description = {"file": f"/proc/{os.getpid()}/fd/{fd}", "inode": os.fstat(fd).st_ino, "deadline": 1e18}
+    call = Call({"exchange": np.array([orjson.dumps(description)], np.object_)}.get)
+    with pytest.raises(RequestCancelled):
         call.send([[LARGE]])
     os.close(fd)
     assert victim.read_bytes() == b"untouched"
 
 
 @pytest.mark.parametrize("file", ["/etc/passwd", "/proc/1/fd/2/../../environ", "/proc/self/fd/1", "memfd"])
-def test_no_other_path_is_opened(file):
-    described = orjson.dumps({"file": file, "inode": 1})
+def test_other_paths_are_rejected(file):
+    description = orjson.dumps({"file": file, "inode": 1})
     with pytest.raises(ValueError, match="expected a file such as /proc/1/fd/2"):
-        Call({"exchange": np.array([described], np.object_)}.get)
+        Call({"exchange": np.array([description], np.object_)}.get)
 
 
-def test_a_file_ends_with_the_last_part_of_an_answer():
+def test_memory_file_is_closed_with_the_last_part_of_an_answer():
     exchange = Exchange(1e18)
     inode = os.fstat(exchange._fd).st_ino
     part = service_side.Spooled(exchange, 0, 0)

@@ -1,4 +1,4 @@
-"""From an image or an id to its embedding: looked up where possible, encoded once where not."""
+"""Lookup and encoding of images: cache, Redis, encoder, owners and crops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEIGHT, WIDTH = 30, 40
 
 
 def photo(seed: int = 0) -> bytes:
-    """A PNG file of noise."""
+    """Return a PNG file of noise."""
     pixels = np.random.default_rng(seed).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
@@ -35,7 +35,7 @@ def digest(file: bytes) -> str:
 
 
 class Encoder:
-    """Answers with the mean of the frame, and remembers what it was asked."""
+    """Encoder that returns the mean of the frame and records its inputs."""
 
     def __init__(self) -> None:
         self.frames: list[images.Frame] = []
@@ -46,7 +46,7 @@ class Encoder:
 
 
 class SharedEntries:
-    """In place of Redis."""
+    """Stand-in for Redis."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
@@ -58,8 +58,8 @@ class SharedEntries:
         self.entries[image_id] = entry
 
 
-class Named(Stages):
-    """Remembers the first beginning of each stage."""
+class StageRecorder(Stages):
+    """Stages that record their names in the order in which they were first entered."""
 
     def __init__(self) -> None:
         super().__init__(lambda *_: None)
@@ -83,7 +83,7 @@ def counted() -> list[str]:
 
 @pytest.fixture
 def open_embeddings(open_cache, encoder, counted) -> Callable[..., Embeddings]:
-    """Embeddings as another process would open them."""
+    """Function that opens embeddings as a new process does."""
 
     def opened(encode=encoder, redis=None, stages=None, **options) -> Embeddings:
         timed = stages or Stages(lambda *_: None)
@@ -98,31 +98,31 @@ def rejection(work: Callable[[], object]) -> Rejected:
     return caught.value
 
 
-def test_a_new_image_is_encoded_as_the_encoder_takes_it(open_embeddings, encoder, counted):
-    known = open_embeddings().find(photo(), None)
-    assert known.image_id == digest(photo())
-    assert known.size_hw == (HEIGHT, WIDTH)
-    assert bytes(known.entry.file) == photo()
+def test_new_image_is_scaled_and_encoded(open_embeddings, encoder, counted):
+    image = open_embeddings().find(photo(), None)
+    assert image.image_id == digest(photo())
+    assert image.size_hw == (HEIGHT, WIDTH)
+    assert bytes(image.entry.file) == photo()
     (frame,) = encoder.frames
     assert frame.size_hw == (768, 1024)
-    assert (known.entry.embedding == np.float16(frame.pixels.mean())).all()
+    assert (image.entry.embedding == np.float16(frame.pixels.mean())).all()
     assert counted == [ENCODED]
 
 
 @pytest.mark.parametrize("same_process", [True, False], ids=["same process", "another process"])
 @pytest.mark.parametrize("by", ["file", "id"])
-def test_an_image_seen_before_is_found_and_not_encoded(open_embeddings, encoder, counted, same_process, by):
+def test_known_image_is_found_and_not_encoded(open_embeddings, encoder, counted, same_process, by):
     embeddings = open_embeddings()
     first = embeddings.find(photo(), None)
     later = embeddings if same_process else open_embeddings()
-    known = later.find(photo(), None) if by == "file" else later.find(None, digest(photo()))
-    assert (known.image_id, known.size_hw) == (first.image_id, first.size_hw)
-    assert np.array_equal(known.entry.embedding, first.entry.embedding)
+    image = later.find(photo(), None) if by == "file" else later.find(None, digest(photo()))
+    assert (image.image_id, image.size_hw) == (first.image_id, first.size_hw)
+    assert np.array_equal(image.entry.embedding, first.entry.embedding)
     assert len(encoder.frames) == 1
     assert counted == [ENCODED, FOUND]
 
 
-def test_images_have_embeddings_of_their_own(open_embeddings, encoder, counted):
+def test_each_image_has_its_own_embedding(open_embeddings, encoder, counted):
     embeddings = open_embeddings()
     first, second = embeddings.find(photo(1), None), embeddings.find(photo(2), None)
     assert first.image_id != second.image_id
@@ -130,27 +130,27 @@ def test_images_have_embeddings_of_their_own(open_embeddings, encoder, counted):
     assert counted == [ENCODED, ENCODED]
 
 
-def test_what_another_machine_encoded_is_shared_and_then_found(open_embeddings, open_cache, tmp_path, encoder, counted):
+def test_embedding_of_another_machine_comes_from_redis(open_embeddings, open_cache, tmp_path, encoder, counted):
     redis = SharedEntries()
     first = open_embeddings(redis=redis, at=tmp_path / "another machine").find(photo(), None)
     here = open_embeddings(redis=redis)
     for source in (SHARED, FOUND):
-        known = here.find(None, digest(photo()))
-        assert np.array_equal(known.entry.embedding, first.entry.embedding)
-        assert known.size_hw == (HEIGHT, WIDTH)
+        image = here.find(None, digest(photo()))
+        assert np.array_equal(image.entry.embedding, first.entry.embedding)
+        assert image.size_hw == (HEIGHT, WIDTH)
         assert counted[-1] == source
     assert open_embeddings(redis=None).find(photo(), None).image_id == first.image_id
     assert counted == [ENCODED, SHARED, FOUND, FOUND]
     assert len(encoder.frames) == 1
 
 
-def test_threads_that_ask_for_one_image_at_once_encode_it_once(open_embeddings, counted):
-    inside, go_on = threading.Event(), threading.Event()
+def test_concurrent_threads_encode_an_image_once(open_embeddings, counted):
+    started, proceed = threading.Event(), threading.Event()
     encoder = Encoder()
 
     def slow(frame: images.Frame) -> npt.NDArray[np.float16]:
-        inside.set()
-        assert go_on.wait(30)
+        started.set()
+        assert proceed.wait(30)
         return encoder(frame)
 
     found = []
@@ -160,11 +160,11 @@ def test_threads_that_ask_for_one_image_at_once_encode_it_once(open_embeddings, 
 
     threads = [threading.Thread(target=find, args=(open_embeddings(encode=slow),), daemon=True) for _ in range(3)]
     threads[0].start()
-    assert inside.wait(30)
+    assert started.wait(30)
     for thread in threads[1:]:
         thread.start()
     threads[1].join(0.2)
-    go_on.set()
+    proceed.set()
     for thread in threads:
         thread.join()
     assert len(found) == 3
@@ -172,7 +172,7 @@ def test_threads_that_ask_for_one_image_at_once_encode_it_once(open_embeddings, 
     assert sorted(counted) == [ENCODED, FOUND, FOUND]
 
 
-def test_processes_that_ask_for_one_image_at_once_encode_it_once(folder, tmp_path, start):
+def test_concurrent_processes_encode_an_image_once(folder, tmp_path, start):
     program = """
         import sys, time
         from pathlib import Path
@@ -202,7 +202,7 @@ def test_processes_that_ask_for_one_image_at_once_encode_it_once(folder, tmp_pat
     assert sorted(process.communicate()[0] for process in processes) == ["encoded\n", "found\n", "found\n"]
 
 
-def test_a_failed_encoder_leaves_nothing_and_the_next_may_try(open_embeddings, encoder, counted):
+def test_failed_encoding_stores_nothing_and_can_be_retried(open_embeddings, encoder, counted):
     def failing(frame: images.Frame) -> npt.NDArray[np.float16]:
         raise RuntimeError("out of memory")
 
@@ -213,7 +213,7 @@ def test_a_failed_encoder_leaves_nothing_and_the_next_may_try(open_embeddings, e
     assert counted == [ENCODED]
 
 
-def test_without_an_encoder_known_images_are_answered_and_others_refused(open_embeddings, counted):
+def test_without_an_encoder_only_cached_images_are_accepted(open_embeddings, counted):
     open_embeddings().find(photo(), None)
     redis = SharedEntries()
     cached = open_embeddings(encode=None, redis=redis)
@@ -233,14 +233,14 @@ def test_without_an_encoder_known_images_are_answered_and_others_refused(open_em
         pytest.param(digest(b"never seen"), id="unknown"),
         pytest.param("", id="empty"),
         pytest.param("abc", id="too short"),
-        pytest.param("A" * 64, id="capitals"),
-        pytest.param("g" * 64, id="no hexadecimal digits"),
-        pytest.param("a" * 64 + "\n", id="a line break after it"),
-        pytest.param("../" * 21 + "a", id="a path"),
+        pytest.param("A" * 64, id="upper case"),
+        pytest.param("g" * 64, id="not hexadecimal"),
+        pytest.param("a" * 64 + "\n", id="trailing line break"),
+        pytest.param("../" * 21 + "a", id="path"),
         pytest.param("a" * 100_000, id="far too long"),
     ],
 )
-def test_an_id_that_is_not_known_is_a_404(open_embeddings, counted, image_id):
+def test_unknown_image_id_is_a_404(open_embeddings, counted, image_id):
     rejected = rejection(lambda: open_embeddings().find(None, image_id))
     assert (rejected.status, rejected.slug) == (404, "image-not-cached")
     (error,) = rejected.errors
@@ -254,7 +254,7 @@ def test_an_id_that_is_not_known_is_a_404(open_embeddings, counted, image_id):
     ("file", "image_id", "got"),
     [pytest.param(None, None, "neither", id="neither"), pytest.param(photo(), digest(photo()), "both", id="both")],
 )
-def test_exactly_one_of_image_and_id_is_wanted(open_embeddings, counted, file, image_id, got):
+def test_exactly_one_of_image_and_id_is_required(open_embeddings, counted, file, image_id, got):
     rejected = rejection(lambda: open_embeddings().find(file, image_id))
     assert (rejected.status, rejected.slug) == (422, "invalid-request")
     assert rejected.errors[0]["expected"] == "exactly one of input_image and image_id"
@@ -263,7 +263,7 @@ def test_exactly_one_of_image_and_id_is_wanted(open_embeddings, counted, file, i
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["new image", "known image"])
-def test_the_check_sees_the_size_and_its_refusal_comes_before_encoding(open_embeddings, encoder, counted, known):
+def test_check_gets_the_size_and_can_reject_before_encoding(open_embeddings, encoder, counted, known):
     if known:
         open_embeddings().find(photo(), None)
     encoder.frames.clear()
@@ -286,7 +286,7 @@ def test_the_check_sees_the_size_and_its_refusal_comes_before_encoding(open_embe
         pytest.param(b"GIF89a", 415, id="GIF"),
     ],
 )
-def test_what_is_no_whole_image_is_refused_and_not_encoded(open_embeddings, encoder, folder, file, status):
+def test_invalid_image_is_rejected_and_not_encoded(open_embeddings, encoder, folder, file, status):
     embeddings = open_embeddings()
     for _ in range(2):
         rejected = rejection(lambda: embeddings.find(file, None))
@@ -296,22 +296,22 @@ def test_what_is_no_whole_image_is_refused_and_not_encoded(open_embeddings, enco
     assert [path for path in folder.glob("*") if path.is_file()] == []
 
 
-def test_an_image_with_too_many_pixels_is_refused_and_not_encoded(open_embeddings, encoder):
+def test_image_with_too_many_pixels_is_rejected_and_not_encoded(open_embeddings, encoder):
     file = io.BytesIO()
     Image.new("RGB", (101, 100)).save(file, "PNG")
     assert rejection(lambda: open_embeddings().find(file.getvalue(), None)).status == 413
     assert encoder.frames == []
 
 
-def test_the_pixels_of_a_known_image_are_decoded_from_what_is_kept(open_embeddings):
+def test_pixels_of_a_cached_image_are_decoded_from_its_entry(open_embeddings):
     wanted = images.decode(images.open_image(photo(), MAX_PIXELS))
     assert np.array_equal(open_embeddings().find(photo(), None).pixels(), wanted)
-    known = open_embeddings().find(None, digest(photo()))
-    assert np.array_equal(known.pixels(), wanted)
-    assert known.pixels() is known.pixels()
+    image = open_embeddings().find(None, digest(photo()))
+    assert np.array_equal(image.pixels(), wanted)
+    assert image.pixels() is image.pixels()
 
 
-def test_the_last_images_pixels_are_at_hand_for_the_next_request(open_embeddings, monkeypatch):
+def test_pixels_of_the_last_image_are_reused(open_embeddings, monkeypatch):
     opened: list[int] = []
     open_image = images.open_image
 
@@ -324,13 +324,13 @@ def test_the_last_images_pixels_are_at_hand_for_the_next_request(open_embeddings
     names = [embeddings.find(photo(seed), None).image_id for seed in (1, 2)]
     assert len(opened) == 2
     for name, count in ((names[1], 2), (names[0], 3), (names[0], 3), (names[1], 4)):
-        known = embeddings.find(None, name)
-        known.pixels()
-        embeddings.crop(known, (10, 5, 30, 20))
+        image = embeddings.find(None, name)
+        image.pixels()
+        embeddings.crop(image, (10, 5, 30, 20))
         assert len(opened) == count
 
 
-def test_a_crop_has_an_embedding_of_its_own_that_is_found_again(open_embeddings, encoder, counted):
+def test_crop_has_its_own_embedding_which_is_cached(open_embeddings, encoder, counted):
     embeddings = open_embeddings()
     whole = embeddings.find(photo(), None)
     crop = embeddings.crop(whole, (10, 5, 30, 20))
@@ -346,7 +346,7 @@ def test_a_crop_has_an_embedding_of_its_own_that_is_found_again(open_embeddings,
     assert counted == [ENCODED, ENCODED, FOUND, FOUND]
 
 
-def test_crops_of_other_places_and_other_images_are_others(open_embeddings, counted):
+def test_crops_of_different_boxes_and_images_differ(open_embeddings, counted):
     embeddings = open_embeddings()
     first, second = embeddings.find(photo(1), None), embeddings.find(photo(2), None)
     crops = [embeddings.crop(first, (0, 0, 20, 20)), embeddings.crop(first, (1, 0, 21, 20))]
@@ -355,14 +355,14 @@ def test_crops_of_other_places_and_other_images_are_others(open_embeddings, coun
     assert counted == [ENCODED] * 5
 
 
-def test_a_crop_of_the_whole_image_is_the_image(open_embeddings, counted):
+def test_crop_of_the_whole_image_is_the_image(open_embeddings, counted):
     embeddings = open_embeddings()
     whole = embeddings.find(photo(), None)
     assert embeddings.crop(whole, (0, 0, WIDTH, HEIGHT)) is whole
     assert counted == [ENCODED]
 
 
-def test_an_owner_knows_only_their_own_images(open_embeddings, encoder):
+def test_image_id_works_for_its_owner_only(open_embeddings, encoder):
     embeddings = open_embeddings()
     mine = embeddings.find(photo(), None, owner="me")
     assert mine.image_id == digest(photo())
@@ -373,14 +373,14 @@ def test_an_owner_knows_only_their_own_images(open_embeddings, encoder):
         assert caught.value.slug == "image-not-cached"
 
 
-def test_the_same_file_is_encoded_for_each_owner_so_that_time_tells_nothing(open_embeddings, encoder):
+def test_same_file_is_encoded_once_per_owner(open_embeddings, encoder):
     embeddings = open_embeddings()
     for owner in ("me", "you", "me"):
         assert embeddings.find(photo(), None, owner=owner).image_id == digest(photo())
     assert len(encoder.frames) == 2
 
 
-def test_crops_are_their_owners_too(open_embeddings, encoder):
+def test_crops_belong_to_their_owner(open_embeddings, encoder):
     embeddings = open_embeddings()
     for owner in ("me", "you"):
         embeddings.crop(embeddings.find(photo(), None, owner=owner), (10, 5, 30, 20))
@@ -394,8 +394,8 @@ def test_crops_are_their_owners_too(open_embeddings, encoder):
         pytest.param(SharedEntries(), [CACHE, WAIT, REDIS, DECODE, RESIZE, ENCODE, STORE], id="with Redis"),
     ],
 )
-def test_what_takes_time_is_timed(open_embeddings, redis, first):
-    stages = Named()
+def test_stages_of_a_lookup_are_timed(open_embeddings, redis, first):
+    stages = StageRecorder()
     embeddings = open_embeddings(redis=redis, stages=stages)
     for expected in (first, [CACHE]):
         embeddings.find(photo(), None)
@@ -405,19 +405,19 @@ def test_what_takes_time_is_timed(open_embeddings, redis, first):
     assert stages.names == [CACHE, DECODE]
 
 
-def test_an_image_that_other_weights_know_need_not_be_sent_again(open_embeddings, counted, encoder):
+def test_image_cached_for_other_weights_is_encoded_by_its_id(open_embeddings, counted, encoder):
     first = open_embeddings(fingerprint="a" * 64).find(photo(), None)
     later = open_embeddings(fingerprint="b" * 64)
-    known = later.find(None, first.image_id)
-    assert (known.image_id, known.size_hw, bytes(known.entry.file)) == (first.image_id, (HEIGHT, WIDTH), photo())
+    image = later.find(None, first.image_id)
+    assert (image.image_id, image.size_hw, bytes(image.entry.file)) == (first.image_id, (HEIGHT, WIDTH), photo())
     assert counted == [ENCODED, ENCODED]
     assert len(encoder.frames) == 2
-    # Of a crop there is no file, and by its name it is no image.
+    # The entry of a crop has no image file.
     crop = open_embeddings(fingerprint="a" * 64).crop(first, (10, 5, 30, 20))
     assert rejection(lambda: later.find(None, crop.key)).slug == "image-not-cached"
 
 
-def test_an_image_that_other_weights_know_of_another_owner_stays_unknown(open_embeddings):
+def test_image_cached_for_other_weights_works_for_its_owner_only(open_embeddings):
     first = open_embeddings(fingerprint="a" * 64).find(photo(), None, owner="me")
     later = open_embeddings(fingerprint="b" * 64)
     for owner in ("", "you"):

@@ -1,4 +1,4 @@
-"""What the orchestrator takes from the decoder, with a stand-in for what exists inside Triton only."""
+"""Checks of the decoder's outputs, with a stand-in for `triton_python_backend_utils`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from mobile_sam_cache import EMBEDDING_SHAPE, Entry
-from mobile_sam_embeddings import Known
-from mobile_sam_prompts import earlier_masks
+from mobile_sam_embeddings import EncodedImage
+from mobile_sam_prompts import mask_inputs
 from mobile_sam_stages import Stages
 
 
@@ -21,7 +21,7 @@ class TritonModelException(Exception):
 
 @pytest.fixture
 def models(monkeypatch) -> Any:
-    """A `Models` without Triton's settings; a test gives it a decoder as `_call`."""
+    """`Models` without settings; a test sets the decoder as `_call`."""
     utils: Any = types.ModuleType("triton_python_backend_utils")
     utils.TritonModelException = TritonModelException
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", utils)
@@ -34,33 +34,33 @@ def models(monkeypatch) -> Any:
 
 
 @pytest.fixture
-def known() -> Known:
-    return Known(
+def image() -> EncodedImage:
+    return EncodedImage(
         "id", "id", Entry(np.zeros(EMBEDDING_SHAPE, np.float16), (480, 640), b""), 10**6, Stages(lambda *_: None)
     )
 
 
-def decode(models: Any, known: Known, masks: np.ndarray, scores: np.ndarray, *, candidates: bool) -> list[Any]:
+def decode(models: Any, image: EncodedImage, masks: np.ndarray, scores: np.ndarray, *, candidates: bool) -> list[Any]:
     models._call = lambda model, inputs, outputs: [masks, scores]
     points, labels = np.zeros((2, 1, 2), np.float32), np.ones((2, 1), np.int32)
-    return list(models.decode(known, points, labels, *earlier_masks(None, None, 2), candidates=candidates))
+    return list(models.decode(image, points, labels, *mask_inputs(None, None, 2), candidates=candidates))
 
 
 @pytest.mark.parametrize("candidates", [False, True], ids=["single", "candidates"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("where", ["scores", "masks"])
-def test_decoder_answers_that_are_not_finite_are_an_error(models, known, value, where, candidates):
+def test_decoder_outputs_that_are_not_finite_are_an_error(models, image, value, where, candidates):
     masks, scores = np.zeros((2, 4 if candidates else 1, 256, 256), np.float32), np.zeros((2, 4), np.float32)
     if where == "scores":
         scores[1, 3 if candidates else 0] = value
     else:
         masks[1, -1, 7, 9] = value
     with pytest.raises(TritonModelException, match="expected finite logits and scores"):
-        decode(models, known, masks, scores, candidates=candidates)
+        decode(models, image, masks, scores, candidates=candidates)
 
 
-def test_decoder_answers_that_are_not_used_need_not_be_finite(models, known):
+def test_unused_decoder_outputs_need_not_be_finite(models, image):
     masks, scores = np.zeros((2, 1, 256, 256), np.float32), np.zeros((2, 4), np.float32)
     scores[:, 1:] = np.nan
-    answers = decode(models, known, masks, scores, candidates=False)
+    answers = decode(models, image, masks, scores, candidates=False)
     assert [(logits.shape, score.tolist()) for logits, score in answers] == [((1, 256, 256), [0.0])] * 2

@@ -27,7 +27,7 @@ def overlaid(*masks: np.ndarray, image: np.ndarray = IMAGE) -> np.ndarray:
     return np.asarray(drawn("overlay", *masks, image=image))
 
 
-def test_an_overlay_tints_the_object_and_leaves_the_rest():
+def test_overlay_tints_only_the_object():
     picture = drawn("overlay", MASK)
     assert (picture.format, picture.mode, picture.size) == ("PNG", "RGB", (60, 40))
     pixels = np.asarray(picture).astype(int)
@@ -37,13 +37,13 @@ def test_an_overlay_tints_the_object_and_leaves_the_rest():
 
 
 @pytest.mark.parametrize("style", ["overlay", "cutout"])
-def test_drawing_does_not_write_into_the_image(style):
+def test_drawing_does_not_change_the_image(style):
     image = IMAGE.copy()
     drawn(style, MASK, image=image)
     assert np.array_equal(image, IMAGE)
 
 
-def test_overlay_draws_in_place_near_the_mask_only():
+def test_overlay_changes_only_pixels_near_the_mask():
     image = np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)
     mask = np.zeros((90, 120), bool)
     mask[30:50, 40:70] = True
@@ -59,7 +59,7 @@ def test_overlay_draws_in_place_near_the_mask_only():
     assert not outside[:, 72:].any()
 
 
-def test_an_overlay_of_a_part_of_a_picture_stays_in_it():
+def test_overlay_on_a_view_stays_inside_it():
     picture = np.zeros((80, 100, 3), np.uint8)
     overlay(picture[20:60, 20:80], MASK, (255, 0, 0))
     assert picture[20:60, 20:80].any()
@@ -67,7 +67,7 @@ def test_an_overlay_of_a_part_of_a_picture_stays_in_it():
     assert not picture.any()
 
 
-def test_objects_have_colours_of_their_own_which_begin_again_when_all_are_used():
+def test_object_colours_repeat_after_the_last():
     masks = []
     for index in range(len(pictures.COLOURS) + 1):
         mask = np.zeros((20, 200), bool)
@@ -83,7 +83,7 @@ def test_later_objects_are_drawn_over_earlier_ones():
     assert overlaid(MASK, MASK)[20, 20].tolist() != overlaid(MASK)[20, 20].tolist()
 
 
-def test_a_cutout_is_transparent_outside_of_all_objects():
+def test_cutout_is_transparent_outside_all_objects():
     other = np.zeros_like(MASK)
     other[25:38, 40:55] = True
     picture = drawn("cutout", MASK, other)
@@ -93,18 +93,18 @@ def test_a_cutout_is_transparent_outside_of_all_objects():
     assert np.array_equal(pixels[..., :3], IMAGE)
 
 
-def test_without_objects_there_is_the_image_or_nothing_visible():
+def test_picture_without_objects_is_the_image_or_transparent():
     assert np.array_equal(overlaid(), IMAGE)
     assert not np.asarray(drawn("cutout"))[..., 3].any()
 
 
-def test_an_empty_mask_leaves_the_image_as_it_is_but_takes_its_colour():
+def test_empty_mask_draws_nothing_but_uses_a_colour():
     empty = np.zeros_like(MASK)
     assert np.array_equal(overlaid(empty), IMAGE)
     assert overlaid(empty, MASK)[20, 20].tolist() != overlaid(MASK)[20, 20].tolist()
 
 
-def test_an_outline_runs_along_the_object_and_not_along_the_images_edge():
+def test_outline_does_not_follow_the_image_edge():
     half = np.zeros((40, 60), bool)
     half[:, :30] = True
     pixels = overlaid(half)
@@ -117,7 +117,7 @@ def test_an_outline_runs_along_the_object_and_not_along_the_images_edge():
     assert pixels[0, 5].tolist() == pixels[20, 5].tolist()
 
 
-def test_an_outline_is_the_same_wherever_the_object_lies():
+def test_outline_does_not_depend_on_the_position():
     image = np.zeros((200, 300, 3), np.uint8)
     parts = []
     for x, y in ((20, 20), (150, 100), (270, 170)):
@@ -130,11 +130,11 @@ def test_an_outline_is_the_same_wherever_the_object_lies():
 
 @pytest.mark.parametrize("value", [False, True])
 @pytest.mark.parametrize("style", ["overlay", "cutout"])
-def test_one_pixel_is_enough(style, value):
+def test_picture_of_one_pixel(style, value):
     assert drawn(style, np.full((1, 1), value), image=IMAGE[:1, :1]).size == (1, 1)
 
 
 @pytest.mark.parametrize("style", ["none", "x"])
-def test_an_unknown_style_is_an_error(style):
+def test_unknown_picture_style_is_an_error(style):
     with pytest.raises(ValueError, match=f"segmented_image must be one of overlay, cutout, none, got '{style}'"):
         Picture(IMAGE, style)

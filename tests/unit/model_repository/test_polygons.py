@@ -6,7 +6,7 @@ import cv2
 import mobile_sam_polygons
 import numpy as np
 import pytest
-from mobile_sam_polygons import TOLERANCE, polygons
+from mobile_sam_polygons import MAX_DEVIATION_PIXELS, polygons
 
 
 def drawn(*rows: str) -> np.ndarray:
@@ -14,7 +14,7 @@ def drawn(*rows: str) -> np.ndarray:
 
 
 def blob(seed: int, cells: int = 7) -> np.ndarray:
-    """A smooth mask with islands and holes, as the model makes them."""
+    """Return a smooth mask with islands and holes, similar to the model's."""
     generator = np.random.default_rng(seed)
     height, width = generator.integers(60, 140, 2).tolist()
     noise = generator.standard_normal((cells, cells), np.float32)
@@ -26,7 +26,7 @@ def sides(ring: list) -> list:
 
 
 def filled(found: list, size_hw: tuple[int, ...], fineness: int) -> np.ndarray:
-    """Which points of a fine grid lie inside of polygons, by the even-odd rule."""
+    """Return which points of a fine grid lie inside polygons, by the even-odd rule."""
     y, x = ((np.arange(fineness * side) + 0.5) / fineness for side in size_hw)
     inside = np.zeros((len(y), len(x)), bool)
     for polygon in found:
@@ -53,7 +53,7 @@ def rectangle(x0: float, y0: float, x1: float, y1: float) -> set[tuple[float, fl
     return {(x0, y0), (x1, y0), (x1, y1), (x0, y1)}
 
 
-def test_a_lone_pixel_is_a_square():
+def test_single_pixel_is_a_square():
     mask = np.zeros((9, 8), bool)
     mask[5, 3] = True
     ((ring,),) = polygons(mask)
@@ -61,17 +61,17 @@ def test_a_lone_pixel_is_a_square():
 
 
 @pytest.mark.parametrize("size_hw", [(1, 1), (1, 30), (30, 1), (20, 31)])
-def test_a_full_mask_is_the_images_rectangle(size_hw):
+def test_full_mask_is_a_rectangle(size_hw):
     ((ring,),) = polygons(np.ones(size_hw, bool))
     assert corners(ring) == rectangle(0, 0, size_hw[1], size_hw[0])
 
 
-def test_an_empty_mask_has_no_polygons():
+def test_empty_mask_has_no_polygons():
     assert polygons(np.zeros((5, 6), bool)) == []
 
 
 @pytest.mark.parametrize(("y0", "x0", "y1", "x1"), [(2, 3, 3, 4), (2, 3, 4, 5), (2, 3, 7, 9), (4, 1, 5, 11)], ids=str)
-def test_a_ring_has_a_hole(y0, x0, y1, x1):
+def test_hole_is_a_second_ring(y0, x0, y1, x1):
     mask = np.ones((10, 12), bool)
     mask[y0:y1, x0:x1] = False
     ((outer, hole),) = polygons(mask)
@@ -79,7 +79,7 @@ def test_a_ring_has_a_hole(y0, x0, y1, x1):
     assert corners(hole) == rectangle(x0, y0, x1, y1)
 
 
-def test_an_island_in_a_hole_is_a_polygon_of_its_own():
+def test_island_in_a_hole_is_a_separate_polygon():
     mask = np.ones((30, 40), bool)
     mask[5:25, 5:35] = False
     mask[10:20, 10:30] = True
@@ -90,7 +90,7 @@ def test_an_island_in_a_hole_is_a_polygon_of_its_own():
     assert corners(found[1][1]) == rectangle(5, 5, 35, 25)
 
 
-def test_a_hole_belongs_to_the_polygon_around_it():
+def test_hole_belongs_to_the_polygon_around_it():
     mask = drawn("#####...", "#...#...", "#...#...", "#####.##", "......##")
     by_length = sorted(polygons(mask), key=len)
     assert corners(by_length[0][0]) == rectangle(6, 3, 8, 5)
@@ -98,14 +98,14 @@ def test_a_hole_belongs_to_the_polygon_around_it():
     assert corners(by_length[1][1]) == rectangle(1, 1, 4, 3)
 
 
-def test_pixels_that_touch_at_a_corner_are_one_polygon_and_enclose():
+def test_pixels_touching_at_a_corner_are_one_polygon():
     assert len(polygons(drawn("#..", ".#.", "..#"))) == 1
     ((_, hole),) = polygons(drawn(".#.", "#.#", ".#."))
     assert corners(hole) == rectangle(1, 1, 2, 2)
 
 
-def test_without_simplifying_rings_enclose_exactly_the_mask(monkeypatch):
-    monkeypatch.setattr(mobile_sam_polygons, "TOLERANCE", 0)
+def test_unsimplified_rings_enclose_exactly_the_mask(monkeypatch):
+    monkeypatch.setattr(mobile_sam_polygons, "MAX_DEVIATION_PIXELS", 0)
     generator = np.random.default_rng(0)
     for _ in range(60):
         mask = generator.random(generator.integers(1, 14, 2)) < generator.uniform(0.1, 0.9)
@@ -113,7 +113,7 @@ def test_without_simplifying_rings_enclose_exactly_the_mask(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_polygons_of_smooth_masks_enclose_what_the_mask_does(seed):
+def test_polygons_of_smooth_masks_match_the_mask(seed):
     mask = blob(seed)
     found = filled(polygons(mask), mask.shape, 4)
     wanted = finer(mask, 4)
@@ -121,19 +121,19 @@ def test_polygons_of_smooth_masks_enclose_what_the_mask_does(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_masks_edge_is_nowhere_further_from_a_ring_than_half_a_pixel(seed):
+def test_rings_deviate_at_most_half_a_pixel_from_the_edge(seed):
     mask = blob(seed)
     lines = np.array([side for polygon in polygons(mask) for ring in polygon for side in sides(ring)])
     start, along = lines[:, 0], lines[:, 1] - lines[:, 0]
-    around = cv2.blur(np.pad(mask, 1).astype(np.float32), (2, 2), anchor=(0, 0))[:-1, :-1]  # of 4 pixels at each corner
+    around = cv2.blur(np.pad(mask, 1).astype(np.float32), (2, 2), anchor=(0, 0))[:-1, :-1]  # mean at each corner
     edge = np.argwhere((around > 0) & (around < 1))[:, None, ::-1].astype(float)
     share = (((edge - start) * along).sum(-1) / (along**2).sum(-1)).clip(0, 1)
     distance = np.linalg.norm(start + share[..., None] * along - edge, axis=-1).min(axis=1)
     assert len(distance) > 100
-    assert distance.max() <= TOLERANCE
+    assert distance.max() <= MAX_DEVIATION_PIXELS
 
 
-def test_rings_stay_on_the_image_and_have_far_fewer_points_than_the_mask_has_edge_pixels():
+def test_rings_stay_inside_the_image_and_are_simplified():
     for seed in range(8):
         mask = blob(seed)
         mask[:, -1] = mask[-1] = True

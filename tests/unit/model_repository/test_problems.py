@@ -1,4 +1,4 @@
-"""What the orchestrator writes to Triton's log."""
+"""Texts for Triton's log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mobile_sam_problems import MAX_LINE, one_line
 from tests.fuzz.hostile_text import HOSTILE, hostile_texts
 
 
-def test_no_text_begins_a_line_of_tritons_log():
+def test_one_line_escapes_hostile_text():
     for text in [*HOSTILE, *hostile_texts(10_000, seed=6)]:
         line = one_line(f"mobile_sam: ValueError: {text}")
         assert line.startswith("mobile_sam: ValueError: ")

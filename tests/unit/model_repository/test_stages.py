@@ -1,4 +1,4 @@
-"""How long the stages of requests take."""
+"""Timing of the stages of requests."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from concurrent.futures import ThreadPoolExecutor
 
 import mobile_sam_stages
 import pytest
-from mobile_sam_call import NotWanted
+from mobile_sam_call import RequestCancelled
 from mobile_sam_stages import DECODE, DECODER, MASK, STAGES, Stages
 
 
 class Timers:
-    """In place of `threading.Timer`: what was asked for, until the time comes."""
+    """Stand-in for `threading.Timer` that a test fires."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[float, Callable[[], None]]] = []
+        self.pending: list[tuple[float, Callable[[], None]]] = []
         self.daemon = False
 
     def __call__(self, seconds: float, work: Callable[[], None]) -> Timers:
-        self.asked.append((seconds, work))
+        self.pending.append((seconds, work))
         return self
 
     def start(self) -> None:
-        assert self.daemon  # else the process would not end before the time comes
+        assert self.daemon  # a pending timer must not keep the process alive
 
-    def come(self) -> None:
-        asked, self.asked = self.asked, []
-        for _, work in asked:
+    def fire(self) -> None:
+        pending, self.pending = self.pending, []
+        for _, work in pending:
             work()
 
 
@@ -40,87 +40,87 @@ def timers(monkeypatch) -> Timers:
 
 
 @pytest.fixture
-def told() -> list[tuple[str, int, float]]:
+def reported() -> list[tuple[str, int, float]]:
     return []
 
 
 @pytest.fixture
-def stages(told, timers, monkeypatch) -> Stages:
-    """Of a clock that goes on by a second with every look at it."""
+def stages(reported, timers, monkeypatch) -> Stages:
+    """Stages with a clock that advances by a second with each reading."""
     readings = itertools.count()
     monkeypatch.setattr(mobile_sam_stages, "perf_counter", lambda: float(next(readings)))
-    return Stages(lambda *stage: told.append(stage))
+    return Stages(lambda *stage: reported.append(stage))
 
 
-def take(stages: Stages, *names: str) -> None:
+def run(stages: Stages, *names: str) -> None:
     for name in names:
         with stages(name):
             pass
 
 
-def test_a_stage_of_several_parts_is_one_with_all_their_seconds(stages, told, timers):
-    take(stages, DECODER, MASK, MASK)
-    timers.come()
-    assert told == [(DECODER, 1, 1.0), (MASK, 1, 2.0)]
+def test_stage_entered_twice_counts_once_with_the_total_time(stages, reported, timers):
+    run(stages, DECODER, MASK, MASK)
+    timers.fire()
+    assert reported == [(DECODER, 1, 1.0), (MASK, 1, 2.0)]
 
 
-def test_requests_are_told_together_when_the_time_has_come_and_once(stages, told, timers):
+def test_requests_are_reported_together_and_once(stages, reported, timers):
     for names in ([DECODE, MASK], [MASK]):
         stages.begin()
-        take(stages, *names)
-    assert told == []
-    assert [seconds for seconds, _ in timers.asked] == [mobile_sam_stages.TOLD_AFTER]
-    timers.come()
-    assert told == [(DECODE, 1, 1.0), (MASK, 2, 2.0)]
-    told.clear()
+        run(stages, *names)
+    assert reported == []
+    assert [seconds for seconds, _ in timers.pending] == [mobile_sam_stages.REPORT_INTERVAL_S]
+    timers.fire()
+    assert reported == [(DECODE, 1, 1.0), (MASK, 2, 2.0)]
+    reported.clear()
     stages.begin()
-    take(stages, MASK)
-    timers.come()
-    assert told == [(MASK, 1, 1.0)]
+    run(stages, MASK)
+    timers.fire()
+    assert reported == [(MASK, 1, 1.0)]
 
 
-def test_a_long_request_is_told_of_while_it_is_worked_on_and_counted_once(stages, told, timers):
+def test_long_request_is_reported_while_it_runs_and_counted_once(stages, reported, timers):
     for _ in range(2):
-        take(stages, MASK)
-        timers.come()
-    assert told == [(MASK, 1, 1.0), (MASK, 0, 1.0)]
+        run(stages, MASK)
+        timers.fire()
+    assert reported == [(MASK, 1, 1.0), (MASK, 0, 1.0)]
 
 
-def test_a_request_that_does_not_count_leaves_nothing_to_the_next(stages, told, timers):
+def test_uncounted_request_is_not_reported(stages, reported, timers):
     stages.begin(counts=False)
-    take(stages, DECODE)
-    assert timers.asked == []
+    run(stages, DECODE)
+    assert timers.pending == []
     stages.begin()
-    take(stages, MASK)
-    timers.come()
-    assert told == [(MASK, 1, 1.0)]
+    run(stages, MASK)
+    timers.fire()
+    assert reported == [(MASK, 1, 1.0)]
 
 
-def test_a_stage_that_fails_took_its_time(stages, told, timers):
+def test_failed_stage_is_timed(stages, reported, timers):
     with pytest.raises(ZeroDivisionError), stages(DECODE):
         raise ZeroDivisionError
-    timers.come()
-    assert told == [(DECODE, 1, 1.0)]
+    timers.fire()
+    assert reported == [(DECODE, 1, 1.0)]
 
 
-def test_no_stage_begins_once_the_answer_is_no_longer_wanted(stages, told, timers):
-    wanted = [None, None, NotWanted("its time is over")]
+def test_cancelled_request_starts_no_stage(stages, reported, timers):
+    checks = [None, None, RequestCancelled("the deadline has passed")]
 
     def check() -> None:
-        if error := wanted.pop(0):
+        if error := checks.pop(0):
             raise error
 
     stages.begin(check)
-    take(stages, DECODE, MASK)
-    with pytest.raises(NotWanted), stages(MASK):
-        pytest.fail("began")
-    timers.come()
-    assert told == [(DECODE, 1, 1.0), (MASK, 1, 1.0)]
+    run(stages, DECODE, MASK)
+    with pytest.raises(RequestCancelled), stages(MASK):
+        pytest.fail("the stage has started")
+    timers.fire()
+    assert reported == [(DECODE, 1, 1.0), (MASK, 1, 1.0)]
 
 
-def test_threads_of_a_request_lose_nothing_of_each_other(told, timers):
-    stages = Stages(lambda *stage: told.append(stage))
+def test_stages_of_concurrent_threads_are_all_counted(reported, timers):
+    stages = Stages(lambda *stage: reported.append(stage))
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: take(stages, *STAGES), range(1000)))
-    timers.come()
-    assert {stage: requests for stage, requests, _ in told} == dict.fromkeys(STAGES, 1)
+        list(pool.map(lambda _: run(stages, *STAGES), range(1000)))
+    timers.fire()
+    assert {stage: requests for stage, requests, _ in reported} == dict.fromkeys(STAGES, 1)

@@ -1,26 +1,26 @@
-"""Work in shares: all of it, once, in order."""
+"""Work on ranges in several threads."""
 
 from __future__ import annotations
 
 import threading
 
 import pytest
-from mobile_sam_threads import THREADS, in_shares
+from mobile_sam_threads import THREADS, map_ranges
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 10, 1201])
-def test_shares_are_the_whole_in_order(length):
-    shares = in_shares(lambda first, past: list(range(first, past)), length)
-    assert [place for share in shares for place in share] == list(range(length))
-    assert len(shares) == min(THREADS, length)
-    assert all(shares)
+def test_ranges_cover_the_length_in_order(length):
+    ranges = map_ranges(lambda start, stop: list(range(start, stop)), length)
+    assert [index for part in ranges for index in part] == list(range(length))
+    assert len(ranges) == min(THREADS, length)
+    assert all(ranges)
 
 
-def test_shares_are_worked_on_at_once():
-    meeting = threading.Barrier(THREADS)
-    in_shares(lambda first, past: meeting.wait(30), 10)
+def test_ranges_are_processed_in_parallel():
+    barrier = threading.Barrier(THREADS)
+    map_ranges(lambda start, stop: barrier.wait(30), 10)
 
 
-def test_what_goes_wrong_in_a_share_is_raised():
+def test_errors_in_a_range_are_raised():
     with pytest.raises(ZeroDivisionError):
-        in_shares(lambda first, past: 1 // first, 10)
+        map_ranges(lambda start, stop: 1 // start, 10)

@@ -9,7 +9,7 @@ from typing import Any
 
 import mobile_sam_images as images
 import pytest
-from mobile_sam_costs import Wish
+from mobile_sam_costs import Workload
 from mobile_sam_problems import Rejected
 
 from tests.fuzz.png_files import SIGNATURE, chunk, header
@@ -183,8 +183,8 @@ def send_large_body() -> None:
         ("image-too-large", send_large_image),
         ("unsupported-image-format", lambda: images.open_image(b"GIF89a", 1)),
         ("invalid-image", lambda: images.open_image(b"this is not an image"[:19], 1)),
-        ("answer-too-large", lambda: Wish(256, 256, "json", "overlay").check((683, 1024), 160 * 2**20)),
-        ("too-much-work", lambda: Wish(256, 256, "polygon", "overlay").check((3000, 4000), 160 * 2**20)),
+        ("answer-too-large", lambda: Workload(256, 256, "json", "overlay").check((683, 1024), 160 * 2**20)),
+        ("too-much-work", lambda: Workload(256, 256, "polygon", "overlay").check((3000, 4000), 160 * 2**20)),
     ],
 )
 def test_example_equals_the_problem_of_the_service(slug, fail):

@@ -10,8 +10,8 @@ from dataclasses import replace
 import aiohttp
 import numpy as np
 import pytest
-from mobile_sam_call import Call, NotWanted
-from mobile_sam_costs import Wish
+from mobile_sam_call import Call, RequestCancelled
+from mobile_sam_costs import Workload
 from tritonclient.utils import InferenceServerException
 
 from utils import tensors
@@ -298,7 +298,7 @@ def test_many_objects_go_to_the_costly_model_at_once(objects, model):
     client = Client(mask=b"m", result=b"r")
     segment(client, NEW, many(objects))
     assert client.models == [model]
-    assert Wish(objects, objects).is_light(1) == (model == "mobile_sam_cached")
+    assert Workload(objects, objects).is_light(1) == (model == "mobile_sam_cached")
 
 
 def test_check_room_rejects_costly_requests_while_the_queue_is_full():
@@ -348,13 +348,13 @@ def test_large_parts_stay_in_the_file_until_they_are_read():
     client = Client(mask=mask, picture=b"p", result=result)
     answer = segment(client)
     (exchange,) = client.exchanges
-    exchange.check_wanted()
+    exchange.raise_if_cancelled()
     assert [len(part) for part in (answer.mask, answer.picture, answer.result)] == [70_000, 1, 600_000]
     assert [as_bytes(part) for part in (answer.mask, answer.picture, answer.result)] == [mask, b"p", result]
     assert [len(piece) for piece in chunks(answer.result)] == [262_144, 262_144, 75_712]
     del answer
-    with pytest.raises(NotWanted, match="its caller has left"):
-        exchange.check_wanted()
+    with pytest.raises(RequestCancelled, match="the client has disconnected"):
+        exchange.raise_if_cancelled()
 
 
 @pytest.mark.parametrize("call", [segment, embed, records])
@@ -362,8 +362,8 @@ def test_models_notice_that_the_caller_disconnected(call):
     client = Client(aiohttp.ClientConnectionError("gone"))
     with pytest.raises(InferenceUnavailable):
         call(client)
-    with pytest.raises(NotWanted, match="its caller has left"):
-        client.exchanges[0].check_wanted()
+    with pytest.raises(RequestCancelled, match="the client has disconnected"):
+        client.exchanges[0].raise_if_cancelled()
 
 
 @CALLS
