@@ -537,7 +537,7 @@ def test_encode_lock_is_released_when_its_holder_dies(open_cache, folder, entrie
 
 def test_encode_lock_without_a_writable_folder_does_not_block(open_cache, folder, entries, tmp_path):
     with file_instead_of_the_folder(folder):
-        with open_cache().encode_lock(entries.name(1)), open_cache().alone(entries.name(1)):
+        with open_cache().encode_lock(entries.name(1)), open_cache().encode_lock(entries.name(1)):
             pass
         with pytest.raises(OSError, match="from inside"), open_cache().encode_lock(entries.name(1)):
             raise OSError("from inside")
