@@ -1,4 +1,4 @@
-"""MobileSAM checkpoints to ONNX, without PyTorch.
+"""Conversion of MobileSAM checkpoints to ONNX, without PyTorch.
 
 state = load_checkpoint("mobile_sam.pt")
 onnx.save(build_encoder(state), "encoder.onnx")
@@ -43,7 +43,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    # Loaded on first use: an export that is up to date is found without importing ONNX.
+    # Imported at first use: checking an export that is up to date needs no ONNX.
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Keys and shapes of a MobileSAM state dict from its dimensions, and untrained weights of any such model."""
+"""Keys and shapes of a MobileSAM state dict, and untrained weights."""
 
 import math
 import re
@@ -13,13 +13,13 @@ from mobile_sam_onnx.two_way import HEADS
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
-# Learned vectors and tables; every other matrix or kernel keeps the variance of what it multiplies.
+# Learned vectors and tables; other matrices and kernels are scaled to keep the variance of their inputs.
 UNIT_KEYS = re.compile(r"(_embed|_tokens?|point_embeddings\.\d)\.weight$|gaussian_matrix$|attention_biases$")
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What MobileSAM's tensors leave open; the defaults are the published model (`vit_t`)."""
+    """Dimensions of a MobileSAM; the defaults are the published model (`vit_t`)."""
 
     widths: tuple[int, ...] = (64, 128, 160, 320)
     depths: tuple[int, ...] = (2, 2, 6, 2)
@@ -33,7 +33,7 @@ class Architecture:
     mask_tokens: int = 4
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape by key of every tensor the graphs need."""
+        """Return the shape by key of every tensor that the graphs need."""
         return dict([*self._encoder(), *self._prompt_encoder(), *self._mask_decoder()])
 
     def _encoder(self) -> Shapes:
@@ -106,7 +106,7 @@ class Architecture:
 
 
 def random_state(architecture: Architecture, seed: int = 0) -> dict[str, npt.NDArray[np.generic]]:
-    """Untrained float32 weights, the same on every machine; activations keep about unit size through every layer."""
+    """Return untrained float32 weights, the same on every machine; activations keep about unit size in all layers."""
     assert architecture.embedding % (2 * HEADS) == 0
     return {key: _random(key, shape, seed) for key, shape in architecture.shapes().items()}
 

@@ -1,4 +1,4 @@
-"""Readers of the two plain tensor files: `.safetensors` (github.com/huggingface/safetensors#format) and `.npz`."""
+"""Readers of `.safetensors` files (github.com/huggingface/safetensors#format) and `.npz` files."""
 
 import json
 import zipfile
@@ -27,10 +27,10 @@ DTYPES = {
 
 
 def read_safetensors(path: Path) -> dict[str, npt.NDArray[np.generic]]:
-    """The tensors of a safetensors file; bfloat16 comes as float32.
+    """Return the tensors of a safetensors file; bfloat16 becomes float32.
 
     Raises:
-        CheckpointError: the header is damaged, or points outside the file.
+        CheckpointError: the header is damaged or points outside the file.
     """
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
@@ -59,10 +59,10 @@ def _tensor(key: str, entry: dict[str, Any], data: memoryview) -> npt.NDArray[np
 
 
 def read_npz(path: Path) -> dict[str, npt.NDArray[np.generic]]:
-    """The arrays of an `.npz` file, never unpickling.
+    """Return the arrays of an `.npz` file, without unpickling.
 
     Raises:
-        CheckpointError: damaged, or an array is not made of numbers, or larger than its file says.
+        CheckpointError: the file is damaged, or an array is not numeric or does not match its file size.
     """
     arrays: dict[str, npt.NDArray[np.generic]] = {}
     try:

@@ -1,15 +1,15 @@
-"""TinyViT's window attention, rearranged so that the padding and the biases cost nothing.
+"""TinyViT's window attention, rearranged so that padding and biases cost nothing.
 
-The original pads the tokens with zeros, partitions them into windows, and only then normalises and projects them. Here
+The original pads the tokens with zeros, partitions them into windows, and then normalises and projects them. Here the
 tokens are normalised first, and then padded and partitioned. The results are the same, because
 - the norm's shift folds into the projection's bias: (g * n + b) W + c = g * n W + (b W + c);
 - a bias on the keys adds the same number to every score of a query, which softmax ignores;
 - a bias on the values passes through attention unchanged, as weights sum to one, and folds into the output projection;
-- what padded positions ask (their queries) is cropped away.
+- the results of padded queries are cropped away.
 So padded keys and values are exactly zero, and only the queries keep a bias.
 
-The windows are the first of four dimensions: so OpenVINO recognises the attention and runs it as one operation, which
-takes 0.9 of the encoder's time in bfloat16.
+The windows are the first of four dimensions: then OpenVINO recognises the attention and runs it as one operation, with
+which the encoder takes 0.9 of the time in bfloat16.
 """
 
 import math
@@ -24,10 +24,10 @@ from mobile_sam_onnx.tensors import Array, Tensors
 
 
 def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int) -> Var:
-    """Self-attention within square windows; `tokens` and the result are (N, size**2, channels).
+    """Apply self-attention within square windows; `tokens` and the result are (N, size**2, channels).
 
-    The official model caches the learned bias per offset in `.eval()`, which its README calls after loading. Used as
-    loaded, it runs with the zeros of a new model, which is not what it was trained as.
+    The biases are those of the official model after `.eval()`, which its README calls after loading. Without that call
+    it would run with the zeros of a new model.
     """
     table = tensors.get("attention_biases", None, None)
     heads, window = table.shape[0], math.isqrt(table.shape[1])
@@ -53,7 +53,7 @@ def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int) ->
     windows = layout.split(normalised, channels)
 
     def heads_of(weight: Array, bias: Array | None) -> Var:
-        """(N * windows, heads, window**2, dim) for `weight` (heads, dim, channels)."""
+        """Return (N * windows, heads, window**2, dim) for `weight` (heads, dim, channels)."""
         projected = linear(windows, weight.reshape(-1, channels).T, bias)
         return op.transpose(reshape(projected, 0, 0, heads, weight.shape[1]), perm=[0, 2, 1, 3])
 
@@ -67,7 +67,7 @@ def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int) ->
 
 
 def relative_bias(table: Array, window: int) -> Array:
-    """(heads, window**2, window**2) from TinyViT's (heads, window**2): one value per absolute offset (|dy|, |dx|)."""
+    """Expand TinyViT's (heads, window**2), one value per offset (|dy|, |dx|), to (heads, window**2, window**2)."""
     y, x = np.divmod(np.arange(window**2), window)
     offsets = np.abs(y[:, None] - y) * window + np.abs(x[:, None] - x)
     return np.ascontiguousarray(table[:, offsets])
@@ -82,7 +82,7 @@ class _Windows:
         self.across = (size + self.padding) // window
 
     def split(self, x: Var, channels: int) -> Var:
-        """(N, size**2, channels) to (N * windows, window**2, channels)."""
+        """Partition (N, size**2, channels) into (N * windows, window**2, channels)."""
         x = reshape(x, 0, self.size, self.size, channels)
         if self.padding:
             x = op.pad(x, ints(0, 0, 0, 0, 0, self.padding, self.padding, 0), constant(0.0))
@@ -90,7 +90,7 @@ class _Windows:
         return reshape(op.transpose(x, perm=[0, 1, 3, 2, 4, 5]), -1, self.window**2, channels)
 
     def merge(self, x: Var, channels: int) -> Var:
-        """(N * windows, window**2, heads, channels / heads) to (N, size**2, channels), without the padding."""
+        """Merge (N * windows, window**2, heads, channels / heads) to (N, size**2, channels), without the padding."""
         x = reshape(x, -1, self.across, self.across, self.window, self.window, channels)
         padded = self.size + self.padding
         x = reshape(op.transpose(x, perm=[0, 1, 3, 2, 4, 5]), -1, padded, padded, channels)

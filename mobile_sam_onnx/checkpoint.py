@@ -1,4 +1,4 @@
-"""Opens a weights file of any kind this package reads: PyTorch, safetensors, npz. None of them can run code."""
+"""Reader of weights files: PyTorch, safetensors, npz. No file can run code."""
 
 import zipfile
 from pathlib import Path
@@ -17,10 +17,10 @@ TAR_MAGIC_OFFSET = 257
 
 
 def load_checkpoint(path: Path | str) -> dict[str, npt.NDArray[np.generic]]:
-    """The state dict in `path`: array by key, of any number type and shape; the builders check what they need.
+    """Return the state dict of a file: array by key, of any numeric type and shape, which the builders check.
 
     Raises:
-        CheckpointError: absent, of no known format, damaged, or it holds anything but tensors.
+        CheckpointError: the file is missing, damaged, of an unknown format, or has anything but tensors.
     """
     path = Path(path)
     try:
@@ -33,13 +33,12 @@ def load_checkpoint(path: Path | str) -> dict[str, npt.NDArray[np.generic]]:
         if head.startswith(PICKLE_MAGIC):
             return read_torch_legacy(path)
     except OSError as error:
-        raise CheckpointError(f"expected a weights file at {path}, got: {error.strerror or error}") from error
+        raise CheckpointError(f"cannot read the weights file {path}: {error.strerror or error}") from error
     except MemoryError as error:
-        raise CheckpointError(f"expected weights that fit into memory, got {path.name}") from error
+        raise CheckpointError(f"not enough memory to read {path.name}") from error
     if head[TAR_MAGIC_OFFSET:].startswith(b"ustar"):
         raise CheckpointError(
-            f"expected a PyTorch checkpoint, got {path.name} in the tar format of its first versions: "
-            "load and save it once"
+            f"{path.name} is in the tar format of the first PyTorch versions; load and save it with a newer one"
         )
     raise CheckpointError(f"expected a PyTorch checkpoint, .safetensors or .npz, got {path.name} of another format")
 

@@ -1,7 +1,7 @@
 """The prompt encoder and mask decoder as one graph: N prompts for one embedding.
 
-Pixels stay in the order of the 64x64 positions, each followed by its 4x4 pixels, until the four finished masks are put
-in raster order: nothing larger than the answer is ever transposed.
+Pixels stay in the order of the 64x64 positions, each followed by its 4x4 pixels, until the four masks are put in raster
+order. So nothing larger than the output is transposed.
 """
 
 import numpy as np
@@ -17,18 +17,18 @@ from mobile_sam_onnx.tensors import Array, StateDict, Tensors
 from mobile_sam_onnx.two_way import two_way_transformer
 
 MASK_SIZE = 4 * EMBEDDING_SIZE
-ABSENT_SCORE = -3e4  # exp() of it is 0 in float32, and it still fits float16
+ABSENT_SCORE = -3e4  # its exp() is 0 in float32, and it fits float16
 
 
 def build_decoder_graph(state: StateDict) -> onnx.ModelProto:
-    """The decoder as an ONNX graph.
+    """Build the decoder as an ONNX graph.
 
-    Inputs, float32 but for the first: `image_embeddings` (1, 64, 64, C) float16; `point_coords` (N, P, 2), x then y in
-    pixels of the 1024-frame, without the half pixel to its centre; `point_labels` (N, P): 0 negative, 1 positive, 2 and
-    3 box corners, -1 the official padding point, -2 absent, without any effect; `mask_input` (M, 1, 256, 256) logits
-    and `has_mask_input` (M,), 1 where the mask counts; M is N, or 1 for all prompts alike, which shares their work.
-    Outputs: `low_res_masks` (N, K, 256, 256) logits and `iou_predictions` (N, K), K = 4: the single mask and the
-    three candidates; `single_masks` (N, 1, 256, 256), the first of them alone, for those who need no more to fetch.
+    Inputs, float32 except the first: `image_embeddings` (1, 64, 64, C) float16; `point_coords` (N, P, 2), x then y in
+    pixels of the 1024-frame, without the half pixel to the centre; `point_labels` (N, P): 0 negative, 1 positive, 2 and
+    3 box corners, -1 the official padding point, -2 no point; `mask_input` (M, 1, 256, 256) logits and `has_mask_input`
+    (M,), 1 where the mask is used; M is N, or 1 for all prompts, which saves work.
+    Outputs: `low_res_masks` (N, K, 256, 256) logits and `iou_predictions` (N, K), K = 4: the single mask and the three
+    candidates; `single_masks` (N, 1, 256, 256), only the first of them, for callers that need no more.
 
     Raises:
         CheckpointError: a tensor is missing or does not fit the others.
@@ -82,7 +82,7 @@ def build_decoder_graph(state: StateDict) -> onnx.ModelProto:
 
 
 def _upscale(positions: Var, tensors: Tensors, width: int) -> tuple[Var, int]:
-    """(N, 4096, width) to (N, 4096 * 16, channels): two transposed 2x2 convolutions of stride 2, as matrix products."""
+    """Up-sample (N, 4096, width) to (N, 4096 * 16, channels): two transposed 2x2 convolutions as matrix products."""
     first = tensors.get("0.weight", width, None, 2, 2)
     middle = first.shape[1]
     second = tensors.get("3.weight", middle, None, 2, 2)
@@ -96,12 +96,12 @@ def _upscale(positions: Var, tensors: Tensors, width: int) -> tuple[Var, int]:
 
 
 def _blocks(kernel: Array) -> Array:
-    """(in, out, 2, 2) to (in, 2 * 2 * out), the pixels of a block outermost."""
+    """Reshape (in, out, 2, 2) to (in, 2 * 2 * out), the pixels of a block outermost."""
     return np.ascontiguousarray(kernel.transpose(0, 2, 3, 1).reshape(kernel.shape[0], -1))
 
 
 def _perceptron(x: Var, mlps: list[Tensors], inputs: int, outputs: int) -> Var:
-    """Equal MLPs with ReLU between their layers, one per leading index of `x`; a single one takes `x` as it is."""
+    """Apply MLPs of equal shape with ReLU between layers, one per leading index of `x`; a single MLP to all of `x`."""
     depth = mlps[0].under("layers").count()
     for index in range(depth):
         size = outputs if index == depth - 1 else None

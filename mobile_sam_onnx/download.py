@@ -1,4 +1,4 @@
-"""Fetches a published file once: resumable, bounded, and accepted only with its published size and SHA-256."""
+"""Download of a published file: resumable, bounded in size, and checked against its SHA-256."""
 
 import hashlib
 import os
@@ -17,14 +17,14 @@ READ_TIMEOUT_S = 30.0
 
 
 def cache_directory() -> Path:
-    """`$MOBILE_SAM_CACHE_DIR`, or `mobile-sam-triton` in the user's cache directory."""
+    """Return `$MOBILE_SAM_CACHE_DIR`, or `mobile-sam-triton` in the user's cache directory."""
     if own := os.environ.get("MOBILE_SAM_CACHE_DIR"):
         return Path(own).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mobile-sam-triton"
 
 
 def cached(source: Source, directory: Path) -> Path | None:
-    """The file where an earlier download left it, if it is what was published."""
+    """Return the path of a file downloaded earlier, None if it is missing or its checksum is wrong."""
     path = directory / source.name
     try:
         intact = path.stat().st_size == source.size and sha256_of(path).startswith(source.sha256)
@@ -34,10 +34,10 @@ def cached(source: Source, directory: Path) -> Path | None:
 
 
 def download(source: Source, directory: Path) -> Path:
-    """The file in `directory`, fetched where it is not there yet; what an interrupted attempt left is completed.
+    """Return the path of the file in `directory`, after downloading it or resuming its download if necessary.
 
     Raises:
-        DownloadError: the server cannot be reached or refuses, or the file differs from what was published.
+        DownloadError: the server cannot be reached or returns an error, or the checksum is wrong.
     """
     if path := cached(source, directory):
         return path
@@ -67,7 +67,7 @@ def _fetch(source: Source, partial: Path) -> None:
         response.raise_for_status()
         resumed = response.status_code == requests.codes.partial_content and have > 0
         if resumed and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-            raise DownloadError(f"expected bytes from {have} of {source.url}, got another part")
+            raise DownloadError(f"expected bytes from {have} of {source.url}, got another range")
         have = have if resumed else 0
         progress = tqdm(desc=source.name, total=source.size, initial=have, unit="B", unit_scale=True, disable=None)
         with partial.open("ab" if resumed else "wb") as file, progress:

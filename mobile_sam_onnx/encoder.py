@@ -1,7 +1,7 @@
 """The image encoder: TinyViT as MobileSAM uses it (Wu et al. 2022, arXiv:2207.10666; Zhang et al. 2023, 2306.14289).
 
-Every size is read from the tensors: widths, depths, heads, windows, expansions. What they cannot tell are the strides:
-the stem divides by 4, the first two down-samplings by 2, any later one by 1, so that 1024 pixels become 64 positions.
+Every size is read from the tensors: widths, depths, heads, windows, expansions. The strides are fixed: the stem divides
+by 4, the first two down-samplings by 2, any later one by 1, so that 1024 pixels become 64 positions.
 """
 
 import numpy as np
@@ -32,12 +32,12 @@ PIXEL_STD = (58.395, 57.12, 57.375)
 
 
 def build_encoder_graph(state: StateDict) -> onnx.ModelProto:
-    """The encoder as an ONNX graph.
+    """Build the encoder as an ONNX graph.
 
     Inputs `images` (N, 1024, 1024, 3) uint8 RGB, the image in the top left corner, and `sizes_hw` (N, 2) int32, the
-    height and width of that image; what lies outside it is ignored. Output `image_embeddings` (N, 64, 64, C) float16,
-    C = 256 for MobileSAM: half the bytes to keep and to move, and masks stay what they are (mean IoU 0.9999). The
-    channels come last, as the decoder wants them; PyTorch's (N, C, 64, 64) would be transposed here and there.
+    height and width of that image; pixels outside it are ignored. Output `image_embeddings` (N, 64, 64, C) float16,
+    C = 256 for MobileSAM. float16 halves the bytes without changing the masks (mean IoU 0.9999). The channels are last,
+    as the decoder needs them; PyTorch's (N, C, 64, 64) would be transposed twice.
 
     Raises:
         CheckpointError: a tensor is missing or does not fit the others.
@@ -62,8 +62,8 @@ def build_encoder_graph(state: StateDict) -> onnx.ModelProto:
 
 
 def _centred_pixels(images: Var, sizes_hw: Var) -> Var:
-    """(N, 3, 1024, 1024) float32: pixels less their mean, 0 outside the image. The stem divides by the deviation."""
-    # Transposed while still a quarter of the bytes.
+    """Return (N, 3, 1024, 1024) float32: pixels minus their mean, 0 outside the image; not divided by the deviation."""
+    # Transposed before the cast, while it is a quarter of the bytes.
     pixels = op.cast(op.transpose(images, perm=[0, 3, 1, 2]), to=np.float32)
     centred = op.sub(pixels, constant(np.reshape(PIXEL_MEAN, (1, 3, 1, 1)).astype(np.float32)))
     positions = np.arange(IMAGE_SIZE, dtype=np.int32)
@@ -94,7 +94,7 @@ def _layer(x: Var, blocks: Tensors, channels: int, size: int) -> Var:
 
 
 def _mb_conv(x: Var, tensors: Tensors, channels: int) -> Var:
-    """Inverted bottleneck: expand 1x1, depthwise 3x3, project 1x1; the last activation follows the residual sum."""
+    """Apply an inverted bottleneck: expand 1x1, depthwise 3x3, project 1x1; activation after the residual sum."""
     y = op.gelu(conv_batch_norm(x, tensors.under("conv1"), (None, channels, 1, 1)))
     hidden = tensors.under("conv1").get("bn.bias", None).shape[0]
     y = op.gelu(conv_batch_norm(y, tensors.under("conv2"), (hidden, 1, 3, 3), depthwise=True))
@@ -110,7 +110,7 @@ def _patch_merging(x: Var, tensors: Tensors, channels: int, stride: int) -> tupl
 
 
 def _attention_block(x: Var, tensors: Tensors, channels: int, size: int) -> Var:
-    """Window attention, a depthwise convolution without residual, and an MLP; NCHW in and out."""
+    """Apply window attention, a depthwise convolution without residual, and an MLP; NCHW in and out."""
     tokens = _tokens(x, channels)
     tokens = op.add(tokens, window_attention(tokens, tensors.under("attn"), channels, size))
     x = conv_batch_norm(_image(tokens, size), tensors.under("local_conv"), (channels, 1, 3, 3), depthwise=True)
@@ -120,16 +120,16 @@ def _attention_block(x: Var, tensors: Tensors, channels: int, size: int) -> Var:
 
 
 def _tokens(x: Var, channels: int) -> Var:
-    """(N, channels, H, W) to (N, H * W, channels).
+    """Reshape (N, channels, H, W) to (N, H * W, channels).
 
-    With four dimensions OpenVINO would give the tokens a convolution's memory layout, and reorder them for every
+    With four dimensions OpenVINO would use a convolution's memory layout for the tokens, and reorder them for every
     product; with three the encoder takes 0.86 of the time.
     """
     return reshape(op.transpose(x, perm=[0, 2, 3, 1]), 0, -1, channels)
 
 
 def _image(tokens: Var, size: int) -> Var:
-    """(N, size**2, channels) to (N, channels, size, size)."""
+    """Reshape (N, size**2, channels) to (N, channels, size, size)."""
     return op.transpose(reshape(tokens, 0, size, size, -1), perm=[0, 3, 1, 2])
 
 
@@ -143,7 +143,7 @@ def _mlp(x: Var, tensors: Tensors, channels: int) -> Var:
 
 
 def _neck(x: Var, tensors: Tensors, channels: int) -> Var:
-    """(N, channels, 64, 64) to (N, 64, 64, C)."""
+    """Project (N, channels, 64, 64) to (N, 64, 64, C)."""
     project = tensors.get("0.weight", None, channels, 1, 1)
     width = project.shape[0]
     tokens = linear(_tokens(x, channels), project[:, :, 0, 0].T, None)

@@ -1,23 +1,23 @@
-"""What this package raises.
+"""Errors of this package.
 
 MobileSamOnnxError
- ├─ CheckpointError   the weights file cannot be read, or is not a MobileSAM
- ├─ DownloadError     the official weights did not arrive, or arrived altered
- └─ ExportError       the graphs could not be written
+ ├─ CheckpointError   the weights file is missing, damaged, unsafe or not a MobileSAM
+ ├─ DownloadError     the official weights cannot be fetched, or do not match their checksum
+ └─ ExportError       the model repository cannot be written
 """
 
 
 class MobileSamOnnxError(Exception):
-    """Base of every error of this package; its text is one line: what was expected, what came."""
+    """Base of all errors of this package; the message is one line."""
 
 
 class CheckpointError(MobileSamOnnxError):
-    """The weights file is absent, damaged, unsafe, or does not hold a MobileSAM."""
+    """The weights file is missing, damaged, unsafe or not a MobileSAM."""
 
 
 class DownloadError(MobileSamOnnxError):
-    """The official weights could not be fetched, or differ from what was published."""
+    """The official weights cannot be fetched, or do not match their checksum."""
 
 
 class ExportError(MobileSamOnnxError):
-    """The model repository could not be written."""
+    """The model repository cannot be written."""

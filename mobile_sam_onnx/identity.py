@@ -1,4 +1,4 @@
-"""What a model repository says about its weights: `weights.json` beside the orchestrator's code. No heavy imports."""
+"""The record of a model repository's weights: `weights.json` beside the orchestrator's code. No heavy imports."""
 
 import hashlib
 import json
@@ -6,40 +6,40 @@ import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-BUILDER_VERSION = "8"  # raise it with every change of the graphs and of the record, so that older exports are made anew
+BUILDER_VERSION = "8"  # increase with every change of the graphs or the record, so that older exports are replaced
 ORCHESTRATORS = ("mobile_sam_everything", "mobile_sam_costly", "mobile_sam_cached", "mobile_sam")
-"""The models that read the record; that of `mobile_sam` is written last, when everything else is there."""
+"""Models that read the record; `mobile_sam` is written last, when everything else is complete."""
 SAM_THRESHOLDS = {"pred_iou_thresh": 0.88, "stability_score_thresh": 0.95}
 
 
 @dataclass(frozen=True)
-class Place:
-    """A version of the models in a repository: a folder of that number in each model's."""
+class VersionFolders:
+    """Folders of one version in a model repository, one for each model."""
 
     repository: Path
     version: int = 1
 
     @property
     def encoder(self) -> Path:
-        """The encoder's file."""
-        return self._in("mobile_sam_encoder") / "model.onnx"
+        """Path of the encoder."""
+        return self._folder("mobile_sam_encoder") / "model.onnx"
 
     @property
     def decoder(self) -> Path:
-        """The decoder's file."""
-        return self._in("mobile_sam_decoder") / "model.onnx"
+        """Path of the decoder."""
+        return self._folder("mobile_sam_decoder") / "model.onnx"
 
     @property
     def records(self) -> list[Path]:
-        """A `weights.json` for each model that reads it."""
-        return [self._in(model) / "weights.json" for model in ORCHESTRATORS]
+        """Paths of `weights.json`, one for each model that reads it."""
+        return [self._folder(model) / "weights.json" for model in ORCHESTRATORS]
 
-    def complete(self) -> bool:
-        """Whether all of it is there."""
+    def is_complete(self) -> bool:
+        """Return whether all files exist."""
         return all(path.is_file() for path in (self.encoder, self.decoder, *self.records))
 
-    def bring_code(self) -> None:
-        """Copy what this version lacks of the orchestrator's code from the newest other version.
+    def copy_code(self) -> None:
+        """Copy missing files of the orchestrator's code from the newest other version.
 
         Raises:
             OSError: a file cannot be written.
@@ -48,62 +48,66 @@ class Place:
             others = [int(path.parent.name) for path in (self.repository / model).glob("[1-9]*/*.py")]
             others = [version for version in others if version != self.version]
             for path in (self.repository / model / str(max(others))).glob("*.py") if others else ():
-                copy = self._in(model) / path.name
+                copy = self._folder(model) / path.name
                 if not copy.is_file():
-                    # What are links there become files: a version must outlive the others.
+                    # Links become files, so that this version works without the others.
                     shutil.copyfile(path, copy.with_suffix(".new"))
                     copy.with_suffix(".new").replace(copy)
 
     def has_code(self) -> bool:
-        """Whether the orchestrator's code is there, without which the networks are of no use to Triton."""
-        return all(any(self._in(model).glob("*.py")) for model in ORCHESTRATORS)
+        """Return whether the orchestrator's code exists, without which Triton cannot serve the networks."""
+        return all(any(self._folder(model).glob("*.py")) for model in ORCHESTRATORS)
 
-    def _in(self, model: str) -> Path:
+    def _folder(self, model: str) -> Path:
         return self.repository / model / str(self.version)
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Where weights came from."""
+    """Origin of a set of weights."""
 
     name: str
     """`official`, `random`, or the name of a file."""
     sha256: str
-    """Of the weights file in hex; of the tensors where there is no file."""
+    """SHA-256 of the weights file in hex; of the tensors if there is no file."""
     trained: bool
-    """False for random values, whose masks mean nothing."""
+    """False for random values."""
     note: str
-    """One sentence for people."""
+    """Description in one sentence."""
     architecture: str = "mobile_sam"
-    """Of the networks, which tells what runs them best: `mobile_sam` or `builtin`."""
+    """Architecture of the networks, by which the service chooses engines: `mobile_sam` or `builtin`."""
     everything: dict[str, float] = field(default_factory=lambda: dict(SAM_THRESHOLDS))
-    """What automatic masks must reach where a request does not say; the defaults are Segment Anything's."""
+    """Default thresholds of automatic masks; those of Segment Anything unless set."""
 
 
 def fingerprint(source: str) -> str:
-    """What an export depends on: this builder, and `source`, which tells weights apart."""
+    """Return the id of an export, which depends on this builder and on `source`, the id of the weights."""
     return hashlib.sha256(f"{BUILDER_VERSION}:{source}".encode()).hexdigest()
 
 
-def current_export(place: Place) -> tuple[Identity, str] | None:
-    """Identity and fingerprint of a complete export in `place`, None where there is none."""
-    if not place.complete():
+def current_export(folders: VersionFolders) -> tuple[Identity, str] | None:
+    """Return identity and fingerprint of a complete export, None if there is none."""
+    if not folders.is_complete():
         return None
     try:
-        record = json.loads(place.records[-1].read_text(encoding="utf-8"))
-        mark = str(record.pop("fingerprint"))
-        return Identity(**record), mark
+        record = json.loads(folders.records[-1].read_text(encoding="utf-8"))
+        exported = str(record.pop("fingerprint"))
+        return Identity(**record), exported
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def record_text(identity: Identity, mark: str) -> str:
-    """The JSON text of `weights.json`."""
-    return json.dumps({**asdict(identity), "fingerprint": mark}, indent=2) + "\n"
+def record_text(identity: Identity, fingerprint: str) -> str:
+    """Return the content of `weights.json`."""
+    return json.dumps({**asdict(identity), "fingerprint": fingerprint}, indent=2) + "\n"
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file in hex. Raises OSError where it cannot be read."""
+    """Return the SHA-256 of a file in hex.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(2**20):

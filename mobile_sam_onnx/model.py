@@ -1,7 +1,7 @@
-"""State dict to checked ONNX models, and models to a Triton model repository.
+"""Export of a state dict as ONNX models to a Triton model repository.
 
-Two families of weights stand behind the same signatures: MobileSAM's, and the small one of the built-in weights. The
-keys tell which it is.
+There are two architectures with the same signatures: MobileSAM, and the small one of the built-in weights. The keys
+of the state dict tell them apart.
 """
 
 import os
@@ -13,45 +13,50 @@ from mobile_sam_onnx import builtin
 from mobile_sam_onnx.decoder import build_decoder_graph
 from mobile_sam_onnx.encoder import build_encoder_graph
 from mobile_sam_onnx.errors import ExportError
-from mobile_sam_onnx.identity import BUILDER_VERSION, Identity, Place, fingerprint, record_text
+from mobile_sam_onnx.identity import BUILDER_VERSION, Identity, VersionFolders, fingerprint, record_text
 from mobile_sam_onnx.tensors import StateDict
 
-IR_VERSION = 9  # of opset 20; ONNX Runtime 1.19 reads up to 10
+IR_VERSION = 9  # the one of opset 20; ONNX Runtime 1.19 reads up to 10
 
 
 def build_encoder(state: StateDict) -> onnx.ModelProto:
-    """The image encoder; inputs and outputs as in `encoder.build_encoder_graph`.
+    """Build the image encoder; inputs and outputs as in `encoder.build_encoder_graph`.
 
     Raises:
         CheckpointError: a tensor is missing or does not fit.
     """
-    if builtin.holds(state):
+    if builtin.is_builtin(state):
         return finish(builtin.build_encoder(builtin.as_float32(state)), "mobile_sam_encoder")
     return finish(build_encoder_graph(state), "mobile_sam_encoder")
 
 
 def build_decoder(state: StateDict) -> onnx.ModelProto:
-    """The prompt encoder and mask decoder; inputs and outputs as in `decoder.build_decoder_graph`.
+    """Build the prompt encoder and mask decoder; inputs and outputs as in `decoder.build_decoder_graph`.
 
     Raises:
         CheckpointError: a tensor is missing or does not fit.
     """
-    if builtin.holds(state):
+    if builtin.is_builtin(state):
         return finish(builtin.build_decoder(builtin.as_float32(state)), "mobile_sam_decoder")
     return finish(build_decoder_graph(state), "mobile_sam_decoder")
 
 
-def export(state: StateDict, place: Place, identity: Identity, source: str) -> None:
-    """Write both graphs and `weights.json` into `place`, and the code of a version that has none yet.
+def export(state: StateDict, folders: VersionFolders, identity: Identity, source: str) -> None:
+    """Write both graphs and `weights.json`, and copy the code if this version has none.
 
-    Each file is replaced at once, and `weights.json` is absent while they do not belong together. `source` tells these
-    weights from others (see `identity.fingerprint`).
+    Each file is replaced atomically, and `weights.json` is absent while the files do not match.
+
+    Args:
+        state: the weights.
+        folders: version to write.
+        identity: origin of the weights.
+        source: id of the weights (see `identity.fingerprint`).
 
     Raises:
         CheckpointError: a tensor is missing or does not fit.
         ExportError: a file cannot be written.
     """
-    models = {place.encoder: build_encoder(state), place.decoder: build_decoder(state)}
+    models = {folders.encoder: build_encoder(state), folders.decoder: build_decoder(state)}
     properties = {
         "weights_name": identity.name,
         "weights_sha256": identity.sha256,
@@ -62,22 +67,22 @@ def export(state: StateDict, place: Place, identity: Identity, source: str) -> N
         onnx.helper.set_model_props(model, properties)
     record = record_text(identity, fingerprint(source))
     try:
-        for path in place.records:
+        for path in folders.records:
             path.unlink(missing_ok=True)
         for path, model in models.items():
             replace_file(path, model.SerializeToString())
-        for path in place.records:
+        for path in folders.records:
             path.parent.mkdir(parents=True, exist_ok=True)
-        place.bring_code()
-        for path in place.records:
+        folders.copy_code()
+        for path in folders.records:
             replace_file(path, record.encode())
     except OSError as error:
-        where = error.filename or place.repository
+        where = error.filename or folders.repository
         raise ExportError(f"cannot write to {where}: {error.strerror or error}") from error
 
 
 def finish(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """A graph as it can be written: named, of a version that older runtimes read, and checked."""
+    """Set the model's name and an IR version that older runtimes read, and check the model."""
     model.ir_version = IR_VERSION
     model.graph.name = name
     model.producer_name, model.producer_version = "mobile_sam_onnx", BUILDER_VERSION
@@ -86,10 +91,10 @@ def finish(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file in its folder, which is made, so that readers see the old content or the new.
+    """Replace a file atomically; makes its folder if necessary.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

@@ -1,4 +1,4 @@
-"""The few layers both graphs are made of, with what does not depend on the input folded into their constants."""
+"""Layers that both graphs share, with constant factors folded into their weights."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -17,40 +17,43 @@ LAYER_NORM_2D_EPSILON = 1e-6  # segment-anything's LayerNorm2d
 
 
 def constant(value: Array | float) -> Var:
-    """A float32 constant."""
+    """Return a float32 constant."""
     return op.const(np.asarray(value, dtype=np.float32))
 
 
 def ints(*values: int) -> Var:
-    """A 1-D int64 constant, as shape operators take it."""
+    """Return a 1-D int64 constant, for shape operators."""
     return op.const(np.asarray(values, dtype=np.int64))
 
 
 def reshape(x: Var, *shape: int) -> Var:
-    """`x` in another shape; one -1 takes what is left."""
+    """Reshape `x`; one size may be -1."""
     return op.reshape(x, ints(*shape))
 
 
 def linear(x: Var, weight: Array, bias: Array | None) -> Var:
-    """`x @ weight + bias` for `weight` (in, out), so already transposed from torch's (out, in)."""
+    """Return `x @ weight + bias` for `weight` (in, out), the transpose of torch's (out, in)."""
     y = op.matmul(x, constant(weight))
     return y if bias is None else op.add(y, constant(bias))
 
 
 def layer_norm(x: Var, weight: Array, bias: Array, epsilon: float = LAYER_NORM_EPSILON) -> Var:
-    """Normalisation over the last axis."""
+    """Normalise over the last axis."""
     return op.layer_normalization(x, constant(weight), constant(bias), axis=-1, epsilon=epsilon)[0]
 
 
 def fold_batch_norm(tensors: Tensors, *shape: Size, names: tuple[str, str] = ("c", "bn")) -> tuple[Array, Array]:
-    """Weight (out, in/groups, kh, kw) and bias (out,) of a bias-free convolution and the batch norm behind it.
+    """Fold a batch norm into the bias-free convolution before it.
 
     Inference-time batch norm is gamma * (y - mean) / sqrt(var + eps) + beta, a scale and a shift per output channel.
 
     Args:
-        tensors: hold both.
-        shape: of the convolution's weight.
-        names: of the convolution and of the batch norm.
+        tensors: tensors of both.
+        shape: shape of the convolution's weight.
+        names: names of the convolution and of the batch norm.
+
+    Returns:
+        Weight (out, in/groups, kh, kw) and bias (out,).
     """
     convolution, norm = names
     weight = tensors.get(f"{convolution}.weight", *shape)
@@ -73,7 +76,7 @@ def conv_batch_norm(
     depthwise: bool = False,
     names: tuple[str, str] = ("c", "bn"),
 ) -> Var:
-    """A convolution with its batch norm folded in, padded to keep the size (divided by `stride`); `x` is NCHW."""
+    """Apply a convolution and its batch norm to `x` (NCHW), padded to keep the size (divided by `stride`)."""
     weight, bias = fold_batch_norm(tensors, *shape, names=names)
     padding = weight.shape[-1] // 2
     return op.conv(

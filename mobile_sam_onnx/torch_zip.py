@@ -1,6 +1,6 @@
-"""A reader of PyTorch's zip checkpoints (`torch.save` since 1.6) that can build numpy arrays and nothing else.
+"""Reader of PyTorch's zip checkpoints (`torch.save` since 1.6) that can build only numpy arrays.
 
-The archive holds a pickle, `<root>/data.pkl`, whose tensors name raw storages, `<root>/data/<key>`, by persistent id.
+The archive has a pickle, `<root>/data.pkl`, whose tensors refer to raw storages, `<root>/data/<key>`, by persistent id.
 """
 
 import zipfile
@@ -10,14 +10,23 @@ import numpy as np
 import numpy.typing as npt
 
 from mobile_sam_onnx.errors import CheckpointError
-from mobile_sam_onnx.torch_pickle import MAX_PICKLE_BYTES, STORAGES, Storage, array, native, plain, state_dict, unpickle
+from mobile_sam_onnx.torch_pickle import (
+    MAX_PICKLE_BYTES,
+    STORAGES,
+    Storage,
+    array,
+    printable,
+    state_dict,
+    to_native,
+    unpickle,
+)
 
 
 def read_torch_zip(path: Path) -> dict[str, npt.NDArray[np.generic]]:
-    """The state dict of a PyTorch zip checkpoint; bfloat16 comes as float32. Arrays may share memory.
+    """Return the state dict of a PyTorch zip checkpoint; bfloat16 becomes float32. Arrays may share memory.
 
     Raises:
-        CheckpointError: damaged, unsafe, or not a (wrapped) dict of tensors.
+        CheckpointError: the file is damaged, unsafe, or not a (wrapped) dict of tensors.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -46,7 +55,7 @@ def read_torch_zip(path: Path) -> dict[str, npt.NDArray[np.generic]]:
 
 
 class _Storages:
-    """The raw storages of an archive, each read once and only as long as the file really is."""
+    """Raw storages of an archive, each read once; together they may not exceed the size of the file."""
 
     def __init__(self, archive: zipfile.ZipFile, folder: str, order: str, budget: int) -> None:
         self._archive, self._folder, self._order, self._budget = archive, folder, order, budget
@@ -62,14 +71,14 @@ class _Storages:
         try:
             info = self._archive.getinfo(name)
         except KeyError:
-            raise CheckpointError(f"expected storage {plain(storage.key)} in the file, got none") from None
+            raise CheckpointError(f"expected storage {printable(storage.key)} in the file, got none") from None
         dtype = np.dtype(self._order + STORAGES[storage.kind])
         expected = storage.length * dtype.itemsize
         if info.compress_type != zipfile.ZIP_STORED or info.file_size < expected:
             raise CheckpointError(
-                f"expected storage {plain(storage.key)} of {expected} uncompressed bytes, got {info.compress_size}"
+                f"expected storage {printable(storage.key)} of {expected} uncompressed bytes, got {info.compress_size}"
             )
         self._budget -= info.file_size
         if self._budget < 0:
             raise CheckpointError("expected storages that fit into the file, got more bytes than it has")
-        return native(np.frombuffer(self._archive.read(info), dtype, storage.length), storage)
+        return to_native(np.frombuffer(self._archive.read(info), dtype, storage.length), storage)

@@ -1,9 +1,9 @@
 """The two-way transformer between a few prompt tokens and the 4096 positions of an image.
 
-Attention is bilinear in tokens and positions: score = (t Wq) . (p Wk) = (t Wq Wk') . p. With a handful of tokens it is
-cheaper, and exact, to carry both projections to the token side, so that no 4096-row projection is left: the positions
-enter each attention as they are, and the heads lie side by side on the token axis. For T tokens, H heads and width C
-that is 4096 * C * H * T multiplications in place of 4096 * C * C / 2; even at T = 16, the official C = 256 and H = 8.
+Attention is bilinear in tokens and positions: score = (t Wq) . (p Wk) = (t Wq Wk') . p. With few tokens it is cheaper,
+and exact, to apply both projections to the tokens, so that no projection has 4096 rows: the positions enter each
+attention unprojected, and the heads are concatenated along the token axis. For T tokens, H heads and width C this takes
+4096 * C * H * T multiplications instead of 4096 * C * C / 2; they are equal at T = 16 (C = 256, H = 8).
 """
 
 import numpy as np
@@ -15,12 +15,12 @@ from mobile_sam_onnx.errors import CheckpointError
 from mobile_sam_onnx.nodes import constant, ints, layer_norm, linear
 from mobile_sam_onnx.tensors import Array, Tensors
 
-HEADS = 8  # tensors do not tell; every published SAM has 8
+HEADS = 8  # not visible in the tensors; 8 in every published SAM
 POSITIONS = EMBEDDING_SIZE**2
 
 
 class Attention:
-    """The weights of one attention, split by head."""
+    """Weights of one attention, split by head."""
 
     def __init__(self, tensors: Tensors, width: int) -> None:
         self.query = tensors.get("q_proj.weight", None, width)
@@ -36,20 +36,20 @@ class Attention:
         self.scale = np.float32(self.dim**-0.5)
 
     def heads(self, x: Var) -> Var:
-        """(N, T, inner) to (N, HEADS, T, dim)."""
+        """Reshape (N, T, inner) to (N, HEADS, T, dim)."""
         return op.transpose(op.reshape(x, ints(0, 0, HEADS, self.dim)), perm=[0, 2, 1, 3])
 
     def flat(self, x: Var) -> Var:
-        """(N, HEADS, T, dim) to (N, T, inner)."""
+        """Reshape (N, HEADS, T, dim) to (N, T, inner)."""
         return op.reshape(op.transpose(x, perm=[0, 2, 1, 3]), ints(0, 0, self.inner))
 
     def by_head(self, weight: Array) -> Array:
-        """(inner, width) to (HEADS, dim, width)."""
+        """Reshape (inner, width) to (HEADS, dim, width)."""
         return np.ascontiguousarray(weight.reshape(HEADS, self.dim, self.width))
 
 
 def self_attention(queries: Var, values: Var, absent: Var, tensors: Tensors, width: int) -> Var:
-    """Among tokens (N, T, width); `absent` (N, 1, 1, T) is added to the scores."""
+    """Apply self-attention to tokens (N, T, width); `absent` (N, 1, 1, T) is added to the scores."""
     a = Attention(tensors, width)
     query = a.heads(linear(queries, a.query.T * a.scale, a.query_bias * a.scale))
     key = a.heads(linear(queries, a.key.T, a.key_bias))
@@ -59,16 +59,16 @@ def self_attention(queries: Var, values: Var, absent: Var, tensors: Tensors, wid
 
 
 def tokens_to_image(queries: Var, positions: Var, placed: Var, tensors: Tensors, width: int) -> Var:
-    """What tokens (N, T, width) read from the positions (M, 4096, width); `placed` is those plus their encoding.
+    """Let tokens (N, T, width) attend to positions (M, 4096, width); `placed` is those plus their encoding.
 
-    The key bias adds one number to all scores of a query, which softmax ignores.
+    The key bias is left out: it adds one number to all scores of a query, which softmax ignores.
 
-    The scores are made as (N, 4096, T * HEADS) and then transposed: OpenVINO would run product, softmax and product of
-    (N, T * HEADS, 4096) as one operation in a single thread, which takes 1.4 times as long with two threads.
+    The scores are computed as (N, 4096, T * HEADS) and then transposed: OpenVINO would run product, softmax and product
+    of (N, T * HEADS, 4096) as one single-threaded operation, which takes 1.4 times as long with two threads.
     """
     a = Attention(tensors, width)
     query = a.heads(linear(queries, a.query.T * a.scale, a.query_bias * a.scale))
-    query = _side_by_side(op.matmul(query, constant(a.by_head(a.key))), width)
+    query = _concat_heads(op.matmul(query, constant(a.by_head(a.key))), width)
     scores = op.matmul(placed, op.transpose(query, perm=[0, 2, 1]))
     weights = op.softmax(op.transpose(scores, perm=[0, 2, 1]), axis=-1)
     read = op.reshape(op.matmul(weights, positions), ints(0, HEADS, -1, width))
@@ -77,39 +77,38 @@ def tokens_to_image(queries: Var, positions: Var, placed: Var, tensors: Tensors,
 
 
 def image_to_tokens(placed: Var, keys: Var, values: Var, absent: Var, tensors: Tensors) -> Var:
-    """What the positions, (M, 4096, width) with their encoding, read from the tokens: (N, 4096, width).
+    """Let the positions (M, 4096, width), with their encoding, attend to the tokens; returns (N, 4096, width).
 
-    `absent` (N, 1, T, 1) is added to the scores.
+    `absent` (N, 1, T, 1) is added to the scores. The output bias is divided among the heads' values, as the weights of
+    each head sum to one.
 
-    The output bias is shared out over the heads' values: the weights of each head sum to one.
-
-    The tokens are rows and the positions columns, so that the softmax over few tokens works on whole rows: over a last
-    axis of 7 it takes as long as a product with all positions.
+    Tokens are rows and positions columns, so that the softmax works on whole rows: over a last axis of 7 tokens it
+    takes as long as a product with all positions.
     """
     width = tensors.get("q_proj.weight", None, None).shape[1]
     a = Attention(tensors, width)
     key = a.heads(linear(keys, a.key.T * a.scale, a.key_bias * a.scale))
     shift = op.add(op.matmul(key, constant(a.query_bias.reshape(HEADS, a.dim, 1))), absent)
-    key = _side_by_side(op.matmul(key, constant(a.by_head(a.query))), width)
+    key = _concat_heads(op.matmul(key, constant(a.by_head(a.query))), width)
     scores = op.add(op.matmul(key, op.transpose(placed, perm=[0, 2, 1])), op.reshape(shift, ints(0, -1, 1)))
     scores = op.reshape(scores, ints(0, HEADS, -1, POSITIONS))
-    # Written out, as ONNX Runtime's softmax over any but the last axis transposes there and back.
+    # Written out: ONNX Runtime transposes twice for a softmax over any axis but the last.
     powers = op.exp(op.sub(scores, op.reduce_max(scores, ints(2))))
     weights = op.reshape(op.div(powers, op.reduce_sum(powers, ints(2))), ints(0, -1, POSITIONS))
     value = a.heads(linear(values, a.value.T, a.value_bias))
     value = op.add(op.matmul(value, constant(a.by_head(a.output.T))), constant(a.output_bias / HEADS))
-    return op.matmul(op.transpose(weights, perm=[0, 2, 1]), _side_by_side(value, width))
+    return op.matmul(op.transpose(weights, perm=[0, 2, 1]), _concat_heads(value, width))
 
 
-def _side_by_side(x: Var, width: int) -> Var:
-    """(N, HEADS, T, width) to (N, HEADS * T, width)."""
+def _concat_heads(x: Var, width: int) -> Var:
+    """Reshape (N, HEADS, T, width) to (N, HEADS * T, width)."""
     return op.reshape(x, ints(0, -1, width))
 
 
 def two_way_transformer(tokens: Var, positions: Var, encoding: Array, absent: Var, tensors: Tensors) -> tuple[Var, Var]:
-    """Tokens (N, T, width) and positions (M, 4096, width) after reading from each other; both come back with N.
+    """Let tokens (N, T, width) and positions (M, 4096, width) attend to each other; returns both with batch N.
 
-    `encoding` (4096, width) is the positions' own, `absent` (N, 1, 1, T) is 0, or very negative for tokens to ignore.
+    `encoding` (4096, width) is that of the positions; `absent` (N, 1, 1, T) is 0, very negative for tokens to ignore.
     """
     width = encoding.shape[1]
     place = constant(encoding[None])

@@ -1,4 +1,4 @@
-"""From a choice of weights to a model repository that holds them; work already done is not done again."""
+"""Preparation of a model repository with the chosen weights; an export that is up to date is not repeated."""
 
 import hashlib
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mobile_sam_onnx.errors import CheckpointError, DownloadError, ExportError
-from mobile_sam_onnx.identity import Identity, Place, current_export, fingerprint, sha256_of
+from mobile_sam_onnx.identity import Identity, VersionFolders, current_export, fingerprint, sha256_of
 from mobile_sam_onnx.sources import BUILTIN, OFFICIAL, OFFICIAL_PACKAGE
 
 if TYPE_CHECKING:
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 RANDOM_SOURCE = "random:0"
 BUILTIN_NOTE = (
-    "The built-in weights: a small segmenter of this project's own, trained on generated scenes; "
+    "The built-in weights: a small segmenter trained on generated scenes; "
     "the official MobileSAM weights segment better."
 )
 BUILTIN_THRESHOLDS = {"pred_iou_thresh": 0.6, "stability_score_thresh": 0.8}
-"""Their scores are lower and their edges softer than MobileSAM's."""
+"""Lower than MobileSAM's, as the scores are lower and the edges softer."""
 _OFFICIAL_IDENTITY = Identity(
     "official", OFFICIAL.sha256, trained=True, note="The official MobileSAM checkpoint, mobile_sam.pt."
 )
@@ -27,19 +27,19 @@ Report = Callable[[str], None]
 
 
 class Preparer:
-    """Brings weights into one version of a repository's models and reports each step in a line."""
+    """Exporter of weights to one version of a repository's models; reports each step in a line."""
 
     def __init__(self, repository: Path, report: Report, *, version: int = 1) -> None:
-        self._place = Place(repository, version)
+        self._folders = VersionFolders(repository, version)
         self._report = report
 
     def prepare(self, choice: str) -> Identity:
         """Export `choice`: `auto`, `official`, `builtin`, `random`, or the path of a weights file.
 
-        `auto` is `official` where that is exported, cached or can be fetched, else `builtin`.
+        `auto` is `official` if those weights are exported, cached or can be fetched, otherwise `builtin`.
 
         Raises:
-            MobileSamOnnxError: the weights cannot be had, are unfit, or cannot be written.
+            MobileSamOnnxError: the weights cannot be fetched or read, or the export cannot be written.
         """
         if choice == "auto":
             return self._auto()
@@ -52,15 +52,15 @@ class Preparer:
         return self.from_file(Path(choice))
 
     def from_file(self, path: Path) -> Identity:
-        """Export the weights in `path`.
+        """Export the weights in a file.
 
         Raises:
-            MobileSamOnnxError: the file is absent or unfit, or the export cannot be written.
+            MobileSamOnnxError: the file cannot be read, or the export cannot be written.
         """
         try:
             digest = sha256_of(path)
         except OSError as error:
-            raise CheckpointError(f"expected a weights file at {path}, got: {error.strerror or error}") from error
+            raise CheckpointError(f"cannot read the weights file {path}: {error.strerror or error}") from error
         if digest == OFFICIAL.sha256:
             return self._export(_OFFICIAL_IDENTITY, digest, lambda: _load(path))
         identity = Identity(path.name, digest, trained=True, note=f"Weights from the file {path.name}.")
@@ -71,7 +71,7 @@ class Preparer:
             return self._official()
         except DownloadError as error:
             self._report(f"warning: {error}")
-            self._report("warning: the built-in weights are used instead, which segment less well")
+            self._report("warning: using the built-in weights instead, which segment less well")
             return self._builtin()
 
     def _official(self) -> Identity:
@@ -96,22 +96,22 @@ class Preparer:
         for key, value in sorted(state.items()):
             digest.update(key.encode())
             digest.update(value.tobytes())
-        note = "Untrained random weights: every answer has the right form, and its masks mean nothing."
+        note = "Untrained random weights: answers have the right form, but the masks are meaningless."
         identity = Identity("random", digest.hexdigest(), trained=False, note=note)
         return self._export(identity, RANDOM_SOURCE, lambda: state)
 
     def _current(self, source: str, identity: Identity | None = None) -> Identity | None:
-        """The export in the repository, if it is of `source` (and called as `identity` says)."""
-        done = current_export(self._place)
+        """Return the identity of the export in the repository if it matches `source` (and `identity`)."""
+        done = current_export(self._folders)
         if done is None or done[1] != fingerprint(source):
             return None
-        if identity is not None and done[0] != identity:  # the same file under another name
+        if identity is not None and done[0] != identity:  # same file, other name
             return None
         try:
-            self._place.bring_code()
+            self._folders.copy_code()
         except OSError as error:
             raise ExportError(f"cannot write to {error.filename}: {error.strerror or error}") from error
-        self._report(f"{self._told()} is up to date with {done[0].name} weights")
+        self._report(f"{self._location()} is up to date with {done[0].name} weights")
         return done[0]
 
     def _export(self, identity: Identity, source: str, load: "Callable[[], StateDict]") -> Identity:
@@ -119,18 +119,18 @@ class Preparer:
             return done
         self._report(f"building encoder and decoder from {identity.name} weights")
         state = load()
-        import_module("mobile_sam_onnx.model").export(state, self._place, identity, source)
-        self._report(f"wrote both models to {self._told()}")
-        if not self._place.has_code():
+        import_module("mobile_sam_onnx.model").export(state, self._folders, identity, source)
+        self._report(f"wrote both models to {self._location()}")
+        if not self._folders.has_code():
             self._report(
-                f"note: Triton needs the code of the other models too, which {self._place.repository} does not have: "
+                f"note: Triton also needs the code of the other models, which {self._folders.repository} lacks; "
                 "copy the project's model_repository there first"
             )
         return identity
 
-    def _told(self) -> str:
-        version = self._place.version
-        return str(self._place.repository) + (f" (version {version})" if version > 1 else "")
+    def _location(self) -> str:
+        version = self._folders.version
+        return str(self._folders.repository) + (f" (version {version})" if version > 1 else "")
 
 
 def _load(path: Path) -> "StateDict":

@@ -1,7 +1,7 @@
-"""The built-in weights: a small promptable segmenter trained on generated scenes, behind the interface of MobileSAM."""
+"""The built-in model: a small promptable segmenter trained on generated scenes, with the interface of MobileSAM."""
 
 from mobile_sam_onnx.builtin.decoder import build_decoder
 from mobile_sam_onnx.builtin.encoder import build_encoder
-from mobile_sam_onnx.builtin.weights import WEIGHTS, as_float32, holds, load_weights
+from mobile_sam_onnx.builtin.weights import WEIGHTS, as_float32, is_builtin, load_weights
 
-__all__ = ["WEIGHTS", "as_float32", "build_decoder", "build_encoder", "holds", "load_weights"]
+__all__ = ["WEIGHTS", "as_float32", "build_decoder", "build_encoder", "is_builtin", "load_weights"]

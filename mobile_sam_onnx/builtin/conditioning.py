@@ -1,6 +1,6 @@
-"""From prompts to maps: likeness to the clicked spots, cheapest paths from them, soft colour models of box and mask.
+"""Maps of prompts: similarity to the clicked spots, cheapest paths from them, soft colour models of box and mask.
 
-There are no weights here; what is learned is the embedding that these are computed in. N counts prompts, P points.
+This module has no weights; it works on the learned embedding. N is the number of prompts, P of points.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LINE = np.arange(SIDE, dtype=np.float32)
 
 
 def unpack(embedding: Var) -> dict[str, Var]:
-    """The maps of the layout, each (1, C, S, S), from `embedding` (1, 256, 64, 64)."""
+    """Return the maps of the layout, each (1, C, S, S), from `embedding` (1, 256, 64, 64)."""
     maps, start = {}, 0
     for name, channels, side in LAYOUT:
         taken = channels * side * side // _CELLS
@@ -42,24 +42,24 @@ def unpack(embedding: Var) -> dict[str, Var]:
 
 
 def earlier_mask(mask_input: Var, has_mask: Var) -> Var:
-    """(N, 1, 64, 64) probabilities from logits (N, 1, 256, 256); zero where `has_mask` (N,) is 0."""
+    """Return probabilities (N, 1, 64, 64) from logits (N, 1, 256, 256); zero where `has_mask` (N,) is 0."""
     clamped = op.clip(mask_input, floats(-MASK_CLAMP), floats(MASK_CLAMP))
     return op.mul(op.sigmoid(average(clamped, 4, 4)), op.unsqueeze(has_mask, ints([1, 2, 3])))
 
 
-def _is(labels: Var, wanted: float) -> Var:
-    """(N, P) float32, 1 where the label is `wanted`."""
-    return op.cast(op.equal(labels, floats(wanted)), to=np.float32)
+def _has_label(labels: Var, label: float) -> Var:
+    """Return (N, P) float32, 1 where the label is `label`."""
+    return op.cast(op.equal(labels, floats(label)), to=np.float32)
 
 
 def _nearest(distance: Var, chosen: Var, axis: int) -> Var:
-    """Smallest along `axis`, the points, over those where `chosen`, of the same rank, is 1."""
+    """Return the smallest distance along `axis`, the points, where `chosen`, of the same rank, is 1."""
     penalty = op.mul(op.sub(floats(1), chosen), floats(FAR * 100))
     return op.reduce_min(op.add(distance, penalty), axes=[axis], keepdims=0)
 
 
 def _likeness(maps: dict[str, Var], away: Var, positive: Var, negative: Var) -> list[Var]:
-    """Two (N, HEADS, 64, 64): how alike each cell is to the positive and to the negative spots."""
+    """Return the similarity of each cell to the positive and to the negative spots, two (N, HEADS, 64, 64)."""
     weight = op.mul(op.exp(op.div(away, floats(-2 * SPOT_SIGMA**2))), maps["valid"])
     total = op.reduce_sum(weight, ints([2, 3]), keepdims=1)
     weight = reshape(op.div(weight, op.add(total, floats(1e-6))), -1, _CELLS)
@@ -76,16 +76,16 @@ def _likeness(maps: dict[str, Var], away: Var, positive: Var, negative: Var) -> 
     )
     by_point = op.concat([ints([HEADS]), op.shape(positive), ints([_CELLS])], axis=0)
     unlike = op.reshape(unlike, by_point)
-    answers = []
+    similarities = []
     for chosen in (positive, negative):
         nearest = _nearest(unlike, op.unsqueeze(chosen, ints([0, 3])), 2)  # (HEADS, N, cells)
         alike = op.exp(op.div(nearest, floats(-HEAD_WIDTH)))
-        answers.append(reshape(op.transpose(alike, perm=[1, 0, 2]), -1, HEADS, SIDE, SIDE))
-    return answers
+        similarities.append(reshape(op.transpose(alike, perm=[1, 0, 2]), -1, HEADS, SIDE, SIDE))
+    return similarities
 
 
 def _running_min(x: Var, axis: int, backward: bool) -> Var:
-    """Smallest so far along `axis` of 64 cells, by doubling."""
+    """Return the running minimum along `axis` of 64 cells, by doubling."""
     shift = 1
     while shift < SIDE:
         head, tail = part(x, axis, 0, SIDE - shift), part(x, axis, shift, SIDE)
@@ -97,10 +97,10 @@ def _running_min(x: Var, axis: int, backward: bool) -> Var:
 
 
 def _path_costs(start: Var, costs: Var) -> Var:
-    """Cheapest cost from the seeds to every cell along rows and columns: (M, COSTS, 64, 64).
+    """Return the cheapest cost from the seeds to every cell along rows and columns: (M, COSTS, 64, 64).
 
-    `start` (M, 1, 64, 64), 0 at seeds and FAR elsewhere; `costs` (1, 2 * COSTS, 64, 64), of stepping in from the left,
-    then from above. A pass along a row is exact: with s the running sum of costs, the way in from the left is
+    `start` (M, 1, 64, 64) is 0 at seeds and FAR elsewhere; `costs` (1, 2 * COSTS, 64, 64) are those of a step from the
+    left, then from above. A pass along a row is exact: with s the running sum of costs, the cost from the left is
     runmin(d - s) + s.
     """
     passes = [
@@ -117,7 +117,7 @@ def _path_costs(start: Var, costs: Var) -> Var:
 
 
 def _spread(maps: dict[str, Var], sources: Var) -> Var:
-    """(N, SOURCES * KERNELS, 64, 64): each of `sources` (N, SOURCES, 64, 64) averaged over cells that look alike."""
+    """Average each of `sources` (N, SOURCES, 64, 64) over similar cells; returns (N, SOURCES * KERNELS, 64, 64)."""
     queries = reshape(maps["kernels"], KERNELS, KERNEL_WIDTH, 1024)
     keys = reshape(average(maps["kernels"], 2, 2), KERNELS, KERNEL_WIDTH, 256)
     present = op.max_pool(maps["valid"], kernel_shape=[4, 4], strides=[4, 4])[0]
@@ -132,8 +132,8 @@ def _spread(maps: dict[str, Var], sources: Var) -> Var:
 
 
 def _box(spot: Var, labels: Var) -> tuple[Var, Var]:
-    """The box's margin at each cell, positive inside (N, 1, 64, 64), and whether there is a box (N, 1, 1, 1)."""
-    first, second = _is(labels, 2), _is(labels, 3)
+    """Return the box's margin at each cell, positive inside (N, 1, 64, 64), and whether there is a box (N, 1, 1, 1)."""
+    first, second = _has_label(labels, 2), _has_label(labels, 3)
     corners = [
         op.reduce_sum(op.mul(spot, op.unsqueeze(chosen, ints([2]))), ints([1]), keepdims=0)
         for chosen in (first, second)
@@ -148,9 +148,9 @@ def _box(spot: Var, labels: Var) -> tuple[Var, Var]:
 
 
 def conditions(maps: dict[str, Var], points: Var, labels: Var, mask: Var, has_mask: Var) -> Var:
-    """(N, CONDITIONS, 64, 64) from `points` (N, P, 2) x, y in the frame, `labels` (N, P), `mask` (N, 1, 64, 64)
-    probabilities and `has_mask` (N,)."""
-    positive, negative = _is(labels, 1), _is(labels, 0)
+    """Compute (N, CONDITIONS, 64, 64) from `points` (N, P, 2) x, y in the frame, `labels` (N, P), `mask`
+    (N, 1, 64, 64) probabilities and `has_mask` (N,)."""
+    positive, negative = _has_label(labels, 1), _has_label(labels, 0)
     cell = FRAME // SIDE
     spot = op.clip(op.sub(op.div(op.add(points, floats(0.5)), floats(cell)), floats(0.5)), floats(0), floats(SIDE - 1))
     offsets = [

@@ -1,4 +1,4 @@
-"""The decoder graph: an embedding and a batch of prompts to low-resolution masks and their scores."""
+"""The decoder graph: low-resolution masks and scores for an embedding and a batch of prompts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import spox.opset.ai.onnx.v17 as op
 from spox import Tensor, Var, argument, build
 
 from mobile_sam_onnx.builtin.conditioning import conditions, earlier_mask, unpack
-from mobile_sam_onnx.builtin.encoder import dated
+from mobile_sam_onnx.builtin.encoder import set_versions
 from mobile_sam_onnx.builtin.layers import average, conv, double, floats, ints, part, reshape, stage
 from mobile_sam_onnx.builtin.layout import CHANNELS, FRAME, GUIDES, SIDE, TOKENS
 from mobile_sam_onnx.builtin.weights import State
@@ -21,7 +21,7 @@ def _linear(state: State, name: str, x: Var) -> Var:
 
 
 def _body(state: State, maps: dict[str, Var], given: Var) -> tuple[Var, Var]:
-    """Features at 64 and at 16 cells a side for each prompt, from its conditions and the picture's maps."""
+    """Return features at 64 and at 16 cells a side for each prompt, from its conditions and the image's maps."""
     x64 = op.relu(op.add(conv(state, "decoder.enter", given), maps["fine"]))
     x32 = stage(state, "decoder.stage32", op.add(conv(state, "decoder.down32", x64, stride=2), maps["middle"]))
     x16 = stage(state, "decoder.stage16", op.add(conv(state, "decoder.down16", x32, stride=2), maps["coarse"]))
@@ -33,7 +33,7 @@ def _body(state: State, maps: dict[str, Var], given: Var) -> tuple[Var, Var]:
 
 
 def _masks(state: State, x64: Var, guide: Var) -> Var:
-    """Logits (N, 4, 128, 128): each cell's 2 x 2 pixels, and a slope along every map of the guide at 128."""
+    """Return logits (N, 4, 128, 128): 2 x 2 pixels per cell, plus a slope along each map of the guide at 128."""
     cells = reshape(conv(state, "decoder.cells", x64), 0, TOKENS, 4, _CELLS)
     slopes = reshape(conv(state, "decoder.slopes", x64), 0, TOKENS, GUIDES, 1, _CELLS)
     # the guide's 2 x 2 pixels as a dimension: (1, GUIDES, 64, 2, 64, 2) -> (1, 1, GUIDES, 4, cells)
@@ -44,8 +44,8 @@ def _masks(state: State, x64: Var, guide: Var) -> Var:
     return reshape(pixels, -1, TOKENS, 2 * SIDE, 2 * SIDE)
 
 
-def _judged(state: State, logits: Var, x64: Var, x16: Var) -> Var:
-    """Predicted IoU (N, 4), from what the masks cover."""
+def _predict_iou(state: State, logits: Var, x64: Var, x16: Var) -> Var:
+    """Return predicted IoU (N, 4), from the features that the masks cover."""
     chance = reshape(op.sigmoid(average(logits, 2, 2)), 0, TOKENS, _CELLS)
     cover = op.reduce_sum(chance, ints([2]), keepdims=1)
     features = op.transpose(reshape(x64, 0, -1, _CELLS), perm=[0, 2, 1])
@@ -68,20 +68,20 @@ def _judged(state: State, logits: Var, x64: Var, x16: Var) -> Var:
     return op.sigmoid(own)
 
 
-def _best(logits: Var, scores: Var, points: Var, labels: Var, has_mask: Var) -> Var:
-    """Which of the four masks to return as the single answer, (N,) int64.
+def _best_mask(logits: Var, scores: Var, points: Var, labels: Var, has_mask: Var) -> Var:
+    """Return the index (N,) int64 of the mask to return as the single mask.
 
-    To a lone click the one of the highest score, to a lone box the one of the highest score times how well its own box
-    agrees with that (IoU): what these mean is open, and scores tell better than the token trained to decide alone. To
-    anything else 0, that token.
+    For a single click: the mask of the highest score. For a single box: the highest product of score and IoU of the
+    mask's own box with the given one. Both prompts are ambiguous, and scores choose better than the token trained for
+    it. For all other prompts: 0, that token.
     """
 
-    def given(least: float, most: float) -> Var:
-        inside = op.and_(op.greater_or_equal(labels, floats(least)), op.less_or_equal(labels, floats(most)))
+    def given(low: float, high: float) -> Var:
+        inside = op.and_(op.greater_or_equal(labels, floats(low)), op.less_or_equal(labels, floats(high)))
         return op.cast(inside, to=np.float32)
 
-    def count(least: float, most: float) -> Var:
-        return op.reduce_sum(given(least, most), ints([1]), keepdims=0)
+    def count(low: float, high: float) -> Var:
+        return op.reduce_sum(given(low, high), ints([1]), keepdims=0)
 
     points_given, fresh = count(0, 3), op.equal(has_mask, floats(0))
     lone_click = op.and_(op.and_(op.equal(points_given, floats(1)), op.equal(count(1, 1), floats(1))), fresh)
@@ -90,25 +90,25 @@ def _best(logits: Var, scores: Var, points: Var, labels: Var, has_mask: Var) -> 
         op.reduce_sum(op.mul(points, op.unsqueeze(given(label, label), ints([2]))), ints([1]), keepdims=1)
         for label in (2, 3)
     ]
-    ranked = op.mul(scores, _agreement(logits, corners[0], corners[1]))
+    ranked = op.mul(scores, _box_iou(logits, corners[0], corners[1]))
     chosen = op.where(op.unsqueeze(lone_box, ints([1])), ranked, scores)
     return op.mul(op.arg_max(chosen, axis=1, keepdims=0), op.cast(op.or_(lone_click, lone_box), to=np.int64))
 
 
-def _agreement(logits: Var, top_left: Var, bottom_right: Var) -> Var:
-    """(N, 4) IoU of each mask's own box with a given one, whose corners are (N, 1, 2), x then y in the 1024 frame."""
+def _box_iou(logits: Var, top_left: Var, bottom_right: Var) -> Var:
+    """Return the IoU (N, 4) of each mask's box with a given one; corners (N, 1, 2) are x then y in the 1024-frame."""
     inside = op.cast(op.greater(logits, floats(0)), to=np.float32)
     sides = [op.reduce_max(inside, axes=[axis], keepdims=0) for axis in (2, 3)]  # (N, 4, 128): columns, rows
     step = FRAME / (2 * SIDE)
 
-    def places(last: int) -> Var:
+    def ends(last: int) -> Var:
         found = [op.arg_max(side, axis=2, keepdims=1, select_last_index=last) for side in sides]
         return op.mul(op.cast(op.concat(found, axis=2), to=np.float32), floats(step))
 
-    low, high = places(0), op.add(places(1), floats(step))  # (N, 4, 2)
+    low, high = ends(0), op.add(ends(1), floats(step))  # (N, 4, 2)
     shared = _product(op.max([op.sub(op.min([high, bottom_right]), op.max([low, top_left])), floats(0)]))
     both = op.add(_product(op.sub(high, low)), _product(op.sub(bottom_right, top_left)))
-    found = op.reduce_max(sides[0], axes=[2], keepdims=0)  # 0 for a mask that is empty
+    found = op.reduce_max(sides[0], axes=[2], keepdims=0)  # 0 for an empty mask
     return op.mul(found, op.div(shared, op.sub(both, shared)))
 
 
@@ -116,20 +116,20 @@ def _product(lengths: Var) -> Var:
     return op.reduce_prod(lengths, axes=[2], keepdims=0)
 
 
-def _returned(answers: Var, best: Var) -> Var:
-    """`answers` (N, 4, ...), masks or scores, with 0 replaced by the one of index `best` (N,)."""
-    chosen = op.gather_nd(answers, op.unsqueeze(best, ints([1])), batch_dims=1)
-    return op.concat([op.unsqueeze(chosen, ints([1])), part(answers, 1, 1, TOKENS)], axis=1)
+def _replace_single(values: Var, best: Var) -> Var:
+    """Replace index 0 of `values` (N, 4, ...), masks or scores, by the value of index `best` (N,)."""
+    chosen = op.gather_nd(values, op.unsqueeze(best, ints([1])), batch_dims=1)
+    return op.concat([op.unsqueeze(chosen, ints([1])), part(values, 1, 1, TOKENS)], axis=1)
 
 
 def build_decoder(state: State) -> onnx.ModelProto:
-    """The same interface as MobileSAM's decoder.
+    """Build the decoder, with the interface of MobileSAM's.
 
-    `image_embeddings` float16 (1, 64, 64, 256); `point_coords` float32 (N, P, 2), x then y in pixels of the 1024 frame;
-    `point_labels` float32 (N, P): 0 negative, 1 positive, 2 and 3 the corners of a box, below 0 ignored; `mask_input`
-    float32 (M, 1, 256, 256) logits with M = N or 1; `has_mask_input` float32 (M,) -> `low_res_masks` float32
-    (N, 4, 256, 256) logits, 0 the single answer, 1 to 3 the candidates; `iou_predictions` float32 (N, 4);
-    `single_masks` float32 (N, 1, 256, 256), the single answers alone.
+    `image_embeddings` float16 (1, 64, 64, 256); `point_coords` float32 (N, P, 2), x then y in pixels of the 1024-frame;
+    `point_labels` float32 (N, P): 0 negative, 1 positive, 2 and 3 box corners, below 0 ignored; `mask_input` float32
+    (M, 1, 256, 256) logits with M = N or 1; `has_mask_input` float32 (M,) -> `low_res_masks` float32 (N, 4, 256, 256)
+    logits, 0 the single mask, 1 to 3 the candidates; `iou_predictions` float32 (N, 4); `single_masks` float32
+    (N, 1, 256, 256), only the single masks.
     """
     embeddings = argument(Tensor(np.float16, (1, SIDE, SIDE, CHANNELS)))
     points = argument(Tensor(np.float32, ("N", "P", 2)))
@@ -144,9 +144,9 @@ def build_decoder(state: State) -> onnx.ModelProto:
     has_mask = op.expand(has_mask_input, prompts)
     x64, x16 = _body(state, maps, conditions(maps, points, labels, mask, has_mask))
     logits = _masks(state, x64, maps["guide"])
-    scores = _judged(state, logits, x64, x16)
-    best = _best(logits, scores, points, labels, has_mask)
-    logits, scores = _returned(logits, best), _returned(scores, best)
+    scores = _predict_iou(state, logits, x64, x16)
+    best = _best_mask(logits, scores, points, labels, has_mask)
+    logits, scores = _replace_single(logits, best), _replace_single(scores, best)
     fine = op.resize(logits, None, floats([1, 1, 2, 2]), mode="linear", coordinate_transformation_mode="half_pixel")
     model = build(
         {
@@ -155,4 +155,4 @@ def build_decoder(state: State) -> onnx.ModelProto:
         },
         {"low_res_masks": fine, "iou_predictions": scores, "single_masks": part(fine, 1, 0, 1)},
     )  # fmt: skip
-    return dated(model)
+    return set_versions(model)

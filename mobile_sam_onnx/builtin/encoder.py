@@ -15,9 +15,9 @@ IR_VERSION = 8
 OPSET = 17
 
 
-def dated(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Give `model` the IR version and opset its operators were taken from (spox writes the lowest that would do), and
-    its outputs the name of their batch dimension."""
+def set_versions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Set the IR version and opset of the model's operators (spox writes the lowest possible), and name the batch
+    dimension of its outputs."""
     model.ir_version = IR_VERSION
     model.opset_import[0].version = OPSET
     for output in model.graph.output:
@@ -29,13 +29,13 @@ _CELL = FRAME // IMAGE_SIDE
 
 
 def _inside(size: Var, count: int, step: int) -> Var:
-    """(N, count) float32: the share of each of `count` pixels, `step` wide, before `size` (N, 1)."""
+    """Return (N, count) float32: the part of each of `count` pixels, `step` wide, that lies before `size` (N, 1)."""
     starts = floats(np.arange(count)[None] * step)
     return op.clip(op.div(op.sub(size, starts), floats(step)), floats(0), floats(1))
 
 
 def _pixels(images: Var, sizes_hw: Var) -> tuple[Var, Var]:
-    """RGB (N, 3, 256, 256) 0..1, and the share of each pixel inside the picture (N, 1, 256, 256)."""
+    """Return RGB (N, 3, 256, 256) in 0..1, and the part of each pixel inside the image (N, 1, 256, 256)."""
     sizes = op.cast(sizes_hw, to=np.float32)
     height, width = part(sizes, 1, 0, 1), part(sizes, 1, 1, 2)
 
@@ -50,13 +50,13 @@ def _pixels(images: Var, sizes_hw: Var) -> tuple[Var, Var]:
 
 
 def _opponent(rgb: Var) -> Var:
-    """Lightness, red-green, yellow-blue: (N, 3, H, W) of RGB 0..1."""
+    """Convert RGB in 0..1 to lightness, red-green, yellow-blue (N, 3, H, W)."""
     mix = np.array([[4 / 3, 4 / 3, 4 / 3], [6, -6, 0], [3, 3, -6]], np.float32)[:, :, None, None]
     return op.conv(rgb, floats(mix), floats([-2, 0, 0]), kernel_shape=[1, 1])
 
 
 def _step_from(mean: Var, axis: int) -> Var:
-    """|difference| of (N, 3, 64, 64) to the cell before along `axis`; before the first lies zero."""
+    """Return the absolute difference of (N, 3, 64, 64) to the previous cell along `axis`, zero before the first."""
     before = np.zeros(8, np.int64)
     before[axis] = 1
     padded = op.pad(mean, op.const(before), floats(0.0), mode="constant")
@@ -64,7 +64,7 @@ def _step_from(mean: Var, axis: int) -> Var:
 
 
 def embed(state: State, images: Var, sizes_hw: Var) -> Var:
-    """The maps of the layout, packed to (N, 256, 64, 64)."""
+    """Compute the maps of the layout, packed to (N, 256, 64, 64)."""
     rgb, valid = _pixels(images, sizes_hw)
     colour = op.mul(_opponent(rgb), valid)
     line = np.linspace(-1, 1, IMAGE_SIDE, dtype=np.float32)
@@ -111,12 +111,13 @@ def embed(state: State, images: Var, sizes_hw: Var) -> Var:
 
 
 def build_encoder(state: State) -> onnx.ModelProto:
-    """`images` uint8 (N, 1024, 1024, 3) RGB, `sizes_hw` int32 (N, 2) -> `image_embeddings` float16 (N, 64, 64, 256).
+    """Build the encoder, with the interface of MobileSAM's.
 
-    What `images` holds below and right of `sizes_hw` (height, width) does not matter. The embedding has the shape of
-    MobileSAM's; its numbers are the maps of the layout one after the other.
+    `images` uint8 (N, 1024, 1024, 3) RGB, `sizes_hw` int32 (N, 2) -> `image_embeddings` float16 (N, 64, 64, 256).
+    Pixels of `images` below and right of `sizes_hw` (height, width) are ignored. The embedding is the maps of the
+    layout in order.
     """
     images = argument(Tensor(np.uint8, ("N", FRAME, FRAME, 3)))
     sizes_hw = argument(Tensor(np.int32, ("N", 2)))
     embeddings = reshape(op.cast(embed(state, images, sizes_hw), to=np.float16), 0, SIDE, SIDE, CHANNELS)
-    return dated(build({"images": images, "sizes_hw": sizes_hw}, {"image_embeddings": embeddings}))
+    return set_versions(build({"images": images, "sizes_hw": sizes_hw}, {"image_embeddings": embeddings}))

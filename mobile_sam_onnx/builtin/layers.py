@@ -1,4 +1,4 @@
-"""Pieces of graph that both graphs share; names of tensors in the state are dotted paths, as PyTorch writes them."""
+"""Layers that both graphs share; tensors in the state have PyTorch's dotted names."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from mobile_sam_onnx.builtin.weights import State
 
 
 def floats(value: ArrayLike) -> Var:
-    """A float32 constant."""
+    """Return a float32 constant."""
     return op.const(np.asarray(value, np.float32))
 
 
 def ints(values: Sequence[int]) -> Var:
-    """An int64 vector, as shapes, axes and slices are given."""
+    """Return an int64 vector, for shapes, axes and slices."""
     return op.const(np.asarray(values, np.int64))
 
 
 def reshape(x: Var, *shape: int) -> Var:
-    """Reshape; 0 keeps a dimension, -1 is worked out."""
+    """Reshape; 0 keeps a dimension, -1 is inferred."""
     return op.reshape(x, ints(shape))
 
 
 def part(x: Var, axis: int, start: int, end: int) -> Var:
-    """x[start:end] along `axis`; an `end` beyond the size means all the rest."""
+    """Return x[start:end] along `axis`; `end` may exceed the size."""
     return op.slice(x, ints([start]), ints([end]), ints([axis]))
 
 
 def conv(state: State, name: str, x: Var, stride: int = 1, groups: int = 1) -> Var:
-    """The convolution `name` with bias; a stride equal to the kernel takes no padding, any other keeps the size."""
+    """Apply the convolution `name`; without padding if the stride equals the kernel size, otherwise padded."""
     weight: NDArray[np.float32] = state[f"{name}.weight"]
     size = weight.shape[-1]
     pad = 0 if size == stride else size // 2
@@ -44,7 +44,7 @@ def conv(state: State, name: str, x: Var, stride: int = 1, groups: int = 1) -> V
 
 
 def stage(state: State, name: str, x: Var) -> Var:
-    """All blocks of a stage: x + narrow(relu(wide(depth(x)))), one after the other."""
+    """Apply all blocks of a stage: x + narrow(relu(wide(depth(x))))."""
     index = 0
     while f"{name}.{index}.depth.weight" in state:
         block = f"{name}.{index}"
@@ -57,11 +57,11 @@ def stage(state: State, name: str, x: Var) -> Var:
 
 
 def double(x: Var) -> Var:
-    """(N, C, H, W) to (N, C, 2 H, 2 W), each cell repeated."""
+    """Up-sample (N, C, H, W) to (N, C, 2 H, 2 W), each cell repeated."""
     scales = floats([1, 1, 2, 2])
     return op.resize(x, None, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
 
 
 def average(x: Var, size: int, stride: int, pad: int = 0) -> Var:
-    """Mean over windows; what lies beyond the border counts as zero."""
+    """Return the mean over windows; padding counts as zero."""
     return op.average_pool(x, kernel_shape=[size, size], strides=[stride, stride], pads=[pad] * 4, count_include_pad=1)

@@ -1,4 +1,4 @@
-"""Where the built-in weights lie, and how they are read."""
+"""Reading of the built-in weights."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ State = dict[str, NDArray[np.float32]]
 
 
 def load_weights(path: Path = WEIGHTS) -> State:
-    """Tensor name to float32 array, as `build_encoder` and `build_decoder` take them; the file holds float16.
+    """Return the tensors as float32, for `build_encoder` and `build_decoder`; the file has float16.
 
     Raises:
-        CheckpointError: a damaged file.
+        CheckpointError: the file is damaged.
     """
     return as_float32(read_safetensors(path))
 
 
-def holds(state: StateDict) -> bool:
-    """Whether these are weights of the built-in kind, by their keys."""
+def is_builtin(state: StateDict) -> bool:
+    """Return whether these are weights of the built-in architecture, by their keys."""
     return bool(state) and all(key.startswith(("encoder.", "decoder.")) for key in state)
 
 
 def as_float32(state: StateDict) -> State:
-    """The same tensors in float32."""
+    """Return the tensors as float32."""
     return {name: values.astype(np.float32) for name, values in state.items()}

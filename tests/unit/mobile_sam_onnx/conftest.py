@@ -35,7 +35,7 @@ def session(model: Any) -> Runnable:
     options.intra_op_num_threads = 2
     runtime = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
-    # The single masks stand in the low-resolution masks as well, which a test of its own holds.
+    # The single masks are part of the low-resolution masks, as another test checks.
     outputs = [output.name for output in runtime.get_outputs() if output.name != "single_masks"]
 
     def run(**inputs: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
@@ -47,7 +47,7 @@ def session(model: Any) -> Runnable:
 
 @pytest.fixture(scope="session")
 def run_model() -> Callable[[Any], Runnable]:
-    """Starts an ONNX model in ONNX Runtime."""
+    """Function that loads an ONNX model in ONNX Runtime."""
     return session
 
 

@@ -1,4 +1,4 @@
-"""An HTTP server with one file, `weights.pt`, that can be asked for parts of it."""
+"""HTTP server with one file, `weights.pt`, that supports range requests."""
 
 import hashlib
 from collections.abc import Iterator
@@ -52,5 +52,5 @@ def serving_weights() -> Iterator[Server]:
 
 
 def source(server: Server, name: str = "weights.pt", digest: str = DIGEST) -> Source:
-    """The server's file as it is published."""
+    """Return the server's file as a published source."""
     return Source(f"http://127.0.0.1:{server.server_port}/{name}", len(CONTENT), digest)

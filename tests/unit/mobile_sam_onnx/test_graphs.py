@@ -35,7 +35,7 @@ def prompts(points: int, objects: int = 1, masks: int = 1) -> Arrays:
     }
 
 
-def test_the_published_model_has_the_declared_signatures() -> None:
+def test_published_model_has_the_declared_signatures() -> None:
     state = random_state(Architecture())
     encoder, decoder = build_encoder(state), build_decoder(state)
     assert signature(encoder.graph.input) == {
@@ -63,7 +63,7 @@ def test_the_published_model_has_the_declared_signatures() -> None:
         assert {entry.domain for entry in model.opset_import} <= {"", "ai.onnx"}
 
 
-def test_a_smaller_encoder_of_the_family_runs_on_a_batch(small_encoder: Any) -> None:
+def test_smaller_encoder_runs_on_a_batch(small_encoder: Any) -> None:
     images = GENERATOR.integers(0, 256, (2, 1024, 1024, 3)).astype(np.uint8)
     (answer,) = small_encoder(images=images, sizes_hw=np.array([[1024, 700], [512, 1024]], np.int32))
     assert answer.shape == (2, 64, 64, 64)
@@ -71,7 +71,7 @@ def test_a_smaller_encoder_of_the_family_runs_on_a_batch(small_encoder: Any) -> 
     assert 0.1 < answer.std(dtype=np.float32) < 10
 
 
-def test_what_lies_outside_the_valid_area_is_ignored(small_encoder: Any) -> None:
+def test_pixels_outside_the_valid_area_are_ignored(small_encoder: Any) -> None:
     images = np.zeros((2, 1024, 1024, 3), np.uint8)
     images[0] = 255
     images[:, :300, :1024] = GENERATOR.integers(0, 256, (300, 1024, 3))
@@ -79,7 +79,7 @@ def test_what_lies_outside_the_valid_area_is_ignored(small_encoder: Any) -> None
     np.testing.assert_array_equal(answer[0], answer[1])
 
 
-def test_attention_biases_take_part(small_state: Arrays, small_encoder: Any, run_model: Any) -> None:
+def test_attention_biases_affect_the_output(small_state: Arrays, small_encoder: Any, run_model: Any) -> None:
     images = GENERATOR.integers(0, 256, (1, 1024, 1024, 3)).astype(np.uint8)
     inputs = {"images": images, "sizes_hw": np.array([[1024, 1024]], np.int32)}
     (biased,) = small_encoder(**inputs)
@@ -88,7 +88,7 @@ def test_attention_biases_take_part(small_state: Arrays, small_encoder: Any, run
     assert np.abs(biased - zeroed).max() > 1e-2
 
 
-def test_biases_are_shared_by_equal_absolute_offsets() -> None:
+def test_relative_bias_depends_on_absolute_offsets() -> None:
     table = np.arange(4, dtype=np.float32).reshape(1, 4)
     np.testing.assert_array_equal(relative_bias(table, 2)[0], [[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]])
 
@@ -99,7 +99,7 @@ def test_too_few_down_samplings_are_rejected() -> None:
         build_encoder(random_state(shallow))
 
 
-def test_prompts_in_a_batch_answer_as_they_do_alone(small_decoder: Any) -> None:
+def test_batched_prompts_match_single_prompts(small_decoder: Any) -> None:
     inputs = prompts(points=3, objects=4)
     masks, scores = small_decoder(**inputs)
     assert masks.shape == (4, 4, 256, 256)
@@ -110,7 +110,7 @@ def test_prompts_in_a_batch_answer_as_they_do_alone(small_decoder: Any) -> None:
         np.testing.assert_allclose(scores[index], expected_scores[0], atol=1e-5)
 
 
-def test_absent_points_change_nothing(small_decoder: Any) -> None:
+def test_absent_points_are_ignored(small_decoder: Any) -> None:
     inputs = prompts(points=2)
     filler = np.array([[[5.0, 900.0], [1e4, -3.0], [0.0, 0.0]]], np.float32)
     filled = {
@@ -122,21 +122,21 @@ def test_absent_points_change_nothing(small_decoder: Any) -> None:
         np.testing.assert_allclose(answer, expected, atol=1e-5 * np.abs(expected).max())
 
 
-def test_a_padding_point_is_a_token_of_its_own(small_decoder: Any) -> None:
+def test_padding_point_differs_from_an_absent_point(small_decoder: Any) -> None:
     inputs = prompts(points=2)
     inputs["point_labels"][0, 1] = -1
     absent = {**inputs, "point_labels": np.array([[inputs["point_labels"][0, 0], -2]], np.float32)}
     assert np.abs(small_decoder(**inputs)[0] - small_decoder(**absent)[0]).max() > 1e-3
 
 
-def test_where_a_padding_point_lies_does_not_matter(small_decoder: Any) -> None:
+def test_coordinates_of_a_padding_point_are_ignored(small_decoder: Any) -> None:
     inputs = prompts(points=1)
     inputs["point_labels"][:] = -1
     elsewhere = {**inputs, "point_coords": inputs["point_coords"] + 50}
     np.testing.assert_array_equal(small_decoder(**inputs)[0], small_decoder(**elsewhere)[0])
 
 
-def test_one_mask_input_serves_all_prompts(small_decoder: Any) -> None:
+def test_mask_input_is_shared_by_all_prompts(small_decoder: Any) -> None:
     inputs = prompts(points=2, objects=3)
     inputs["has_mask_input"] = np.ones(1, np.float32)
     repeated = {
@@ -148,10 +148,10 @@ def test_one_mask_input_serves_all_prompts(small_decoder: Any) -> None:
         np.testing.assert_allclose(answer, expected, atol=1e-5 * np.abs(expected).max())
 
 
-def test_each_prompt_may_have_its_own_mask_or_none(small_decoder: Any) -> None:
+def test_mask_input_per_prompt(small_decoder: Any) -> None:
     inputs = prompts(points=2, objects=2, masks=2)
     inputs["has_mask_input"] = np.array([0, 1], np.float32)
-    inputs["mask_input"][0] = np.nan  # unused, whatever it holds
+    inputs["mask_input"][0] = np.nan  # unused
     masks, _ = small_decoder(**inputs)
     for index in range(2):
         alone = {name: value[index : index + 1] for name, value in inputs.items() if name != "image_embeddings"}
@@ -159,7 +159,7 @@ def test_each_prompt_may_have_its_own_mask_or_none(small_decoder: Any) -> None:
         np.testing.assert_allclose(masks[index], expected[0], atol=1e-5 * np.abs(expected).max())
 
 
-def test_openvino_answers_alike_while_the_numbers_of_prompts_and_masks_change(
+def test_openvino_matches_for_changing_numbers_of_prompts_and_masks(
     small_state: Arrays, small_decoder: Any, tmp_path: Path
 ) -> None:
     openvino = pytest.importorskip("openvino")
@@ -174,7 +174,7 @@ def test_openvino_answers_alike_while_the_numbers_of_prompts_and_masks_change(
 
 
 @pytest.mark.parametrize("built", ["small", "builtin"])
-def test_the_single_masks_are_the_first_of_all(small_state: Arrays, built: str) -> None:
+def test_single_masks_are_the_first_low_res_masks(small_state: Arrays, built: str) -> None:
     model = build_decoder(small_state) if built == "small" else builtin.build_decoder(builtin.load_weights())
     runtime = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     inputs = prompts(points=2, objects=3)

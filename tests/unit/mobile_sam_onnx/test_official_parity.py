@@ -1,4 +1,4 @@
-"""The graphs answer what the official PyTorch predictor answers from the official weights, on the sample images."""
+"""Parity of the graphs with the official PyTorch predictor, with the official weights on the sample images."""
 
 from functools import cache
 from pathlib import Path
@@ -27,7 +27,7 @@ CASES = {case.name: case for case in read_cases()}
 MAX_RELATIVE_L2 = 1e-3
 MAX_SCORE_DIFFERENCE = 1e-3
 MIN_IOU = 0.995
-"""A few pixels on a mask's outline, whose logits are near zero, may fall on the other side."""
+"""A few pixels on the outline, with logits near zero, may differ."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def expected() -> dict[str, Array]:
 
 @pytest.fixture(scope="module")
 def encode(official_checkpoint: Path, run_model: Any) -> Any:
-    """Embedding (1, 64, 64, 256), size in the encoder's frame and size of an image, both height then width."""
+    """Function that returns an image's embedding (1, 64, 64, 256), size_hw in the encoder's frame, and size_hw."""
     encoder = run_model(build_encoder(load_checkpoint(official_checkpoint)))
 
     @cache
@@ -53,7 +53,7 @@ def encode(official_checkpoint: Path, run_model: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def answer(official_checkpoint: Path, encode: Any, run_model: Any) -> Any:
-    """Low-resolution masks (K, 256, 256), scores (K,), and masks (K, H, W) bool of a case."""
+    """Function that returns low-resolution masks (K, 256, 256), scores (K,) and masks (K, H, W) bool of a case."""
     decoder = run_model(build_decoder(load_checkpoint(official_checkpoint)))
 
     @cache
@@ -86,7 +86,7 @@ def relative_l2(found: Array, wanted: Array) -> float:
 
 
 @pytest.mark.parametrize("image", ["balloons", "desk", "still-life"])
-def test_embedding_matches_the_official_predictors(image: str, expected: dict[str, Array], encode: Any) -> None:
+def test_embedding_matches_the_official_predictor(image: str, expected: dict[str, Array], encode: Any) -> None:
     (file,) = {case.file for case in CASES.values() if case.image == image}
     embedding = encode(file)[0][0].transpose(2, 0, 1).astype(np.float32)
     assert relative_l2(sampled_embedding(embedding), expected[f"embedding/{image}"]) <= MAX_RELATIVE_L2
@@ -94,7 +94,7 @@ def test_embedding_matches_the_official_predictors(image: str, expected: dict[st
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_masks_match_the_official_predictors(case: Case, expected: dict[str, Array], answer: Any) -> None:
+def test_masks_match_the_official_predictor(case: Case, expected: dict[str, Array], answer: Any) -> None:
     low_res, scores, masks = answer(case)
     assert relative_l2(sampled_logits(low_res), expected[f"logits/{case.name}"]) <= MAX_RELATIVE_L2
     np.testing.assert_allclose(scores, expected[f"scores/{case.name}"], atol=MAX_SCORE_DIFFERENCE, rtol=0)

@@ -1,4 +1,4 @@
-"""The graphs answer what the official PyTorch predictor answers from the same weights."""
+"""Parity of the graphs with the official PyTorch predictor, with the same random weights."""
 
 import json
 from functools import cache
@@ -31,7 +31,7 @@ def cases(shared: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def answer(encode: Any, expected: Any, reference_decoder: Any) -> Any:
-    """Masks (K, 256, 256), scores (K,) and areas (K,) of a case."""
+    """Function that returns masks (K, 256, 256), scores (K,) and areas (K,) of a case."""
 
     def run(case: dict[str, Any]) -> Any:
         embedding, scaled_hw, size_hw = encode(case["image"])
@@ -58,7 +58,7 @@ def answer(encode: Any, expected: Any, reference_decoder: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def encode(shared: Path, reference_encoder: Any) -> Any:
-    """Embedding (1, 64, 64, 256), size in the 1024-frame and size of an image, both height then width."""
+    """Function that returns an image's embedding (1, 64, 64, 256), size_hw in the 1024-frame, and size_hw."""
 
     @cache
     def run(name: str) -> Any:
@@ -79,7 +79,7 @@ def relative_l2(answer: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
 
 
 def areas(logits: npt.NDArray[Any], scaled_hw: tuple[int, int], size_hw: tuple[int, int]) -> list[float]:
-    """Share of the image each of the masks (K, 256, 256) covers once up-sampled as the predictor does."""
+    """Return the part of the image that each mask (K, 256, 256) covers after the predictor's up-sampling."""
     shares = []
     for mask in logits:
         large = cv2.resize(mask, (1024, 1024), interpolation=cv2.INTER_LINEAR)[: scaled_hw[0], : scaled_hw[1]]

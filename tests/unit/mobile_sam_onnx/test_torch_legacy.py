@@ -16,7 +16,7 @@ LITTLE = {"protocol_version": VERSION, "little_endian": True, "type_sizes": {"sh
 
 
 class LegacyStorage(Storage):
-    """Such a file's persistent ids end with what a storage is a view of: nothing."""
+    """Storage whose persistent id ends with the storage that it is a view of, or None."""
 
     pid: tuple[Any, ...]
 
@@ -53,7 +53,7 @@ def written(tmp_path: Path, **changes: Any) -> Path:
     return write(tmp_path / "a.pth", {"a": legacy("0", (3, 4))}, {"0": VALUES}, **changes)
 
 
-def test_tensors_are_read_with_their_type_and_shape(tmp_path: Path) -> None:
+def test_tensors_are_read_with_type_and_shape(tmp_path: Path) -> None:
     content = {
         "a": legacy("0", (3, 4)),
         "half": legacy("10", (12,), "HalfStorage"),
@@ -77,7 +77,7 @@ def test_bfloat16_becomes_float32(tmp_path: Path) -> None:
     np.testing.assert_array_equal(state["a"], VALUES)
 
 
-def test_what_pytorch_itself_wrote_is_read() -> None:
+def test_file_written_by_pytorch_is_read() -> None:
     state = load_checkpoint(Path(__file__).with_name("torch_legacy.pth"))
     assert {key: (value.dtype.name, value.shape) for key, value in state.items()} == {
         "conv.weight": ("float16", (2, 3, 1, 1)),
@@ -100,7 +100,7 @@ def test_what_pytorch_itself_wrote_is_read() -> None:
         ({"keys": [["0"]]}, "expected the keys of the tensors' storages"),
         ({"keys": "0"}, "expected the keys of the tensors' storages"),
     ],
-    ids=["magic", "big-endian", "no system", "no keys", "other keys", "keys of lists", "keys as text"],
+    ids=["magic", "big-endian", "no system", "no keys", "unknown key", "list as key", "text instead of a list"],
 )
 def test_other_pickles_are_rejected(tmp_path: Path, changes: Any, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
@@ -108,14 +108,14 @@ def test_other_pickles_are_rejected(tmp_path: Path, changes: Any, message: str) 
 
 
 @pytest.mark.parametrize("keep", [1, 30, 200, -47, -8, -1], ids=str)
-def test_a_truncated_file_is_rejected(tmp_path: Path, keep: int) -> None:
+def test_truncated_file_is_rejected(tmp_path: Path, keep: int) -> None:
     path = written(tmp_path)
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(CheckpointError, match=r"truncated or damaged|damaged one"):
         load_checkpoint(path)
 
 
-def test_a_storage_of_another_length_than_said_is_rejected(tmp_path: Path) -> None:
+def test_storage_of_another_length_is_rejected(tmp_path: Path) -> None:
     path = written(tmp_path)
     content = path.read_bytes()
     path.write_bytes(content.replace(LENGTH.type(12).tobytes(), LENGTH.type(11).tobytes()))
@@ -123,24 +123,24 @@ def test_a_storage_of_another_length_than_said_is_rejected(tmp_path: Path) -> No
         load_checkpoint(path)
 
 
-def test_two_lengths_of_one_storage_are_rejected(tmp_path: Path) -> None:
+def test_storage_with_two_lengths_is_rejected(tmp_path: Path) -> None:
     content = {"a": legacy("0", (3, 4)), "b": legacy("0", (2, 4))}
     with pytest.raises(CheckpointError, match="got none of its kind and length"):
         load_checkpoint(write(tmp_path / "a.pth", content, {"0": VALUES[:2]}))
 
 
-def test_a_view_of_a_storage_is_rejected(tmp_path: Path) -> None:
+def test_view_of_a_storage_is_rejected(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pth", {"a": legacy("0", (3, 4), view=("1", 0, 12))}, {"0": VALUES})
     with pytest.raises(CheckpointError, match="expected a storage as persistent id"):
         load_checkpoint(path)
 
 
-def test_any_other_reference_is_refused_by_name(tmp_path: Path) -> None:
+def test_other_references_are_rejected_by_name(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"got a reference to os\.system"):
         load_checkpoint(write(tmp_path / "a.pth", {"a": Global("os", "system")}, {}))
 
 
-def test_any_pickle_but_a_checkpoint_is_rejected_in_one_line(tmp_path: Path) -> None:
+def test_other_pickle_is_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "a.pth").write_bytes(pickle.dumps({"a": io.DEFAULT_BUFFER_SIZE}, 2))
     with pytest.raises(CheckpointError, match="a pickle of something else") as raised:
         load_checkpoint(tmp_path / "a.pth")

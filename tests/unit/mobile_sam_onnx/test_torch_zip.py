@@ -13,28 +13,28 @@ from mobile_sam_onnx import CheckpointError, load_checkpoint
 
 
 class Global:
-    """Pickles as a reference to a name of a module that need not exist here."""
+    """Object pickled as a reference to a module's name; the module need not be installed."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name
 
 
 class Call:
-    """Pickles as a call."""
+    """Object pickled as a call."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
         self.function, self.arguments = function, arguments
 
 
 class Storage:
-    """Pickles as a persistent id."""
+    """Object pickled as a persistent id."""
 
     def __init__(self, kind: str, key: str, length: int) -> None:
         self.pid = ("storage", Global("torch", kind), key, "cpu", length)
 
 
 class Pickler(pickle._Pickler):
-    """The pure-Python pickler, told how torch writes globals and storages."""
+    """Pure-Python pickler that writes globals and storages as torch does."""
 
     dispatch: ClassVar[dict[Any, Any]] = dict(pickle._Pickler.dispatch)
 
@@ -87,7 +87,7 @@ def write(
 VALUES = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
-def test_tensors_are_read_with_their_type_and_shape(tmp_path: Path) -> None:
+def test_tensors_are_read_with_type_and_shape(tmp_path: Path) -> None:
     content = {
         "a": tensor("0", (3, 4)),
         "half": tensor("1", (12,), "HalfStorage"),
@@ -130,12 +130,12 @@ def test_strides_and_offsets_are_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrapper", ["model", "state_dict"])
-def test_wrapped_and_prefixed_state_dicts_are_found(tmp_path: Path, wrapper: str) -> None:
+def test_wrapped_and_prefixed_state_dicts_are_read(tmp_path: Path, wrapper: str) -> None:
     content = {wrapper: {"module.a": tensor("0", (3, 4))}, "epoch": 3}
     assert list(load_checkpoint(write(tmp_path / "a.pt", content, {"0": VALUES.tobytes()}))) == ["a"]
 
 
-def test_parameters_are_read_as_their_tensors(tmp_path: Path) -> None:
+def test_parameters_are_read_as_tensors(tmp_path: Path) -> None:
     parameter = Call(Global("torch._utils", "_rebuild_parameter"), tensor("0", (3, 4)), True, {})
     state = load_checkpoint(write(tmp_path / "a.pt", {"a": parameter}, {"0": VALUES.tobytes()}))
     np.testing.assert_array_equal(state["a"], VALUES)
@@ -154,7 +154,7 @@ def test_parameters_are_read_as_their_tensors(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_any_other_reference_is_refused_by_name(tmp_path: Path, module: str, name: str) -> None:
+def test_other_references_are_rejected_by_name(tmp_path: Path, module: str, name: str) -> None:
     path = write(tmp_path / "a.pt", {"a": Call(Global(module, name), "touch /tmp/never")}, {})
     with pytest.raises(CheckpointError, match=f"refused.*{module}.{name}"):
         load_checkpoint(path)
@@ -176,13 +176,13 @@ def test_any_other_reference_is_refused_by_name(tmp_path: Path, module: str, nam
     ],
     ids=str,
 )
-def test_a_tensor_beyond_its_storage_is_rejected(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_tensor_outside_its_storage_is_rejected(tmp_path: Path, changes: dict[str, Any]) -> None:
     path = write(tmp_path / "a.pt", {"a": tensor("0", (3, 4), **changes)}, {"0": VALUES.tobytes()})
     with pytest.raises(CheckpointError, match="expected"):
         load_checkpoint(path)
 
 
-def test_a_missing_storage_is_rejected(tmp_path: Path) -> None:
+def test_missing_storage_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="expected storage 0 in the file"):
         load_checkpoint(write(tmp_path / "a.pt", {"a": tensor("0", (3, 4))}, {}))
 
@@ -194,22 +194,24 @@ def test_compressed_storages_are_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [[1, 2], {}, {"a": 1}, {"a": "text"}, {1: tensor("0", (3, 4))}, {"model": {"a": {"b": 1}}}], ids=range(6)
+    "content",
+    [[1, 2], {}, {"a": 1}, {"a": "text"}, {1: tensor("0", (3, 4))}, {"model": {"a": {"b": 1}}}],
+    ids=["list", "empty", "number", "text", "numeric key", "nested dict"],
 )
-def test_anything_but_a_dict_of_tensors_is_rejected(tmp_path: Path, content: Any) -> None:
+def test_content_other_than_a_dict_of_tensors_is_rejected(tmp_path: Path, content: Any) -> None:
     with pytest.raises(CheckpointError, match="expected a dict of tensors"):
         load_checkpoint(write(tmp_path / "a.pt", content, {"0": VALUES.tobytes()}))
 
 
 @pytest.mark.parametrize("keep", [4, 40, 200, -30])
-def test_a_truncated_file_is_rejected(tmp_path: Path, keep: int) -> None:
+def test_truncated_file_is_rejected(tmp_path: Path, keep: int) -> None:
     path = write(tmp_path / "a.pt", {"a": tensor("0", (3, 4))}, {"0": VALUES.tobytes()})
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(CheckpointError, match="truncated or damaged"):
         load_checkpoint(path)
 
 
-def test_a_damaged_pickle_is_rejected_in_one_line(tmp_path: Path) -> None:
+def test_damaged_pickle_is_a_one_line_error(tmp_path: Path) -> None:
     path = tmp_path / "a.pt"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("archive/data.pkl", b"\x80\x02}q\x00(X\xff\xff\x00\x00abc")
@@ -227,9 +229,7 @@ MEMO, COUNT = struct.pack("<I", 2**24), struct.pack("<Q", 2**26)
     ids=["long_binput", "put", "bytearray8", "binbytes8", "binunicode8"],
 )
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
-def test_a_small_pickle_that_speaks_of_large_sizes_takes_little_memory(
-    tmp_path: Path, pickled: bytes, zipped: bool
-) -> None:
+def test_small_pickle_with_large_sizes_needs_little_memory(tmp_path: Path, pickled: bytes, zipped: bool) -> None:
     path = tmp_path / "a.pt"
     path.write_bytes(b"\x80\x02" + pickled)
     if zipped:
@@ -240,13 +240,13 @@ def test_a_small_pickle_that_speaks_of_large_sizes_takes_little_memory(
     try:
         with pytest.raises(CheckpointError, match=r"^expected .*, got .") as caught:
             load_checkpoint(path)
-        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20  # the legacy reader asks for 16 MiB at once
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20  # the legacy reader reads up to 16 MiB at once
     finally:
         tracemalloc.stop()
     assert str(caught.value).isprintable()
 
 
-def test_a_large_byte_order_is_not_read_whole(tmp_path: Path) -> None:
+def test_large_byteorder_entry_is_not_read_completely(tmp_path: Path) -> None:
     large = "x" * 2**26
     path = write(
         tmp_path / "a.pt", {"a": tensor("0", (3, 4))}, {"0": VALUES.tobytes()}, large, compression=zipfile.ZIP_DEFLATED
