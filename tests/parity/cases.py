@@ -1,14 +1,14 @@
-"""Prompts on the sample images, and what the official predictor answers to them with the official weights.
+"""Prompts on the sample images, and the official predictor's answers with the official weights.
 
 `make_expected.py` writes `expected.npz`, which has for each image
 - `embedding/<image>`: (256, 4, 4) float32, every 16th position of the embedding from (8, 8);
 - `channels/<image>`: (2, 256) float32, mean and standard deviation of each channel;
-and for each case, of K masks (1 or 3)
+and for each case with K masks (1 or 3)
 - `logits/<case>`: (K, 32, 32) float32, every 8th pixel of the low-resolution logits from (4, 4);
-- `low_res/<case>`: (K, 8192) uint8, the low-resolution masks (256, 256), a bit each;
-- `mask/<case>`: (K, ceil(H * W / 8)) uint8, the masks in the image's size (H, W), a bit each;
+- `low_res/<case>`: (K, 8192) uint8, the low-resolution masks (256, 256), 1 bit per pixel;
+- `mask/<case>`: (K, ceil(H * W / 8)) uint8, the masks at the image's size (H, W), 1 bit per pixel;
 - `scores/<case>`: (K,) float32.
-A case that refines another is given its low-resolution mask of the highest score.
+A case that refines another gets the other's low-resolution mask of the highest score.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One prompt: `points_xy` in pixels and `labels` 0 or 1; `box_xyxy`; the case whose answer it refines."""
+    """One prompt: `points_xy` in pixels, `labels` 0 or 1, `box_xyxy`, and the case that it refines."""
 
     name: str
     image: str
@@ -41,12 +41,12 @@ class Case:
 
     @property
     def file(self) -> Path:
-        """The image's file."""
+        """Path of the image."""
         return SAMPLES / f"{self.image}.jpg"
 
 
 def read_cases() -> list[Case]:
-    """All cases; those that refine another come after it."""
+    """Return all cases; one that refines another comes after it."""
     return [_case(**fields) for fields in json.loads((HERE / "cases.json").read_text())]
 
 
@@ -58,30 +58,30 @@ def _case(name: str, image: str, refines: str | None = None, **fields: Any) -> C
 
 
 def sampled_embedding(embedding: Array) -> Array:
-    """`embedding/...` of an embedding (256, 64, 64)."""
+    """Return `embedding/...` of an embedding (256, 64, 64)."""
     sampled: Array = embedding[:, 8::16, 8::16].astype(np.float32)
     return sampled
 
 
 def channel_statistics(embedding: Array) -> Array:
-    """`channels/...` of an embedding (256, 64, 64)."""
+    """Return `channels/...` of an embedding (256, 64, 64)."""
     flat = embedding.reshape(len(embedding), -1).astype(np.float64)
     statistics: Array = np.stack([flat.mean(axis=1), flat.std(axis=1)]).astype(np.float32)
     return statistics
 
 
 def sampled_logits(low_res: Array) -> Array:
-    """`logits/...` of low-resolution masks (K, 256, 256)."""
+    """Return `logits/...` of low-resolution masks (K, 256, 256)."""
     sampled: Array = low_res[:, 4::8, 4::8].astype(np.float32)
     return sampled
 
 
 def packed(masks: Array) -> Array:
-    """Bits of bool masks (K, H, W), (K, ceil(H * W / 8)) uint8."""
+    """Pack bool masks (K, H, W) to bits, (K, ceil(H * W / 8)) uint8."""
     return np.packbits(masks.reshape(len(masks), -1), axis=1)
 
 
 def ious(bits: Array, expected: Array) -> list[float]:
-    """IoU of each of K masks, both as `packed`; two empty masks are the same."""
+    """Return the IoU of each of K pairs of packed masks; 1 for two empty masks."""
     one, other = (np.unpackbits(packed_masks, axis=1).astype(bool) for packed_masks in (bits, expected))
     return [float((a & b).sum() / (a | b).sum()) if (a | b).any() else 1.0 for a, b in zip(one, other, strict=True)]

@@ -1,8 +1,8 @@
-"""Write expected.npz: what the official predictor answers to cases.json with the official weights.
+"""Write expected.npz: the official predictor's answers to cases.json with the official weights.
 
     python -m tests.parity.make_expected mobile_sam.pt
 
-in the environment that `make env-peers` makes, which has the packaged official code.
+Run it in the environment of `make env-peers`, which has the packaged official code.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from tests.parity.cases import (
 
 
 def main(checkpoint: str) -> None:
-    """Ask the predictor and write."""
+    """Run the predictor on all cases and write the file."""
     from benchmarks.peers.official import load
 
     predictor = load(checkpoint)
     found: dict[str, Array] = {}
     best: dict[str, Array] = {}
-    shown = None
+    current = None
     for case in read_cases():
-        if case.image != shown:
-            shown = case.image
+        if case.image != current:
+            current = case.image
             predictor.set_image(np.asarray(Image.open(case.file).convert("RGB")))
             embedding = predictor.get_image_embedding().numpy()[0]
-            found[f"embedding/{shown}"] = sampled_embedding(embedding)
-            found[f"channels/{shown}"] = channel_statistics(embedding)
+            found[f"embedding/{current}"] = sampled_embedding(embedding)
+            found[f"channels/{current}"] = channel_statistics(embedding)
         masks, scores, low_res = predictor.predict(
             point_coords=np.array(case.points_xy, float) if case.points_xy else None,
             point_labels=np.array(case.labels) if case.labels else None,

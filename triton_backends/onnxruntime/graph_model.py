@@ -1,4 +1,4 @@
-"""What backends that run one graph share: requests in batches, and config.pbtxt held to the graph."""
+"""Common part of backends that run one graph: batching of requests, and checks of config.pbtxt against the graph."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import triton_python_backend_utils as pb_utils  # exists inside Triton only
 Array = npt.NDArray[Any]
 
 Signature = dict[str, tuple[str, int]]
-"""Triton's name of the type, and the number of dimensions, by the name of the tensor."""
+"""Triton data type and number of dimensions, by tensor name."""
 
 
 class GraphModel:
-    """Triton's side of an instance of a model that is one graph; a backend says how to load and run it."""
+    """Instance of a model that is one graph; a backend implements `load` and `run`."""
 
     def load(self, path: Path, config: dict[str, Any], args: dict[str, str]) -> tuple[Signature, Signature]:
-        """Load the graph of a file; returns its inputs and outputs."""
+        """Load the graph of a file and return its inputs and outputs."""
         raise NotImplementedError
 
     def run(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
-        """The named outputs for a feed of all inputs; they stay valid until the next `execute`."""
+        """Run the graph on all inputs and return the named outputs, which stay valid until the next `execute`."""
         raise NotImplementedError
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Load the model named by `args`; Triton reports what is raised here as the model's load error."""
+        """Load the model; Triton reports an exception as the model's load error."""
         config = json.loads(args["model_config"])
         filename = config.get("default_model_filename") or "model.onnx"
         path = Path(args["model_repository"]) / args["model_version"] / filename
@@ -38,7 +38,7 @@ class GraphModel:
             inputs, outputs = self.load(path, config, args)
         except pb_utils.TritonModelException:
             raise
-        except Exception as error:  # engines raise their own types, RuntimeError and ValueError alike
+        except Exception as error:  # engines raise many types
             raise pb_utils.TritonModelException(f"{path}: {first_line(error)}") from None
         self.batched = int(config.get("max_batch_size", 0)) > 0
         for side, graph in (("input", inputs), ("output", outputs)):
@@ -46,7 +46,7 @@ class GraphModel:
         self.inputs = list(inputs)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answer the requests, those of equal shapes in one run; one that fails does not touch the others."""
+        """Answer the requests, those of equal shapes in one run; a run that fails does not affect the others."""
         feeds = [
             {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self.inputs}
             for request in requests
@@ -68,7 +68,7 @@ class GraphModel:
         return responses
 
     def _groups(self, feeds: list[dict[str, Array]]) -> list[list[int]]:
-        """Indices of the requests that can run as one batch."""
+        """Return the indices of the requests, grouped by those that can run as one batch."""
         if not self.batched:
             return [[index] for index in range(len(feeds))]
         groups: dict[tuple[tuple[int, ...], ...], list[int]] = {}
@@ -86,19 +86,19 @@ class GraphModel:
 
 
 def parameter(config: dict[str, Any], key: str) -> str | None:
-    """The `parameters` entry of that key, or None."""
+    """Return an entry of `parameters`, or None."""
     entry = config.get("parameters", {}).get(key)
     return entry["string_value"] if entry else None
 
 
 def first_line(error: Exception) -> str:
-    """The first line of the error's message that says something to those who do not know the engine's sources."""
+    """Return the first line of an error's message that is not a location in the engine's sources."""
     lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from")]
     return (lines or [type(error).__name__])[0]
 
 
 def check_signature(config: dict[str, Any], side: str, graph: Signature, path: Path) -> None:
-    """Hold config.pbtxt to the graph: NVIDIA's backends do, and a mismatch is best found at load.
+    """Check config.pbtxt against the graph, as NVIDIA's backends do.
 
     Raises:
         TritonModelException: a tensor is missing on either side or differs in type or number of dimensions.

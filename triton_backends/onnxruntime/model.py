@@ -1,9 +1,9 @@
 """A Python-based Triton backend with the name and the config keys of NVIDIA's C++ `onnxruntime` backend.
 
-It serves models that say `backend: "onnxruntime"` where the Triton at hand has no such backend (the one in the
-`nvidia-pytriton` wheel has none). The keys honoured, in `config.pbtxt`:
+It serves models with `backend: "onnxruntime"` on a Triton without that backend, such as the one in the
+`nvidia-pytriton` wheel. It supports these keys of `config.pbtxt`:
 
-- `default_model_filename`; `max_batch_size` (requests that Triton hands over together run as one batch);
+- `default_model_filename`; `max_batch_size` (requests that Triton passes together run as one batch);
 - `instance_group` kind and device;
 - `parameters`: `intra_op_thread_count`, `inter_op_thread_count`, `execution_mode` (0 sequential, 1 parallel),
   `cudnn_conv_algo_search` (0 exhaustive, 1 heuristic, 2 default), `gpu_mem_limit` (bytes), `arena_extend_strategy`
@@ -11,7 +11,7 @@ It serves models that say `backend: "onnxruntime"` where the Triton at hand has 
 - `optimization.execution_accelerators`: `gpu_execution_accelerator` `tensorrt` with `precision_mode` and
   `max_workspace_size_bytes`; `cpu_execution_accelerator` `openvino`.
 
-What it cannot honour is an error at load, never a silent change of device or engine.
+A device or engine that is not available is an error at load, never a silent change.
 """
 
 from __future__ import annotations
@@ -52,40 +52,40 @@ class TritonPythonModel(GraphModel):
         return signature(self.session.get_inputs()), signature(self.session.get_outputs())
 
     def run(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
-        """The named outputs."""
+        """Run the session and return the named outputs."""
         outputs: list[Array] = self.session.run(names, feed)
         return outputs
 
 
 def session_options(config: dict[str, Any]) -> ort.SessionOptions:
-    """Threads and execution mode of the model's `parameters`."""
+    """Return session options with the threads and execution mode of the model's `parameters`."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = int(parameter(config, "intra_op_thread_count") or 0)
     options.inter_op_num_threads = int(parameter(config, "inter_op_thread_count") or 0)
     if parameter(config, "execution_mode") == "1":
         options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
     options.log_severity_level = 3
-    # Threads that wait for each other spin for 20 us, which is enough on an idle machine. Left to spin for long they
-    # make a run three times slower where others use the cores too, as encoder, decoder and orchestrator do here.
+    # Waiting threads spin for 20 us, which is enough on an idle machine. Longer spinning makes a run three times slower
+    # when others use the cores, as encoder, decoder and orchestrator do here.
     options.add_session_config_entry("session.intra_op.spin_duration_us", "20")
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
 
 
 def execution_providers(config: dict[str, Any], kind: str, device: int) -> list[tuple[str, dict[str, str]]]:
-    """ONNX Runtime's providers for the instance, most wanted first.
+    """Return ONNX Runtime's providers for the instance in order of preference.
 
     Raises:
-        TritonModelException: this ONNX Runtime lacks one that the config asks for.
+        TritonModelException: the config asks for a provider that this ONNX Runtime lacks.
     """
     accelerators = config.get("optimization", {}).get("execution_accelerators", {})
     if kind == "GPU":
-        wanted = accelerators.get("gpu_execution_accelerator", [])
-        providers = [tensorrt_provider(accelerator, device) for accelerator in wanted]
+        entries = accelerators.get("gpu_execution_accelerator", [])
+        providers = [tensorrt_provider(entry, device) for entry in entries]
         providers.append(cuda_provider(config, device))
     else:
-        wanted = accelerators.get("cpu_execution_accelerator", [])
-        providers = [openvino_provider(accelerator) for accelerator in wanted]
+        entries = accelerators.get("cpu_execution_accelerator", [])
+        providers = [openvino_provider(entry) for entry in entries]
     available = ort.get_available_providers()
     for name, _ in providers:
         if name not in available:
@@ -96,7 +96,7 @@ def execution_providers(config: dict[str, Any], kind: str, device: int) -> list[
 
 
 def tensorrt_provider(accelerator: dict[str, Any], device: int) -> tuple[str, dict[str, str]]:
-    """The provider of a `gpu_execution_accelerator` entry."""
+    """Return the provider of a `gpu_execution_accelerator` entry."""
     expect_name(accelerator, "tensorrt")
     settings = accelerator.get("parameters", {})
     options = {"device_id": str(device)}
@@ -108,7 +108,7 @@ def tensorrt_provider(accelerator: dict[str, Any], device: int) -> tuple[str, di
 
 
 def cuda_provider(config: dict[str, Any], device: int) -> tuple[str, dict[str, str]]:
-    """The CUDA provider with the model's `parameters`."""
+    """Return the CUDA provider with the model's `parameters`."""
     options = {"device_id": str(device)}
     search, limit, arena = (
         parameter(config, key) for key in ("cudnn_conv_algo_search", "gpu_mem_limit", "arena_extend_strategy")
@@ -123,21 +123,21 @@ def cuda_provider(config: dict[str, Any], device: int) -> tuple[str, dict[str, s
 
 
 def openvino_provider(accelerator: dict[str, Any]) -> tuple[str, dict[str, str]]:
-    """The provider of a `cpu_execution_accelerator` entry."""
+    """Return the provider of a `cpu_execution_accelerator` entry."""
     expect_name(accelerator, "openvino")
     return "OpenVINOExecutionProvider", {}
 
 
 def expect_name(accelerator: dict[str, Any], name: str) -> None:
-    """Refuse an accelerator this backend does not know.
+    """Check the name of an accelerator.
 
     Raises:
-        TritonModelException: it has another name.
+        TritonModelException: the accelerator has another name.
     """
     if accelerator["name"] != name:
         raise pb_utils.TritonModelException(f"unknown execution accelerator {accelerator['name']!r}, expected {name!r}")
 
 
 def signature(nodes: list[Any]) -> Signature:
-    """Names, types and numbers of dimensions of a model's inputs or outputs."""
+    """Return type and number of dimensions of a model's inputs or outputs, by name."""
     return {node.name: (TRITON_TYPES.get(node.type, node.type), len(node.shape)) for node in nodes}

@@ -1,15 +1,15 @@
 """A Python-based Triton backend with the name and the parameters of NVIDIA's C++ `openvino` backend.
 
-It serves models that say `backend: "openvino"` where the Triton at hand has no such backend (the one in the
-`nvidia-pytriton` wheel has none). The keys honoured, in `config.pbtxt`:
+It serves models with `backend: "openvino"` on a Triton without that backend, such as the one in the `nvidia-pytriton`
+wheel. It supports these keys of `config.pbtxt`:
 
-- `default_model_filename`; `max_batch_size` (requests that Triton hands over together run as one batch; where only the
-  batch size of a model is variable, each item of a batch runs by itself, which is quicker: see `fix_batch`);
+- `default_model_filename`; `max_batch_size` (requests that Triton passes together run as one batch; if only the batch
+  size of a model is variable, each item of a batch runs separately, which is faster: see `fix_batch`);
 - `parameters`: `PERFORMANCE_HINT` (`LATENCY`, the default, or `THROUGHPUT`), `INFERENCE_NUM_THREADS`,
-  `COMPILATION_NUM_THREADS`, `NUM_STREAMS`, `HINT_BF16` (`YES`: matrix products and convolutions in bfloat16; without
-  it they are in float32, also where the processor could do both).
+  `COMPILATION_NUM_THREADS`, `NUM_STREAMS`, `HINT_BF16` (`YES`: matrix products and convolutions in bfloat16; otherwise
+  in float32, even if the processor supports both).
 
-What it cannot honour is an error at load, never a silent change of precision or device.
+A precision or device that is not available is an error at load, never a silent change.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from graph_model import GraphModel, Signature, parameter
 Array = npt.NDArray[Any]
 
 DEVICE = "CPU"
-AS_THEY_ARE = ("INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS", "NUM_STREAMS")
-LARGE, KEPT_S = 8, 15.0
-"""How many times as large as the smallest a run is whose memory is given back, and for how many seconds it is kept."""
+PASSED_THROUGH = ("INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS", "NUM_STREAMS")
+LARGE_RUN_FACTOR, MEMORY_KEPT_S = 8, 15.0
+"""Memory is released if no run in this time had an input this many times as large as the smallest seen."""
 TRITON_TYPES = {
     "f32": "TYPE_FP32",
     "f16": "TYPE_FP16",
@@ -48,24 +48,24 @@ TRITON_TYPES = {
 
 
 class TritonPythonModel(GraphModel):
-    """One instance of a model that OpenVINO runs."""
+    """One instance of a model run by OpenVINO."""
 
     def load(self, path: Path, config: dict[str, Any], args: dict[str, str]) -> tuple[Signature, Signature]:
-        """Load a graph: ONNX, or OpenVINO's own format."""
+        """Load a graph: ONNX or OpenVINO's own format."""
         if args["model_instance_kind"] != "CPU":
             raise pb_utils.TritonModelException(f"openvino runs on KIND_CPU, not on {args['model_instance_kind']}")
         core = ov.Core()
         model = core.read_model(path)
         self.one_by_one = fix_batch(model, config)
         self.compiled = core.compile_model(model, DEVICE, properties(config, core))
-        # Its outputs lie in the request: a further run of one `execute` needs a request of its own.
+        # The outputs are in the request's memory: each run of one `execute` needs its own request.
         self.requests = [self.compiled.create_infer_request()]
         self.used = 0
         self.smallest: dict[str, int] = {}
         self.last, self.last_large = 0.0, math.inf
         self.lock = Lock()
         Thread(target=self._watch, daemon=True).start()
-        # Compiled, tensors have names of OpenVINO's own as well.
+        # From the uncompiled model: compiled tensors have additional names.
         return signature(model.inputs), signature(model.outputs)
 
     def execute(self, requests: list[Any]) -> list[Any]:
@@ -77,7 +77,7 @@ class TritonPythonModel(GraphModel):
         return responses
 
     def run(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
-        """The named outputs."""
+        """Run the model, item by item if its batch size is fixed, and return the named outputs."""
         items = len(feed[self.inputs[0]])
         if not self.one_by_one or items == 1:
             return self._infer(feed, names)
@@ -93,45 +93,45 @@ class TritonPythonModel(GraphModel):
             self.requests.append(self.compiled.create_infer_request())
         request = self.requests[self.used]
         self.used += 1
-        if self.used == 1:  # nobody uses the outputs of an earlier run
+        if self.used == 1:  # the outputs of earlier runs are not used any more
             self._release_memory()
-        self._note({name: array.size for name, array in feed.items()})
+        self._note_large_run({name: array.size for name, array in feed.items()})
         answer = request.infer(feed, share_inputs=True, share_outputs=True)
         return [answer[name] for name in names]
 
-    def _note(self, sizes: dict[str, int]) -> None:
-        """Note whether a run is large; `sizes`: values in each input."""
+    def _note_large_run(self, sizes: dict[str, int]) -> None:
+        """Remember the time of a large run; `sizes` are the numbers of values in each input."""
         self.smallest = {name: min(size, self.smallest.get(name, size)) for name, size in sizes.items()}
-        if any(size >= LARGE * self.smallest[name] for name, size in sizes.items()):
+        if any(size >= LARGE_RUN_FACTOR * self.smallest[name] for name, size in sizes.items()):
             self.last_large = time.monotonic()
 
     def _release_memory(self) -> None:
-        """Give back what large runs needed, once there has been none for a while.
+        """Release the memory of large runs if there has been none for `MEMORY_KEPT_S`.
 
-        OpenVINO keeps what its largest run needed; for MobileSAM's decoder with 500 points that is more than the model.
+        OpenVINO keeps the memory of its largest run; for MobileSAM's decoder with 500 points that exceeds the model's.
         The run after a release takes longer.
         """
-        if time.monotonic() - self.last_large > KEPT_S:
+        if time.monotonic() - self.last_large > MEMORY_KEPT_S:
             self.compiled.release_memory()
             self.last_large = math.inf
-            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's alone
+            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
             if trim:
                 trim(0)
 
     def _watch(self) -> None:
-        """Release memory where there are no runs at all."""
+        """Release memory when there are no runs at all."""
         while True:
-            time.sleep(KEPT_S / 3)
+            time.sleep(MEMORY_KEPT_S / 3)
             with self.lock:
-                if time.monotonic() - self.last > KEPT_S / 3:  # Triton has long copied the outputs
+                if time.monotonic() - self.last > MEMORY_KEPT_S / 3:  # Triton has copied the outputs
                     self._release_memory()
 
 
 def fix_batch(model: ov.Model, config: dict[str, Any]) -> bool:
-    """Give a model whose batch size alone is variable the batch size 1; returns whether it is such a model.
+    """Set the batch size to 1 if it is the only variable size, and return whether it is.
 
-    With all shapes known OpenVINO drops reorderings of memory: MobileSAM's encoder takes 0.87 of the time per image,
-    and runs of two images are no quicker than two runs.
+    With all shapes known OpenVINO avoids reordering memory: MobileSAM's encoder takes 0.87 of the time per image, and a
+    run of two images is not faster than two runs.
     """
     if not int(config.get("max_batch_size", 0)):
         return False
@@ -143,26 +143,26 @@ def fix_batch(model: ov.Model, config: dict[str, Any]) -> bool:
 
 
 def properties(config: dict[str, Any], core: ov.Core) -> dict[str, str]:
-    """OpenVINO's properties for the model's `parameters`.
+    """Return OpenVINO's properties for the model's `parameters`.
 
     Raises:
-        TritonModelException: this processor has no bfloat16, and the model asks for it.
+        TritonModelException: the model asks for bfloat16, which this processor lacks.
     """
     bf16 = parameter(config, "HINT_BF16") == "YES"
     if bf16 and "BF16" not in core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES"):
         raise pb_utils.TritonModelException("config asks for HINT_BF16, this processor has no bfloat16")
-    given = {key: parameter(config, key) for key in AS_THEY_ARE}
+    given = {key: parameter(config, key) for key in PASSED_THROUGH}
     return {
         "PERFORMANCE_HINT": parameter(config, "PERFORMANCE_HINT") or "LATENCY",
         "INFERENCE_PRECISION_HINT": "bf16" if bf16 else "f32",
-        # Several processes compute on this machine: threads that are bound to a core wait where another one is free.
+        # Several processes share the cores: a pinned thread would wait for its core while another one is free.
         "ENABLE_CPU_PINNING": "NO",
         **{key: value for key, value in given.items() if value is not None},
     }
 
 
 def signature(ports: list[Any]) -> Signature:
-    """Names, types and numbers of dimensions of a model's inputs or outputs."""
+    """Return type and number of dimensions of a model's inputs or outputs, by name."""
     return {
         port.get_any_name(): (
             TRITON_TYPES.get(port.get_element_type().get_type_name(), port.get_element_type().get_type_name()),

@@ -1,4 +1,4 @@
-"""Python-based backends outside of Triton."""
+"""Fixtures that load Python-based backends outside Triton."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Response:
 
 @pytest.fixture
 def load_backend(monkeypatch):
-    """Loads a backend's module, with a stand-in for what exists inside Triton only."""
+    """Function that loads a backend's module with a stand-in for `triton_python_backend_utils`."""
 
     def load(name: str) -> Any:
         utils: Any = types.ModuleType("triton_python_backend_utils")

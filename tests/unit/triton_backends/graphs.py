@@ -1,4 +1,4 @@
-"""A small graph, and requests for it."""
+"""A small ONNX graph and requests for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Request:
 
 
 def write_model(folder: Path, width: int | str = "W") -> None:
-    """y = x + x and n = the size of the batch it ran in."""
+    """Write a model with y = x + x and n = size of the batch."""
     graph = helper.make_graph(
         [
             helper.make_node("Add", ["x", "x"], ["y"]),

@@ -1,4 +1,4 @@
-"""What both Python-based backends do alike, with real ONNX models."""
+"""Common behaviour of both Python-based backends, with real ONNX models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_one_request_is_answered(backend, tmp_path):
     assert set(answer.outputs) == {"y"}
 
 
-def test_requests_that_come_together_run_as_one_batch(backend, tmp_path):
+def test_requests_of_one_call_run_as_one_batch(backend, tmp_path):
     write_model(tmp_path)
     requests = [Request("y", "n", x=x([1, 1])), Request("y", "n", x=x([2, 2], [3, 3])), Request("n", x=x([4, 4]))]
     answers = load(backend, tmp_path, config()).execute(requests)
@@ -29,19 +29,19 @@ def test_requests_that_come_together_run_as_one_batch(backend, tmp_path):
     assert set(answers[2].outputs) == {"n"}
 
 
-def test_requests_of_other_shapes_run_apart(backend, tmp_path):
+def test_requests_of_different_shapes_run_separately(backend, tmp_path):
     write_model(tmp_path)
     answers = load(backend, tmp_path, config()).execute([Request("n", x=x([1])), Request("n", x=x([1, 2]))])
     assert [answer.outputs["n"].tolist() for answer in answers] == [[1], [1]]
 
 
-def test_a_model_without_batching_runs_each_request_alone(backend, tmp_path):
+def test_model_without_batching_runs_each_request_separately(backend, tmp_path):
     write_model(tmp_path)
     answers = load(backend, tmp_path, config(batched=False)).execute([Request("n", x=x([1]))] * 2)
     assert [answer.outputs["n"].tolist() for answer in answers] == [[1], [1]]
 
 
-def test_a_request_that_fails_does_not_touch_the_others(backend, tmp_path):
+def test_failed_request_does_not_affect_the_others(backend, tmp_path):
     write_model(tmp_path)
     wrong = Request("y", x=np.zeros((1, 2, 3), np.float32))
     answers = load(backend, tmp_path, config()).execute([wrong, Request("y", x=x([1]))])
@@ -49,13 +49,13 @@ def test_a_request_that_fails_does_not_touch_the_others(backend, tmp_path):
     assert answers[1].outputs["y"].tolist() == [[2]]
 
 
-def test_a_missing_file_is_one_line_that_says_what_writes_it(backend, tmp_path):
+def test_missing_file_is_a_one_line_error(backend, tmp_path):
     with pytest.raises(TritonModelException, match=r"model\.onnx: no such file; `make weights` writes it$"):
         load(backend, tmp_path, config())
 
 
-@pytest.mark.parametrize("content", [b"", b"not a model", b"\x08\x07" * 100])
-def test_a_bad_file_is_one_line(backend, tmp_path, content):
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x08\x07" * 100], ids=["empty", "text", "protobuf"])
+def test_invalid_file_is_a_one_line_error(backend, tmp_path, content):
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "model.onnx").write_bytes(content)
     with pytest.raises(TritonModelException) as caught:
@@ -64,19 +64,19 @@ def test_a_bad_file_is_one_line(backend, tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
-def test_a_config_that_does_not_fit_the_graph_is_an_error(backend, tmp_path):
+def test_config_that_does_not_match_the_graph_is_an_error(backend, tmp_path):
     write_model(tmp_path)
     with pytest.raises(TritonModelException, match=r"outputs are .*config.pbtxt declares"):
         load(backend, tmp_path, config(output=[{"name": "y", "data_type": "TYPE_FP16", "dims": [-1]}]))
 
 
-def test_another_file_name_is_honoured(backend, tmp_path):
+def test_default_model_filename_is_used(backend, tmp_path):
     write_model(tmp_path)
     (tmp_path / "1" / "model.onnx").rename(tmp_path / "1" / "other.onnx")
     load(backend, tmp_path, config(default_model_filename="other.onnx"))
 
 
-def test_answers_of_one_call_do_not_overwrite_each_other(backend, tmp_path):
+def test_outputs_of_one_call_do_not_overwrite_each_other(backend, tmp_path):
     write_model(tmp_path)
     requests = [Request("y", x=x([index])) for index in range(4)]
     answers = load(backend, tmp_path, config(batched=False)).execute(requests)

@@ -1,4 +1,4 @@
-"""What the Python-based onnxruntime backend makes of config.pbtxt."""
+"""Options of the Python-based onnxruntime backend from config.pbtxt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def backend(load_backend):
     return load_backend("onnxruntime")
 
 
-def test_threads_and_execution_mode_are_those_of_the_config(backend):
+def test_session_options_are_taken_from_the_config(backend):
     parameters = {
         "intra_op_thread_count": {"string_value": "3"},
         "inter_op_thread_count": {"string_value": "2"},
@@ -23,7 +23,7 @@ def test_threads_and_execution_mode_are_those_of_the_config(backend):
     assert options.execution_mode == backend.ort.ExecutionMode.ORT_PARALLEL
 
 
-def test_a_gpu_instance_without_a_gpu_build_is_an_error_not_a_slow_model(backend, tmp_path, monkeypatch):
+def test_gpu_instance_without_a_gpu_build_is_an_error(backend, tmp_path, monkeypatch):
     monkeypatch.setattr(backend.ort, "get_available_providers", lambda: ["CPUExecutionProvider"])
     write_model(tmp_path)
     with pytest.raises(TritonModelException, match=r"asks for CUDAExecutionProvider \(GPU instance\)"):
@@ -65,7 +65,7 @@ def test_gpu_options_and_accelerators_become_providers(backend, monkeypatch):
     assert backend.execution_providers(cpu, "CPU", 0)[0] == ("OpenVINOExecutionProvider", {})
 
 
-def test_an_unknown_accelerator_is_refused_by_name(backend):
+def test_unknown_accelerator_is_an_error(backend):
     config_with = {"optimization": {"execution_accelerators": {"cpu_execution_accelerator": [{"name": "magic"}]}}}
     with pytest.raises(TritonModelException, match="unknown execution accelerator 'magic', expected 'openvino'"):
         backend.execution_providers(config_with, "CPU", 0)
