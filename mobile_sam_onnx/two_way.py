@@ -124,12 +124,12 @@ def two_way_transformer(tokens: Var, positions: Var, encoding: Array, absent: Va
         else:
             queries = op.add(queries, self_attention(op.add(queries, tokens), queries, absent, attention, width))
         queries = _norm(queries, layer.under("norm1"), width)
-        asked = op.add(queries, tokens)
-        read = tokens_to_image(asked, positions, placed, layer.under("cross_attn_token_to_image"), width)
+        with_prompts = op.add(queries, tokens)
+        read = tokens_to_image(with_prompts, positions, placed, layer.under("cross_attn_token_to_image"), width)
         queries = _norm(op.add(queries, read), layer.under("norm2"), width)
         queries = _norm(op.add(queries, _mlp(queries, layer.under("mlp"), width)), layer.under("norm3"), width)
-        asked = op.add(queries, tokens)
-        read = image_to_tokens(placed, asked, queries, absent_rows, layer.under("cross_attn_image_to_token"))
+        with_prompts = op.add(queries, tokens)
+        read = image_to_tokens(placed, with_prompts, queries, absent_rows, layer.under("cross_attn_image_to_token"))
         positions = _norm(op.add(positions, read), layer.under("norm4"), width)
         placed = op.add(positions, place)
     read = tokens_to_image(

@@ -62,8 +62,8 @@ class GraphModel:
                     responses[index] = failure
                 continue
             for index, answer in zip(group, answers, strict=True):
-                wanted = requests[index].requested_output_names()
-                tensors = [pb_utils.Tensor(name, answer[name]) for name in names if name in wanted]
+                requested = requests[index].requested_output_names()
+                tensors = [pb_utils.Tensor(name, answer[name]) for name in names if name in requested]
                 responses[index] = pb_utils.InferenceResponse(output_tensors=tensors)
         return responses
 

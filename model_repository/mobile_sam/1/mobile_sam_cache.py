@@ -87,9 +87,9 @@ def unpack(data: Any) -> Entry:
     magic, height, width, file_bytes, checksum = HEADER.unpack(view[: HEADER.size])
     if magic != MAGIC:
         raise InvalidEntry(f"expected an entry that begins with {MAGIC!r}, got {magic!r}")
-    wanted = HEADER.size + EMBEDDING_BYTES + file_bytes
-    if len(view) != wanted:
-        raise InvalidEntry(f"expected {wanted} bytes, got {len(view)}")
+    expected = HEADER.size + EMBEDDING_BYTES + file_bytes
+    if len(view) != expected:
+        raise InvalidEntry(f"expected {expected} bytes, got {len(view)}")
     body = view[HEADER.size :]
     if zlib.crc32(body, zlib.crc32(HEADER.pack(magic, height, width, file_bytes, 0))) != checksum:
         raise InvalidEntry("the checksum does not match the content")
