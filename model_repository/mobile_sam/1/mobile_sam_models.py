@@ -35,7 +35,7 @@ SINGLE, CANDIDATES = slice(0, 1), slice(1, 4)
 PROBE = "probe"
 """Request id of health checks, which the metrics do not count."""
 BACKGROUND_NICE = 10
-"""Niceness of models for slow requests only: they return memory at once and use smaller batches, in favour of clicks."""
+"""Niceness of the models for slow requests: they return memory at once, and use smaller batches to favour clicks."""
 ENVIRONMENT_PREFIX = "MOBILE_SAM_"
 PARAMETERS = (
     "max_image_pixels",
