@@ -1,12 +1,11 @@
-"""Segment an image, with nothing but `requests` and `requests_toolbelt`.
+"""Segment an image, using only `requests` and `requests_toolbelt`.
 
     python client/request.py photo.jpg --point 320,240
     python client/request.py photo.jpg --box 100,80,400,360 --negative 150,300 --picture cutout
     python client/request.py photo.jpg --everything records.json
 
-The first two write `mask.png` (white where the object is) and `segmented_image.png`, and print what the service says of
-the mask; the third writes all objects it finds. Where the service wants an API key it is taken from the environment:
-`MOBILE_SAM_API_KEY`.
+The first two write `mask.png` (white on black) and `segmented_image.png`, and print score, area and box of the mask.
+The third writes all objects. The API key, if needed, is read from the environment variable `MOBILE_SAM_API_KEY`.
 """
 
 from __future__ import annotations
@@ -31,48 +30,48 @@ from requests_toolbelt.multipart.decoder import (
 
 URL = "http://127.0.0.1:3000"
 KEY_VARIABLE = "MOBILE_SAM_API_KEY"
-"""Not an option of the command line, which every user of the machine can read."""
-BUSY = (429, 503)
-RETRIES = 5
-LONGEST_WAIT = 30
-"""Seconds before the next try, even where the service asks for more."""
+"""Not a command-line option, because command lines are visible to all users of the machine."""
+RETRYABLE_STATUSES = (429, 503)
+MAX_RETRIES = 5
+MAX_RETRY_WAIT_S = 30
+"""Upper bound, also for the wait that the service asks for."""
 NOT_CACHED = "urn:mobile-sam:image-not-cached"
 
 
 class Photo:
-    """An image at a service: sent once, then named by its id, and sent again where the service has forgotten it.
+    """An image at a service: uploaded once, then sent as its id, and uploaded again if no longer cached.
 
-    A service that is busy is asked again when it says that it may be. Every method raises `requests.RequestException`;
-    of a refusal the message holds what the service said, and the id it gave the request.
+    Requests are retried while the service is busy, after the time given by `Retry-After`. Every method raises
+    `requests.RequestException`; the message contains the service's error and the request id.
     """
 
     def __init__(self, url: str, file: bytes, timeout: float = 60, key: str = "") -> None:
-        """Remember the image; nothing is sent yet.
+        """Keep the image; nothing is sent yet.
 
         Args:
-            url: where the service listens.
+            url: URL of the service.
             file: a PNG, JPEG or WebP file.
             timeout: seconds to wait for an answer.
-            key: of the API, printable ASCII; empty where none is needed.
+            key: API key, printable ASCII; empty for none.
         """
         self._url, self._file, self._timeout = url, file, timeout
         self._session = requests.Session()
         if key:
             self._session.auth = _bearer(key)
-        self._waited = False
+        self._retry_reported = False
         self.image_id: str | None = None
 
     def embed(self) -> dict[str, Any]:
-        """Have the image encoded ahead of the first prompt; what the service says of it."""
-        said: dict[str, Any] = _json(self._post("/embed", {}))
-        self.image_id = str(said["image_id"])
-        return said
+        """Encode the image ahead of the first prompt and return the service's answer."""
+        answer: dict[str, Any] = _json(self._post("/embed", {}))
+        self.image_id = str(answer["image_id"])
+        return answer
 
     def segment(self, **fields: Any) -> dict[str, bytes]:
-        """Find objects.
+        """Segment objects.
 
         Args:
-            fields: of the request, such as `pos_coords=[[320, 240]]`.
+            fields: request fields, such as `pos_coords=[[320, 240]]`.
 
         Returns:
             The parts of the answer by name: `mask`, `segmented_image`, `result`.
@@ -81,25 +80,25 @@ class Photo:
         try:
             parts = {_name(part.headers): part.content for part in MultipartDecoder.from_response(response).parts}
         except (NonMultipartContentTypeException, ImproperBodyPartContentException, KeyError) as error:
-            raise requests.RequestException(f"{self._url} is no such service: its answer is not multipart") from error
+            raise requests.RequestException(f"{self._url} is not a MobileSAM service: not multipart") from error
         self.image_id = json.loads(parts["result"])["image_id"]
         return parts
 
     def everything(self, report: Callable[[int, int], None], **fields: Any) -> dict[str, Any]:
-        """Find everything.
+        """Segment everything.
 
         Args:
-            report: is told how far the service is, as work done and work in all.
-            fields: of the request, such as `points_per_side=16`.
+            report: called with the number of steps done and the total.
+            fields: request fields, such as `points_per_side=16`.
 
         Returns:
-            What the service says of the image, and `masks`: Segment Anything's records.
+            The result of the service; `masks` are Segment Anything's records.
         """
         response = self._post("/everything", {**fields, "progress": True}, stream=True)
         for line in response.iter_lines():
             step = json.loads(line)
             if "problem" in step:
-                raise requests.RequestException(_refusal(response, step["problem"]))
+                raise requests.RequestException(_error_text(response, step["problem"]))
             report(step["done"], step["total"])
             if "result" in step:
                 result: dict[str, Any] = step["result"]
@@ -116,26 +115,26 @@ class Photo:
         return self._send(path, {"input_image": base64.b64encode(self._file).decode(), **fields}, stream)
 
     def _send(self, path: str, request: dict[str, Any], stream: bool) -> requests.Response:
-        for retries_left in range(RETRIES, -1, -1):
+        for retries_left in range(MAX_RETRIES, -1, -1):
             response = self._session.post(f"{self._url}{path}", json=request, timeout=self._timeout, stream=stream)
             seconds = response.headers.get("Retry-After", "")
-            if response.status_code not in BUSY or not seconds.isdecimal() or not retries_left:
+            if response.status_code not in RETRYABLE_STATUSES or not seconds.isdecimal() or not retries_left:
                 break
             response.close()
-            self._wait(response.status_code, min(int(seconds), LONGEST_WAIT))
+            self._wait(response.status_code, min(int(seconds), MAX_RETRY_WAIT_S))
         if not response.ok:
-            raise requests.HTTPError(_refusal(response, _problem(response)), response=response)
+            raise requests.HTTPError(_error_text(response, _problem(response)), response=response)
         return response
 
     def _wait(self, status: int, seconds: int) -> None:
-        if not self._waited:
-            print(f"{status}: trying again in {seconds} s, up to {RETRIES} times", file=sys.stderr)
-            self._waited = True
+        if not self._retry_reported:
+            print(f"{status}: retrying in {seconds} s, up to {MAX_RETRIES} times", file=sys.stderr)
+            self._retry_reported = True
         time.sleep(seconds)
 
 
 def _bearer(key: str) -> Callable[[requests.PreparedRequest], requests.PreparedRequest]:
-    """Sends the key; as a plain header it would give way to what `~/.netrc` says of the host."""
+    """Return an auth hook that sends the key: credentials in `~/.netrc` would override a plain header."""
 
     def sign(request: requests.PreparedRequest) -> requests.PreparedRequest:
         request.headers["Authorization"] = f"Bearer {key}"
@@ -145,14 +144,14 @@ def _bearer(key: str) -> Callable[[requests.PreparedRequest], requests.PreparedR
 
 
 def _problem(response: requests.Response) -> dict[str, Any]:
-    """The problem document of a refusal; empty where the answer is none."""
+    """Return the problem document of a response, or an empty one."""
     if not response.headers.get("Content-Type", "").startswith("application/problem+json"):
         return {}
     return dict(response.json())
 
 
-def _refusal(response: requests.Response, problem: dict[str, Any]) -> str:
-    """One line on a refusal: status, reason, and the id by which the service's log knows the request."""
+def _error_text(response: requests.Response, problem: dict[str, Any]) -> str:
+    """Return one line with status, reason and request id."""
     status = problem.get("status", response.status_code)
     reason = problem.get("detail") or (response.text.splitlines() or [response.reason])[0][:200]
     request_id = response.headers.get("X-Request-ID")
@@ -163,11 +162,11 @@ def _json(response: requests.Response) -> dict[str, Any]:
     try:
         return dict(response.json())
     except (ValueError, TypeError) as error:
-        raise requests.RequestException(f"{response.url} is no such service: its answer is not JSON") from error
+        raise requests.RequestException(f"{response.url} is not a MobileSAM service: not JSON") from error
 
 
 def _name(headers: Any) -> str:
-    """The part's name out of its Content-Disposition header."""
+    """Return a part's name from its Content-Disposition header."""
     message = Message()
     message["Content-Disposition"] = headers[b"Content-Disposition"].decode()
     return str(message.get_param("name", header="Content-Disposition"))
@@ -177,7 +176,7 @@ def _numbers(count: int) -> Any:
     def numbers(text: str) -> list[float]:
         values = [float(value) for value in text.split(",")]
         if len(values) != count:
-            raise argparse.ArgumentTypeError(f"expected {count} numbers with commas between, got {text!r}")
+            raise argparse.ArgumentTypeError(f"expected {count} comma-separated numbers, got {text!r}")
         return values
 
     return numbers
@@ -189,34 +188,34 @@ def _show_progress(done: int, total: int) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Segment an image.", epilog=f"{KEY_VARIABLE}: the service's API key.")
-    parser.add_argument("image", type=Path, help="a PNG, JPEG or WebP file")
+    parser.add_argument("image", type=Path, help="PNG, JPEG or WebP file")
     parser.add_argument(
-        "--point", type=_numbers(2), metavar="X,Y", action="append", default=[], help="a click on the object"
+        "--point", type=_numbers(2), metavar="X,Y", action="append", default=[], help="point on the object"
     )
     parser.add_argument(
-        "--negative", type=_numbers(2), metavar="X,Y", action="append", default=[], help="a click beside the object"
+        "--negative", type=_numbers(2), metavar="X,Y", action="append", default=[], help="point outside the object"
     )
-    parser.add_argument("--box", type=_numbers(4), metavar="X0,Y0,X1,Y1", help="a box around the object")
+    parser.add_argument("--box", type=_numbers(4), metavar="X0,Y0,X1,Y1", help="box around the object")
     parser.add_argument("--picture", choices=["overlay", "cutout"], default="overlay", help="default: %(default)s")
     parser.add_argument("--mask-out", type=Path, default=Path("mask.png"), help="default: %(default)s")
     parser.add_argument("--picture-out", type=Path, default=Path("segmented_image.png"), help="default: %(default)s")
-    parser.add_argument("--everything", type=Path, metavar="FILE", help="write all objects the service finds as JSON")
-    parser.add_argument("--points-per-side", type=int, default=32, help="of the grid for that; default: %(default)s")
-    parser.add_argument("--url", default=URL, help="default: %(default)s")
+    parser.add_argument("--everything", type=Path, metavar="FILE", help="segment everything, write JSON")
+    parser.add_argument("--points-per-side", type=int, default=32, help="grid for --everything; default: %(default)s")
+    parser.add_argument("--url", default=URL, help="URL of the service; default: %(default)s")
     return parser
 
 
 def _key() -> str:
-    """The API key of the environment; empty where there is none."""
+    """Return the API key from the environment; empty for none."""
     key = os.environ.get(KEY_VARIABLE, "").strip()
     if not (key.isascii() and key.isprintable()):
-        # What came is not shown, here or in the words of a library that fails to send it.
+        # Raised here, because a library failing to send the key would quote it.
         raise requests.RequestException(f"{KEY_VARIABLE}: expected printable ASCII")
     return key
 
 
 def _write_object(photo: Photo, options: argparse.Namespace) -> dict[str, Any]:
-    """Ask for the object of the prompts and write both files; the result."""
+    """Segment the object, write mask and picture, and return the result."""
     parts = photo.segment(
         pos_coords=options.point,
         neg_coords=options.negative,
@@ -231,7 +230,7 @@ def _write_object(photo: Photo, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line and return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         photo = Photo(options.url, options.image.read_bytes(), key=_key())
@@ -241,7 +240,7 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             result = _write_object(photo, options)
     except requests.ConnectionError:
-        print(f"error: nothing answers at {options.url}; start it with `make serve`", file=sys.stderr)
+        print(f"error: cannot connect to {options.url}; start it with `make serve`", file=sys.stderr)
         return 1
     except (requests.RequestException, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

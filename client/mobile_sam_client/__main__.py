@@ -1,4 +1,4 @@
-"""`python -m mobile_sam_client` is the command line `mobile-sam`."""
+"""Entry point of `python -m mobile_sam_client`, the same as `mobile-sam`."""
 
 from mobile_sam_client._commands import main
 

@@ -1,4 +1,4 @@
-"""From the service's answers to results and errors."""
+"""Parsing of the service's answers into results and errors."""
 
 from __future__ import annotations
 
@@ -13,52 +13,54 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mobile_sam_client._errors import MobileSamError, NotThisService, one_line, problem_of
-from mobile_sam_client._multipart import parts
+from mobile_sam_client._errors import MobileSamError, NotThisService, one_line, problem_from_document
+from mobile_sam_client._multipart import parse_multipart
 from mobile_sam_client._prompts import MASK_SHAPE
 from mobile_sam_client._results import Embedding, Engine, Everything, Info, Record, Rle, Segmentation, Weights
-from mobile_sam_client._retries import retry_after
+from mobile_sam_client._retries import parse_retry_after
 
 PROBLEM_TYPE = "application/problem+json"
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def refusal(status: int, headers: Mapping[str, str], body: bytes, url: str) -> MobileSamError:
-    """The error for an answer that is not a 200.
+def error_from_response(status: int, headers: Mapping[str, str], body: bytes, url: str) -> MobileSamError:
+    """Return the error for a response whose status is not 200.
 
     Args:
-        status: of the answer.
-        headers: by names in any case.
-        body: all of it.
-        url: what was asked.
+        status: HTTP status.
+        headers: response headers, case-insensitive.
+        body: the whole response body.
+        url: requested URL.
     """
     content_type = headers.get("Content-Type", "")
     if content_type.startswith(PROBLEM_TYPE):
         try:
             document = {"status": status, **json.loads(body)}
-            return problem_of(document, headers.get("X-Request-ID"), retry_after(headers.get("Retry-After")))
+            return problem_from_document(
+                document, headers.get("X-Request-ID"), parse_retry_after(headers.get("Retry-After"))
+            )
         except (ValueError, KeyError, TypeError, AttributeError):
-            return NotThisService(f"{url} answers {status} with a problem document that cannot be read")
+            return NotThisService(f"{url} answered {status} with a malformed problem document")
     if 300 <= status < 400 and (target := headers.get("Location")):
-        return NotThisService(f"{url} answers {status} and leads to {one_line(target)}: give the address that that has")
+        return NotThisService(f"{url} answered {status}, a redirect to {one_line(target)}: use that URL instead")
     text = next(iter(body.decode(errors="replace").splitlines()), "")
-    said = one_line(f"{content_type or 'no Content-Type'}: {text}")
-    return NotThisService(f"{url} is not this service: expected 200 or {PROBLEM_TYPE}, got {status} with {said}")
+    got = one_line(f"{content_type or 'no Content-Type'}: {text}")
+    return NotThisService(f"{url} is not a MobileSAM service: expected 200 or {PROBLEM_TYPE}, got {status} with {got}")
 
 
 @contextlib.contextmanager
-def understanding(url: str) -> Iterator[None]:
-    """Within it, what an answer lacks, or has in another shape, becomes `NotThisService`."""
+def expect_valid_answer(url: str) -> Iterator[None]:
+    """Turn errors from missing or malformed fields of an answer into `NotThisService`."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        missing = f"there is no {error}" if isinstance(error, KeyError) else str(error)
-        raise NotThisService(one_line(f"{url} does not answer as this service does: {missing}")) from error
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise NotThisService(one_line(f"{url} sent an unexpected answer: {reason}")) from error
 
 
-def info_of(body: bytes) -> Info:
-    """The answer of `GET /info`. This and those below raise what `understanding` knows."""
-    document = _document(body)
+def parse_info(body: bytes) -> Info:
+    """Parse the answer of `GET /info`. Call the parsers inside `expect_valid_answer`, which converts their errors."""
+    document = _parse_object(body)
     limits = document["limits"]
     return Info(
         version=str(document["version"]),
@@ -72,81 +74,81 @@ def info_of(body: bytes) -> Info:
     )
 
 
-def embedding_of(body: bytes, file: bytes) -> Embedding:
-    """The answer of `POST /embed`, with the file that it is about."""
-    return Embedding(**_image(_document(body)), file=file)
+def parse_embedding(body: bytes, file: bytes) -> Embedding:
+    """Parse the answer of `POST /embed` and attach the image file to it."""
+    return Embedding(**_image_fields(_parse_object(body)), file=file)
 
 
-def segmentations_of(content_type: str, body: bytes, count: int) -> list[Segmentation]:
-    """The answer of `POST /mobile_sam`: the best mask of each of `count` objects, with its candidates."""
-    by_name = parts(content_type, body)
-    result, rles = _document(by_name["result"]), json.loads(by_name["mask"])
+def parse_segmentations(content_type: str, body: bytes, count: int) -> list[Segmentation]:
+    """Parse the answer of `POST /mobile_sam` into the best mask of each of `count` objects, with its candidates."""
+    parts = parse_multipart(content_type, body)
+    result, rles = _parse_object(parts["result"]), json.loads(parts["mask"])
     rles = rles if isinstance(rles, list) else [rles]
-    picture = by_name.get("segmented_image")
+    picture = parts.get("segmented_image")
     if picture is not None and not picture.startswith(PNG):
-        raise ValueError("expected a PNG file as segmented_image, got something else")
-    image = _image(result)
+        raise ValueError("segmented_image is not a PNG file")
+    image = _image_fields(result)
     objects: dict[int, list[Segmentation]] = {}
     for mask, rle in zip(result["masks"], rles, strict=True):
-        found = Segmentation(
+        segmentation = Segmentation(
             **image,
             rle=_rle(rle, image),
             score=float(mask["score"]),
             area=int(mask["area"]),
-            box_xyxy=_four(mask["box"]),
+            box_xyxy=_four_ints(mask["box"]),
             low_res_mask=_low_res_mask(mask["low_res_mask"]) if "low_res_mask" in mask else None,
         )
-        objects.setdefault(int(mask["object"]), []).append(found)
+        objects.setdefault(int(mask["object"]), []).append(segmentation)
     if sorted(objects) != list(range(count)):
-        raise ValueError(f"expected masks of {count} objects, got those of {len(objects)}")
-    return [_best(objects[number], picture) for number in range(count)]
+        raise ValueError(f"expected masks of objects 0 to {count - 1}, got {sorted(objects)}")
+    return [_best_candidate(objects[number], picture) for number in range(count)]
 
 
-def everything_of(document: Mapping[str, Any]) -> Everything:
-    """The `result` in the last line that `POST /everything` answers."""
-    image = _image(document)
+def parse_everything(document: Mapping[str, Any]) -> Everything:
+    """Parse the `result` in the last line of the answer of `POST /everything`."""
+    image = _image_fields(document)
     records = [
         Record(
             rle=_rle(record["segmentation"], image),
             area=int(record["area"]),
-            bbox_xywh=_four(record["bbox"]),
+            bbox_xywh=_four_ints(record["bbox"]),
             predicted_iou=float(record["predicted_iou"]),
             stability_score=float(record["stability_score"]),
             point_coords=tuple((float(x), float(y)) for x, y in record["point_coords"]),
-            crop_box=_four(record["crop_box"]),
+            crop_box=_four_ints(record["crop_box"]),
         )
         for record in document["masks"]
     ]
     return Everything(**image, masks=records)
 
 
-def step_of(line: bytes, request_id: str | None) -> tuple[int, int, Everything | None]:
-    """A line that `POST /everything` answers: work done, work in all, and in the last line the result.
+def parse_progress_line(line: bytes, request_id: str | None) -> tuple[int, int, Everything | None]:
+    """Parse a line of the answer of `POST /everything` into steps done, total steps and, in the last line, the result.
 
     Raises:
-        Problem: the line is one.
+        Problem: the service failed after the answer had begun.
     """
-    step = _document(line)
+    step = _parse_object(line)
     if "problem" in step:
-        raise problem_of(_object(step["problem"]), request_id)
-    return int(step["done"]), int(step["total"]), everything_of(step["result"]) if "result" in step else None
+        raise problem_from_document(_check_object(step["problem"]), request_id)
+    return int(step["done"]), int(step["total"]), parse_everything(step["result"]) if "result" in step else None
 
 
-def _document(body: bytes) -> dict[str, Any]:
+def _parse_object(body: bytes) -> dict[str, Any]:
     try:
-        return _object(json.loads(body))
+        return _check_object(json.loads(body))
     except ValueError:
         raise ValueError(f"expected JSON, got {body[:100].decode(errors='replace')!r}") from None
 
 
-def _object(document: Any) -> dict[str, Any]:
+def _check_object(document: Any) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise TypeError(f"expected a JSON object, got {type(document).__name__}")
     return document
 
 
-def _image(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What every answer says of its image."""
+def _image_fields(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that every answer has."""
     return {
         "image_id": str(document["image_id"]),
         "width": int(document["width"]),
@@ -173,7 +175,7 @@ def _rle(document: Mapping[str, Any], image: Mapping[str, Any]) -> Rle:
     return rle
 
 
-def _four(numbers: Any) -> tuple[int, int, int, int]:
+def _four_ints(numbers: Any) -> tuple[int, int, int, int]:
     first, second, third, fourth = numbers
     return int(first), int(second), int(third), int(fourth)
 
@@ -186,8 +188,7 @@ def _low_res_mask(text: str) -> npt.NDArray[np.float32]:
     return low_res_mask
 
 
-def _best(candidates: list[Segmentation], picture: bytes | None) -> Segmentation:
-    """The best of an object's masks, with the picture, and the others beside it."""
-    ranked = sorted(candidates, key=lambda found: -found.score)
-    others = tuple(ranked) if len(ranked) > 1 else ()
-    return dataclasses.replace(ranked[0], picture_png=picture, candidates=others)
+def _best_candidate(candidates: list[Segmentation], picture: bytes | None) -> Segmentation:
+    """Return the mask with the highest score, with the picture and all candidates attached."""
+    ranked = sorted(candidates, key=lambda candidate: -candidate.score)
+    return dataclasses.replace(ranked[0], picture_png=picture, candidates=tuple(ranked) if len(ranked) > 1 else ())

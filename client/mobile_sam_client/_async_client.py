@@ -1,4 +1,4 @@
-"""The client for code with an event loop."""
+"""The asyncio client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mobile_sam_client._calls import Calls
-from mobile_sam_client._client import URL, PictureStyle, options_of
+from mobile_sam_client._client import URL, PictureStyle, request_options
 from mobile_sam_client._images import ImageInput
 from mobile_sam_client._prompts import Box, Labels, Points, Prompt
 from mobile_sam_client._results import Embedding, Everything, Info, Segmentation
@@ -20,9 +20,9 @@ from mobile_sam_client._wire import AsyncWire
 
 
 class AsyncClient:
-    """`Client` for asyncio: the same calls, to be awaited, on one event loop.
+    """Asyncio version of `Client`, with the same calls as coroutines. It belongs to one event loop.
 
-    What takes the processor or a disk a while, such as encoding a PNG, is done in threads beside the loop.
+    Blocking work, such as encoding a PNG, runs in threads.
     """
 
     def __init__(
@@ -35,19 +35,19 @@ class AsyncClient:
         model_version: int | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """Make a client; nothing is sent yet. The arguments are those of `Client`."""
-        times = checked_retries(retries)
+        """Create a client; nothing is sent yet. The arguments are those of `Client`."""
+        max_retries = checked_retries(retries)
         self._http = httpx.AsyncClient(**http_settings(url, api_key, timeout), transport=transport)
         self.url = str(self._http.base_url).rstrip("/")
-        """Where the service is."""
-        self._calls = Calls(AsyncWire(self._http), self.url, times, checked_version(model_version))
+        """URL of the service."""
+        self._calls = Calls(AsyncWire(self._http), self.url, max_retries, checked_version(model_version))
 
     async def info(self) -> Info:
-        """What the service says of itself; as `Client.info`."""
+        """Return the service's version, weights, engine and limits; see `Client.info`."""
         return await self._calls.info()
 
     async def embed(self, image: ImageInput) -> Embedding:
-        """Have an image encoded ahead of the first prompt; as `Client.embed`."""
+        """Encode an image ahead of the first prompt; see `Client.embed`."""
         return await self._calls.embed(image)
 
     async def segment(
@@ -63,9 +63,11 @@ class AsyncClient:
         segmented_image: PictureStyle = "overlay",
         low_res_mask: bool = False,
     ) -> Segmentation:
-        """Find an object by clicks, a box, or both; as `Client.segment`."""
+        """Segment an object given by points, a box, or both; see `Client.segment`."""
         prompt = Prompt(pos_coords, labels, neg_coords, box, mask_input)
-        return await self._calls.segment(image, prompt, options_of(multimask_output, segmented_image, low_res_mask))
+        return await self._calls.segment(
+            image, prompt, request_options(multimask_output, segmented_image, low_res_mask)
+        )
 
     async def segment_many(
         self,
@@ -76,18 +78,18 @@ class AsyncClient:
         segmented_image: PictureStyle = "none",
         low_res_mask: bool = False,
     ) -> list[Segmentation]:
-        """Find several objects with one request; as `Client.segment_many`."""
-        options = options_of(multimask_output, segmented_image, low_res_mask)
+        """Segment several objects in one request; see `Client.segment_many`."""
+        options = request_options(multimask_output, segmented_image, low_res_mask)
         return await self._calls.segment_many(image, prompts, options)
 
     async def everything(
         self, image: ImageInput, *, on_progress: Callable[[int, int], None] | None = None, **parameters: float | None
     ) -> Everything:
-        """Find everything on an image; as `Client.everything`."""
+        """Segment everything in an image; see `Client.everything`."""
         return await self._calls.everything(image, on_progress, parameters)
 
     async def aclose(self) -> None:
-        """Close the connections. No call can be made after it."""
+        """Close the connections. The client cannot be used afterwards."""
         await self._http.aclose()
 
     async def __aenter__(self) -> AsyncClient:

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 
 
-def body_by_id(image_id: str, fields: Mapping[str, Any]) -> bytes:
-    """A request that names its image.
+def body_with_image_id(image_id: str, fields: Mapping[str, Any]) -> bytes:
+    """Return a request body with an image id.
 
     Raises:
-        ValueError: a field is no number, text or list of such.
+        ValueError: a field is not a finite number, bool, string or list of these.
     """
     return _encode({"image_id": image_id, **fields})
 
 
-def body_by_file(file: bytes, fields: Mapping[str, Any]) -> bytes:
-    """A request that holds its image. It raises what `body_by_id` does."""
-    # Base64 needs no escapes: JSON's encoder need not go through megabytes in search of them.
-    rest = _encode(fields)[1:]
-    comma = b"," if len(rest) > 1 else b""
-    return b"".join([b'{"input_image":"', base64.b64encode(file), b'"', comma, rest])
+def body_with_image_file(file: bytes, fields: Mapping[str, Any]) -> bytes:
+    """Return a request body with an image file. Raises as `body_with_image_id`."""
+    # Base64 needs no escaping, so the file bypasses the JSON encoder, which would scan megabytes.
+    other_fields = _encode(fields)[1:]
+    comma = b"," if len(other_fields) > 1 else b""
+    return b"".join([b'{"input_image":"', base64.b64encode(file), b'"', comma, other_fields])
 
 
 def _encode(fields: Mapping[str, Any]) -> bytes:
@@ -33,14 +33,14 @@ def _encode(fields: Mapping[str, Any]) -> bytes:
 
 def _member(name: str, value: object) -> str:
     try:
-        return f"{json.dumps(name)}:{json.dumps(value, separators=(',', ':'), allow_nan=False, default=_plain)}"
+        return f"{json.dumps(name)}:{json.dumps(value, separators=(',', ':'), allow_nan=False, default=_to_python)}"
     except (ValueError, TypeError):
-        expected = "finite numbers, truth values, texts or lists of such"
+        expected = "finite numbers, bools, strings or lists of these"
         raise ValueError(f"{name}: expected {expected}, got {value!r}"[:300]) from None
 
 
-def _plain(value: object) -> Any:
-    """NumPy's numbers as Python's."""
+def _to_python(value: object) -> Any:
+    """Convert NumPy scalars to Python numbers."""
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"{type(value).__name__} cannot stand in a request")
+    raise TypeError(f"{type(value).__name__} is not JSON serializable")

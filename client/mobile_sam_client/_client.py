@@ -1,4 +1,4 @@
-"""The client for code that waits."""
+"""The blocking client."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ from mobile_sam_client._wire import BlockingWire, run_blocking
 
 URL = "http://127.0.0.1:3000"
 PictureStyle = Literal["overlay", "cutout", "none"]
-"""`overlay`: the objects tinted and outlined; `cutout`: RGBA, transparent outside of the objects; `none`: none."""
+"""`overlay`: objects tinted and outlined; `cutout`: RGBA, transparent outside the objects; `none`: no picture."""
 
 
 class Client:
-    """Asks a MobileSAM service, and waits for its answers. Any number of threads may use one client.
+    """Blocking client of a MobileSAM service. It is thread-safe.
 
-    The first call on an image sends it, later ones name it by its id; where the service has forgotten it, it is sent
-    again. A service that is busy (429, 503) or cannot be reached is asked again, after as long as it asks for (30 s at
-    most), or else after 0.2 s and twice as long each time.
+    The first call on an image uploads it; later calls send only its id. The client uploads the image again if the
+    service no longer has it. While the service is busy (429, 503) or unreachable, requests are retried after the time
+    given by `Retry-After` (at most 30 s), or with exponential backoff from 0.2 s.
 
-    All calls raise `MobileSamError`s; an image or a prompt that cannot be right raises `ValueError`, `TypeError` or
-    `OSError`, and nothing is sent.
+    Calls raise `MobileSamError`. Invalid arguments raise `ValueError`, `TypeError` or `OSError`, and nothing is sent.
 
-    See `ImageInput` for what an `image` may be. Coordinates are pixels of the displayed image: for files with EXIF
-    orientation applied, for PIL images and arrays as their pixels are.
+    See `ImageInput` for the accepted images. Coordinates are pixels of the displayed image: EXIF orientation is applied
+    to files, but not to PIL images and arrays.
     """
 
     def __init__(
@@ -46,33 +45,32 @@ class Client:
         model_version: int | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """Make a client; nothing is sent yet.
+        """Create a client; nothing is sent yet.
 
         Args:
-            url: where the service is.
-            api_key: where it wants one. None: what the environment variable MOBILE_SAM_API_KEY holds; empty: none.
-            timeout: seconds to wait for a connection, and for an answer to begin or go on. It does not end an upload,
-                and what of one the system still holds adds up to 32 s to the wait.
-            retries: how often at most a request is sent again.
-            model_version: which version of the model is to answer all calls, where the service has several
-                (`Info.model_versions`). None: the newest at the time.
-            transport: of httpx, in place of its own; for tests, proxies and the like.
+            url: URL of the service.
+            api_key: API key. None: the environment variable MOBILE_SAM_API_KEY; empty: no key.
+            timeout: seconds to wait for a connection, for an answer to begin, and between its parts. It does not limit
+                uploads; after a large upload the wait is up to 32 s longer.
+            retries: maximum number of retries per request.
+            model_version: version of the model for all calls, one of `Info.model_versions`. None: the newest.
+            transport: httpx transport, for tests or proxies.
 
         Raises:
-            ValueError: no such address, key, time or number.
+            ValueError: an argument is invalid.
         """
-        times = checked_retries(retries)
+        max_retries = checked_retries(retries)
         self._http = httpx.Client(**http_settings(url, api_key, timeout), transport=transport)
         self.url = str(self._http.base_url).rstrip("/")
-        """Where the service is."""
-        self._calls = Calls(BlockingWire(self._http), self.url, times, checked_version(model_version))
+        """URL of the service."""
+        self._calls = Calls(BlockingWire(self._http), self.url, max_retries, checked_version(model_version))
 
     def info(self) -> Info:
-        """What the service says of itself: version, weights, engine, limits. It needs no API key."""
+        """Return the service's version, weights, engine and limits. Needs no API key."""
         return run_blocking(self._calls.info())
 
     def embed(self, image: ImageInput) -> Embedding:
-        """Have an image encoded ahead of the first prompt; the answer stands for the image in later calls."""
+        """Encode an image ahead of the first prompt. Pass the result as `image` to later calls."""
         return run_blocking(self._calls.embed(image))
 
     def segment(
@@ -88,24 +86,22 @@ class Client:
         segmented_image: PictureStyle = "overlay",
         low_res_mask: bool = False,
     ) -> Segmentation:
-        """Find an object by clicks, a box, or both.
+        """Segment an object given by points, a box, or both.
 
         Args:
-            image: to find it on.
-            pos_coords: (N, 2) numbers: points, x then y, in pixels of the displayed image.
-            labels: one per point of `pos_coords`: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right. None: all
-                1.
-            neg_coords: (N, 2) numbers: points that are not on the object.
+            image: the image.
+            pos_coords: (N, 2) points, x then y, in pixels of the displayed image.
+            labels: (N,) labels of `pos_coords`: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right; default 1.
+            neg_coords: (N, 2) points outside the object.
             box: x0, y0, x1, y1 around the object.
-            mask_input: (256, 256) logits: the `low_res_mask` of an earlier answer, to refine it.
-            multimask_output: whether to find three candidates: the best is returned, and all are its `candidates`.
-            segmented_image: the style of the picture, `overlay`, `cutout` or `none`.
-            low_res_mask: whether the answer is to have a `low_res_mask`.
+            mask_input: (256, 256) logits, the `low_res_mask` of an earlier result, to refine it.
+            multimask_output: True to compute three candidate masks; the best is returned, with all in `candidates`.
+            segmented_image: style of the picture, `overlay`, `cutout` or `none`.
+            low_res_mask: True to return the mask's logits as `low_res_mask`.
         """
         prompt = Prompt(pos_coords, labels, neg_coords, box, mask_input)
-        return run_blocking(
-            self._calls.segment(image, prompt, options_of(multimask_output, segmented_image, low_res_mask))
-        )
+        options = request_options(multimask_output, segmented_image, low_res_mask)
+        return run_blocking(self._calls.segment(image, prompt, options))
 
     def segment_many(
         self,
@@ -116,29 +112,29 @@ class Client:
         segmented_image: PictureStyle = "none",
         low_res_mask: bool = False,
     ) -> list[Segmentation]:
-        """Find several objects with one request; one result per prompt, in their order.
+        """Segment several objects in one request, with one result per prompt in the same order.
 
-        A picture shows all of them, and is the same for each. The other arguments are those of `segment`; how many
-        prompts the service takes at once is `Info.max_objects`.
+        All results share one picture of all objects. The other arguments are those of `segment`. The number of prompts
+        is limited by `Info.max_objects`.
         """
-        options = options_of(multimask_output, segmented_image, low_res_mask)
+        options = request_options(multimask_output, segmented_image, low_res_mask)
         return run_blocking(self._calls.segment_many(image, prompts, options))
 
     def everything(
         self, image: ImageInput, *, on_progress: Callable[[int, int], None] | None = None, **parameters: float | None
     ) -> Everything:
-        """Find everything on an image. It may take as long as it needs: `timeout` is for each step of it.
+        """Segment everything in an image. `timeout` applies to each step, not to the whole call.
 
         Args:
-            image: to search.
-            on_progress: is told after each step how many steps are done, and how many there are.
-            parameters: of Segment Anything's automatic mask generator, such as `points_per_side=16`; the service
-                names those it knows when it gets another.
+            image: the image.
+            on_progress: called after each step with the number of steps done and the total.
+            parameters: parameters of Segment Anything's automatic mask generator, such as `points_per_side=16`. The
+                service rejects unknown names and lists the known ones.
         """
         return run_blocking(self._calls.everything(image, on_progress, parameters))
 
     def close(self) -> None:
-        """Close the connections. No call can be made after it."""
+        """Close the connections. The client cannot be used afterwards."""
         self._http.close()
 
     def __enter__(self) -> Client:
@@ -153,8 +149,8 @@ class Client:
         return f"Client({self.url!r})"
 
 
-def options_of(multimask_output: bool, segmented_image: PictureStyle, low_res_mask: bool) -> dict[str, bool | str]:
-    """What is asked of an answer, as members of the request."""
+def request_options(multimask_output: bool, segmented_image: PictureStyle, low_res_mask: bool) -> dict[str, bool | str]:
+    """Return the request fields that select the contents of the answer."""
     return {
         "multimask_output": multimask_output,
         "segmented_image": segmented_image,

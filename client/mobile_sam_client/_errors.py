@@ -1,20 +1,19 @@
-"""Every error of the client that is not a wrong argument, in one tree.
+"""Errors of the client.
 
-    MobileSamError                  one base to catch
-    ├── ServiceUnreachable          no connection, or a lost one
+    MobileSamError                  base class
+    ├── ServiceUnreachable          connection failed or lost
     ├── ServiceTimeout              no answer in time
-    ├── NotThisService              an answer, but not one that this service gives
-    └── Problem                     the service refused, and says why
-        ├── InvalidRequest          a prompt or a parameter is wrong, or asks for too much (400, 422)
+    ├── NotThisService              the answer is not from a MobileSAM service
+    └── Problem                     the service rejected the request
+        ├── InvalidRequest          invalid prompt or parameter, or too large a result (400, 422)
         ├── InvalidImage            the image cannot be read, or has too many pixels (413, 415, 422)
         ├── BodyTooLarge            the file has too many bytes (413)
-        ├── Unauthorized            no API key, or none that the service knows (401)
-        ├── ImageNotCached          the service has no image of this id (404); the client sends the image again
-        ├── TooManyRequests         beyond the caller's rate, and still so after the retries (429)
-        └── Unavailable             busy, starting or stopping, and still so after the retries (503), or too slow (504)
+        ├── Unauthorized            missing or unknown API key (401)
+        ├── ImageNotCached          unknown image id (404); the client uploads the image again
+        ├── TooManyRequests         rate limit exceeded, also after the retries (429)
+        └── Unavailable             busy, starting or stopping, also after the retries (503), or too slow (504)
 
-Arguments that cannot be right (an array of another shape, no such file) raise `ValueError`, `TypeError` or `OSError`,
-as everywhere in Python.
+Invalid arguments (wrong array shape, missing file) raise `ValueError`, `TypeError` or `OSError`.
 """
 
 from __future__ import annotations
@@ -22,52 +21,52 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-LONGEST = 500
-"""Characters of an error's text that are shown."""
+MAX_TEXT_LENGTH = 500
+"""Longer error texts are truncated."""
 
 
 class FieldError(TypedDict):
-    """One offending field of a request."""
+    """An invalid field of a request."""
 
     field: str
-    """Its path, such as `prompts[1].box`."""
+    """Path of the field, such as `prompts[1].box`."""
     expected: str
     got: str
 
 
 class MobileSamError(Exception):
-    """Base of all errors that the client raises on purpose, but for wrong arguments."""
+    """Base class of the client's errors, except for invalid arguments."""
 
 
 class ServiceUnreachable(MobileSamError):
-    """Nothing answers at the URL, or the connection was lost."""
+    """The connection to the service failed or was lost."""
 
 
 class ServiceTimeout(MobileSamError):
-    """The service did not begin to answer within `timeout`, or fell silent for so long."""
+    """The service sent nothing for `timeout` seconds."""
 
 
 class NotThisService(MobileSamError):
-    """Something answers at the URL, but not as this service does."""
+    """The answer does not come from a MobileSAM service."""
 
 
 class Problem(MobileSamError):
-    """The service refused: an RFC 9457 problem document."""
+    """The service rejected the request with an RFC 9457 problem document."""
 
     def __init__(
         self, document: Mapping[str, Any], request_id: str | None = None, retry_after: float | None = None
     ) -> None:
-        """Make the error.
+        """Create the error.
 
         Args:
-            document: the problem document; `status` is in it.
-            request_id: what the service's log calls the request.
-            retry_after: seconds after which the service said to try again.
+            document: problem document, including `status`.
+            request_id: id of the request in the service's log.
+            retry_after: seconds from the `Retry-After` header.
         """
         super().__init__(document, request_id, retry_after)
         self.type = str(document.get("type", "about:blank"))
         self.slug = self.type.replace("/", ":").rpartition(":")[2]
-        """The last part of the type, such as `invalid-request`."""
+        """Last part of the type, such as `invalid-request`."""
         self.title = str(document.get("title", ""))
         self.status = int(document["status"])
         self.detail = str(document.get("detail", ""))
@@ -75,42 +74,42 @@ class Problem(MobileSamError):
             FieldError(field=str(error["field"]), expected=str(error["expected"]), got=str(error["got"]))
             for error in document.get("errors", [])
         ]
-        """The offending fields, where some are."""
+        """Invalid fields of the request."""
         self.request_id = request_id
         self.retry_after = retry_after
 
     def __str__(self) -> str:
-        """Status, kind, reason and the request's id, in one line."""
+        """Return status, slug, detail and request id in one line."""
         text = one_line(f"{self.status} {self.slug}: {self.detail or self.title}")
         return f"{text} (request {self.request_id})" if self.request_id else text
 
 
 class InvalidRequest(Problem):
-    """A prompt or a parameter is missing, unknown, out of range, or asks for too much; `errors` names it."""
+    """A field is missing, unknown or out of range, or the result would be too large; see `errors`."""
 
 
 class InvalidImage(Problem):
-    """The image is damaged, of another format than PNG, JPEG and WebP, or has too many pixels."""
+    """The image is damaged, not a PNG, JPEG or WebP file, or has too many pixels."""
 
 
 class BodyTooLarge(Problem):
-    """The file has more bytes than the service takes; see `Info.max_body_bytes`, of which base64 costs a quarter."""
+    """The file is too large: in base64 it takes four thirds of its size, limited by `Info.max_body_bytes`."""
 
 
 class Unauthorized(Problem):
-    """The service wants an API key: `api_key`, or the environment variable MOBILE_SAM_API_KEY."""
+    """The service needs a valid API key: `api_key`, or the environment variable MOBILE_SAM_API_KEY."""
 
 
 class ImageNotCached(Problem):
-    """The service has no image of this id (any more)."""
+    """The service has no image with this id, or no longer."""
 
 
 class TooManyRequests(Problem):
-    """More requests than the caller's rate allows."""
+    """The caller exceeded its rate limit."""
 
 
 class Unavailable(Problem):
-    """Not now: the service is busy, starting or stopping, or the model took too long."""
+    """The service is busy, starting or stopping, or the model took too long."""
 
 
 BY_SLUG: dict[str, type[Problem]] = {
@@ -132,14 +131,16 @@ BY_STATUS: dict[int, type[Problem]] = {
 }
 
 
-def problem_of(document: Mapping[str, Any], request_id: str | None = None, retry_after: float | None = None) -> Problem:
-    """The error for a problem document, of the class that its type or else its status has."""
+def problem_from_document(
+    document: Mapping[str, Any], request_id: str | None = None, retry_after: float | None = None
+) -> Problem:
+    """Return the error for a problem document; its class depends on the type, or else on the status."""
     problem = Problem(document, request_id, retry_after)
     kind = BY_SLUG.get(problem.slug) or BY_STATUS.get(problem.status, Problem)
     return kind(document, request_id, retry_after)
 
 
 def one_line(text: str) -> str:
-    """A text as it may stand in an error: in one line, and not too long."""
+    """Return the text in one line, truncated to `MAX_TEXT_LENGTH`."""
     line = " ".join(text.split())
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+    return line if len(line) <= MAX_TEXT_LENGTH else f"{line[:MAX_TEXT_LENGTH]}..."

@@ -1,34 +1,34 @@
-"""The ids by which the service knows images."""
+"""Image ids assigned by the service, per image file."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 
-CAPACITY = 4096
+MAX_IMAGES = 4096
 
 
 class KnownImages:
-    """The service's ids of the files that were used last, by their SHA-256. For any number of threads.
+    """Thread-safe LRU map from a file's SHA-256 to its image id.
 
-    Ids belong to an API key, hence to one client.
+    Image ids are scoped to an API key, so every client has its own map.
     """
 
-    def __init__(self, capacity: int = CAPACITY) -> None:
-        """Know no image; remember at most `capacity` of them."""
+    def __init__(self, capacity: int = MAX_IMAGES) -> None:
+        """Create an empty map of at most `capacity` images."""
         self._capacity = capacity
         self._ids: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
 
     def id_of(self, sha256: str) -> str | None:
-        """The id of a file; None where it is not known."""
+        """Return the image id of a file, or None."""
         with self._lock:
             if sha256 in self._ids:
                 self._ids.move_to_end(sha256)
             return self._ids.get(sha256)
 
     def remember(self, sha256: str, image_id: str) -> None:
-        """Know a file by an id from now on."""
+        """Store the image id of a file."""
         with self._lock:
             self._ids[sha256] = image_id
             self._ids.move_to_end(sha256)

@@ -1,21 +1,21 @@
-"""Lines out of chunks."""
+"""Splitting of streamed chunks into lines."""
 
 from __future__ import annotations
 
 
-class Lines:
-    """Puts lines together from the chunks in which they arrive. A line ends with a newline and nothing else does."""
+class LineBuffer:
+    """Assembles lines from chunks. Only `\\n` ends a line."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
-        self._begun: list[bytes] = []
+        """Create an empty buffer."""
+        self._partial: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that a chunk completes, without their ends; empty ones are left out."""
+        """Return the non-empty lines completed by a chunk, without line ends."""
         first, *others = chunk.split(b"\n")
-        self._begun.append(first)
+        self._partial.append(first)
         if not others:
             return []
-        ended = [b"".join(self._begun), *others[:-1]]
-        self._begun = others[-1:]
-        return [line for line in ended if line.strip()]
+        complete = [b"".join(self._partial), *others[:-1]]
+        self._partial = others[-1:]
+        return [line for line in complete if line.strip()]

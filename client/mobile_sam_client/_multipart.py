@@ -1,4 +1,4 @@
-"""The parts of a `multipart/form-data` answer."""
+"""Parsing of `multipart/form-data` answers."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from email.parser import BytesParser
 LINE_END = b"\r\n"
 
 
-def parts(content_type: str, body: bytes) -> dict[str, bytes]:
-    """The parts by name, in the order in which they came.
+def parse_multipart(content_type: str, body: bytes) -> dict[str, bytes]:
+    """Return the parts of a body by name, in their original order.
 
     Args:
-        content_type: the header, which holds the boundary.
-        body: all of it.
+        content_type: `Content-Type` header, which holds the boundary.
+        body: the whole body.
 
     Raises:
-        ValueError: not such a body, or not all of it.
+        ValueError: the body is not multipart/form-data, or is truncated.
     """
     header = Message()
     header["Content-Type"] = content_type
     boundary = header.get_boundary()
     if header.get_content_type() != "multipart/form-data" or not boundary:
         raise ValueError(f"expected multipart/form-data with a boundary, got {content_type or 'no Content-Type'}")
-    # Not by `email`'s own reading of multipart, which looks for the ends of lines in pictures.
+    # Not parsed by `email`, which would search the pictures for line ends.
     preamble, *pieces = (LINE_END + body).split(LINE_END + b"--" + boundary.encode())
     if preamble or not pieces or not pieces[-1].startswith(b"--"):
-        raise ValueError(f"expected a multipart body that ends, got {len(body)} bytes without an end")
+        raise ValueError(f"expected a multipart body with a closing boundary, got {len(body)} bytes without one")
     return dict(_part(piece) for piece in pieces[:-1])
 
 
 def _part(piece: bytes) -> tuple[str, bytes]:
-    """Name and data of what stands between two boundaries."""
+    """Return the name and data of the bytes between two boundaries."""
     headers, blank_line, data = piece.removeprefix(LINE_END).partition(2 * LINE_END)
     name = BytesParser().parsebytes(headers).get_param("name", header="Content-Disposition")
     if not blank_line or not isinstance(name, str):
-        raise ValueError("expected parts with a name, got one without")
+        raise ValueError("a part of the multipart body has no name")
     return name, data

@@ -1,4 +1,4 @@
-"""What to find on an image, as it stands in a request."""
+"""Prompts and their request fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 Points = Sequence[Sequence[float]] | npt.NDArray[Any]
 """(N, 2) numbers, x then y, in pixels of the displayed image."""
 Labels = Sequence[int] | npt.NDArray[Any]
-"""(N,) of 0 negative, 1 positive, 2 box top-left, 3 box bottom-right."""
+"""(N,) labels: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right."""
 Box = Sequence[float] | npt.NDArray[Any]
 """x0, y0, x1, y1 in pixels of the displayed image."""
 
@@ -23,25 +23,25 @@ MASK_SHAPE = (256, 256)
 
 @dataclass(frozen=True)
 class Prompt:
-    """One object to find, described by clicks, a box, or both."""
+    """One object to segment, given by points, a box, or both."""
 
     pos_coords: Points | None = None
-    """(N, 2) numbers: points on the object, x then y, in pixels of the displayed image."""
+    """(N, 2) points, x then y, in pixels of the displayed image."""
     labels: Labels | None = None
-    """One per point of `pos_coords`: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right. None: all 1."""
+    """(N,) labels of `pos_coords`: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right. None: all 1."""
     neg_coords: Points | None = None
-    """(N, 2) numbers: points that are not on the object."""
+    """(N, 2) points outside the object."""
     box: Box | None = None
     """x0, y0, x1, y1 around the object."""
     mask_input: npt.NDArray[np.floating[Any]] | None = None
-    """(256, 256) logits: the `low_res_mask` of an earlier answer, to refine it."""
+    """(256, 256) logits, the `low_res_mask` of an earlier result, to refine it."""
 
 
-def fields_of(prompt: Prompt) -> dict[str, Any]:
-    """The members of a request that describe one object; what is None is left out.
+def request_fields(prompt: Prompt) -> dict[str, Any]:
+    """Return the request fields of a prompt, without those that are None.
 
     Raises:
-        ValueError: not numbers, not finite, or of another shape.
+        ValueError: a field is not numeric, not finite, or has the wrong shape.
     """
     fields = {
         "pos_coords": _numbers("pos_coords", prompt.pos_coords, "(N, 2) numbers, x then y", (None, 2)),
@@ -54,13 +54,13 @@ def fields_of(prompt: Prompt) -> dict[str, Any]:
 
 
 def _numbers(name: str, value: Any, expected: str, shape: tuple[int | None, ...]) -> list[Any] | None:
-    """Lists of finite floats.
+    """Convert a field to lists of finite floats.
 
     Args:
-        name: of the field, for the error.
-        value: what the caller gave.
-        expected: what it should be, for the error.
-        shape: of that; None: any length.
+        name: field name for the error.
+        value: value given by the caller.
+        expected: description of the expected value for the error.
+        shape: expected shape; None for any length.
     """
     if value is None:
         return None
@@ -78,7 +78,7 @@ def _numbers(name: str, value: Any, expected: str, shape: tuple[int | None, ...]
 def _labels(value: Labels | None) -> list[int] | None:
     if value is None:
         return None
-    expected = "whole numbers of 0, 1, 2 or 3, one per point of pos_coords"
+    expected = "integers from 0 to 3, one per point of pos_coords"
     array = _array("labels", value, expected)
     if array.ndim != 1 or not np.isfinite(array).all() or (array % 1).any():
         raise ValueError(f"labels: expected {expected}, got {value!r}"[:300])
@@ -86,14 +86,14 @@ def _labels(value: Labels | None) -> list[int] | None:
 
 
 def _mask_input(value: Any) -> str | None:
-    """Base64 of a NumPy file."""
+    """Return the logits as base64 of an .npy file."""
     if value is None:
         return None
-    expected = "a low_res_mask of an earlier answer, (256, 256) floating-point logits"
+    expected = "the low_res_mask of an earlier result, (256, 256) floating-point logits"
     array = np.asarray(value)
     if array.shape != MASK_SHAPE or array.dtype.kind != "f":
         raise ValueError(f"mask_input: expected {expected}, got {array.dtype} of shape {array.shape}")
-    with np.errstate(over="ignore"):  # it becomes infinity, which is told below
+    with np.errstate(over="ignore"):  # overflows to infinity, which is rejected below
         logits = array.astype("<f4", order="C")
     if not np.isfinite(logits).all():
         raise ValueError("mask_input: expected finite float32 numbers, got NaN or infinity")
@@ -103,12 +103,12 @@ def _mask_input(value: Any) -> str | None:
 
 
 def _array(name: str, value: Any, expected: str) -> npt.NDArray[Any]:
-    """The value as an array of numbers."""
+    """Convert the value to a numeric array."""
     try:
         array = np.asarray(value)
     except ValueError:
         raise ValueError(f"{name}: expected {expected}, got lists of different lengths") from None
     if array.size and array.dtype.kind not in "iuf":
-        got = {"O": "what is no number", "U": "texts"}.get(array.dtype.kind, f"{array.dtype.name} values")
+        got = {"O": "values that are not numbers", "U": "strings"}.get(array.dtype.kind, f"{array.dtype.name} values")
         raise ValueError(f"{name}: expected {expected}, got {got}")
     return array

@@ -1,4 +1,4 @@
-"""What the service answers, as Python objects. Masks and pictures are decoded when they are first read."""
+"""Result types. Masks and pictures are decoded on first access."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mobile_sam_client._errors import NotThisService
 
 
 class Rle(TypedDict):
-    """A mask as COCO's compressed run lengths."""
+    """A mask in COCO's compressed RLE."""
 
     size: list[int]
     """[height, width] in pixels."""
@@ -25,18 +25,18 @@ class Rle(TypedDict):
 
 @dataclass(frozen=True)
 class Weights:
-    """Where the model's weights come from."""
+    """Origin of the model's weights."""
 
     name: str
     sha256: str = field(repr=False)
     trained: bool
     note: str = field(repr=False)
-    """What to know about them, in a sentence or two."""
+    """Remark on the weights for the user, possibly empty."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """What ran the two networks, and in which precision, such as `onnxruntime f32`."""
+    """Runtimes and precisions of the two networks, such as `onnxruntime f32`."""
 
     encoder: str
     decoder: str
@@ -44,105 +44,105 @@ class Engine:
 
 @dataclass(frozen=True)
 class Info:
-    """What the service says of itself."""
+    """Version, weights, engine and limits of the service."""
 
     version: str
     weights: Weights | None
-    """None where the service does not know before it is asked for a mask; every answer tells."""
+    """None if not yet known; every result has it."""
     engine: Engine | None
-    """Likewise."""
+    """None if not yet known; every result has it."""
     key_needed: bool
     max_body_bytes: int
-    """Of one request, in which an image takes four thirds of its file's bytes."""
+    """Maximum size of a request; base64 makes an image a third larger than its file."""
     max_image_pixels: int
-    """Width times height."""
+    """Maximum width times height."""
     max_objects: int
-    """Prompts of one `segment_many`."""
+    """Maximum number of prompts per `segment_many`."""
     model_versions: tuple[int, ...]
-    """Versions of the model that answer now, the last where none is named; empty while the service starts."""
+    """Loaded versions of the model, the last being the default; empty while the service starts."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class OfImage:
-    """What every answer says of the image it is about."""
+class ImageResult:
+    """Fields common to all results for an image."""
 
     image_id: str
-    """By which the service knows the image."""
+    """Id of the image at the service."""
     width: int
-    """Of the displayed image, in pixels."""
+    """Width of the displayed image in pixels."""
     height: int
-    """Of the displayed image, in pixels."""
+    """Height of the displayed image in pixels."""
     weights: Weights
     engine: Engine
     model_version: int
-    """Of the models that answered."""
+    """Version of the model that computed the result."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Masked:
-    """A mask, decoded when it is first read."""
+class MaskResult:
+    """A mask, decoded on first access."""
 
     rle: Rle
-    """The mask as it came: COCO's compressed run lengths."""
+    """The mask in COCO's compressed RLE."""
     area: int
-    """Pixels of the mask."""
+    """Number of pixels in the mask."""
 
     @cached_property
     def mask(self) -> npt.NDArray[np.bool_]:
-        """(H, W) bool, in the frame of the displayed image.
+        """The mask, (H, W) bool, in the frame of the displayed image.
 
         Raises:
-            NotThisService: the run lengths are damaged.
+            NotThisService: the RLE is malformed.
         """
         try:
             decoded = coco.decode(self.rle)
         except (ValueError, TypeError) as error:
-            raise NotThisService(f"expected a mask as COCO's run lengths, got what cannot be read: {error}") from error
-        # What is missing at the end of run lengths is left to chance by the decoder.
+            raise NotThisService(f"expected a mask in COCO's RLE, but decoding failed: {error}") from error
+        # The decoder leaves pixels uninitialized if the RLE is too short.
         if (area := np.count_nonzero(decoded)) != self.area:
-            raise NotThisService(f"expected a mask of {self.area} pixels, got run lengths of {area}")
+            raise NotThisService(f"expected a mask of {self.area} pixels, got an RLE of {area}")
         return np.ascontiguousarray(decoded, bool)
 
     def _mask_png(self) -> bytes:
-        """The mask as a black and white PNG file."""
+        """Return the mask as a black and white PNG file."""
         return encode_png(Image.fromarray(self.mask))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Embedding(OfImage):
-    """An image that the service has encoded: prompts on it are answered quickly.
+class Embedding(ImageResult):
+    """An image already encoded by the service.
 
-    It keeps the image's file, to send it again when the service has forgotten it.
+    It keeps the image file, to upload it again if the service no longer has it.
     """
 
     file: bytes
     """A PNG, JPEG or WebP file."""
 
     def __repr__(self) -> str:
-        """In a line, without the file."""
+        """Return one line, without the file."""
         return f"Embedding(image_id={self.image_id!r}, width={self.width}, height={self.height})"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Segmentation(OfImage, Masked):
-    """An object that was found. In a notebook it shows its picture, or else its mask."""
+class Segmentation(ImageResult, MaskResult):
+    """A segmented object. Notebooks display its picture, or else its mask."""
 
     score: float
-    """The model's own estimate of the mask's IoU, 0 to 1."""
+    """The model's estimate of the mask's IoU, 0 to 1."""
     box_xyxy: tuple[int, int, int, int]
-    """x0, y0, x1, y1 around the mask in pixels; x1 and y1 lie one pixel outside of it. All 0 for an empty mask."""
+    """x0, y0, x1, y1 around the mask in pixels; x1 and y1 are exclusive. All 0 for an empty mask."""
     low_res_mask: npt.NDArray[np.float32] | None = None
-    """(256, 256) float32 logits where they were asked for: the next request's `mask_input`, to refine the mask."""
+    """(256, 256) float32 logits if requested: pass them as `mask_input` to refine the mask."""
     candidates: tuple[Segmentation, ...] = ()
-    """Where `multimask_output` was asked for: the three masks of the object, best first."""
+    """The three masks of the object, best first, if `multimask_output` was set."""
     picture_png: bytes | None = None
-    """The picture as it came, a PNG file."""
+    """The picture as a PNG file."""
 
     @cached_property
     def image(self) -> Image.Image | None:
-        """The overlay (RGB) or cutout (RGBA), of the displayed image's size; None where it was not asked for.
+        """Overlay (RGB) or cutout (RGBA) in the displayed image's size, or None if not requested.
 
-        It shows the best masks of all objects of one request.
+        It shows the best mask of every object of the request.
         """
         if self.picture_png is None:
             return None
@@ -151,7 +151,7 @@ class Segmentation(OfImage, Masked):
         return picture
 
     def __repr__(self) -> str:
-        """In a line, without mask and picture."""
+        """Return one line, without mask and picture."""
         more = f", candidates={len(self.candidates)}" if self.candidates else ""
         return (
             f"Segmentation(score={self.score:.3f}, area={self.area}, box_xyxy={self.box_xyxy}, "
@@ -159,51 +159,51 @@ class Segmentation(OfImage, Masked):
         )
 
     def _repr_png_(self) -> bytes:
-        """What a notebook shows."""
+        """Return the PNG that notebooks display."""
         return self._mask_png() if self.picture_png is None else self.picture_png
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Record(Masked):
-    """One of the masks of a whole image, with the members of Segment Anything's automatic-mask records."""
+class Record(MaskResult):
+    """One mask of `Everything`, with the fields of Segment Anything's automatic-mask records."""
 
     bbox_xywh: tuple[int, int, int, int]
-    """Left, top, width and height of the mask, in pixels."""
+    """Left, top, width and height of the mask in pixels."""
     predicted_iou: float
-    """The model's own estimate of the mask's IoU, 0 to 1."""
+    """The model's estimate of the mask's IoU, 0 to 1."""
     stability_score: float
     """IoU of the mask at a higher and at a lower threshold, 0 to 1."""
     point_coords: tuple[tuple[float, float], ...]
-    """The click that found it: one point, x then y, in pixels of the displayed image."""
+    """Point prompt that produced the mask: one point, x then y, in pixels of the displayed image."""
     crop_box: tuple[int, int, int, int]
-    """Left, top, width and height of the crop it was found on, in pixels."""
+    """Left, top, width and height of the crop that the mask was found in, in pixels."""
 
     def __repr__(self) -> str:
-        """In a line, without the mask."""
+        """Return one line, without the mask."""
         return (
             f"Record(area={self.area}, bbox_xywh={self.bbox_xywh}, predicted_iou={self.predicted_iou:.3f}, "
             f"stability_score={self.stability_score:.3f})"
         )
 
     def _repr_png_(self) -> bytes:
-        """What a notebook shows."""
+        """Return the PNG that notebooks display."""
         return self._mask_png()
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Everything(OfImage):
-    """All objects that were found on an image."""
+class Everything(ImageResult):
+    """All objects found in an image."""
 
     masks: list[Record]
-    """In the order in which the service keeps them: of a single crop, best first."""
+    """Masks in the service's order; with a single crop, best first."""
 
     def __repr__(self) -> str:
-        """In a line, without the masks."""
+        """Return one line, without the masks."""
         return f"Everything({len(self.masks)} masks, width={self.width}, height={self.height})"
 
 
 def encode_png(image: Image.Image) -> bytes:
-    """A PNG file, made quickly rather than small."""
+    """Return a PNG file, encoded for speed rather than size."""
     file = io.BytesIO()
     image.save(file, "PNG", compress_level=1)
     return file.getvalue()

@@ -1,31 +1,31 @@
-"""When to ask a busy service again."""
+"""Retry policy for a busy service."""
 
 from __future__ import annotations
 
 import random
 
-BUSY = (429, 503)
-"""Statuses of a refusal for now. A 504 is none: the work was begun, and would be again."""
-LONGEST_WAIT = 30.0
-"""Seconds, even where the service asks for more."""
-FIRST_WAIT = 0.2
-"""Seconds at most before the first retry, where the service does not say; doubled with each further one."""
+RETRYABLE_STATUSES = (429, 503)
+"""Statuses worth retrying. Not 504: the server has already done the work once."""
+MAX_RETRY_WAIT_S = 30.0
+"""Upper bound, also for the wait that the service asks for."""
+FIRST_RETRY_WAIT_S = 0.2
+"""Longest wait before the first retry without `Retry-After`; doubled for each further retry."""
 
 
-def retry_after(header: str | None) -> float | None:
-    """The seconds of a `Retry-After` header; None where it holds none (a date is not looked at)."""
+def parse_retry_after(header: str | None) -> float | None:
+    """Return the seconds of a `Retry-After` header, or None if it is missing or a date."""
     text = (header or "").strip()
     return float(text) if text.isascii() and text.isdigit() else None
 
 
-def seconds_to_wait(attempt: int, asked: float | None) -> float:
-    """How long to wait before the next try.
+def retry_wait_s(attempt: int, retry_after: float | None) -> float:
+    """Return the seconds to wait before the next retry.
 
     Args:
-        attempt: how many retries there were before, from 0.
-        asked: seconds that the service asked for.
+        attempt: number of retries made so far.
+        retry_after: seconds that the service asked for.
     """
-    if asked is not None:
-        return min(asked, LONGEST_WAIT)
-    longest = min(FIRST_WAIT * 2**attempt, LONGEST_WAIT)
-    return random.uniform(longest / 2, longest)  # noqa: S311 (it spreads callers, and hides nothing)
+    if retry_after is not None:
+        return min(retry_after, MAX_RETRY_WAIT_S)
+    longest = min(FIRST_RETRY_WAIT_S * 2**attempt, MAX_RETRY_WAIT_S)
+    return random.uniform(longest / 2, longest)  # noqa: S311 (jitter, not cryptography)

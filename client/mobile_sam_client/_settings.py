@@ -1,4 +1,4 @@
-"""What a client is told when it is made, checked."""
+"""Validation of the arguments of a client."""
 
 from __future__ import annotations
 
@@ -11,78 +11,78 @@ import httpx
 
 KEY_VARIABLE = "MOBILE_SAM_API_KEY"
 MAX_CONNECTIONS = 16
-"""Requests of a client that are under way at once; more wait for their turn. The service gains nothing by more: it
-would refuse what goes beyond its own limit, and have it sent again."""
-LEAST_WRITE_TIMEOUT = 60.0
-"""Seconds in which 64 KiB of a request must have left: `timeout` is for answers, and must not end a slow upload."""
+"""Concurrent requests per client; further ones wait. More would not help: the service rejects requests beyond its own
+limit, and they would be retried."""
+MIN_WRITE_TIMEOUT_S = 60.0
+"""Minimum time to send each 64 KiB of a request: `timeout` is meant for answers and must not abort a slow upload."""
 
 
 def http_settings(url: str, api_key: str | None, timeout: float) -> dict[str, Any]:
-    """The arguments for an httpx client.
+    """Return the arguments for an httpx client.
 
     Args:
-        url: of the service.
-        api_key: None: what the environment says; empty: none.
-        timeout: seconds for an answer to begin.
+        url: URL of the service.
+        api_key: API key. None: from the environment; empty: no key.
+        timeout: seconds to wait for an answer.
 
     Raises:
-        ValueError: one of them cannot be.
+        ValueError: an argument is invalid.
     """
     if not (isinstance(timeout, numbers.Real) and 0 < timeout < math.inf):
-        raise ValueError(f"timeout: expected seconds, more than 0 and finite, got {timeout!r}")
-    key = _key(api_key)
+        raise ValueError(f"timeout: expected a positive, finite number of seconds, got {timeout!r}")
+    key = _checked_key(api_key)
     return {
         "base_url": _checked_url(url),
-        # httpx keeps the value of this header out of what it prints.
+        # httpx does not print the value of this header.
         "headers": {"Authorization": f"Bearer {key}"} if key else {},
-        # No limit for the wait for a connection: it is this client's own requests that stand before.
-        "timeout": httpx.Timeout(timeout, write=max(timeout, LEAST_WRITE_TIMEOUT), pool=None),
+        # No limit on the wait for a free connection: they are in use by this client's own requests.
+        "timeout": httpx.Timeout(timeout, write=max(timeout, MIN_WRITE_TIMEOUT_S), pool=None),
         "limits": httpx.Limits(max_connections=MAX_CONNECTIONS),
     }
 
 
 def checked_retries(retries: int) -> int:
-    """The number of retries.
+    """Return the number of retries.
 
     Raises:
-        ValueError: less than 0, or no whole number.
+        ValueError: it is not an integer of at least 0.
     """
     if not isinstance(retries, numbers.Integral) or retries < 0:
-        raise ValueError(f"retries: expected a whole number, 0 or more, got {retries!r}")
+        raise ValueError(f"retries: expected an integer of at least 0, got {retries!r}")
     return retries
 
 
 def checked_version(version: int | None) -> int | None:
-    """The version of the model.
+    """Return the version of the model.
 
     Raises:
-        ValueError: less than 1, or no whole number.
+        ValueError: it is not None or an integer of at least 1.
     """
     if version is not None and (not isinstance(version, numbers.Integral) or version < 1):
-        raise ValueError(f"model_version: expected a whole number of at least 1, or None, got {version!r}")
+        raise ValueError(f"model_version: expected an integer of at least 1, or None, got {version!r}")
     return version
 
 
 def _checked_url(url: str) -> str:
-    expected = "url: expected an address such as http://127.0.0.1:3000"
+    expected = "url: expected a URL such as http://127.0.0.1:3000"
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, TypeError) as error:
-        raise ValueError(f"{expected}, got what cannot be read: {error}") from None
+        raise ValueError(f"{expected}, but parsing failed: {error}") from None
     if parsed.userinfo:
-        raise ValueError(f"{expected}, got one with a user's name or password in it; a key goes into api_key")
+        raise ValueError(f"{expected}, got one with a user name or password; pass API keys as api_key")
     if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.query or parsed.fragment:
         raise ValueError(f"{expected}, got {url!r}")
     if parsed.port is not None and not 0 < parsed.port < 65_536:
-        raise ValueError(f"url: expected a port of 1 to 65535, got {parsed.port}")
+        raise ValueError(f"url: expected a port from 1 to 65535, got {parsed.port}")
     return str(parsed).rstrip("/")
 
 
-def _key(api_key: str | None) -> str:
-    """The API key; empty for none. White space around it, such as the line end of a file, is left out."""
+def _checked_key(api_key: str | None) -> str:
+    """Return the API key, stripped of surrounding whitespace; empty for none."""
     key = (os.environ.get(KEY_VARIABLE, "") if api_key is None else api_key).strip()
     if not (key.isascii() and key.isprintable()):
-        # What came is not shown, here or in the words of a library that fails to send it.
+        # Raised here, because a library failing to send the key would quote it.
         name = KEY_VARIABLE if api_key is None else "api_key"
         raise ValueError(f"{name}: expected printable ASCII")
     return key

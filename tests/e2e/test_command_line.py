@@ -61,7 +61,7 @@ def test_a_folder_goes_on_where_it_ended(server, tmp_path):
     (tmp_path / "photos" / "no.png").unlink()
     again = mobile_sam(tmp_path, *batch)
     assert again.returncode == 0, again.stderr
-    assert "done before 2" in " ".join(again.stdout.split())
+    assert "skipped 2" in " ".join(again.stdout.split())
 
     loaded = COCO(tmp_path / "found" / "annotations.json")
     images = loaded.loadImgs(loaded.getImgIds())

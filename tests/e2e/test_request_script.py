@@ -76,7 +76,7 @@ def test_everything_is_written_as_records_with_progress_on_the_way(server, photo
         (["absent.jpg", "--point", "1,1"], "No such file"),
         (
             ["photo.jpg", "--point", "1,1", "--url", "http://127.0.0.1:9"],
-            "error: nothing answers at http://127.0.0.1:9",
+            "error: cannot connect to http://127.0.0.1:9",
         ),
     ],
 )
@@ -109,4 +109,4 @@ def test_a_key_is_presented_and_a_pause_is_kept(builtin_repository, photo, tmp_p
         paused = [one.stderr for one in done if one.stderr]
         assert paused
         for told in paused:
-            assert re.fullmatch(r"429: trying again in \d+ s, up to 5 times\n", told)
+            assert re.fullmatch(r"429: retrying in \d+ s, up to 5 times\n", told)

@@ -1,4 +1,4 @@
-"""The command line `mobile-sam`: each command parses, asks the service through the client, and prints."""
+"""The command line `mobile-sam`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands together, and what becomes of a known error: one line and exit status 1."""
+"""The command group, with error handling and exit statuses."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typer.core import TyperGroup
 
 from mobile_sam_client import MobileSamError
 from mobile_sam_client._commands import batch, embed, everything, info, segment
-from mobile_sam_client._commands.failures import INTERRUPTED, CommandError, reason
-from mobile_sam_client._commands.output import make_streams_lenient, tell_error
+from mobile_sam_client._commands.failures import EXIT_INTERRUPTED, CommandError, describe_with_file
+from mobile_sam_client._commands.output import escape_unencodable_output, print_error
 
 EPILOG = """[bold]Examples[/]
 
@@ -20,37 +20,37 @@ mobile-sam batch photos --out found
 
 mobile-sam info
 
-The service is looked for at [bold]--url[/] (or MOBILE_SAM_URL); [bold]--local[/] starts one for this run alone.
-The API key is taken from the environment, MOBILE_SAM_API_KEY, as every user of the machine can read a command line.
+[bold]--url[/] (or MOBILE_SAM_URL) is the address of the service; [bold]--local[/] starts a service for this run only.
+The API key is read from the environment variable MOBILE_SAM_API_KEY: command lines are visible to all users.
 
-Exit status: 0 all well, 1 something failed, 2 wrong usage, 130 interrupted."""
+Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted."""
 
 
 class Commands(TyperGroup):
-    """The group of all commands. What is known to go wrong is told here, for all of them."""
+    """Command group that prints known errors in one line."""
 
-    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override] # typer.Context is what comes
-        """Run the command of the context.
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override] # typer passes its own Context
+        """Run a command.
 
         Raises:
-            typer.Exit: after an error was told.
+            typer.Exit: after an error was printed.
         """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            tell_error("interrupted")
-            raise typer.Exit(INTERRUPTED) from None
+            print_error("interrupted")
+            raise typer.Exit(EXIT_INTERRUPTED) from None
         except (MobileSamError, CommandError, OSError) as error:
-            if isinstance(error, BrokenPipeError):  # the reader has seen enough
+            if isinstance(error, BrokenPipeError):  # such as `mobile-sam ... | head`
                 raise
-            tell_error(reason(error))
+            print_error(describe_with_file(error))
             raise typer.Exit(1) from None
 
 
 app = typer.Typer(
     cls=Commands,
     name="mobile-sam",
-    help="Find objects on images with a MobileSAM service.",
+    help="Segment images with a MobileSAM service.",
     epilog=EPILOG,
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -67,5 +67,5 @@ app.command(epilog=info.EXAMPLES)(info.info)
 
 def main() -> None:
     """Run the command line and exit."""
-    make_streams_lenient()
+    escape_unencodable_output()
     app(prog_name="mobile-sam")

@@ -1,4 +1,4 @@
-"""`mobile-sam batch`: every image of a folder."""
+"""`mobile-sam batch`: segment all images of a folder."""
 
 from __future__ import annotations
 
@@ -14,135 +14,138 @@ from mobile_sam_client import AsyncClient, MobileSamError
 from mobile_sam_client._commands import options
 from mobile_sam_client._commands.coco import write_coco
 from mobile_sam_client._commands.coco_ids import CocoIds
-from mobile_sam_client._commands.connection import address, client_of
-from mobile_sam_client._commands.failures import INTERRUPTED, CommandError, reason
-from mobile_sam_client._commands.files import check_place, write_json
-from mobile_sam_client._commands.folder import images_below
-from mobile_sam_client._commands.output import progress, tell, tell_aside, tell_error, tell_weights
+from mobile_sam_client._commands.connection import make_client, service_url
+from mobile_sam_client._commands.failures import EXIT_INTERRUPTED, CommandError, describe_with_file
+from mobile_sam_client._commands.files import check_writable, write_json
+from mobile_sam_client._commands.folder import list_images
+from mobile_sam_client._commands.output import print_error, print_line, print_note, print_weights, progress
 from mobile_sam_client._commands.prompt_file import read_prompts
 from mobile_sam_client._commands.records import Records
-from mobile_sam_client._commands.work import Places, Tally, Work
+from mobile_sam_client._commands.work import BatchFolders, BatchRunner, BatchState
 from mobile_sam_client._settings import MAX_CONNECTIONS
 
-LISTED = 20
-"""Failures that are printed; the file has them all."""
+MAX_LISTED_FAILURES = 20
+"""Failures printed; failures.json lists all of them."""
 EXAMPLES = options.examples(
     "mobile-sam batch photos --out found",
     "mobile-sam batch photos --out found --points-per-side 16 --no-overlays",
     "mobile-sam batch photos --out found --prompts prompts.json",
-    "where prompts.json says what to find on which image, for example",
+    "where prompts.json lists the objects of each image, for example",
     '{"cats/one.jpg": {"box": \\[40, 30, 560, 410]},\n "two.jpg": \\[{"pos_coords": \\[\\[320, 240]]}]}',
 )
 
 
 def batch(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="PNG, JPEG and WebP files, in folders below it too.")
+        Path, typer.Argument(metavar="FOLDER", help="Folder of PNG, JPEG and WebP files, searched recursively.")
     ],
     *,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the results go.", show_default=False)],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the results.", show_default=False)],
     prompts: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What to find, in place of everything: JSON with, for each image's name, an object or a list of "
-            "them, each with some of pos_coords, labels, neg_coords, box. Images not named in it are left out.",
+            help="Segment these objects instead of everything: JSON that maps image names to an object or a list of "
+            "objects, each with some of pos_coords, labels, neg_coords, box. Other images are skipped.",
             show_default=False,
         ),
     ] = None,
     points_per_side: options.PointsPerSide = None,
-    no_overlays: Annotated[bool, typer.Option("--no-overlays", help="Draw no pictures.")] = False,
+    no_overlays: Annotated[bool, typer.Option("--no-overlays", help="Do not draw pictures.")] = False,
     concurrency: Annotated[
-        int, typer.Option(min=1, max=MAX_CONNECTIONS, metavar="N", help="Images asked about at once.")
+        int, typer.Option(min=1, max=MAX_CONNECTIONS, metavar="N", help="Number of concurrent requests.")
     ] = 4,
     url: options.Url = options.DEFAULT_URL,
     local: options.Local = False,
 ) -> None:
-    """Find everything, or what a file of prompts says, on every image of a folder.
+    """Segment all images of a folder: everything in them, or the objects of a prompt file.
 
-    Started again it goes on where it ended: what is done is not done again,
-    unless the image, what is asked, or the service's weights changed.
-    A file that cannot be done never stops the rest.
+    An interrupted run can be resumed with the same command. Finished images are skipped
+    unless the image, the parameters or the service's weights have changed.
+    Images that fail do not stop the run.
 
-    Into the folder of results go
-    annotations.json  a COCO file of all images
-    ids.json          its ids, which stay when images are added
-    failures.json     what could not be done, and why
-    overlays          each image with its objects in colours, a JPEG file
-    records           what is done, a file for each image
+    Files in the result folder:
+    annotations.json  COCO annotations of all images
+    ids.json          their ids, which stay the same when images are added
+    failures.json     failed images, with reasons
+    overlays          each image with its objects coloured, as JPEG
+    records           results per image, used to resume
     """
     if prompts and points_per_side is not None:
-        raise typer.BadParameter("expected --prompts or --points-per-side, got both", param_hint="--points-per-side")
+        raise typer.BadParameter("cannot be combined with --prompts", param_hint="--points-per-side")
     if out.resolve() == folder.resolve():
-        raise typer.BadParameter("expected another folder than that of the images", param_hint="--out")
-    check_place(out / "annotations.json")
+        raise typer.BadParameter("must not be the folder of the images", param_hint="--out")
+    check_writable(out / "annotations.json")
     ids = CocoIds.read(out / "ids.json")
     jobs = _jobs(folder, out, prompts, points_per_side)
-    places, tally = Places(folder, Records(out / "records"), out / "overlays", not no_overlays), Tally(len(jobs))
-    stopped: str | None = None
-    with address(url, local) as found:
+    folders = BatchFolders(folder, Records(out / "records"), out / "overlays", not no_overlays)
+    state = BatchState(len(jobs))
+    stop_reason: str | None = None
+    with service_url(url, local) as address:
         try:
-            asyncio.run(_do(found, places, tally, jobs, concurrency))
+            asyncio.run(_run(address, folders, state, jobs, concurrency))
         except (MobileSamError, CommandError, KeyboardInterrupt) as error:
-            if not (tally.asked or tally.kept or tally.failures):  # there is nothing to write and to go on from
+            if not (state.processed or state.skipped or state.failures):  # nothing to write
                 raise
-            stopped = "" if isinstance(error, KeyboardInterrupt) else reason(error)
-    _finish(out, places, tally, ids)
-    if stopped is not None:
-        done = f"{len(tally.done)} of {tally.total} images are done, and the same command goes on from there"
-        tell_error(f"{stopped or 'interrupted'}; {done}")
-        raise typer.Exit(1 if stopped else INTERRUPTED)
-    if tally.failures:
+            stop_reason = "" if isinstance(error, KeyboardInterrupt) else describe_with_file(error)
+    _write_results(out, folders, state, ids)
+    if stop_reason is not None:
+        done = f"{len(state.done)} of {state.total} images are done, run the same command to resume"
+        print_error(f"{stop_reason or 'interrupted'}; {done}")
+        raise typer.Exit(1 if stop_reason else EXIT_INTERRUPTED)
+    if state.failures:
         raise typer.Exit(1)
 
 
 def _jobs(folder: Path, out: Path, prompts: Path | None, points_per_side: int | None) -> dict[str, dict[str, Any]]:
-    """What each image is asked.
+    """Return the request of each image, by its name.
 
     Raises:
-        CommandError: there is no image, or the file of prompts is none.
-        OSError: the folder or the file cannot be read.
+        CommandError: there are no images, or the prompt file is invalid.
+        OSError: the folder or the prompt file cannot be read.
     """
-    names = images_below(folder, out)
+    names = list_images(folder, out)
     if prompts is not None:
         return {name: {"prompts": objects} for name, objects in read_prompts(prompts).items()}
     if not names:
-        raise CommandError(f"{folder}: expected PNG, JPEG or WebP files in it, found none")
-    return {name: {"everything": options.grid(points_per_side)} for name in names}
+        raise CommandError(f"{folder}: no PNG, JPEG or WebP files found")
+    return {name: {"everything": options.grid_fields(points_per_side)} for name in names}
 
 
-async def _do(url: str, places: Places, tally: Tally, jobs: dict[str, dict[str, Any]], concurrency: int) -> None:
-    async with client_of(AsyncClient, url) as client:
+async def _run(
+    url: str, folders: BatchFolders, state: BatchState, jobs: dict[str, dict[str, Any]], concurrency: int
+) -> None:
+    async with make_client(AsyncClient, url) as client:
         info = await client.info()
-        tally.weights = info.weights
-        work = Work(client, info, places, tally)
+        state.weights = info.weights
+        runner = BatchRunner(client, info, folders, state)
         with progress("Images") as bar:
-            bar.update(bar.task_ids[0], total=tally.total)
-            await work.run(jobs, concurrency, lambda: bar.advance(bar.task_ids[0]))
+            bar.update(bar.task_ids[0], total=state.total)
+            await runner.run(jobs, concurrency, lambda: bar.advance(bar.task_ids[0]))
 
 
-def _finish(out: Path, places: Places, tally: Tally, ids: CocoIds) -> None:
-    """Write the files that are of all images, and say what was done."""
-    images = (image for name in tally.done if (image := places.records.read(name)) is not None)
-    count = write_coco(out / "annotations.json", images, tally.weights, ids)
+def _write_results(out: Path, folders: BatchFolders, state: BatchState, ids: CocoIds) -> None:
+    """Write the files about all images and print a summary."""
+    images = (image for name in state.done if (image := folders.records.read(name)) is not None)
+    count = write_coco(out / "annotations.json", images, state.weights, ids)
     ids.write(out / "ids.json")
-    failures = [{"file": name, "reason": why} for name, why in sorted(tally.failures.items())]
+    failures = [{"file": name, "reason": reason} for name, reason in sorted(state.failures.items())]
     write_json(out / "failures.json", failures)
     table = Table(show_header=False, box=None)
-    for words, number in [
-        ("images", tally.total),
-        ("done now", len(tally.asked)),
-        ("done before", len(tally.kept)),
+    for label, number in [
+        ("images", state.total),
+        ("processed", len(state.processed)),
+        ("skipped", len(state.skipped)),
         ("failed", len(failures)),
         ("objects", count),
     ]:
-        table.add_row(words, str(number))
+        table.add_row(label, str(number))
     Console().print(table)
-    written = ["annotations.json", "ids.json", "failures.json", "records", *(["overlays"] if places.draw else [])]
-    tell(f"wrote {out}: {', '.join(written)}")
-    if tally.weights:
-        tell_weights(tally.weights)
-    for failure in failures[:LISTED]:
-        tell_aside(f"failed: {failure['file']}: {failure['reason']}")
-    if len(failures) > LISTED:
-        tell_aside(f"failed: {len(failures) - LISTED} more, see {out / 'failures.json'}")
+    written = ["annotations.json", "ids.json", "failures.json", "records", *(["overlays"] if folders.draw else [])]
+    print_line(f"wrote {out}: {', '.join(written)}")
+    if state.weights:
+        print_weights(state.weights)
+    for failure in failures[:MAX_LISTED_FAILURES]:
+        print_note(f"failed: {failure['file']}: {failure['reason']}")
+    if len(failures) > MAX_LISTED_FAILURES:
+        print_note(f"failed: {len(failures) - MAX_LISTED_FAILURES} more, see {out / 'failures.json'}")

@@ -1,4 +1,4 @@
-"""From the options `--url` and `--local` to a client."""
+"""Clients for the options `--url` and `--local`."""
 
 from __future__ import annotations
 
@@ -8,48 +8,47 @@ from functools import partial
 from typing import TypeVar
 
 from mobile_sam_client import Client, Problem
-from mobile_sam_client._commands.failures import CommandError, cause
+from mobile_sam_client._commands.failures import CommandError, describe
 from mobile_sam_client._commands.local_service import local_service
-from mobile_sam_client._commands.output import log_told
+from mobile_sam_client._commands.output import log_to_stderr
 
-Kind = TypeVar("Kind")
+ClientType = TypeVar("ClientType")
 
-TIMEOUT = 10
-"""Seconds that a service may take to say what it is."""
-IMPATIENT = partial(Client, timeout=TIMEOUT, retries=0)
-"""A client that finds out whether there is a service: no use in trying for long."""
+PROBE_TIMEOUT_S = 10
+probing_client = partial(Client, timeout=PROBE_TIMEOUT_S, retries=0)
+"""Client without retries, to find out quickly whether the service is reachable."""
 
 
 @contextmanager
-def address(url: str, local: bool) -> Iterator[str]:
-    """Where the service is: at `url`, or one that is started for the time of the block."""
+def service_url(url: str, local: bool) -> Iterator[str]:
+    """Yield the URL of the service: `url`, or that of a local service that runs for the duration of the block."""
     if local:
-        with local_service() as started:
-            yield started
+        with local_service() as local_url:
+            yield local_url
     else:
         yield url
 
 
 @contextmanager
-def connected(url: str, local: bool) -> Iterator[Client]:
-    """A client of the service, for a command that somebody waits for.
+def connected_client(url: str, local: bool) -> Iterator[Client]:
+    """Yield a client for an interactive command.
 
-    Where nothing answers that is told at once, and while a busy service is waited for that is told, too.
+    It fails at once if the service is unreachable, and prints retries to standard error.
     """
-    with address(url, local) as found:
-        with client_of(IMPATIENT, found) as client, suppress(Problem):  # one that refuses is there
+    with service_url(url, local) as address:
+        with make_client(probing_client, address) as client, suppress(Problem):  # a Problem shows that it is reachable
             client.info()
-        with client_of(Client, found) as client, log_told():
+        with make_client(Client, address) as client, log_to_stderr():
             yield client
 
 
-def client_of(kind: Callable[[str], Kind], url: str) -> Kind:
-    """A client of a kind.
+def make_client(client_type: Callable[[str], ClientType], url: str) -> ClientType:
+    """Create a client.
 
     Raises:
-        CommandError: the URL, or the key of the environment, cannot be one.
+        CommandError: the URL, or the key from the environment, is invalid.
     """
     try:
-        return kind(url)
+        return client_type(url)
     except ValueError as error:
-        raise CommandError(cause(error)) from None
+        raise CommandError(describe(error)) from None

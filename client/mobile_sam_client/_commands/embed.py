@@ -1,4 +1,4 @@
-"""`mobile-sam embed`: images encoded ahead of the first prompt."""
+"""`mobile-sam embed`: encode images ahead of the first prompt."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import typer
 
 from mobile_sam_client import BodyTooLarge, InvalidImage
 from mobile_sam_client._commands import options
-from mobile_sam_client._commands.connection import connected
-from mobile_sam_client._commands.failures import cause
+from mobile_sam_client._commands.connection import connected_client
+from mobile_sam_client._commands.failures import describe
 from mobile_sam_client._commands.files import read_image
-from mobile_sam_client._commands.output import tell, tell_error
+from mobile_sam_client._commands.output import print_error, print_line
 
 EXAMPLES = options.examples("mobile-sam embed photos/*.jpg")
 
@@ -22,19 +22,19 @@ def embed(
     url: options.Url = options.DEFAULT_URL,
     local: options.Local = False,
 ) -> None:
-    """Have images encoded ahead, so that the first prompt on them is answered at once.
+    """Encode images, so that later prompts on them are answered quickly.
 
-    Prints each image's id and name. The service keeps what it encoded, over restarts too.
+    Prints the id and name of each image. The service keeps the embeddings across restarts.
     """
     failed = 0
-    with connected(url, local) as client:
+    with connected_client(url, local) as client:
         for image in images:
             try:
-                tell(f"{client.embed(read_image(image)).image_id}  {image}")
+                print_line(f"{client.embed(read_image(image)).image_id}  {image}")
             except (InvalidImage, BodyTooLarge, OSError) as error:
                 if isinstance(error, BrokenPipeError):
                     raise
                 failed += 1
-                tell_error(f"{image}: {cause(error)}")
+                print_error(f"{image}: {describe(error)}")
     if failed:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""`mobile-sam everything`: all objects of one image."""
+"""`mobile-sam everything`: segment everything in an image."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import typer
 
 from mobile_sam_client import Everything, Record
 from mobile_sam_client._commands import options
-from mobile_sam_client._commands.coco import LabelledImage, objects_of, write_coco
+from mobile_sam_client._commands.coco import LabelledImage, coco_objects, write_coco
 from mobile_sam_client._commands.coco_ids import CocoIds
-from mobile_sam_client._commands.connection import connected
+from mobile_sam_client._commands.connection import connected_client
 from mobile_sam_client._commands.files import check_output, read_image, write_json
-from mobile_sam_client._commands.output import progress, tell, tell_weights
+from mobile_sam_client._commands.output import print_line, print_weights, progress
 from mobile_sam_client._commands.overlays import SUFFIXES, write_overlay
 
 EXAMPLES = options.examples(
@@ -24,7 +24,7 @@ EXAMPLES = options.examples(
 
 
 class Format(str, Enum):
-    """How the objects are written."""
+    """File formats for the objects."""
 
     sam = "sam"
     coco = "coco"
@@ -33,18 +33,16 @@ class Format(str, Enum):
 def everything(
     image: options.Image,
     *,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the objects go, a .json file.")] = Path(
-        "records.json"
-    ),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="JSON file for the objects.")] = Path("records.json"),
     form: Annotated[
         Format,
-        typer.Option("--format", help="A list of Segment Anything's automatic-mask records, or a COCO file."),
+        typer.Option("--format", help="sam: Segment Anything's automatic-mask records; coco: COCO annotations."),
     ] = Format.sam,
     picture: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write a picture of all objects in colours, too: .png, .jpg or .webp.",
+            help="Also write a picture of all objects in colours: .png, .jpg or .webp.",
             show_default=False,
         ),
     ] = None,
@@ -52,34 +50,34 @@ def everything(
     url: options.Url = options.DEFAULT_URL,
     local: options.Local = False,
 ) -> None:
-    """Find everything on an image."""
+    """Segment everything in an image."""
     check_output(out, (".json",), "--out", image)
     check_output(picture, tuple(SUFFIXES), "--picture", image)
     file = read_image(image)
-    with connected(url, local) as client, progress("Segmenting") as bar:
+    with connected_client(url, local) as client, progress("Segmenting") as bar:
 
-        def report(done: int, total: int) -> None:
+        def show_progress(done: int, total: int) -> None:
             bar.update(bar.task_ids[0], completed=done, total=total)
 
-        found = client.everything(file, on_progress=report, **options.grid(points_per_side))
+        found = client.everything(file, on_progress=show_progress, **options.grid_fields(points_per_side))
     _write(found, image, out, form)
     if picture:
         write_overlay(picture, file, [record.rle for record in found.masks])
-    tell(f"{image}: {found.width} x {found.height} pixels, {len(found.masks)} objects")
-    tell(f"wrote {out}" + (f" and {picture}" if picture else ""))
-    tell_weights(found.weights)
+    print_line(f"{image}: {found.width} x {found.height} pixels, {len(found.masks)} objects")
+    print_line(f"wrote {out}" + (f" and {picture}" if picture else ""))
+    print_weights(found.weights)
 
 
 def _write(found: Everything, image: Path, out: Path, form: Format) -> None:
     if form is Format.sam:
         write_json(out, [_sam_record(record) for record in found.masks])
     else:
-        labelled = LabelledImage(image.name, found.width, found.height, objects_of(found.masks))
+        labelled = LabelledImage(image.name, found.width, found.height, coco_objects(found.masks))
         write_coco(out, [labelled], found.weights, CocoIds())
 
 
 def _sam_record(record: Record) -> dict[str, Any]:
-    """A record under the names that Segment Anything's generator gives its members."""
+    """Return a record with the field names of Segment Anything's mask generator."""
     return {
         "segmentation": record.rle,
         "area": record.area,

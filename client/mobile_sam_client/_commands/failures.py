@@ -1,15 +1,15 @@
-"""Errors of the command line itself, and the one line that tells of any known error."""
+"""Errors of the command line, and one-line descriptions of errors."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-INTERRUPTED = 130
-"""The exit status that shells give a command ended by Ctrl-C."""
+EXIT_INTERRUPTED = 130
+"""Exit status of a command ended by Ctrl-C, by shell convention."""
 
 
 class CommandError(Exception):
-    """A command cannot do what was asked; the message is one line that says why and what helps."""
+    """A command failed; the message is one line."""
 
 
 class CannotWrite(CommandError):
@@ -20,13 +20,13 @@ class CannotWrite(CommandError):
         self.errno = error.errno
 
 
-def cause(error: Exception) -> str:
-    """What happened, in one line, without the name of the file that it happened to."""
-    words = error.strerror if isinstance(error, OSError) else None
-    return " ".join((words or str(error) or type(error).__name__).split())
+def describe(error: Exception) -> str:
+    """Return the error in one line, without a file name."""
+    text = error.strerror if isinstance(error, OSError) else None
+    return " ".join((text or str(error) or type(error).__name__).split())
 
 
-def reason(error: Exception) -> str:
-    """What happened, in one line."""
+def describe_with_file(error: Exception) -> str:
+    """Return the error in one line, preceded by its file name if it has one."""
     name = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
-    return f"{name}{cause(error)}"
+    return f"{name}{describe(error)}"

@@ -1,4 +1,4 @@
-"""Files written at once and whole, or not at all."""
+"""Reading images and writing files atomically."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mobile_sam_client._commands.failures import CannotWrite
 
 
 def read_image(path: Path) -> bytes:
-    """The bytes of an image file, whatever they are; what is no image the service says.
+    """Read an image file. The service checks its contents.
 
     Raises:
         OSError: the file cannot be read, or is empty.
@@ -28,17 +28,15 @@ def read_image(path: Path) -> bytes:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A binary file that becomes `path` when all is written to it; what stood there before stays until then.
-
-    Folders on the way are made.
+def atomic_writer(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file that replaces `path` at the end of the block. Missing folders are created.
 
     Raises:
-        CannotWrite: the disk is full, the folder may not be written to, or the like.
+        CannotWrite: the file cannot be written.
     """
     target = path.resolve()
     try:
-        if target.exists() and not target.is_file():  # a device or a pipe is written to, never replaced
+        if target.exists() and not target.is_file():  # devices and pipes are written directly, not replaced
             with target.open("wb") as file:
                 yield file
             return
@@ -59,9 +57,9 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write a file.
 
     Raises:
-        CannotWrite: as `replacing`.
+        CannotWrite: the file cannot be written.
     """
-    with replacing(path) as file:
+    with atomic_writer(path) as file:
         file.write(content)
 
 
@@ -69,47 +67,47 @@ def write_json(path: Path, document: Any) -> None:
     """Write a JSON file.
 
     Raises:
-        CannotWrite: as `replacing`.
+        CannotWrite: the file cannot be written.
     """
     write_bytes(path, json.dumps(document).encode() + b"\n")
 
 
 def check_output(path: Path | None, suffixes: Collection[str], option: str, *others: Path) -> None:
-    """Find out before any work whether a result has a name that tells its kind, a place, and is nobody else's.
+    """Check before any work that an output file has a known suffix, is writable and differs from other files.
 
     Args:
-        path: the file; None where the option was not given.
-        suffixes: how its name may end, in lower case.
-        option: as it is written on the command line.
-        others: files that the command reads, or writes too.
+        path: the file; None if the option was not given.
+        suffixes: allowed suffixes in lower case.
+        option: name of the option.
+        others: other files that the command reads or writes.
 
     Raises:
-        typer.BadParameter: the name has another ending, or is that of another file.
-        CannotWrite: as `check_place`.
+        typer.BadParameter: the suffix is not allowed, or the file is one of `others`.
+        CannotWrite: the file cannot be written.
     """
     if path is None:
         return
     if path.suffix.lower() not in suffixes:
-        raise typer.BadParameter(f"expected a name that ends in {' or '.join(suffixes)}, got {path}", param_hint=option)
+        raise typer.BadParameter(f"expected a {' or '.join(suffixes)} file, got {path}", param_hint=option)
     if path.resolve() in {other.resolve() for other in others}:
-        raise typer.BadParameter(f"expected another file than {path}, which is read or written, too", param_hint=option)
-    check_place(path)
+        raise typer.BadParameter(f"{path} is already used as an input or output file", param_hint=option)
+    check_writable(path)
 
 
-def check_place(path: Path) -> None:
-    """Find out before any work whether a file could be written; nothing is made yet.
+def check_writable(path: Path) -> None:
+    """Check before any work that a file can be written, without creating anything.
 
     Raises:
-        CannotWrite: it is a folder, or its own folder can neither be made nor be written to.
+        CannotWrite: it is a folder, or its parent folder cannot be created or written to.
     """
     target = path.resolve()
-    place = next(folder for folder in target.parents if folder.exists())
+    parent = next(folder for folder in target.parents if folder.exists())
     if target.is_dir():
-        number = errno.EISDIR
-    elif not place.is_dir():
-        number = errno.ENOTDIR
-    elif not os.access(place, os.W_OK | os.X_OK):
-        number = errno.EACCES
+        code = errno.EISDIR
+    elif not parent.is_dir():
+        code = errno.ENOTDIR
+    elif not os.access(parent, os.W_OK | os.X_OK):
+        code = errno.EACCES
     else:
         return
-    raise CannotWrite(path, OSError(number, os.strerror(number)))
+    raise CannotWrite(path, OSError(code, os.strerror(code)))

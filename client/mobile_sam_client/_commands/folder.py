@@ -1,4 +1,4 @@
-"""The images of a folder."""
+"""Search for images in a folder."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
 
 
-def images_below(folder: Path, without: Path) -> list[str]:
-    """The names of all images in a folder and in the folders below it, as paths from there, sorted.
+def list_images(folder: Path, excluded: Path) -> list[str]:
+    """Return the sorted relative paths of all images in a folder and its subfolders.
 
-    What begins with a dot is left out, and so is what lies behind a link to a folder.
+    Hidden files and folders are skipped, and links to folders are not followed.
 
     Args:
-        folder: where to look.
-        without: a folder that is left out, should it lie there.
+        folder: folder to search.
+        excluded: subfolder to skip.
 
     Raises:
         OSError: the folder cannot be read.
     """
-    omitted = without.resolve()
+    excluded = excluded.resolve()
     found = []
-    for place, folders, files in os.walk(folder, onerror=_raise):
-        here = Path(place)
-        folders[:] = [name for name in folders if not name.startswith(".") and (here / name).resolve() != omitted]
+    for parent, folders, files in os.walk(folder, onerror=_raise):
+        here = Path(parent)
+        folders[:] = [name for name in folders if not name.startswith(".") and (here / name).resolve() != excluded]
         found += [
             (here / name).relative_to(folder).as_posix()
             for name in files

@@ -1,4 +1,4 @@
-"""A service of one's own for the time of one command, from the project's checkout."""
+"""A temporary service for one command, started from the project's checkout."""
 
 from __future__ import annotations
 
@@ -14,68 +14,68 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mobile_sam_client._commands.failures import CommandError
-from mobile_sam_client._commands.output import tell_aside, waiting
-from mobile_sam_client._commands.readiness import readiness
+from mobile_sam_client._commands.output import print_note, waiting
+from mobile_sam_client._commands.readiness import check_readiness
 
-MARKS = ("service.py", "Makefile", "model_repository")
-"""What a checkout has in its folder."""
+CHECKOUT_FILES = ("service.py", "Makefile", "model_repository")
+"""Files that identify a checkout."""
 HOST = "127.0.0.1"
-START_LIMIT = 1200
-"""Seconds: the first start installs what the service needs."""
-STOP_LIMIT = 60
-"""Seconds: the service itself finishes within 40."""
-KILL_LIMIT = 10
-"""Seconds: for what the system does with a killed process."""
-PACE = 0.1
-"""Seconds between two looks at the service."""
+START_TIMEOUT_S = 1200
+"""The first start installs the service's dependencies."""
+STOP_TIMEOUT_S = 60
+"""The service itself shuts down within 40 s."""
+KILL_TIMEOUT_S = 10
+"""Time for the operating system to remove killed processes."""
+POLL_INTERVAL_S = 0.1
 
-# A process beside `make` waits for the end of the pipe that this command holds, which comes too when this command is
-# killed, and then ends all of the session: no service is left without an owner.
+
+# A background process waits for the end of the pipe held by this command and then terminates the process group, so that
+# no service is orphaned, even if this command is killed.
 SCRIPT = 'exec 3<&0; (read -r _ <&3; kill -TERM 0) & exec "$@" </dev/null 3<&-'
 
 
-class DidNotStart(CommandError):
-    """The service ended before it was ready, or takes too long."""
+class ServiceStartError(CommandError):
+    """The service exited before it was ready, or takes too long."""
 
 
 def find_checkout() -> Path:
-    """The project's checkout: this folder, or the one that this package is installed from.
+    """Return the project's checkout: the current folder, or the one that this package is installed from.
 
     Raises:
-        CommandError: neither is one.
+        CommandError: neither is a checkout.
     """
-    here = Path.cwd()
-    for folder in (here, Path(__file__).resolve().parents[3]):
-        if all((folder / mark).exists() for mark in MARKS):
+    current = Path.cwd()
+    for folder in (current, Path(__file__).resolve().parents[3]):
+        if all((folder / name).exists() for name in CHECKOUT_FILES):
             return folder
     raise CommandError(
-        f"--local expected this folder to be the project's checkout, with {', '.join(MARKS)}; {here} is not: go there, "
-        "or give the --url of a service that runs"
+        f"--local: {current} is not the project's checkout ({', '.join(CHECKOUT_FILES)}); change to the checkout, or "
+        "give the --url of a running service"
     )
 
 
 @contextmanager
 def local_service() -> Iterator[str]:
-    """Start a service on a free port of this machine, and end it at the end of the block, whatever happens there.
+    """Run a service on a free port of this machine for the duration of the block.
 
     Yields:
         Its URL.
 
     Raises:
-        CommandError: there is no checkout or no make.
-        DidNotStart: the service does not start; the message names its log.
+        CommandError: the checkout or `make` is missing.
+        ServiceStartError: the service does not start; the message names its log.
     """
     checkout = find_checkout()
     make = shutil.which("make")
     if make is None:
-        raise CommandError("--local expected `make` on PATH, and found none")
+        raise CommandError("--local needs `make` on PATH")
     port = _free_port()
-    # Where a proxy is set, what is on this machine goes past it.
-    past_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    os.environ["no_proxy"] = f"{past_proxy},{HOST}"
-    number, name = tempfile.mkstemp(prefix="mobile-sam-", suffix=".log")
+    # Bypass proxies for this machine.
+    no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    os.environ["no_proxy"] = f"{no_proxy},{HOST}"
+    descriptor, name = tempfile.mkstemp(prefix="mobile-sam-", suffix=".log")
     log = Path(name)
-    with os.fdopen(number, "wb") as output:
+    with os.fdopen(descriptor, "wb") as output:
         service = subprocess.Popen(
             ["/bin/sh", "-c", SCRIPT, "sh", make, "-C", checkout, "serve", f"HOST={HOST}", f"PORT={port}"],
             env={name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}},
@@ -85,75 +85,75 @@ def local_service() -> Iterator[str]:
             start_new_session=True,
         )
     url = f"http://{HOST}:{port}"
-    told = False
+    start_failed = False
     try:
-        with waiting(f"Starting a service here; its log is {log}"):
+        with waiting(f"Starting a local service; its log is {log}"):
             _wait_until_ready(service, url, log)
         yield url
-    except DidNotStart:
-        told = True
+    except ServiceStartError:
+        start_failed = True
         raise
     finally:
-        ended_by_itself = service.poll() is not None
+        exited_early = service.poll() is not None
         try:
-            _end(service)
+            _stop(service)
         finally:
-            if ended_by_itself and not told:
-                tell_aside(f"the service ended before its time; its log is {log}")
-            elif not told:
+            if exited_early and not start_failed:
+                print_note(f"the service exited unexpectedly; its log is {log}")
+            elif not start_failed:
                 log.unlink(missing_ok=True)
 
 
 def _wait_until_ready(service: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + START_LIMIT
-    while not readiness(url, timeout=5).ready:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not check_readiness(url, timeout=5).ready:
         if service.poll() is not None:
-            raise DidNotStart(f"the service did not start: {_last_words(log)}; its log is {log}")
+            raise ServiceStartError(f"the service did not start: {_failure_in_log(log)}; its log is {log}")
         if time.monotonic() > deadline:
-            raise DidNotStart(f"the service was not ready within {START_LIMIT} s; its log is {log}")
-        time.sleep(PACE)
+            raise ServiceStartError(f"the service was not ready within {START_TIMEOUT_S} s; its log is {log}")
+        time.sleep(POLL_INTERVAL_S)
 
 
-def _last_words(log: Path) -> str:
-    """What a log says went wrong: its last line that says so, or else its last."""
+def _failure_in_log(log: Path) -> str:
+    """Return the last error line of a log, or else its last line."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    return (errors or lines or ["it said nothing"])[-1]
+    return (errors or lines or ["its log is empty"])[-1]
 
 
-def _end(service: subprocess.Popen[bytes]) -> None:
-    """End all processes of the service's session, in order; at a second Ctrl-C, or after the limit, at once."""
+def _stop(service: subprocess.Popen[bytes]) -> None:
+    """Terminate all processes of the service's session; kill them after a timeout or at a second Ctrl-C."""
     assert service.stdin is not None
     with suppress(BrokenPipeError):
         service.stdin.close()
     try:
-        _wait_for_the_end(service, STOP_LIMIT)
+        _wait_for_exit(service, STOP_TIMEOUT_S)
     finally:
-        for process in _left(service):
+        for pid in _live_processes(service):
             with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        _wait_for_the_end(service, KILL_LIMIT)
+                os.kill(pid, signal.SIGKILL)
+        _wait_for_exit(service, KILL_TIMEOUT_S)
         with suppress(subprocess.TimeoutExpired):
-            service.wait(KILL_LIMIT)
+            service.wait(KILL_TIMEOUT_S)
 
 
-def _wait_for_the_end(service: subprocess.Popen[bytes], seconds: float) -> None:
+def _wait_for_exit(service: subprocess.Popen[bytes], seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    while _left(service) and time.monotonic() < deadline:
-        time.sleep(PACE)
+    while _live_processes(service) and time.monotonic() < deadline:
+        time.sleep(POLL_INTERVAL_S)
 
 
-def _left(service: subprocess.Popen[bytes]) -> list[int]:
-    """The living processes of the service's session; those that ended and wait for their parent do not count."""
+def _live_processes(service: subprocess.Popen[bytes]) -> list[int]:
+    """Return the ids of the service session's processes, without zombies."""
     service.poll()
-    found = []
+    pids = []
     for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has just ended
-            # The second member is the program's name, in brackets and perhaps with some in it.
+        with suppress(OSError):  # the process has just exited
+            # The second field is the program's name in parentheses, and may contain parentheses.
             state, _, _, session = status.read_text(errors="replace").rpartition(")")[2].split()[:4]
             if int(session) == service.pid and state != "Z":
-                found.append(int(status.parent.name))
-    return found
+                pids.append(int(status.parent.name))
+    return pids
 
 
 def _free_port() -> int:

@@ -1,4 +1,4 @@
-"""Options that several commands have, declared once."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ EXCLUSIVE = {"url": "local", "local": "url"}
 
 
 def _not_both(ctx: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
-    """Whichever of the two comes second finds that the first was given, too."""
+    """Reject `--url` together with `--local`."""
     here, other = (ctx.get_parameter_source(name) for name in (parameter.name or "", EXCLUSIVE[parameter.name or ""]))
     if here is not None and other is not None and here.name == other.name == "COMMANDLINE":
-        raise typer.BadParameter("expected --url or --local, got both")
+        raise typer.BadParameter("--url and --local cannot be combined")
     return value
 
 
-Image = Annotated[Path, typer.Argument(metavar="IMAGE", help="A PNG, JPEG or WebP file.", show_default=False)]
+Image = Annotated[Path, typer.Argument(metavar="IMAGE", help="PNG, JPEG or WebP file.", show_default=False)]
 Url = Annotated[
     str,
-    typer.Option("--url", metavar="URL", envvar="MOBILE_SAM_URL", callback=_not_both, help="Where the service is."),
+    typer.Option("--url", metavar="URL", envvar="MOBILE_SAM_URL", callback=_not_both, help="URL of the service."),
 ]
 Local = Annotated[
     bool,
     typer.Option(
         "--local",
         callback=_not_both,
-        help="Start a service for this run alone. It takes the project's checkout: this folder, or the one that this "
-        "command is installed from.",
+        help="Start a service for this run only. Needs the project's checkout as the current folder, or a client "
+        "installed from it.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -43,17 +43,17 @@ PointsPerSide = Annotated[
         min=1,
         max=64,
         metavar="N",
-        help="Click on a grid of N x N points, 32 unless told: fewer are quicker, more find smaller things.",
+        help="Prompt with a grid of N x N points, by default 32: fewer are faster, more find smaller objects.",
         show_default=False,
     ),
 ]
 
 
-def grid(points_per_side: int | None) -> dict[str, int]:
-    """The request's fields for a grid of clicks; none for the service's own."""
+def grid_fields(points_per_side: int | None) -> dict[str, int]:
+    """Return the request fields for the point grid; empty for the service's default."""
     return {} if points_per_side is None else {"points_per_side": points_per_side}
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help, which shows how it is used."""
+    """Return the examples at the end of a command's help."""
     return "\n\n".join(["[bold]Examples[/]", *lines])

@@ -1,4 +1,4 @@
-"""What is printed: results to standard output, everything else to standard error, and movement only on a terminal."""
+"""Output: results to standard output, everything else to standard error, animations only on a terminal."""
 
 from __future__ import annotations
 
@@ -18,54 +18,54 @@ from mobile_sam_client import Weights
 from mobile_sam_client._calls import logger
 
 
-def make_streams_lenient() -> None:
-    """Let a character that standard output or error cannot encode be escaped, in place of ending the command."""
+def escape_unencodable_output() -> None:
+    """Escape characters that standard output or error cannot encode, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
-def tell(line: str) -> None:
-    """Print a line of the result."""
+def print_line(line: str) -> None:
+    """Print a line of the result to standard output."""
     typer.echo(_printable(line))
 
 
 def _printable(line: str) -> str:
-    """A line without control characters: one in a file's name would move the terminal's cursor."""
+    """Replace control characters, such as those in file names, which could move the terminal's cursor."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in line)
 
 
-def tell_json(document: dict[str, Any]) -> None:
-    """Print the result for a program."""
+def print_json(document: dict[str, Any]) -> None:
+    """Print the result as JSON to standard output."""
     typer.echo(json.dumps(document, indent=2))
 
 
-def tell_aside(line: str) -> None:
-    """Print what is not the result."""
+def print_note(line: str) -> None:
+    """Print a line to standard error."""
     typer.echo(_printable(line), err=True)
 
 
-def tell_error(line: str) -> None:
-    """Print what went wrong."""
-    tell_aside(f"error: {line}")
+def print_error(line: str) -> None:
+    """Print an error to standard error."""
+    print_note(f"error: {line}")
 
 
-def tell_weights(weights: Weights) -> None:
-    """Print what the answer was made with, and what is to be known of it."""
-    tell(f"weights: {weights.name}")
+def print_weights(weights: Weights) -> None:
+    """Print the name of the weights, and the remark on them if any."""
+    print_line(f"weights: {weights.name}")
     if weights.note:
-        tell_aside(f"note: {weights.note}")
+        print_note(f"note: {weights.note}")
 
 
-class _Asides(logging.Handler):
+class _StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        tell_aside(record.getMessage())
+        print_note(record.getMessage())
 
 
 @contextmanager
-def log_told() -> Iterator[None]:
-    """Within it, what the client logs is printed aside: that it tries again, when, and why."""
-    handler, level = _Asides(), logger.level
+def log_to_stderr() -> Iterator[None]:
+    """Print the client's log messages, such as retries, to standard error."""
+    handler, level = _StderrHandler(), logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
@@ -77,10 +77,10 @@ def log_told() -> Iterator[None]:
 
 @contextmanager
 def progress(description: str) -> Iterator[Progress]:
-    """A bar on standard error with one task; silent where that is no terminal.
+    """Show a progress bar with one task on standard error, if that is a terminal.
 
     Args:
-        description: what is being done, in a word or two.
+        description: label of the bar.
     """
     console = Console(stderr=True)
     columns = (
@@ -97,11 +97,11 @@ def progress(description: str) -> Iterator[Progress]:
 
 @contextmanager
 def waiting(description: str) -> Iterator[None]:
-    """A sign of life on standard error while something takes its time; a plain line where that is no terminal."""
+    """Show a spinner on standard error, or a plain line if that is not a terminal."""
     console = Console(stderr=True)
     if console.is_interactive:
         with console.status(description):
             yield
     else:
-        tell_aside(description)
+        print_note(description)
         yield

@@ -1,4 +1,4 @@
-"""All objects of an image in colours, drawn over it."""
+"""Overlays: an image with its objects in colours."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from mobile_sam_client._images import pixels_of
 Pixels = npt.NDArray[np.uint8]
 
 GOLDEN_RATIO = (5**0.5 - 1) / 2
-"""Steps of this share around the colour circle never come close to an earlier one for long."""
+"""Hue step that keeps successive colours far apart."""
 TINT = 115
-"""How much of a colour is in a tinted pixel, of 256."""
+"""Opacity of the tint, of 256."""
 SUFFIXES = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 
 
 def displayed_pixels(image: bytes) -> Pixels:
-    """The pixels of an image file as it is displayed, that is with its EXIF orientation applied.
+    """Return the pixels of an image file with EXIF orientation applied.
 
     Returns:
         (H, W, 3) uint8 RGB.
 
     Raises:
-        CommandError: Pillow cannot read it.
+        CommandError: Pillow cannot read the file.
     """
     try:
         with Image.open(io.BytesIO(image)) as opened:
@@ -45,28 +45,28 @@ def displayed_pixels(image: bytes) -> Pixels:
 
 
 def draw(pixels: Pixels, rles: Sequence[Rle]) -> Pixels:
-    """Tint and outline objects, each in a colour of its own; smaller ones lie on top of larger ones.
+    """Tint and outline objects, each in its own colour, with smaller ones on top of larger ones.
 
     Args:
         pixels: (H, W, 3) uint8 RGB.
-        rles: the masks, COCO's compressed run lengths of the same height and width.
+        rles: masks in COCO's compressed RLE, of the same height and width.
 
     Returns:
         (H, W, 3) uint8 RGB.
 
     Raises:
-        CommandError: a mask has another size than the image.
+        CommandError: a mask differs in size from the image.
     """
     labels = _labels(pixels.shape[:2], rles)
     colours = _colours(len(rles))
     tint = np.where(np.arange(len(colours)) > 0, TINT, 0).astype(np.uint16)
-    share = np.where(_outlines(labels), 256, tint[labels])[..., np.newaxis].astype(np.uint16)
-    blended: Pixels = ((pixels * (256 - share) + colours[labels] * share) >> 8).astype(np.uint8)
+    opacity = np.where(_outlines(labels), 256, tint[labels])[..., np.newaxis].astype(np.uint16)
+    blended: Pixels = ((pixels * (256 - opacity) + colours[labels] * opacity) >> 8).astype(np.uint8)
     return blended
 
 
-def encoded(picture: Pixels | Image.Image, suffix: str) -> bytes:
-    """A picture as a file of the kind that a suffix of `SUFFIXES` names."""
+def encode(picture: Pixels | Image.Image, suffix: str) -> bytes:
+    """Encode a picture in the format of a suffix in `SUFFIXES`."""
     image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
     file = io.BytesIO()
     image.save(file, SUFFIXES[suffix.lower()], quality=90, compress_level=1)
@@ -77,13 +77,13 @@ def write_overlay(path: Path, image: bytes, rles: Sequence[Rle]) -> None:
     """Draw objects on an image and write the picture.
 
     Raises:
-        CommandError: the image cannot be drawn on, or the file not be written.
+        CommandError: the image cannot be read, or the file cannot be written.
     """
-    write_bytes(path, encoded(draw(displayed_pixels(image), rles), path.suffix))
+    write_bytes(path, encode(draw(displayed_pixels(image), rles), path.suffix))
 
 
 def _labels(size_hw: tuple[int, ...], rles: Sequence[Rle]) -> npt.NDArray[np.uint16]:
-    """For each pixel the number of the object on top, counted from 1; 0 where there is none."""
+    """Return (H, W) uint16: the number of the topmost object per pixel, counted from 1; 0 for none."""
     labels = np.zeros(size_hw, np.uint16)
     for index in np.argsort([-int(rle_tools.area(rle)) for rle in rles], kind="stable"):
         rle = rles[index]
@@ -97,7 +97,7 @@ def _labels(size_hw: tuple[int, ...], rles: Sequence[Rle]) -> npt.NDArray[np.uin
 
 
 def _outlines(labels: npt.NDArray[np.uint16]) -> npt.NDArray[np.bool_]:
-    """Where an object ends: its outermost pixels, a few more of them on a large image."""
+    """Return (H, W) bool: the border pixels of objects, more of them on large images."""
     edge = np.zeros(labels.shape, bool)
     for step in range(1, 2 + max(labels.shape) // 1000):
         across, down = labels[:, step:] != labels[:, :-step], labels[step:] != labels[:-step]
@@ -109,6 +109,6 @@ def _outlines(labels: npt.NDArray[np.uint16]) -> npt.NDArray[np.bool_]:
 
 
 def _colours(count: int) -> npt.NDArray[np.uint16]:
-    """(count + 1, 3) RGB, the first of them black for what is no object."""
+    """Return (count + 1, 3) RGB; the first is black, for the background."""
     bright = [colorsys.hsv_to_rgb(index * GOLDEN_RATIO % 1, 0.6 + 0.4 * (index % 2), 1) for index in range(count)]
     return (np.array([(0, 0, 0), *bright]) * 255).astype(np.uint16)

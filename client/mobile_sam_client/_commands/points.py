@@ -1,4 +1,4 @@
-"""Points and boxes as they are written on a command line: `320,240` and `10,20,110,220`."""
+"""Parsing of points and boxes on the command line: `320,240` and `10,20,110,220`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Point(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A box in pixels of the displayed image: its top-left and its bottom-right corner."""
+    """A box in pixels of the displayed image: top-left and bottom-right corner."""
 
     x0: float
     y0: float
@@ -25,20 +25,20 @@ class Box(NamedTuple):
 
 
 def point(text: str) -> Point:
-    """The point of an `X,Y`.
+    """Parse `X,Y`.
 
     Raises:
-        typer.BadParameter: it is none.
+        typer.BadParameter: the text is not a point.
     """
     x, y = _numbers(text, "X,Y", 2)
     return Point(x, y)
 
 
 def box(text: str) -> Box:
-    """The box of an `X0,Y0,X1,Y1`.
+    """Parse `X0,Y0,X1,Y1`.
 
     Raises:
-        typer.BadParameter: it is none.
+        typer.BadParameter: the text is not a box.
     """
     x0, y0, x1, y1 = _numbers(text, "X0,Y0,X1,Y1", 4)
     return Box(x0, y0, x1, y1)
@@ -50,5 +50,5 @@ def _numbers(text: str, form: str, count: int) -> list[float]:
     except ValueError:
         values = []
     if len(values) != count or not all(map(math.isfinite, values)):
-        raise typer.BadParameter(f"expected {form}, {count} numbers with commas between, got {text!r}")
+        raise typer.BadParameter(f"expected {form}, {count} comma-separated numbers, got {text!r}")
     return values

@@ -1,4 +1,4 @@
-"""Is a service ready? It says so itself at `/readyz`."""
+"""Readiness of a service, from `/readyz`."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import httpx
 
 @dataclass(frozen=True)
 class Readiness:
-    """What a service says of itself."""
+    """Readiness of a service."""
 
     ready: bool
-    words: str
-    """Its own, or why there are none."""
+    message: str
+    """The service's answer, or the connection error."""
 
 
-def readiness(url: str, timeout: float) -> Readiness:
+def check_readiness(url: str, timeout: float) -> Readiness:
     """Ask a service whether it is ready.
 
     Args:
-        url: where it is.
+        url: URL of the service.
         timeout: seconds to wait for an answer.
     """
     try:
-        answer = httpx.get(f"{url.rstrip('/')}/readyz", timeout=timeout)
+        response = httpx.get(f"{url.rstrip('/')}/readyz", timeout=timeout)
     except httpx.HTTPError as error:
         return Readiness(False, str(error) or type(error).__name__)
-    return Readiness(answer.status_code == httpx.codes.OK, " ".join(answer.text.split())[:200])
+    return Readiness(response.status_code == httpx.codes.OK, " ".join(response.text.split())[:200])

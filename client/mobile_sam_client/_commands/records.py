@@ -1,4 +1,4 @@
-"""What a batch has done, a file for each image, so that a later run goes on where this one ended."""
+"""Results of a batch, one file per image, used to resume it."""
 
 from __future__ import annotations
 
@@ -13,52 +13,50 @@ from mobile_sam_client._commands.files import write_json
 
 
 @dataclass(frozen=True)
-class Question:
-    """What an image is asked. Equal questions have equal answers."""
+class RecordKey:
+    """Inputs of an image's result. A record is reused only if they are equal."""
 
     image_sha256: str
     asked: dict[str, Any]
-    """The parameters, as JSON holds them."""
+    """Request parameters, JSON-serializable."""
     weights_sha256: str | None
-    """None where the service does not say which it has."""
+    """None if the service does not report its weights."""
 
     @classmethod
-    def about(cls, image: bytes, asked: dict[str, Any], weights_sha256: str | None) -> Question:
-        """The question about an image file."""
+    def for_image(cls, image: bytes, asked: dict[str, Any], weights_sha256: str | None) -> RecordKey:
+        """Return the key for an image file."""
         return cls(hashlib.sha256(image).hexdigest(), json.loads(json.dumps(asked)), weights_sha256)
 
 
 class Records:
-    """A folder of what is done."""
+    """A folder of results."""
 
     def __init__(self, folder: Path) -> None:
-        """Take a folder, which need not be there yet."""
+        """Use a folder, which need not exist yet."""
         self._folder = folder
 
-    def read(self, name: str, question: Question | None = None) -> LabelledImage | None:
-        """What was found on an image; None where nothing is known, or only the answer to another question.
+    def read(self, name: str, key: RecordKey | None = None) -> LabelledImage | None:
+        """Return the result for an image, or None if it is missing, damaged or has another key.
 
         Args:
-            name: of the image, as a path from the folder of images.
-            question: None: whatever it was.
+            name: path of the image relative to the image folder.
+            key: expected key; None for any.
         """
         try:
             record = json.loads(self._path(name).read_bytes())
-            if question is not None and record["question"] != asdict(question):
+            if key is not None and record["question"] != asdict(key):
                 return None
             return LabelledImage(name, record["width"], record["height"], record["objects"])
-        except (OSError, ValueError, KeyError, TypeError):  # not there, or damaged: either way not done
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def write(self, question: Question, image: LabelledImage) -> None:
-        """Keep what was found on an image.
+    def write(self, key: RecordKey, image: LabelledImage) -> None:
+        """Write the result for an image.
 
         Raises:
             CannotWrite: the file cannot be written.
         """
-        record = {"question": asdict(question), **asdict(image)}
-        path = self._path(image.file_name)
-        write_json(path, record)
+        write_json(self._path(image.file_name), {"question": asdict(key), **asdict(image)})
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"

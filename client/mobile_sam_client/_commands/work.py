@@ -1,4 +1,4 @@
-"""Many images asked at once: what is done is kept, one that fails never stops the rest."""
+"""Concurrent segmentation of many images, with results kept and failures collected."""
 
 from __future__ import annotations
 
@@ -10,155 +10,155 @@ from pathlib import Path
 from typing import Any
 
 from mobile_sam_client import AsyncClient, Info, MobileSamError, Segmentation, ServiceUnreachable, Unauthorized, Weights
-from mobile_sam_client._commands.coco import LabelledImage, described, objects_of
-from mobile_sam_client._commands.failures import CannotWrite, CommandError, cause
+from mobile_sam_client._commands.coco import LabelledImage, coco_object, coco_objects
+from mobile_sam_client._commands.failures import CannotWrite, CommandError, describe
 from mobile_sam_client._commands.files import read_image
 from mobile_sam_client._commands.overlays import write_overlay
 from mobile_sam_client._commands.prompt_file import prompt_of
-from mobile_sam_client._commands.records import Question, Records
+from mobile_sam_client._commands.records import RecordKey, Records
 
-NO_USE_GOING_ON = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
-"""Errors in writing that every further image would meet, too."""
+FATAL_WRITE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+"""Write errors that would occur for every other image too."""
 
 
 class WeightsChanged(CommandError):
-    """The service was started anew with other weights."""
+    """The service was restarted with other weights."""
 
 
 @dataclass
-class Tally:
-    """How far the work is."""
+class BatchState:
+    """Progress of a batch."""
 
     total: int
     weights: Weights | None = None
-    """What the service has; None where it does not say."""
-    asked: list[str] = field(default_factory=list)
-    """Images that the service was asked about."""
-    kept: list[str] = field(default_factory=list)
-    """Images that were done before."""
+    """Weights of the service; None if it does not report them."""
+    processed: list[str] = field(default_factory=list)
+    """Images segmented in this run."""
+    skipped: list[str] = field(default_factory=list)
+    """Images with a result of an earlier run."""
     failures: dict[str, str] = field(default_factory=dict)
-    """Images that could not be done, and why."""
+    """Failed images, with reasons."""
 
     @property
     def done(self) -> list[str]:
-        """Images that are done, sorted."""
-        return sorted(self.asked + self.kept)
+        """Processed and skipped images, sorted."""
+        return sorted(self.processed + self.skipped)
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where images lie and results go."""
+class BatchFolders:
+    """Locations of images and results."""
 
     images: Path
     records: Records
     overlays: Path
     draw: bool
-    """Whether overlays are wanted."""
+    """True to draw overlays."""
 
     def overlay(self, name: str) -> Path:
-        """Where an image's overlay goes; its own ending stays in the name, so that `a.png` and `a.jpg` have two."""
+        """Return the path of an image's overlay; it keeps the image's suffix, so `a.png` and `a.jpg` do not collide."""
         return self.overlays / f"{name}.jpg"
 
 
-class Work:
-    """Images to be done with one service."""
+class BatchRunner:
+    """Segments the images of a batch with one service."""
 
-    def __init__(self, client: AsyncClient, info: Info, places: Places, tally: Tally) -> None:
-        """Prepare; nothing is sent yet.
+    def __init__(self, client: AsyncClient, info: Info, folders: BatchFolders, state: BatchState) -> None:
+        """Create the runner; nothing is sent yet.
 
         Args:
-            client: of the service.
-            info: what the service says of itself.
-            places: where images lie and results go.
-            tally: is kept up to date, also where `run` does not come to its end.
+            client: client of the service.
+            info: the service's answer to `info`.
+            folders: locations of images and results.
+            state: progress, kept up to date even if `run` fails.
         """
-        self._client, self._info, self._places, self._tally = client, info, places, tally
+        self._client, self._info, self._folders, self._state = client, info, folders, state
 
-    async def run(self, jobs: Mapping[str, dict[str, Any]], concurrency: int, report: Callable[[], None]) -> None:
-        """Do all images.
+    async def run(self, jobs: Mapping[str, dict[str, Any]], concurrency: int, on_image: Callable[[], None]) -> None:
+        """Process all images.
 
         Args:
-            jobs: names of images, and what each is asked: `everything` with its parameters, or a list of `prompts`.
-            concurrency: how many at once.
-            report: is called after each.
+            jobs: per image name the request: `everything` with its parameters, or a list of `prompts`.
+            concurrency: number of concurrent requests.
+            on_image: called after each image.
 
         Raises:
-            MobileSamError: the service is gone, or wants a key.
-            WeightsChanged: results would come from two models.
-            CannotWrite: the disk is full, or broken.
+            MobileSamError: the service is unreachable, or rejects the API key.
+            WeightsChanged: the results would come from two models.
+            CannotWrite: the disk is full or broken.
         """
-        waiting = iter(jobs.items())
+        remaining = iter(jobs.items())
 
         async def worker() -> None:
-            for name, asked in waiting:
-                await self._try(name, asked)
-                report()
+            for name, request in remaining:
+                await self._process(name, request)
+                on_image()
 
         workers = [asyncio.create_task(worker()) for _ in range(concurrency)]
         try:
             await asyncio.gather(*workers)
         finally:
-            for one in workers:
-                one.cancel()
+            for task in workers:
+                task.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
 
-    async def _try(self, name: str, asked: dict[str, Any]) -> None:
+    async def _process(self, name: str, request: dict[str, Any]) -> None:
         try:
-            await self._do(name, asked)
+            await self._find_or_segment(name, request)
         except (WeightsChanged, Unauthorized):
             raise
         except ServiceUnreachable as error:
-            if not await self._service_answers():
+            if not await self._service_reachable():
                 raise
-            self._tally.failures[name] = cause(error)
+            self._state.failures[name] = describe(error)
         except CannotWrite as error:
-            if error.errno in NO_USE_GOING_ON:
+            if error.errno in FATAL_WRITE_ERRNOS:
                 raise
-            self._tally.failures[name] = cause(error)
+            self._state.failures[name] = describe(error)
         except (MobileSamError, CommandError, OSError, ValueError) as error:
-            self._tally.failures[name] = cause(error)
+            self._state.failures[name] = describe(error)
 
-    async def _do(self, name: str, asked: dict[str, Any]) -> None:
-        file = await asyncio.to_thread(read_image, self._places.images / name)
+    async def _find_or_segment(self, name: str, request: dict[str, Any]) -> None:
+        file = await asyncio.to_thread(read_image, self._folders.images / name)
         weights = self._info.weights
-        question = await asyncio.to_thread(Question.about, file, asked, weights.sha256 if weights else None)
-        known = await asyncio.to_thread(self._places.records.read, name, question)
-        found = known or await self._ask(name, file, asked)
-        await asyncio.to_thread(self._keep, file, question, found, known is not None)
-        (self._tally.kept if known else self._tally.asked).append(name)
+        key = await asyncio.to_thread(RecordKey.for_image, file, request, weights.sha256 if weights else None)
+        known = await asyncio.to_thread(self._folders.records.read, name, key)
+        result = known or await self._segment(name, file, request)
+        await asyncio.to_thread(self._save, file, key, result, known is not None)
+        (self._state.skipped if known else self._state.processed).append(name)
 
-    async def _ask(self, name: str, file: bytes, asked: dict[str, Any]) -> LabelledImage:
-        if "everything" in asked:
-            everything = await self._client.everything(file, **asked["everything"])
+    async def _segment(self, name: str, file: bytes, request: dict[str, Any]) -> LabelledImage:
+        if "everything" in request:
+            everything = await self._client.everything(file, **request["everything"])
             self._check_weights(everything.weights.sha256)
-            return LabelledImage(name, everything.width, everything.height, objects_of(everything.masks))
-        prompts, most = [prompt_of(fields) for fields in asked["prompts"]], self._info.max_objects
+            return LabelledImage(name, everything.width, everything.height, coco_objects(everything.masks))
+        prompts, limit = [prompt_of(fields) for fields in request["prompts"]], self._info.max_objects
         found: list[Segmentation] = []
-        for start in range(0, len(prompts), most):
-            found += await self._client.segment_many(file, prompts[start : start + most])
+        for start in range(0, len(prompts), limit):
+            found += await self._client.segment_many(file, prompts[start : start + limit])
             self._check_weights(found[-1].weights.sha256)
-        objects = [described(one.rle, one.score, prompt=index) for index, one in enumerate(found)]
+        objects = [coco_object(result.rle, result.score, prompt=index) for index, result in enumerate(found)]
         return LabelledImage(name, found[0].width, found[0].height, objects)
 
-    def _keep(self, file: bytes, question: Question, found: LabelledImage, known: bool) -> None:
-        """Write what was found. The record comes last: what a killed run leaves has none, or an old one, and is redone.
+    def _save(self, file: bytes, key: RecordKey, result: LabelledImage, known: bool) -> None:
+        """Write overlay and record. The record comes last, so that an image interrupted between them is redone.
 
         Raises:
-            CommandError: the image cannot be drawn on, or a file not be written.
+            CommandError: the image cannot be drawn on, or a file cannot be written.
         """
-        overlay = self._places.overlay(found.file_name)
-        if self._places.draw and not (known and overlay.exists()):
-            write_overlay(overlay, file, [one["segmentation"] for one in found.objects])
+        overlay = self._folders.overlay(result.file_name)
+        if self._folders.draw and not (known and overlay.exists()):
+            write_overlay(overlay, file, [fields["segmentation"] for fields in result.objects])
         if not known:
-            if not self._places.draw:
-                overlay.unlink(missing_ok=True)  # it shows what was found on another occasion
-            self._places.records.write(question, found)
+            if not self._folders.draw:
+                overlay.unlink(missing_ok=True)  # outdated
+            self._folders.records.write(key, result)
 
     def _check_weights(self, sha256: str) -> None:
         if self._info.weights is not None and self._info.weights.sha256 != sha256:
-            raise WeightsChanged("the service was started anew with other weights")
+            raise WeightsChanged("the service was restarted with other weights")
 
-    async def _service_answers(self) -> bool:
+    async def _service_reachable(self) -> bool:
         try:
             await self._client.info()
         except MobileSamError:

@@ -1,4 +1,4 @@
-"""The client's manners: its key, its patience, and how it tells of a refusal."""
+"""The script client/request.py: API key, retries and errors."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from types import SimpleNamespace
 import pytest
 import requests
 
-from client.request import LONGEST_WAIT, RETRIES, Photo, main
+from client.request import MAX_RETRIES, MAX_RETRY_WAIT_S, Photo, main
 
 IMAGE = {"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none", "trained": True}}
 KEY = "a-key-of-16-characters"
 
 
 class Service:
-    """Answers what it was told to, one after the other and the last for ever; keeps the requests."""
+    """Fake service that returns queued answers, the last one repeatedly, and records the requests."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, dict[str, str], bytes]] = []
@@ -47,14 +47,14 @@ class Service:
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
-    def finds_the_image(self) -> None:
+    def queue_image(self) -> None:
         self.answers.append((200, {"Content-Type": "application/json"}, json.dumps(IMAGE).encode()))
 
-    def refuses(self, status: int, detail: str = "not now", slug: str = "some", **headers: str) -> None:
+    def queue_problem(self, status: int, detail: str = "not now", slug: str = "some", **headers: str) -> None:
         problem = {"type": f"urn:mobile-sam:{slug}", "title": "No", "status": status, "detail": detail}
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        kept = {"Content-Type": "application/problem+json", "X-Request-ID": "the-request", **named}
-        self.answers.append((status, kept, json.dumps(problem).encode()))
+        extra = {name.replace("_", "-"): value for name, value in headers.items()}
+        all_headers = {"Content-Type": "application/problem+json", "X-Request-ID": "the-request", **extra}
+        self.answers.append((status, all_headers, json.dumps(problem).encode()))
 
 
 @pytest.fixture
@@ -70,15 +70,15 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture
 def photo(service) -> Iterator[Photo]:
-    """With a key, at the service."""
-    asking = Photo(service.url, b"an image", key=KEY)
-    yield asking
-    asking._session.close()
+    """A `Photo` at the fake service, with an API key."""
+    photo = Photo(service.url, b"an image", key=KEY)
+    yield photo
+    photo._session.close()
 
 
 @pytest.fixture(autouse=True)
 def waits(monkeypatch) -> list[float]:
-    """What the client would have waited."""
+    """Seconds that the client would have slept, per wait."""
     waited: list[float] = []
     monkeypatch.setattr("client.request.time", SimpleNamespace(sleep=waited.append))
     return waited
@@ -86,7 +86,7 @@ def waits(monkeypatch) -> list[float]:
 
 @pytest.fixture
 def run(service, tmp_path, monkeypatch):
-    """The command line at the service; exit status."""
+    """Run the command line against the fake service and return its exit status."""
     monkeypatch.delenv("MOBILE_SAM_API_KEY", raising=False)
     file = tmp_path / "photo.jpg"
     file.write_bytes(b"an image")
@@ -97,46 +97,46 @@ def run(service, tmp_path, monkeypatch):
     return command
 
 
-def test_the_key_is_sent_as_a_bearers(service, photo):
-    service.finds_the_image()
+def test_key_is_sent_as_bearer_token(service, photo):
+    service.queue_image()
     photo.embed()
     ((headers, _),) = service.requests
     assert headers["authorization"] == f"Bearer {KEY}"
 
 
-def test_netrc_does_not_take_the_keys_place(service, photo, tmp_path, monkeypatch):
+def test_netrc_does_not_override_key(service, photo, tmp_path, monkeypatch):
     (tmp_path / "netrc").write_text("default login me password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    service.finds_the_image()
+    service.queue_image()
     photo.embed()
     assert service.requests[0][0]["authorization"] == f"Bearer {KEY}"
 
 
-def test_without_a_key_none_is_sent(service, monkeypatch, tmp_path):
+def test_no_authorization_without_key(service, monkeypatch, tmp_path):
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
-    service.finds_the_image()
+    service.queue_image()
     Photo(service.url, b"an image").embed()
     assert "authorization" not in service.requests[0][0]
 
 
-@pytest.mark.parametrize("text", [KEY, f" {KEY}\n"], ids=["plain", "with the line end of a file"])
-def test_the_command_takes_the_key_from_the_environment(service, run, monkeypatch, text):
+@pytest.mark.parametrize("text", [KEY, f" {KEY}\n"], ids=["plain", "surrounding whitespace"])
+def test_command_reads_key_from_environment(service, run, monkeypatch, text):
     monkeypatch.setenv("MOBILE_SAM_API_KEY", text)
-    service.refuses(422)
+    service.queue_problem(422)
     assert run() == 1
     assert service.requests[0][0]["authorization"] == f"Bearer {KEY}"
 
 
-def test_the_command_takes_no_key_of_the_environment_that_is_empty(service, run, monkeypatch, tmp_path):
+def test_command_ignores_empty_key(service, run, monkeypatch, tmp_path):
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     monkeypatch.setenv("MOBILE_SAM_API_KEY", "")
-    service.refuses(422)
+    service.queue_problem(422)
     assert run() == 1
     assert "authorization" not in service.requests[0][0]
 
 
 @pytest.mark.parametrize("key", ["geheimer-schlüssel-ä", "two\nlines-of-a-key"])
-def test_a_key_that_cannot_be_sent_is_not_shown(service, run, monkeypatch, capsys, key):
+def test_command_rejects_invalid_key_without_showing_it(service, run, monkeypatch, capsys, key):
     monkeypatch.setenv("MOBILE_SAM_API_KEY", key)
     assert run() == 1
     assert capsys.readouterr().err == "error: MOBILE_SAM_API_KEY: expected printable ASCII\n"
@@ -144,29 +144,29 @@ def test_a_key_that_cannot_be_sent_is_not_shown(service, run, monkeypatch, capsy
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_busy_service_is_asked_again(service, photo, waits, capsys, status):
-    service.refuses(status, Retry_After="2")
-    service.refuses(status, Retry_After="7")
-    service.finds_the_image()
+def test_busy_service_is_retried(service, photo, waits, capsys, status):
+    service.queue_problem(status, Retry_After="2")
+    service.queue_problem(status, Retry_After="7")
+    service.queue_image()
     assert photo.embed() == IMAGE
     assert waits == [2, 7]
     assert len({json.dumps(body) for _, body in service.requests}) == 1
-    assert capsys.readouterr().err == f"{status}: trying again in 2 s, up to {RETRIES} times\n"
+    assert capsys.readouterr().err == f"{status}: retrying in 2 s, up to {MAX_RETRIES} times\n"
 
 
-def test_no_wait_is_longer_than_the_longest(service, photo, waits):
-    service.refuses(429, Retry_After="3600")
-    service.finds_the_image()
+def test_retry_wait_is_limited(service, photo, waits):
+    service.queue_problem(429, Retry_After="3600")
+    service.queue_image()
     photo.embed()
-    assert waits == [LONGEST_WAIT]
+    assert waits == [MAX_RETRY_WAIT_S]
 
 
-def test_a_service_that_stays_busy_is_left_in_the_end(service, photo, waits):
-    service.refuses(503, Retry_After="1", detail="32 requests wait already")
+def test_retries_are_limited(service, photo, waits):
+    service.queue_problem(503, Retry_After="1", detail="32 requests wait already")
     with pytest.raises(requests.HTTPError, match=r"^503: 32 requests wait already \(request the-request\)$"):
         photo.embed()
-    assert waits == [1] * RETRIES
-    assert len(service.requests) == RETRIES + 1
+    assert waits == [1] * MAX_RETRIES
+    assert len(service.requests) == MAX_RETRIES + 1
 
 
 @pytest.mark.parametrize(
@@ -178,21 +178,21 @@ def test_a_service_that_stays_busy_is_left_in_the_end(service, photo, waits):
         (503, {"Retry_After": "-1"}),
         (500, {"Retry_After": "1"}),
     ],
-    ids=["503 alone", "429 alone", "a date", "before now", "another status"],
+    ids=["503 without header", "429 without header", "date", "negative", "status 500"],
 )
-def test_nothing_is_tried_again_unasked(service, photo, waits, status, headers):
-    service.refuses(status, **headers)
+def test_no_retry_without_valid_retry_after(service, photo, waits, status, headers):
+    service.queue_problem(status, **headers)
     with pytest.raises(requests.HTTPError):
         photo.embed()
     assert not waits
     assert len(service.requests) == 1
 
 
-def test_a_forgotten_image_is_sent_again_after_a_wait(service, photo, waits):
+def test_uncached_image_is_uploaded_again(service, photo, waits):
     photo.image_id = "an old id"
-    service.refuses(503, Retry_After="1")
-    service.refuses(404, slug="image-not-cached")
-    service.finds_the_image()
+    service.queue_problem(503, Retry_After="1")
+    service.queue_problem(404, slug="image-not-cached")
+    service.queue_image()
     photo.embed()
     sent = {"input_image": base64.b64encode(b"an image").decode()}
     assert [body for _, body in service.requests] == [{"image_id": "an old id"}, {"image_id": "an old id"}, sent]
@@ -200,22 +200,22 @@ def test_a_forgotten_image_is_sent_again_after_a_wait(service, photo, waits):
 
 
 @pytest.mark.parametrize("status", [400, 401, 408, 413, 415, 422, 429, 500, 503, 504])
-def test_a_refusal_is_one_line_with_the_services_words_and_the_requests_id(service, run, capsys, status):
-    service.refuses(status, detail="expected this,\n  got that")
+def test_problem_is_printed_in_one_line_with_request_id(service, run, capsys, status):
+    service.queue_problem(status, detail="expected this,\n  got that")
     assert run() == 1
     output = capsys.readouterr()
     assert output.err == f"error: {status}: expected this, got that (request the-request)\n"
     assert not output.out
 
 
-def test_a_refusal_on_the_way_is_one_line_too(service, run, capsys, tmp_path):
+def test_problem_in_streamed_answer_is_printed(service, run, capsys, tmp_path):
     step = {"problem": {"status": 504, "detail": "no answer within 55 s"}}
     service.answers.append((200, {"X-Request-ID": "the-request"}, json.dumps(step).encode()))
     assert run("--everything", str(tmp_path / "records.json")) == 1
     assert capsys.readouterr().err == "error: 504: no answer within 55 s (request the-request)\n"
 
 
-def test_a_refusal_of_something_else_is_its_first_line(service, run, capsys):
+def test_error_without_problem_document_prints_its_first_line(service, run, capsys):
     service.answers.append((502, {"Content-Type": "text/html"}, b"<h1>Bad Gateway</h1>\n<hr>\n"))
     assert run() == 1
     assert capsys.readouterr().err == "error: 502: <h1>Bad Gateway</h1>\n"

@@ -1,4 +1,4 @@
-"""A service that answers as it is told to, and a client of either kind that asks it."""
+"""Fixtures: a fake service and clients of both kinds."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import pytest
 
 from mobile_sam_client import AsyncClient, Client
 from mobile_sam_client._wire import AsyncWire, BlockingWire
-from tests.unit.client.mobile_sam_client.fake_service import Reply, Service, client_of
+from tests.unit.client.mobile_sam_client.fake_service import FakeService, Reply, make_client
 
 
 @pytest.fixture(autouse=True)
 def no_key(monkeypatch) -> None:
-    """None of the person who runs the tests."""
+    """Hide an API key of the environment that runs the tests."""
     monkeypatch.delenv("MOBILE_SAM_API_KEY", raising=False)
 
 
 @pytest.fixture
-def service() -> Service:
-    return Service()
+def service() -> FakeService:
+    return FakeService()
 
 
 @pytest.fixture(params=[Client, AsyncClient])
@@ -30,15 +30,15 @@ def kind(request) -> Any:
 
 @pytest.fixture
 def make(kind) -> Iterator[Any]:
-    """Makes clients of either kind; their calls are waited for."""
-    made = []
+    """Factory of clients of either kind; calls return results, not coroutines."""
+    clients = []
 
     def client(handler: Reply, **settings: Any) -> Any:
-        made.append(client_of(kind, handler, **settings))
-        return made[-1]
+        clients.append(make_client(kind, handler, **settings))
+        return clients[-1]
 
     yield client
-    for one in made:
+    for one in clients:
         one.close()
 
 
@@ -49,12 +49,12 @@ def client(make, service) -> Any:
 
 @pytest.fixture(autouse=True)
 def waits(monkeypatch) -> list[float]:
-    """What clients would have waited."""
+    """Seconds that clients would have slept, per wait."""
     waited: list[float] = []
 
-    async def wait(_: object, seconds: float) -> None:
+    async def sleep(_: object, seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr(BlockingWire, "wait", wait)
-    monkeypatch.setattr(AsyncWire, "wait", wait)
+    monkeypatch.setattr(BlockingWire, "sleep", sleep)
+    monkeypatch.setattr(AsyncWire, "sleep", sleep)
     return waited

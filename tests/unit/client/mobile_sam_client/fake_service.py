@@ -1,4 +1,4 @@
-"""A service that answers as it was told to, and the answers that the real one gives."""
+"""Fake service with queued replies, and builders for the real service's answers."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ Reply = Callable[[httpx.Request], httpx.Response]
 
 
 @dataclass
-class Asked:
-    """A request that came."""
+class ReceivedRequest:
+    """A request received by the fake service."""
 
     path: str
     headers: httpx.Headers
@@ -56,31 +56,31 @@ class Asked:
         return fields
 
 
-class Service:
-    """Gives one reply after the other, the last for ever."""
+class FakeService:
+    """Returns the queued replies in order, the last one repeatedly."""
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []
-        self.asked: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        asked = Asked(request.url.path, request.headers, request.content, request.extensions["timeout"])
-        self.asked.append(asked)
+        received = ReceivedRequest(request.url.path, request.headers, request.content, request.extensions["timeout"])
+        self.requests.append(received)
         reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         return reply(request)
 
     @property
     def images(self) -> list[str | bytes]:
-        """What each request that came named its image by: an id, or the bytes of a file."""
-        fields = [asked.fields for asked in self.asked]
-        return [one["image_id"] if "image_id" in one else base64.b64decode(one["input_image"]) for one in fields]
+        """Image of each request: its id or the bytes of its file."""
+        all_fields = [received.fields for received in self.requests]
+        return [fields.get("image_id") or base64.b64decode(fields["input_image"]) for fields in all_fields]
 
-    def says(self, *replies: Reply) -> None:
+    def reply_with(self, *replies: Reply) -> None:
         self.replies += replies
 
 
 class Awaited:
-    """An `AsyncClient` whose calls are waited for."""
+    """`AsyncClient` with blocking calls."""
 
     def __init__(self, client: AsyncClient) -> None:
         self.client, self.loop = client, asyncio.new_event_loop()
@@ -98,29 +98,29 @@ class Awaited:
         self.loop.close()
 
 
-def client_of(kind: type[Client] | type[AsyncClient], handler: Reply, url: str = URL, **settings: Any) -> Any:
-    """A client whose calls return results, whichever kind it is."""
+def make_client(kind: type[Client] | type[AsyncClient], handler: Reply, url: str = URL, **settings: Any) -> Any:
+    """Create a client of either kind with blocking calls."""
     client = kind(url, transport=httpx.MockTransport(handler), **settings)
     return Awaited(client) if isinstance(client, AsyncClient) else client
 
 
-def answers(content: bytes, content_type: str = "application/json", status: int = 200, **headers: str) -> Reply:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
+def make_reply(content: bytes, content_type: str = "application/json", status: int = 200, **headers: str) -> Reply:
+    extra = {name.replace("_", "-"): value for name, value in headers.items()}
     return lambda _: httpx.Response(
-        status, content=content, headers={"Content-Type": content_type, "X-Request-ID": "the-request", **named}
+        status, content=content, headers={"Content-Type": content_type, "X-Request-ID": "the-request", **extra}
     )
 
 
-def says_json(document: Any) -> Reply:
-    return answers(json.dumps(document).encode())
+def json_reply(document: Any) -> Reply:
+    return make_reply(json.dumps(document).encode())
 
 
-def refuses(status: int, slug: str = "some", detail: str = "not now", **headers: str) -> Reply:
+def problem_reply(status: int, slug: str = "some", detail: str = "not now", **headers: str) -> Reply:
     document = {"type": f"urn:mobile-sam:{slug}", "title": "No", "status": status, "detail": detail}
-    return answers(json.dumps(document).encode(), "application/problem+json", status, **headers)
+    return make_reply(json.dumps(document).encode(), "application/problem+json", status, **headers)
 
 
-def fails(error: type[httpx.TransportError], text: str = "") -> Reply:
+def failing_reply(error: type[httpx.TransportError], text: str = "") -> Reply:
     def reply(request: httpx.Request) -> httpx.Response:
         raise error(text, request=request)
 
@@ -132,8 +132,8 @@ def rle(mask: Any) -> dict[str, Any]:
     return {"size": list(encoded["size"]), "counts": encoded["counts"].decode()}
 
 
-def mask_of(number: int) -> Any:
-    """A mask of as many pixels, (4, 6) bool."""
+def mask_with_area(number: int) -> Any:
+    """Return a mask of `number` pixels, (4, 6) bool."""
     mask = np.zeros((4, 6), bool)
     mask.ravel()[:number] = True
     return mask
@@ -151,8 +151,8 @@ def low_res_mask(fill: float = 0.5) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
-def found(number: int, score: float = 0.5, area: int = 3) -> dict[str, Any]:
-    """What `result` says of a mask."""
+def mask_result(number: int, score: float = 0.5, area: int = 3) -> dict[str, Any]:
+    """Return the entry of a mask in `result`."""
     return {"object": number, "score": score, "area": area, "box": [0, 0, 3, 1]}
 
 
@@ -164,19 +164,19 @@ def multipart(parts: Iterable[tuple[str, bytes]], boundary: str = "the-boundary"
     return b"".join([*pieces, b"--", boundary.encode(), b"--\r\n"])
 
 
-def segments(masks: Any = None, rles: Any = None, picture: bytes | None = None, **image: Any) -> Reply:
-    """An answer of /mobile_sam; one mask of three pixels unless told."""
-    masks = [found(0)] if masks is None else masks
-    rles = rle(mask_of(3)) if rles is None else rles
+def segment_reply(masks: Any = None, rles: Any = None, picture: bytes | None = None, **image: Any) -> Reply:
+    """Reply of /mobile_sam, by default with one mask of three pixels."""
+    masks = [mask_result(0)] if masks is None else masks
+    rles = rle(mask_with_area(3)) if rles is None else rles
     parts = [("mask", json.dumps(rles).encode())]
     parts += [] if picture is None else [("segmented_image", picture)]
     parts += [("result", json.dumps({**IMAGE, **image, "masks": masks}).encode())]
-    return answers(multipart(parts), "multipart/form-data; boundary=the-boundary")
+    return make_reply(multipart(parts), "multipart/form-data; boundary=the-boundary")
 
 
 def record(area: int) -> dict[str, Any]:
     return {
-        "segmentation": rle(mask_of(area)),
+        "segmentation": rle(mask_with_area(area)),
         "area": area,
         "bbox": [0, 0, area, 1],
         "predicted_iou": 0.9,
@@ -190,13 +190,13 @@ def lines(*steps: Any) -> bytes:
     return b"".join(json.dumps(step).encode() + b"\n" for step in steps)
 
 
-def last(*areas: int) -> dict[str, Any]:
-    """The last line of /everything."""
+def final_line(*areas: int) -> dict[str, Any]:
+    """Last line of /everything."""
     return {"done": 2, "total": 2, "result": {**IMAGE, "masks": [record(area) for area in areas]}}
 
 
-def says_lines(*steps: Any, size: int | None = None) -> Reply:
-    """An answer of /everything, in chunks of so many bytes."""
+def lines_reply(*steps: Any, size: int | None = None) -> Reply:
+    """Reply of /everything, in chunks of `size` bytes."""
     content = lines(*steps)
     size = size or len(content)
     chunks = [content[start : start + size] for start in range(0, len(content), size)]
@@ -205,7 +205,7 @@ def says_lines(*steps: Any, size: int | None = None) -> Reply:
 
 
 class Chunks(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A body that comes in chunks, and breaks off where one of them is an error."""
+    """Body stream of chunks; raises those that are exceptions."""
 
     def __init__(self, chunks: Iterable[bytes | Exception]) -> None:
         self.chunks, self.closed = list(chunks), False

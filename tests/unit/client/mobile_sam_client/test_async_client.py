@@ -1,4 +1,4 @@
-"""What only callers with an event loop see, and that they miss nothing."""
+"""`AsyncClient`: parity with `Client`, concurrency, cancellation."""
 
 from __future__ import annotations
 
@@ -13,54 +13,53 @@ from mobile_sam_client import AsyncClient, Client
 from tests.unit.client.mobile_sam_client.fake_service import (
     FILE,
     IMAGE,
-    Service,
-    says_json,
-    segments,
+    FakeService,
+    json_reply,
+    segment_reply,
 )
 
 CLICK: dict[str, Any] = {"pos_coords": [[1, 2]]}
 
 
-def public(kind) -> dict[str, inspect.Signature]:
+def public_methods(kind) -> dict[str, inspect.Signature]:
     functions = inspect.getmembers(kind, inspect.isfunction)
     return {name: inspect.signature(function) for name, function in functions if name[0] != "_" or name == "__init__"}
 
 
-def test_both_clients_have_the_same_calls_with_the_same_arguments():
-    ours, theirs = public(AsyncClient), public(Client)
-    ours["close"] = ours.pop("aclose")
-    transports = [signatures.pop("__init__").parameters for signatures in (ours, theirs)]
-    assert ours == theirs
-    names, others = (list(parameters) for parameters in transports)
-    assert names == others
-    assert all(inspect.iscoroutinefunction(getattr(AsyncClient, name)) for name in ours if name != "close")
+def test_both_clients_have_the_same_methods_and_parameters():
+    asynchronous, blocking = public_methods(AsyncClient), public_methods(Client)
+    asynchronous["close"] = asynchronous.pop("aclose")
+    parameters = [list(signatures.pop("__init__").parameters) for signatures in (asynchronous, blocking)]
+    assert asynchronous == blocking
+    assert parameters[0] == parameters[1]
+    assert all(inspect.iscoroutinefunction(getattr(AsyncClient, name)) for name in asynchronous if name != "close")
 
 
-def test_calls_run_side_by_side():
-    service = Service()
-    service.says(segments())
-    begun = 0
-    together = asyncio.Event()
+def test_calls_run_concurrently():
+    service = FakeService()
+    service.reply_with(segment_reply())
+    started = 0
+    all_started = asyncio.Event()
 
     async def handler(request: httpx.Request) -> httpx.Response:
-        nonlocal begun
-        begun += 1
-        if begun == 3:
-            together.set()
-        await together.wait()  # for ever, were they asked one by one
+        nonlocal started
+        started += 1
+        if started == 3:
+            all_started.set()
+        await all_started.wait()  # would hang if the requests were sequential
         return service(request)
 
     async def ask() -> None:
         async with AsyncClient(transport=httpx.MockTransport(handler)) as client:
             files = [b"one", b"two", b"three"]
             found = await asyncio.gather(*(client.segment(file, **CLICK) for file in files))
-            assert [each.area for each in found] == [3, 3, 3]
+            assert [segmentation.area for segmentation in found] == [3, 3, 3]
 
     asyncio.run(ask())
 
 
-def test_a_call_that_is_cancelled_ends_the_answer():
-    begun = asyncio.Event()
+def test_cancelled_call_closes_the_response():
+    started = asyncio.Event()
     streams = []
 
     class Endless(httpx.AsyncByteStream):
@@ -68,7 +67,7 @@ def test_a_call_that_is_cancelled_ends_the_answer():
 
         async def __aiter__(self):
             yield b'{"done": 0, "total": 2}\n'
-            begun.set()
+            started.set()
             await asyncio.Event().wait()
 
         async def aclose(self) -> None:
@@ -81,7 +80,7 @@ def test_a_call_that_is_cancelled_ends_the_answer():
     async def ask() -> None:
         async with AsyncClient(transport=httpx.MockTransport(handler)) as client:
             task = asyncio.create_task(client.everything(FILE))
-            await begun.wait()
+            await started.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -90,9 +89,9 @@ def test_a_call_that_is_cancelled_ends_the_answer():
     assert streams[0].closed
 
 
-def test_a_client_that_is_closed_asks_no_more():
-    service = Service()
-    service.says(says_json(IMAGE))
+def test_closed_client_sends_no_requests():
+    service = FakeService()
+    service.reply_with(json_reply(IMAGE))
 
     async def ask() -> None:
         async with AsyncClient(transport=httpx.MockTransport(service)) as client:
@@ -105,10 +104,10 @@ def test_a_client_that_is_closed_asks_no_more():
         client.embed(FILE)
     with pytest.raises(RuntimeError, match="closed"):
         client.embed(FILE)
-    assert len(service.asked) == 2
+    assert len(service.requests) == 2
 
 
-def test_a_client_shows_its_url_alone(make, kind):
-    client = make(Service(), api_key="the-secret-key")
+def test_repr_shows_only_the_url(make, kind):
+    client = make(FakeService(), api_key="the-secret-key")
     shown = repr(client.client if kind is AsyncClient else client)
     assert shown == f"{kind.__name__}('http://127.0.0.1:3000')"

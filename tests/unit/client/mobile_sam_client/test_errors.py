@@ -1,4 +1,4 @@
-"""Problem documents become errors."""
+"""Error classes and their texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from mobile_sam_client import _errors
-from mobile_sam_client._errors import LONGEST, MobileSamError, Problem, problem_of
+from mobile_sam_client._errors import MAX_TEXT_LENGTH, MobileSamError, Problem, problem_from_document
 
 DOCUMENT = {
     "type": "urn:mobile-sam:invalid-request",
@@ -19,8 +19,8 @@ DOCUMENT = {
 }
 
 
-def test_a_problem_keeps_what_the_service_said():
-    problem = problem_of(DOCUMENT, "the-request", 2.0)
+def test_problem_keeps_the_document():
+    problem = problem_from_document(DOCUMENT, "the-request", 2.0)
     assert problem.type == "urn:mobile-sam:invalid-request"
     assert (problem.slug, problem.title, problem.status) == ("invalid-request", "The request is not valid", 422)
     assert problem.detail == "box: expected x,\n got y"
@@ -52,27 +52,27 @@ def test_a_problem_keeps_what_the_service_said():
         (504, "inference-timeout", "Unavailable"),
     ],
 )
-def test_the_class_of_a_problem_says_what_to_do_about_it(status, slug, kind):
-    assert type(problem_of({"type": f"urn:mobile-sam:{slug}", "status": status})).__name__ == kind
+def test_problem_class_depends_on_slug_and_status(status, slug, kind):
+    assert type(problem_from_document({"type": f"urn:mobile-sam:{slug}", "status": status})).__name__ == kind
 
 
-def test_a_problem_of_another_kind_has_the_end_of_its_address():
-    problem = problem_of({"type": "https://a.example/problems/teapot", "status": 418, "title": "A teapot"})
+def test_slug_of_foreign_type_is_its_last_segment():
+    problem = problem_from_document({"type": "https://a.example/problems/teapot", "status": 418, "title": "A teapot"})
     assert str(problem) == "418 teapot: A teapot"
 
 
-def test_a_long_text_is_cut():
-    assert len(str(problem_of({**DOCUMENT, "detail": "x" * 10_000}))) < LONGEST + 10
+def test_long_detail_is_truncated():
+    assert len(str(problem_from_document({**DOCUMENT, "detail": "x" * 10_000}))) < MAX_TEXT_LENGTH + 10
 
 
-def test_errors_survive_the_way_to_another_process():
-    problem = problem_of(DOCUMENT, "the-request", 2.0)
+def test_problem_can_be_pickled():
+    problem = problem_from_document(DOCUMENT, "the-request", 2.0)
     copy = pickle.loads(pickle.dumps(problem))
     assert type(copy) is type(problem)
     assert (str(copy), copy.errors, copy.retry_after) == (str(problem), problem.errors, 2.0)
 
 
-def test_the_tree_at_the_top_of_the_file_is_the_tree():
+def test_error_tree_in_the_docstring_is_complete():
     drawn = [line.split("── ")[1].split()[0] for line in _errors.__doc__.splitlines() if "── " in line]
     classes = dict(inspect.getmembers(_errors, inspect.isclass))
     errors = [name for name, kind in classes.items() if issubclass(kind, MobileSamError) and kind is not MobileSamError]

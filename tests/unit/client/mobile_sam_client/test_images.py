@@ -1,4 +1,4 @@
-"""Paths, bytes, PIL images, arrays and embeddings become files."""
+"""Conversion of paths, bytes, PIL images, arrays and embeddings to files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from mobile_sam_client import Embedding, Engine, Weights
-from mobile_sam_client._images import source_of
+from mobile_sam_client._images import load_source
 
 RNG = np.random.default_rng(0)
 RGB = RNG.integers(0, 256, (5, 7, 3), np.uint8)
@@ -19,30 +19,30 @@ GREY = RNG.integers(0, 256, (5, 7), np.uint8)
 
 
 def sent(image) -> np.ndarray:
-    """The pixels that the service would see."""
-    with Image.open(io.BytesIO(source_of(image).file), formats=["PNG"]) as picture:
+    """Return the pixels that would be sent."""
+    with Image.open(io.BytesIO(load_source(image).file), formats=["PNG"]) as picture:
         assert not picture.info
         return np.asarray(picture)
 
 
 def saved(image: Image.Image, kind: str, **options) -> Image.Image:
-    """The image as it is opened from a file."""
+    """Save an image and open it again."""
     file = io.BytesIO()
     image.save(file, kind, **options)
     return Image.open(file)
 
 
-def test_a_file_goes_as_it_is_by_path_and_by_bytes(tmp_path):
+def test_files_are_sent_unchanged(tmp_path):
     path = tmp_path / "photo.jpg"
     path.write_bytes(b"any bytes")
     for image in (path, str(path), b"any bytes"):
-        source = source_of(image)
+        source = load_source(image)
         assert source.file == b"any bytes"
         assert source.sha256 == hashlib.sha256(b"any bytes").hexdigest()
         assert source.image_id is None
 
 
-def test_an_embedding_brings_its_file_and_its_id():
+def test_embedding_provides_file_and_id():
     embedding = Embedding(
         image_id="the id",
         width=1,
@@ -52,7 +52,7 @@ def test_an_embedding_brings_its_file_and_its_id():
         model_version=1,
         file=b"bytes",
     )
-    source = source_of(embedding)
+    source = load_source(embedding)
     assert (source.file, source.image_id) == (b"bytes", "the id")
 
 
@@ -66,16 +66,16 @@ def test_an_embedding_brings_its_file_and_its_id():
         (np.asfortranarray(RGB), RGB),
         (np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.uint8)),
     ],
-    ids=["RGB", "grey", "RGBA", "a view", "in Fortran's order", "one pixel"],
+    ids=["RGB", "grey", "RGBA", "view", "Fortran order", "one pixel"],
 )
-def test_an_array_is_sent_without_loss(array, expected):
+def test_array_is_sent_lossless(array, expected):
     assert (sent(array) == expected).all()
 
 
 @pytest.mark.parametrize(
     ("array", "got"),
     [
-        (RGB.astype(float), r"float64 of shape \(5, 7, 3\); values of 0 to 1 become such by"),
+        (RGB.astype(float), r"float64 of shape \(5, 7, 3\); convert values of 0 to 1 with"),
         (RGB.astype(np.int64), r"int64 of shape \(5, 7, 3\)$"),
         (GREY > 5, r"bool of shape \(5, 7\)$"),
         (RGB[..., :2], r"shape \(5, 7, 2\)$"),
@@ -84,29 +84,29 @@ def test_an_array_is_sent_without_loss(array, expected):
         (GREY[0], r"shape \(7,\)$"),
         (RGB[:0], r"shape \(0, 7, 3\)$"),
     ],
-    ids=["float", "int64", "bool", "two channels", "one channel", "a batch", "a row", "nothing"],
+    ids=["float", "int64", "bool", "two channels", "one channel", "batch", "one dimension", "empty"],
 )
-def test_another_array_is_refused(array, got):
+def test_unsupported_array_is_rejected(array, got):
     with pytest.raises(ValueError, match=r"^image: expected \(H, W, 3\) uint8 RGB, .*, got " + got):
-        source_of(array)
+        load_source(array)
 
 
-def test_pixels_are_the_same_image_as_an_array_and_in_pil():
+def test_array_and_pil_image_give_the_same_file():
     ids = {
-        source_of(image).sha256
+        load_source(image).sha256
         for image in (RGB, Image.fromarray(RGB), saved(Image.fromarray(RGB), "PNG"), np.dstack([RGB, GREY]))
     }
     assert len(ids) == 1
 
 
-def test_a_pil_image_leaves_behind_what_is_not_pixels():
+def test_pil_metadata_is_not_sent():
     opened = saved(Image.fromarray(RGB), "PNG", icc_profile=b"a profile", dpi=(300, 300), transparency=(1, 2, 3))
     assert {"icc_profile", "dpi", "transparency"} <= set(opened.info)
     assert (sent(opened) == RGB).all()
 
 
 @pytest.mark.parametrize("orientation", [1, 3, 6, 8])
-def test_a_pil_image_with_exif_is_sent_in_the_frame_that_it_has_here(orientation):
+def test_pil_image_is_sent_without_exif_rotation(orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     opened = saved(Image.fromarray(RGB), "PNG", exif=exif)
@@ -144,7 +144,7 @@ PALETTE = Image.fromarray(RGB // 64 * 64).quantize(16)
         "I;16", "I;16B", "I",
     ],
 )  # fmt: skip
-def test_a_pil_image_of_any_mode_is_sent_as_grey_or_rgb(image, expected):
+def test_pil_modes_are_converted_to_grey_or_rgb(image, expected):
     pixels = sent(image)
     assert pixels.shape == expected.shape
     assert (pixels == expected).all()
@@ -153,36 +153,36 @@ def test_a_pil_image_of_any_mode_is_sent_as_grey_or_rgb(image, expected):
 @pytest.mark.parametrize(
     ("image", "got"),
     [
-        (Image.fromarray(GREY.astype(np.float32)), r"expected a PIL image of one of the modes .*, got F$"),
+        (Image.fromarray(GREY.astype(np.float32)), r"expected a PIL image of mode .*, got F$"),
         (Image.new("LAB", (2, 2)), "got LAB$"),
-        (Image.fromarray(np.array([[70_000]], np.int32)), "expected values of 0 to 65535 .* got 70000 to 70000$"),
+        (Image.fromarray(np.array([[70_000]], np.int32)), "expected samples of 0 to 65535 .* got 70000 to 70000$"),
         (Image.fromarray(np.array([[-1]], np.int32)), "got -1 to -1$"),
         (Image.new("RGB", (0, 5)), r"got shape \(5, 0, 3\)$"),
         (Image.new("I", (0, 5)), r"got shape \(5, 0\)$"),
     ],
-    ids=["F", "LAB", "above 16 bits", "below zero", "nothing", "nothing of 16 bits"],
+    ids=["F", "LAB", "above 16 bits", "negative", "empty", "empty 16 bits"],
 )
-def test_a_pil_image_that_has_no_meaning_as_rgb_is_refused(image, got):
+def test_unsupported_pil_image_is_rejected(image, got):
     with pytest.raises(ValueError, match=got):
-        source_of(image)
+        load_source(image)
 
 
-def test_an_empty_file_is_refused(tmp_path):
+def test_empty_file_is_rejected(tmp_path):
     path = tmp_path / "empty.jpg"
     path.touch()
     for image, name in ((path, str(path)), (b"", "image")):
         with pytest.raises(ValueError, match=f"^{name}: expected a PNG, JPEG or WebP file, got 0 bytes$"):
-            source_of(image)
+            load_source(image)
 
 
-def test_what_is_no_file_is_an_error_of_the_system(tmp_path):
+def test_unreadable_path_raises_oserror(tmp_path):
     with pytest.raises(FileNotFoundError):
-        source_of(tmp_path / "none.jpg")
+        load_source(tmp_path / "none.jpg")
     with pytest.raises(IsADirectoryError):
-        source_of(Path(tmp_path))
+        load_source(Path(tmp_path))
 
 
-@pytest.mark.parametrize("image", [None, 5, [[1, 2]], bytearray(b"x")], ids=["None", "a number", "lists", "bytearray"])
-def test_what_is_no_image_is_refused(image):
+@pytest.mark.parametrize("image", [None, 5, [[1, 2]], bytearray(b"x")], ids=["None", "number", "lists", "bytearray"])
+def test_other_types_are_rejected(image):
     with pytest.raises(TypeError, match=r"^image: expected a path, the bytes of a file, .*, got "):
-        source_of(image)
+        load_source(image)

@@ -1,11 +1,11 @@
-"""The public face of the package."""
+"""Public names of the package."""
 
 from __future__ import annotations
 
 import mobile_sam_client
 
 
-def test_what_is_public_is_sorted_there_and_of_this_package():
+def test_all_is_sorted_and_complete():
     names = mobile_sam_client.__all__
     assert names == sorted(names)
     assert len(set(names)) == len(names)

@@ -1,11 +1,11 @@
-"""Ids that are remembered."""
+"""Map from image files to ids."""
 
 from __future__ import annotations
 
 from mobile_sam_client._known import KnownImages
 
 
-def test_ids_are_known_by_the_file():
+def test_latest_id_of_a_file_is_returned():
     known = KnownImages()
     assert known.id_of("a") is None
     known.remember("a", "1")
@@ -13,7 +13,7 @@ def test_ids_are_known_by_the_file():
     assert known.id_of("a") == "2"
 
 
-def test_what_was_not_used_for_longest_is_forgotten_first():
+def test_least_recently_used_file_is_dropped():
     known = KnownImages(2)
     known.remember("a", "1")
     known.remember("b", "2")

@@ -1,4 +1,4 @@
-"""Results: masks and pictures when they are read, and how they show themselves."""
+"""Lazy masks and pictures, notebook display and repr."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from mobile_sam_client import Embedding, Engine, Everything, Info, NotThisService, Record, Segmentation, Weights
-from tests.unit.client.mobile_sam_client.fake_service import mask_of, png, rle
+from tests.unit.client.mobile_sam_client.fake_service import mask_with_area, png, rle
 
 WEIGHTS = Weights("builtin", "1" * 64, True, "A note.")
 IMAGE: dict[str, Any] = {
@@ -24,47 +24,47 @@ IMAGE: dict[str, Any] = {
 
 
 def segmentation(**fields) -> Segmentation:
-    given: dict[str, Any] = {"rle": rle(mask_of(3)), "area": 3, "score": 0.12345, "box_xyxy": (0, 0, 3, 1), **fields}
-    return Segmentation(**IMAGE, **given)
+    defaults: dict[str, Any] = {"rle": rle(mask_with_area(3)), "area": 3, "score": 0.12345, "box_xyxy": (0, 0, 3, 1)}
+    return Segmentation(**IMAGE, **{**defaults, **fields})
 
 
 def record() -> Record:
-    boxes: dict[str, Any] = {"rle": rle(mask_of(5)), "bbox_xywh": (0, 0, 5, 1), "crop_box": (0, 0, 6, 4)}
+    boxes: dict[str, Any] = {"rle": rle(mask_with_area(5)), "bbox_xywh": (0, 0, 5, 1), "crop_box": (0, 0, 6, 4)}
     return Record(area=5, predicted_iou=0.9, stability_score=0.8, point_coords=((1.0, 2.0),), **boxes)
 
 
-@pytest.mark.parametrize("of", [segmentation, record])
-def test_a_mask_is_decoded_once_into_rows(of):
-    one = of()
+@pytest.mark.parametrize("make_result", [segmentation, record])
+def test_mask_is_decoded_once_in_row_order(make_result):
+    one = make_result()
     assert one.mask is one.mask
     assert (one.mask.dtype, one.mask.shape) == (bool, (4, 6))
     assert one.mask.flags.c_contiguous
-    assert (one.mask == mask_of(one.area)).all()
+    assert (one.mask == mask_with_area(one.area)).all()
 
 
-def test_an_empty_mask_is_empty():
-    assert not segmentation(rle=rle(mask_of(0)), area=0, box_xyxy=(0, 0, 0, 0)).mask.any()
+def test_empty_mask_has_no_pixels():
+    assert not segmentation(rle=rle(mask_with_area(0)), area=0, box_xyxy=(0, 0, 0, 0)).mask.any()
 
 
 @pytest.mark.parametrize(
     "fields",
     [{"rle": {"size": [4, 6], "counts": "garbage~~"}}, {"area": 4}, {"rle": {"size": [4, 6], "counts": 5}}],
-    ids=["damaged", "of another area", "no text"],
+    ids=["malformed", "wrong area", "not a string"],
 )
-def test_run_lengths_that_are_none_are_refused_when_they_are_read(fields):
+def test_malformed_rle_is_rejected_on_access(fields):
     damaged = segmentation(**fields)
     with pytest.raises(NotThisService, match="expected a mask"):
         _ = damaged.mask
 
 
-def test_a_picture_is_opened_when_it_is_read():
+def test_picture_is_opened_on_access():
     shown = segmentation(picture_png=png(7, "RGBA")).image
     assert shown is not None
     assert (shown.mode, shown.size) == ("RGBA", (6, 4))
     assert segmentation().image is None
 
 
-def test_a_notebook_shows_the_picture_or_else_the_mask():
+def test_notebook_shows_picture_or_mask():
     assert segmentation(picture_png=png())._repr_png_() == png()
     for one in (segmentation(), record()):
         with Image.open(io.BytesIO(one._repr_png_())) as shown:
@@ -92,5 +92,5 @@ def test_a_notebook_shows_the_picture_or_else_the_mask():
     ],
     ids=["object", "candidates", "record", "everything", "embedding", "weights", "info"],
 )
-def test_results_show_themselves_in_a_line(result, shown):
+def test_repr_is_one_line(result, shown):
     assert repr(result) == shown

@@ -1,10 +1,10 @@
-"""Waits before the next try."""
+"""Waits before retries."""
 
 from __future__ import annotations
 
 import pytest
 
-from mobile_sam_client._retries import LONGEST_WAIT, retry_after, seconds_to_wait
+from mobile_sam_client._retries import MAX_RETRY_WAIT_S, parse_retry_after, retry_wait_s
 
 
 @pytest.mark.parametrize(
@@ -18,19 +18,19 @@ from mobile_sam_client._retries import LONGEST_WAIT, retry_after, seconds_to_wai
         ("²", None),
         (None, None),
     ],
-    ids=["seconds", "none", "a date", "before now", "half", "no digit", "left out"],
+    ids=["seconds", "zero", "date", "negative", "fraction", "not ASCII", "missing"],
 )
-def test_a_header_says_seconds_or_nothing(header, seconds):
-    assert retry_after(header) == seconds
+def test_retry_after_is_parsed_if_it_is_seconds(header, seconds):
+    assert parse_retry_after(header) == seconds
 
 
-@pytest.mark.parametrize(("asked", "waited"), [(0, 0), (7, 7), (3600, LONGEST_WAIT)])
-def test_the_service_says_how_long_within_bounds(asked, waited):
-    assert seconds_to_wait(4, asked) == waited
+@pytest.mark.parametrize(("retry_after", "waited"), [(0, 0), (7, 7), (3600, MAX_RETRY_WAIT_S)])
+def test_retry_after_is_kept_up_to_the_maximum(retry_after, waited):
+    assert retry_wait_s(4, retry_after) == waited
 
 
-def test_without_a_word_waits_double_are_spread_and_end():
-    for attempt, longest in ((0, 0.2), (1, 0.4), (4, 3.2), (50, LONGEST_WAIT)):
-        waits = [seconds_to_wait(attempt, None) for _ in range(50)]
+def test_backoff_doubles_with_jitter_up_to_the_maximum():
+    for attempt, longest in ((0, 0.2), (1, 0.4), (4, 3.2), (50, MAX_RETRY_WAIT_S)):
+        waits = [retry_wait_s(attempt, None) for _ in range(50)]
         assert all(longest / 2 <= wait <= longest for wait in waits)
         assert len(set(waits)) > 1

@@ -1,49 +1,49 @@
-"""Keys, addresses and limits that a client is made with."""
+"""Arguments of a client: API key, URL, timeout, retries."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.unit.client.mobile_sam_client.fake_service import INFO, refuses, says_json
+from tests.unit.client.mobile_sam_client.fake_service import INFO, json_reply, problem_reply
 
 KEY = "a-key-of-16-characters"
 
 
-@pytest.mark.parametrize("text", [KEY, f" {KEY}\n"], ids=["plain", "with the line end of a file"])
-def test_a_key_is_sent_as_a_bearers(make, service, text):
-    service.says(says_json(INFO))
+@pytest.mark.parametrize("text", [KEY, f" {KEY}\n"], ids=["plain", "surrounding whitespace"])
+def test_key_is_sent_as_bearer_token(make, service, text):
+    service.reply_with(json_reply(INFO))
     make(service, api_key=text).info()
-    assert service.asked[0].headers["Authorization"] == f"Bearer {KEY}"
+    assert service.requests[0].headers["Authorization"] == f"Bearer {KEY}"
 
 
-def test_a_key_is_taken_from_the_environment_when_the_client_is_made(make, service, monkeypatch):
-    service.says(says_json(INFO))
+def test_key_is_read_from_environment_at_creation(make, service, monkeypatch):
+    service.reply_with(json_reply(INFO))
     monkeypatch.setenv("MOBILE_SAM_API_KEY", KEY)
     client = make(service)
     monkeypatch.setenv("MOBILE_SAM_API_KEY", "another")
     client.info()
-    assert service.asked[0].headers["Authorization"] == f"Bearer {KEY}"
+    assert service.requests[0].headers["Authorization"] == f"Bearer {KEY}"
 
 
 @pytest.mark.parametrize(("given", "environment"), [("", KEY), (None, ""), (None, None)])
-def test_without_a_key_none_is_sent(make, service, monkeypatch, given, environment):
+def test_no_authorization_without_key(make, service, monkeypatch, given, environment):
     if environment is not None:
         monkeypatch.setenv("MOBILE_SAM_API_KEY", environment)
-    service.says(says_json(INFO))
+    service.reply_with(json_reply(INFO))
     make(service, api_key=given).info()
-    assert "Authorization" not in service.asked[0].headers
+    assert "Authorization" not in service.requests[0].headers
 
 
-def test_netrc_does_not_take_the_keys_place(make, service, monkeypatch, tmp_path):
+def test_netrc_does_not_override_key(make, service, monkeypatch, tmp_path):
     (tmp_path / "netrc").write_text("default login me password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    service.says(says_json(INFO))
+    service.reply_with(json_reply(INFO))
     make(service, api_key=KEY).info()
-    assert service.asked[0].headers["Authorization"] == f"Bearer {KEY}"
+    assert service.requests[0].headers["Authorization"] == f"Bearer {KEY}"
 
 
 @pytest.mark.parametrize("key", ["geheimer-schlüssel", "two\nlines-of-a-key"])
-def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(make, service, monkeypatch, key):
+def test_invalid_key_is_rejected_without_showing_it(make, service, monkeypatch, key):
     with pytest.raises(ValueError, match=r"^api_key: expected printable ASCII$"):
         make(service, api_key=key)
     monkeypatch.setenv("MOBILE_SAM_API_KEY", key)
@@ -51,8 +51,8 @@ def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(make, service, monke
         make(service)
 
 
-def test_a_key_stands_in_no_error(make, service):
-    service.says(refuses(401, "unauthorized", "expected an API key"))
+def test_errors_do_not_contain_the_key(make, service):
+    service.reply_with(problem_reply(401, "unauthorized", "expected an API key"))
     client = make(service, api_key=KEY)
     with pytest.raises(Exception, match="expected an API key") as raised:
         client.info()
@@ -62,30 +62,30 @@ def test_a_key_stands_in_no_error(make, service):
 @pytest.mark.parametrize(
     "url", ["localhost:3000", "127.0.0.1", "ftp://a.example", "http://", "http://a.example/?x=1", "http://a:b:c", ""]
 )
-def test_what_is_no_address_is_refused(make, service, url):
-    with pytest.raises(ValueError, match=r"^url: expected an address such as http://127\.0\.0\.1:3000, got "):
+def test_invalid_url_is_rejected(make, service, url):
+    with pytest.raises(ValueError, match=r"^url: expected a URL such as http://127\.0\.0\.1:3000, "):
         make(service, url=url)
 
 
 @pytest.mark.parametrize("port", [0, 65_536, 99_999])
-def test_a_port_that_there_is_not_is_refused(make, service, port):
-    with pytest.raises(ValueError, match=f"url: expected a port of 1 to 65535, got {port}"):
+def test_port_out_of_range_is_rejected(make, service, port):
+    with pytest.raises(ValueError, match=f"url: expected a port from 1 to 65535, got {port}"):
         make(service, url=f"http://a.example:{port}")
 
 
-def test_an_address_with_a_password_is_refused_and_not_shown(make, service):
-    with pytest.raises(ValueError, match="a key goes into api_key") as raised:
+def test_url_with_password_is_rejected_without_showing_it(make, service):
+    with pytest.raises(ValueError, match="pass API keys as api_key") as raised:
         make(service, url="http://me:secret@a.example")
     assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), None, "5"])
-def test_a_time_limit_is_more_than_nothing(make, service, timeout):
-    with pytest.raises(ValueError, match="timeout: expected seconds, more than 0"):
+def test_invalid_timeout_is_rejected(make, service, timeout):
+    with pytest.raises(ValueError, match="timeout: expected a positive, finite number of seconds"):
         make(service, timeout=timeout)
 
 
 @pytest.mark.parametrize("retries", [-1, 1.5, None])
-def test_retries_are_a_whole_number(make, service, retries):
-    with pytest.raises(ValueError, match=f"retries: expected a whole number, 0 or more, got {retries}"):
+def test_invalid_retries_are_rejected(make, service, retries):
+    with pytest.raises(ValueError, match=f"retries: expected an integer of at least 0, got {retries}"):
         make(service, retries=retries)

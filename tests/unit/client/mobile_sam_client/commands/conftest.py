@@ -1,4 +1,4 @@
-"""The command line, run in this process, with a service that is not there."""
+"""Fixtures that run the command line in this process against a fake service."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from typer.testing import CliRunner, Result
 
 from mobile_sam_client._commands import batch, connection, info
 from mobile_sam_client._commands.app import app
-from tests.unit.client.mobile_sam_client.commands.fake_sam import Sam, picture
+from tests.unit.client.mobile_sam_client.commands.fake_sam import FakeSam, picture
 
 Run = Callable[..., Result]
 
 
 @pytest.fixture
-def sam(monkeypatch) -> Sam:
-    """The service that every command finds, wherever it looks."""
-    sam = Sam()
+def sam(monkeypatch) -> FakeSam:
+    """Fake service that every command uses, whatever its URL."""
+    sam = FakeSam()
 
-    def client_of(kind: Any, url: str) -> Any:
+    def make_client(kind: Any, url: str) -> Any:
         return kind(url, transport=httpx.MockTransport(sam))
 
     def get(url: str, timeout: float) -> httpx.Response:
         return httpx.Response(200 if sam.ready else 503, text="ready" if sam.ready else "the model\nloads")
 
     for module in (connection, batch, info):
-        monkeypatch.setattr(module, "client_of", client_of)
+        monkeypatch.setattr(module, "make_client", make_client)
     monkeypatch.setattr(httpx, "get", get)
     return sam
 
 
 @pytest.fixture
 def run(monkeypatch, tmp_path) -> Run:
-    """Runs a command in an empty folder."""
+    """Run a command in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MOBILE_SAM_URL", raising=False)
-    # As wide as it takes that no message of a wrong usage is broken.
+    # Wide enough that usage messages are not wrapped.
     monkeypatch.setenv("COLUMNS", "300")
 
     def run(*arguments: object) -> Result:
@@ -49,7 +49,7 @@ def run(monkeypatch, tmp_path) -> Run:
 
 @pytest.fixture
 def photo(tmp_path) -> bytes:
-    """The file `photo.png` in the folder where commands run."""
+    """`photo.png` in the folder where commands run."""
     file = picture(1)
     (tmp_path / "photo.png").write_bytes(file)
     return file

@@ -1,4 +1,4 @@
-"""A service for the command line to ask: it finds a box's inside, or on the whole image two squares."""
+"""Fake service for command-line tests: it segments the given box, or two squares for everything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ import httpx
 import numpy as np
 from PIL import Image
 
-from tests.unit.client.mobile_sam_client.fake_service import INFO, WEIGHTS, Reply, answers, multipart, rle, says_json
+from tests.unit.client.mobile_sam_client.fake_service import (
+    INFO,
+    WEIGHTS,
+    Reply,
+    json_reply,
+    make_reply,
+    multipart,
+    rle,
+)
 from tests.unit.client.mobile_sam_client.fake_service import lines as ndjson
 
 SIZE = (60, 40)
@@ -21,7 +29,7 @@ SQUARES = ((0, 0, 20, 20), (30, 10, 40, 20))
 
 
 def picture(seed: int, size: tuple[int, int] = SIZE, kind: str = "PNG", **options: Any) -> bytes:
-    """An image file, another one for each seed."""
+    """Return an image file that depends on the seed."""
     pixels = np.random.default_rng(seed).integers(0, 255, (size[1], size[0], 3), dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, kind, **options)
@@ -29,37 +37,37 @@ def picture(seed: int, size: tuple[int, int] = SIZE, kind: str = "PNG", **option
 
 
 @dataclass
-class Sam:
-    """The service. What it was asked is in `asked`, as pairs of path and fields."""
+class FakeSam:
+    """Fake service. `requests` records pairs of path and fields."""
 
-    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     weights: dict[str, Any] = field(default_factory=lambda: dict(WEIGHTS))
-    instead: dict[bytes, Reply] = field(default_factory=dict)
-    """Replies of another kind for some image files."""
+    replies: dict[bytes, Reply] = field(default_factory=dict)
+    """Special replies per image file."""
     ready: bool = True
-    gone: bool = False
+    unreachable: bool = False
     files: dict[str, bytes] = field(default_factory=dict)
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        if self.gone:
+        if self.unreachable:
             raise httpx.ConnectError("refused", request=request)
         if request.url.path == "/info":
-            return says_json({**INFO, "weights": self.weights})(request)
+            return json_reply({**INFO, "weights": self.weights})(request)
         fields = json.loads(request.content)
-        self.asked.append((request.url.path, fields))
+        self.requests.append((request.url.path, fields))
         file = self.file_of(fields)
-        if file in self.instead:
-            return self.instead[file](request)
+        if file in self.replies:
+            return self.replies[file](request)
         return {"/embed": self._embed, "/mobile_sam": self._segment, "/everything": self._everything}[request.url.path](
             file, fields
         )(request)
 
     @property
     def paths(self) -> list[str]:
-        return [path for path, _ in self.asked]
+        return [path for path, _ in self.requests]
 
     def file_of(self, fields: dict[str, Any]) -> bytes:
-        """The image that a request is about."""
+        """Return the image file of a request."""
         if "image_id" in fields:
             return self.files[fields["image_id"]]
         file = base64.b64decode(fields["input_image"])
@@ -72,12 +80,12 @@ class Sam:
             if image.getexif().get(0x0112, 1) >= 5:
                 width, height = height, width
         engine = {"encoder": "an encoder", "decoder": "a decoder"}
-        identity = hashlib.sha256(file).hexdigest()
-        made_by = {"weights": self.weights, "engine": engine, "model_version": 1}
-        return {"image_id": identity, "width": width, "height": height, **made_by}
+        image_id = hashlib.sha256(file).hexdigest()
+        origin = {"weights": self.weights, "engine": engine, "model_version": 1}
+        return {"image_id": image_id, "width": width, "height": height, **origin}
 
     def _embed(self, file: bytes, fields: dict[str, Any]) -> Reply:
-        return says_json(self._image(file))
+        return json_reply(self._image(file))
 
     def _segment(self, file: bytes, fields: dict[str, Any]) -> Reply:
         image = self._image(file)
@@ -93,7 +101,7 @@ class Sam:
             Image.new("RGB" if style == "overlay" else "RGBA", (image["width"], image["height"])).save(shown, "PNG")
             parts.append(("segmented_image", shown.getvalue()))
         parts.append(("result", json.dumps({**image, "masks": masks}).encode()))
-        return answers(multipart(parts), "multipart/form-data; boundary=the-boundary")
+        return make_reply(multipart(parts), "multipart/form-data; boundary=the-boundary")
 
     def _everything(self, file: bytes, fields: dict[str, Any]) -> Reply:
         image = self._image(file)
@@ -110,7 +118,7 @@ class Sam:
             for square in SQUARES
         ]
         steps = [{"done": 1, "total": 2}, {"done": 2, "total": 2, "result": {**image, "masks": records}}]
-        return answers(ndjson(*steps), "application/x-ndjson")
+        return make_reply(ndjson(*steps), "application/x-ndjson")
 
 
 def _square(image: dict[str, Any], box: tuple[int, int, int, int]) -> dict[str, Any]:

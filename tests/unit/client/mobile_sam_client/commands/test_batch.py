@@ -1,4 +1,4 @@
-"""`mobile-sam batch`: what it writes and says."""
+"""`mobile-sam batch`: results, messages and failures."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from pycocotools.coco import COCO
 from mobile_sam_client._commands import work
 from mobile_sam_client._commands.failures import CannotWrite
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
-from tests.unit.client.mobile_sam_client.fake_service import fails, refuses
+from tests.unit.client.mobile_sam_client.fake_service import failing_reply, problem_reply
 
 import httpx  # isort: skip
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Three images, one below, and what is to be left out."""
+    """Folder with three images, one in a subfolder, and files to skip."""
     photos = tmp_path / "photos"
-    for name in ("b.png", "a.jpg", "below/c.PNG", "notes.txt", ".hidden.png", ".git/d.png"):
+    for name in ("b.png", "a.jpg", "sub/c.PNG", "notes.txt", ".hidden.png", ".git/d.png"):
         (photos / name).parent.mkdir(parents=True, exist_ok=True)
         (photos / name).write_bytes(picture(sum(name.encode()), kind="JPEG" if name.endswith("jpg") else "PNG"))
     return photos
 
 
 def failures(tmp_path) -> dict[str, str]:
-    return {one["file"]: one["reason"] for one in json.loads((tmp_path / "found" / "failures.json").read_text())}
+    return {
+        failure["file"]: failure["reason"] for failure in json.loads((tmp_path / "found" / "failures.json").read_text())
+    }
 
 
 def names_in(path) -> list[str]:
@@ -36,17 +38,17 @@ def names_in(path) -> list[str]:
 
 
 def numbers_of(output: str) -> dict[str, int]:
-    """The table at the end."""
+    """Return the numbers of the summary table."""
     rows = [line.rsplit(maxsplit=1) for line in output.splitlines() if line.rsplit(maxsplit=1)[-1].isdecimal()]
-    return {words.strip(): int(number) for words, number in rows}
+    return {label.strip(): int(number) for label, number in rows}
 
 
-def test_a_coco_file_of_all_images_is_written(run, sam, folder, tmp_path):
+def test_annotations_contain_all_images(run, sam, folder, tmp_path):
     done = run("batch", "photos", "--out", "found")
     assert done.exit_code == 0, done.output
     loaded = COCO(tmp_path / "found" / "annotations.json")
     images = loaded.loadImgs(loaded.getImgIds())
-    assert [image["file_name"] for image in images] == ["a.jpg", "b.png", "below/c.PNG"]
+    assert [image["file_name"] for image in images] == ["a.jpg", "b.png", "sub/c.PNG"]
     assert {(image["width"], image["height"]) for image in images} == {(60, 40)}
     assert [category["name"] for category in loaded.loadCats(loaded.getCatIds())] == ["object"]
     first, second = loaded.loadAnns(loaded.getAnnIds(imgIds=[images[1]["id"]]))
@@ -54,20 +56,20 @@ def test_a_coco_file_of_all_images_is_written(run, sam, folder, tmp_path):
     expected = np.zeros((40, 60), np.uint8)
     expected[10:20, 30:40] = 1
     np.testing.assert_array_equal(loaded.annToMask(second), expected)
-    assert len({one["id"] for one in loaded.loadAnns(loaded.getAnnIds())}) == 6
+    assert len({annotation["id"] for annotation in loaded.loadAnns(loaded.getAnnIds())}) == 6
 
 
-def test_a_table_ends_the_run(run, sam, folder):
+def test_summary_is_printed(run, sam, folder):
     done = run("batch", "photos", "--out", "found")
-    assert numbers_of(done.stdout) == {"images": 3, "done now": 3, "done before": 0, "failed": 0, "objects": 6}
+    assert numbers_of(done.stdout) == {"images": 3, "processed": 3, "skipped": 0, "failed": 0, "objects": 6}
     assert "wrote found: annotations.json, ids.json, failures.json, records, overlays" in done.stdout
     assert "note: A note." in done.stderr
     assert "\x1b" not in done.output
 
 
-def test_each_image_has_an_overlay_of_its_size(run, sam, folder, tmp_path):
-    turned = picture(9, (60, 40), "JPEG", exif=_sideways())
-    (folder / "turned.jpg").write_bytes(turned)
+def test_overlays_have_the_size_of_the_displayed_image(run, sam, folder, tmp_path):
+    rotated = picture(9, (60, 40), "JPEG", exif=_rotated_90())
+    (folder / "rotated.jpg").write_bytes(rotated)
     assert run("batch", "photos", "--out", "found").exit_code == 0
     sizes = {}
     for path in (tmp_path / "found" / "overlays").rglob("*.*"):
@@ -76,54 +78,54 @@ def test_each_image_has_an_overlay_of_its_size(run, sam, folder, tmp_path):
     assert sizes == {
         "a.jpg.jpg": (60, 40),
         "b.png.jpg": (60, 40),
-        "below/c.PNG.jpg": (60, 40),
-        "turned.jpg.jpg": (40, 60),
+        "sub/c.PNG.jpg": (60, 40),
+        "rotated.jpg.jpg": (40, 60),
     }
 
 
-def test_no_overlays(run, sam, folder, tmp_path):
+def test_overlays_can_be_disabled(run, sam, folder, tmp_path):
     done = run("batch", "photos", "--out", "found", "--no-overlays")
     assert "overlays" not in done.stdout
     assert not (tmp_path / "found" / "overlays").exists()
 
 
-def test_results_in_the_folder_of_images_are_not_taken_for_images(run, sam, folder, monkeypatch):
+def test_results_inside_the_image_folder_are_not_segmented(run, sam, folder, monkeypatch):
     for _ in range(2):
         done = run("batch", "photos", "--out", "photos/found")
     assert numbers_of(done.stdout)["images"] == 3
-    assert len(sam.asked) == 3
+    assert len(sam.requests) == 3
 
 
-def test_prompts_say_what_to_find_on_which_image(run, sam, folder, tmp_path):
-    prompts = {"below/c.PNG": {"box": [1, 2, 11, 12]}, "b.png": [{"pos_coords": [[5, 5]]}, {"box": [0, 0, 30, 30]}]}
+def test_prompt_file_selects_images_and_objects(run, sam, folder, tmp_path):
+    prompts = {"sub/c.PNG": {"box": [1, 2, 11, 12]}, "b.png": [{"pos_coords": [[5, 5]]}, {"box": [0, 0, 30, 30]}]}
     (tmp_path / "prompts.json").write_text(json.dumps(prompts))
     done = run("batch", "photos", "--out", "found", "--prompts", "prompts.json")
     assert done.exit_code == 0, done.output
-    assert {fields["prompts"][-1]["box"][2] for _, fields in sam.asked} == {11, 30}
+    assert {fields["prompts"][-1]["box"][2] for _, fields in sam.requests} == {11, 30}
     assert sam.paths == ["/mobile_sam"] * 2
     loaded = COCO(tmp_path / "found" / "annotations.json")
-    found = loaded.loadAnns(loaded.getAnnIds())
-    assert [(one["image_id"], one["prompt"], one["bbox"]) for one in found] == [
+    annotations = loaded.loadAnns(loaded.getAnnIds())
+    assert [(found["image_id"], found["prompt"], found["bbox"]) for found in annotations] == [
         (1, 0, [0, 0, 20, 20]),
         (1, 1, [0, 0, 30, 30]),
         (2, 0, [1, 2, 10, 10]),
     ]
 
 
-def test_more_prompts_than_a_request_may_have_go_with_several(run, sam, folder, tmp_path):
+def test_many_prompts_are_split_into_several_requests(run, sam, folder, tmp_path):
     boxes = [[0, 0, size, size] for size in range(1, 8)]
     (tmp_path / "prompts.json").write_text(json.dumps({"a.jpg": [{"box": box} for box in boxes]}))
     assert run("batch", "photos", "--out", "found", "--prompts", "prompts.json").exit_code == 0
-    assert [len(fields["prompts"]) for _, fields in sam.asked] == [3, 3, 1]
-    found = json.loads((tmp_path / "found" / "annotations.json").read_text())["annotations"]
-    assert [one["area"] for one in found] == [size**2 for size in range(1, 8)]
+    assert [len(fields["prompts"]) for _, fields in sam.requests] == [3, 3, 1]
+    annotations = json.loads((tmp_path / "found" / "annotations.json").read_text())["annotations"]
+    assert [found["area"] for found in annotations] == [size**2 for size in range(1, 8)]
 
 
-def test_what_fails_is_told_and_listed_and_stops_nothing(run, sam, folder, tmp_path):
+def test_failures_are_listed_and_do_not_stop_the_run(run, sam, folder, tmp_path):
     (folder / "bad.png").write_bytes(b"bad")
     (folder / "empty.webp").touch()
     (folder / "lost.png").symlink_to("nowhere")
-    sam.instead[b"bad"] = refuses(422, "invalid-image", "it is damaged")
+    sam.replies[b"bad"] = problem_reply(422, "invalid-image", "it is damaged")
     done = run("batch", "photos", "--out", "found")
     assert done.exit_code == 1
     assert failures(tmp_path) == {
@@ -132,11 +134,11 @@ def test_what_fails_is_told_and_listed_and_stops_nothing(run, sam, folder, tmp_p
         "lost.png": "No such file or directory",
     }
     assert "failed: bad.png: 422 invalid-image: it is damaged (request the-request)\n" in done.stderr
-    assert numbers_of(done.stdout) == {"images": 6, "done now": 3, "done before": 0, "failed": 3, "objects": 6}
-    assert names_in(tmp_path / "found" / "annotations.json") == ["a.jpg", "b.png", "below/c.PNG"]
+    assert numbers_of(done.stdout) == {"images": 6, "processed": 3, "skipped": 0, "failed": 3, "objects": 6}
+    assert names_in(tmp_path / "found" / "annotations.json") == ["a.jpg", "b.png", "sub/c.PNG"]
 
 
-def test_many_failures_are_counted_and_the_file_has_them_all(run, sam, folder, tmp_path):
+def test_printed_failures_are_limited(run, sam, folder, tmp_path):
     for number in range(25):
         (folder / f"empty{number:02}.png").touch()
     done = run("batch", "photos", "--out", "found")
@@ -145,14 +147,14 @@ def test_many_failures_are_counted_and_the_file_has_them_all(run, sam, folder, t
     assert len(failures(tmp_path)) == 25
 
 
-def test_an_image_on_which_the_connection_breaks_is_one_failure_while_the_service_lives(run, sam, folder, tmp_path):
-    sam.instead[(folder / "b.png").read_bytes()] = fails(httpx.ReadError, "reset")
+def test_lost_connection_is_one_failure_if_the_service_is_still_reachable(run, sam, folder, tmp_path):
+    sam.replies[(folder / "b.png").read_bytes()] = failing_reply(httpx.ReadError, "reset")
     done = run("batch", "photos", "--out", "found")
     assert done.exit_code == 1
     assert list(failures(tmp_path)) == ["b.png"]
 
 
-def test_a_disk_that_is_full_ends_the_run(run, sam, folder, monkeypatch):
+def test_full_disk_stops_the_run(run, sam, folder, monkeypatch):
     def full(path, *_):
         raise CannotWrite(path, OSError(28, "No space left on device"))
 
@@ -165,20 +167,20 @@ def test_a_disk_that_is_full_ends_the_run(run, sam, folder, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "prompts.json: expected JSON, got what is none: "),
+        ("{", "prompts.json: not valid JSON: "),
         ("[]", 'prompts.json: expected {"photo.jpg": '),
-        ('{"a.jpg": []}', "prompts.json: 'a.jpg': expected a list of objects to find, got an empty one"),
-        ('{"a.jpg": 3}', "prompts.json: 'a.jpg': expected a list of objects to find, got a number"),
+        ('{"a.jpg": []}', "prompts.json: 'a.jpg': expected a list of objects, got an empty list"),
+        ('{"a.jpg": 3}', "prompts.json: 'a.jpg': expected a list of objects, got a number"),
         ('{"a.jpg": [{"points": [[1, 2]]}]}', "'a.jpg': object 0: expected some of pos_coords, labels, neg_coords, bo"),
         ('{"a.jpg": [{}]}', "prompts.json: 'a.jpg': object 0: expected some of "),
-        ('{"a.jpg": [{"box": [NaN, 0, 1, 1]}]}', "prompts.json: expected JSON, got what is none: NaN is no number"),
-        ('{"./a.jpg": {"box": [0, 0, 1, 1]}}', "'./a.jpg': expected a path from the folder of images"),
-        ('{"": {"box": [0, 0, 1, 1]}}', "'': expected a path from the folder of images"),
-        ('{"../a.jpg": {"box": [0, 0, 1, 1]}}', "'../a.jpg': expected a path from the folder of images"),
+        ('{"a.jpg": [{"box": [NaN, 0, 1, 1]}]}', "prompts.json: not valid JSON: NaN is not a JSON number"),
+        ('{"./a.jpg": {"box": [0, 0, 1, 1]}}', "'./a.jpg': expected a path relative to the image folder"),
+        ('{"": {"box": [0, 0, 1, 1]}}', "'': expected a path relative to the image folder"),
+        ('{"../a.jpg": {"box": [0, 0, 1, 1]}}', "'../a.jpg': expected a path relative to the image folder"),
     ],
-    ids=["half", "list", "no objects", "number", "unknown field", "no field", "NaN", "dot", "empty", "outside"],
+    ids=["truncated", "list", "no objects", "number", "unknown field", "no field", "NaN", "dot", "empty", "outside"],
 )
-def test_a_wrong_file_of_prompts_is_one_line(run, folder, tmp_path, content, message):
+def test_malformed_prompt_file_is_reported_in_one_line(run, folder, tmp_path, content, message):
     (tmp_path / "prompts.json").write_text(content)
     done = run("batch", "photos", "--out", "found", "--prompts", "prompts.json")
     assert done.exit_code == 1
@@ -191,7 +193,7 @@ def test_a_wrong_file_of_prompts_is_one_line(run, folder, tmp_path, content, mes
     ("arguments", "code", "message"),
     [
         (("absent", "--out", "found"), 1, "error: absent: No such file or directory\n"),
-        (("empty", "--out", "found"), 1, "error: empty: expected PNG, JPEG or WebP files in it, found none\n"),
+        (("empty", "--out", "found"), 1, "error: empty: no PNG, JPEG or WebP files found\n"),
         (("photos",), 2, "Missing option '--out'"),
         (
             ("photos", "--out", "found", "--prompts", "absent.json"),
@@ -201,30 +203,30 @@ def test_a_wrong_file_of_prompts_is_one_line(run, folder, tmp_path, content, mes
         (
             ("photos", "--out", "found", "--prompts", "p", "--points-per-side", "8"),
             2,
-            "expected --prompts or --points-",
+            "cannot be combined with --prompts",
         ),
         (("photos", "--out", "found", "--concurrency", "0"), 2, "Invalid value for '--concurrency'"),
-        (("photos", "--out", "photos/"), 2, "expected another folder than that of the images"),
+        (("photos", "--out", "photos/"), 2, "must not be the folder of the images"),
         (("photos", "--out", "photos/a.jpg"), 1, "cannot write photos/a.jpg/annotations.json: Not a directory\n"),
     ],
-    ids=["no folder", "empty folder", "no out", "no prompts", "both", "none at once", "among the images", "a file"],
+    ids=["no folder", "empty folder", "no out", "no prompts", "both", "concurrency 0", "out is images", "out in file"],
 )
-def test_wrong_use_is_told_before_anything_is_asked(run, sam, folder, arguments, code, message):  # noqa: PLR0917
+def test_wrong_usage_is_reported_before_any_request(run, sam, folder, arguments, code, message):  # noqa: PLR0917
     (folder.parent / "empty").mkdir()
     done = run("batch", *arguments)
     assert done.exit_code == code
     assert message in done.stderr
-    assert not sam.asked
+    assert not sam.requests
     assert not (folder.parent / "found").exists()
 
 
-def test_prompts_for_a_folder_that_is_not_there_are_one_error(run, sam, tmp_path):
+def test_missing_folder_with_prompts_is_reported_once(run, sam, tmp_path):
     (tmp_path / "prompts.json").write_text('{"a.jpg": {"box": [0, 0, 1, 1]}}')
     done = run("batch", "absent", "--out", "found", "--prompts", "prompts.json")
     assert (done.exit_code, done.stderr) == (1, "error: absent: No such file or directory\n")
 
 
-def _sideways() -> Image.Exif:
+def _rotated_90() -> Image.Exif:
     exif = Image.Exif()
     exif[0x0112] = 6
     return exif

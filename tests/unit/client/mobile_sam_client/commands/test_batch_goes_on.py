@@ -1,4 +1,4 @@
-"""`mobile-sam batch`, started again: what is done stays, what changed is done anew."""
+"""`mobile-sam batch` resumed: finished images are skipped, changed ones redone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from mobile_sam_client._commands.records import Records
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
-from tests.unit.client.mobile_sam_client.fake_service import fails, refuses
+from tests.unit.client.mobile_sam_client.fake_service import failing_reply, problem_reply
 
 BATCH = ("batch", "photos", "--out", "found", "--concurrency", "1")
 
@@ -27,64 +27,64 @@ def files(tmp_path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def asked(sam, files):
-    """The names of the images that the service was asked about since the last call of this."""
+def requested(sam, files):
+    """Return the names of the images requested since the last call."""
 
-    def asked() -> list[str]:
-        by_file = {file: name for name, file in files.items()}
-        found = [by_file.get(sam.file_of(fields), "another") for _, fields in sam.asked]
-        sam.asked.clear()
-        return found
+    def requested() -> list[str]:
+        names = {file: name for name, file in files.items()}
+        requested_names = [names.get(sam.file_of(fields), "another") for _, fields in sam.requests]
+        sam.requests.clear()
+        return requested_names
 
-    return asked
+    return requested
 
 
-def annotated(tmp_path) -> list[str]:
+def annotated_images(tmp_path) -> list[str]:
     document = json.loads((tmp_path / "found" / "annotations.json").read_text())
     return [image["file_name"] for image in document["images"]]
 
 
-def test_what_is_done_is_not_done_again(run, files, asked, tmp_path):
+def test_finished_images_are_skipped(run, files, requested, tmp_path):
     run(*BATCH)
-    assert asked() == list(files)
+    assert requested() == list(files)
     before = (tmp_path / "found" / "annotations.json").read_bytes()
     done = run(*BATCH)
     assert done.exit_code == 0
-    assert asked() == []
+    assert requested() == []
     assert (tmp_path / "found" / "annotations.json").read_bytes() == before
-    assert "done before 4" in " ".join(done.stdout.split())
+    assert "skipped 4" in " ".join(done.stdout.split())
 
 
-def test_images_that_came_or_changed_are_done(run, files, asked, tmp_path):
+def test_new_and_changed_images_are_processed(run, files, requested, tmp_path):
     run(*BATCH)
-    asked()
+    requested()
     (tmp_path / "photos" / "b.png").write_bytes(picture(10))
     (tmp_path / "photos" / "e.png").write_bytes(files["a.png"])
     run(*BATCH)
-    assert asked() == ["another", "a.png"]
-    assert annotated(tmp_path) == ["a.png", "b.png", "c.png", "d.png", "e.png"]
+    assert requested() == ["another", "a.png"]
+    assert annotated_images(tmp_path) == ["a.png", "b.png", "c.png", "d.png", "e.png"]
 
 
-def test_images_that_went_are_no_longer_in_the_results(run, files, asked, tmp_path):
+def test_deleted_images_are_removed_from_the_results(run, files, requested, tmp_path):
     run(*BATCH)
     (tmp_path / "photos" / "a.png").unlink()
     run(*BATCH)
-    assert annotated(tmp_path) == ["b.png", "c.png", "d.png"]
+    assert annotated_images(tmp_path) == ["b.png", "c.png", "d.png"]
 
 
 def ids(tmp_path) -> dict[str, tuple[int, list[int]]]:
-    """The ids of each image and of its objects."""
+    """Return the ids of each image and of its objects."""
     document = json.loads((tmp_path / "found" / "annotations.json").read_text())
     return {
         image["file_name"]: (
             image["id"],
-            [one["id"] for one in document["annotations"] if one["image_id"] == image["id"]],
+            [found["id"] for found in document["annotations"] if found["image_id"] == image["id"]],
         )
         for image in document["images"]
     }
 
 
-def test_ids_stay_when_images_come_and_go(run, sam, files, tmp_path):
+def test_ids_are_stable_when_images_are_added_and_deleted(run, sam, files, tmp_path):
     run(*BATCH)
     before = ids(tmp_path)
     assert before == {"a.png": (1, [1, 2]), "b.png": (2, [3, 4]), "c.png": (3, [5, 6]), "d.png": (4, [7, 8])}
@@ -98,7 +98,7 @@ def test_ids_stay_when_images_come_and_go(run, sam, files, tmp_path):
     assert ids(tmp_path) == {**after, "b.png": before["b.png"]}
 
 
-def test_objects_that_are_others_have_other_ids(run, sam, files, tmp_path):
+def test_changed_objects_get_new_ids(run, sam, files, tmp_path):
     prompts = {name: [{"box": [0, 0, 5, 5]}] for name in ("a.png", "b.png")}
     for size in (5, 6):
         prompts["a.png"][0]["box"][2] = size
@@ -108,144 +108,144 @@ def test_objects_that_are_others_have_other_ids(run, sam, files, tmp_path):
 
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b'{"a.png": 1}', b'{"a.png": {"image": 1}}'], ids=repr)
-def test_damaged_ids_are_told_before_anything_is_asked(run, files, asked, tmp_path, damage):
+def test_malformed_ids_are_reported_before_any_request(run, files, requested, tmp_path, damage):
     (tmp_path / "found").mkdir()
     (tmp_path / "found" / "ids.json").write_bytes(damage)
     done = run(*BATCH)
     assert done.exit_code == 1
-    assert done.stderr.startswith("error: found/ids.json: expected the ids of images and objects as an earlier run")
-    assert asked() == []
+    assert done.stderr.startswith("error: found/ids.json: malformed, expected the ids written by an earlier run")
+    assert requested() == []
 
 
-def test_other_parameters_are_asked_anew(run, files, asked):
+def test_changed_parameters_redo_all_images(run, files, requested):
     run(*BATCH)
-    asked()
+    requested()
     run(*BATCH, "--points-per-side", "8")
-    assert asked() == list(files)
+    assert requested() == list(files)
 
 
-def test_of_prompts_those_that_changed_are_asked_anew(run, sam, files, asked, tmp_path):
+def test_changed_prompts_redo_only_their_images(run, sam, files, requested, tmp_path):
     prompts = {name: [{"box": [0, 0, 5, 5]}] for name in files}
     (tmp_path / "prompts.json").write_text(json.dumps(prompts))
     run(*BATCH, "--prompts", "prompts.json")
-    asked()
+    requested()
     prompts["c.png"][0]["box"][2] = 6
     (tmp_path / "prompts.json").write_text(json.dumps(prompts))
     run(*BATCH, "--prompts", "prompts.json")
-    assert asked() == ["c.png"]
+    assert requested() == ["c.png"]
 
 
-def test_other_weights_are_asked_anew(run, sam, files, asked):
+def test_changed_weights_redo_all_images(run, sam, files, requested):
     run(*BATCH)
-    asked()
+    requested()
     sam.weights["sha256"] = "1" * 64
     run(*BATCH)
-    assert asked() == list(files)
+    assert requested() == list(files)
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b'{"question": null}'], ids=repr)
-def test_a_damaged_record_counts_as_none(run, files, asked, tmp_path, damage):
+def test_malformed_record_is_redone(run, files, requested, tmp_path, damage):
     run(*BATCH)
-    asked()
+    requested()
     (tmp_path / "found" / "records" / "b.png.json").write_bytes(damage)
     assert run(*BATCH).exit_code == 0
-    assert asked() == ["b.png"]
+    assert requested() == ["b.png"]
 
 
-def test_an_overlay_that_is_missing_is_drawn_without_asking(run, files, asked, tmp_path):
+def test_missing_overlay_is_drawn_without_request(run, files, requested, tmp_path):
     run(*BATCH, "--no-overlays")
-    asked()
+    requested()
     run(*BATCH)
-    assert asked() == []
+    assert requested() == []
     assert len(list((tmp_path / "found" / "overlays").iterdir())) == 4
 
 
-def test_an_overlay_of_another_occasion_does_not_stay(run, files, asked, tmp_path):
+def test_outdated_overlay_is_deleted(run, files, requested, tmp_path):
     run(*BATCH)
     (tmp_path / "photos" / "b.png").write_bytes(picture(10))
     run(*BATCH, "--no-overlays")
     assert not (tmp_path / "found" / "overlays" / "b.png.jpg").exists()
 
 
-def test_a_failure_is_tried_again_and_forgotten_when_it_is_none(run, sam, files, asked, tmp_path):
-    sam.instead[files["b.png"]] = refuses(504, "inference-timeout", "too slow")
+def test_failed_image_is_retried_by_the_next_run(run, sam, files, requested, tmp_path):
+    sam.replies[files["b.png"]] = problem_reply(504, "inference-timeout", "too slow")
     assert run(*BATCH).exit_code == 1
-    asked()
-    sam.instead.clear()
+    requested()
+    sam.replies.clear()
     assert run(*BATCH).exit_code == 0
-    assert asked() == ["b.png"]
+    assert requested() == ["b.png"]
     assert json.loads((tmp_path / "found" / "failures.json").read_text()) == []
 
 
-def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(*, request, run, sam, files, asked, tmp_path):
+def test_ctrl_c_keeps_results_and_explains_how_to_resume(*, request, run, sam, files, requested, tmp_path):
     pressed: list[bool] = []
-    # What a shell starts in the background ignores Ctrl-C, and so would these tests there.
+    # Processes started in a shell's background ignore SIGINT.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
 
-    def interrupt(asking: httpx.Request) -> httpx.Response:
-        if not pressed:  # once: a second time ends the command wherever it is
+    def interrupt(request: httpx.Request) -> httpx.Response:
+        if not pressed:  # only once: a second Ctrl-C ends the command at any point
             pressed.append(True)
             os.kill(os.getpid(), signal.SIGINT)
-        return refuses(503)(asking)
+        return problem_reply(503)(request)
 
-    sam.instead[files["c.png"]] = interrupt
+    sam.replies[files["c.png"]] = interrupt
     done = run(*BATCH)
     assert done.exit_code == 130
-    assert done.stderr.endswith("error: interrupted; 2 of 4 images are done, and the same command goes on from there\n")
-    assert annotated(tmp_path) == ["a.png", "b.png"]
-    asked()
-    sam.instead.clear()
+    assert done.stderr.endswith("error: interrupted; 2 of 4 images are done, run the same command to resume\n")
+    assert annotated_images(tmp_path) == ["a.png", "b.png"]
+    requested()
+    sam.replies.clear()
     assert run(*BATCH).exit_code == 0
-    assert asked() == ["c.png", "d.png"]
+    assert requested() == ["c.png", "d.png"]
 
 
-def test_a_service_that_is_gone_ends_the_run_and_the_next_goes_on(run, sam, files, asked, tmp_path):
+def test_unreachable_service_stops_the_run_and_the_next_resumes(run, sam, files, requested, tmp_path):
     def die(request: httpx.Request) -> httpx.Response:
-        sam.gone = True
-        return fails(httpx.ReadError, "reset")(request)
+        sam.unreachable = True
+        return failing_reply(httpx.ReadError, "reset")(request)
 
-    sam.instead[files["c.png"]] = die
+    sam.replies[files["c.png"]] = die
     done = run(*BATCH)
     assert done.exit_code == 1
-    assert done.stderr.endswith("make serve`; 2 of 4 images are done, and the same command goes on from there\n")
-    sam.gone = False
-    sam.instead.clear()
-    asked()
+    assert done.stderr.endswith("make serve`; 2 of 4 images are done, run the same command to resume\n")
+    sam.unreachable = False
+    sam.replies.clear()
+    requested()
     assert run(*BATCH).exit_code == 0
-    assert asked() == ["c.png", "d.png"]
+    assert requested() == ["c.png", "d.png"]
 
 
-def test_a_key_that_is_refused_ends_the_run(run, sam, files):
+def test_rejected_key_stops_the_run(run, sam, files):
     for file in files.values():
-        sam.instead[file] = refuses(401, "unauthorized", "expected a key")
+        sam.replies[file] = problem_reply(401, "unauthorized", "expected a key")
     done = run(*BATCH)
-    assert (done.exit_code, len(sam.asked)) == (1, 1)
+    assert (done.exit_code, len(sam.requests)) == (1, 1)
     assert done.stderr == "error: 401 unauthorized: expected a key (request the-request)\n"
 
 
-def test_weights_that_change_on_the_way_end_the_run(run, sam, files, asked):
+def test_changed_weights_during_the_run_stop_it(run, sam, files, requested):
     def change(request: httpx.Request):
         sam.weights["sha256"] = "1" * 64
-        del sam.instead[files["b.png"]]
+        del sam.replies[files["b.png"]]
         return sam(request)
 
-    sam.instead[files["b.png"]] = change
+    sam.replies[files["b.png"]] = change
     done = run(*BATCH)
     assert done.exit_code == 1
-    assert "error: the service was started anew with other weights; 1 of 4 images are done" in done.stderr
-    asked()
+    assert "error: the service was restarted with other weights; 1 of 4 images are done" in done.stderr
+    requested()
     assert run(*BATCH).exit_code == 0
-    assert asked() == list(files)
+    assert requested() == list(files)
 
 
-def test_a_run_that_is_killed_between_overlay_and_record_does_the_image_again(run, files, asked, monkeypatch):
+def test_image_killed_between_overlay_and_record_is_redone(run, files, requested, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
         patched.setattr(Records, "write", killed)
         assert run(*BATCH).exit_code == 130
-    assert asked() == ["a.png"]
+    assert requested() == ["a.png"]
     assert run(*BATCH).exit_code == 0
-    assert asked() == list(files)
+    assert requested() == list(files)

@@ -1,4 +1,4 @@
-"""The command line as a whole: help, completion, and what every command does with what goes wrong."""
+"""The command line as a whole: help, completion, error handling."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ COMMANDS = ("segment", "everything", "batch", "embed", "info")
 CLIENT = str(Path(mobile_sam_client.__file__).parents[1])
 
 
-def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """The command line in a process of its own."""
+def run_process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the command line in a separate process."""
     return subprocess.run(
         [sys.executable, "-m", "mobile_sam_client", *arguments],
         env={**os.environ, "PYTHONPATH": CLIENT, **environment},
@@ -28,29 +28,29 @@ def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[by
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_shows_examples_of_itself(run, command):
+def test_every_command_has_examples(run, command):
     done = run(command, "--help")
     assert done.exit_code == 0
     assert f"mobile-sam {command}" in done.output.partition("Examples")[2]
 
 
-def test_help_lists_all_commands_and_no_command_is_help(run):
+def test_help_lists_all_commands_and_is_the_default(run):
     assert run("--help").output.split() == run().output.split()
     assert all(f" {command} " in run("--help").output for command in COMMANDS)
 
 
-def test_completion_answers():
+def test_completion_completes_commands():
     words = {"COMP_WORDS": "mobile-sam e", "COMP_CWORD": "1"}
-    done = start(_MOBILE_SAM_COMPLETE="complete_bash", **words)
+    done = run_process(_MOBILE_SAM_COMPLETE="complete_bash", **words)
     assert done.stdout.split() == [b"everything", b"embed"]
 
 
-def test_completion_can_be_installed():
-    done = start(_MOBILE_SAM_COMPLETE="source_bash")
+def test_completion_script_is_available():
+    done = run_process(_MOBILE_SAM_COMPLETE="source_bash")
     assert b"_MOBILE_SAM_COMPLETE=complete_bash" in done.stdout
 
 
-def test_a_name_that_moves_the_cursor_is_printed_without(run, sam, tmp_path):
+def test_control_characters_in_file_names_are_replaced(run, sam, tmp_path):
     (tmp_path / "\x1b[2Jphoto.png").write_bytes(picture(1))
     done = run("embed", "\x1b[2Jphoto.png", "\x1b[2Jabsent.png")
     assert done.stdout.endswith("  \N{REPLACEMENT CHARACTER}[2Jphoto.png\n")
@@ -58,21 +58,21 @@ def test_a_name_that_moves_the_cursor_is_printed_without(run, sam, tmp_path):
     assert "\x1b" not in run("segment", "\x1b[2Jabsent.png", "--point", "1,1").stderr
 
 
-def test_a_name_that_cannot_be_printed_is_escaped(tmp_path):
-    done = start("segment", "\udcff.png", "--point", "1,1", PYTHONIOENCODING="latin-1")
+def test_unencodable_file_name_is_escaped(tmp_path):
+    done = run_process("segment", "\udcff.png", "--point", "1,1", PYTHONIOENCODING="latin-1")
     assert (done.returncode, done.stderr) == (1, b"error: \\ufffd.png: No such file or directory\n")
 
 
-def test_ctrl_c_is_told_in_a_line(run, sam, photo):
+def test_ctrl_c_prints_one_line(run, sam, photo):
     def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
-    sam.instead[photo] = interrupt
+    sam.replies[photo] = interrupt
     done = run("embed", "photo.png")
     assert (done.exit_code, done.stderr) == (130, "error: interrupted\n")
 
 
-def test_a_reader_that_has_seen_enough_is_no_error():
+def test_broken_pipe_is_not_an_error():
     shell = f"{sys.executable} -m mobile_sam_client --help | head -c 1"
     done = subprocess.run(
         ["/bin/sh", "-c", shell],

@@ -9,13 +9,13 @@ import httpx
 import pytest
 
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
-from tests.unit.client.mobile_sam_client.fake_service import refuses
+from tests.unit.client.mobile_sam_client.fake_service import problem_reply
 
 
-def test_embed_prints_ids_and_goes_on_after_a_file_that_fails(run, sam, photo, tmp_path):
+def test_embed_prints_ids_and_continues_after_failures(run, sam, photo, tmp_path):
     (tmp_path / "bad.png").write_bytes(b"bad")
     (tmp_path / "last.png").write_bytes(last := picture(2))
-    sam.instead[b"bad"] = refuses(422, "invalid-image", "it is damaged")
+    sam.replies[b"bad"] = problem_reply(422, "invalid-image", "it is damaged")
     done = run("embed", "photo.png", "absent.png", "bad.png", "last.png")
     assert done.exit_code == 1
     assert done.stdout.splitlines() == [
@@ -28,36 +28,36 @@ def test_embed_prints_ids_and_goes_on_after_a_file_that_fails(run, sam, photo, t
     ]
 
 
-def test_embed_stops_where_every_image_would_be_refused(run, sam, photo):
-    sam.instead[photo] = refuses(401, "unauthorized", "expected a key")
+def test_embed_stops_on_rejected_key(run, sam, photo):
+    sam.replies[photo] = problem_reply(401, "unauthorized", "expected a key")
     done = run("embed", "photo.png", "photo.png")
-    assert (done.exit_code, len(sam.asked)) == (1, 1)
+    assert (done.exit_code, len(sam.requests)) == (1, 1)
     assert done.stderr == "error: 401 unauthorized: expected a key (request the-request)\n"
 
 
-def test_a_service_that_is_not_there_is_told_without_a_wait(run, sam, photo, waits):
-    sam.gone = True
+def test_unreachable_service_is_reported_without_retries(run, sam, photo, waits):
+    sam.unreachable = True
     for command in (("embed", "photo.png"), ("segment", "photo.png", "--point", "1,1"), ("everything", "photo.png")):
         done = run(*command)
         assert done.exit_code == 1
         assert done.stderr == (
-            "error: nothing answers at http://127.0.0.1:3000 (refused); start the service with `make serve`\n"
+            "error: cannot connect to http://127.0.0.1:3000 (refused); start the service with `make serve`\n"
         )
     assert not waits
 
 
-def test_waiting_for_a_busy_service_is_told(run, sam, photo, waits):
+def test_retries_are_printed(run, sam, photo, waits):
     def busy(request: httpx.Request) -> httpx.Response:
-        sam.instead.clear()
-        return refuses(503, "busy", "later", **{"Retry-After": "7"})(request)
+        sam.replies.clear()
+        return problem_reply(503, "busy", "later", **{"Retry-After": "7"})(request)
 
-    sam.instead[photo] = busy
+    sam.replies[photo] = busy
     done = run("embed", "photo.png")
     assert (done.exit_code, waits) == (0, [7])
-    assert done.stderr == "trying again in 7.0 s (1 of 5): 503 busy: later (request the-request)\n"
+    assert done.stderr == "retrying in 7.0 s (1 of 5): 503 busy: later (request the-request)\n"
 
 
-def test_info_tells_what_the_service_is(run, sam):
+def test_info_prints_the_service_details(run, sam):
     done = run("info")
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
@@ -66,37 +66,37 @@ def test_info_tells_what_the_service_is(run, sam):
         "weights   none (sha256 000000000000)",
         "          A note.",
         "engine    encoder an encoder, decoder a decoder",
-        "versions  1, 3 (the last unless asked for another)",
+        "versions  1, 3 (the last is the default)",
         "API key   needed: MOBILE_SAM_API_KEY",
         "limits    0.002 megapixels an image",
         "          0.000953674 MiB and 3 objects a request",
     ]
 
 
-def test_info_tells_why_the_service_is_not_ready(run, sam):
+def test_info_prints_why_the_service_is_not_ready(run, sam):
     sam.ready, sam.weights = False, None
     lines = run("info").stdout.splitlines()
     assert "state     not ready: the model loads" in lines
     assert "weights   unknown" in lines
 
 
-def test_info_for_a_program(run, sam, monkeypatch):
+def test_info_as_json(run, sam, monkeypatch):
     monkeypatch.setenv("MOBILE_SAM_URL", "http://sam.test:8000/")
-    said = json.loads(run("info", "--json").stdout)
-    assert (said["ready"], said["version"], said["weights"]["name"]) == (True, "1.2.3", "none")
-    assert (said["url"], said["max_objects"]) == ("http://sam.test:8000", 3)
+    info = json.loads(run("info", "--json").stdout)
+    assert (info["ready"], info["version"], info["weights"]["name"]) == (True, "1.2.3", "none")
+    assert (info["url"], info["max_objects"]) == ("http://sam.test:8000", 3)
 
 
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"MOBILE_SAM_URL": "127.0.0.1:3000"}, "error: url: expected an address such as http://127.0.0.1:3000, got "),
+        ({"MOBILE_SAM_URL": "127.0.0.1:3000"}, "error: url: expected a URL such as http://127.0.0.1:3000, got "),
         ({"MOBILE_SAM_API_KEY": "schlüssel"}, "error: MOBILE_SAM_API_KEY: expected printable ASCII\n"),
-        ({"MOBILE_SAM_URL": "http://127.0.0.1:9"}, "error: nothing answers at http://127.0.0.1:9 ("),
+        ({"MOBILE_SAM_URL": "http://127.0.0.1:9"}, "error: cannot connect to http://127.0.0.1:9 ("),
     ],
-    ids=["no URL", "no key", "nobody there"],
+    ids=["invalid URL", "invalid key", "unreachable"],
 )
-def test_what_the_environment_has_wrong_is_one_line(run, monkeypatch, variables, message):
+def test_wrong_environment_is_reported_in_one_line(run, monkeypatch, variables, message):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     done = run("info")

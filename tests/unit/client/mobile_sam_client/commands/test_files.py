@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Atomic writes and checks of output paths."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import threading
 import pytest
 
 from mobile_sam_client._commands.failures import CannotWrite
-from mobile_sam_client._commands.files import check_place, replacing, write_bytes
+from mobile_sam_client._commands.files import atomic_writer, check_writable, write_bytes
 
 
-def test_what_stood_there_stays_until_all_is_written(tmp_path):
+def test_file_is_replaced_only_when_complete(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"before")
-    with replacing(path) as file:
+    with atomic_writer(path) as file:
         file.write(b"after")
         file.flush()
         assert path.read_bytes() == b"before"
@@ -23,22 +23,22 @@ def test_what_stood_there_stays_until_all_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_nothing_is_left_of_what_broke_off(tmp_path, error):
+def test_failed_write_leaves_no_file(tmp_path, error):
     path = tmp_path / "file"
-    with pytest.raises(error), replacing(path) as file:  # noqa: PT012 (it is what the block does)
+    with pytest.raises(error), atomic_writer(path) as file:  # noqa: PT012 (the block must write before it raises)
         file.write(b"half")
         raise error
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_link_stays_one(tmp_path):
+def test_symlink_is_followed(tmp_path):
     (tmp_path / "link").symlink_to("target")
     write_bytes(tmp_path / "link", b"content")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_bytes() == b"content"
 
 
-def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+def test_pipe_is_not_replaced(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     read: list[bytes] = []
@@ -50,35 +50,35 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
     assert pipe.is_fifo()
 
 
-def test_a_folder_is_not_replaced(tmp_path):
+def test_folder_is_not_replaced(tmp_path):
     with pytest.raises(CannotWrite, match=r"cannot write .*: Is a directory"):
         write_bytes(tmp_path, b"content")
 
 
-def test_a_full_disk_is_told_with_the_files_name(tmp_path):
-    with pytest.raises(CannotWrite, match="cannot write /dev/full: No space left on device") as told:
+def test_full_disk_is_reported_with_the_file_name(tmp_path):
+    with pytest.raises(CannotWrite, match="cannot write /dev/full: No space left on device") as raised:
         write_bytes(type(tmp_path)("/dev/full"), b"content")
-    assert told.value.errno == 28
+    assert raised.value.errno == 28
 
 
-@pytest.mark.parametrize("name", ["file", "new", "below/this/new"])
-def test_a_place_that_can_be_written_to_is_left_as_it_is(tmp_path, name):
+@pytest.mark.parametrize("name", ["file", "new", "sub/folder/new"])
+def test_writable_path_is_accepted_and_not_created(tmp_path, name):
     (tmp_path / "file").touch()
-    check_place(tmp_path / name)
+    check_writable(tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("", "Is a directory"), ("file/below", "Not a directory"), ("file/below/it", "Not a directory")]
+    ("name", "reason"), [("", "Is a directory"), ("file/sub", "Not a directory"), ("file/sub/it", "Not a directory")]
 )
-def test_a_place_that_cannot_be_written_to_is_found(tmp_path, name, why):
+def test_unwritable_path_is_rejected(tmp_path, name, reason):
     (tmp_path / "file").touch()
-    with pytest.raises(CannotWrite, match=f"cannot write .*: {why}"):
-        check_place(tmp_path / name)
+    with pytest.raises(CannotWrite, match=f"cannot write .*: {reason}"):
+        check_writable(tmp_path / name)
 
 
-def test_a_folder_that_may_not_be_written_to_is_found(tmp_path, monkeypatch):
-    # Asked of the system: an administrator, as whom the tests may run, may write to every folder.
-    monkeypatch.setattr(os, "access", lambda place, mode: place != tmp_path)
+def test_folder_without_permission_is_rejected(tmp_path, monkeypatch):
+    # Patched, because root, who may run the tests, can write to every folder.
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
     with pytest.raises(CannotWrite, match=r"cannot write .*: Permission denied"):
-        check_place(tmp_path / "below" / "new")
+        check_writable(tmp_path / "sub" / "new")

@@ -1,4 +1,4 @@
-"""A service for one command: started from a checkout, and ended whatever happens."""
+"""Temporary local service: start, stop, failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 from mobile_sam_client._commands import local_service as module
 from mobile_sam_client._commands.failures import CommandError
-from mobile_sam_client._commands.local_service import DidNotStart, local_service
+from mobile_sam_client._commands.local_service import ServiceStartError, local_service
 
 CLIENT = Path(module.__file__).parents[2]
 SERVICE = """
@@ -42,7 +42,7 @@ http.server.HTTPServer((sys.argv[1], int(sys.argv[2])), Handler).serve_forever()
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch) -> Path:
-    """A folder that looks like the project's, with a small service that has a child."""
+    """Folder that looks like a checkout, with a small service that has a child process."""
     folder = tmp_path / "checkout"
     (folder / "model_repository").mkdir(parents=True)
     (folder / "service.py").write_text(SERVICE)
@@ -54,7 +54,7 @@ def checkout(tmp_path: Path, monkeypatch) -> Path:
 
 
 def running(checkout: Path) -> list[int]:
-    """Which of the service's processes are alive."""
+    """Return the ids of the service's live processes."""
     return [pid for pid in map(int, (checkout / "pids").read_text().split()) if _alive(pid)]
 
 
@@ -66,9 +66,9 @@ def _alive(pid: int) -> bool:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
+    deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
@@ -76,7 +76,7 @@ def logs(checkout: Path) -> list[str]:
     return [log.read_text() for log in checkout.parent.glob("mobile-sam-*.log")]
 
 
-def test_it_is_ready_within_the_block_and_gone_after_it(checkout):
+def test_service_runs_only_within_the_block(checkout):
     with local_service() as url:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
         assert httpx.get(f"{url}/readyz").text == "ready"
@@ -86,14 +86,14 @@ def test_it_is_ready_within_the_block_and_gone_after_it(checkout):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, CommandError, SystemExit])
-def test_it_is_gone_after_an_error(checkout, error):
+def test_service_stops_after_an_error(checkout, error):
     with pytest.raises(error), local_service():
         raise error
     assert running(checkout) == []
     assert logs(checkout) == []
 
 
-def test_it_is_gone_when_its_owner_is_killed(checkout):
+def test_service_stops_when_the_command_is_killed(checkout):
     code = (
         "from mobile_sam_client._commands.local_service import *\nwith local_service(): print(1, flush=True); input()"
     )
@@ -112,34 +112,34 @@ def test_it_is_gone_when_its_owner_is_killed(checkout):
     wait_until(lambda: not running(checkout))
 
 
-def test_one_that_does_not_start_names_its_log(checkout):
+def test_failed_start_names_the_log(checkout):
     (checkout / "Makefile").write_text("serve:\n\t@echo 'error: the disk is too full' && echo more && exit 3\n")
     message = r"did not start: the disk is too full; its log is .*mobile-sam-.*\.log$"
-    with pytest.raises(DidNotStart, match=message), local_service():
-        pytest.fail("it did start")
+    with pytest.raises(ServiceStartError, match=message), local_service():
+        pytest.fail("it started")
     (log,) = logs(checkout)
     assert "the disk is too full" in log
 
 
-def test_one_that_ends_before_its_time_names_its_log(checkout, capsys):
+def test_unexpected_exit_names_the_log(checkout, capsys):
     with local_service():
         make = psutil.Process(psutil.Process(running(checkout)[0]).ppid())
         for pid in running(checkout):
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: make.status() == psutil.STATUS_ZOMBIE)
-    assert "the service ended before its time; its log is " in capsys.readouterr().err
+    assert "the service exited unexpectedly; its log is " in capsys.readouterr().err
     assert len(logs(checkout)) == 1
 
 
-def test_one_that_does_not_listen_is_killed(checkout, monkeypatch):
+def test_service_that_ignores_sigterm_is_killed(checkout, monkeypatch):
     (checkout / "service.py").write_text("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SERVICE)
-    monkeypatch.setattr(module, "STOP_LIMIT", 0.3)
+    monkeypatch.setattr(module, "STOP_TIMEOUT_S", 0.3)
     with local_service():
         assert len(running(checkout)) == 2
     assert running(checkout) == []
 
 
-def test_a_second_interruption_ends_it_at_once(checkout, monkeypatch):
+def test_second_ctrl_c_kills_the_service(checkout, monkeypatch):
     (checkout / "service.py").write_text("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SERVICE)
 
     def interrupt(_: float) -> None:
@@ -152,24 +152,24 @@ def test_a_second_interruption_ends_it_at_once(checkout, monkeypatch):
     assert logs(checkout) == []
 
 
-def test_it_goes_past_a_proxy(checkout, monkeypatch):
+def test_proxy_is_bypassed(checkout, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "example.org")
     with local_service() as url:
         assert httpx.get(f"{url}/readyz").text == "ready"
 
 
-def test_no_checkout_is_told_with_what_is_expected(run, monkeypatch, tmp_path):
+def test_missing_checkout_is_reported(run, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "__file__", str(tmp_path / "a" / "b" / "c" / "d" / "module.py"))
     (tmp_path / "photo.png").write_bytes(b"bytes")
     done = run("embed", "photo.png", "--local")
     assert done.exit_code == 1
     assert done.stderr.startswith(
-        "error: --local expected this folder to be the project's checkout, with service.py, Makefile, model_reposi"
+        f"error: --local: {tmp_path} is not the project's checkout (service.py, Makefile, model_repository); change"
     )
 
 
-def test_no_make_is_told(checkout, monkeypatch):
+def test_missing_make_is_reported(checkout, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(CommandError, match="--local expected `make` on PATH"), local_service():
-        pytest.fail("it did start")
+    with pytest.raises(CommandError, match="--local needs `make` on PATH"), local_service():
+        pytest.fail("it started")

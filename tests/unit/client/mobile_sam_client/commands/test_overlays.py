@@ -1,4 +1,4 @@
-"""Objects drawn over an image."""
+"""Overlays of objects on an image."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def colours_in(picture: np.ndarray) -> set[tuple[int, ...]]:
     return {tuple(colour) for colour in picture.reshape(-1, 3).tolist()}
 
 
-def test_what_is_no_object_stays_as_it_is():
+def test_background_is_unchanged():
     drawn = draw(GREY, [square(10, 10, 20)])
     assert (drawn[:10] == 100).all()
     assert (drawn[40:] == 100).all()
     assert not (drawn[10:30, 10:30] == 100).all(axis=-1).any()
 
 
-def test_an_object_is_tinted_and_its_edge_has_the_full_colour():
+def test_object_is_tinted_and_outlined():
     drawn = draw(GREY, [square(10, 10, 20)])
     edge, inside = drawn[10, 15].astype(int), drawn[20, 20].astype(int)
     assert edge.max() == 255
@@ -48,27 +48,27 @@ def test_an_object_is_tinted_and_its_edge_has_the_full_colour():
     np.testing.assert_array_equal(drawn[15, 10], drawn[29, 29])
 
 
-def test_fifty_objects_have_fifty_colours():
+def test_fifty_objects_have_distinct_colours():
     squares = [square(8 * (number % 10), 12 * (number // 10), 5) for number in range(50)]
     edges = {tuple(draw(GREY, squares)[12 * (number // 10), 8 * (number % 10)].tolist()) for number in range(50)}
     assert len(edges) == 50
 
 
-@pytest.mark.parametrize("turn", [1, -1], ids=["small first", "large first"])
-def test_a_small_object_lies_on_top_of_a_large_one(turn):
-    drawn = draw(GREY, [square(20, 20, 8), square(10, 10, 40)][::turn])
+@pytest.mark.parametrize("step", [1, -1], ids=["small first", "large first"])
+def test_small_object_is_drawn_on_top_of_large_one(step):
+    drawn = draw(GREY, [square(20, 20, 8), square(10, 10, 40)][::step])
     assert tuple(drawn[24, 24]) != tuple(drawn[40, 40])
 
 
-def test_no_object_leaves_the_image_as_it_is():
+def test_image_without_objects_is_unchanged():
     np.testing.assert_array_equal(draw(GREY, []), GREY)
 
 
-def test_an_object_without_pixels_is_no_obstacle():
+def test_empty_mask_is_accepted():
     np.testing.assert_array_equal(draw(GREY, [square(0, 0, 0)]), GREY)
 
 
-def test_masks_of_another_size_are_refused():
+def test_mask_of_wrong_size_is_rejected():
     with pytest.raises(CommandError, match=r"expected masks of 80 x 60 pixels, got 6 x 4"):
         draw(GREY, [cast(Rle, rle(np.ones((4, 6), bool)))])
 
@@ -83,19 +83,19 @@ def test_masks_of_another_size_are_refused():
     ],
     ids=["grey", "transparent", "16 bits", "1 bit"],
 )
-def test_every_kind_of_image_becomes_rgb(image, colour):
+def test_every_mode_becomes_rgb(image, colour):
     pixels = displayed_pixels(file_of(image))
     assert pixels.shape == (2, 2, 3)
     assert pixels.dtype == np.uint8
     assert colours_in(pixels) == {colour}
 
 
-def test_a_palette_with_transparency_is_no_obstacle():
+def test_palette_with_transparency_becomes_rgb():
     image = Image.new("P", (2, 2), 1)
     image.putpalette([0, 0, 0, 9, 8, 7])
     assert colours_in(displayed_pixels(file_of(image, transparency=bytes([0, 128])))) == {(9, 8, 7)}
 
 
-def test_what_is_no_image_is_told():
+def test_unreadable_image_is_rejected():
     with pytest.raises(CommandError, match="cannot draw on the image"):
         displayed_pixels(b"no image")

@@ -10,7 +10,7 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from tests.unit.client.mobile_sam_client.commands.fake_sam import SIZE
-from tests.unit.client.mobile_sam_client.fake_service import refuses
+from tests.unit.client.mobile_sam_client.fake_service import problem_reply
 
 BOX = ("--box", "10,5,30,25")
 
@@ -21,35 +21,35 @@ def expected_mask() -> np.ndarray:
     return mask
 
 
-def test_prompts_go_to_the_service_as_they_were_given(run, sam, photo):
+def test_prompts_are_sent_unchanged(run, sam, photo):
     done = run("segment", "photo.png", "--point", "1,2", "--point", "3.5,4", "--negative", "-5,6", *BOX)
     assert done.exit_code == 0
-    ((path, fields),) = sam.asked
+    ((path, fields),) = sam.requests
     assert path == "/mobile_sam"
     assert (fields["pos_coords"], fields["neg_coords"]) == ([[1, 2], [3.5, 4]], [[-5, 6]])
     assert fields["box"] == [10, 5, 30, 25]
     assert fields["segmented_image"] == "none"
 
 
-def test_the_mask_is_a_black_and_white_png_unless_told(run, sam, photo, tmp_path):
+def test_mask_is_a_black_and_white_png_by_default(run, sam, photo, tmp_path):
     assert run("segment", "photo.png", *BOX).exit_code == 0
     with Image.open(tmp_path / "mask.png") as mask:
         assert mask.mode == "L"
         np.testing.assert_array_equal(np.asarray(mask), expected_mask() * np.uint8(255))
 
 
-def test_the_mask_as_a_numpy_file(run, sam, photo, tmp_path):
+def test_mask_as_numpy_file(run, sam, photo, tmp_path):
     assert run("segment", "photo.png", *BOX, "--out", "new/mask.npy").exit_code == 0
     mask = np.load(tmp_path / "new" / "mask.npy")
     assert mask.dtype == bool
     np.testing.assert_array_equal(mask, expected_mask())
 
 
-def test_the_mask_as_coco_describes_it(run, sam, photo, tmp_path):
+def test_mask_as_coco_json(run, sam, photo, tmp_path):
     assert run("segment", "photo.png", *BOX, "--out", "mask.json").exit_code == 0
-    described = json.loads((tmp_path / "mask.json").read_text())
-    np.testing.assert_array_equal(coco.decode(described["segmentation"]), expected_mask())
-    assert (described["bbox"], described["area"], described["score"]) == ([10, 5, 20, 20], 400, 0.75)
+    annotation = json.loads((tmp_path / "mask.json").read_text())
+    np.testing.assert_array_equal(coco.decode(annotation["segmentation"]), expected_mask())
+    assert (annotation["bbox"], annotation["area"], annotation["score"]) == ([10, 5, 20, 20], 400, 0.75)
 
 
 @pytest.mark.usefixtures("photo")
@@ -62,16 +62,16 @@ def test_the_mask_as_coco_describes_it(run, sam, photo, tmp_path):
         ("cutout.webp", "RGBA"),
     ],
 )
-def test_a_picture_is_written_in_the_kind_that_its_name_says(run, sam, tmp_path, name, mode):
+def test_picture_format_follows_the_suffix(run, sam, tmp_path, name, mode):
     style = name.partition(".")[0]
     assert run("segment", "photo.png", *BOX, "--picture", name, "--style", style).exit_code == 0
-    assert sam.asked[0][1]["segmented_image"] == style
+    assert sam.requests[0][1]["segmented_image"] == style
     with Image.open(tmp_path / name) as picture:
         assert picture.size == SIZE
         assert picture.mode == mode
 
 
-def test_what_was_found_is_printed_with_the_note_on_the_weights(run, sam, photo):
+def test_result_is_printed_with_the_note_on_the_weights(run, sam, photo):
     done = run("segment", "photo.png", *BOX)
     assert done.stdout.splitlines() == [
         "photo.png: 60 x 40 pixels",
@@ -82,11 +82,11 @@ def test_what_was_found_is_printed_with_the_note_on_the_weights(run, sam, photo)
     assert done.stderr == "note: A note.\n"
 
 
-def test_json_for_a_program(run, sam, photo):
-    said = json.loads(run("segment", "photo.png", *BOX, "--json", "--picture", "found.png").stdout)
-    assert (said["score"], said["area"], said["box"]) == (0.75, 400, [10, 5, 30, 25])
-    assert (said["mask"], said["picture"], said["weights"]["name"]) == ("mask.png", "found.png", "none")
-    assert (said["width"], said["height"]) == SIZE
+def test_result_as_json(run, sam, photo):
+    result = json.loads(run("segment", "photo.png", *BOX, "--json", "--picture", "found.png").stdout)
+    assert (result["score"], result["area"], result["box"]) == (0.75, 400, [10, 5, 30, 25])
+    assert (result["mask"], result["picture"], result["weights"]["name"]) == ("mask.png", "found.png", "none")
+    assert (result["width"], result["height"]) == SIZE
 
 
 @pytest.mark.parametrize(
@@ -94,30 +94,30 @@ def test_json_for_a_program(run, sam, photo):
     [
         ((), "expected at least one --point or a --box"),
         (("--negative", "1,2"), "expected at least one --point or a --box"),
-        (("--point", "1"), "expected X,Y, 2 numbers with commas between, got '1'"),
-        (("--point", "1,nan"), "expected X,Y, 2 numbers with commas between, got '1,nan'"),
-        (("--box", "1,2,3"), "expected X0,Y0,X1,Y1, 4 numbers with commas between, got '1,2,3'"),
-        ((*BOX, "--out", "mask.bmp"), "expected a name that ends in .png or .npy or .json, got mask.bmp"),
-        ((*BOX, "--picture", "p.jpg", "--style", "cutout"), "expected a name that ends in .png or .webp, got p.jpg"),
-        ((*BOX, "--out", "./photo.png"), "expected another file than photo.png, which is read or written, too"),
-        ((*BOX, "--picture", "mask.png"), "expected another file than mask.png, which is read or written, too"),
-        ((*BOX, "--local", "--url", "http://127.0.0.1:1"), "expected --url or --local, got both"),
-        ((*BOX, "--url", "http://127.0.0.1:1", "--local"), "expected --url or --local, got both"),
+        (("--point", "1"), "expected X,Y, 2 comma-separated numbers, got '1'"),
+        (("--point", "1,nan"), "expected X,Y, 2 comma-separated numbers, got '1,nan'"),
+        (("--box", "1,2,3"), "expected X0,Y0,X1,Y1, 4 comma-separated numbers, got '1,2,3'"),
+        ((*BOX, "--out", "mask.bmp"), "expected a .png or .npy or .json file, got mask.bmp"),
+        ((*BOX, "--picture", "p.jpg", "--style", "cutout"), "expected a .png or .webp file, got p.jpg"),
+        ((*BOX, "--out", "./photo.png"), "photo.png is already used as an input or output file"),
+        ((*BOX, "--picture", "mask.png"), "mask.png is already used as an input or output file"),
+        ((*BOX, "--local", "--url", "http://127.0.0.1:1"), "--url and --local cannot be combined"),
+        ((*BOX, "--url", "http://127.0.0.1:1", "--local"), "--url and --local cannot be combined"),
     ],
     ids=[
-        *("no prompt", "negative alone", "half a point", "no number", "half a box", "mask", "cutout"),
-        *("over the photo", "over the mask", "local", "url"),
+        *("no prompt", "only negative", "one number", "NaN", "three numbers", "mask suffix", "cutout suffix"),
+        *("out is photo", "picture is mask", "local and url", "url and local"),
     ],
 )
-def test_wrong_usage_is_told_before_anything_is_sent(run, sam, photo, arguments, message):
+def test_wrong_usage_is_reported_before_any_request(run, sam, photo, arguments, message):
     done = run("segment", "photo.png", *arguments)
     assert done.exit_code == 2
     assert message in done.stderr
-    assert not sam.asked
+    assert not sam.requests
 
 
-def test_a_refusal_is_one_line_and_writes_nothing(run, sam, photo, tmp_path):
-    sam.instead[photo] = refuses(422, "invalid-request", "box: expected something else")
+def test_problem_is_one_line_and_writes_nothing(run, sam, photo, tmp_path):
+    sam.replies[photo] = problem_reply(422, "invalid-request", "box: expected something else")
     done = run("segment", "photo.png", *BOX)
     assert done.exit_code == 1
     assert done.stderr == "error: 422 invalid-request: box: expected something else (request the-request)\n"
@@ -132,13 +132,13 @@ def test_a_refusal_is_one_line_and_writes_nothing(run, sam, photo, tmp_path):
         ("empty.png", "error: empty.png: expected a PNG, JPEG or WebP file, got an empty one\n"),
     ],
 )
-def test_a_wrong_file_is_one_line(run, sam, tmp_path, name, message):
+def test_unreadable_image_is_reported_in_one_line(run, sam, tmp_path, name, message):
     (tmp_path / "empty.png").touch()
     done = run("segment", name, *BOX)
     assert (done.exit_code, done.stderr) == (1, message)
 
 
-def test_a_place_that_cannot_be_written_to_is_told_before_anything_is_sent(run, sam, photo):
+def test_unwritable_output_is_reported_before_any_request(run, sam, photo):
     done = run("segment", "photo.png", *BOX, "--out", "photo.png/mask.png")
     assert (done.exit_code, done.stderr) == (1, "error: cannot write photo.png/mask.png: Not a directory\n")
-    assert not sam.asked
+    assert not sam.requests

@@ -1,4 +1,4 @@
-"""Many images at once."""
+"""Concurrency of a batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from mobile_sam_client import AsyncClient, Engine, Everything, Info, Weights
 from mobile_sam_client._commands.records import Records
-from mobile_sam_client._commands.work import Places, Tally, Work
+from mobile_sam_client._commands.work import BatchFolders, BatchRunner, BatchState
 
 WEIGHTS = Weights("none", "0" * 64, True, "")
 ENGINE = Engine("an encoder", "a decoder")
@@ -18,32 +18,33 @@ INFO = Info("1", WEIGHTS, ENGINE, False, 10, 10, 10, (1,))
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_as_many_images_are_asked_about_at_once_as_told(tmp_path, concurrency):
+def test_concurrency_is_used_and_not_exceeded(tmp_path, concurrency):
     names = [f"{number}.png" for number in range(6)]
     for name in names:
         (tmp_path / name).write_bytes(b"image")
-    together, most = 0, 0
+    running, max_running = 0, 0
 
     async def run() -> None:
         full = asyncio.Event()
 
         async def everything(*_: Any, **parameters: Any) -> Everything:
-            nonlocal together, most
-            together += 1
-            most = max(most, together)
-            if together == concurrency:
+            nonlocal running, max_running
+            running += 1
+            max_running = max(max_running, running)
+            if running == concurrency:
                 full.set()
-            await full.wait()  # for ever, were they fewer
-            together -= 1
+            await full.wait()  # would hang with fewer concurrent requests
+            running -= 1
             return Everything(
                 image_id="id", width=1, height=1, weights=WEIGHTS, engine=ENGINE, model_version=1, masks=[]
             )
 
         client = cast(AsyncClient, SimpleNamespace(everything=everything))
-        places = Places(tmp_path, Records(tmp_path / "records"), tmp_path / "overlays", draw=False)
-        await Work(client, INFO, places, tally).run({name: {"everything": {}} for name in names}, concurrency, seen.set)
+        folders = BatchFolders(tmp_path, Records(tmp_path / "records"), tmp_path / "overlays", draw=False)
+        jobs: dict[str, dict[str, Any]] = {name: {"everything": {}} for name in names}
+        await BatchRunner(client, INFO, folders, state).run(jobs, concurrency, on_image=lambda: None)
 
-    tally, seen = Tally(len(names)), asyncio.Event()
+    state = BatchState(len(names))
     asyncio.run(run())
-    assert most == concurrency
-    assert tally.done == names
+    assert max_running == concurrency
+    assert state.done == names
