@@ -1,4 +1,4 @@
-"""Images a second: workers on Ray beside one process, against the same service, in turns.
+"""Comparison of throughput: a loop, `mobile-sam batch` and workers on Ray against the same service, in turns.
 
 python -m deploy.ray.measure
 """
@@ -20,19 +20,19 @@ from PIL import Image
 from benchmarks.figures import ratios, spread, table
 from benchmarks.photo import unseen
 from benchmarks.service import ROOT, running
-from deploy.ray.batch import Wanted, run
+from deploy.ray.batch import BatchOptions, run
 from mobile_sam_client import Client
 
 ROUNDS = 3
 IMAGES = 64
 GRID = 4
 WORKERS = 2
-PART_SIZE = 4
-LOOP, COMMAND, RAY, RAY_UNDER_WAY = "a loop with the client", "mobile-sam batch", "Ray", "Ray, when its workers run"
+IMAGES_PER_PART = 4
+LOOP, COMMAND, RAY, RAY_RUNNING = "a loop with the client", "mobile-sam batch", "Ray", "Ray, once its workers run"
 
 
 def pictures() -> list[bytes]:
-    """JPEG files of 640 x 480 with a few blobs of colour."""
+    """Return JPEG files of 640 x 480 with a few blobs of colour."""
     source = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         files = []
@@ -45,35 +45,35 @@ def pictures() -> list[bytes]:
 
 
 def by_loop(images: Path, _: Path, url: str) -> dict[str, float]:
-    """One image after the other."""
-    begun = time.perf_counter()
+    """Segment the images one after the other."""
+    started = time.perf_counter()
     with Client(url) as client:
         for file in sorted(images.iterdir()):
             client.everything(file, points_per_side=GRID)
-    return {LOOP: IMAGES / (time.perf_counter() - begun)}
+    return {LOOP: IMAGES / (time.perf_counter() - started)}
 
 
 def by_command(images: Path, out: Path, url: str) -> dict[str, float]:
-    """`mobile-sam batch`, with four images at once."""
-    begun = time.perf_counter()
+    """Run `mobile-sam batch` with its default of four concurrent requests."""
+    started = time.perf_counter()
     program = [sys.executable, "-m", "mobile_sam_client", "batch", str(images), "--out", str(out), "--url", url]
     subprocess.run([*program, "--no-overlays", "--points-per-side", str(GRID)], check=True, stdout=subprocess.DEVNULL)
-    return {COMMAND: IMAGES / (time.perf_counter() - begun)}
+    return {COMMAND: IMAGES / (time.perf_counter() - started)}
 
 
 def by_ray(images: Path, out: Path, url: str) -> dict[str, float]:
-    """Workers on a Ray that runs already; with the start of the workers, and without."""
-    begun, seen = time.perf_counter(), list[tuple[float, int]]()
+    """Run workers on a running Ray, with and without the start-up of the workers."""
+    started, seen = time.perf_counter(), list[tuple[float, int]]()
 
-    def report(done: int, _: int) -> None:
+    def on_progress(done: int, _: int) -> None:
         if done:
             seen.append((time.perf_counter(), done))
 
-    run(Wanted(str(images), str(out), url, WORKERS, 8, PART_SIZE, {"points_per_side": GRID}), report)
-    whole = IMAGES / (time.perf_counter() - begun)
-    # From when each worker has done a part: before that they start, and their first parts end at the same time.
+    run(BatchOptions(str(images), str(out), url, WORKERS, 8, IMAGES_PER_PART, {"points_per_side": GRID}), on_progress)
+    total_rate = IMAGES / (time.perf_counter() - started)
+    # Measured from when each worker has finished a part, which excludes start-up.
     (first, before), (last, after) = seen[WORKERS - 1], seen[-1]
-    return {RAY: whole, RAY_UNDER_WAY: (after - before) / (last - first)}
+    return {RAY: total_rate, RAY_RUNNING: (after - before) / (last - first)}
 
 
 ARMS: tuple[Callable[[Path, Path, str], dict[str, float]], ...] = (by_loop, by_command, by_ray)

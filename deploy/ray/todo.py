@@ -1,4 +1,4 @@
-"""What is left to be done, and how it is cut into parts."""
+"""Plan of a batch: unfinished images and their parts."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, NamedTuple
 
 
 class BatchError(Exception):
-    """A batch cannot be done; the message is one line that says why and what helps."""
+    """A batch failed; the message is one line with cause and remedy."""
 
 
 class Image(NamedTuple):
-    """An image, and what is asked about it."""
+    """An image and its request."""
 
     path: str
     size: int | None
-    """Bytes of the file; None where there is none."""
+    """Bytes of the file; None if it does not exist."""
     mtime_ns: int | None
-    """When it was last changed, where that is known."""
+    """Modification time, or None if unknown."""
     asked: str
-    """JSON, as `question` makes it."""
+    """Request as JSON, as returned by `canonical_request`."""
 
 
 class Known(NamedTuple):
-    """What an earlier run wrote of an image."""
+    """Facts about an image from an earlier run's row."""
 
     size: int | None
     mtime_ns: int | None
@@ -35,24 +35,23 @@ class Known(NamedTuple):
     weights: str
     error: str | None
     part: str
-    """The file that has the row."""
+    """Name of the file with the row."""
 
 
 @dataclass
 class Plan:
-    """What becomes of each image."""
+    """Images by what has to be done with them."""
 
     done: int = 0
-    """Images that need nothing."""
+    """Number of finished images."""
     todo: list[Image] = field(default_factory=list)
-    """Images to ask about."""
+    """Images to segment."""
     unsure: list[Image] = field(default_factory=list)
-    """Images whose file has another time or size than the one that was asked about. If the SHA-256 is still the same,
-    they need nothing."""
+    """Images whose file has another time or size than before; finished if the SHA-256 is unchanged."""
 
 
-def question(asked: Mapping[str, Any]) -> str:
-    """What is asked, as the text that rows are compared by.
+def canonical_request(asked: Mapping[str, Any]) -> str:
+    """Return a request as canonical JSON, which rows are compared by.
 
     Args:
         asked: `everything` with its parameters, or a list of `prompts`.
@@ -61,25 +60,25 @@ def question(asked: Mapping[str, Any]) -> str:
 
 
 def distinct(images: Sequence[Image]) -> list[Image]:
-    """The images, each once, in the order of their paths.
+    """Return the images without duplicates, sorted by path.
 
     Raises:
-        BatchError: one stands there with two questions.
+        BatchError: an image is listed with two different requests.
     """
     found: dict[str, Image] = {}
     for image in images:
         if found.setdefault(image.path, image).asked != image.asked:
-            raise BatchError(f"{image.path}: expected each image once, got it with two different lists of prompts")
+            raise BatchError(f"{image.path}: listed twice with different prompts")
     return [found[path] for path in sorted(found)]
 
 
 def make_plan(images: Sequence[Image], known: Mapping[str, Known], weights: str) -> Plan:
-    """What is left to do.
+    """Sort images into finished, unfinished and possibly changed ones.
 
     Args:
-        images: all of them.
-        known: the rows that there are, by path.
-        weights: SHA-256 of those that the service has.
+        images: all images.
+        known: existing rows by path.
+        weights: SHA-256 of the service's weights.
     """
     plan = Plan()
     for image in images:
@@ -94,7 +93,7 @@ def make_plan(images: Sequence[Image], known: Mapping[str, Known], weights: str)
 
 
 def outdated(todo: Sequence[Image], known: Mapping[str, Known]) -> dict[str, set[str]]:
-    """The rows that have to go before new ones of the same images are written: paths by the file they stand in."""
+    """Return the images per part whose rows must be removed before they are segmented again."""
     found: dict[str, set[str]] = {}
     for image in todo:
         if image.path in known:
@@ -103,11 +102,11 @@ def outdated(todo: Sequence[Image], known: Mapping[str, Known]) -> dict[str, set
 
 
 def parts(todo: Sequence[Image], size: int, weights: str) -> Iterator[tuple[str, Sequence[Image]]]:
-    """What is written as one file: its name, and its images.
+    """Yield the name and images of each part.
 
-    The name follows from images and questions alone: who does a part a second time replaces the first.
+    The name depends only on images, requests and weights, so that a repeated part replaces the first.
     """
     for start in range(0, len(todo), size):
-        some = todo[start : start + size]
-        text = json.dumps([weights, *([image.path, image.asked] for image in some)])
-        yield f"part-{hashlib.sha256(text.encode()).hexdigest()[:32]}.parquet", some
+        chunk = todo[start : start + size]
+        text = json.dumps([weights, *([image.path, image.asked] for image in chunk)])
+        yield f"part-{hashlib.sha256(text.encode()).hexdigest()[:32]}.parquet", chunk

@@ -1,4 +1,4 @@
-"""The actor that Ray starts on its machines: takes a part, asks the service about its images, writes the file."""
+"""Ray actors: segment the images of a part and write its file, or hash files."""
 
 from __future__ import annotations
 
@@ -6,72 +6,75 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from deploy.ray.asking import Asker, Row
+from deploy.ray.asking import Row, Segmenter
 from deploy.ray.files import Store
 from deploy.ray.results import Results, sha256_of
 from deploy.ray.todo import BatchError, Image
 from mobile_sam_client import AsyncClient
 
-PATIENCE = 20
-"""Retries of a request to a service that is busy or away: about five minutes, and as long once more to find out whether
-the service is at fault or the image. In that time a service is started again."""
+MAX_RETRIES = 20
+"""Retries while the service is busy or unreachable: about five minutes, and as long again to find out whether the
+service or the image is at fault. A service can restart in that time."""
 
 
 @dataclass(frozen=True)
 class Service:
-    """What workers need to know of the service."""
+    """Facts about the service that workers need."""
 
     url: str
     weights: str
-    """SHA-256."""
+    """SHA-256 of the weights."""
     max_objects: int
-    """Prompts of one request."""
+    """Maximum number of prompts per request."""
 
 
 class Worker:
-    """Does one part after the other, with so many images of it under way at once."""
+    """Processes parts one after the other, with up to `in_flight` concurrent requests."""
 
     def __init__(self, images: Store, results: Results, service: Service, in_flight: int) -> None:
         self._images, self._results, self._service, self._in_flight = images, results, service, in_flight
 
     def __call__(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Do a part, unless it has been written: then whoever did so came to a sudden end afterwards.
+        """Process a part, unless a worker that died afterwards has already written it.
 
         Args:
             task: `part`, its name, and `images`.
 
         Returns:
-            `images`: how many there were; `ended`: why no image can be done at present, where that is so. As an error
-            it would come through Ray with a report of its way.
+            `images`: number of images; `error`: reason to stop the batch, or None. A raised error would arrive wrapped
+            in Ray's traceback.
         """
         images = [Image(**image) for image in task["images"]]
         try:
-            if not self._results.is_written(task["part"]):
+            if not self._results.has_part(task["part"]):
                 self._results.write(task["part"], asyncio.run(self._rows(images)))
         except BatchError as error:
-            return {"images": 0, "ended": str(error)}
+            return {"images": 0, "error": str(error)}
         except OSError as error:
-            return {"images": 0, "ended": f"cannot write {self._results.part(task['part'])}: {error.strerror or error}"}
-        return {"images": len(images), "ended": None}
+            return {
+                "images": 0,
+                "error": f"cannot write {self._results.part_path(task['part'])}: {error.strerror or error}",
+            }
+        return {"images": len(images), "error": None}
 
     async def _rows(self, images: list[Image]) -> list[Row]:
-        room = asyncio.Semaphore(self._in_flight)
-        async with AsyncClient(self._service.url, retries=PATIENCE) as client:
-            asker = Asker(client, self._service.weights, self._service.max_objects)
+        slots = asyncio.Semaphore(self._in_flight)
+        async with AsyncClient(self._service.url, retries=MAX_RETRIES) as client:
+            segmenter = Segmenter(client, self._service.weights, self._service.max_objects)
 
             async def row(image: Image) -> Row:
-                async with room:
-                    return await asker.row(image, self._images.read)
+                async with slots:
+                    return await segmenter.row(image, self._images.read)
 
             return await asyncio.gather(*map(row, images))
 
 
 class Hasher:
-    """Reads files that may have changed."""
+    """Hashes files that may have changed."""
 
     def __init__(self, images: Store) -> None:
         self._images = images
 
     def __call__(self, task: dict[str, Any]) -> dict[str, Any]:
-        """The SHA-256 of the file at `path`; none of one that cannot be read."""
+        """Return the SHA-256 of the file at `path`, or None if it cannot be read."""
         return {"path": task["path"], "sha256": sha256_of(self._images, task["path"])}

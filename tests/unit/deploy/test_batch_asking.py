@@ -1,4 +1,4 @@
-"""What becomes of one image of a batch: a row, whatever happens, or the end of the batch."""
+"""Segmentation of one image of a batch: rows, and errors that stop the batch."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ import re
 import httpx
 import pytest
 
-from deploy.ray.asking import Asker
-from deploy.ray.todo import BatchError, Image, question
+from deploy.ray.asking import Segmenter
+from deploy.ray.todo import BatchError, Image, canonical_request
 from mobile_sam_client import AsyncClient
 from tests.unit.client.mobile_sam_client import fake_service as fake
 
-EVERYTHING = Image("/p/a.jpg", 10, 20, question({"everything": {"points_per_side": 8}}))
-BOXES = Image("/p/a.jpg", 10, 20, question({"prompts": [{"box": [0, 0, 3, 1]}] * 3}))
-HERE = fake.says_json(fake.INFO)
-TWO = fake.segments([fake.found(0), fake.found(1)], [fake.rle(fake.mask_of(3))] * 2)
+EVERYTHING = Image("/p/a.jpg", 10, 20, canonical_request({"everything": {"points_per_side": 8}}))
+BOXES = Image("/p/a.jpg", 10, 20, canonical_request({"prompts": [{"box": [0, 0, 3, 1]}] * 3}))
+REACHABLE = fake.json_reply(fake.INFO)
+TWO = fake.segment_reply([fake.mask_result(0), fake.mask_result(1)], [fake.rle(fake.mask_with_area(3))] * 2)
 
 
-def ask(image, *replies, read=lambda _: fake.FILE, weights=fake.WEIGHTS["sha256"], most=2):
-    """The row of an image, and what the service was asked."""
-    service = fake.Service()
-    service.says(*replies)
+def segment(image, *replies, read=lambda _: fake.FILE, weights=fake.WEIGHTS["sha256"], max_prompts=2):
+    """Return the row of an image, and the requests to the service."""
+    service = fake.FakeService()
+    service.reply_with(*replies)
 
     async def run():
         async with AsyncClient(fake.URL, transport=httpx.MockTransport(service), retries=0) as client:
-            return await Asker(client, weights, most).row(image, read)
+            return await Segmenter(client, weights, max_prompts).row(image, read)
 
-    return asyncio.run(run()), service.asked
+    return asyncio.run(run()), service.requests
 
 
-def test_everything_on_an_image_becomes_a_row():
-    row, asked = ask(EVERYTHING, fake.says_lines(fake.last(3, 5)))
-    assert asked[0].fields["points_per_side"] == 8
+def test_everything_becomes_a_row():
+    row, requests = segment(EVERYTHING, fake.lines_reply(fake.final_line(3, 5)))
+    assert requests[0].fields["points_per_side"] == 8
     masks = row.pop("masks")
     assert row == {
         **EVERYTHING._asdict(),
@@ -44,7 +44,7 @@ def test_everything_on_an_image_becomes_a_row():
         "height": 4,
     }
     assert masks[0] == {
-        **fake.rle(fake.mask_of(3)),
+        **fake.rle(fake.mask_with_area(3)),
         "area": 3,
         "bbox": (0, 0, 3, 1),
         "score": 0.9,
@@ -54,52 +54,57 @@ def test_everything_on_an_image_becomes_a_row():
     assert [mask["area"] for mask in masks] == [3, 5]
 
 
-def test_prompts_go_in_requests_of_as_many_as_the_service_takes():
-    row, asked = ask(BOXES, TWO, fake.segments())
-    assert [len(one.fields["prompts"]) for one in asked] == [2, 1]
+def test_prompts_are_split_into_requests_of_the_maximum_size():
+    row, requests = segment(BOXES, TWO, fake.segment_reply())
+    assert [len(request.fields["prompts"]) for request in requests] == [2, 1]
     assert [(mask["prompt"], mask["bbox"], mask["score"]) for mask in row["masks"]] == [
         (number, (0, 0, 3, 1), 0.5) for number in range(3)
     ]
 
 
 def test_file_is_read_once():
-    read = []
+    paths = []
 
-    def reading(path):
-        read.append(path)
+    def read(path):
+        paths.append(path)
         return fake.FILE
 
-    ask(
+    segment(
         BOXES,
-        fake.segments([fake.found(0), fake.found(1)], [fake.rle(fake.mask_of(3))] * 2),
-        fake.segments(),
-        read=reading,
+        fake.segment_reply([fake.mask_result(0), fake.mask_result(1)], [fake.rle(fake.mask_with_area(3))] * 2),
+        fake.segment_reply(),
+        read=read,
     )
-    assert read == ["/p/a.jpg"]
+    assert paths == ["/p/a.jpg"]
 
 
 def cannot_read(_):
     raise FileNotFoundError(2, "No such file or directory", "/p/a.jpg")
 
 
-def prompting(*prompts):
-    return EVERYTHING._replace(asked=question({"prompts": prompts}))
+def with_prompts(*prompts):
+    return EVERYTHING._replace(asked=canonical_request({"prompts": prompts}))
 
 
 @pytest.mark.parametrize(
     ("image", "replies", "read", "error"),
     [
-        (EVERYTHING, [HERE], cannot_read, "No such file or directory"),
-        (EVERYTHING, [fake.refuses(422, "invalid-image", "no image")], None, "422 invalid-image: no image .*"),
-        (EVERYTHING, [fake.fails(httpx.ReadError, "gone"), HERE], None, r"the connection to .* was lost \(gone\)"),
-        (prompting({"circle": 1}), [HERE], None, ".* unexpected keyword argument 'circle'"),
-        (prompting({"box": [1]}), [HERE], None, r"prompts\[0\].box: expected four numbers, .*"),
-        (prompting(), [HERE], None, "prompts: expected at least one object to find, got none"),
+        (EVERYTHING, [REACHABLE], cannot_read, "No such file or directory"),
+        (EVERYTHING, [fake.problem_reply(422, "invalid-image", "no image")], None, "422 invalid-image: no image .*"),
+        (
+            EVERYTHING,
+            [fake.failing_reply(httpx.ReadError, "gone"), REACHABLE],
+            None,
+            r"the connection .* was lost \(gone\)",
+        ),
+        (with_prompts({"circle": 1}), [REACHABLE], None, ".* unexpected keyword argument 'circle'"),
+        (with_prompts({"box": [1]}), [REACHABLE], None, r"prompts\[0\].box: expected four numbers, .*"),
+        (with_prompts(), [REACHABLE], None, "prompts: expected at least one object, got none"),
     ],
     ids=["no file", "no image", "connection lost", "no such field", "no box", "no prompts"],
 )
 def test_image_that_cannot_be_done_is_a_row_with_its_error(image, replies, read, error):
-    row, _ = ask(image, *replies, **({"read": read} if read else {}))
+    row, _ = segment(image, *replies, **({"read": read} if read else {}))
     assert re.fullmatch(error, row["error"])
     assert row["masks"] is None
 
@@ -107,12 +112,15 @@ def test_image_that_cannot_be_done_is_a_row_with_its_error(image, replies, read,
 @pytest.mark.parametrize(
     ("replies", "message"),
     [
-        ([fake.refuses(401, "unauthorized", "no key")], "set MOBILE_SAM_API_KEY wherever Ray was started"),
-        ([fake.fails(httpx.ConnectError, "refused")], "the same command goes on from there"),
-        ([fake.says_lines(fake.last(3))], "expected answers of the weights other alone, got one of 000000000000"),
+        ([fake.problem_reply(401, "unauthorized", "no key")], "set MOBILE_SAM_API_KEY where Ray is started"),
+        ([fake.failing_reply(httpx.ConnectError, "refused")], "run the same command to resume"),
+        (
+            [fake.lines_reply(fake.final_line(3))],
+            "expected answers from weights other, got one from 000000000000",
+        ),
     ],
-    ids=["no key", "no service", "other weights"],
+    ids=["rejected key", "unreachable", "other weights"],
 )
-def test_what_no_image_is_at_fault_for_ends_the_batch(replies, message):
+def test_service_errors_stop_the_batch(replies, message):
     with pytest.raises(BatchError, match=message):
-        ask(EVERYTHING, *replies, weights="other" if "weights" in message else fake.WEIGHTS["sha256"])
+        segment(EVERYTHING, *replies, weights="other" if "weights" in message else fake.WEIGHTS["sha256"])

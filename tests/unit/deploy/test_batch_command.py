@@ -1,4 +1,4 @@
-"""What the command of a batch takes."""
+"""Options of the batch command."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import pytest
 from deploy.ray.__main__ import parser
 
 
-def test_options_have_defaults_and_bounds():
-    given = parser().parse_args(["photos", "--out", "found"])
-    assert (given.url, given.workers, given.in_flight, given.points_per_side) == ("http://127.0.0.1:3000", 2, 8, None)
+def test_options_have_defaults():
+    options = parser().parse_args(["photos", "--out", "found"])
+    assert (options.url, options.workers, options.in_flight) == ("http://127.0.0.1:3000", 2, 8)
 
 
 @pytest.mark.parametrize(
     ("option", "value", "expected"),
     [
-        ("--workers", "0", "expected a whole number from 1 to 1000000, got '0'"),
-        ("--in-flight", "17", "expected a whole number from 1 to 16, got '17'"),
-        ("--points-per-side", "many", "expected a whole number from 1 to 64, got 'many'"),
-        ("--part-size", "-1", "expected a whole number from 1 to 1000000, got '-1'"),
+        ("--workers", "0", "expected an integer from 1 to 1000000, got '0'"),
+        ("--in-flight", "17", "expected an integer from 1 to 16, got '17'"),
+        ("--points-per-side", "many", "expected an integer from 1 to 64, got 'many'"),
+        ("--part-size", "-1", "expected an integer from 1 to 1000000, got '-1'"),
     ],
 )
-def test_numbers_out_of_their_bounds_are_refused(option, value, expected, capsys):
+def test_number_out_of_range_is_rejected(option, value, expected, capsys):
     with pytest.raises(SystemExit):
         parser().parse_args(["photos", "--out", "found", f"{option}={value}"])
     assert expected in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Where a batch's images lie, and its results; without Ray, but with its Parquet library."""
+"""Files of a batch: finding images and storing results. Needs pyarrow, but not Ray."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-pa = pytest.importorskip("pyarrow", reason="pyarrow comes with the extra `batch`: make batch-test")
+pa = pytest.importorskip("pyarrow", reason="needs the extra `batch`: make batch-test")
 pq = pytest.importorskip("pyarrow.parquet")
 
 from deploy.ray.files import find_images, open_store  # noqa: E402
@@ -31,8 +31,8 @@ def results(tmp_path):
     return Results(store, folder)
 
 
-def found(place, without="/nowhere", **everything):
-    store, images = find_images(str(place), without, everything)
+def find(place, excluded="/nowhere", **everything):
+    store, images = find_images(str(place), excluded, everything)
     return store, [image.path for image in images], images
 
 
@@ -45,23 +45,23 @@ def found(place, without="/nowhere", **everything):
         ("/**/*.webp", ["deep/er/c.webp"]),
         ("/d*/*/c.webp", ["deep/er/c.webp"]),
     ],
-    ids=["folder", "image", "pattern", "pattern of folders", "pattern in folders"],
+    ids=["folder", "image", "pattern", "recursive pattern", "folder pattern"],
 )
 def test_images_are_found(photos, pattern, names):
-    store, paths, images = found(f"{photos}{pattern}", points_per_side=8)
+    store, paths, images = find(f"{photos}{pattern}", points_per_side=8)
     assert paths == [f"{photos}/{name}" for name in names]
     assert {image.asked for image in images} == {'{"everything":{"points_per_side":8}}'}
     assert [store.read(path) for path in paths] == [name.encode() for name in names]
     assert [image.size for image in images] == [len(name) for name in names]
 
 
-def test_results_among_the_images_are_no_images(photos):
-    assert found(photos, without=f"{photos}/deep")[1] == [f"{photos}/a.png", f"{photos}/b.jpg"]
+def test_result_folder_is_excluded(photos):
+    assert find(photos, excluded=f"{photos}/deep")[1] == [f"{photos}/a.png", f"{photos}/b.jpg"]
 
 
-def test_list_may_name_what_is_not_there(photos, tmp_path):
+def test_list_may_contain_missing_files(photos, tmp_path):
     (tmp_path / "list.txt").write_text(f"{photos}/b.jpg\n\n{photos}/gone.jpg\n")
-    _, paths, images = found(tmp_path / "list.txt")
+    _, paths, images = find(tmp_path / "list.txt")
     assert paths == [f"{photos}/b.jpg", f"{photos}/gone.jpg"]
     assert [image.size for image in images] == [5, None]
 
@@ -71,33 +71,33 @@ def test_list_may_name_what_is_not_there(photos, tmp_path):
     [['{"box": [1, 2, 3, 4]}', '[{"pos_coords": [[1, 2]]}]'], [[{"box": [1, 2, 3, 4], "labels": None}]] * 2],
     ids=["JSON", "structs"],
 )
-def test_prompts_come_from_a_column(photos, tmp_path, prompts):
+def test_prompts_are_read_from_their_column(photos, tmp_path, prompts):
     table = pa.table({"path": [f"{photos}/a.png", f"{photos}/b.jpg"], "prompts": prompts})
     pq.write_table(table, tmp_path / "list.parquet")
-    _, _, images = found(tmp_path / "list.parquet")
+    _, _, images = find(tmp_path / "list.parquet")
     assert json.loads(images[0].asked) == {"prompts": [{"box": [1, 2, 3, 4]}]}
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda folder: folder / "nothing", "there is no such file or folder"),
-        (lambda folder: folder / "*.gif", "expected PNG, JPEG or WebP files, found none"),
+        (lambda folder: folder / "nothing", "no such file or folder"),
+        (lambda folder: folder / "*.gif", "no PNG, JPEG or WebP files found"),
         (lambda folder: "moon://photos", "moon://photos: cannot be opened"),
-        (lambda folder: _parquet(folder, {"file": ["a"]}), "expected a column path, and perhaps prompts, got file"),
+        (lambda folder: _parquet(folder, {"file": ["a"]}), "expected a column path and optionally prompts, got file"),
         (lambda folder: _parquet(folder, {"path": ["a"], "prompts": ["{"]}), "expected JSON in the column prompts"),
         (lambda folder: _parquet(folder, {"path": ["a"], "prompts": ["[]"]}), r"expected prompts such as .*, got \[\]"),
         (
             lambda folder: _text(folder, "a.jpg\ns3://b/c.jpg\n"),
-            "expected all .* to lie at paths of this machine",
+            "expected all files of a batch at local paths",
         ),
         (lambda folder: _file(folder, "list.parquet", b"no"), "expected a Parquet file"),
     ],
-    ids=["no folder", "no match", "no such system", "no column", "no JSON", "no prompts", "two places", "no Parquet"],
+    ids=["no folder", "no match", "bad scheme", "no column", "bad JSON", "no prompts", "two systems", "not Parquet"],
 )
-def test_what_cannot_be_used_is_told(photos, make, message):
+def test_invalid_input_is_reported(photos, make, message):
     with pytest.raises(BatchError, match=message):
-        found(make(photos))
+        find(make(photos))
 
 
 def _file(folder, name, content):
@@ -114,65 +114,65 @@ def _parquet(folder, columns):
     return folder / "list.parquet"
 
 
-def test_rows_come_back_as_known(results):
+def test_rows_are_read_back(results):
     results.write("part-1.parquet", [{**ROW, "masks": []}, {**ROW, "path": "/p/b.jpg", "error": "no image"}])
-    known, beyond = results.known()
+    known, duplicates = results.read_known()
     assert (known["/p/a.jpg"].sha256, known["/p/a.jpg"].part, known["/p/b.jpg"].error) == (
         "s",
         "part-1.parquet",
         "no image",
     )
-    assert beyond == {}
+    assert duplicates == {}
 
 
-def test_part_that_is_written_twice_is_there_once(results):
+def test_part_written_twice_exists_once(results):
     for _ in range(2):
         results.write("part-1.parquet", [ROW])
-    assert results.is_written("part-1.parquet")
-    assert len(pq.read_table(results.part("part-1.parquet"))) == 1
+    assert results.has_part("part-1.parquet")
+    assert len(pq.read_table(results.part_path("part-1.parquet"))) == 1
 
 
-def test_nothing_is_left_of_a_part_that_cannot_be_written(results, tmp_path):
+def test_failed_write_leaves_no_file(results, tmp_path):
     (tmp_path / "out" / "parts" / "part-1.parquet").mkdir(parents=True)
     with pytest.raises(OSError, match="part-1"):
         results.write("part-1.parquet", [ROW])
     assert [file.name for file in (tmp_path / "out" / "parts").iterdir()] == ["part-1.parquet"]
 
 
-def test_drafts_are_no_parts(results, tmp_path):
+def test_temporary_files_are_not_parts(results, tmp_path):
     results.write("part-1.parquet", [ROW])
     (tmp_path / "out" / "parts" / ".part-2.parquet.abc").write_bytes(b"half")
-    assert list(results.known()[0]) == ["/p/a.jpg"]
+    assert list(results.read_known()[0]) == ["/p/a.jpg"]
 
 
-def test_rows_are_dropped_and_empty_parts_with_them(results):
+def test_removing_rows_deletes_empty_parts(results):
     results.write("part-1.parquet", [ROW, {**ROW, "path": "/p/b.jpg"}])
     results.write("part-2.parquet", [{**ROW, "path": "/p/c.jpg"}])
-    results.drop({"part-1.parquet": {"/p/a.jpg"}, "part-2.parquet": {"/p/c.jpg"}})
-    assert list(results.known()[0]) == ["/p/b.jpg"]
-    assert not results.is_written("part-2.parquet")
-    assert pq.read_table(results.part("part-1.parquet")).schema.equals(SCHEMA)
+    results.remove_rows({"part-1.parquet": {"/p/a.jpg"}, "part-2.parquet": {"/p/c.jpg"}})
+    assert list(results.read_known()[0]) == ["/p/b.jpg"]
+    assert not results.has_part("part-2.parquet")
+    assert pq.read_table(results.part_path("part-1.parquet")).schema.equals(SCHEMA)
 
 
-def test_rows_beyond_one_of_an_image_are_found(results):
+def test_duplicate_rows_are_found(results):
     results.write("part-1.parquet", [ROW])
     results.write("part-2.parquet", [ROW])
-    assert results.known()[1] == {"part-2.parquet": {"/p/a.jpg"}}
+    assert results.read_known()[1] == {"part-2.parquet": {"/p/a.jpg"}}
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1 no more PAR1"], ids=["empty", "damaged"])
-def test_what_is_no_part_is_told(results, tmp_path, content):
+@pytest.mark.parametrize("content", [b"", b"PAR1 no more PAR1"], ids=["empty", "malformed"])
+def test_malformed_part_is_reported(results, tmp_path, content):
     (tmp_path / "out" / "parts").mkdir(parents=True)
     (tmp_path / "out" / "parts" / "part-1.parquet").write_bytes(content)
-    with pytest.raises(BatchError, match=r"part-1.parquet: expected a part of a batch.*take it away"):
-        results.known()
+    with pytest.raises(BatchError, match=r"part-1.parquet: not a valid part of a batch.*delete it"):
+        results.read_known()
 
 
-def test_failures_are_listed(results, tmp_path):
+def test_failures_are_written(results, tmp_path):
     results.write("part-1.parquet", [ROW, {**ROW, "path": "/p/b.jpg", "error": "no image"}])
-    results.write_failures(results.known()[0])
+    results.write_failures(results.read_known()[0])
     assert json.loads((tmp_path / "out" / "failures.json").read_text()) == [{"file": "/p/b.jpg", "reason": "no image"}]
 
 
-def test_file_that_is_gone_has_no_sha256(results, tmp_path):
+def test_missing_file_has_no_sha256(results, tmp_path):
     assert sha256_of(results.store, str(tmp_path / "gone")) is None

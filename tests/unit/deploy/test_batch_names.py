@@ -1,4 +1,4 @@
-"""Which files of a batch are images, and which a pattern means."""
+"""File name rules of a batch: images and patterns."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from deploy.ray.names import folder_of, is_image, matcher
         ("/photos/.hidden/a.jpg", False),
         ("/photos/.part.jpg", False),
     ],
-    ids=["capitals", "in a folder below", "another kind", "in a hidden folder", "hidden"],
+    ids=["upper case", "subfolder", "other suffix", "hidden folder", "hidden"],
 )
-def test_images_are_told_by_their_names(path, expected):
+def test_images_are_recognised_by_name(path, expected):
     assert is_image(path, "/photos") is expected
 
 
-def test_a_hidden_folder_may_be_named_itself():
+def test_hidden_root_folder_is_accepted():
     assert is_image("/home/.photos/a.jpg", "/home/.photos")
 
 
 @pytest.mark.parametrize(
-    ("pattern", "meant", "not_meant"),
+    ("pattern", "matching", "other"),
     [
         ("/p/*.jpg", ["/p/a.jpg", "/p/.jpg"], ["/p/b/a.jpg", "/p/a.jpg.png", "/q/a.jpg"]),
         ("/p/**/*.jpg", ["/p/a.jpg", "/p/b/a.jpg", "/p/b/c/a.jpg"], ["/pa.jpg", "/p/a.png"]),
         ("/p/day*/a.jpg", ["/p/day1/a.jpg", "/p/day/a.jpg"], ["/p/day/1/a.jpg"]),
         ("b/(1)+.*", ["b/(1)+.jpg"], ["b/1.jpg"]),
     ],
-    ids=["one folder", "folders below", "folders of a kind", "what is special elsewhere"],
+    ids=["one folder", "subfolders", "folder pattern", "regex characters"],
 )
-def test_a_pattern_means_these_and_no_others(pattern, meant, not_meant):
-    means = matcher(pattern)
-    assert [path for path in [*meant, *not_meant] if means(path)] == meant
+def test_pattern_matches(pattern, matching, other):
+    matches = matcher(pattern)
+    assert [path for path in [*matching, *other] if matches(path)] == matching
 
 
 @pytest.mark.parametrize(
     ("pattern", "folder"), [("/p/q/*.jpg", "/p/q/"), ("/p/da*/x.jpg", "/p/"), ("bucket/**", "bucket/"), ("*.jpg", "")]
 )
-def test_a_pattern_is_looked_for_below_the_names_before_its_first_star(pattern, folder):
+def test_folder_of_pattern_ends_before_the_first_star(pattern, folder):
     assert folder_of(pattern) == folder
