@@ -1,4 +1,4 @@
-"""Finds what is in the middle of every JPEG of a folder, and shows all of it on one contact sheet.
+"""Segment the object in the middle of every JPEG in a folder and make one contact sheet.
 
 .venv/bin/python examples/segment_folder.py photos sheet.jpg
 """

@@ -10,7 +10,7 @@ import numpy as np
 from fastapi import Body, FastAPI, HTTPException, Response
 from PIL import Image, UnidentifiedImageError
 
-from examples.bentoml_runner.predictor import Decoder, Encoder, check_points, frame_of
+from examples.bentoml_runner.predictor import Decoder, Encoder, check_points, to_frame
 
 app = FastAPI()
 encoder, decoder = Encoder(), Decoder()
@@ -33,7 +33,7 @@ def segment(
         image = Image.open(io.BytesIO(base64.b64decode(input_image)))
         labels = [1] * len(pos_coords)
         check_points(image.size, pos_coords, labels)
-        frame = frame_of(image)
+        frame = to_frame(image)
     except (ValueError, UnidentifiedImageError) as error:
         raise HTTPException(422, str(error)) from None
     mask = decoder.mask(encoder.encode([frame]), image.size, pos_coords, labels)

@@ -1,4 +1,4 @@
-"""Ask the service what is at a point of a picture, by BentoML's own client.
+"""Segment the object at a point of a picture, with BentoML's client.
 
 .venv/bin/python examples/bentoml_runner/client.py photo.jpg 320 240
 """

@@ -1,6 +1,6 @@
-"""Points on a picture to a mask, with Pillow, NumPy and ONNX Runtime: no framework, and nothing kept.
+"""Masks from points on a picture, with Pillow, NumPy and ONNX Runtime: no framework, no cache.
 
-Written as Segment Anything's ONNX example is, in the two halves that a server may want in two places.
+It follows Segment Anything's ONNX example. Encoder and decoder are separate and may run in different processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from PIL import Image
 
 FRAME = 1024
 REPOSITORY = "MOBILE_SAM_MODEL_REPOSITORY"
-"""The variable that names the folder of the graphs; without it they are where `make weights` writes them."""
+"""Environment variable for the folder of the graphs; by default the one that `make weights` writes to."""
 BOX_LABELS = {2, 3}
 
 Array = npt.NDArray[Any]
@@ -26,25 +26,25 @@ Mask = npt.NDArray[np.uint8]
 Points = Sequence[Sequence[float]]
 
 
-class Unusable(ValueError):
-    """A picture or points of which no mask can come; the message says what was expected and what came."""
+class InvalidInput(ValueError):
+    """Invalid picture or points; the message says what was expected and what came."""
 
 
 class Encoder:
-    """Pictures to embeddings, with ONNX Runtime's defaults.
+    """Image encoder with ONNX Runtime's defaults.
 
     Raises:
-        FileNotFoundError: there is no graph.
+        FileNotFoundError: the graph does not exist.
     """
 
     def __init__(self) -> None:
         self._session = _session("encoder")
 
     def encode(self, frames: Sequence[Array]) -> Array:
-        """Embeddings of several pictures in one run, (N, 64, 64, 256) float16.
+        """Encode several pictures in one run; return (N, 64, 64, 256) float16.
 
         Args:
-            frames: of each picture, as `frame_of` gives it.
+            frames: pictures as returned by `to_frame`.
         """
         sizes_hw = np.array([frame.shape[:2] for frame in frames], np.int32)
         images = np.zeros((len(frames), FRAME, FRAME, 3), np.uint8)
@@ -54,26 +54,26 @@ class Encoder:
 
 
 class Decoder:
-    """An embedding and points to a mask, with ONNX Runtime's defaults.
+    """Mask decoder with ONNX Runtime's defaults.
 
     Raises:
-        FileNotFoundError: there is no graph.
+        FileNotFoundError: the graph does not exist.
     """
 
     def __init__(self) -> None:
         self._session = _session("decoder")
 
     def mask(self, embedding: Array, size: tuple[int, int], points_xy: Points, labels: Sequence[int]) -> Mask:
-        """The mask of an object, (H, W) uint8 of 0 and 1.
+        """Return the mask of an object, (H, W) uint8 of 0 and 1.
 
         Args:
-            embedding: of the picture, (1, 64, 64, 256) float16.
+            embedding: embedding of the picture, (1, 64, 64, 256) float16.
             size: width and height of the picture.
-            points_xy: x then y, pixels of the picture.
-            labels: of each point: 0 beside the object, 1 on it, 2 a box's top left corner, 3 its bottom right one.
+            points_xy: points in pixels of the picture, x then y.
+            labels: label per point: 0 outside the object, 1 on it, 2 box top-left, 3 box bottom-right.
         """
         width, height = frame_size(size)
-        # Where there is no box, the model wants a point that is none.
+        # Without a box the model expects a padding point.
         padding = 0 if BOX_LABELS & set(labels) else 1
         scaled = np.array(points_xy) * np.array([width / size[0], height / size[1]])
         prompt = {
@@ -89,41 +89,41 @@ class Decoder:
         return mask
 
 
-def frame_of(picture: Image.Image) -> Array:
-    """A picture as the encoder takes it, its longest side 1024: (height, width, 3) uint8 RGB.
+def to_frame(picture: Image.Image) -> Array:
+    """Scale a picture to the encoder's input, longest side 1024; return (height, width, 3) uint8 RGB.
 
     Raises:
-        Unusable: the file is damaged.
+        InvalidInput: the file is damaged.
     """
     try:
         pixels = picture.convert("RGB")
-    except Exception as error:  # what Pillow raises of damaged files differs by format
-        raise Unusable(f"expected a complete picture, got a damaged one: {error}") from None
+    except Exception as error:  # Pillow raises different types for damaged files
+        raise InvalidInput(f"the picture is incomplete or damaged: {error}") from None
     return np.asarray(pixels.resize(frame_size(pixels.size), Image.Resampling.BILINEAR))
 
 
 def frame_size(size: tuple[int, int]) -> tuple[int, int]:
-    """Width and height of a picture when its longest side is 1024."""
+    """Return width and height of a picture scaled to a longest side of 1024."""
     width, height = (max(1, int(side * FRAME / max(size) + 0.5)) for side in size)
     return width, height
 
 
 def check_points(size: tuple[int, int], points_xy: Points, labels: Sequence[int]) -> None:
-    """See that each point has a label and is on the picture.
+    """Check that each point has a label and lies on the picture.
 
     Raises:
-        Unusable: one has none, or is not.
+        InvalidInput: a label is missing, or a point lies outside.
     """
     if len(points_xy) != len(labels):
-        raise Unusable(f"labels: expected {len(points_xy)}, one for each point, got {len(labels)}")
+        raise InvalidInput(f"labels: expected {len(points_xy)}, one per point, got {len(labels)}")
     for x, y in points_xy:
         if not (0 <= x <= size[0] and 0 <= y <= size[1]):
-            raise Unusable(f"pos_coords: expected points on the picture of {size[0]} x {size[1]} pixels, got {[x, y]}")
+            raise InvalidInput(f"pos_coords: expected points within {size[0]} x {size[1]} pixels, got {[x, y]}")
 
 
 def _session(part: str) -> ort.InferenceSession:
     repository = Path(os.environ.get(REPOSITORY, Path(__file__).parents[2] / "model_repository"))
     graph = repository / f"mobile_sam_{part}" / "1" / "model.onnx"
     if not graph.is_file():
-        raise FileNotFoundError(f"{graph} is not there; `make weights` writes it")
+        raise FileNotFoundError(f"{graph} does not exist; `make weights` creates it")
     return ort.InferenceSession(graph, providers=["CPUExecutionProvider"])

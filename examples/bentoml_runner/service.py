@@ -1,9 +1,9 @@
-"""MobileSAM on BentoML alone: a service for the requests over a service for the model, which batches across callers.
+"""MobileSAM with BentoML alone: a service for requests and one for the encoder, which batches across callers.
 
-An answer of BentoML's class-based services is one value: it cannot hold an array and a picture at once.
+BentoML's class-based services return a single value, so array and picture need separate routes.
 """
 
-# BentoML reads the annotations: they must not be strings, which leaves no `from __future__ import annotations`.
+# No `from __future__ import annotations`: BentoML evaluates the annotations, which must not be strings.
 
 from typing import Any, Literal
 
@@ -19,23 +19,23 @@ BATCH, MAX_POINTS = 4, 256
 RED = (255, 60, 60)
 
 
-# BentoML 1.4.39 opens new connections to another service after each hundred requests or five minutes, and closes the
-# old ones under requests that are on their way: they fail or hang. It is told to keep them.
+# BentoML 1.4.39 replaces its connections to another service after 100 requests or 5 minutes, and closes the old ones
+# while requests are in flight: they fail or hang. These limits disable that.
 @bentoml.service(runner_connection={"max_requests": 2**62, "max_age": 1e9})
 class Encoder:
-    """The heavy half, in a process of its own."""
+    """Image encoder, run in a separate process."""
 
     def __init__(self) -> None:
         self._encoder = predictor.Encoder()
 
     @bentoml.api(batchable=True, max_batch_size=BATCH)
     def encode(self, frames: list[np.ndarray]) -> np.ndarray:  # type: ignore[type-arg]
-        """Embeddings, (N, 64, 64, 256) float16, of the frames that one call or several have brought."""
+        """Encode the frames of one or several calls; return (N, 64, 64, 256) float16."""
         return self._encoder.encode(frames)
 
 
 class Click(bentoml.IODescriptor):
-    """The form of a request."""
+    """Form fields of a request."""
 
     input_image: Image.Image
     pos_coords: list[tuple[FiniteFloat, FiniteFloat]] = Field(min_length=1, max_length=MAX_POINTS)
@@ -44,27 +44,27 @@ class Click(bentoml.IODescriptor):
     @field_validator("input_image")
     @classmethod
     def check_picture(cls, value: Any) -> Image.Image:
-        """Refuse what is no file, which BentoML hands on as it came."""
+        """Reject values that are not files, which BentoML passes on unchecked."""
         if not isinstance(value, Image.Image):
             raise ValueError(f"expected a file in a form, got {type(value).__name__}")  # noqa: TRY004
         return value
 
     @classmethod
     async def from_http_request(cls, request: Any, serde: Any) -> Any:
-        """The fields of a request. Where they cannot be read BentoML would say 500, and it is the caller's fault."""
+        """Parse the form. Errors become 400: BentoML would answer 500 for an unparsable form."""
         try:
             return await super().from_http_request(request, serde)
         except (ValidationError, BentoMLException):
             raise
         except (UnidentifiedImageError, KeyError):
-            raise BadInput("input_image: expected a picture of the type that the form says, got another file") from None
-        except Exception as error:  # of the form's parser
-            raise BadInput(f"expected multipart/form-data, got what cannot be read: {error}") from None
+            raise BadInput("input_image: expected a picture of the form part's content type") from None
+        except Exception as error:  # from the form parser
+            raise BadInput(f"not valid multipart/form-data: {error}") from None
 
 
-@bentoml.service(threads=2 * BATCH)  # those that wait for a batch, and those that make the next one
+@bentoml.service(threads=2 * BATCH)  # for the current batch and the next one
 class BentomlRunner:
-    """Segments images."""
+    """Segmentation service."""
 
     encoder = bentoml.depends(Encoder)
 
@@ -73,12 +73,12 @@ class BentomlRunner:
 
     @bentoml.api(input_spec=Click)
     def segment(self, **click: Any) -> np.ndarray:  # type: ignore[type-arg]
-        """Find an object: a picture and points in, its mask out, (H, W) of 0 and 1."""
+        """Segment the object at the points; return its mask, (H, W) of 0 and 1."""
         return self._mask(**click)
 
     @bentoml.api(input_spec=Click)
     def segmented_image(self, **click: Any) -> Image.Image:
-        """The same, and the picture with the object tinted out."""
+        """Segment the object at the points; return the picture with the object tinted."""
         mask = self._mask(**click)
         picture = click["input_image"].convert("RGB")
         tinted = Image.blend(picture, Image.new("RGB", picture.size, RED), 0.5)
@@ -88,8 +88,8 @@ class BentomlRunner:
         labels = labels or [1] * len(pos_coords)
         try:
             predictor.check_points(input_image.size, pos_coords, labels)
-            frame = predictor.frame_of(input_image)
-        except predictor.Unusable as error:
+            frame = predictor.to_frame(input_image)
+        except predictor.InvalidInput as error:
             raise BadInput(str(error)) from None
         return self._decoder.mask(self.encoder.encode([frame]), input_image.size, pos_coords, labels)
 

@@ -1,4 +1,4 @@
-"""Keys and shapes of torchvision's bottleneck ResNets, wide ones included, and untrained weights of any of them."""
+"""Tensor names, shapes and untrained weights of torchvision's bottleneck ResNets, including wide ones."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
 EXPANSION = 4
 BRANCH_SCALE = 0.25
-"""Of what an untrained block adds to its input, so that dozens of them do not add up to infinity."""
+"""Scale of an untrained block's residual branch, so that dozens of blocks do not overflow."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What the tensors leave open; the defaults are `wide_resnet101_2`."""
+    """Dimensions of a network; the defaults are those of `wide_resnet101_2`."""
 
     stem: int = 64
     planes: tuple[int, ...] = (64, 128, 256, 512)
     depths: tuple[int, ...] = (3, 4, 23, 3)
     width_per_group: int = 128
-    """64 for the ordinary ResNets; twice that for the wide ones of this name."""
+    """64 for ordinary ResNets, 128 for `wide_resnet50_2` and `wide_resnet101_2`."""
     classes: int = 1000
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape by key of every tensor that counts at inference."""
+        """Return the shape per name of all tensors needed for inference."""
         return dict(self._all())
 
     def _all(self) -> Shapes:
@@ -54,11 +54,11 @@ class Architecture:
 
 
 NARROW = Architecture(stem=16, planes=(8, 16, 32, 64), depths=(1, 2, 2, 1))
-"""A net of the same family that is built and run within seconds."""
+"""Small network of the same family, built and run within seconds."""
 
 
 def random_state(architecture: Architecture, seed: int = 0) -> dict[str, npt.NDArray[np.generic]]:
-    """Untrained float32 weights, the same on every machine; no batch norm is the identity."""
+    """Return untrained float32 weights, identical on every machine, with non-trivial batch norms."""
     return {key: _random(key, shape, seed) for key, shape in architecture.shapes().items()}
 
 
@@ -66,7 +66,7 @@ def _random(key: str, shape: tuple[int, ...], seed: int) -> npt.NDArray[np.gener
     generator = np.random.Generator(np.random.PCG64(zlib.crc32(f"{seed}:{key}".encode())))
     values = generator.standard_normal(shape, dtype=np.float32)
     if len(shape) > 1:
-        gain = 1.0 if key == "fc.weight" else 2.0  # a rectifier follows each convolution and halves the variance
+        gain = 1.0 if key == "fc.weight" else 2.0  # a ReLU follows each convolution and halves the variance
         return values * np.float32(math.sqrt(gain / math.prod(shape[1:])))
     if key.endswith(("running_mean", ".bias")):
         return values * np.float32(0.1)

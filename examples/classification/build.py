@@ -1,4 +1,4 @@
-"""From a ResNet's weights file to what Triton loads.
+"""Conversion of ResNet weights to the files that Triton loads.
 
 python -m examples.classification.build --weights FILE --labels FILE --output examples/classification/model_repository
 """
@@ -22,7 +22,7 @@ from mobile_sam_onnx.identity import sha256_of
 from mobile_sam_onnx.model import replace_file
 from mobile_sam_onnx.tensors import StateDict
 
-BUILDER_VERSION = "1"  # raise it with every change of the graph and of the files beside it
+BUILDER_VERSION = "1"  # increase it when the graph or the other files change
 CONFIG = Path("wide_resnet101_2/config.pbtxt")
 NET = Path("wide_resnet101_2/1/model.onnx")
 LABELS = Path("classification_labels/1/labels.txt")
@@ -31,25 +31,25 @@ RECORD = Path("classification_labels/1/weights.json")
 
 @dataclass(frozen=True)
 class Weights:
-    """What answers say of the weights, and what tells them from others."""
+    """Name and identity of the weights."""
 
     name: str
     source: str
-    """The SHA-256 of a file, or the words that stand for what can be made or fetched again."""
+    """SHA-256 of the weights file, or a fixed text for weights that can be downloaded or generated."""
 
 
 def export(state: StateDict, weights: Weights, labels: Path | None, repository: Path) -> None:
-    """Write the net, the labels and the record, the record last; without it a repository is not complete.
+    """Write the network, the labels and, last, the record that marks the repository as complete.
 
     Args:
-        state: tensors by their names in torchvision.
-        weights: where they came from.
-        labels: one a line, in the order of the classes; None writes `class 0` and so on.
-        repository: the model repository, whose configurations are there already.
+        state: tensors by torchvision name.
+        weights: identity of the weights.
+        labels: file with one label per line, in the order of the classes; None for `class 0` and so on.
+        repository: model repository that already has the configurations.
 
     Raises:
-        CheckpointError: a tensor is missing or does not fit, or there are more or fewer classes than labels, or than
-            the net's config.pbtxt declares.
+        CheckpointError: a tensor is missing or has the wrong shape, or the number of classes differs from that of
+            the labels or of config.pbtxt.
         ExportError: a file cannot be read or written.
     """
     model = build_graph(state)
@@ -57,7 +57,7 @@ def export(state: StateDict, weights: Weights, labels: Path | None, repository: 
     try:
         declared = text_format.Parse((repository / CONFIG).read_text(encoding="utf-8"), ModelConfig()).output[0].dims[0]
         if classes != declared:
-            raise CheckpointError(f"expected {declared} classes as {repository / CONFIG} declares, got {classes}")
+            raise CheckpointError(f"expected {declared} classes as in {repository / CONFIG}, got {classes}")
         names = _read_labels(labels, classes)
         (repository / RECORD).unlink(missing_ok=True)
         replace_file(repository / NET, model.SerializeToString())
@@ -69,7 +69,7 @@ def export(state: StateDict, weights: Weights, labels: Path | None, repository: 
 
 
 def current(repository: Path, source: str, labels: Path | None) -> bool:
-    """Whether the repository holds what `export` makes of that source and these labels."""
+    """Return whether the repository already has the export of this source and these labels."""
     try:
         record = json.loads((repository / RECORD).read_text(encoding="utf-8"))
         same = record["fingerprint"] == fingerprint(source, labels)
@@ -79,21 +79,21 @@ def current(repository: Path, source: str, labels: Path | None) -> bool:
 
 
 def fingerprint(source: str, labels: Path | None) -> str:
-    """What an export depends on. Raises OSError where the labels cannot be read."""
-    named = sha256_of(labels) if labels else "numbers"
-    return hashlib.sha256(f"{BUILDER_VERSION}:{source}:{named}".encode()).hexdigest()
+    """Return a hash of the inputs of an export. Raises OSError if the labels cannot be read."""
+    labels_id = sha256_of(labels) if labels else "numbers"
+    return hashlib.sha256(f"{BUILDER_VERSION}:{source}:{labels_id}".encode()).hexdigest()
 
 
 def from_file(path: Path, labels: Path | None, repository: Path) -> Weights:
-    """Export a weights file (`.pth`, `.safetensors` or `.npz`), called by its name, unless it is there already.
+    """Export a weights file (`.pth`, `.safetensors` or `.npz`) unless the repository already has it.
 
     Raises:
-        MobileSamOnnxError: as `export`, or the file is absent or unfit.
+        MobileSamOnnxError: as `export`, or the file is missing or invalid.
     """
     try:
         weights = Weights(path.name, sha256_of(path))
     except OSError as error:
-        raise CheckpointError(f"expected a weights file at {path}, got: {error.strerror or error}") from error
+        raise CheckpointError(f"cannot read the weights file {path}: {error.strerror or error}") from error
     if not current(repository, weights.source, labels):
         export(load_checkpoint(path), weights, labels, repository)
     return weights
@@ -105,19 +105,19 @@ def _read_labels(path: Path | None, classes: int) -> list[str]:
     try:
         names = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise CheckpointError(f"expected labels in UTF-8 in {path}, got another encoding: {error}") from error
+        raise CheckpointError(f"expected labels in UTF-8 in {path}: {error}") from error
     empty = sum(not name.strip() for name in names)
     if len(names) != classes or empty:
         got = f"{len(names)}, {empty} of them empty"
-        raise CheckpointError(f"expected {classes} labels, one a line, in {path}, got {got}")
+        raise CheckpointError(f"expected {classes} labels, one per line, in {path}, got {got}")
     return names
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status: 0, or 1 after a known error told in one line."""
+    """Run the command and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m examples.classification.build", description=__doc__.split("\n")[0])
     parser.add_argument("--weights", type=Path, required=True, metavar="FILE", help=".pth, .safetensors or .npz")
-    parser.add_argument("--labels", type=Path, metavar="FILE", help="one a line; default: class 0, class 1, ...")
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="one per line; default: class 0, class 1, ...")
     parser.add_argument("--output", type=Path, required=True, metavar="DIRECTORY", help="the model repository")
     options = parser.parse_args(arguments)
     try:

@@ -1,10 +1,10 @@
 """torchvision's bottleneck ResNets (He et al. 2015, arXiv:1512.03385; wide ones: Zagoruyko et al., 1605.07146) as ONNX.
 
-Every size is read from the tensors: width, depths, number of classes. What they cannot tell are the strides, which are
-those of all these nets: 2 in the stem and its pooling, and 2 in the first 3x3 convolution of each later stage.
+Widths, depths and the number of classes are read from the tensors. The strides are the same in all these networks: 2 in
+the stem and its pooling, and 2 in the first 3x3 convolution of each later stage.
 
-Batch norm is folded into the convolutions. ONNX Runtime does that itself while it loads, so that runs take as long
-either way; the folded net loads sooner, and not every engine does it.
+Batch norm is folded into the convolutions. ONNX Runtime also does that, but the folded network loads faster, and not
+every engine does it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ STAGES = 4
 
 
 def build_graph(state: StateDict) -> onnx.ModelProto:
-    """The net as a checked ONNX model.
+    """Build the network as a checked ONNX model.
 
     Input `pixels` (N, 224, 224, 3) uint8 RGB, normalised in the graph. Output `logits` (N, classes) float32.
 
     Raises:
-        CheckpointError: a tensor is missing or does not fit the others.
+        CheckpointError: a tensor is missing or has the wrong shape.
     """
     tensors = Tensors(state)
     pixels = spox.argument(Tensor(np.uint8, ("N", SIZE, SIZE, 3)))
@@ -49,10 +49,10 @@ def build_graph(state: StateDict) -> onnx.ModelProto:
 
 
 def _stem(pixels: Var, tensors: Tensors) -> tuple[Var, int]:
-    """(N, stem, 56, 56). The first convolution divides by the pixels' deviation too; only their mean is subtracted."""
+    """Return (N, stem, 56, 56). The first convolution includes the division by the standard deviation."""
     weight, bias = fold_batch_norm(tensors, None, 3, 7, 7, names=("conv1", "bn1"))
     weight = weight / np.reshape(PIXEL_STD, (1, 3, 1, 1)).astype(np.float32)
-    # Cast first: of what TensorRT does with bytes, a network's input and a cast of it are all.
+    # Cast first: TensorRT supports uint8 only for inputs and their casts.
     x = op.transpose(op.cast(pixels, to=np.float32), perm=[0, 3, 1, 2])
     x = op.sub(x, constant(np.reshape(PIXEL_MEAN, (1, 3, 1, 1)).astype(np.float32)))
     x = op.conv(x, constant(weight), constant(bias), kernel_shape=[7, 7], pads=[3] * 4, strides=[2, 2])
@@ -61,7 +61,7 @@ def _stem(pixels: Var, tensors: Tensors) -> tuple[Var, int]:
 
 
 def _block(x: Var, tensors: Tensors, channels: int, stride: int) -> tuple[Var, int]:
-    """Narrow 1x1, 3x3, widen 1x1, added to the input, or to a 1x1 convolution of it where their shapes differ."""
+    """Add a bottleneck: narrow 1x1, 3x3, widen 1x1, with a 1x1 shortcut if the shapes differ."""
     inner = tensors.get("bn1.bias", None).shape[0]
     outputs = tensors.get("bn3.bias", None).shape[0]
     y = op.relu(conv_batch_norm(x, tensors, (inner, channels, 1, 1), names=("conv1", "bn1")))

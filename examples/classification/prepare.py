@@ -1,10 +1,10 @@
-"""Makes the example's model files before it is served, from WEIGHTS and LABELS of the environment.
+"""Create the example's model files from the environment variables WEIGHTS and LABELS.
 
 python -m examples.classification.prepare
 
-WEIGHTS is `auto` (the default: `official`, or `random` where that cannot be downloaded), `official` (torchvision's
-wide_resnet101_2, 255 MB), `random` (an untrained narrow net of the same family), or the path of a weights file.
-LABELS is the path of a file with the names of the classes, one a line.
+WEIGHTS is `auto` (default: `official`, or `random` if the download fails), `official` (torchvision's wide_resnet101_2,
+255 MB), `random` (an untrained narrow network of the same family), or the path of a weights file.
+LABELS is the path of a file with the class names, one per line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mobile_sam_onnx.sources import Source
 
 REPOSITORY = Path(__file__).with_name("model_repository")
 OFFICIAL = Source(
-    # IMAGENET1K_V1. Its name holds the digits of its SHA-256 that torchvision itself checks; no more are published.
+    # IMAGENET1K_V1. The file name contains the only published part of its SHA-256, which torchvision checks too.
     url="https://download.pytorch.org/models/wide_resnet101_2-32ee1156.pth",
     size=254_695_146,
     sha256="32ee1156",
@@ -29,18 +29,18 @@ OFFICIAL = Source(
 
 
 def prepare(choice: str, labels: Path | None, repository: Path) -> None:
-    """Bring the chosen weights into a repository; what is there already is not made again.
+    """Export the chosen weights unless the repository already has them.
 
     Args:
-        choice: as WEIGHTS above.
-        labels: as LABELS above.
-        repository: the model repository, whose configurations are there already.
+        choice: WEIGHTS as above.
+        labels: LABELS as above.
+        repository: model repository that already has the configurations.
 
     Raises:
-        MobileSamOnnxError: the weights or the labels cannot be had, are unfit, or the files cannot be written.
+        MobileSamOnnxError: the weights or labels are unavailable or invalid, or a file cannot be written.
     """
     if labels is None:
-        _report("note: no LABELS file: classes are called by their numbers, class 0 and so on")
+        _report("note: no LABELS file: classes are named by number, class 0 and so on")
     if choice not in ("auto", "official", "random"):
         weights = from_file(Path(choice), labels, repository)
     elif choice == "random":
@@ -51,7 +51,7 @@ def prepare(choice: str, labels: Path | None, repository: Path) -> None:
         except DownloadError as error:
             if choice == "official":
                 raise
-            _report(f"warning: {error}; serving an untrained narrow net instead, whose answers mean nothing")
+            _report(f"warning: {error}; serving an untrained narrow network instead, whose answers are meaningless")
             weights = _random(labels, repository)
     _report(f"{repository} holds {weights.name} weights")
 
@@ -75,7 +75,7 @@ def _report(line: str) -> None:
 
 
 def main() -> int:
-    """Run the command; returns its exit status: 0, or 1 after a known error told in one line."""
+    """Run the command and return its exit status."""
     labels = os.environ.get("LABELS")
     try:
         prepare(os.environ.get("WEIGHTS") or "auto", Path(labels) if labels else None, REPOSITORY)

@@ -1,4 +1,4 @@
-"""An image classifier behind BentoML: POST /classify, answered by an ensemble of three models in Triton.
+"""BentoML service for an image classifier: POST /classify, run by an ensemble of three Triton models.
 
 make example NAME=classification
 """
@@ -31,12 +31,12 @@ class ClassifyRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     image: Annotated[str, Field(description="base64 of a PNG, JPEG or WebP file; a `data:` URL is accepted")]
-    top_k: Annotated[int, Field(ge=1, le=CLASSES, description="how many classes, the likeliest first")] = 5
+    top_k: Annotated[int, Field(ge=1, le=CLASSES, description="number of classes, best first")] = 5
 
 
 EXAMPLE = {"image": EXAMPLE_IMAGE["input_image"], "top_k": 3}
 
-# Where `prepare.py` puts the model files, unless somebody has them elsewhere.
+# By default the folder that `prepare.py` writes to.
 repository = Path(os.environ.get("MODEL_REPOSITORY") or Path(__file__).with_name("model_repository"))
 triton_runner = embedded.runner(repository)
 embedded.open_grpc(triton_runner, int(os.environ.get("GRPC_PORT") or 8001))
@@ -47,9 +47,9 @@ svc.on_deployment(embedded.check)
 @svc.api(input=JsonBody(ClassifyRequest, EXAMPLE), output=JsonAnswer(), route="/classify")
 @errors_as_problems
 async def classify(body: bytes) -> Response:
-    """The likeliest classes of an image: `[{"label", "score"}, ...]`; the header X-Weights names the net's weights."""
+    """Return the best classes of an image, `[{"label", "score"}, ...]`; the header X-Weights names the weights."""
     request = parse_body(body, ClassifyRequest)
-    # Triton batches along the first dimension: this is a batch of one, which Triton joins with other callers'.
+    # Triton batches along the first dimension: this is a batch of one, which Triton can merge with others.
     inputs = {
         "image": np.array([[decode_base64(request.image, "image", IMAGE_FILE)]], np.object_),
         "top_k": np.array([[request.top_k]], np.int32),

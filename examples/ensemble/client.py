@@ -1,4 +1,4 @@
-"""Asks the running example, and prints what went in and what came out.
+"""Call the running example and print inputs and outputs.
 
 .venv/bin/python examples/ensemble/client.py
 """
@@ -13,11 +13,11 @@ INPUTS: dict[str, list[float]] = {"input0": [1, 2, 3, 4], "input1": [4, 3, 2, 1]
 
 
 def ask(model: str, **inputs: list[float]) -> dict[str, Any]:
-    """The outputs of a model; of a refusal, the problem document."""
+    """Return the outputs of a model, or the problem document of an error."""
     try:
         answer = requests.post(f"{URL}/{model}", json=inputs, timeout=30)
     except requests.ConnectionError:
-        sys.exit(f"error: nothing listens at {URL}: `make example NAME=ensemble` first")
+        sys.exit(f"error: cannot connect to {URL}; start the example with `make example NAME=ensemble`")
     document: dict[str, Any] = answer.json()
     return document
 
@@ -28,6 +28,6 @@ for model in ("add_sub", "ensemble"):
     for output, values in ask(model, **INPUTS).items():
         print(model, output, values)
 
-# The product of 2e9 and 2e9 is more than the second step gives: the ensemble hands its refusal on.
-refused = ask("ensemble", input0=[2e9, 2, 3, 4], input1=[0, 0, 0, 0])
-print(refused["status"], refused["detail"])
+# The product of 2e9 and 2e9 exceeds the second step's limit: the ensemble returns that step's error.
+problem = ask("ensemble", input0=[2e9, 2, 3, 4], input1=[0, 0, 0, 0])
+print(problem["status"], problem["detail"])

@@ -1,4 +1,4 @@
-"""Two models and the ensemble that pipes them, behind BentoML: POST /ensemble, and each part alone.
+"""BentoML service for two models and their ensemble: POST /ensemble, /add_sub and /mul.
 
 make example NAME=ensemble
 """
@@ -23,7 +23,7 @@ Four = Annotated[list[float], Field(min_length=4, max_length=4)]
 
 
 class Inputs(BaseModel):
-    """What every route takes."""
+    """Request body of all routes."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -33,16 +33,16 @@ class Inputs(BaseModel):
 
 EXAMPLE = {"input0": [1, 2, 3, 4], "input1": [4, 3, 2, 1]}
 
-# add_sub leaves its config.pbtxt to its `auto_complete_config`.
+# add_sub completes its configuration in `auto_complete_config`.
 triton_runner = embedded.runner(Path(__file__).with_name("model_repository"), auto_complete=True)
 svc = bentoml.legacy.Service("ensemble", runners=[triton_runner])
 svc.on_deployment(embedded.check)
 
 
 async def answer(body: bytes, model: str, *outputs: str) -> Response:
-    """The outputs of a model for the inputs in a request's body, by their names in Triton."""
+    """Run a model on the inputs of a request body and return its outputs."""
     request = parse_body(body, Inputs)
-    with np.errstate(over="ignore"):  # what FP32 cannot hold becomes infinite, and a step refuses that
+    with np.errstate(over="ignore"):  # overflow gives infinity, which a step rejects
         # Triton batches along the first dimension: this is a batch of one.
         inputs = {"INPUT0": np.array([request.input0], np.float32), "INPUT1": np.array([request.input1], np.float32)}
     found = await infer(triton_runner, model, inputs, outputs)
@@ -52,19 +52,19 @@ async def answer(body: bytes, model: str, *outputs: str) -> Response:
 @svc.api(input=JsonBody(Inputs, EXAMPLE), output=JsonAnswer(), route="/ensemble")
 @errors_as_problems
 async def ensemble(body: bytes) -> Response:
-    """(input0 + input1) * (input0 - input1), as one request to Triton."""
+    """Compute (input0 + input1) * (input0 - input1) in one request to Triton."""
     return await answer(body, "ensemble", "OUTPUT")
 
 
 @svc.api(input=JsonBody(Inputs, EXAMPLE), output=JsonAnswer(), route="/add_sub")
 @errors_as_problems
 async def add_sub(body: bytes) -> Response:
-    """The first step alone: sum and difference."""
+    """Run only the first step: sum and difference."""
     return await answer(body, "add_sub", "SUM", "DIFFERENCE")
 
 
 @svc.api(input=JsonBody(Inputs, EXAMPLE), output=JsonAnswer(), route="/mul")
 @errors_as_problems
 async def mul(body: bytes) -> Response:
-    """The second step alone: the product."""
+    """Run only the second step: the product."""
     return await answer(body, "mul", "OUTPUT")

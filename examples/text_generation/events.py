@@ -1,4 +1,4 @@
-"""What a decoupled model of Triton sends over HTTP: server-sent events, of which tritonclient knows nothing."""
+"""Reading of server-sent events from a decoupled Triton model, which tritonclient does not support."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ from tritonclient.utils import InferenceServerException
 
 from utils.inference import service_errors
 
-PATIENCE = 300.0
-"""Seconds without an event, the wait for its turn included."""
+READ_TIMEOUT_S = 300.0
+"""Maximum time between events, including the time in the queue."""
 DATA = b"data:"
 
 
 async def texts(url: str, inputs: dict[str, Any]) -> AsyncGenerator[str, None]:
-    """The texts that a model sends, as they come.
+    """Yield the pieces of text that a model sends as they arrive.
 
-    The request has a connection of its own. When that is closed, because nobody takes the next text, Triton tells the
-    model that it is cancelled.
+    The request has its own connection. Closing the generator closes it, and Triton cancels the request.
 
     Args:
-        url: of the model's `generate_stream`.
-        inputs: by name.
+        url: URL of the model's `generate_stream`.
+        inputs: inputs by name.
 
     Raises:
         ServiceError: as `service_errors`.
     """
-    limits = aiohttp.ClientTimeout(total=None, sock_read=PATIENCE)
-    with service_errors(PATIENCE):
+    limits = aiohttp.ClientTimeout(total=None, sock_read=READ_TIMEOUT_S)
+    with service_errors(READ_TIMEOUT_S):
         async with aiohttp.ClientSession(timeout=limits) as session, session.post(url, json=inputs) as response:
             async for line in response.content:
                 event = orjson.loads(line.removeprefix(DATA)) if line.startswith((DATA, b"{")) else {}

@@ -1,4 +1,4 @@
-"""A language model behind BentoML: POST /generate, and the text comes piece by piece while it is being written.
+"""BentoML service for a language model: POST /generate streams text while it is being generated.
 
 make env-text; TEXT_GENERATION_MODEL=gpt2 make example NAME=text_generation
 """
@@ -23,22 +23,20 @@ from utils.answers import JsonAnswer, JsonBody, errors_as_problems, json_lines
 from utils.edge.admission import Admission
 from utils.schemas import parse_body
 
-MOST_AT_ONCE = 32
-"""Texts that one API worker has being written or waiting; further callers get a 503 and come again."""
+MAX_CONCURRENT_TEXTS = 32
+"""Running and queued texts per API worker; further requests get a 503 with Retry-After."""
 
 
 class Request(BaseModel):
-    """A text to go on with. The names are those of the inputs in Triton."""
+    """A text to continue. The field names are those of the inputs in Triton."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     text_input: Annotated[str, Field(min_length=1, max_length=100_000)]
     max_new_tokens: Annotated[int, Field(ge=1, le=1024)] = 64
-    temperature: Annotated[
-        float, Field(ge=0, le=2, allow_inf_nan=False, description="0: always the likeliest token")
-    ] = 1.0
+    temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False, description="0 for greedy decoding")] = 1.0
     seed: Annotated[
-        int | None, Field(ge=0, le=2**32 - 1, description="the same seed, the same text; left out: another each time")
+        int | None, Field(ge=0, le=2**32 - 1, description="the same seed gives the same text; default: random")
     ] = None
 
 
@@ -46,12 +44,12 @@ EXAMPLE = {"text_input": "Once upon a time", "max_new_tokens": 32, "temperature"
 
 triton_runner = embedded.runner(Path(__file__).with_name("model_repository"))
 svc = bentoml.legacy.Service("text_generation", runners=[triton_runner])
-admission = Admission(MOST_AT_ONCE, max_body_bytes=0)
+admission = Admission(MAX_CONCURRENT_TEXTS, max_body_bytes=0)
 
 
 @svc.on_deployment
 def check() -> None:
-    """End here, in one line, where Triton or the language model cannot be loaded; say where Triton listens."""
+    """Exit with one line if Triton or the language model cannot be loaded; log Triton's address."""
     embedded.check()
     script = Path(triton_runner.repository_path) / "text_generation_stream" / "1" / "text_generation_check.py"
     if subprocess.run([sys.executable, script], check=False).returncode:
@@ -62,13 +60,13 @@ def check() -> None:
 @svc.api(input=JsonBody(Request, EXAMPLE), output=JsonAnswer(), route="/generate")
 @errors_as_problems
 async def generate(body: bytes) -> Response:
-    """Go on with a text: a JSON line for each piece, as soon as it is written, and `{"done": true}` in the last."""
+    """Continue a text: a JSON line per piece, and `{"done": true}` in the last line."""
     request = parse_body(body, Request)
     return await json_lines(lines(request.model_dump(exclude_none=True)))
 
 
 async def lines(inputs: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-    """The lines of the answer; a caller who leaves ends them, and with them the writing."""
+    """Yield the lines of the answer. Closing the connection stops the generation."""
     triton = BentoMLContainer.remote_runner_mapping.get()[triton_runner.name]
     with admission.slot():
         async for text in texts(f"http://{triton}/v2/models/text_generation_stream/generate_stream", inputs):

@@ -1,4 +1,4 @@
-"""The nets and the pictures of the reference, made by NumPy alone."""
+"""Networks and pictures of the reference, generated with NumPy only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NETS = {
 
 
 def pixels(seed: int = 0) -> npt.NDArray[np.uint8]:
-    """Three pictures, (3, 224, 224, 3) uint8: noise, a gradient, and black."""
+    """Return three pictures, (3, 224, 224, 3) uint8: noise, a gradient, and black."""
     generator = np.random.Generator(np.random.PCG64(seed))
     noise = generator.integers(0, 256, (224, 224, 3), np.uint8)
     ramp = np.arange(224, dtype=np.uint8)

@@ -1,9 +1,9 @@
-"""What PyTorch makes of narrow nets, kept in expected.npz for the tests, which need no PyTorch.
+"""Compute reference results with PyTorch and write expected.npz, so that the tests need no PyTorch.
 
 python -m examples.classification.reference.make_reference
 
-Run once with torch 2.13.0 (CPU). They are torchvision's ResNet with bottleneck blocks, in plain torch, batch norm and
-all; weights and pixels are seeded and made by NumPy, here and in the tests alike.
+Run once with torch 2.13.0 (CPU). The networks are torchvision's bottleneck ResNets in plain torch, with batch norm.
+Weights and pixels come from seeded NumPy generators, as in the tests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ State = dict[str, torch.Tensor]
 
 
 def logits(images: npt.NDArray[np.uint8], state: State) -> torch.Tensor:
-    """(N, classes) float32."""
+    """Return (N, classes) float32."""
     x = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
     x = (x - torch.tensor(MEAN).view(1, 3, 1, 1)) / torch.tensor(DEVIATION).view(1, 3, 1, 1)
     x = _norm(functional.conv2d(x, state["conv1.weight"], stride=2, padding=3), state, "bn1")
@@ -53,8 +53,8 @@ def _norm(x: torch.Tensor, state: State, name: str) -> torch.Tensor:
     return functional.batch_norm(x, mean, variance, weight, bias, training=False)
 
 
-def answer(net: Architecture) -> npt.NDArray[np.float32]:
-    """What a net with seeded weights makes of the pictures, (N, classes)."""
+def reference_logits(net: Architecture) -> npt.NDArray[np.float32]:
+    """Return the logits of a network with seeded weights for the pictures, (N, classes)."""
     state = {key: torch.from_numpy(value) for key, value in random_state(net).items()}
     with torch.no_grad():
         found: npt.NDArray[np.float32] = logits(pixels(), state).numpy()
@@ -62,5 +62,5 @@ def answer(net: Architecture) -> npt.NDArray[np.float32]:
 
 
 if __name__ == "__main__":
-    np.savez_compressed(EXPECTED, **{name: answer(net) for name, net in NETS.items()})
+    np.savez_compressed(EXPECTED, **{name: reference_logits(net) for name, net in NETS.items()})
     print(f"wrote {EXPECTED.name} with torch {torch.__version__}")

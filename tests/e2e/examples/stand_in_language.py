@@ -1,4 +1,4 @@
-"""Takes the place of `text_generation_language.py` where there is no PyTorch: goes on with numbers, at its leisure."""
+"""Replacement of `text_generation_language.py` for tests without PyTorch; it generates random numbers slowly."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable
 
-from text_generation_request import Asked, Refused
+from text_generation_request import GenerationRequest, RequestError
 from text_generation_settings import Settings
 
 CONTEXT = 2048
@@ -20,13 +20,13 @@ class Language:
     def __init__(self, _: Settings) -> None:
         pass
 
-    def write(self, asked: Asked, send: Callable[[str], None], stop: Callable[[], bool]) -> None:
-        count, most = len(asked.text.split()), CONTEXT - asked.max_new_tokens
-        if count > most:
-            raise Refused(f"text_input: expected at most {most} tokens, which are the model's, got {count}")
-        drawn = random.Random(asked.seed if asked.temperature else 0)
-        for _ in range(asked.max_new_tokens):
+    def write(self, request: GenerationRequest, send: Callable[[str], None], stop: Callable[[], bool]) -> None:
+        count, limit = len(request.text.split()), CONTEXT - request.max_new_tokens
+        if count > limit:
+            raise RequestError(f"text_input: expected at most {limit} tokens, which are the model's, got {count}")
+        generator = random.Random(request.seed if request.temperature else 0)
+        for _ in range(request.max_new_tokens):
             if stop():
                 return
             time.sleep(0.001)
-            send(f" {drawn.randrange(1000)}")
+            send(f" {generator.randrange(1000)}")

@@ -1,4 +1,4 @@
-"""MobileSAM on BentoML alone: the model's masks, batches across callers, and clear words on bad input."""
+"""MobileSAM with BentoML alone: masks, batching across callers, errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def alone(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) ->
         folder / "log",
         "examples.bentoml_runner.service:svc",
         MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
-        BENTOML_HOME=str(folder / "home"),  # which holds the counters, and is emptied by whoever starts next
+        BENTOML_HOME=str(folder / "home"),  # holds the metrics, and is cleared at each start
     )
     yield running
     running.stop()
@@ -49,13 +49,13 @@ def ask(server: Server, path: str = "/segment", file: bytes = b"", **fields: str
     return requests.post(f"{server.url}{path}", files={"input_image": picture}, data=fields or CLICK, timeout=60)
 
 
-def found(answer: requests.Response) -> Mask:
+def mask_of(answer: requests.Response) -> Mask:
     assert answer.status_code == 200, answer.text
     return np.array(answer.json(), bool)
 
 
-def model_says(repository: Path, file: bytes, points_xy: list[list[float]], labels: list[int]) -> Mask:
-    """What the two graphs say, with the main service's code around them."""
+def reference_mask(repository: Path, file: bytes, points_xy: list[list[float]], labels: list[int]) -> Mask:
+    """Return the mask computed by the two graphs with the main service's code."""
     pixels = images.decode(images.open_image(file, 10**7))
     frame, size_hw = images.to_frame(pixels), (pixels.shape[0], pixels.shape[1])
     encoder, decoder = (
@@ -83,32 +83,32 @@ def model_says(repository: Path, file: bytes, points_xy: list[list[float]], labe
     ("points_xy", "labels"),
     [
         pytest.param([[240, 160]], [1], id="click"),
-        pytest.param([[240, 160], [5, 5]], [1, 0], id="click and one beside"),
+        pytest.param([[240, 160], [5, 5]], [1, 0], id="click and negative"),
         pytest.param([[100, 60], [380, 260]], [2, 3], id="box"),
     ],
 )
-def test_the_mask_is_what_the_model_says(alone, builtin_repository, points_xy, labels):
-    mask = found(ask(alone, pos_coords=json.dumps(points_xy), labels=json.dumps(labels)))
-    assert iou(mask, model_says(builtin_repository, scene(0), points_xy, labels)) > 0.99
+def test_mask_matches_the_reference(alone, builtin_repository, points_xy, labels):
+    mask = mask_of(ask(alone, pos_coords=json.dumps(points_xy), labels=json.dumps(labels)))
+    assert iou(mask, reference_mask(builtin_repository, scene(0), points_xy, labels)) > 0.99
 
 
-def test_callers_at_once_are_put_into_batches_and_each_gets_their_own_mask(alone, builtin_repository):
+def test_concurrent_requests_are_batched_and_get_their_own_masks(alone, builtin_repository):
     files = [scene(seed) for seed in range(8)]
-    expected = [model_says(builtin_repository, file, [[240, 160]], [1]) for file in files]
+    expected = [reference_mask(builtin_repository, file, [[240, 160]], [1]) for file in files]
     batches, pictures = 0.0, 0.0
     with ThreadPoolExecutor(len(files)) as callers:
         for _ in range(10):
             answers = list(callers.map(lambda file: ask(alone, file=file), files))
-            assert all(iou(found(answer), mask) > 0.99 for answer, mask in zip(answers, expected, strict=True))
-            told = dict(BATCH_SIZE.findall(requests.get(f"{alone.url}/metrics", timeout=10).text))
-            batches, pictures = float(told["count"]), float(told["sum"])
+            assert all(iou(mask_of(answer), mask) > 0.99 for answer, mask in zip(answers, expected, strict=True))
+            sizes = dict(BATCH_SIZE.findall(requests.get(f"{alone.url}/metrics", timeout=10).text))
+            batches, pictures = float(sizes["count"]), float(sizes["sum"])
             if batches < pictures:
                 break
     assert batches < pictures
 
 
-def test_connections_between_the_services_are_not_closed_under_requests(alone):
-    """BentoML would do so with each hundred: more than two hundred meet that for certain."""
+def test_connections_between_services_are_not_closed_in_flight(alone):
+    """BentoML would replace them every hundred requests; 220 requests are sure to hit that."""
     with ThreadPoolExecutor(8) as callers:
         answers = list(callers.map(lambda _: ask(alone).status_code, range(220)))
     assert set(answers) == {200}
@@ -117,49 +117,49 @@ def test_connections_between_the_services_are_not_closed_under_requests(alone):
 
 TOO_LARGE = f"[[1{'0' * 400}, 1]]"
 BAD_FORMS = {
-    "no picture": ({"file": b"hello"}, "expected a picture"),
-    "half a picture": ({"file": scene(0)[:9000]}, "expected a complete picture"),
-    "a point outside": ({"pos_coords": "[[480.5, 10]]"}, "expected points on the picture of 480 x 320 pixels"),
-    "no number": ({"pos_coords": "[[NaN, 1]]"}, "finite number"),
-    "a number too large": ({"pos_coords": TOO_LARGE}, "valid number"),
-    "points of one number": ({"pos_coords": "[[1], [2]]"}, "pos_coords"),
+    "not a picture": ({"file": b"hello"}, "expected a picture"),
+    "truncated picture": ({"file": scene(0)[:9000]}, "the picture is incomplete or damaged"),
+    "point outside": ({"pos_coords": "[[480.5, 10]]"}, "expected points within 480 x 320 pixels"),
+    "NaN": ({"pos_coords": "[[NaN, 1]]"}, "finite number"),
+    "number too large": ({"pos_coords": TOO_LARGE}, "valid number"),
+    "one-dimensional points": ({"pos_coords": "[[1], [2]]"}, "pos_coords"),
     "no points": ({"labels": "[1]"}, "Field required"),
-    "points of no JSON": ({"pos_coords": "here"}, "valid list"),
-    "points too deep": ({"pos_coords": "[" * 100_000}, "cannot be read"),
-    "a label too many": ({**CLICK, "labels": "[1, 1]"}, "labels: expected 1, one for each point, got 2"),
-    "an unknown label": ({**CLICK, "labels": "[7]"}, "0, 1, 2 or 3"),
+    "points not JSON": ({"pos_coords": "here"}, "valid list"),
+    "points nested too deeply": ({"pos_coords": "[" * 100_000}, "not valid multipart/form-data"),
+    "too many labels": ({**CLICK, "labels": "[1, 1]"}, "labels: expected 1, one per point, got 2"),
+    "unknown label": ({**CLICK, "labels": "[7]"}, "0, 1, 2 or 3"),
 }
 
 
 @pytest.mark.parametrize(("form", "reason"), BAD_FORMS.values(), ids=BAD_FORMS)
-def test_a_form_that_cannot_be_used_is_refused_with_the_reason(alone, form, reason):
+def test_invalid_form_is_rejected_with_the_reason(alone, form, reason):
     answer = ask(alone, **form)
     assert answer.status_code == 400
     assert reason in answer.text
 
 
 BAD_BODIES = {
-    "nothing": (b"", "application/json", "Field required"),
+    "empty": (b"", "application/json", "Field required"),
     "JSON": (
         b'{"input_image": "picture.png", "pos_coords": [[1, 2]]}',
         "application/json",
         "expected a file in a form",
     ),
-    "no JSON": (b"\xff", "application/json", "Invalid JSON"),
-    "a form without boundary": (b"x", "multipart/form-data", "Missing boundary"),
-    "no form": (b"x", "multipart/form-data; boundary=y", "expected multipart/form-data"),
-    "the address of a file": (b"input_image=here&pos_coords=[[1,2]]", "application/x-www-form-urlencoded", "http://"),
+    "not JSON": (b"\xff", "application/json", "Invalid JSON"),
+    "form without boundary": (b"x", "multipart/form-data", "Missing boundary"),
+    "not a form": (b"x", "multipart/form-data; boundary=y", "not valid multipart/form-data"),
+    "URL of a file": (b"input_image=here&pos_coords=[[1,2]]", "application/x-www-form-urlencoded", "http://"),
 }
 
 
 @pytest.mark.parametrize(("body", "content_type", "reason"), BAD_BODIES.values(), ids=BAD_BODIES)
-def test_a_body_that_is_no_form_with_a_picture_is_refused_with_the_reason(alone, body, content_type, reason):
+def test_invalid_body_is_rejected_with_the_reason(alone, body, content_type, reason):
     answer = requests.post(f"{alone.url}/segment", body, headers={"Content-Type": content_type}, timeout=60)
     assert answer.status_code == 400
     assert reason in answer.text
 
 
-def test_the_commands_of_its_page_run_and_print_what_it_shows(alone, tmp_path):
+def test_readme_commands_print_the_documented_output(alone, tmp_path):
     _, command, shown = pages.blocks(README, (ROOT / README).read_text())
     reader = Reader(tmp_path, alone.url)
     assert pages.matches(shown, reader.run(command))
@@ -173,9 +173,9 @@ def test_the_commands_of_its_page_run_and_print_what_it_shows(alone, tmp_path):
     assert iou(changed, mask) > 0.99
 
 
-def test_its_client_says_in_one_line_why_there_is_no_mask(alone, tmp_path):
+def test_client_prints_errors_in_one_line(alone, tmp_path):
     command = [sys.executable, "examples/bentoml_runner/client.py", f"{pages.SAMPLES}/balloons.jpg", "5000", "1"]
-    with pytest.raises(AssertionError, match="expected points on the picture of 1280 x 853 pixels") as failure:
+    with pytest.raises(AssertionError, match="expected points within 1280 x 853 pixels") as failure:
         Reader(tmp_path, alone.url).run_command(command, "client.py")
     assert "error: " in str(failure.value)
     assert "Traceback" not in str(failure.value)

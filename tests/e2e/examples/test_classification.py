@@ -1,4 +1,4 @@
-"""The classification example, served as its page says, with an untrained narrow net."""
+"""The classification example with an untrained narrow network."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def triton(server, grpc_address):
 
 @pytest.fixture(scope="module")
 def expected(models):
-    """Labels and scores of the photo, without Triton, all classes, the likeliest first."""
-    pixels = load("classification_pixels", "classification_crop").crop_of(PHOTO.read_bytes(), 256, 10_000_000)
+    """Labels and scores of the photo for all classes, best first, computed without Triton."""
+    pixels = load("classification_pixels", "classification_crop").load_crop(PHOTO.read_bytes(), 256, 10_000_000)
     session = onnxruntime.InferenceSession(models / build.NET, providers=["CPUExecutionProvider"])
     logits = session.run(["logits"], {"pixels": pixels[None]})[0]
     indices, scores = load("classification_labels", "classification_top").top_classes(logits, np.array([[1000]]))
@@ -77,17 +77,17 @@ def ask(server, file: bytes, **fields):
 def tensors(files, top_k):
     images = np.array([[file] for file in files], np.object_)
     counts = np.array([[count] for count in top_k], np.int32)
-    made = [
+    inputs = [
         triton_grpc.InferInput("image", images.shape, "BYTES"),
         triton_grpc.InferInput("top_k", counts.shape, "INT32"),
     ]
-    for tensor, values in zip(made, (images, counts), strict=True):
+    for tensor, values in zip(inputs, (images, counts), strict=True):
         tensor.set_data_from_numpy(values)
-    return made
+    return inputs
 
 
 @pytest.mark.parametrize("top_k", [None, 1, 1000], ids=["default", "one", "all"])
-def test_the_service_answers_the_likeliest_classes(server, expected, top_k):
+def test_service_returns_the_best_classes(server, expected, top_k):
     answer = ask(server, PHOTO.read_bytes(), **({} if top_k is None else {"top_k": top_k}))
     assert (answer.status_code, answer.headers["X-Weights"]) == (200, "random")
     found, count = answer.json(), top_k or 5
@@ -96,7 +96,7 @@ def test_the_service_answers_the_likeliest_classes(server, expected, top_k):
     np.testing.assert_allclose([entry["score"] for entry in found], expected[1][:count], rtol=1e-4)
 
 
-def test_the_client_prints_by_http_and_by_grpc_what_the_readme_shows(server, grpc_address, expected, tmp_path):
+def test_client_prints_the_output_in_the_readme_over_http_and_grpc(server, grpc_address, expected, tmp_path):
     page = "examples/classification/README.md"
     start, ask_both, shown, *_ = blocks(page, (ROOT / page).read_text())
     assert start.only_make
@@ -110,21 +110,21 @@ def test_the_client_prints_by_http_and_by_grpc_what_the_readme_shows(server, grp
 @pytest.mark.parametrize(
     ("file", "fields", "field", "got"),
     [
-        (b"no image", {}, "image", "8 bytes that are none"),
+        (b"no image", {}, "image", "8 bytes of another format"),
         (PHOTO.read_bytes(), {"top_k": 0}, "top_k", "0"),
         (PHOTO.read_bytes(), {"top_k": 1001}, "top_k", "1001"),
         (PHOTO.read_bytes(), {"top": 3}, "top", "an unknown field"),
     ],
-    ids=["no image", "no classes", "too many classes", "unknown field"],
+    ids=["not an image", "no classes", "too many classes", "unknown field"],
 )
-def test_what_cannot_be_answered_is_a_problem_of_the_callers(server, file, fields, field, got):
+def test_invalid_request_is_rejected(server, file, fields, field, got):
     answer = ask(server, file, **fields)
     assert (answer.status_code, answer.headers["Content-Type"]) == (422, "application/problem+json")
     (error,) = answer.json()["errors"]
     assert (error["field"], error["got"]) == (field, got)
 
 
-def test_several_images_of_one_caller_are_a_batch(triton, expected):
+def test_several_images_in_one_request(triton, expected):
     answer = triton.infer("classification", tensors([PHOTO.read_bytes()] * 3, [2] * 3))
     assert answer.as_numpy("labels").tolist() == [[label.encode() for label in expected[0][:2]]] * 3
     np.testing.assert_allclose(answer.as_numpy("scores"), [expected[1][:2]] * 3, rtol=1e-4)
@@ -134,29 +134,29 @@ def test_several_images_of_one_caller_are_a_batch(triton, expected):
 @pytest.mark.parametrize(
     ("files", "top_k", "message"),
     [
-        ([b"no image"], [1], "image: expected a PNG, JPEG or WebP file, got 8 bytes that are none"),
+        ([b"no image"], [1], "image: expected a PNG, JPEG or WebP file, got 8 bytes of another format"),
         ([PHOTO.read_bytes()], [1001], "top_k: expected from 1 to 1000, got 1001"),
         ([PHOTO.read_bytes()] * 2, [1, 2], "top_k: expected the same for all images of a request, got 1 and 2"),
     ],
-    ids=["no image", "too many classes", "different counts"],
+    ids=["not an image", "too many classes", "different counts"],
 )
-def test_the_ensemble_refuses_what_its_steps_refuse(triton, files, top_k, message):
+def test_errors_of_steps_are_returned_by_the_ensemble(triton, files, top_k, message):
     with pytest.raises(InferenceServerException) as raised:
         triton.infer("classification", tensors(files, top_k))
     assert raised.value.status() == "StatusCode.INVALID_ARGUMENT"
     assert raised.value.message().endswith(message)
 
 
-def test_requests_of_several_callers_run_as_a_batch(server, grpc_address):
+def test_concurrent_requests_are_batched(server, grpc_address):
     async def burst():
         async with triton_grpc_aio.InferenceServerClient(grpc_address) as client:
-            question = tensors([PHOTO.read_bytes()], [1])
-            return await asyncio.gather(*(client.infer("classification", question) for _ in range(16)))
+            inputs = tensors([PHOTO.read_bytes()], [1])
+            return await asyncio.gather(*(client.infer("classification", inputs) for _ in range(16)))
 
     def counted():
         return [server.metric(f"nv_inference_{what}", "wide_resnet101_2") for what in ("count", "exec_count")]
 
-    for _ in range(20):  # whether sixteen meet in a queue is up to chance, on a busy machine above all
+    for _ in range(20):  # batching depends on timing, especially on a busy machine
         images, runs = counted()
         labels = {answer.as_numpy("labels")[0, 0] for answer in asyncio.run(burst())}
         images, runs = (now - then for now, then in zip(counted(), (images, runs), strict=True))
@@ -166,12 +166,12 @@ def test_requests_of_several_callers_run_as_a_batch(server, grpc_address):
     pytest.fail("no batch in 320 requests")
 
 
-def test_control_of_triton_needs_its_key_also_by_grpc(triton):
+def test_triton_control_over_grpc_needs_the_key(triton):
     with pytest.raises(InferenceServerException, match="restricted"):
         triton.get_model_repository_index()
 
 
-def test_the_service_says_in_openapi_what_it_takes(server):
+def test_openapi_declares_the_bounds(server):
     document = requests.get(f"{server.url}/docs.json", timeout=10).json()
     fields = document["components"]["schemas"]["ClassifyRequest"]["properties"]
     assert (fields["top_k"]["minimum"], fields["top_k"]["maximum"]) == (1, 1000)

@@ -1,7 +1,6 @@
-"""examples/text_generation: pieces that come while the text is written, the text whole, refusals, a caller who leaves.
+"""examples/text_generation: streamed and whole texts, errors, cancellation.
 
-Where PyTorch and transformers are installed the model is a tiny GPT-2, else a stand-in for it alone: all the rest,
-Triton and what the two models do there, is the same.
+The model is a tiny GPT-2 if PyTorch and transformers are installed, or else a replacement of the language module only.
 """
 
 from __future__ import annotations
@@ -29,13 +28,12 @@ LANGUAGE = "text_generation_stream/1/text_generation_language.py"
 MISSING = [name for name in ("torch", "transformers") if find_spec(name) is None]
 with_torch = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (`make text-test`)")
 TEXT = "the quick brown fox"
-LONG = 1024
-"""Tokens: as many as may be asked for."""
+MAX_TOKENS = 1024
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the tiny GPT-2."""
+    """Folder of the tiny GPT-2."""
     folder = tmp_path_factory.mktemp("tiny")
     subprocess.run([sys.executable, "-m", "tests.e2e.examples.tiny_gpt2", folder], cwd=ROOT, check=True, timeout=120)
     return folder
@@ -43,7 +41,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def example(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The example's service."""
+    """Service of the example."""
     folder = tmp_path_factory.mktemp("text_generation")
     target, environment = "examples.text_generation.service:svc", {"HF_HUB_OFFLINE": "1"}
     if MISSING:
@@ -58,12 +56,12 @@ def example(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def ask(server: Server, **fields) -> requests.Response:
-    """The beginning of an answer."""
+    """Send a request and return the streamed response."""
     return requests.post(f"{server.url}/generate", json=fields, stream=True, timeout=60)
 
 
 def pieces(answer: requests.Response) -> list[str]:
-    """All of a text."""
+    """Return the pieces of a complete answer."""
     assert answer.status_code == 200
     *lines, last = (json.loads(line) for line in answer.iter_lines())
     assert last == {"done": True}
@@ -71,13 +69,13 @@ def pieces(answer: requests.Response) -> list[str]:
 
 
 def triton_url(server: Server) -> str:
-    """Where its Triton listens, as the service says."""
+    """Return Triton's URL from the service's log."""
     (url,) = re.findall(r"Triton's own HTTP: (\S+)", server.log.read_text())
     return str(url)
 
 
 def ends(server: Server) -> dict[str, int]:
-    """How many texts have ended in which way."""
+    """Return the number of texts per outcome."""
     counted = requests.get(server.metrics_url, timeout=10).text
     found = re.findall(r'^text_generation_texts_total\{end="(\w+)"\} (\d+)', counted, re.MULTILINE)
     return {end: int(count) for end, count in found}
@@ -89,8 +87,8 @@ def ask_triton(example, inputs):
 
 
 @pytest.mark.e2e
-def test_the_pieces_are_the_text_that_triton_gives_whole(example):
-    told = pieces(ask(example, text_input=TEXT, max_new_tokens=24, seed=5))
+def test_streamed_pieces_equal_the_whole_text_of_triton(example):
+    streamed = pieces(ask(example, text_input=TEXT, max_new_tokens=24, seed=5))
     inputs = [
         {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": [TEXT]},
         {"name": "max_new_tokens", "datatype": "INT32", "shape": [1], "data": [24]},
@@ -99,16 +97,16 @@ def test_the_pieces_are_the_text_that_triton_gives_whole(example):
     try:
         whole = ask_triton(example, inputs)
     except requests.ConnectionError:
-        # A stub of the wheel's Triton now and then dies at its start; the watchdog then starts Triton again, and unlike
-        # the service's own callers this test is not behind it.
-        time.sleep(2)  # until the watchdog has noticed
+        # A stub process of the wheel's Triton occasionally dies at start, and the watchdog restarts Triton. Callers of the
+        # service do not notice, but this test calls Triton directly.
+        time.sleep(2)  # until the watchdog notices
         whole = ask_triton(example.wait_until_ready(), inputs)
-    assert len(told) > 1
-    assert [output["data"] for output in whole["outputs"]] == [["".join(told)]]
+    assert len(streamed) > 1
+    assert [output["data"] for output in whole["outputs"]] == [["".join(streamed)]]
 
 
 @pytest.mark.e2e
-def test_a_seed_names_a_text_and_without_a_temperature_there_is_only_one(example):
+def test_seed_determines_the_text_except_with_greedy_decoding(example):
     def text(**fields) -> str:
         return "".join(pieces(ask(example, text_input=TEXT, max_new_tokens=24, **fields)))
 
@@ -119,7 +117,7 @@ def test_a_seed_names_a_text_and_without_a_temperature_there_is_only_one(example
 
 @with_torch
 @pytest.mark.e2e
-def test_without_a_temperature_it_is_the_text_of_transformers_itself(example, model):
+def test_greedy_text_equals_that_of_transformers(example, model):
     written = subprocess.run(
         [sys.executable, "-m", "tests.e2e.examples.tiny_gpt2", model, TEXT, "24"],
         cwd=ROOT,
@@ -132,9 +130,9 @@ def test_without_a_temperature_it_is_the_text_of_transformers_itself(example, mo
 
 
 @pytest.mark.e2e
-def test_others_do_not_wait_for_a_long_text_and_a_caller_who_leaves_ends_it(example):
+def test_long_text_blocks_nobody_and_is_cancelled_on_disconnect(example):
     before = ends(example)
-    with ask(example, text_input=TEXT, max_new_tokens=LONG) as long:
+    with ask(example, text_input=TEXT, max_new_tokens=MAX_TOKENS) as long:
         lines = long.iter_lines()
         assert "text_output" in json.loads(next(lines))
         pieces(ask(example, text_input=TEXT, max_new_tokens=8))
@@ -148,30 +146,30 @@ def test_others_do_not_wait_for_a_long_text_and_a_caller_who_leaves_ends_it(exam
 @pytest.mark.parametrize(
     ("body", "status", "detail"),
     [
-        pytest.param(b'{"text_input": ""}', 422, "text_input: expected at least 1 character, got", id="no text"),
-        pytest.param(b'{"text_input": "\xff"}', 400, "body: expected a JSON object in UTF-8, got", id="no UTF-8"),
-        pytest.param(b'{"text_input": "\\ud800"}', 400, "body: expected a JSON object", id="half a character"),
+        pytest.param(b'{"text_input": ""}', 422, "text_input: expected at least 1 character, got", id="empty text"),
+        pytest.param(b'{"text_input": "\xff"}', 400, "body: expected a JSON object in UTF-8, got", id="not UTF-8"),
+        pytest.param(b'{"text_input": "\\ud800"}', 400, "body: expected a JSON object", id="lone surrogate"),
         pytest.param(
             json.dumps({"text_input": "the " * 3000}).encode(),
             422,
             "text_input: expected at most 1984 tokens",
-            id="more tokens than the model takes",
+            id="too many tokens",
         ),
         pytest.param(
             json.dumps({"text_input": "a" * 100_001}).encode(),
             422,
             "text_input: expected at most 100000 characters",
-            id="more characters than the service takes",
+            id="too many characters",
         ),
         pytest.param(
             b'{"text_input": "a", "max_new_tokens": 1025}',
             422,
             "max_new_tokens: expected less than or equal to 1024, got 1025",
-            id="too much wanted",
+            id="max_new_tokens too large",
         ),
     ],
 )
-def test_what_cannot_be_gone_on_with_is_refused(example, *, body, status, detail):
+def test_invalid_request_is_rejected(example, *, body, status, detail):
     answer = requests.post(f"{example.url}/generate", body, headers={"Content-Type": "application/json"}, timeout=60)
     assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json")
     assert detail in answer.json()["detail"]
@@ -184,23 +182,23 @@ def test_what_cannot_be_gone_on_with_is_refused(example, *, body, status, detail
         pytest.param(
             b'{"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["\xff"]}]}',
             "text_input: expected UTF-8, got byte 0xff at 0",
-            id="no UTF-8",
+            id="not UTF-8",
         ),
         pytest.param(
             b'{"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["a"]},'
             b'{"name": "temperature", "datatype": "FP32", "shape": [1], "data": [2.5]}]}',
             "temperature: expected 0 to 2, got 2.5",
-            id="too hot",
+            id="temperature too high",
         ),
     ],
 )
-def test_triton_refuses_by_itself_too(example, body, error):
+def test_triton_rejects_invalid_requests(example, body, error):
     answer = requests.post(f"{triton_url(example)}/v2/models/text_generation/infer", body, timeout=60)
     assert (answer.status_code, answer.json()) == (400, {"error": error})
 
 
 @pytest.mark.e2e
-def test_the_service_tells_of_the_bounds_that_the_model_has(example):
+def test_openapi_bounds_equal_those_of_the_model(example):
     bounds = load("text_generation_request")
     schemas = requests.get(f"{example.url}/docs.json", timeout=10).json()["components"]["schemas"]
     fields = schemas["Request"]["properties"]
@@ -213,7 +211,7 @@ def test_the_service_tells_of_the_bounds_that_the_model_has(example):
 
 
 @pytest.mark.e2e
-def test_the_readme_is_true(example, tmp_path, monkeypatch):
+def test_readme_commands_run(example, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON", triton_url(example))
     reader = Reader(tmp_path, example.url)
     *_, client, whole = page = blocks("examples/text_generation/README.md", (EXAMPLE / "README.md").read_text())
@@ -226,7 +224,7 @@ def test_the_readme_is_true(example, tmp_path, monkeypatch):
 
 
 @pytest.mark.e2e
-def test_the_client_says_in_a_line_why_there_is_no_text(example, tmp_path):
+def test_client_prints_errors_in_one_line(example, tmp_path):
     Reader(tmp_path, example.url)
     client = tmp_path / "examples" / "text_generation" / "client.py"
     done = subprocess.run(
@@ -237,7 +235,7 @@ def test_the_client_says_in_a_line_why_there_is_no_text(example, tmp_path):
 
 
 @pytest.mark.e2e
-def test_the_service_does_not_start_where_its_model_cannot_be_loaded():
+def test_service_does_not_start_with_invalid_settings():
     done = subprocess.run(
         [Path(sys.executable).parent / "bentoml", "serve", "examples.text_generation.service:svc", "--port", "1"],
         cwd=ROOT,
@@ -258,21 +256,21 @@ def test_the_service_does_not_start_where_its_model_cannot_be_loaded():
     [
         pytest.param("DEVICE", "moon", "auto, cpu, cuda or cuda:N", id="device"),
         pytest.param("DEVICE", "cuda:99", "one of the", id="no such GPU", marks=with_torch),
-        pytest.param("MODEL", "no/such", "a causal language model's name", id="no such model", marks=with_torch),
+        pytest.param("MODEL", "no/such", "the name or folder", id="no such model", marks=with_torch),
     ],
 )
-def test_what_cannot_be_loaded_is_said_in_a_line(variable, value, expected):
-    (line,) = complaints(**{f"TEXT_GENERATION_{variable}": value})
+def test_check_reports_invalid_settings_in_one_line(variable, value, expected):
+    (line,) = run_check(**{f"TEXT_GENERATION_{variable}": value})
     assert re.match(f"error: TEXT_GENERATION_{variable}: expected {expected}.*, got '{value}'", line)
 
 
 @pytest.mark.skipif(not MISSING, reason="nothing is missing")
-def test_what_is_not_installed_is_said_in_a_line():
-    assert complaints() == [f"error: this example needs {MISSING[0]}, which is not installed: `make env-text`"]
+def test_check_reports_missing_packages_in_one_line():
+    assert run_check() == [f"error: {MISSING[0]} is not installed; install it with `make env-text`"]
 
 
-def complaints(**environment: str) -> list[str]:
-    """The lines in which the check says why the model cannot be loaded."""
+def run_check(**environment: str) -> list[str]:
+    """Run the check, which must fail, and return its error lines."""
     done = subprocess.run(
         [sys.executable, CHECK],
         env={**inherited(), "HF_HUB_OFFLINE": "1", **environment},

@@ -1,4 +1,4 @@
-"""The service of examples/text_generation over a model repository that the environment names."""
+"""The service of examples/text_generation with the model repository in STAND_IN_REPOSITORY."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Writes a GPT-2 of two layers with untrained weights, and a byte-level tokenizer that knows ASCII, into a folder.
+"""Write an untrained two-layer GPT-2 and a byte-level ASCII tokenizer into a folder.
 
-python -m tests.e2e.examples.tiny_gpt2 FOLDER                           the model
-python -m tests.e2e.examples.tiny_gpt2 FOLDER "a text" 20               how transformers itself goes on with that
+python -m tests.e2e.examples.tiny_gpt2 FOLDER                           writes the model
+python -m tests.e2e.examples.tiny_gpt2 FOLDER "a text" 20               continuation of the text by transformers itself
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CONTEXT = 2048
 
 
 def make(folder: Path) -> None:
-    """Write the model; it never ends a text by itself, and so writes as many tokens as it is asked for."""
+    """Write the model. It has no end-of-text token, so it always generates the requested number of tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -28,13 +28,13 @@ def make(folder: Path) -> None:
     wrapped.save_pretrained(folder)
     torch.manual_seed(7)
     shape = {"n_positions": CONTEXT, "n_embd": 32, "n_layer": 2, "n_head": 2}
-    # Larger weights than a training begins with: what comes next depends on what came before.
+    # Larger initial weights than usual, so that the output depends on the prompt.
     config = GPT2Config(vocab_size=len(wrapped), **shape, bos_token_id=None, eos_token_id=None, initializer_range=0.3)
     GPT2LMHeadModel(config).save_pretrained(folder)
 
 
-def go_on(folder: Path, text: str, tokens: int) -> str:
-    """The likeliest tokens after a text."""
+def continue_text(folder: Path, text: str, tokens: int) -> str:
+    """Return the greedy continuation of a text."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
     prompt = tokenizer(text, return_tensors="pt")
     written = model.generate(**prompt, max_new_tokens=tokens, do_sample=False, pad_token_id=0)
@@ -45,4 +45,4 @@ if __name__ == "__main__":
     if len(sys.argv) == 2:
         make(Path(sys.argv[1]))
     else:
-        print(go_on(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
+        print(continue_text(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -1,4 +1,4 @@
-"""The steps of examples/ensemble, outside of Triton."""
+"""Models of examples/ensemble, run without Triton."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class TritonError(str):
 
 @pytest.fixture
 def load(monkeypatch):
-    """Loads a model with some configuration, with a stand-in for what exists inside Triton only."""
+    """Factory of models with a given configuration; `triton_python_backend_utils` is a fake."""
 
-    def loaded(name: str, **config: Any) -> Any:
+    def load_model(name: str, **config: Any) -> Any:
         utils: Any = types.ModuleType("triton_python_backend_utils")
         utils.TritonModelException, utils.TritonError = TritonModelException, TritonError
         utils.Tensor, utils.InferenceResponse = Tensor, Response
@@ -44,7 +44,7 @@ def load(monkeypatch):
         model.initialize({"model_config": json.dumps({"name": name, **config})})
         return model
 
-    return loaded
+    return load_model
 
 
 def request(first: Sequence[float], second: Sequence[float]) -> dict[str, Any]:
@@ -61,46 +61,46 @@ def mul(load):
     return load("mul", parameters={"largest": {"string_value": "100"}})
 
 
-def test_a_bad_request_in_the_middle_of_a_batch_has_an_error_and_the_others_their_answers(add_sub, capsys):
+def test_invalid_request_in_a_batch_does_not_affect_the_others(add_sub, capsys):
     first, bad, last = add_sub.execute([request(ONES, ONES), request(BIG, BIG), request(ONES, [0, 1, 2, 3])])
     assert first.outputs["SUM"].tolist() == [[2, 2, 2, 2]]
     assert (bad.outputs, bad.error[:26]) == ({}, "INVALID_ARG SUM[2]: expect")
     assert last.outputs["DIFFERENCE"].tolist() == [[1, 0, -1, -2]]
     assert last.outputs["DIFFERENCE"].dtype == np.float32
     add_sub.finalize()
-    assert capsys.readouterr().out == "add_sub: answered 2, refused 1\n"
+    assert capsys.readouterr().out == "add_sub: answered 2, rejected 1\n"
 
 
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        (ONES, INFINITE, "SUM[3]: expected a number that FP32 can hold, got 1 + inf"),
-        (INFINITE, INFINITE, "SUM[3]: expected a number that FP32 can hold, got inf + inf"),
-        (BIG, [0, 0, -3e38, 0], "DIFFERENCE[2]: expected a number that FP32 can hold, got 3e+38 - -3e+38"),
+        (ONES, INFINITE, "SUM[3]: expected a finite FP32 number, got 1 + inf"),
+        (INFINITE, INFINITE, "SUM[3]: expected a finite FP32 number, got inf + inf"),
+        (BIG, [0, 0, -3e38, 0], "DIFFERENCE[2]: expected a finite FP32 number, got 3e+38 - -3e+38"),
     ],
-    ids=["an infinite input", "two of them", "a difference that overflows"],
+    ids=["one infinite input", "two infinite inputs", "overflowing difference"],
 )
-def test_what_fp32_cannot_hold_is_the_callers_fault(add_sub, first, second, message):
+def test_result_beyond_fp32_is_an_invalid_argument(add_sub, first, second, message):
     (response,) = add_sub.execute([request(first, second)])
     assert response.error == f"INVALID_ARG {message}"
 
 
 @pytest.mark.parametrize(
-    ("factor", "refused"),
+    ("factor", "rejected"),
     [(100, False), (-100, False), (100.5, True), (-100.5, True), (np.nan, True), (np.inf, True)],
-    ids=["as large as may be", "as small as may be", "too large", "too small", "no number", "infinite"],
+    ids=["maximum", "minimum", "too large", "too small", "NaN", "infinite"],
 )
-def test_a_product_beyond_the_limit_is_refused(mul, factor, refused):
+def test_product_beyond_the_limit_is_rejected(mul, factor, rejected):
     (response,) = mul.execute([request(ONES, [1, factor, 1, 1])])
-    if refused:
-        wanted = f"OUTPUT[1]: expected a product of at most 100 in magnitude, got 1 * {factor:g}"
-        assert response.error == f"INVALID_ARG {wanted}"
+    if rejected:
+        message = f"OUTPUT[1]: expected a product of at most 100 in magnitude, got 1 * {factor:g}"
+        assert response.error == f"INVALID_ARG {message}"
     else:
         assert response.error is None
         assert response.outputs["OUTPUT"].tolist() == [[1, factor, 1, 1]]
 
 
 @pytest.mark.parametrize("largest", ["much", "0", "-1", "nan", ""])
-def test_a_limit_that_is_no_positive_number_keeps_the_model_from_being_loaded(load, largest):
+def test_model_with_invalid_limit_fails_to_load(load, largest):
     with pytest.raises(TritonModelException, match="largest: expected a positive number, got"):
         load("mul", parameters={"largest": {"string_value": largest}})

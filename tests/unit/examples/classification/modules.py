@@ -1,4 +1,4 @@
-"""The example's code that Triton runs, which lies where no import finds it."""
+"""Import of the example's modules, which lie in the model repository."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPOSITORY = EXAMPLE / "model_repository"
 
 
 def load(model: str, name: str) -> ModuleType:
-    """A module that lies beside a model's code."""
+    """Load a module of a model."""
     spec = importlib.util.spec_from_file_location(name, REPOSITORY / model / "1" / f"{name}.py")
     assert spec
     assert spec.loader

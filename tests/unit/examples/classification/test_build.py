@@ -33,7 +33,7 @@ def labels(tmp_path):
     return tmp_path / "names.txt"
 
 
-def test_a_weights_file_becomes_net_labels_and_record(weights, labels, repository, capsys):
+def test_weights_file_is_exported_with_labels_and_record(weights, labels, repository, capsys):
     assert build.main(["--weights", str(weights), "--labels", str(labels), "--output", str(repository)]) == 0
     onnx.checker.check_model(onnx.load(repository / build.NET))
     assert (repository / build.LABELS).read_text().splitlines() == NAMES
@@ -41,60 +41,60 @@ def test_a_weights_file_becomes_net_labels_and_record(weights, labels, repositor
     assert capsys.readouterr().err == f"{repository} holds net.npz\n"
 
 
-def test_without_labels_classes_have_numbers(weights, repository):
+def test_classes_are_numbered_without_labels(weights, repository):
     build.from_file(weights, None, repository)
     written = (repository / build.LABELS).read_text().splitlines()
     assert (len(written), written[0], written[-1]) == (1000, "class 0", "class 999")
 
 
-def test_what_is_there_is_not_made_again_until_weights_or_labels_change(weights, labels, repository):
+def test_export_is_repeated_only_after_changes(weights, labels, repository):
     build.from_file(weights, labels, repository)
-    made = (repository / build.NET).stat().st_mtime_ns
+    exported = (repository / build.NET).stat().st_mtime_ns
     build.from_file(weights, labels, repository)
-    assert (repository / build.NET).stat().st_mtime_ns == made
+    assert (repository / build.NET).stat().st_mtime_ns == exported
     labels.write_text("\n".join(reversed(NAMES)))
     build.from_file(weights, labels, repository)
     assert (repository / build.LABELS).read_text().splitlines() == NAMES[::-1]
     np.savez(weights, **random_state(NARROW, seed=1))
     build.from_file(weights, labels, repository)
-    assert (repository / build.NET).stat().st_mtime_ns > made
+    assert (repository / build.NET).stat().st_mtime_ns > exported
 
 
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["only one"], "expected 1000 labels, one a line, in .*, got 1, 0 of them empty"),
+        (["only one"], "expected 1000 labels, one per line, in .*, got 1, 0 of them empty"),
         ([*NAMES[:-1], " "], "got 1000, 1 of them empty"),
     ],
-    ids=["too few", "an empty one"],
+    ids=["too few", "empty label"],
 )
-def test_labels_that_do_not_fit_the_classes_are_rejected(weights, labels, repository, names, message):
+def test_wrong_labels_are_rejected(weights, labels, repository, names, message):
     labels.write_text("\n".join(names))
     with pytest.raises(CheckpointError, match=message):
         build.from_file(weights, labels, repository)
     assert not (repository / build.RECORD).exists()
 
 
-def test_labels_in_another_encoding_are_rejected(weights, labels, repository):
+def test_labels_must_be_utf8(weights, labels, repository):
     labels.write_bytes("Käfer\n".encode("latin-1"))
     with pytest.raises(CheckpointError, match="expected labels in UTF-8"):
         build.from_file(weights, labels, repository)
 
 
-def test_absent_labels_are_told_by_their_path(weights, tmp_path, repository):
+def test_missing_labels_are_reported_with_their_path(weights, tmp_path, repository):
     with pytest.raises(ExportError, match=r"cannot read or write .*/none\.txt: No such file"):
         build.from_file(weights, tmp_path / "none.txt", repository)
 
 
-def test_more_classes_than_the_configuration_declares_are_rejected(weights, repository):
+def test_number_of_classes_must_match_the_configuration(weights, repository):
     config = repository / build.CONFIG
     config.write_text(config.read_text().replace("dims: [ 1000 ]", "dims: [ 10 ]"))
-    with pytest.raises(CheckpointError, match=r"expected 10 classes as .*config\.pbtxt declares, got 1000"):
+    with pytest.raises(CheckpointError, match=r"expected 10 classes as in .*config\.pbtxt, got 1000"):
         build.from_file(weights, None, repository)
 
 
-def test_a_known_error_is_one_line_and_a_status(repository, tmp_path, capsys):
+def test_error_is_printed_in_one_line(repository, tmp_path, capsys):
     assert build.main(["--weights", str(tmp_path / "none.pth"), "--output", str(repository)]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("error: expected a weights file at ")
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: cannot read the weights file ")
+    assert printed.count("\n") == 1

@@ -21,31 +21,31 @@ def logits(state, images):
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_the_numbers_are_those_of_pytorch(name):
+def test_results_equal_those_of_pytorch(name):
     with np.load(EXAMPLE / "reference" / "expected.npz") as expected:
-        wanted = expected[name]
+        reference = expected[name]
     found = logits(random_state(NETS[name]), pixels())
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
-    assert len({tuple(row) for row in wanted.round(2)}) == len(wanted)
+    np.testing.assert_allclose(found, reference, rtol=1e-4, atol=1e-4)
+    assert len({tuple(row) for row in reference.round(2)}) == len(reference)
 
 
-def test_a_batch_answers_as_its_images_do_alone():
+def test_batch_equals_single_images():
     state, images = random_state(NARROW), pixels()
     alone = [logits(state, image[None])[0] for image in images]
     np.testing.assert_allclose(logits(state, images), alone, rtol=1e-4, atol=1e-4)
 
 
-def test_half_precision_tensors_are_taken_as_numbers():
+def test_half_precision_weights_are_accepted():
     state = {key: value.astype(np.float16) for key, value in random_state(NARROW).items()}
     np.testing.assert_allclose(
         logits(state, pixels()), logits({key: value.astype(np.float32) for key, value in state.items()}, pixels())
     )
 
 
-def test_the_default_architecture_has_the_parameters_of_wide_resnet101_2():
+def test_default_architecture_is_wide_resnet101_2():
     shapes = Architecture().shapes()
     learned = sum(math.prod(shape) for key, shape in shapes.items() if ".running_" not in key)
-    assert learned == 126_886_696  # as torchvision says of it
+    assert learned == 126_886_696  # as documented by torchvision
     assert shapes["layer4.2.conv2.weight"] == (1024, 1024, 3, 3)
     assert shapes["layer3.22.conv3.weight"] == (1024, 512, 1, 1)
 
@@ -59,7 +59,7 @@ def test_the_default_architecture_has_the_parameters_of_wide_resnet101_2():
     ],
     ids=["no bias", "grouped", "no bottleneck"],
 )
-def test_a_tensor_that_is_missing_or_does_not_fit_is_named(change, message):
+def test_missing_or_wrong_tensor_is_named(change, message):
     state = random_state(NARROW)
     for key, shape in change.items():
         if shape is None:
@@ -70,7 +70,7 @@ def test_a_tensor_that_is_missing_or_does_not_fit_is_named(change, message):
         build_graph(state)
 
 
-def test_seeds_make_different_weights_and_the_same_seed_the_same():
+def test_random_weights_depend_only_on_the_seed():
     small = replace(NARROW, classes=10)
     first, again, other = random_state(small), random_state(small), random_state(small, seed=1)
     assert all((first[key] == again[key]).all() for key in first)

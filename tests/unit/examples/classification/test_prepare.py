@@ -23,7 +23,7 @@ def repository(tmp_path, monkeypatch):
     monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(tmp_path / "cache"))
     for name in ("WEIGHTS", "LABELS"):
         monkeypatch.delenv(name, raising=False)
-    # Nobody listens there.
+    # A port without a listener.
     monkeypatch.setattr(prepare, "OFFICIAL", Source("http://127.0.0.1:9/net.npz", 1, prepare.OFFICIAL.sha256))
     return folder
 
@@ -32,25 +32,25 @@ def name_in(repository):
     return json.loads((repository / build.RECORD).read_text())["name"]
 
 
-def test_where_the_official_weights_cannot_be_had_it_says_so_and_makes_a_narrow_net(repository, capsys):
+def test_failed_download_falls_back_to_a_narrow_network_with_a_warning(repository, capsys):
     assert prepare.main() == 0
-    told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("note: no LABELS file: classes are called by their numbers")
-    assert told[1].startswith("warning: cannot download http://127.0.0.1:9/net.npz: cannot connect")
-    assert told[1].endswith("serving an untrained narrow net instead, whose answers mean nothing")
-    assert told[2] == f"{repository} holds random weights"
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("note: no LABELS file: classes are named by number")
+    assert lines[1].startswith("warning: cannot download http://127.0.0.1:9/net.npz: cannot connect")
+    assert lines[1].endswith("serving an untrained narrow network instead, whose answers are meaningless")
+    assert lines[2] == f"{repository} holds random weights"
     assert name_in(repository) == "random"
     assert (repository / build.NET).stat().st_size < 5_000_000
 
 
-def test_official_weights_that_cannot_be_had_are_an_error_where_they_were_asked_for(repository, monkeypatch, capsys):
+def test_failed_download_of_requested_official_weights_is_an_error(repository, monkeypatch, capsys):
     monkeypatch.setenv("WEIGHTS", "official")
     assert prepare.main() == 1
     assert "error: cannot download" in capsys.readouterr().err
     assert not (repository / build.RECORD).exists()
 
 
-def test_a_download_whose_digest_begins_as_published_is_taken(repository, tmp_path, monkeypatch):
+def test_download_is_checked_against_the_published_digest_prefix(repository, tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     cache.mkdir()
     np.savez(cache / "net.npz", **OrderedDict(random_state(NARROW)))
@@ -65,20 +65,20 @@ def test_a_download_whose_digest_begins_as_published_is_taken(repository, tmp_pa
         fetch(other, cache)
 
 
-def test_a_weights_file_of_ones_own_is_called_by_its_name(repository, tmp_path, monkeypatch):
+def test_custom_weights_are_named_after_their_file(repository, tmp_path, monkeypatch):
     np.savez(tmp_path / "mine.npz", **random_state(NARROW, seed=3))
     monkeypatch.setenv("WEIGHTS", str(tmp_path / "mine.npz"))
     assert prepare.main() == 0
     assert name_in(repository) == "mine.npz"
 
 
-def test_what_is_there_is_not_made_again(repository, monkeypatch, capsys):
+def test_existing_export_is_not_repeated(repository, monkeypatch, capsys):
     monkeypatch.setenv("WEIGHTS", "random")
     prepare.main()
-    made = (repository / build.NET).stat().st_mtime_ns
+    exported = (repository / build.NET).stat().st_mtime_ns
     prepare.main()
-    assert (repository / build.NET).stat().st_mtime_ns == made
+    assert (repository / build.NET).stat().st_mtime_ns == exported
 
 
-def test_the_official_file_is_known_by_what_is_published_of_it():
+def test_official_digest_is_part_of_the_file_name():
     assert prepare.OFFICIAL.url.endswith(f"wide_resnet101_2-{prepare.OFFICIAL.sha256}.pth")

@@ -7,7 +7,7 @@ top = load("classification_labels", "classification_top")
 LOGITS = np.array([[0, 3, 1, 3], [500, 0, -500, 499]], np.float32)
 
 
-def test_the_likeliest_come_first_and_of_equals_the_first():
+def test_best_classes_come_first_and_ties_by_index():
     indices, scores = top.top_classes(LOGITS, np.array([[3], [3]], np.int32))
     assert indices.tolist() == [[1, 3, 2], [0, 3, 1]]
     weights = np.exp(LOGITS[0])
@@ -16,7 +16,7 @@ def test_the_likeliest_come_first_and_of_equals_the_first():
     assert scores.dtype == np.float32
 
 
-def test_all_classes_together_are_certain():
+def test_scores_of_all_classes_sum_to_one():
     _, scores = top.top_classes(LOGITS, np.array([[4], [4]], np.int32))
     np.testing.assert_allclose(scores.sum(axis=1), 1, rtol=1e-6)
 
@@ -31,6 +31,6 @@ def test_all_classes_together_are_certain():
     ],
     ids=["none", "below and above", "above", "different"],
 )
-def test_wishes_that_cannot_be_met_are_told(counts, message):
-    with pytest.raises(top.Unusable, match=message):
+def test_invalid_top_k_is_rejected(counts, message):
+    with pytest.raises(top.InvalidInput, match=message):
         top.top_classes(LOGITS, np.array(counts, np.int32)[:, None])

@@ -1,4 +1,4 @@
-"""The example's code that lies beside its model's, where no import finds it."""
+"""Import of the example's modules, which lie in the model repository."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOLDER = ROOT / "examples" / "text_generation" / "model_repository" / "text_gene
 
 
 def load(name: str) -> Any:
-    """A module that others there can import from then on."""
+    """Load a module and register it in `sys.modules`."""
     spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     assert spec
     assert spec.loader

@@ -1,4 +1,4 @@
-"""What a Triton that streams sends is read as it comes."""
+"""Reading of streamed events from Triton."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ PIECES = [b'data: {"model_name":"m","text_output":"a"}\n\n', b'data: {"text_outp
 
 
 @asynccontextmanager
-async def triton(status: int, *events: bytes, left: asyncio.Event | None = None) -> AsyncIterator[str]:
-    """A server that sends these events, and then, if it is to tell that its caller has left, goes on with that."""
+async def triton(status: int, *events: bytes, disconnected: asyncio.Event | None = None) -> AsyncIterator[str]:
+    """Run a server that sends the events; with `disconnected`, it keeps sending until the client disconnects."""
 
     async def send(request: web.Request) -> web.StreamResponse:
         assert await request.json() == {"text_input": "so far"}
@@ -26,12 +26,12 @@ async def triton(status: int, *events: bytes, left: asyncio.Event | None = None)
         for event in events:
             await answer.write(event)
         try:
-            while left:
+            while disconnected:
                 await answer.write(PIECES[0])
                 await asyncio.sleep(0)
         except ConnectionError:
-            assert left
-            left.set()
+            assert disconnected
+            disconnected.set()
         return answer
 
     app = web.Application()
@@ -46,26 +46,26 @@ async def triton(status: int, *events: bytes, left: asyncio.Event | None = None)
 
 
 def read(status: int, *events: bytes) -> tuple[list[str], Exception | None]:
-    """The texts of these events, and what went wrong after them."""
+    """Return the texts of the events, and the error that followed."""
     found: list[str] = []
 
-    async def visit() -> None:
+    async def receive() -> None:
         async with triton(status, *events) as url:
             async for text in texts(url, {"text_input": "so far"}):
                 found.append(text)
 
     try:
-        asyncio.run(visit())
+        asyncio.run(receive())
     except Exception as error:
         return found, error
     return found, None
 
 
-def test_each_event_is_a_text():
+def test_each_event_yields_a_text():
     assert read(200, *PIECES) == (["a", " b"], None)
 
 
-def test_an_event_may_come_in_parts():
+def test_event_may_arrive_in_parts():
     assert read(200, PIECES[0][:20], PIECES[0][20:]) == (["a"], None)
 
 
@@ -73,35 +73,35 @@ def test_an_event_may_come_in_parts():
     ("status", "events", "found", "kind"),
     [
         pytest.param(
-            400, [b'data: {"error":"seed: expected 0 to 9, got 10"}\n\n'], [], InvalidRequest, id="the caller's"
+            400, [b'data: {"error":"seed: expected 0 to 9, got 10"}\n\n'], [], InvalidRequest, id="invalid request"
         ),
-        pytest.param(200, [PIECES[0], b'data: {"error":"no more"}\n\n'], ["a"], InferenceFailed, id="on the way"),
-        pytest.param(500, [b'{"error":"no such input"}'], [], InferenceFailed, id="outside of an event"),
+        pytest.param(200, [PIECES[0], b'data: {"error":"no more"}\n\n'], ["a"], InferenceFailed, id="after a piece"),
+        pytest.param(500, [b'{"error":"no such input"}'], [], InferenceFailed, id="not an event"),
     ],
 )
-def test_an_error_is_raised_where_it_comes(status, events, found, kind):
+def test_error_is_raised_after_the_texts_before_it(status, events, found, kind):
     texts_before, error = read(status, *events)
     assert (texts_before, type(error)) == (found, kind)
 
 
-def test_nobody_at_the_address_is_an_error_that_passes():
-    async def visit() -> None:
+def test_refused_connection_is_unavailable():
+    async def receive() -> None:
         async with triton(200) as url:
             pass
         async for _ in texts(url, {}):
             pass
 
     with pytest.raises(InferenceUnavailable):
-        asyncio.run(visit())
+        asyncio.run(receive())
 
 
-def test_who_takes_no_more_texts_leaves():
-    async def visit() -> None:
-        left = asyncio.Event()
-        async with triton(200, *PIECES, left=left) as url:
-            found = texts(url, {"text_input": "so far"})
-            assert await anext(found) == "a"
-            await found.aclose()
-            await asyncio.wait_for(left.wait(), 10)
+def test_closing_the_generator_disconnects():
+    async def receive() -> None:
+        disconnected = asyncio.Event()
+        async with triton(200, *PIECES, disconnected=disconnected) as url:
+            stream = texts(url, {"text_input": "so far"})
+            assert await anext(stream) == "a"
+            await stream.aclose()
+            await asyncio.wait_for(disconnected.wait(), 10)
 
-    asyncio.run(visit())
+    asyncio.run(receive())

@@ -1,4 +1,4 @@
-"""The model that streams, outside of Triton: how a text that cannot be written ends."""
+"""Failure of the streaming model, run without Triton."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ import pytest
 from tests.unit.examples.text_generation.modules import FOLDER, load
 from tests.unit.triton_backends.conftest import Response, Tensor
 
-FINAL = "the last"
+FINAL = "final"
 
 
-class Sender:
-    """Keeps what is sent: texts, errors, and that nothing follows."""
+class FakeSender:
+    """Response sender that records texts, errors and the final flag."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
 
     def send(self, response=None, flags=None) -> None:
-        said = flags if response is None else response.error or response.outputs["text_output"][0].decode()
-        self.sent.append(said)
+        entry = flags if response is None else response.error or response.outputs["text_output"][0].decode()
+        self.sent.append(entry)
 
     def is_cancelled(self) -> bool:
         return False
 
 
-class Language:
-    """Fails after a piece."""
+class FailingLanguage:
+    """Language model that fails after one piece."""
 
     def __init__(self, _) -> None:
         pass
 
-    def write(self, asked, send, stop) -> None:
-        send(f"after {asked.text}")
+    def write(self, request, send, stop) -> None:
+        send(f"after {request.text}")
         raise RuntimeError("out of memory at 0x1234")
 
 
 @pytest.fixture
 def utils(monkeypatch):
-    """What exists inside Triton only; `counted` and `logged` are what the model counts and logs."""
-    stand_in: Any = types.ModuleType("triton_python_backend_utils")
+    """Fake `triton_python_backend_utils`; `counted` and `logged` record metrics and log lines."""
+    fake: Any = types.ModuleType("triton_python_backend_utils")
     counted: Counter[str] = Counter()
     logged: list[str] = []
 
@@ -57,23 +57,23 @@ def utils(monkeypatch):
         def Metric(self, labels):  # noqa: N802
             return types.SimpleNamespace(increment=lambda by: counted.update({labels["end"]: by}))
 
-    stand_in.counted, stand_in.logged, stand_in.MetricFamily = counted, logged, Family
-    stand_in.Logger = types.SimpleNamespace(log_error=logged.append)
-    stand_in.TritonError = type("TritonError", (str,), {})
-    stand_in.TRITONSERVER_RESPONSE_COMPLETE_FINAL = FINAL
-    stand_in.Tensor, stand_in.InferenceResponse = Tensor, Response
-    stand_in.get_input_tensor_by_name = lambda request, name: request.inputs.get(name)
+    fake.counted, fake.logged, fake.MetricFamily = counted, logged, Family
+    fake.Logger = types.SimpleNamespace(log_error=logged.append)
+    fake.TritonError = type("TritonError", (str,), {})
+    fake.TRITONSERVER_RESPONSE_COMPLETE_FINAL = FINAL
+    fake.Tensor, fake.InferenceResponse = Tensor, Response
+    fake.get_input_tensor_by_name = lambda request, name: request.inputs.get(name)
     language: Any = types.ModuleType("text_generation_language")
-    language.Language = Language
-    for module in (stand_in, language):
+    language.Language = FailingLanguage
+    for module in (fake, language):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    return stand_in
+    return fake
 
 
-def test_a_text_that_fails_on_its_way_ends_with_an_error_which_keeps_the_cause_to_the_log(utils):
+def test_failure_during_generation_sends_an_error_and_logs_the_cause(utils):
     for name in ("text_generation_settings", "text_generation_request"):
         load(name)
-    sender = Sender()
+    sender = FakeSender()
     request = types.SimpleNamespace(
         inputs={"text_input": Tensor("text_input", np.array([b"a text"], np.object_))},
         get_response_sender=lambda: sender,
@@ -84,6 +84,6 @@ def test_a_text_that_fails_on_its_way_ends_with_an_error_which_keeps_the_cause_t
     model.initialize({})
     model.execute([request])
     model.threads.shutdown()
-    assert sender.sent == ["after a text", "the text could not be written", FINAL]
+    assert sender.sent == ["after a text", "text generation failed", FINAL]
     assert dict(utils.counted) == {"failed": 1}
-    assert utils.logged == ["a text could not be written: RuntimeError('out of memory at 0x1234')"]
+    assert utils.logged == ["text generation failed: RuntimeError('out of memory at 0x1234')"]

@@ -1,4 +1,4 @@
-"""Tokens become text as soon as it is certain, and no letter of it is lost or told twice."""
+"""Incremental decoding of tokens."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tests.unit.examples.text_generation.modules import load
 Pieces = load("text_generation_pieces").Pieces
 
 
-def of_bytes(tokens) -> str:
-    """Of a tokenizer whose tokens are bytes."""
+def decode_bytes(tokens) -> str:
+    """Decode the tokens of a byte tokenizer."""
     return bytes(tokens).decode(errors="replace")
 
 
-def of_words(tokens) -> str:
-    """Of a tokenizer whose tokens are words with a space before, which the first of a text loses."""
+def decode_words(tokens) -> str:
+    """Decode the tokens of a word tokenizer that drops the space of the first word."""
     return "".join(f" word{token}" for token in tokens).removeprefix(" ")
 
 
-def written(decode, prompt, tokens) -> list[str]:
-    """The pieces of tokens, one for each, and the last."""
+def pieces_of(decode, prompt, tokens) -> list[str]:
+    """Return the piece of each token, and the remaining text."""
     pieces = Pieces(decode, prompt)
     return [*(pieces.add(token) for token in tokens), pieces.end()]
 
@@ -28,25 +28,25 @@ def written(decode, prompt, tokens) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "pieces"),
     [
-        pytest.param("ab", ["a", "b", ""], id="a byte a letter"),
-        pytest.param("é🙂", ["", "é", "", "", "", "🙂", ""], id="several bytes a letter"),
+        pytest.param("ab", ["a", "b", ""], id="one byte per character"),
+        pytest.param("é🙂", ["", "é", "", "", "", "🙂", ""], id="several bytes per character"),
     ],
 )
-def test_a_letter_is_told_when_its_last_byte_has_come(text, pieces):
-    assert written(of_bytes, b"so far: ", text.encode()) == pieces
+def test_character_is_returned_with_its_last_byte(text, pieces):
+    assert pieces_of(decode_bytes, b"so far: ", text.encode()) == pieces
 
 
-def test_half_a_letter_at_the_end_is_not_kept_back():
-    assert written(of_bytes, b"", b"a\xc3") == ["a", "", "\ufffd"]
+def test_incomplete_character_at_the_end_is_returned():
+    assert pieces_of(decode_bytes, b"", b"a\xc3") == ["a", "", "\ufffd"]
 
 
-@pytest.mark.parametrize("prompt", [[1], [1, 2, 3, 4, 5, 6, 7]], ids=["a short one", "a longer one than is looked at"])
-def test_the_first_word_after_the_prompt_keeps_its_space(prompt):
-    assert written(of_words, prompt, [8, 9]) == [" word8", " word9", ""]
+@pytest.mark.parametrize("prompt", [[1], [1, 2, 3, 4, 5, 6, 7]], ids=["short", "longer than the context"])
+def test_first_word_after_the_prompt_keeps_its_space(prompt):
+    assert pieces_of(decode_words, prompt, [8, 9]) == [" word8", " word9", ""]
 
 
-def test_a_token_without_text_is_no_piece():
+def test_token_without_text_gives_an_empty_piece():
     def decode(tokens) -> str:
         return "".join("" if token == 0 else str(token) for token in tokens)
 
-    assert written(decode, [1], [0, 2, 0]) == ["", "2", "", ""]
+    assert pieces_of(decode, [1], [0, 2, 0]) == ["", "2", "", ""]

@@ -1,4 +1,4 @@
-"""From logits to the likeliest classes."""
+"""Selection of the best classes from logits."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float32]
 
 
-class Unusable(ValueError):
-    """The wish cannot be met; the message says what was expected and what came."""
+class InvalidInput(ValueError):
+    """Invalid input; the message says what was expected and what came."""
 
 
 def top_classes(logits: Floats, top_k: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.intp], Floats]:
-    """Indices and probabilities of the likeliest classes, (N, k) each, the likeliest first; of equals the first.
+    """Return indices and probabilities of the best classes, (N, k) each, best first, ties by index.
 
     Args:
         logits: (N, classes).
-        top_k: (N, 1), how many; the same for all rows, as an answer is one array.
+        top_k: (N, 1) number of classes, equal in all rows, because the result is one array.
 
     Raises:
-        Unusable: fewer than one, more than there are, or not the same for all.
+        InvalidInput: a number is out of range, or the numbers differ.
     """
-    classes, wanted = logits.shape[1], sorted({int(count) for count in top_k.ravel()})
-    if not 1 <= wanted[0] <= wanted[-1] <= classes:
-        raise Unusable(f"expected from 1 to {classes}, got {wanted[0] if wanted[0] < 1 else wanted[-1]}")
-    if len(wanted) > 1:
-        raise Unusable(f"expected the same for all images of a request, got {wanted[0]} and {wanted[-1]}")
-    indices = np.argsort(-logits, axis=1, kind="stable")[:, : wanted[0]]
+    classes, counts = logits.shape[1], sorted({int(count) for count in top_k.ravel()})
+    if not 1 <= counts[0] <= counts[-1] <= classes:
+        raise InvalidInput(f"expected from 1 to {classes}, got {counts[0] if counts[0] < 1 else counts[-1]}")
+    if len(counts) > 1:
+        raise InvalidInput(f"expected the same for all images of a request, got {counts[0]} and {counts[-1]}")
+    indices = np.argsort(-logits, axis=1, kind="stable")[:, : counts[0]]
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
     return indices, np.take_along_axis(probabilities, indices, axis=1)

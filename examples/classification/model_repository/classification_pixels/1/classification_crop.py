@@ -1,4 +1,4 @@
-"""From an encoded file to the crop that the net takes, as torchvision's transforms of its weights make it."""
+"""Decoding and cropping of images, equivalent to torchvision's transforms."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from PIL import Image, ImageOps
 CROP = 224
 FORMATS = ("PNG", "JPEG", "WEBP")
 
-# The limit is ours, checked in `crop_of`, with a message that says what it is.
+# Disabled, because `load_crop` checks the size with its own message.
 Image.MAX_IMAGE_PIXELS = None
 
 
-class Unusable(ValueError):
-    """The file cannot be used; the message says what was expected and what came."""
+class InvalidInput(ValueError):
+    """Invalid file; the message says what was expected and what came."""
 
 
-def crop_of(file: bytes, resize_size: int, max_pixels: int) -> npt.NDArray[np.uint8]:
-    """The middle of an image as displayed, (224, 224, 3) uint8 RGB, its shorter side scaled to `resize_size` pixels.
+def load_crop(file: bytes, resize_size: int, max_pixels: int) -> npt.NDArray[np.uint8]:
+    """Return the centre crop of the displayed image, (224, 224, 3) uint8 RGB, after scaling to `resize_size`.
 
     Args:
-        file: a PNG, JPEG or WebP file.
-        resize_size: at least 224.
-        max_pixels: largest width times height.
+        file: PNG, JPEG or WebP file.
+        resize_size: length of the shorter side in pixels, at least 224.
+        max_pixels: maximum width times height.
 
     Raises:
-        Unusable: no such file, a damaged one, or one of too many pixels.
+        InvalidInput: the file has another format, is damaged, or has too many pixels.
     """
     try:
         image: Image.Image = Image.open(io.BytesIO(file), formats=FORMATS)
     except Exception:  # Pillow's parsers raise many types
-        raise Unusable(f"expected a PNG, JPEG or WebP file, got {len(file)} bytes that are none") from None
+        raise InvalidInput(f"expected a PNG, JPEG or WebP file, got {len(file)} bytes of another format") from None
     if image.width * image.height > max_pixels:
-        raise Unusable(f"expected at most {max_pixels} pixels, got {image.width} x {image.height}")
+        raise InvalidInput(f"expected at most {max_pixels} pixels, got {image.width} x {image.height}")
     try:
         image.load()
         image = ImageOps.exif_transpose(image).convert("RGB")
     except Exception:
-        raise Unusable(f"expected a complete image file, got a damaged one of {len(file)} bytes") from None
+        raise InvalidInput(f"expected a complete image file, got {len(file)} damaged bytes") from None
     return middle(image, resize_size)
 
 
 def middle(image: Image.Image, resize_size: int) -> npt.NDArray[np.uint8]:
-    """(224, 224, 3) uint8: within 2 of the whole image scaled and then cropped, of which only the crop is computed."""
+    """Return the centre crop, (224, 224, 3) uint8, within 2 of scaling and then cropping, but scaling only the crop."""
     shorter = min(image.size)
     scaled = [resize_size * side // shorter for side in image.size]
     offsets = [round((side - CROP) / 2) for side in scaled]

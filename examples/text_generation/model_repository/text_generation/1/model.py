@@ -1,4 +1,4 @@
-"""Asks the model that streams (a decoupled BLS request), and answers with all its pieces at once."""
+"""Call the streaming model with a decoupled BLS request and return all its pieces at once."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
 STREAM, OUTPUT = "text_generation_stream", "text_output"
-REFUSAL = re.compile(r"\w+: expected .+, got .+", re.DOTALL)
-"""What the other model says to a caller who can mend the request."""
+REQUEST_ERROR = re.compile(r"\w+: expected .+, got .+", re.DOTALL)
+"""Messages of the streaming model about invalid requests."""
 
 
 class TritonPythonModel:
-    """One process; it waits for one text at a time."""
+    """Model that waits for one text at a time."""
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answer each request; a failure of one does not touch the others."""
-        return [self._whole(request) for request in requests]
+        """Return one response per request. A failure does not affect the others."""
+        return [self._full_text(request) for request in requests]
 
-    def _whole(self, request: Any) -> Any:
-        """The response to one request, or why there is none."""
-        asked = pb_utils.InferenceRequest(
+    def _full_text(self, request: Any) -> Any:
+        """Return the response to one request."""
+        stream_request = pb_utils.InferenceRequest(
             model_name=STREAM, requested_output_names=[OUTPUT], inputs=list(request.inputs())
         )
         pieces = []
-        for response in asked.exec(decoupled=True):
+        for response in stream_request.exec(decoupled=True):
             if response.has_error():
                 return pb_utils.InferenceResponse([], _with_code(response.error()))
             if response.output_tensors():  # the last response of a stream has none
@@ -35,6 +35,6 @@ class TritonPythonModel:
 
 
 def _with_code(error: Any) -> Any:
-    """An error of the other model, with the code that it had there: BLS makes an internal error of every one."""
-    mendable = REFUSAL.fullmatch(error.message())
-    return pb_utils.TritonError(error.message(), error.INVALID_ARG if mendable else error.INTERNAL)
+    """Restore the code of the streaming model's error: BLS turns every error into an internal one."""
+    callers_fault = REQUEST_ERROR.fullmatch(error.message())
+    return pb_utils.TritonError(error.message(), error.INVALID_ARG if callers_fault else error.INTERNAL)

@@ -1,25 +1,25 @@
-"""Is the language model that the environment asks for there? If not, one line says why, before Triton starts."""
+"""Check before Triton starts that the configured language model can be loaded."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from text_generation_settings import Settings, Unusable
+from text_generation_settings import Settings, SettingsError
 
 
 def main() -> int:
-    """Look for it; the exit status."""
+    """Run the check and return the exit status."""
     try:
         settings = Settings.of(os.environ)
-        print(f"Looking for the language model {settings.model}", flush=True)
+        print(f"Checking the language model {settings.model}", flush=True)
         from text_generation_language import find  # noqa: PLC0415  (takes seconds)
 
         find(settings)
     except ModuleNotFoundError as error:
-        print(f"error: this example needs {error.name}, which is not installed: `make env-text`", file=sys.stderr)
+        print(f"error: {error.name} is not installed; install it with `make env-text`", file=sys.stderr)
         return 1
-    except Unusable as error:
+    except SettingsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

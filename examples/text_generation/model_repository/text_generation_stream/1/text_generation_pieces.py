@@ -1,45 +1,45 @@
-"""The text of tokens, as soon as it is certain."""
+"""Incremental decoding of tokens to text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-BEFORE = 5
-"""Tokens of the text so far that are decoded with the new ones: many tokenizers drop the space of the first."""
-HALF_A_CHARACTER = "\ufffd"
-"""What bytes become that are no UTF-8, as those of a character whose other bytes are in the next token."""
+CONTEXT_TOKENS = 5
+"""Earlier tokens decoded with new ones, because many tokenizers drop the space of the first token."""
+INCOMPLETE_CHARACTER = "\ufffd"
+"""Replacement character of invalid UTF-8, such as a character whose last bytes are in the next token."""
 
 
 class Pieces:
-    """Turns tokens into text one by one; all pieces together are the text of all tokens."""
+    """Decodes tokens one by one; the pieces together are the text of all tokens."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], prompt: Sequence[int]) -> None:
-        """Begin after a text.
+        """Start after a prompt.
 
         Args:
-            decode: the text of tokens.
-            prompt: the tokens of the text so far.
+            decode: converts tokens to text.
+            prompt: tokens of the prompt.
         """
         self._decode = decode
-        self._tokens = list(prompt[-BEFORE:])
-        self._known = len(self._tokens)
-        """How many of the tokens have been told as text."""
+        self._tokens = list(prompt[-CONTEXT_TOKENS:])
+        self._returned = len(self._tokens)
+        """Number of tokens already returned as text."""
 
     def add(self, token: int) -> str:
-        """The text that is certain now; empty while a character is not complete."""
+        """Add a token and return the new text; empty while a character is incomplete."""
         self._tokens.append(token)
         new = self._new()
-        if not new or new.endswith(HALF_A_CHARACTER):
+        if not new or new.endswith(INCOMPLETE_CHARACTER):
             return ""
-        # From now on the tokens just told are what stands before.
-        self._tokens = self._tokens[self._known :]
-        self._known = len(self._tokens)
+        # The tokens just returned become the context.
+        self._tokens = self._tokens[self._returned :]
+        self._returned = len(self._tokens)
         return new
 
     def end(self) -> str:
-        """What is left when no token follows."""
+        """Return the remaining text."""
         return self._new()
 
     def _new(self) -> str:
-        told = self._decode(self._tokens[: self._known])
-        return self._decode(self._tokens)[len(told) :]
+        returned = self._decode(self._tokens[: self._returned])
+        return self._decode(self._tokens)[len(returned) :]

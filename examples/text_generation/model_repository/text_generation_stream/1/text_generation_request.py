@@ -1,4 +1,4 @@
-"""What a request asks of the language model, checked. Nothing here needs Triton, or a model."""
+"""Validation of requests. Needs neither Triton nor a model."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ MAX_TEMPERATURE, DEFAULT_TEMPERATURE = 2.0, 1.0
 MAX_SEED = 2**32 - 1
 
 
-class Refused(ValueError):
-    """The caller can mend this; the message is `name: expected ..., got ...`."""
+class RequestError(ValueError):
+    """Invalid request; the message has the form `name: expected ..., got ...`."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A text to go on with, and how."""
+class GenerationRequest:
+    """A text to continue, with parameters."""
 
     text: str
     max_new_tokens: int
     temperature: float
-    """0: always the likeliest token; 1: as likely as the model says."""
+    """0: greedy decoding; 1: the model's probabilities."""
     seed: int
 
     @classmethod
-    def of(cls, values: Mapping[str, npt.NDArray[Any]]) -> Asked:
-        """The request in the values of the inputs that came, by name; each has shape (1,).
+    def of(cls, values: Mapping[str, npt.NDArray[Any]]) -> GenerationRequest:
+        """Parse the given inputs, by name; each has shape (1,).
 
         Raises:
-            Refused: a value cannot be used.
+            RequestError: a value is invalid.
         """
         return cls(
             _text(values["text_input"]),
@@ -49,17 +49,19 @@ def _text(value: npt.NDArray[Any]) -> str:
     try:
         text = encoded.decode()
     except UnicodeDecodeError as error:
-        raise Refused(f"text_input: expected UTF-8, got byte {encoded[error.start]:#04x} at {error.start}") from None
+        raise RequestError(
+            f"text_input: expected UTF-8, got byte {encoded[error.start]:#04x} at {error.start}"
+        ) from None
     if not 1 <= len(text) <= MAX_CHARACTERS:
-        raise Refused(f"text_input: expected 1 to {MAX_CHARACTERS} characters, got {len(text)}")
+        raise RequestError(f"text_input: expected 1 to {MAX_CHARACTERS} characters, got {len(text)}")
     return text
 
 
 def _number(values: Mapping[str, npt.NDArray[Any]], name: str, bounds: tuple[float, float], default: float) -> Any:
-    """A number within bounds (both included), or what stands for one that did not come."""
+    """Return a number within inclusive bounds, or the default if missing."""
     value = values.get(name)
     if value is None:
         return default
     if not bounds[0] <= value[0] <= bounds[1]:
-        raise Refused(f"{name}: expected {bounds[0]:g} to {bounds[1]:.10g}, got {value[0]:.10g}")
+        raise RequestError(f"{name}: expected {bounds[0]:g} to {bounds[1]:.10g}, got {value[0]:.10g}")
     return value[0]

@@ -1,4 +1,4 @@
-"""Which model, in which dtype, on which device: the environment says. Nothing here needs Triton, or a model."""
+"""Settings from environment variables. Needs neither Triton nor a model."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ AUTO = "auto"
 DTYPES = (AUTO, "float32", "bfloat16", "float16")
 
 
-class Unusable(ValueError):
-    """A setting cannot be used; the message is one line: the variable, what was expected, and what came."""
+class SettingsError(ValueError):
+    """Invalid setting; the message names the variable, what was expected and what came."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What to load."""
+    """Model, dtype and device."""
 
     model: str
-    """A name at Hugging Face, or a folder."""
+    """Hugging Face name or folder."""
     dtype: str
-    """One of `DTYPES`; `auto`: 16 bits on a GPU, 32 elsewhere."""
+    """One of `DTYPES`; `auto`: 16 bits on a GPU, 32 on a CPU."""
     device: str
-    """`auto`, `cpu`, `cuda`, or `cuda:` and a number; `auto`: a GPU where there is one."""
+    """`auto`, `cpu`, `cuda` or `cuda:N`; `auto`: a GPU if available."""
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Settings:
-        """The settings of an environment.
+        """Read the settings from environment variables.
 
         Raises:
-            Unusable: there is no such dtype or device.
+            SettingsError: the dtype or device is invalid.
         """
         dtype, device = environ.get(DTYPE) or AUTO, environ.get(DEVICE) or AUTO
         if dtype not in DTYPES:
-            raise Unusable(f"{DTYPE}: expected one of {', '.join(DTYPES)}, got {dtype!r}")
+            raise SettingsError(f"{DTYPE}: expected one of {', '.join(DTYPES)}, got {dtype!r}")
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
-            raise Unusable(f"{DEVICE}: expected auto, cpu, cuda or cuda:N, got {device!r}")
+            raise SettingsError(f"{DEVICE}: expected auto, cpu, cuda or cuda:N, got {device!r}")
         return cls(environ.get(MODEL) or "gpt2", dtype, device)
