@@ -144,9 +144,7 @@ def measure(servers: dict[str, Service], count: int) -> dict[tuple[str, str], Ar
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "--full", action="store_true", help="network of wide_resnet101_2's size, not a narrow one"
-    )
+    parser.add_argument("--full", action="store_true", help="network of wide_resnet101_2's size, not a narrow one")
     full = parser.parse_args().full
     net, count, size = (Architecture(), 2 * CALLERS, "full-size") if full else (NARROW, 25 * CALLERS, "narrow")
     with ExitStack() as stack:

@@ -97,8 +97,8 @@ def test_streamed_pieces_equal_the_whole_text_of_triton(example):
     try:
         whole = ask_triton(example, inputs)
     except requests.ConnectionError:
-        # A stub process of the wheel's Triton occasionally dies at start, and the watchdog restarts Triton. Callers of the
-        # service do not notice, but this test calls Triton directly.
+        # A stub process of the wheel's Triton occasionally dies at start, and the watchdog restarts Triton. Callers of
+        # the service do not notice, but this test calls Triton directly.
         time.sleep(2)  # until the watchdog notices
         whole = ask_triton(example.wait_until_ready(), inputs)
     assert len(streamed) > 1
