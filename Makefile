@@ -65,7 +65,7 @@ batch-measure: env-batch weights ## measure images per second on Ray and in one 
 audit: env-dev ## look for known vulnerabilities in the locked requirements
 	@$(BIN)/python -m tests.audit
 
-chaos: env-chaos ## kill, stop, flood, fuzz and overload the service; about 20 minutes
+chaos: env-chaos ## kill, stop, flood, fuzz and overload the service; about 25 minutes
 	@$(RUN) python -m tests.chaos.run --weights builtin official
 
 chaos-full: env-chaos ## the same for longer, with 20 minutes of soak test and 10 of guided fuzzing

@@ -1,1 +1,1 @@
-"""What `service.py` needs, a module per idea."""
+"""Modules of the service, one idea each."""

@@ -49,11 +49,11 @@ def _capacity(port: int, seconds: float, seed: int) -> float:
     return answered / seconds
 
 
-def fuzzed(start: Start, count: int = 20_000) -> Iterator[Figure]:
+def fuzzed(start: Start, count: int = 55_000) -> Iterator[Figure]:
     """Send the corpus, mutated requests, and requests generated from the OpenAPI document."""
     with start() as server:
         for name, module, more in (
-            (f"the corpus and {count} mutated requests", "hammer", ["--count", str(count), "--seconds", "240"]),
+            (f"the corpus and {count} mutated requests", "hammer", ["--count", str(count), "--seconds", "600"]),
             ("requests generated from the OpenAPI document", "contract", ["--examples", "20", "--seconds", "40"]),
         ):
             status = subprocess.run([sys.executable, "-m", f"tests.fuzz.{module}", server.url, *more], check=False)
