@@ -11,7 +11,7 @@ import pytest
 from mobile_sam_onnx import DownloadError
 from mobile_sam_onnx.official import fetch_official
 from mobile_sam_onnx.sources import OFFICIAL, OFFICIAL_PACKAGE
-from tests.e2e.server import ROOT, Server, ends_of_those_left, make_repository, serving
+from tests.e2e.server import ROOT, Server, make_repository, serving, wait_for_stopped_servers
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -25,7 +25,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _services_exit_cleanly() -> Iterator[None]:
     """Check the exit statuses of the services that tests stopped without waiting."""
     yield
-    ends = ends_of_those_left()
+    ends = wait_for_stopped_servers()
     assert set(ends.values()) <= {0}, ends
 
 

@@ -69,7 +69,7 @@ def starter(folder: Path, answers: Counter[AnswerKind], **common: str) -> Start:
         count += 1
         own = folder / str(count)
         own.mkdir(parents=True)
-        server = start_server(own / "log", port=port, through=through, **(common | settings))
+        server = start_server(own / "log", port=port, wrapper=through, **(common | settings))
         try:
             yield server
             with contextlib.suppress(requests.RequestException):

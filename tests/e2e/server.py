@@ -1,4 +1,4 @@
-"""Starting and stopping the service for end-to-end tests."""
+"""Start and stop the service for end-to-end tests."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from mobile_sam_onnx.checkpoint import load_checkpoint
 from mobile_sam_onnx.sources import BUILTIN
 
 ROOT = Path(__file__).resolve().parents[2]
-READY_TIMEOUT, STOP_TIMEOUT = 60, 40
-_left: list[Server] = []
+READY_TIMEOUT_S, STOP_TIMEOUT_S = 60, 40
+_stopping: list[Server] = []
 
 
 @dataclass
 class Server:
-    """A running service."""
+    """A running service process."""
 
     process: subprocess.Popen[bytes]
     url: str
@@ -41,26 +41,26 @@ class Server:
         return requests.post(f"{self.url}{path}", json=fields, timeout=60)
 
     def embeddings(self) -> dict[str, int]:
-        """How many embeddings came from where since the start: `found`, `shared`, `encoded`."""
+        """Return the number of embeddings since start-up by source: `found`, `shared`, `encoded`."""
         return embedding_counts(self.metrics_url)
 
     def metric(self, name: str, model: str) -> int:
-        """One of Triton's counters."""
+        """Return the value of one of Triton's counters."""
         text = requests.get(self.metrics_url, timeout=5).text
         (count,) = re.findall(rf'^{name}\{{model="{model}",version="1"\}} (\d+)', text, re.MULTILINE)
         return int(count)
 
-    def metrics_with(self, series: str) -> str:
-        """What `/metrics` shows, once this is among it: how long stages took is told a second late."""
-        deadline = time.monotonic() + READY_TIMEOUT
+    def wait_for_metric(self, series: str) -> str:
+        """Wait for a series in `/metrics` and return the whole text; stage times appear up to a second late."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
         while series not in (text := requests.get(f"{self.url}/metrics", timeout=10).text):
             assert time.monotonic() < deadline, f"no {series} in {text}"
             time.sleep(0.1)
         return text
 
     def wait_until_ready(self) -> Server:
-        """Itself, once it is ready; where that does not come, the test fails and shows the log."""
-        deadline = time.monotonic() + READY_TIMEOUT
+        """Return the server itself once it is ready; otherwise fail the test and show the log."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
                 if requests.get(f"{self.url}/readyz", timeout=5).ok:
@@ -74,45 +74,45 @@ class Server:
         pytest.fail(f"the service did not become ready; its log:\n{self.log.read_text()[-5000:]}")
 
     def stop(self) -> int:
-        """SIGTERM, and wait for the end; the exit status."""
+        """Send SIGTERM, wait for the process to exit and return its exit status."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(STOP_TIMEOUT)
+        return self.process.wait(STOP_TIMEOUT_S)
 
-    def leave(self) -> None:
-        """SIGTERM, and go on: `ends_of_those_left` waits for the end. A stop is mostly waiting, and takes seconds."""
+    def request_stop(self) -> None:
+        """Send SIGTERM and return at once, as a stop takes seconds: `wait_for_stopped_servers` waits for the exit."""
         self.process.send_signal(signal.SIGTERM)
-        _left.append(self)
+        _stopping.append(self)
 
 
-def ends_of_those_left() -> dict[Path, int]:
-    """Wait for the ends of all services that were left; the exit status of each by its log."""
-    found = {server.log: server.process.wait(STOP_TIMEOUT) for server in _left}
-    _left.clear()
-    return found
+def wait_for_stopped_servers() -> dict[Path, int]:
+    """Wait for all servers that were asked to stop; return their exit statuses by log file."""
+    statuses = {server.log: server.process.wait(STOP_TIMEOUT_S) for server in _stopping}
+    _stopping.clear()
+    return statuses
 
 
 @contextlib.contextmanager
 def serving(log: Path, target: str = "service.py:svc", **environment: str) -> Iterator[Server]:
-    """A service that is left in the end, as `start_server` starts it."""
+    """Start a service as `start_server` does; ask it to stop on exit."""
     server = start_server(log, target, None, **environment)
     try:
         yield server
     finally:
-        server.leave()
+        server.request_stop()
 
 
-def inherited() -> dict[str, str]:
-    """This process's variables without those that the processes of one service share."""
+def base_environment() -> dict[str, str]:
+    """Return this process's environment without the variables that the processes of one service share."""
     return {name: value for name, value in os.environ.items() if not name.startswith("MOBILE_SAM_TRITON_")}
 
 
-def serve_in_vain(port: int | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Start the service where it cannot run, on a free port unless told, and wait until it has ended by itself."""
+def serve_expecting_failure(port: int | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Start the service where it cannot run and wait until it exits; `port` defaults to a free one."""
     address = ["--host", "127.0.0.1", "--port", str(port or free_ports(1)[0])]
     return subprocess.run(
         [Path(sys.executable).parent / "bentoml", "serve", "service.py:svc", *address],
         cwd=ROOT,
-        env={**inherited(), "BENTOML_DO_NOT_TRACK": "True", **environment},
+        env={**base_environment(), "BENTOML_DO_NOT_TRACK": "True", **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -121,7 +121,7 @@ def serve_in_vain(port: int | None = None, **environment: str) -> subprocess.Com
 
 
 def make_repository(folder: Path, weights: str) -> Path:
-    """A copy of the model repository in a new `folder`, with model files of these weights."""
+    """Copy the model repository to a new `folder` with model files of these weights; return the folder."""
     generated = shutil.ignore_patterns("*.onnx", "weights.json", "__pycache__")
     shutil.copytree(ROOT / "model_repository", folder, symlinks=True, ignore=generated)
     Preparer(folder, print).prepare(weights)
@@ -129,39 +129,39 @@ def make_repository(folder: Path, weights: str) -> Path:
 
 
 def write_other_weights(path: Path) -> Path:
-    """Write a small weights file, `.npz`, that answers differently from the built-in weights; return its path."""
+    """Write an `.npz` weights file that gives different masks from the built-in weights; return its path."""
     np.savez(path, **{name: np.asarray(value, np.float32) * 1.01 for name, value in load_checkpoint(BUILTIN).items()})
     return path
 
 
 def start_server(
-    log: Path, target: str = "service.py:svc", port: int | None = None, through: Sequence[str] = (), **environment: str
+    log: Path, target: str = "service.py:svc", port: int | None = None, wrapper: Sequence[str] = (), **environment: str
 ) -> Server:
-    """Serve `target` on a port of this machine, a free one unless told, and wait until it is ready."""
-    return begin_server(log, target, port, through, **environment).wait_until_ready()
+    """Launch a server and wait until it is ready. Arguments are those of `launch_server`."""
+    return launch_server(log, target, port, wrapper, **environment).wait_until_ready()
 
 
-def begin_server(
-    log: Path, target: str = "service.py:svc", port: int | None = None, through: Sequence[str] = (), **environment: str
+def launch_server(
+    log: Path, target: str = "service.py:svc", port: int | None = None, wrapper: Sequence[str] = (), **environment: str
 ) -> Server:
-    """The same without the wait, for several that start at once.
+    """Launch a server without waiting for it, so that several can start at once.
 
     Args:
-        log: file for its output; embeddings are kept beside it unless `environment` says otherwise.
-        target: as `bentoml serve` takes it.
-        port: a free one unless given.
-        through: a command that executes the command appended to it, such as `prlimit --nofile=256 --`.
-        environment: variables added to this process's.
+        log: file for its output; embeddings go to a folder beside it unless `environment` sets another.
+        target: argument of `bentoml serve`.
+        port: port on 127.0.0.1; a free one by default.
+        wrapper: a command that executes the command appended to it, such as `prlimit --nofile=256 --`.
+        environment: variables added to this process's environment.
     """
     free_port, metrics_port = free_ports(2)
     port = port or free_port
     bentoml = str(Path(sys.executable).parent / "bentoml")
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*through, bentoml, "serve", target, "--host", "127.0.0.1", "--port", str(port)],
+            [*wrapper, bentoml, "serve", target, "--host", "127.0.0.1", "--port", str(port)],
             cwd=ROOT,
             env={
-                **inherited(),
+                **base_environment(),
                 "BENTOML_DO_NOT_TRACK": "True",
                 "MOBILE_SAM_EMBEDDING_CACHE_DIR": str(log.parent / "embeddings"),
                 "MOBILE_SAM_TRITON_METRICS_PORT": str(metrics_port),

@@ -15,7 +15,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from tests.e2e.pictures import scene
-from tests.e2e.server import ROOT, inherited
+from tests.e2e.server import ROOT, base_environment
 
 pytestmark = pytest.mark.e2e
 
@@ -26,7 +26,7 @@ def mobile_sam(folder: Path, *arguments: str, **environment: str) -> subprocess.
     return subprocess.run(
         [sys.executable, "-m", "mobile_sam_client", *arguments],
         cwd=folder,
-        env={**inherited(), "PYTHONPATH": str(ROOT / "client"), **environment},
+        env={**base_environment(), "PYTHONPATH": str(ROOT / "client"), **environment},
         capture_output=True,
         text=True,
         check=False,

@@ -10,7 +10,7 @@ import psutil
 import pytest
 import requests
 
-from tests.e2e.server import begin_server
+from tests.e2e.server import launch_server
 
 pytestmark = pytest.mark.e2e
 
@@ -19,12 +19,12 @@ HALF_OPEN, BETWEEN_PROBES = 2000, 25
 
 
 def test_probes_are_answered_beside_more_half_open_connections_than_there_are_descriptors(repository, tmp_path):
-    server = begin_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_ENGINE="openvino")
+    server = launch_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_ENGINE="openvino")
     # Well before it has imported anything; the service raises the first of the two.
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS // 2, DESCRIPTORS))
     host, port = server.url.removeprefix("http://").split(":")
     with ExitStack() as open_connections:
-        open_connections.callback(server.leave)
+        open_connections.callback(server.request_stop)
         server.wait_until_ready()
         for number in range(HALF_OPEN):
             connection = open_connections.enter_context(socket.create_connection((host, int(port)), timeout=10))

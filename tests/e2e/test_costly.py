@@ -20,7 +20,7 @@ from PIL import Image
 
 from tests.chaos import victims
 from tests.chaos.callers import click, photo
-from tests.e2e.server import READY_TIMEOUT, Server, serving
+from tests.e2e.server import READY_TIMEOUT_S, Server, serving
 
 pytestmark = pytest.mark.e2e
 TIMEOUT_S = 5
@@ -59,7 +59,7 @@ def given_up(server: Server) -> int:
 
 
 def until_given_up(server: Server, before: int) -> None:
-    deadline = time.monotonic() + READY_TIMEOUT
+    deadline = time.monotonic() + READY_TIMEOUT_S
     while given_up(server) == before:
         assert time.monotonic() < deadline, "the work goes on"
         time.sleep(0.1)
@@ -126,7 +126,7 @@ def test_large_answers_take_no_shared_memory_and_lie_in_no_worker(own, image_id)
         before = [psutil.Process(worker.pid).memory_info().rss for worker in workers]
         callers = [open_ones.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(2)]
         for caller in callers:
-            caller.settimeout(READY_TIMEOUT)
+            caller.settimeout(READY_TIMEOUT_S)
             caller.sendall(f"POST /mobile_sam HTTP/1.1\r\n{headers}\r\n\r\n".encode() + body)
         starts = [caller.recv(12) for caller in callers]  # and no more
         grown = [worker.memory_info().rss - rss for worker, rss in zip(workers, before, strict=True)]

@@ -17,7 +17,7 @@ import requests
 
 from tests.chaos import victims
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import READY_TIMEOUT, Server, start_server
+from tests.e2e.server import READY_TIMEOUT_S, Server, start_server
 from tests.small_disk import fill, small_disk
 
 pytestmark = pytest.mark.e2e
@@ -37,7 +37,7 @@ def start(repository: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
     yield give
     for server in started:
         if server.process.poll() is None:
-            server.leave()
+            server.request_stop()
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def pids(server: Server) -> set[int]:
 
 
 def wait(condition: Callable[[], bool]) -> None:
-    assert victims.until(condition, READY_TIMEOUT) < READY_TIMEOUT
+    assert victims.until(condition, READY_TIMEOUT_S) < READY_TIMEOUT_S
 
 
 def ask_in_every_way(server: Server, seed: int) -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 
 from tests.e2e.answers import found
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import Server, begin_server, serve_in_vain
+from tests.e2e.server import Server, launch_server, serve_expecting_failure
 from utils.machine import has_bf16
 
 pytestmark = pytest.mark.e2e
@@ -51,14 +51,14 @@ def others(server: Server, repository: Path, tmp_path_factory: pytest.TempPathFa
     with ExitStack() as stack:
         begun = {}
         for engine in ENGINES:
-            begun[engine] = begin_server(
+            begun[engine] = launch_server(
                 tmp_path_factory.mktemp(engine) / "log",
                 MOBILE_SAM_MODEL_REPOSITORY=str(repository),
                 MOBILE_SAM_ENGINE=engine,
                 MOBILE_SAM_EMBEDDING_CACHE_DIR=str(server.log.parent / "embeddings"),
                 MOBILE_SAM_ORCHESTRATORS="4",  # so that images can come together
             )
-            stack.callback(begun[engine].leave)
+            stack.callback(begun[engine].request_stop)
         yield {engine: other.wait_until_ready() for engine, other in begun.items()}
 
 
@@ -123,7 +123,7 @@ def in_another_file(photo: bytes) -> bytes:
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
 def test_an_engine_that_cannot_run_here_ends_the_start_with_one_line():
-    ended = serve_in_vain(MOBILE_SAM_ENGINE="tensorrt")
+    ended = serve_expecting_failure(MOBILE_SAM_ENGINE="tensorrt")
     assert ended.returncode != 0
     assert "error: the engine tensorrt needs an NVIDIA GPU and an ONNX Runtime with GPU support" in ended.stderr
     assert "Traceback" not in ended.stderr

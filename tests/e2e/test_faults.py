@@ -40,7 +40,7 @@ def start(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
     yield give
     for server in running.values():
-        server.leave()
+        server.request_stop()
 
 
 @pytest.mark.parametrize(

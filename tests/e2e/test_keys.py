@@ -15,7 +15,7 @@ import requests
 
 from mobile_sam_client import Client, Unauthorized
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import Server, serve_in_vain, serving
+from tests.e2e.server import Server, serve_expecting_failure, serving
 
 pytestmark = pytest.mark.e2e
 ALICE, BOB, NEW = "alice-key-of-24-letters", "bobs-key-of-24-letters..", "a-new-key-for-bob-alone"
@@ -157,7 +157,7 @@ OPEN: dict[str, tuple[dict[str, str], str]] = {
 def served() -> dict[str, subprocess.CompletedProcess[str]]:
     """What became of services with settings that would leave them open, all started at once."""
     with ThreadPoolExecutor(len(OPEN)) as pool:
-        return dict(zip(OPEN, pool.map(lambda case: serve_in_vain(**case[0]), OPEN.values()), strict=True))
+        return dict(zip(OPEN, pool.map(lambda case: serve_expecting_failure(**case[0]), OPEN.values()), strict=True))
 
 
 @pytest.mark.parametrize("case", OPEN)

@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from benchmarks.service import free_ports
-from tests.e2e.server import ROOT, inherited, serve_in_vain
+from tests.e2e.server import ROOT, base_environment, serve_expecting_failure
 
 pytestmark = pytest.mark.e2e
 
@@ -24,7 +24,7 @@ def test_a_service_that_is_told_to_stop_while_triton_loads_leaves_nothing(reposi
     settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "BENTOML_DO_NOT_TRACK": "True"}
     with (tmp_path / "log").open("wb") as log:
         command = [str(bentoml), "serve", "service.py:svc", "--host", "127.0.0.1", "--port", str(free_ports(1)[0])]
-        process = subprocess.Popen(command, cwd=ROOT, env={**inherited(), **settings}, stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=ROOT, env={**base_environment(), **settings}, stdout=log, stderr=log)
 
     def family() -> list[psutil.Process]:
         return psutil.Process(process.pid).children(recursive=True)
@@ -42,7 +42,7 @@ def test_a_service_that_is_told_to_stop_while_triton_loads_leaves_nothing(reposi
 
 
 def test_a_repository_without_models_ends_the_service_in_one_line(tmp_path):
-    served = serve_in_vain(MOBILE_SAM_MODEL_REPOSITORY=str(tmp_path))
+    served = serve_expecting_failure(MOBILE_SAM_MODEL_REPOSITORY=str(tmp_path))
     assert served.returncode == 1
     assert "`make weights` writes it" in served.stderr.splitlines()[-1]
     assert "Traceback" not in served.stderr
@@ -50,7 +50,9 @@ def test_a_repository_without_models_ends_the_service_in_one_line(tmp_path):
 
 def test_a_cache_folder_that_cannot_be_written_ends_the_service_and_is_named(repository, tmp_path):
     (tmp_path / "cache").write_text("a file")
-    served = serve_in_vain(MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_CACHE_DIR=str(tmp_path / "cache"))
+    served = serve_expecting_failure(
+        MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_CACHE_DIR=str(tmp_path / "cache")
+    )
     assert served.returncode == 1
     assert served.stderr == f"error: cannot write Triton's folder {tmp_path}/cache/triton: Not a directory\n"
     assert f"Triton cannot run here: cannot write Triton's folder {tmp_path}/cache/triton" in served.stdout
@@ -59,7 +61,9 @@ def test_a_cache_folder_that_cannot_be_written_ends_the_service_and_is_named(rep
 def test_a_taken_port_ends_the_service_in_one_line(repository, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        served = serve_in_vain(port, MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_CACHE_DIR=str(tmp_path))
+        served = serve_expecting_failure(
+            port, MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_CACHE_DIR=str(tmp_path)
+        )
     assert served.returncode == 1
     reason = "is in use: stop the program there or choose another port"
     assert served.stderr == f"error: port {port} of 127.0.0.1 {reason}\n"

@@ -29,7 +29,7 @@ EXPECTED = {
 
 def test_every_part_is_there_and_none_twice(server):
     assert server.post("/embed", input_image=as_base64(scene(80))).ok
-    text = server.metrics_with("mobile_sam_stage_total{")
+    text = server.wait_for_metric("mobile_sam_stage_total{")
     families = list(text_string_to_metric_families(text))
     names = Counter(family.name for family in families)
     assert names.keys() >= EXPECTED
@@ -45,8 +45,8 @@ def test_stages_are_timed_by_the_model_that_had_them(server):
     click = {"input_image": as_base64(scene(79)), "pos_coords": [[200, 100]]}
     for _ in range(2):
         assert server.post(**click).ok
-    server.metrics_with('mobile_sam_stage_seconds_total{model="mobile_sam",stage="picture"}')
-    text = server.metrics_with('mobile_sam_stage_seconds_total{model="mobile_sam_cached",stage="picture"}')
+    server.wait_for_metric('mobile_sam_stage_seconds_total{model="mobile_sam",stage="picture"}')
+    text = server.wait_for_metric('mobile_sam_stage_seconds_total{model="mobile_sam_cached",stage="picture"}')
     families = {family.name: family for family in text_string_to_metric_families(text)}
     counts, seconds = (
         {(sample.labels["model"], sample.labels["stage"]): sample.value for sample in families[name].samples}

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.answers import found
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import Server, begin_server
+from tests.e2e.server import Server, launch_server
 from tests.redis_server import redis_server, until
 
 pytestmark = pytest.mark.e2e
@@ -24,12 +24,12 @@ def test_replicas_share_embeddings_and_go_on_without_redis(builtin_repository, t
         def begin(name: str) -> Server:
             folder = tmp_path / name
             folder.mkdir()
-            server = begin_server(
+            server = launch_server(
                 folder / "log",
                 MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
                 MOBILE_SAM_REDIS_URL=redis.url,
             )
-            stack.callback(server.leave)
+            stack.callback(server.request_stop)
             return server
 
         one, other = (server.wait_until_ready() for server in [begin("first"), begin("second")])

@@ -16,7 +16,7 @@ import requests
 
 from benchmarks.service import free_ports
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import ROOT, inherited, start_server
+from tests.e2e.server import ROOT, base_environment, start_server
 
 boto3 = pytest.importorskip("boto3", reason="of the extra `storage`: `make s3-test` installs it")
 pytest.importorskip("moto", reason="of the extra `storage`: `make s3-test` installs it")
@@ -81,7 +81,7 @@ def test_triton_loads_a_written_repository_from_s3(builtin_repository, storage, 
     done = subprocess.run(
         [sys.executable, "-m", "utils.deployment", written],
         cwd=ROOT,
-        env={**inherited(), "MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository)},
+        env={**base_environment(), "MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository)},
         capture_output=True,
         text=True,
         check=False,

@@ -19,7 +19,7 @@ import pytest
 import requests
 
 from tests.e2e.pages import Reader, blocks
-from tests.e2e.server import ROOT, Server, inherited, serving
+from tests.e2e.server import ROOT, Server, base_environment, serving
 from tests.unit.examples.text_generation.modules import load
 
 EXAMPLE = ROOT / "examples" / "text_generation"
@@ -239,7 +239,7 @@ def test_service_does_not_start_with_invalid_settings():
     done = subprocess.run(
         [Path(sys.executable).parent / "bentoml", "serve", "examples.text_generation.service:svc", "--port", "1"],
         cwd=ROOT,
-        env={**inherited(), "BENTOML_DO_NOT_TRACK": "True", "TEXT_GENERATION_DTYPE": "int3"},
+        env={**base_environment(), "BENTOML_DO_NOT_TRACK": "True", "TEXT_GENERATION_DTYPE": "int3"},
         capture_output=True,
         text=True,
         check=False,
@@ -273,7 +273,7 @@ def run_check(**environment: str) -> list[str]:
     """Run the check, which must fail, and return its error lines."""
     done = subprocess.run(
         [sys.executable, CHECK],
-        env={**inherited(), "HF_HUB_OFFLINE": "1", **environment},
+        env={**base_environment(), "HF_HUB_OFFLINE": "1", **environment},
         capture_output=True,
         text=True,
         check=False,

@@ -69,7 +69,7 @@ def shown(builtin_server) -> dict[str, set[str]]:
     """What a service shows that has answered, and one whose Triton was started again."""
     assert builtin_server.post("/embed", input_image=as_base64(scene(81))).ok
     assert builtin_server.post("/mobile_sam").status_code == 422
-    text = builtin_server.metrics_with("mobile_sam_stage_total{")
+    text = builtin_server.wait_for_metric("mobile_sam_stage_total{")
     return shown_by(text + health_metrics(Health("ready", restarts={"died": 1})).decode())
 
 
