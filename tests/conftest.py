@@ -25,8 +25,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _services_exit_cleanly() -> Iterator[None]:
     """Check the exit statuses of the services that tests stopped without waiting."""
     yield
-    ends = wait_for_stopped_servers()
-    assert set(ends.values()) <= {0}, ends
+    statuses = wait_for_stopped_servers()
+    assert set(statuses.values()) <= {0}, statuses
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Reading the service's answers."""
+"""Parse the service's responses."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from requests_toolbelt.multipart.decoder import MultipartDecoder
 
 
 @dataclass
-class Found:
-    """An answer without picture: `masks` as np.load reads them, and the result part."""
+class Segmentation:
+    """The `npy` masks and the `result` part of a response without picture."""
 
     masks: NDArray[np.bool_]
     result: dict[str, Any]
 
 
 def parts(answer: requests.Response) -> list[bytes]:
-    """The parts of an answer that must be a 200."""
+    """Return the parts of a multipart response; its status must be 200."""
     assert answer.status_code == 200, answer.text
     return [part.content for part in MultipartDecoder.from_response(answer).parts]
 
 
-def found(answer: requests.Response) -> Found:
-    """An answer to a request for `npy` without picture."""
+def segmentation(answer: requests.Response) -> Segmentation:
+    """Parse the response to a request with `mask_format` npy and `segmented_image` none."""
     mask, result = parts(answer)
-    return Found(np.load(io.BytesIO(mask)), json.loads(result))
+    return Segmentation(np.load(io.BytesIO(mask)), json.loads(result))
 
 
 def problem(answer: requests.Response) -> dict[str, Any]:
-    """The problem document of a refusal."""
+    """Return the problem document of an error response."""
     assert answer.headers["content-type"] == "application/problem+json"
     document: dict[str, Any] = answer.json()
     assert document["status"] == answer.status_code

@@ -1,4 +1,4 @@
-"""A collector of traces for tests: takes OTLP over HTTP, as protobuf from Python and as JSON from Triton."""
+"""A trace collector for tests: accepts OTLP over HTTP, as protobuf from Python and as JSON from Triton."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-PATIENCE = 30
+TRACE_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True)
 class Span:
-    """One span, as it was sent."""
+    """One span as received."""
 
     trace_id: str
     span_id: str
     parent_id: str
-    """Empty for the first of a trace."""
+    """Span id of the parent; empty for a root span."""
     name: str
     service: str
     attributes: dict[str, Any]
@@ -31,15 +31,15 @@ class Span:
 
 
 class Collector:
-    """What has come."""
+    """Received spans and the URL that accepts them."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.spans: list[Span] = []
 
     def trace(self, trace_id: str, names: set[str]) -> list[Span]:
-        """The spans of a trace, once these are among them, and what each is below, but for the first."""
-        deadline = time.monotonic() + PATIENCE
+        """Wait until a trace has spans of these names and all parents but the root's; return its spans."""
+        deadline = time.monotonic() + TRACE_TIMEOUT_S
         while True:
             spans = [span for span in self.spans if span.trace_id == trace_id]
             ids = {span.span_id for span in spans}
@@ -50,8 +50,8 @@ class Collector:
 
 
 @contextmanager
-def collecting() -> Iterator[Collector]:
-    """A collector on a free port of this machine."""
+def running_collector() -> Iterator[Collector]:
+    """Run a collector on a free port of 127.0.0.1."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -77,7 +77,7 @@ def collecting() -> Iterator[Collector]:
 
 
 def from_protobuf(body: bytes) -> dict[str, Any]:
-    """The same document as JSON has it."""
+    """Return a protobuf export request as the equivalent OTLP JSON document."""
     from google.protobuf.json_format import MessageToDict
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -86,7 +86,7 @@ def from_protobuf(body: bytes) -> dict[str, Any]:
     for resource, sent in zip(document["resourceSpans"], message.resource_spans, strict=True):
         for scope, sent_scope in zip(resource["scopeSpans"], sent.scope_spans, strict=True):
             for span, sent_span in zip(scope["spans"], sent_scope.spans, strict=True):
-                # Ids are hexadecimal in OTLP's JSON, and base64 in that of protobuf.
+                # Ids are hexadecimal in OTLP JSON but base64 in protobuf's JSON mapping.
                 span["traceId"], span["spanId"] = sent_span.trace_id.hex(), sent_span.span_id.hex()
                 span["parentSpanId"] = sent_span.parent_span_id.hex()
     return dict(document)

@@ -1,4 +1,4 @@
-"""The real BentoML and the real Triton, started once for all end-to-end tests."""
+"""The service with the real BentoML and Triton, started once for all end-to-end tests."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ REFERENCE = Path(os.environ.get("SHARED", ROOT.parent / "shared")) / "reference"
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model repository with the reference weights, or the built-in ones where the reference data is absent."""
+    """Return a model repository with the reference weights, or the built-in weights without the reference data."""
     weights = str(REFERENCE) if REFERENCE.is_file() else "builtin"
     return make_repository(tmp_path_factory.mktemp("models") / "model_repository", weights)
 
 
 @pytest.fixture(scope="session")
 def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The service, shared by the tests that do not harm it."""
+    """Run the service shared by all tests that leave it intact."""
     with serving(
         tmp_path_factory.mktemp("server") / "log",
         MOBILE_SAM_MODEL_REPOSITORY=str(repository),

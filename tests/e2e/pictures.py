@@ -1,4 +1,4 @@
-"""Pictures to send."""
+"""Test images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 
 def scene(seed: int, size: tuple[int, int] = (480, 320)) -> bytes:
-    """A PNG file of three discs on noise, a different one for each seed; `size` is width and height."""
+    """Return a PNG file of three discs on noise; it differs by seed, and `size` is width and height in pixels."""
     rng = np.random.default_rng(seed)
     picture = Image.fromarray(rng.integers(90, 150, (size[1], size[0], 3), dtype=np.uint8))
     draw = ImageDraw.Draw(picture)
@@ -24,5 +24,5 @@ def scene(seed: int, size: tuple[int, int] = (480, 320)) -> bytes:
 
 
 def as_base64(file: bytes) -> str:
-    """A file as it stands in a request."""
+    """Return a file as base64 text."""
     return base64.b64encode(file).decode()

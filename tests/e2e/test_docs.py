@@ -1,4 +1,4 @@
-"""The pages' code runs, and what they show is what comes; what they name is there."""
+"""The code on the documentation pages runs and prints what they show; links, settings and messages exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pycocotools import mask as coco
 
 from benchmarks.objects import iou
 from tests.e2e import pages
-from tests.e2e.answers import found
+from tests.e2e.answers import segmentation
 from tests.e2e.pages import Reader
 from tests.e2e.server import ROOT
 from utils.openapi import examples
@@ -24,7 +24,7 @@ from utils.settings import PREFIX, Settings
 
 TEXTS = {page: (ROOT / page).read_text() for page in pages.pages()}
 BLOCKS = {page: pages.blocks(page, text) for page, text in TEXTS.items()}
-RUNNING = [page for page, found in BLOCKS.items() if any(block.runs for block in found)]
+PAGES_WITH_CODE = [page for page, found in BLOCKS.items() if any(block.runs for block in found)]
 MAKE_COMMAND, MAKE_SPAN = re.compile(r"\bmake +([^#|&\n]+)"), re.compile(r"`make ([^`]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 VARIABLE = re.compile(r"\bMOBILE_SAM_[A-Z_]*[A-Z]\b")
@@ -34,7 +34,7 @@ OTHER_VARIABLES = {
     "MOBILE_SAM_EMBEDDING_CACHE_DIR",
     "MOBILE_SAM_TRITON_METRICS_PORT",
 }
-"""Of the clients, of the orchestrator alone, and of Triton alone."""
+"""Variables of the clients, of the orchestrator alone and of Triton alone."""
 MESSAGE = re.compile(r"^\*\*(?:`` (.+) ``|`(.+)`)\*\*$", re.MULTILINE)
 FORMATTED = re.compile(r"%0?\d*[sdrgo]")
 SOURCES = ("service.py", "utils", "mobile_sam_onnx", "triton_backends", "model_repository/mobile_sam/1", "client")
@@ -42,34 +42,34 @@ every_page = pytest.mark.parametrize("page", TEXTS)
 
 
 @every_page
-def test_every_block_is_run_or_says_why_not(page):
+def test_every_code_block_runs_or_says_why_not(page):
     unaccounted = [str(block) for block in BLOCKS[page] if not (block.runs or block.only_make or block.not_run)]
     assert unaccounted == []
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("page", RUNNING)
-def test_the_code_of_a_page_runs_and_prints_what_it_shows(page, official_server, tmp_path):
+@pytest.mark.parametrize("page", PAGES_WITH_CODE)
+def test_code_of_a_page_runs_and_prints_what_the_page_shows(page, official_server, tmp_path):
     reader = Reader(tmp_path, official_server.url)
     for block in (block for block in BLOCKS[page] if block.runs):
         printed = reader.run(block)
         if block.shows:
-            assert pages.matches(block.shows, printed), f"{block.shows} shows something else than came:\n{printed}"
+            assert pages.matches(block.shows, printed), f"{block.shows} differs from the output:\n{printed}"
 
 
 @pytest.mark.e2e
-def test_the_examples_of_the_openapi_document_are_what_the_service_answers(official_server):
-    segmented = found(official_server.post(**{**examples.EXAMPLE, "mask_format": "npy"}))
+def test_openapi_examples_match_the_real_responses(official_server):
+    segmented = segmentation(official_server.post(**{**examples.EXAMPLE, "mask_format": "npy"}))
     everything = official_server.post("/everything", **examples.EVERYTHING_REQUESTS["grid"]["value"]).json()
     info = requests.get(f"{official_server.url}/info", timeout=10).json()
-    for shown, came in ((examples.RESULT, segmented.result), (examples.EVERYTHING, everything), (examples.INFO, info)):
-        assert pages.same_json(shown, came), came
+    for shown, real in ((examples.RESULT, segmented.result), (examples.EVERYTHING, everything), (examples.INFO, info)):
+        assert pages.same_json(shown, real), real
     assert iou(segmented.masks, coco.decode(examples.RUN_LENGTHS).astype(bool)) > 0.98
     assert len(everything["masks"]) == len(examples.EVERYTHING["masks"])
 
 
 @every_page
-def test_every_make_command_names_targets_and_variables_of_the_makefile(page):
+def test_make_commands_use_targets_and_variables_of_the_makefile(page):
     code = "\n".join(block.code for block in BLOCKS[page] if block.language == "sh")
     makefile = (ROOT / "Makefile").read_text()
     for command in MAKE_COMMAND.findall(code) + MAKE_SPAN.findall(TEXTS[page]):
@@ -80,7 +80,7 @@ def test_every_make_command_names_targets_and_variables_of_the_makefile(page):
 
 
 @every_page
-def test_every_link_leads_somewhere(page):
+def test_every_link_has_a_target(page):
     for link in LINK.findall(TEXTS[page]):
         path, _, anchor = link.partition("#")
         if not path.startswith(("https:", "http:")):
@@ -90,34 +90,34 @@ def test_every_link_leads_somewhere(page):
 
 
 def anchors(text: str) -> set[str]:
-    """Names of a page's headings in links, as forges make them."""
+    """Return the link anchors of a page's headings, formed as GitHub does."""
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @every_page
-def test_every_setting_that_a_page_names_is_there(page):
+def test_every_setting_named_on_a_page_exists(page):
     known = {PREFIX + field.name.upper() for field in dataclasses.fields(Settings)} | OTHER_VARIABLES
     assert set(VARIABLE.findall(TEXTS[page])) <= known
 
 
-def test_the_table_of_settings_has_all_of_them():
+def test_settings_table_is_complete():
     table = re.findall(r"^\| `(MOBILE_SAM_[A-Z_]+)`", TEXTS["docs/deployment.md"], re.MULTILINE)
     fields = {PREFIX + field.name.upper() for field in dataclasses.fields(Settings)}
     assert fields <= set(table)
     assert len(table) == len(set(table))
 
 
-def test_every_message_of_the_troubleshooting_page_is_one_of_the_services():
+def test_every_message_on_the_troubleshooting_page_is_in_the_sources():
     files = [path for name in SOURCES for path in [ROOT / name, *(ROOT / name).rglob("*.py")] if path.suffix == ".py"]
-    said = "\n".join(text for path in files for text in texts(path))
+    source_texts = "\n".join(text for path in files for text in texts(path))
     messages = [one or other for one, other in MESSAGE.findall(TEXTS["docs/troubleshooting.md"])]
     assert messages
-    assert [message for message in messages if message not in said] == []
+    assert [message for message in messages if message not in source_texts] == []
 
 
 def texts(path: Path) -> Iterator[str]:
-    """The texts in a Python file, with … in place of what is put into them."""
+    """Yield the string literals of a Python file with … in place of formatted values."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield FORMATTED.sub("…", node.value)
@@ -126,7 +126,7 @@ def texts(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on PATH")
-def test_the_system_service_is_one(tmp_path):
+def test_systemd_unit_is_valid(tmp_path):
     (unit,) = (block.code for block in BLOCKS["docs/deployment.md"] if block.language == "ini")
     program = tmp_path / ".venv" / "bin" / "bentoml"
     program.parent.mkdir(parents=True)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.e2e.answers import found
+from tests.e2e.answers import segmentation
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import Server, launch_server, serve_expecting_failure
 from utils.machine import has_bf16
@@ -37,8 +37,8 @@ def masks(server: Server, shared: Path) -> tuple[list[np.ndarray], dict[str, str
             mask_format="npy",
             segmented_image="none",
         )
-        made += list(found(answer).masks)
-    return made, found(answer).result["engine"]
+        made += list(segmentation(answer).masks)
+    return made, segmentation(answer).result["engine"]
 
 
 def ious(some: list[np.ndarray], others: list[np.ndarray]) -> list[float]:
@@ -100,7 +100,7 @@ def test_onnxruntime_encodes_images_that_come_together_in_one_run(others):
         answer = server.post(
             input_image=as_base64(photo), pos_coords=[[240, 160]], mask_format="npy", segmented_image="none"
         )
-        return found(answer).masks
+        return segmentation(answer).masks
 
     alone = [click(in_another_file(photo)) for photo in photos[:3]]
     before = [server.metric(name, "mobile_sam_encoder") for name in names]

@@ -13,7 +13,7 @@ import requests
 from pycocotools import mask as coco
 
 from client.request import Photo
-from tests.e2e.answers import found, problem
+from tests.e2e.answers import problem, segmentation
 from tests.e2e.pictures import as_base64, scene
 
 pytestmark = pytest.mark.e2e
@@ -48,7 +48,7 @@ def test_records_describe_distinct_masks(server, image):
 
 def test_a_record_is_one_of_the_candidates_of_its_click(server, image):
     record = server.post("/everything", **image, points_per_side=3, **ANYTHING).json()["masks"][0]
-    candidates = found(
+    candidates = segmentation(
         server.post(
             **image,
             pos_coords=record["point_coords"],

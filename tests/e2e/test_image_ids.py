@@ -15,13 +15,13 @@ import pytest
 import requests
 
 from client.request import Photo
-from tests.e2e.answers import found, parts, problem
+from tests.e2e.answers import parts, problem, segmentation
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import Server, serving, start_server
 
 pytestmark = pytest.mark.e2e
 
-QUIET: dict[str, Any] = {"mask_format": "npy", "segmented_image": "none"}
+NPY_ONLY: dict[str, Any] = {"mask_format": "npy", "segmented_image": "none"}
 CLICK: dict[str, Any] = {"pos_coords": [[240, 160]]}
 BOUND = 8_000_000
 """Bytes, of three embeddings."""
@@ -33,8 +33,8 @@ def test_an_image_is_encoded_once_and_then_named_by_its_id(server):
     said = server.post("/embed", input_image=as_base64(file)).json()
     assert said["image_id"] == hashlib.sha256(file).hexdigest()
     assert (said["width"], said["height"]) == (480, 320)
-    by_id = found(server.post(image_id=said["image_id"], **CLICK, **QUIET))
-    by_file = found(server.post(input_image=as_base64(file), **CLICK, **QUIET))
+    by_id = segmentation(server.post(image_id=said["image_id"], **CLICK, **NPY_ONLY))
+    by_file = segmentation(server.post(input_image=as_base64(file), **CLICK, **NPY_ONLY))
     assert (by_id.masks == by_file.masks).all()
     assert by_id.result == by_file.result
     after = server.embeddings()
@@ -54,8 +54,8 @@ def test_requests_for_one_new_image_at_once_encode_it_once(server):
     file = as_base64(scene(12, (1600, 1200)))
     before = server.embeddings()["encoded"]
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
-        answers = list(pool.map(lambda _: server.post(input_image=file, **CLICK, **QUIET), range(6)))
-    masks = [found(answer).masks for answer in answers]
+        answers = list(pool.map(lambda _: server.post(input_image=file, **CLICK, **NPY_ONLY), range(6)))
+    masks = [segmentation(answer).masks for answer in answers]
     assert all((mask == masks[0]).all() for mask in masks)
     assert server.embeddings()["encoded"] - before == 1
 
@@ -65,7 +65,7 @@ def test_a_click_on_a_known_image_does_not_wait_for_new_ones(server):
     new = [as_base64(scene(100 + number, (1600, 1200))) for number in range(8)]
     with concurrent.futures.ThreadPoolExecutor(len(new)) as pool:
         encodes = [pool.submit(server.post, "/embed", input_image=image) for image in new]
-        assert found(server.post(image_id=image_id, **CLICK, **QUIET))
+        assert segmentation(server.post(image_id=image_id, **CLICK, **NPY_ONLY))
         waiting = [encode for encode in encodes if not encode.done()]
         assert waiting  # the click was answered first
         assert all(encode.result().status_code == 200 for encode in encodes)
@@ -91,11 +91,11 @@ def test_a_restart_forgets_nothing_and_the_client_sends_again_what_was_forgotten
     server, photo, before = restarted
     known = Photo(server.url, scene(15))
     known.image_id = photo.image_id
-    assert json.loads(known.segment(**CLICK, **QUIET)["result"]) == before
+    assert json.loads(known.segment(**CLICK, **NPY_ONLY)["result"]) == before
     assert server.embeddings() == {"found": 1, "shared": 0, "encoded": 0}
 
     shutil.rmtree(server.log.parent / "embeddings")
-    assert json.loads(known.segment(**CLICK, **QUIET)["result"]) == before
+    assert json.loads(known.segment(**CLICK, **NPY_ONLY)["result"]) == before
     assert server.embeddings()["encoded"] == 1
 
 
@@ -106,11 +106,11 @@ def test_what_the_cache_holds_stays_below_its_bound(restarted):
         assert server.post("/embed", input_image=as_base64(scene(seed))).status_code == 200
         entries = os.scandir(server.log.parent / "embeddings")
         assert 0 < sum(entry.stat().st_size for entry in entries if entry.is_file()) <= BOUND
-    answer = server.post(image_id=first, **CLICK, **QUIET)
+    answer = server.post(image_id=first, **CLICK, **NPY_ONLY)
     assert answer.status_code == 404
     photo = Photo(server.url, scene(0))
     photo.image_id = first
-    assert photo.segment(**CLICK, **QUIET)
+    assert photo.segment(**CLICK, **NPY_ONLY)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def restarted(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     folder = tmp_path_factory.mktemp("restarted")
     first = start_server(folder / "first log", MOBILE_SAM_MODEL_REPOSITORY=str(repository))
     photo = Photo(first.url, scene(15))
-    before = json.loads(photo.segment(**CLICK, **QUIET)["result"])
+    before = json.loads(photo.segment(**CLICK, **NPY_ONLY)["result"])
     assert first.stop() == 0
     with serving(
         folder / "log", MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_EMBEDDING_CACHE_BYTES=str(BOUND)
@@ -135,7 +135,7 @@ def test_without_room_for_embeddings_the_service_serves_and_warns_once(builtin_r
         MOBILE_SAM_EMBEDDING_CACHE_DIR=str(tmp_path / "a file" / "embeddings"),
     ) as server:
         for seed in range(6):
-            answer = found(server.post(input_image=as_base64(scene(seed)), **CLICK, **QUIET))
+            answer = segmentation(server.post(input_image=as_base64(scene(seed)), **CLICK, **NPY_ONLY))
             assert answer.result["masks"]
         warnings = server.log.read_text().count("embeddings are not kept")
         processes = 4  # those that encode say it once: two for new images, one for what takes long, one for whole ones

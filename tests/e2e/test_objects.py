@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageDraw
 from pycocotools import mask as coco
 
-from tests.e2e.answers import found, parts, problem
+from tests.e2e.answers import parts, problem, segmentation
 from tests.e2e.pictures import as_base64, scene
 
 pytestmark = pytest.mark.e2e
@@ -22,7 +22,7 @@ OBJECTS: list[dict[str, Any]] = [
     {"pos_coords": [[240, 160], [300, 200]], "neg_coords": [[20, 20]]},
     {"pos_coords": [[200, 150]], "box": [150, 100, 400, 300]},
 ]
-QUIET = {"mask_format": "npy", "segmented_image": "none"}
+NPY_ONLY = {"mask_format": "npy", "segmented_image": "none"}
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,8 @@ def image(server) -> dict[str, str]:
 
 
 def test_objects_together_have_the_masks_they_have_alone(server, image):
-    alone = [found(server.post(**image, **QUIET, **prompt)) for prompt in OBJECTS]
-    together = found(server.post(**image, **QUIET, prompts=OBJECTS))
+    alone = [segmentation(server.post(**image, **NPY_ONLY, **prompt)) for prompt in OBJECTS]
+    together = segmentation(server.post(**image, **NPY_ONLY, prompts=OBJECTS))
     assert together.masks.shape == (4, 320, 480)
     for index, one in enumerate(alone):
         described = together.result["masks"][index]
@@ -45,21 +45,21 @@ def test_objects_together_have_the_masks_they_have_alone(server, image):
 
 
 def test_three_candidates_of_each_object_stand_together(server, image):
-    answer = found(server.post(**image, **QUIET, prompts=OBJECTS, multimask_output=True))
+    answer = segmentation(server.post(**image, **NPY_ONLY, prompts=OBJECTS, multimask_output=True))
     assert answer.masks.shape == (12, 320, 480)
     assert [mask["object"] for mask in answer.result["masks"]] == [index // 3 for index in range(12)]
 
 
 def test_an_object_of_several_can_refine_an_earlier_mask(server, image):
-    first = found(server.post(**image, **QUIET, **OBJECTS[0], low_res_mask=True))
+    first = segmentation(server.post(**image, **NPY_ONLY, **OBJECTS[0], low_res_mask=True))
     refine = {**OBJECTS[0], "neg_coords": [[10, 10]], "mask_input": first.result["masks"][0]["low_res_mask"]}
-    alone = found(server.post(**image, **QUIET, **refine))
-    together = found(server.post(**image, **QUIET, prompts=[OBJECTS[1], refine]))
+    alone = segmentation(server.post(**image, **NPY_ONLY, **refine))
+    together = segmentation(server.post(**image, **NPY_ONLY, prompts=[OBJECTS[1], refine]))
     assert (together.masks[1] != alone.masks).mean() < 1e-3
 
 
 def test_every_format_holds_the_same_masks(server, image):
-    masks = found(server.post(**image, **QUIET, prompts=OBJECTS)).masks
+    masks = segmentation(server.post(**image, **NPY_ONLY, prompts=OBJECTS)).masks
     ask = {**image, "prompts": OBJECTS, "segmented_image": "none"}
 
     as_json, _ = parts(server.post(**ask, mask_format="json"))
@@ -92,7 +92,7 @@ def test_the_overlay_shows_every_object(server, image):
     assert len(json.loads(result)["masks"]) == 4
     before = np.asarray(Image.open(io.BytesIO(scene(1))))
     after = np.asarray(Image.open(io.BytesIO(drawn)))
-    masks = found(server.post(**image, **QUIET, prompts=OBJECTS)).masks
+    masks = segmentation(server.post(**image, **NPY_ONLY, prompts=OBJECTS)).masks
     for mask in masks:
         if mask.any():
             assert (after[mask] != before[mask]).any()
@@ -110,7 +110,7 @@ def test_the_overlay_shows_every_object(server, image):
     ids=["none", "too many", "outside", "inside out", "no mask"],
 )
 def test_a_faulty_object_is_named(server, image, prompts, field):
-    answer = server.post(**image, **QUIET, prompts=prompts)
+    answer = server.post(**image, **NPY_ONLY, prompts=prompts)
     assert answer.status_code == 422
     assert problem(answer)["errors"][0]["field"] == field
 

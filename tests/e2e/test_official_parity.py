@@ -7,7 +7,7 @@ import base64
 import numpy as np
 import pytest
 
-from tests.e2e.answers import found
+from tests.e2e.answers import segmentation
 from tests.e2e.server import Server
 from tests.parity.cases import EXPECTED, ious, packed, read_cases
 
@@ -24,7 +24,7 @@ def test_answers_match_the_official_predictors(official_server: Server, record_p
         for case in read_cases():
             image = base64.b64encode(case.file.read_bytes()).decode()
             source = {"image_id": image_ids[case.image]} if case.image in image_ids else {"input_image": image}
-            answer = found(
+            answer = segmentation(
                 official_server.post(
                     **source,
                     pos_coords=case.points_xy,

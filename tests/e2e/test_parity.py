@@ -9,7 +9,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.e2e.answers import found
+from tests.e2e.answers import segmentation
 from tests.e2e.pictures import as_base64
 
 pytestmark = pytest.mark.e2e
@@ -38,7 +38,7 @@ def test_every_case_of_the_reference_has_the_same_areas_and_scores(server, share
             segmented_image="none",
             **fields,
         )
-        answered = found(answer)
+        answered = segmentation(answer)
         result, masks = answered.result, answered.masks
         if masks.ndim == 2:
             masks = masks[None]
@@ -60,14 +60,14 @@ def test_low_resolution_masks_are_the_references_and_refine_as_they_do(server, s
         image = {"input_image": as_base64((shared / "images" / case["image"]).read_bytes())}
         click = {"pos_coords": case["points"], "labels": case["labels"]}
         options = {"mask_format": "npy", "segmented_image": "none"}
-        first = found(server.post(**image, **click, **options, multimask_output=True, low_res_mask=True))
+        first = segmentation(server.post(**image, **click, **options, multimask_output=True, low_res_mask=True))
         ours = [base64.b64decode(mask["low_res_mask"]) for mask in first.result["masks"]]
         low_res = np.stack([np.load(io.BytesIO(file)) for file in ours])
         assert low_res.shape == (3, 256, 256)
         assert np.allclose(low_res, expected[case["mask_input"]], rtol=1e-3, atol=1e-3)  # it is kept as float16
 
         earlier = first.result["masks"][case["mask_index"]]["low_res_mask"]
-        refined = found(server.post(**image, **click, **options, mask_input=earlier))
+        refined = segmentation(server.post(**image, **click, **options, mask_input=earlier))
         key = f"{case['image']}/{case['case']}"
         assert refined.result["masks"][0]["score"] == pytest.approx(float(expected[f"iou/{key}"].item()), abs=1e-3)
         assert abs(refined.masks.mean() - float(expected[f"area/{key}"].item())) <= 0.003

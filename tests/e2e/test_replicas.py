@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.answers import found
+from tests.e2e.answers import segmentation
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import Server, launch_server
 from tests.redis_server import redis_server, until
 
 pytestmark = pytest.mark.e2e
 
-QUIET: dict[str, Any] = {"mask_format": "npy", "segmented_image": "none"}
+NPY_ONLY: dict[str, Any] = {"mask_format": "npy", "segmented_image": "none"}
 CLICK: dict[str, Any] = {"pos_coords": [[240, 160]]}
 
 
@@ -34,18 +34,18 @@ def test_replicas_share_embeddings_and_go_on_without_redis(builtin_repository, t
 
         one, other = (server.wait_until_ready() for server in [begin("first"), begin("second")])
 
-        answer = found(one.post(input_image=as_base64(scene(50)), **CLICK, **QUIET))
+        answer = segmentation(one.post(input_image=as_base64(scene(50)), **CLICK, **NPY_ONLY))
         until(lambda: len(redis.names()) == 2)  # and the image that the watchdogs ask with
-        again = found(other.post(image_id=answer.result["image_id"], **CLICK, **QUIET))
+        again = segmentation(other.post(image_id=answer.result["image_id"], **CLICK, **NPY_ONLY))
         assert (again.masks == answer.masks).all()
         assert again.result == answer.result
         assert other.embeddings() == {"found": 0, "shared": 1, "encoded": 0}
-        found(other.post(image_id=answer.result["image_id"], **CLICK, **QUIET))
+        segmentation(other.post(image_id=answer.result["image_id"], **CLICK, **NPY_ONLY))
         assert other.embeddings() == {"found": 1, "shared": 1, "encoded": 0}
 
         redis.stop()
         for seed in range(51, 55):
-            assert found(other.post(input_image=as_base64(scene(seed)), **CLICK, **QUIET))
+            assert segmentation(other.post(input_image=as_base64(scene(seed)), **CLICK, **NPY_ONLY))
         assert other.embeddings()["encoded"] == 4
         warnings = other.log.read_text().count("Redis cannot be used")
         processes = 3  # each of those that encode says it once

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.e2e.collector import Collector, Span, collecting
+from tests.e2e.collector import Collector, Span, running_collector
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import Server, start_server
 
@@ -26,7 +26,7 @@ REQUEST = "POST /mobile_sam"
 
 @pytest.fixture(scope="module")
 def collector() -> Iterator[Collector]:
-    with collecting() as running:
+    with running_collector() as running:
         yield running
 
 
