@@ -1,4 +1,4 @@
-"""The service as a Bento: built, then served from the store as `mobile_sam:latest`."""
+"""The service built as a Bento and served from the Bento store as `mobile_sam:latest`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 PARTS = ("service.py", "bentofile.yaml", "README.md", "LICENSE", "requirements", "utils", "triton_backends")
 
 
-def test_a_bento_is_built_and_serves_by_itself(builtin_repository, tmp_path):
+def test_bento_serves_without_its_project_folder(builtin_repository, tmp_path):
     project, home = tmp_path / "project", tmp_path / "bentoml"
     project.mkdir()
     for part in PARTS:
@@ -34,10 +34,10 @@ def test_a_bento_is_built_and_serves_by_itself(builtin_repository, tmp_path):
     assert built.returncode == 0, built.stdout + built.stderr
     shutil.rmtree(project)
 
-    (inside,) = (home / "bentos" / "mobile_sam").glob("*/src")
+    (bento,) = (home / "bentos" / "mobile_sam").glob("*/src")
     for file in (path for path in builtin_repository.rglob("*") if path.is_file()):
         if file.parent.name != "__pycache__":
-            assert (inside / "model_repository" / file.relative_to(builtin_repository)).is_file()
+            assert (bento / "model_repository" / file.relative_to(builtin_repository)).is_file()
 
     with serving(tmp_path / "log", "mobile_sam:latest", BENTOML_HOME=str(home)) as server:
         assert server.post(**EXAMPLE).status_code == 200

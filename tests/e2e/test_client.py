@@ -1,4 +1,4 @@
-"""The Python client, blocking and with asyncio, at the real service."""
+"""The Python client, blocking and asyncio, against the real service."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLICK: dict[str, Any] = {"pos_coords": [[240, 160]]}
 
 @pytest.fixture(params=[Client, AsyncClient])
 def client(request, server: Server, monkeypatch) -> Iterator[Any]:
-    """A client of either kind, whose calls are waited for."""
+    """Return a client of either kind; calls of the asyncio client are awaited."""
     monkeypatch.delenv("MOBILE_SAM_API_KEY", raising=False)
     made = request.param(server.url)
     made = Awaited(made) if isinstance(made, AsyncClient) else made
@@ -32,7 +32,7 @@ def client(request, server: Server, monkeypatch) -> Iterator[Any]:
     made.close()
 
 
-def test_the_service_tells_of_itself(client):
+def test_info_describes_the_service(client):
     info = client.info()
     assert info.weights is not None
     assert not info.key_needed
@@ -40,7 +40,7 @@ def test_the_service_tells_of_itself(client):
     assert client.embed(scene(900)).weights == info.weights
 
 
-def test_an_object_is_found_and_its_mask_refined(client):
+def test_mask_of_an_object_can_be_refined(client):
     photo = client.embed(scene(901))
     first = client.segment(photo, **CLICK, multimask_output=True, low_res_mask=True)
     assert first.image is not None
@@ -62,7 +62,7 @@ def test_an_object_is_found_and_its_mask_refined(client):
     assert refined.low_res_mask is None
 
 
-def test_many_objects_are_the_same_as_one_by_one(client, server):
+def test_segment_many_gives_the_same_masks_as_single_calls(client, server):
     file = scene(902)
     prompts = [Prompt(pos_coords=[[100 + 60 * number, 160]], neg_coords=[[5, 5]]) for number in range(5)]
     together = client.segment_many(file, prompts)
@@ -73,7 +73,7 @@ def test_many_objects_are_the_same_as_one_by_one(client, server):
         assert one.score == pytest.approx(other.score, abs=1e-3)
 
 
-def test_everything_is_found_step_by_step(client):
+def test_everything_reports_progress_and_returns_records(client):
     steps = []
     parameters = {"points_per_side": 6, "pred_iou_thresh": 0, "stability_score_thresh": 0}
     everything = client.everything(scene(903), on_progress=lambda *step: steps.append(step), **parameters)
@@ -85,7 +85,7 @@ def test_everything_is_found_step_by_step(client):
         assert record.mask[y : y + height, x : x + width].sum() == record.area > 0
 
 
-def test_an_image_is_the_same_whichever_way_it_is_given(client, tmp_path):
+def test_image_has_one_id_for_paths_and_bytes_and_one_for_pixels(client, tmp_path):
     file = scene(904)
     path = tmp_path / "photo.png"
     path.write_bytes(file)
@@ -100,10 +100,10 @@ def test_an_image_is_the_same_whichever_way_it_is_given(client, tmp_path):
     assert (masks[0] == masks[1]).all()
 
 
-def test_a_turned_photograph_gives_the_mask_in_the_frame_that_the_caller_has(client):
-    """The file: as displayed. A PIL image: as its own pixels are."""
+def test_mask_of_a_rotated_photo_is_in_the_frame_of_the_input(client):
+    """A file gets a mask as displayed, a PIL image a mask in its own pixel frame."""
     exif = Image.Exif()
-    exif[0x0112] = 6  # displayed turned by a quarter
+    exif[0x0112] = 6  # orientation: rotated by 90 degrees for display
     file = io.BytesIO()
     with Image.open(io.BytesIO(scene(905))) as picture:
         picture.save(file, "PNG", exif=exif)
@@ -113,14 +113,14 @@ def test_a_turned_photograph_gives_the_mask_in_the_frame_that_the_caller_has(cli
     assert (by_pixels.width, by_pixels.height, by_pixels.mask.shape) == (480, 320, (320, 480))
 
 
-def test_an_image_that_the_service_does_not_know_is_sent_again(client):
+def test_unknown_image_is_sent_again(client):
     photo = client.embed(scene(906))
     forgotten = dataclasses.replace(photo, image_id="0" * 64)
     assert client.segment(forgotten, **CLICK).image_id == photo.image_id
     assert client.everything(forgotten, points_per_side=1).image_id == photo.image_id
 
 
-def test_what_is_refused_names_the_field(client):
+def test_rejected_request_names_the_field(client):
     with pytest.raises(InvalidRequest) as raised:
         client.segment(scene(907), box=[5, 5, 1, 1])
     assert raised.value.errors == [

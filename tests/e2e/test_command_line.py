@@ -1,4 +1,4 @@
-"""`mobile-sam` with the real service: one image, a folder, and a service of its own."""
+"""The `mobile-sam` command with the real service: one image, a folder, and `--local`."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def mobile_sam(folder: Path, *arguments: str, **environment: str) -> subprocess.
     )
 
 
-def test_info_and_an_object(server, tmp_path):
+def test_info_and_segment_print_json(server, tmp_path):
     (tmp_path / "photo.png").write_bytes(scene(1))
-    said = mobile_sam(tmp_path, "info", "--json", "--url", server.url)
-    assert said.returncode == 0, said.stderr
-    assert json.loads(said.stdout)["ready"] is True
+    info = mobile_sam(tmp_path, "info", "--json", "--url", server.url)
+    assert info.returncode == 0, info.stderr
+    assert json.loads(info.stdout)["ready"] is True
 
     arguments = ["--box", "100,80,300,250", "--negative", "5,5", "--json", "--picture", "cut.png", "--style", "cutout"]
     done = mobile_sam(tmp_path, "segment", "photo.png", *arguments, MOBILE_SAM_URL=server.url)
@@ -48,7 +48,7 @@ def test_info_and_an_object(server, tmp_path):
         np.testing.assert_array_equal(np.asarray(cut)[..., 3] > 0, np.asarray(mask) > 0)
 
 
-def test_a_folder_goes_on_where_it_ended(server, tmp_path):
+def test_batch_resumes_after_a_failure(server, tmp_path):
     (tmp_path / "photos" / "below").mkdir(parents=True)
     (tmp_path / "photos" / "one.png").write_bytes(scene(1))
     (tmp_path / "photos" / "below" / "two.png").write_bytes(scene(2, (320, 480)))
@@ -73,16 +73,16 @@ def test_a_folder_goes_on_where_it_ended(server, tmp_path):
             assert overlay.size == (image["width"], image["height"])
 
 
-def test_a_service_for_one_command_takes_the_key_and_leaves_no_process(tmp_path):
+def test_local_service_uses_the_key_and_leaves_no_process(tmp_path):
     if _weights() != "builtin":
-        pytest.skip("the checkout has other weights than the built-in ones, or none: `make weights WEIGHTS=builtin`")
+        pytest.skip("the checkout lacks the built-in weights: run `make weights WEIGHTS=builtin`")
     (tmp_path / "photo.png").write_bytes(scene(1))
     cache = str(tmp_path / "cache")
     environment = {"WEIGHTS": "builtin", "MOBILE_SAM_EMBEDDING_CACHE_DIR": cache, "MOBILE_SAM_API_KEYS": f"me:{KEY}"}
     done = mobile_sam(tmp_path, "embed", "photo.png", "--local", MOBILE_SAM_API_KEY=KEY, **environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("  photo.png\n")
-    assert not [process for process in psutil.process_iter() if _works_in(process, cache)]
+    assert not [process for process in psutil.process_iter() if _uses_cache(process, cache)]
 
 
 def _weights() -> str | None:
@@ -90,7 +90,7 @@ def _weights() -> str | None:
     return json.loads(file.read_text())["name"] if file.is_file() else None
 
 
-def _works_in(process: psutil.Process, cache: str) -> bool:
+def _uses_cache(process: psutil.Process, cache: str) -> bool:
     try:
         return process.environ().get("MOBILE_SAM_EMBEDDING_CACHE_DIR") == cache and process.pid != os.getpid()
     except psutil.Error:

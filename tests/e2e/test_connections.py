@@ -1,4 +1,4 @@
-"""Half-open connections without end, against a service that may have few file descriptors."""
+"""More half-open connections than the service has file descriptors."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from tests.e2e.server import launch_server
 
 pytestmark = pytest.mark.e2e
 
-DESCRIPTORS = 256
-HALF_OPEN, BETWEEN_PROBES = 2000, 25
+MAX_DESCRIPTORS = 256
+HALF_OPEN_CONNECTIONS, CONNECTIONS_PER_PROBE = 2000, 25
 
 
-def test_probes_are_answered_beside_more_half_open_connections_than_there_are_descriptors(repository, tmp_path):
+def test_probes_are_answered_despite_exhausted_file_descriptors(repository, tmp_path):
     server = launch_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_ENGINE="openvino")
-    # Well before it has imported anything; the service raises the first of the two.
-    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS // 2, DESCRIPTORS))
+    # The limits apply before the service imports anything; it raises the soft limit itself.
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (MAX_DESCRIPTORS // 2, MAX_DESCRIPTORS))
     host, port = server.url.removeprefix("http://").split(":")
     with ExitStack() as open_connections:
         open_connections.callback(server.request_stop)
         server.wait_until_ready()
-        for number in range(HALF_OPEN):
+        for number in range(HALF_OPEN_CONNECTIONS):
             connection = open_connections.enter_context(socket.create_connection((host, int(port)), timeout=10))
-            with suppress(ConnectionError):  # it has been closed for a newer one
+            with suppress(ConnectionError):  # closed in favour of a newer one
                 connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: a\r\nX-Half: ")
-            if number % BETWEEN_PROBES == 0:
+            if number % CONNECTIONS_PER_PROBE == 0:
                 assert requests.get(f"{server.url}/readyz", timeout=10).status_code == 200
         workers = psutil.Process(server.process.pid).children(recursive=True)
         limits = {worker.rlimit(resource.RLIMIT_NOFILE) for worker in workers}
-        assert limits == {(DESCRIPTORS, DESCRIPTORS)}
+        assert limits == {(MAX_DESCRIPTORS, MAX_DESCRIPTORS)}
     log = server.log.read_text()
-    assert f"this process may have {DESCRIPTORS} file descriptors" in log
-    assert 1 <= log.count("too many connections") < HALF_OPEN // 20
+    assert f"this process may have {MAX_DESCRIPTORS} file descriptors" in log
+    assert 1 <= log.count("too many connections") < HALF_OPEN_CONNECTIONS // 20
     assert "Too many open files" not in log

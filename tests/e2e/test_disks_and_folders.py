@@ -1,4 +1,4 @@
-"""Full disks, a cleaned temporary folder, damaged embeddings and stopped workers, with requests answered throughout."""
+"""Requests are answered despite full disks, a cleared temporary folder, damaged embeddings and stopped workers."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ CLICK: dict[str, Any] = {"pos_coords": [[100, 100]], "mask_format": "rle", "segm
 
 @pytest.fixture
 def start(repository: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Starts the service with two API workers, and leaves it in the end."""
+    """Return a function that starts the service with two API workers."""
     started = []
 
-    def give(**environment: str) -> Server:
+    def start_with(**environment: str) -> Server:
         settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "BENTOML_CONFIG_OPTIONS": "api_server.workers=2"}
         started.append(start_server(tmp_path / "log", "service.py:svc", None, **settings, **environment))
         return started[-1]
 
-    yield give
+    yield start_with
     for server in started:
         if server.process.poll() is None:
             server.request_stop()
@@ -42,7 +42,7 @@ def start(repository: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
-    """A folder with a path as short as that of a real temporary folder: sockets' names have 107 characters at most."""
+    """Return a temporary folder with a short path: names of sockets have at most 107 characters."""
     with tempfile.TemporaryDirectory(prefix="t", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
@@ -55,8 +55,8 @@ def wait(condition: Callable[[], bool]) -> None:
     assert victims.until(condition, READY_TIMEOUT_S) < READY_TIMEOUT_S
 
 
-def ask_in_every_way(server: Server, seed: int) -> None:
-    """Ask each worker, over new connections, for things that the metrics count apart."""
+def use_every_endpoint(server: Server, seed: int) -> None:
+    """Send each worker requests that the metrics count separately, over new connections."""
     for number in range(6):
         image = as_base64(scene(seed + number))
         assert server.post(input_image=image, **CLICK).status_code == 200
@@ -67,48 +67,48 @@ def ask_in_every_way(server: Server, seed: int) -> None:
             assert requests.get(f"{server.url}{path}", timeout=60).status_code == status, path
 
 
-def test_a_full_temporary_folder_ends_no_worker(start, short_path):
+def test_full_temporary_folder_kills_no_worker(start, short_path):
     with small_disk(short_path / "disk", 4) as disk:
         server = start(TMPDIR=str(disk))
         assert list(disk.glob("mobile-sam-triton-*"))
         workers = pids(server)
         assert len(workers) == 2
         fill(disk)
-        ask_in_every_way(server, 1)
+        use_every_endpoint(server, 1)
         assert pids(server) == workers
         assert victims.readiness(server) == 200
         assert "mobile_sam_ready 1" in requests.get(f"{server.url}/metrics", timeout=60).text
 
         victims.workers(server)[0].kill()
         wait(lambda: len(pids(server) - workers) == 1)
-        ask_in_every_way(server, 11)
+        use_every_endpoint(server, 11)
         assert "mobile_sam_ready 1" in requests.get(f"{server.url}/metrics", timeout=60).text
-        assert len(re.findall("cannot write counters", server.log.read_text())) <= 3  # once for each worker
+        assert len(re.findall("cannot write counters", server.log.read_text())) <= 3  # once per worker
         assert server.stop() == 0
 
 
-def test_a_service_whose_temporary_folder_is_cleaned_goes_on_and_ends_in_order(start, short_path):
+def test_service_survives_clearing_its_temporary_folder_and_stops_cleanly(start, short_path):
     server = start(TMPDIR=str(short_path))
-    ask_in_every_way(server, 21)
+    use_every_endpoint(server, 21)
     workers = pids(server)
     for entry in short_path.iterdir():
         shutil.rmtree(entry)
     wait(lambda: "was removed while the service runs; recreated it" in server.log.read_text())
     assert victims.readiness(server) == 200
-    ask_in_every_way(server, 31)
+    use_every_endpoint(server, 31)
     assert pids(server) == workers
     assert "mobile_sam_ready 1" in requests.get(f"{server.url}/metrics", timeout=60).text
     victims.workers(server)[0].kill()
     wait(lambda: len(pids(server) - workers) == 1)
-    ask_in_every_way(server, 41)
+    use_every_endpoint(server, 41)
 
     images = [as_base64(scene(seed, (1200, 800))) for seed in range(51, 57)]
     with ThreadPoolExecutor(len(images)) as threads:
-        asked = [threads.submit(server.post, input_image=image, **CLICK) for image in images]
+        calls = [threads.submit(server.post, input_image=image, **CLICK) for image in images]
         wait(lambda: in_progress(server) > 0)
         accepted = in_progress(server)
         assert server.stop() == 0
-        statuses = [call.result().status_code for call in asked if call.exception() is None]
+        statuses = [call.result().status_code for call in calls if call.exception() is None]
     assert set(statuses) <= {200, 503}
     assert statuses.count(200) >= accepted
     assert list(short_path.iterdir()) == []
@@ -120,7 +120,7 @@ def in_progress(server: Server) -> int:
     return int(count)
 
 
-def test_a_stopped_worker_is_replaced(start):
+def test_worker_stopped_by_a_signal_is_replaced(start):
     server = start()
     workers = pids(server)
     stopped = victims.workers(server)[0]
@@ -128,30 +128,30 @@ def test_a_stopped_worker_is_replaced(start):
     wait(lambda: stopped.pid not in pids(server) and len(pids(server)) == 2)
     assert len(pids(server) & workers) == 1
     assert f"API worker {stopped.pid} was stopped by a signal" in server.log.read_text()
-    ask_in_every_way(server, 61)
+    use_every_endpoint(server, 61)
 
 
-def test_a_full_disk_of_embeddings_costs_encodes_and_no_answer(start, tmp_path):
+def test_full_embedding_disk_fails_no_request(start, tmp_path):
     with small_disk(tmp_path / "disk", 4) as disk:
         server = start(MOBILE_SAM_EMBEDDING_CACHE_DIR=str(disk / "embeddings"))
-        ask_in_every_way(server, 71)
+        use_every_endpoint(server, 71)
         fill(disk)
-        ask_in_every_way(server, 81)
+        use_every_endpoint(server, 81)
         assert victims.readiness(server) == 200
         assert server.stop() == 0
 
 
-def test_a_damaged_entry_is_encoded_again_and_no_process_ends(start, tmp_path):
+def test_damaged_embedding_is_encoded_again_without_a_crash(start, tmp_path):
     server = start()
     image = as_base64(scene(91))
     first = server.post(input_image=image, **CLICK)
-    family = {process.pid for process in victims.stubs(server)}
+    processes = {process.pid for process in victims.stubs(server)}
     (entry,) = (tmp_path / "embeddings").glob(f"{hashlib.sha256(scene(91)).hexdigest()}-*.embedding")
     for damage in (lambda file: file.write(b"\xff" * entry.stat().st_size), lambda file: file.truncate(0)):
         with entry.open("r+b") as file:
             damage(file)
-        for _ in range(8):  # whichever process it is that answers
+        for _ in range(8):  # so that every process answers
             answer = server.post(input_image=image, **CLICK)
             assert (answer.status_code, len(answer.content)) == (200, len(first.content))
             assert b'"score":null' not in answer.content
-    assert {process.pid for process in victims.stubs(server)} == family
+    assert {process.pid for process in victims.stubs(server)} == processes

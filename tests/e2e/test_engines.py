@@ -1,4 +1,4 @@
-"""Every engine gives the same masks, and answers name it."""
+"""Every engine gives the same masks, and responses name the engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENGINES = ("onnxruntime", *(["openvino-bf16"] if has_bf16() else []))
 
 
 def masks(server: Server, shared: Path) -> tuple[list[np.ndarray], dict[str, str]]:
-    """All masks of the reference cases, and the engine that made them."""
+    """Return all masks of the reference cases and the engine's name."""
     made = []
     for case in json.loads((shared / "reference" / "cases.json").read_text()):
         if "mask_input" in case:
@@ -47,23 +47,23 @@ def ious(some: list[np.ndarray], others: list[np.ndarray]) -> list[float]:
 
 @pytest.fixture(scope="module")
 def others(server: Server, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Server]]:
-    """A service of each other engine, all started at once, with the folder of embeddings of the shared one."""
+    """Start a service for each other engine; all use the embedding folder of `server`."""
     with ExitStack() as stack:
-        begun = {}
+        launched = {}
         for engine in ENGINES:
-            begun[engine] = launch_server(
+            launched[engine] = launch_server(
                 tmp_path_factory.mktemp(engine) / "log",
                 MOBILE_SAM_MODEL_REPOSITORY=str(repository),
                 MOBILE_SAM_ENGINE=engine,
                 MOBILE_SAM_EMBEDDING_CACHE_DIR=str(server.log.parent / "embeddings"),
-                MOBILE_SAM_ORCHESTRATORS="4",  # so that images can come together
+                MOBILE_SAM_ORCHESTRATORS="4",  # so that images can arrive together
             )
-            stack.callback(begun[engine].request_stop)
-        yield {engine: other.wait_until_ready() for engine, other in begun.items()}
+            stack.callback(launched[engine].request_stop)
+        yield {engine: other.wait_until_ready() for engine, other in launched.items()}
 
 
 @pytest.mark.parametrize(
-    ("engine", "encoder", "decoder", "least"),
+    ("engine", "encoder", "decoder", "min_iou"),
     [
         pytest.param("onnxruntime", "onnxruntime f32", "onnxruntime f32", 0.999, id="onnxruntime"),
         pytest.param(
@@ -76,22 +76,22 @@ def others(server: Server, repository: Path, tmp_path_factory: pytest.TempPathFa
         ),
     ],
 )
-def test_masks_are_those_of_openvino_in_float32(*, server, shared, others, engine, encoder, decoder, least):
+def test_masks_match_openvino_in_float32(*, server, shared, others, engine, encoder, decoder, min_iou):
     expected, _ = masks(server, shared)
     photo = as_base64((shared / "images" / "dog.jpg").read_bytes())
     known = server.post("/embed", input_image=photo).json()["image_id"]
-    # Embeddings that the two keep in one folder are shared where they are of one precision, and made anew where not.
+    # Engines of one precision share embeddings; others encode the image again.
     before = others[engine].embeddings()
     click = others[engine].post(image_id=known, pos_coords=[[500, 300]], mask_format="rle", segmented_image="none")
     assert click.status_code == 200
     source = "found" if encoder.endswith("f32") else "encoded"
     assert others[engine].embeddings() == {**before, source: before[source] + 1}
-    made, named = masks(others[engine], shared)
-    assert named == {"encoder": encoder, "decoder": decoder}
-    assert np.mean(ious(made, expected)) >= least
+    made, engine_names = masks(others[engine], shared)
+    assert engine_names == {"encoder": encoder, "decoder": decoder}
+    assert np.mean(ious(made, expected)) >= min_iou
 
 
-def test_onnxruntime_encodes_images_that_come_together_in_one_run(others):
+def test_onnxruntime_encodes_concurrent_images_in_batches(others):
     server = others["onnxruntime"]
     names = ("nv_inference_count", "nv_inference_exec_count")
     photos = [scene(1900 + number) for number in range(12)]
@@ -102,7 +102,7 @@ def test_onnxruntime_encodes_images_that_come_together_in_one_run(others):
         )
         return segmentation(answer).masks
 
-    alone = [click(in_another_file(photo)) for photo in photos[:3]]
+    alone = [click(reencoded(photo)) for photo in photos[:3]]
     before = [server.metric(name, "mobile_sam_encoder") for name in names]
     with ThreadPoolExecutor(len(photos)) as pool:
         together = list(pool.map(click, photos))
@@ -113,8 +113,8 @@ def test_onnxruntime_encodes_images_that_come_together_in_one_run(others):
     assert min(ious(together[:3], alone)) >= 0.999
 
 
-def in_another_file(photo: bytes) -> bytes:
-    """The same pixels, which the service does not know by this file."""
+def reencoded(photo: bytes) -> bytes:
+    """Return a file with the same pixels but a different image id."""
     file = io.BytesIO()
     with Image.open(io.BytesIO(photo)) as picture:
         picture.save(file, "PNG", compress_level=1)
@@ -122,8 +122,8 @@ def in_another_file(photo: bytes) -> bytes:
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
-def test_an_engine_that_cannot_run_here_ends_the_start_with_one_line():
-    ended = serve_expecting_failure(MOBILE_SAM_ENGINE="tensorrt")
-    assert ended.returncode != 0
-    assert "error: the engine tensorrt needs an NVIDIA GPU and an ONNX Runtime with GPU support" in ended.stderr
-    assert "Traceback" not in ended.stderr
+def test_unavailable_engine_ends_the_start_with_one_line():
+    result = serve_expecting_failure(MOBILE_SAM_ENGINE="tensorrt")
+    assert result.returncode != 0
+    assert "error: the engine tensorrt needs an NVIDIA GPU and an ONNX Runtime with GPU support" in result.stderr
+    assert "Traceback" not in result.stderr

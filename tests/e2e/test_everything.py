@@ -1,4 +1,4 @@
-"""A whole image: records as of Segment Anything's generator, progress, and an end when the caller leaves."""
+"""Whole images: records as from Segment Anything's generator, progress, and aborted work when the caller disconnects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.e2e.pictures import as_base64, scene
 pytestmark = pytest.mark.e2e
 
 KEYS = {"segmentation", "area", "bbox", "predicted_iou", "point_coords", "stability_score", "crop_box"}
-ANYTHING = {"pred_iou_thresh": 0, "stability_score_thresh": 0, "box_nms_thresh": 1}
+NO_THRESHOLDS = {"pred_iou_thresh": 0, "stability_score_thresh": 0, "box_nms_thresh": 1}
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +28,12 @@ def image(server) -> dict[str, str]:
 
 
 def test_records_describe_distinct_masks(server, image):
-    answer = server.post("/everything", **image, points_per_side=6, **ANYTHING)
+    answer = server.post("/everything", **image, points_per_side=6, **NO_THRESHOLDS)
     assert answer.status_code == 200, answer.text
-    said = answer.json()
-    assert said["image_id"] == image["image_id"]
-    assert said["masks"]
-    for record in said["masks"]:
+    result = answer.json()
+    assert result["image_id"] == image["image_id"]
+    assert result["masks"]
+    for record in result["masks"]:
         assert set(record) == KEYS
         mask = coco.decode(record["segmentation"]).astype(bool)
         assert mask.shape == (320, 480)
@@ -46,8 +46,8 @@ def test_records_describe_distinct_masks(server, image):
         assert ((px / 480 * 6) % 1, (py / 320 * 6) % 1) == pytest.approx((0.5, 0.5), abs=1e-3)
 
 
-def test_a_record_is_one_of_the_candidates_of_its_click(server, image):
-    record = server.post("/everything", **image, points_per_side=3, **ANYTHING).json()["masks"][0]
+def test_record_is_a_candidate_of_its_click(server, image):
+    record = server.post("/everything", **image, points_per_side=3, **NO_THRESHOLDS).json()["masks"][0]
     candidates = segmentation(
         server.post(
             **image,
@@ -64,23 +64,23 @@ def test_a_record_is_one_of_the_candidates_of_its_click(server, image):
     assert (mask != candidates.masks[index]).mean() < 1e-3
 
 
-def test_thresholds_leave_out_what_does_not_reach_them(server, image):
-    everything = server.post("/everything", **image, points_per_side=4, **ANYTHING).json()["masks"]
+def test_records_below_a_threshold_are_left_out(server, image):
+    everything = server.post("/everything", **image, points_per_side=4, **NO_THRESHOLDS).json()["masks"]
     limit = float(np.median([record["stability_score"] for record in everything]))
     assert min(record["stability_score"] for record in everything) < limit
-    strict = {**ANYTHING, "stability_score_thresh": limit}
-    some = server.post("/everything", **image, points_per_side=4, **strict).json()["masks"]
-    assert some
-    assert all(record["stability_score"] >= limit - 1e-4 for record in some)
+    strict = {**NO_THRESHOLDS, "stability_score_thresh": limit}
+    filtered = server.post("/everything", **image, points_per_side=4, **strict).json()["masks"]
+    assert filtered
+    assert all(record["stability_score"] >= limit - 1e-4 for record in filtered)
 
 
-def test_crops_are_searched_too_and_small_regions_removed(server, image):
-    options = {"points_per_side": 2, "crop_n_layers": 1, "min_mask_region_area": 50, **ANYTHING}
+def test_crops_are_searched_and_small_regions_removed(server, image):
+    options = {"points_per_side": 2, "crop_n_layers": 1, "min_mask_region_area": 50, **NO_THRESHOLDS}
     before = server.embeddings()["encoded"]
-    said = server.post("/everything", **image, **options).json()
-    assert server.embeddings()["encoded"] - before == 4  # one embedding for each crop
-    assert said["masks"]
-    for record in said["masks"]:
+    result = server.post("/everything", **image, **options).json()
+    assert server.embeddings()["encoded"] - before == 4  # one per crop
+    assert result["masks"]
+    for record in result["masks"]:
         mask = coco.decode(record["segmentation"])
         assert mask.shape == (320, 480)
         count, _, stats, _ = cv2.connectedComponentsWithStats(1 - mask, connectivity=8)
@@ -93,12 +93,12 @@ def test_crops_are_searched_too_and_small_regions_removed(server, image):
 def test_progress_reaches_the_client(server):
     steps = []
     photo = Photo(server.url, scene(31))
-    said = photo.everything(lambda done, total: steps.append((done, total)), points_per_side=8, **ANYTHING)
+    result = photo.everything(lambda done, total: steps.append((done, total)), points_per_side=8, **NO_THRESHOLDS)
     assert steps == [(done, 4) for done in range(5)]
-    assert said["masks"]
+    assert result["masks"]
 
 
-def test_what_is_wrong_is_said_before_the_first_line(server, image):
+def test_errors_come_before_the_first_progress_line(server, image):
     answer = server.post("/everything", **image, points_per_side=0, progress=True)
     assert answer.status_code == 422
     assert problem(answer)["errors"][0]["field"] == "points_per_side"
@@ -106,22 +106,22 @@ def test_what_is_wrong_is_said_before_the_first_line(server, image):
     assert answer.status_code == 404
 
 
-def leave_after_two_lines(url: str, fields: dict[str, Any]) -> None:
+def disconnect_after_two_lines(url: str, fields: dict[str, Any]) -> None:
     with requests.post(url, json={**fields, "progress": True}, stream=True, timeout=30) as answer:
         lines = answer.iter_lines()
         assert json.loads(next(lines))["done"] == 0
         next(lines)
 
 
-def leave_after_a_second(url: str, fields: dict[str, Any]) -> None:
+def disconnect_after_a_second(url: str, fields: dict[str, Any]) -> None:
     with pytest.raises(requests.Timeout):
         requests.post(url, json=fields, timeout=(5, 1))
 
 
-@pytest.mark.parametrize("ask", [leave_after_two_lines, leave_after_a_second])
-def test_the_work_ends_when_the_caller_leaves(server, image, ask):
+@pytest.mark.parametrize("send", [disconnect_after_two_lines, disconnect_after_a_second])
+def test_work_is_aborted_when_the_caller_disconnects(server, image, send):
     before = server.metric("nv_inference_exec_count", "mobile_sam_decoder")
-    ask(f"{server.url}/everything", {**image, "points_per_side": 64, "pred_iou_thresh": 1})
+    send(f"{server.url}/everything", {**image, "points_per_side": 64, "pred_iou_thresh": 1})
     deadline = time.monotonic() + 60
     last, runs = -1, server.metric("nv_inference_exec_count", "mobile_sam_decoder")
     while runs != last and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""The examples run, and write what they say."""
+"""The example script runs and writes its contact sheet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPT = "examples/segment_folder.py"
 
 
 @pytest.mark.e2e
-def test_a_folder_becomes_a_contact_sheet(server, tmp_path):
+def test_segment_folder_writes_a_contact_sheet(server, tmp_path):
     reader = Reader(tmp_path, server.url)
     reader.run_command([sys.executable, SCRIPT, str(SAMPLES), "sheet.png"], SCRIPT)
     with Image.open(tmp_path / "sheet.png") as sheet:
@@ -25,7 +25,7 @@ def test_a_folder_becomes_a_contact_sheet(server, tmp_path):
     assert tiles.tolist() == [True] * 6 + [False] * 2
 
 
-def test_without_a_folder_of_pictures_it_says_how_it_is_used(tmp_path):
+def test_segment_folder_without_pictures_prints_its_usage(tmp_path):
     for arguments in ([], [tmp_path, "sheet.png"]):
         done = subprocess.run(
             [sys.executable, ROOT / SCRIPT, *arguments],
@@ -39,6 +39,6 @@ def test_without_a_folder_of_pictures_it_says_how_it_is_used(tmp_path):
         assert f"{SCRIPT} photos sheet.jpg" in done.stderr
 
 
-def test_an_example_is_short_enough_to_read_at_a_glance():
+def test_example_has_at_most_15_lines():
     lines = (ROOT / SCRIPT).read_text().rpartition('"""')[2].splitlines()
     assert len([line for line in lines if line.strip()]) <= 15

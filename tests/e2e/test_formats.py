@@ -1,4 +1,4 @@
-"""One click, in every format: the same mask each time, and pictures that show it."""
+"""One click in every format: the masks are equal, and the pictures show the mask."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def photo() -> bytes:
     return file.getvalue()
 
 
-def test_formats_agree_and_the_result_describes_them(server, photo):
+def test_all_formats_hold_the_mask_that_the_result_describes(server, photo):
     click = {"input_image": base64.b64encode(photo).decode(), "pos_coords": [[150, 100]]}
 
     as_json, overlay, result = parts(server.post(**click))

@@ -1,4 +1,4 @@
-"""A client that openapi-python-client makes from the service's own document works, with types, against the service."""
+"""A typed client that openapi-python-client generates from the service's OpenAPI document works with the service."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ IMAGE = as_base64(scene(1))
 
 
 @pytest.fixture(scope="module")
-def made(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder of a package made from what the service says of itself, and what the generator printed."""
+def generated(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Generate the client package; return its folder and the generator's output."""
     folder = tmp_path_factory.mktemp("generated")
     (folder / "docs.json").write_bytes(requests.get(f"{server.url}/docs.json", timeout=5).content)
     (folder / "config.json").write_text('{"post_hooks": []}')
@@ -48,11 +48,11 @@ def made(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
 
 
 @pytest.fixture(scope="module")
-def models(made: tuple[Path, str]) -> Iterator[ModuleType]:
-    """The generated models; beside them its other modules can be imported."""
-    sys.path.insert(0, str(made[0]))
+def models(generated: tuple[Path, str]) -> Iterator[ModuleType]:
+    """Import the generated models; the package's other modules can be imported while the fixture lives."""
+    sys.path.insert(0, str(generated[0]))
     yield importlib.import_module(f"{PACKAGE}.models")
-    sys.path.remove(str(made[0]))
+    sys.path.remove(str(generated[0]))
     for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
         del sys.modules[name]
 
@@ -67,25 +67,25 @@ def operation(name: str) -> ModuleType:
     return importlib.import_module(f"{PACKAGE}.api.{name}")
 
 
-def test_the_generator_warns_of_the_multipart_answer_alone(made):
-    """It reads JSON and text; of a multipart answer it hands out the bytes."""
-    _, printed = made
+def test_generator_warns_only_about_the_multipart_response(generated):
+    """The generated client parses JSON and text; of a multipart response it returns the bytes."""
+    _, printed = generated
     assert re.findall(r"^WARNING .*$", printed, re.MULTILINE) == [
         "WARNING parsing POST /mobile_sam within segmentation."
     ]
     assert "Unsupported content_type multipart/form-data" in printed
 
 
-def test_what_serves_is_told(client, models):
-    told = operation("operation.info").sync(client=client)
-    assert isinstance(told, models.Info)
-    assert told.key_needed is False
-    assert told.limits.max_image_pixels == 20_000_000
-    assert isinstance(told.weights, models.Weights)
+def test_info_and_readiness_are_parsed(client, models):
+    info = operation("operation.info").sync(client=client)
+    assert isinstance(info, models.Info)
+    assert info.key_needed is False
+    assert info.limits.max_image_pixels == 20_000_000
+    assert isinstance(info.weights, models.Weights)
     assert operation("operation.readyz").sync(client=client) == "ready\n"
 
 
-def test_an_image_is_encoded(client, models):
+def test_embed_is_parsed(client, models):
     image = operation("segmentation.embed").sync(client=client, body=models.EmbedRequest(input_image=IMAGE))
     assert isinstance(image, models.Image)
     assert (image.width, image.height) == (480, 320)
@@ -93,7 +93,7 @@ def test_an_image_is_encoded(client, models):
     assert image.engine.encoder.startswith("openvino")
 
 
-def test_everything_is_found(client, models):
+def test_everything_is_parsed(client, models):
     request = models.EverythingRequest(
         input_image=IMAGE, points_per_side=2, pred_iou_thresh=0, stability_score_thresh=0, box_nms_thresh=1
     )
@@ -106,7 +106,7 @@ def test_everything_is_found(client, models):
         assert record.crop_box == [0, 0, 480, 320]
 
 
-def test_objects_are_found(client, models):
+def test_segmentation_of_objects_is_parsed(client, models):
     request = models.SegmentRequest(
         input_image=IMAGE,
         prompts=[models.ObjectFields(pos_coords=[[240, 160]]), models.ObjectFields(box=[10, 10, 200, 200])],
@@ -117,12 +117,12 @@ def test_objects_are_found(client, models):
     assert answer.status_code == 200
     mask, result = MultipartDecoder(answer.content, answer.headers["content-type"]).parts
     assert [models.RunLengths.from_dict(each).size for each in json.loads(mask.content)] == [[320, 480]] * 2
-    told = models.Result.from_dict(json.loads(result.content))
-    assert [each.object_ for each in told.masks] == [0, 1]
+    result_part = models.Result.from_dict(json.loads(result.content))
+    assert [each.object_ for each in result_part.masks] == [0, 1]
 
 
 @pytest.mark.parametrize("name", ["embed", "everything", "mobile_sam"])
-def test_a_refusal_is_a_problem(client, models, name):
+def test_error_is_parsed_as_a_problem(client, models, name):
     kind = {"embed": "EmbedRequest", "everything": "EverythingRequest", "mobile_sam": "SegmentRequest"}[name]
     request = getattr(models, kind)(input_image=IMAGE, image_id="another")
     if name == "mobile_sam":

@@ -1,4 +1,4 @@
-"""Encode once, ask often: ids of images, over restarts, and where they are forgotten."""
+"""Image ids: one encode per image, also across restarts, and the response once an image has been evicted."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ pytestmark = pytest.mark.e2e
 
 NPY_ONLY: dict[str, Any] = {"mask_format": "npy", "segmented_image": "none"}
 CLICK: dict[str, Any] = {"pos_coords": [[240, 160]]}
-BOUND = 8_000_000
-"""Bytes, of three embeddings."""
+CACHE_BYTES = 8_000_000
+"""Room for three embeddings."""
 
 
-def test_an_image_is_encoded_once_and_then_named_by_its_id(server):
+def test_image_is_encoded_once_and_then_addressed_by_its_id(server):
     file = scene(10)
     before = server.embeddings()
-    said = server.post("/embed", input_image=as_base64(file)).json()
-    assert said["image_id"] == hashlib.sha256(file).hexdigest()
-    assert (said["width"], said["height"]) == (480, 320)
-    by_id = segmentation(server.post(image_id=said["image_id"], **CLICK, **NPY_ONLY))
+    image = server.post("/embed", input_image=as_base64(file)).json()
+    assert image["image_id"] == hashlib.sha256(file).hexdigest()
+    assert (image["width"], image["height"]) == (480, 320)
+    by_id = segmentation(server.post(image_id=image["image_id"], **CLICK, **NPY_ONLY))
     by_file = segmentation(server.post(input_image=as_base64(file), **CLICK, **NPY_ONLY))
     assert (by_id.masks == by_file.masks).all()
     assert by_id.result == by_file.result
@@ -42,7 +42,7 @@ def test_an_image_is_encoded_once_and_then_named_by_its_id(server):
     assert after["found"] - before["found"] == 2
 
 
-def test_pictures_of_an_image_named_by_its_id_show_it(server):
+def test_overlay_is_the_same_by_id_and_by_file(server):
     file = scene(11)
     image_id = server.post("/embed", input_image=as_base64(file)).json()["image_id"]
     by_id = parts(server.post(image_id=image_id, **CLICK, mask_format="rle"))
@@ -50,7 +50,7 @@ def test_pictures_of_an_image_named_by_its_id_show_it(server):
     assert by_id == by_file
 
 
-def test_requests_for_one_new_image_at_once_encode_it_once(server):
+def test_concurrent_requests_for_a_new_image_encode_it_once(server):
     file = as_base64(scene(12, (1600, 1200)))
     before = server.embeddings()["encoded"]
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
@@ -60,7 +60,7 @@ def test_requests_for_one_new_image_at_once_encode_it_once(server):
     assert server.embeddings()["encoded"] - before == 1
 
 
-def test_a_click_on_a_known_image_does_not_wait_for_new_ones(server):
+def test_click_on_a_known_image_does_not_wait_for_new_images(server):
     image_id = server.post("/embed", input_image=as_base64(scene(13))).json()["image_id"]
     new = [as_base64(scene(100 + number, (1600, 1200))) for number in range(8)]
     with concurrent.futures.ThreadPoolExecutor(len(new)) as pool:
@@ -71,8 +71,8 @@ def test_a_click_on_a_known_image_does_not_wait_for_new_ones(server):
         assert all(encode.result().status_code == 200 for encode in encodes)
 
 
-@pytest.mark.parametrize("image_id", ["0" * 64, "no id at all", "../../etc/passwd", "\N{SNOWMAN}"])
-def test_an_unknown_id_is_answered_404_and_says_what_to_do(server, image_id):
+@pytest.mark.parametrize("image_id", ["0" * 64, "not an id", "../../etc/passwd", "\N{SNOWMAN}"])
+def test_unknown_id_gets_a_404_with_advice(server, image_id):
     for path, fields in (("/mobile_sam", CLICK), ("/embed", {}), ("/everything", {})):
         answer = server.post(path, image_id=image_id, **fields)
         assert answer.status_code == 404
@@ -81,13 +81,13 @@ def test_an_unknown_id_is_answered_404_and_says_what_to_do(server, image_id):
         assert "send the image itself again" in document["detail"]
 
 
-def test_an_image_and_an_id_together_are_refused(server):
+def test_image_and_id_together_are_rejected(server):
     answer = server.post(input_image=as_base64(scene(14)), image_id="0" * 64, **CLICK)
     assert answer.status_code == 422
     assert problem(answer)["errors"][0]["got"] == "both"
 
 
-def test_a_restart_forgets_nothing_and_the_client_sends_again_what_was_forgotten(restarted):
+def test_embeddings_survive_a_restart_and_the_client_resends_lost_images(restarted):
     server, photo, before = restarted
     known = Photo(server.url, scene(15))
     known.image_id = photo.image_id
@@ -99,13 +99,13 @@ def test_a_restart_forgets_nothing_and_the_client_sends_again_what_was_forgotten
     assert server.embeddings()["encoded"] == 1
 
 
-def test_what_the_cache_holds_stays_below_its_bound(restarted):
+def test_cache_stays_below_its_size_limit(restarted):
     server, _, _ = restarted
     first = server.post("/embed", input_image=as_base64(scene(0))).json()["image_id"]
     for seed in range(1, 6):
         assert server.post("/embed", input_image=as_base64(scene(seed))).status_code == 200
         entries = os.scandir(server.log.parent / "embeddings")
-        assert 0 < sum(entry.stat().st_size for entry in entries if entry.is_file()) <= BOUND
+        assert 0 < sum(entry.stat().st_size for entry in entries if entry.is_file()) <= CACHE_BYTES
     answer = server.post(image_id=first, **CLICK, **NPY_ONLY)
     assert answer.status_code == 404
     photo = Photo(server.url, scene(0))
@@ -115,20 +115,20 @@ def test_what_the_cache_holds_stays_below_its_bound(restarted):
 
 @pytest.fixture(scope="module")
 def restarted(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Photo, Any]]:
-    """A service started again, with a photo that it knew before and its answer of then; it has room for few more."""
+    """Restart a service with a small cache; return it, a photo encoded before the restart, and its earlier result."""
     folder = tmp_path_factory.mktemp("restarted")
     first = start_server(folder / "first log", MOBILE_SAM_MODEL_REPOSITORY=str(repository))
     photo = Photo(first.url, scene(15))
     before = json.loads(photo.segment(**CLICK, **NPY_ONLY)["result"])
     assert first.stop() == 0
     with serving(
-        folder / "log", MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_EMBEDDING_CACHE_BYTES=str(BOUND)
+        folder / "log", MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_EMBEDDING_CACHE_BYTES=str(CACHE_BYTES)
     ) as server:
         yield server, photo, before
 
 
-def test_without_room_for_embeddings_the_service_serves_and_warns_once(builtin_repository, tmp_path):
-    (tmp_path / "a file").write_text("where the folder should be")
+def test_service_without_a_writable_cache_works_and_warns_once(builtin_repository, tmp_path):
+    (tmp_path / "a file").write_text("not a folder")
     with serving(
         tmp_path / "log",
         MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
@@ -138,11 +138,11 @@ def test_without_room_for_embeddings_the_service_serves_and_warns_once(builtin_r
             answer = segmentation(server.post(input_image=as_base64(scene(seed)), **CLICK, **NPY_ONLY))
             assert answer.result["masks"]
         warnings = server.log.read_text().count("embeddings are not kept")
-        processes = 4  # those that encode say it once: two for new images, one for what takes long, one for whole ones
-        assert 1 <= warnings <= processes
+        max_warnings = 4  # one per encoding process: two for new images, one for long requests, one for /everything
+        assert 1 <= warnings <= max_warnings
 
 
-def test_the_client_reports_other_refusals(server):
+def test_client_raises_other_errors(server):
     photo = Photo(server.url, b"no image")
     with pytest.raises(requests.HTTPError, match="422"):
         photo.embed()

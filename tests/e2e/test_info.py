@@ -1,4 +1,4 @@
-"""`/info` and answers name the weights that Triton has loaded, whatever the model repository holds by now."""
+"""`/info` and responses name the weights that Triton has loaded, not those in the model repository."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.e2e
 
 
 def info_of(server: Server) -> dict[str, Any]:
-    found: dict[str, Any] = requests.get(f"{server.url}/info", timeout=10).json()
-    return found
+    info: dict[str, Any] = requests.get(f"{server.url}/info", timeout=10).json()
+    return info
 
 
-def loaded(server: Server) -> dict[str, Any]:
-    """What `/info` says is loaded, after checking that an answer says the same."""
+def loaded_weights(server: Server) -> dict[str, Any]:
+    """Return the weights named by `/info`, after checking that a response names the same."""
     info = info_of(server)
     answer = server.post("/embed", input_image=as_base64(scene(93))).json()
     assert {key: answer[key] for key in ("weights", "engine")} == {key: info[key] for key in ("weights", "engine")}
@@ -32,22 +32,22 @@ def loaded(server: Server) -> dict[str, Any]:
     return weights
 
 
-def test_info_names_the_loaded_weights_when_the_repository_gets_others(tmp_path: Path):
+def test_info_names_the_loaded_weights_after_the_repository_has_changed(tmp_path: Path):
     repository = make_repository(tmp_path / "model_repository", "builtin")
     other = write_other_weights(tmp_path / "other.npz")
     with serving(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(repository)) as server:
-        before = loaded(server)
+        before = loaded_weights(server)
         assert before["name"] == "builtin"
 
         command = [sys.executable, "-m", "mobile_sam_onnx", "--weights", str(other), "--output", str(repository)]
         subprocess.run(command, cwd=ROOT, check=True, timeout=60)
-        assert loaded(server) == before
+        assert loaded_weights(server) == before
 
         victims.triton(server).kill()
         victims.until(lambda: victims.readiness(server) != 200, 10, 0.01)
-        away = info_of(server)["weights"]
-        assert away is None or away["name"] == other.name
+        weights = info_of(server)["weights"]
+        assert weights is None or weights["name"] == other.name
         server.wait_until_ready()
-        after = loaded(server)
+        after = loaded_weights(server)
         assert (after["name"], after["trained"]) == (other.name, True)
         assert after["sha256"] != before["sha256"]

@@ -1,4 +1,4 @@
-"""Start and stop: nothing left behind, also where it cannot start. A stop under load is in `test_faults.py`."""
+"""Start and stop: nothing is left behind, even after a failed start. `test_faults.py` stops a service under load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.e2e.server import ROOT, base_environment, serve_expecting_failure
 pytestmark = pytest.mark.e2e
 
 
-def test_a_service_that_is_told_to_stop_while_triton_loads_leaves_nothing(repository, tmp_path):
+def test_stop_while_triton_loads_leaves_nothing_behind(repository, tmp_path):
     bentoml = Path(sys.executable).parent / "bentoml"
     settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "BENTOML_DO_NOT_TRACK": "True"}
     with (tmp_path / "log").open("wb") as log:
@@ -41,36 +41,36 @@ def test_a_service_that_is_told_to_stop_while_triton_loads_leaves_nothing(reposi
     assert not [entry for entry in Path("/dev/shm").iterdir() if f"_{process.pid}_" in entry.name]
 
 
-def test_a_repository_without_models_ends_the_service_in_one_line(tmp_path):
-    served = serve_expecting_failure(MOBILE_SAM_MODEL_REPOSITORY=str(tmp_path))
-    assert served.returncode == 1
-    assert "`make weights` writes it" in served.stderr.splitlines()[-1]
-    assert "Traceback" not in served.stderr
+def test_repository_without_models_ends_the_start_with_one_line(tmp_path):
+    result = serve_expecting_failure(MOBILE_SAM_MODEL_REPOSITORY=str(tmp_path))
+    assert result.returncode == 1
+    assert "`make weights` writes it" in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
 
 
-def test_a_cache_folder_that_cannot_be_written_ends_the_service_and_is_named(repository, tmp_path):
+def test_unwritable_cache_folder_ends_the_start_and_is_named(repository, tmp_path):
     (tmp_path / "cache").write_text("a file")
-    served = serve_expecting_failure(
+    result = serve_expecting_failure(
         MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_CACHE_DIR=str(tmp_path / "cache")
     )
-    assert served.returncode == 1
-    assert served.stderr == f"error: cannot write Triton's folder {tmp_path}/cache/triton: Not a directory\n"
-    assert f"Triton cannot run here: cannot write Triton's folder {tmp_path}/cache/triton" in served.stdout
+    assert result.returncode == 1
+    assert result.stderr == f"error: cannot write Triton's folder {tmp_path}/cache/triton: Not a directory\n"
+    assert f"Triton cannot run here: cannot write Triton's folder {tmp_path}/cache/triton" in result.stdout
 
 
-def test_a_taken_port_ends_the_service_in_one_line(repository, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        served = serve_expecting_failure(
+def test_port_in_use_ends_the_start_with_one_line(repository, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        result = serve_expecting_failure(
             port, MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_CACHE_DIR=str(tmp_path)
         )
-    assert served.returncode == 1
+    assert result.returncode == 1
     reason = "is in use: stop the program there or choose another port"
-    assert served.stderr == f"error: port {port} of 127.0.0.1 {reason}\n"
-    assert "Could not bind" not in served.stdout
+    assert result.stderr == f"error: port {port} of 127.0.0.1 {reason}\n"
+    assert "Could not bind" not in result.stdout
 
 
-def test_nothing_but_triton_listens_beside_the_service_itself(server):
+def test_only_the_service_and_triton_listen_on_ports(server):
     family = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children(recursive=True)]
     listening = {
         (process.name() == "tritonserver", entry.laddr.ip, entry.laddr.port)
@@ -78,12 +78,12 @@ def test_nothing_but_triton_listens_beside_the_service_itself(server):
         for entry in process.net_connections()
         if entry.status == psutil.CONN_LISTEN
     }
-    own = int(server.url.rpartition(":")[2])
-    assert {(ip, port) for is_triton, ip, port in listening if not is_triton} == {("127.0.0.1", own)}
+    own_port = int(server.url.rpartition(":")[2])
+    assert {(ip, port) for is_triton, ip, port in listening if not is_triton} == {("127.0.0.1", own_port)}
     assert len({port for is_triton, _, port in listening if is_triton}) == 2  # inference and metrics
 
 
-def test_triton_listens_on_loopback_alone_and_keeps_its_control_api_shut(server):
+def test_triton_listens_on_loopback_only_and_rejects_control_requests(server):
     family = psutil.Process(server.process.pid).children(recursive=True)
     triton = next(process for process in family if process.name() == "tritonserver")
     listening = [entry.laddr for entry in triton.net_connections() if entry.status == psutil.CONN_LISTEN]
@@ -95,7 +95,7 @@ def test_triton_listens_on_loopback_alone_and_keeps_its_control_api_shut(server)
     assert answer.status_code == 403
 
 
-def test_make_says_in_one_line_that_the_port_is_in_use(server):
+def test_environment_check_reports_a_port_in_use_in_one_line(server):
     host, port = server.url.removeprefix("http://").split(":")
     check = subprocess.run(
         [sys.executable, "-m", "utils.environment", "check", host, port],

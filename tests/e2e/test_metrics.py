@@ -1,4 +1,4 @@
-"""One `/metrics` for everything: BentoML's series, the edge's, the watchdog's, Triton's."""
+"""The series of BentoML, the edge, the watchdog and Triton in one `/metrics`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXPECTED = {
 }
 
 
-def test_every_part_is_there_and_none_twice(server):
+def test_metrics_of_all_parts_appear_once(server):
     assert server.post("/embed", input_image=as_base64(scene(80))).ok
     text = server.wait_for_metric("mobile_sam_stage_total{")
     families = list(text_string_to_metric_families(text))
@@ -41,7 +41,7 @@ def test_every_part_is_there_and_none_twice(server):
     assert encoded[0].value >= 1
 
 
-def test_stages_are_timed_by_the_model_that_had_them(server):
+def test_stages_are_timed_per_model(server):
     click = {"input_image": as_base64(scene(79)), "pos_coords": [[200, 100]]}
     for _ in range(2):
         assert server.post(**click).ok
@@ -52,8 +52,8 @@ def test_stages_are_timed_by_the_model_that_had_them(server):
         {(sample.labels["model"], sample.labels["stage"]): sample.value for sample in families[name].samples}
         for name in ("mobile_sam_stage", "mobile_sam_stage_seconds")
     )
-    answering = {DECODE, DECODER, UPSAMPLE, MASK, PICTURE}
-    stages = {"mobile_sam": {CACHE, WAIT, RESIZE, ENCODE, STORE, *answering}, "mobile_sam_cached": {CACHE, *answering}}
+    common = {DECODE, DECODER, UPSAMPLE, MASK, PICTURE}
+    stages = {"mobile_sam": {CACHE, WAIT, RESIZE, ENCODE, STORE, *common}, "mobile_sam_cached": {CACHE, *common}}
     expected = {(model, stage) for model, names in stages.items() for stage in names}
     assert counts.keys() == seconds.keys() >= expected
     assert all(counts[series] >= 1 and seconds[series] > 0 for series in expected)
