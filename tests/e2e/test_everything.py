@@ -1,4 +1,4 @@
-"""Whole images: records as from Segment Anything's generator, progress, and aborted work when the caller disconnects."""
+"""Whole images: records like those of Segment Anything's generator, progress, and abort on disconnect."""
 
 from __future__ import annotations
 

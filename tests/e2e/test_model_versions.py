@@ -1,4 +1,4 @@
-"""Versions of the models side by side, and hot swap while callers ask, with the real Triton."""
+"""Model versions side by side, and hot swaps under load, with the real Triton."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLICK: dict[str, Any] = {"pos_coords": [[100, 80]], "mask_format": "rle", "segme
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with version 1, the built-in weights."""
+    """Return a repository with the built-in weights as version 1."""
     return make_repository(tmp_path_factory.mktemp("models") / "model_repository", "builtin")
 
 
@@ -46,7 +46,7 @@ def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def add_version(repository: Path, version: int, folder: Path) -> str:
-    """Put other weights beside those of version 1; what answers call them."""
+    """Add a version with other weights to the repository; return their name in responses."""
     folder.mkdir(exist_ok=True)
     path = write_other_weights(folder / f"{folder.name}-{version}.npz")
     Preparer(repository, print, version=version).prepare(str(path))
@@ -55,11 +55,11 @@ def add_version(repository: Path, version: int, folder: Path) -> str:
 
 def result_of(answer: requests.Response) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = json.loads(MultipartDecoder.from_response(answer).parts[-1].content)
-    return found
+    result: dict[str, Any] = json.loads(MultipartDecoder.from_response(answer).parts[-1].content)
+    return result
 
 
-def change(server: Server, path: str = "load") -> requests.Response:
+def post_admin(server: Server, path: str = "load") -> requests.Response:
     return requests.post(f"{server.url}/admin/models/{path}", headers=KEY, timeout=120)
 
 
@@ -70,11 +70,11 @@ def states(answer: requests.Response) -> dict[tuple[str, int], str]:
 
 @dataclass
 class Callers:
-    """Three at once, who ask until told otherwise: with new images, with one that is known, and by its id."""
+    """Three threads that send requests until the block ends: new images, a known image, and its id."""
 
     server: Server
     seen: Counter[tuple[int, int | str]] = field(default_factory=Counter)
-    """Answers by status, and by the version or the detail."""
+    """Number of responses by status and by model version or error text."""
 
     def __enter__(self) -> Callers:
         known = as_base64(scene(90))
@@ -100,11 +100,11 @@ class Callers:
         while not self._stop.is_set():
             number += 1
             answer = self.server.post(**kind(number), **CLICK)
-            told = result_of(answer)["model_version"] if answer.ok else answer.text
-            self.seen[answer.status_code, told] += 1
+            version_or_error = result_of(answer)["model_version"] if answer.ok else answer.text
+            self.seen[answer.status_code, version_or_error] += 1
 
 
-def test_weights_are_swapped_under_callers_and_none_of_them_notices(server, repository, tmp_path):
+def test_weights_are_swapped_under_load_without_errors(server, repository, tmp_path):
     image = as_base64(scene(90))
     first = result_of(server.post(input_image=image, **CLICK))
     assert (first["weights"]["name"], first["model_version"]) == ("builtin", 1)
@@ -112,16 +112,16 @@ def test_weights_are_swapped_under_callers_and_none_of_them_notices(server, repo
     name = add_version(repository, 2, tmp_path)
 
     with Callers(server) as callers:
-        loaded = states(change(server))
-        # By its id, which the new weights know only by the image that the old ones kept.
+        loaded = states(post_admin(server))
+        # The new weights encode the image stored with the old embedding.
         second = result_of(server.post(image_id=first["image_id"], **CLICK))
     assert set(loaded.items()) >= {((model, version), "READY") for model in LOAD_ORDER for version in (1, 2)}
     assert (second["weights"]["name"], second["model_version"]) == (name, 2)
     assert set(callers.seen) == {(200, 1), (200, 2)}, callers.seen
 
-    told = requests.get(f"{server.url}/info", timeout=5).json()
-    assert (told["model_versions"], told["weights"]["name"]) == ([1, 2], name)
-    # Side by side: who names a version gets it, with the masks of its weights.
+    info = requests.get(f"{server.url}/info", timeout=5).json()
+    assert (info["model_versions"], info["weights"]["name"]) == ([1, 2], name)
+    # Requests may name either version.
     again = result_of(server.post(image_id=first["image_id"], model_version=1, **CLICK))
     assert again == first
     embedded = server.post("/embed", input_image=image, model_version=1).json()
@@ -133,13 +133,13 @@ def test_weights_are_swapped_under_callers_and_none_of_them_notices(server, repo
     with Callers(server) as callers:
         for model in LOAD_ORDER:
             shutil.rmtree(repository / model / "1")
-        left = states(change(server))
+        left = states(post_admin(server))
     assert {version for (_, version), state in left.items() if state == "READY"} == {2}
     assert {state for (_, version), state in left.items() if version == 1} == {"UNAVAILABLE"}
     assert set(callers.seen) == {(200, 2)}, callers.seen
-    refused = server.post(input_image=image, model_version=1, **CLICK)
-    assert refused.status_code == 422
-    assert refused.json()["errors"][0]["field"] == "model_version"
+    rejected = server.post(input_image=image, model_version=1, **CLICK)
+    assert rejected.status_code == 422
+    assert rejected.json()["errors"][0]["field"] == "model_version"
     assert requests.get(f"{server.url}/readyz", timeout=5).ok
     assert "restarting Triton" not in server.log.read_text()
 
@@ -148,18 +148,16 @@ def processes(server: Server, name: str) -> list[psutil.Process]:
     return [child for child in psutil.Process(server.process.pid).children(recursive=True) if name in child.name()]
 
 
-def test_what_cannot_be_loaded_changes_nothing_not_even_for_processes_that_are_started_again(
-    server, repository, tmp_path
-):
+def test_failed_load_keeps_the_old_models_even_after_restarts(server, repository, tmp_path):
     before = result_of(server.post(input_image=as_base64(scene(91)), **CLICK))
     add_version(repository, 3, tmp_path)
     decoder = repository / "mobile_sam_decoder" / "3" / "model.onnx"
-    whole = decoder.read_bytes()
-    for content, said in ((None, "without mobile_sam_decoder/3/model.onnx"), (b"no model", "mobile_sam_decoder")):
+    intact = decoder.read_bytes()
+    for content, message in ((None, "without mobile_sam_decoder/3/model.onnx"), (b"not a model", "mobile_sam_decoder")):
         decoder.unlink() if content is None else decoder.write_bytes(content)
-        answer = change(server)
+        answer = post_admin(server)
         assert (answer.status_code, answer.json()["type"]) == (409, "urn:mobile-sam:model-change")
-        assert said in answer.json()["detail"]
+        assert message in answer.json()["detail"]
         assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK)) == before
 
     (triton,) = processes(server, "tritonserver")
@@ -169,19 +167,19 @@ def test_what_cannot_be_loaded_changes_nothing_not_even_for_processes_that_are_s
     wait_until(lambda: ready(server) and triton.pid not in [each.pid for each in processes(server, "tritonserver")])
     assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK)) == before
 
-    decoder.write_bytes(whole)
-    assert states(change(server))["mobile_sam", 3] == "READY"
+    decoder.write_bytes(intact)
+    assert states(post_admin(server))["mobile_sam", 3] == "READY"
     assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK))["model_version"] == 3
     for model in LOAD_ORDER:
         shutil.rmtree(repository / model / "3")
-    states(change(server))
+    states(post_admin(server))
     assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK)) == before
 
 
 def ready(server: Server) -> bool:
     try:
         return requests.get(f"{server.url}/readyz", timeout=5).ok
-    except requests.RequestException:  # a worker that is being started does not answer yet
+    except requests.RequestException:  # a restarting worker does not answer yet
         return False
 
 
@@ -192,28 +190,28 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def test_an_unloaded_model_is_told_until_it_is_loaded(server):
+def test_unloaded_model_gives_a_503_until_it_is_loaded_again(server):
     version = requests.get(f"{server.url}/info", timeout=5).json()["model_versions"][-1]
-    assert states(change(server, "mobile_sam_everything/unload"))["mobile_sam_everything", version] == "UNAVAILABLE"
+    assert states(post_admin(server, "mobile_sam_everything/unload"))["mobile_sam_everything", version] == "UNAVAILABLE"
     answer = server.post("/everything", input_image=as_base64(scene(92)), points_per_side=2)
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:mobile-sam:inference-unavailable")
     assert result_of(server.post(input_image=as_base64(scene(92)), **CLICK))["model_version"] == version
-    assert states(change(server, "mobile_sam_everything/load"))["mobile_sam_everything", version] == "READY"
+    assert states(post_admin(server, "mobile_sam_everything/load"))["mobile_sam_everything", version] == "READY"
     assert server.post("/everything", input_image=as_base64(scene(92)), points_per_side=2).ok
 
 
-def test_info_names_weights_replaced_in_place_once_they_are_loaded(server, repository, tmp_path):
+def test_info_names_replaced_weights_after_they_are_loaded(server, repository, tmp_path):
     before = requests.get(f"{server.url}/info", timeout=5).json()
     version = before["model_versions"][-1]
     name = add_version(repository, version, tmp_path / "replaced")
     assert requests.get(f"{server.url}/info", timeout=5).json() == before
-    states(change(server))
+    states(post_admin(server))
     after = requests.get(f"{server.url}/info", timeout=5).json()
     assert after == {**before, "weights": result_of(server.post(input_image=as_base64(scene(93)), **CLICK))["weights"]}
     assert after["weights"]["name"] == name != before["weights"]["name"]
 
 
-def test_nobody_else_may_change_models(server):
+def test_admin_api_rejects_missing_and_other_keys(server):
     for headers in ({}, {"X-API-Key": "a-key-of-somebody-else"}):
         for method, path in (("GET", "models"), ("POST", "models/load"), ("POST", "models/mobile_sam/unload")):
             answer = requests.request(method, f"{server.url}/admin/{path}", headers=headers, timeout=10)

@@ -1,4 +1,4 @@
-"""Several objects in one request: the same masks as one by one, in every format."""
+"""Several objects in one request: the same masks as in single requests, in every format."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ NPY_ONLY = {"mask_format": "npy", "segmented_image": "none"}
 
 @pytest.fixture(scope="module")
 def image(server) -> dict[str, str]:
-    """The id of an image that the service knows."""
+    """Return the id of an encoded image as a request field."""
     answer = server.post("/embed", input_image=as_base64(scene(1)))
     assert answer.status_code == 200
     return {"image_id": answer.json()["image_id"]}
 
 
-def test_objects_together_have_the_masks_they_have_alone(server, image):
+def test_objects_have_the_same_masks_together_and_alone(server, image):
     alone = [segmentation(server.post(**image, **NPY_ONLY, **prompt)) for prompt in OBJECTS]
     together = segmentation(server.post(**image, **NPY_ONLY, prompts=OBJECTS))
     assert together.masks.shape == (4, 320, 480)
@@ -44,13 +44,13 @@ def test_objects_together_have_the_masks_they_have_alone(server, image):
         assert (together.masks[index] != one.masks).mean() < 1e-3
 
 
-def test_three_candidates_of_each_object_stand_together(server, image):
+def test_candidates_are_grouped_by_object(server, image):
     answer = segmentation(server.post(**image, **NPY_ONLY, prompts=OBJECTS, multimask_output=True))
     assert answer.masks.shape == (12, 320, 480)
     assert [mask["object"] for mask in answer.result["masks"]] == [index // 3 for index in range(12)]
 
 
-def test_an_object_of_several_can_refine_an_earlier_mask(server, image):
+def test_one_of_several_objects_can_refine_an_earlier_mask(server, image):
     first = segmentation(server.post(**image, **NPY_ONLY, **OBJECTS[0], low_res_mask=True))
     refine = {**OBJECTS[0], "neg_coords": [[10, 10]], "mask_input": first.result["masks"][0]["low_res_mask"]}
     alone = segmentation(server.post(**image, **NPY_ONLY, **refine))
@@ -81,13 +81,13 @@ def test_every_format_holds_the_same_masks(server, image):
             ImageDraw.Draw(drawn).polygon([(4 * x, 4 * y) for x, y in outer], fill=1)
             for hole in holes:
                 ImageDraw.Draw(drawn).polygon([(4 * x, 4 * y) for x, y in hole], fill=0)
-        again = np.asarray(drawn)[2::4, 2::4]
-        # A ring may stray half a pixel from the edge, which is much of a mask that is all edge.
+        redrawn = np.asarray(drawn)[2::4, 2::4]
+        # Rings may be half a pixel off the edge, so the tolerance depends on its length.
         edge = np.abs(np.diff(mask.astype(int), axis=0)).sum() + np.abs(np.diff(mask.astype(int), axis=1)).sum()
-        assert (again != mask).sum() <= 0.6 * edge + 4
+        assert (redrawn != mask).sum() <= 0.6 * edge + 4
 
 
-def test_the_overlay_shows_every_object(server, image):
+def test_overlay_shows_every_object(server, image):
     _, drawn, result = parts(server.post(**image, prompts=OBJECTS, mask_format="rle"))
     assert len(json.loads(result)["masks"]) == 4
     before = np.asarray(Image.open(io.BytesIO(scene(1))))
@@ -107,15 +107,15 @@ def test_the_overlay_shows_every_object(server, image):
         ([{"pos_coords": [[1, 1]]}, {"box": [5, 5, 5, 9]}], "prompts[1].box"),
         ([{"pos_coords": [[1, 1]], "mask_input": "AAAA"}], "prompts[0].mask_input"),
     ],
-    ids=["none", "too many", "outside", "inside out", "no mask"],
+    ids=["none", "too many", "point outside", "empty box", "invalid mask"],
 )
-def test_a_faulty_object_is_named(server, image, prompts, field):
+def test_invalid_object_is_named(server, image, prompts, field):
     answer = server.post(**image, **NPY_ONLY, prompts=prompts)
     assert answer.status_code == 422
     assert problem(answer)["errors"][0]["field"] == field
 
 
-def test_masks_that_would_fill_the_memory_are_refused_before_they_are_made(server):
+def test_too_large_masks_are_rejected_unless_compressed(server):
     file = io.BytesIO()
     Image.new("RGB", (4000, 3000), (90, 120, 150)).save(file, "PNG")
     prompts = [{"pos_coords": [[10 * index, 5]]} for index in range(1, 11)]

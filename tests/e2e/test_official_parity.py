@@ -1,4 +1,4 @@
-"""Over HTTP, on the machine's default engine, masks are the official predictor's with the official weights."""
+"""Masks over HTTP match the official predictor's, with the official weights and the machine's default engine."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.parity.cases import EXPECTED, ious, packed, read_cases
 
 pytestmark = pytest.mark.e2e
 MIN_MEAN_IOU = 0.98
-"""Of an engine that `auto` may choose."""
+"""Minimum for every engine that `auto` may choose."""
 
 
-def test_answers_match_the_official_predictors(official_server: Server, record_property) -> None:
+def test_masks_match_the_official_predictor(official_server: Server, record_property) -> None:
     same: list[float] = []
     low_res: dict[str, str] = {}
     image_ids: dict[str, str] = {}

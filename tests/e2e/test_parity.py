@@ -1,4 +1,4 @@
-"""Masks through HTTP are those of the official PyTorch predictor, refined ones too."""
+"""Masks over HTTP match those of the official PyTorch predictor, refined masks included."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def low_res_mask(logits) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
-def test_every_case_of_the_reference_has_the_same_areas_and_scores(server, shared):
+def test_areas_and_scores_match_the_reference(server, shared):
     cases = json.loads((shared / "reference" / "cases.json").read_text())
     expected = np.load(shared / "reference" / "expected.npz")
     images = {case["image"]: as_base64((shared / "images" / case["image"]).read_bytes()) for case in cases}
@@ -38,8 +38,8 @@ def test_every_case_of_the_reference_has_the_same_areas_and_scores(server, share
             segmented_image="none",
             **fields,
         )
-        answered = segmentation(answer)
-        result, masks = answered.result, answered.masks
+        parsed = segmentation(answer)
+        result, masks = parsed.result, parsed.masks
         if masks.ndim == 2:
             masks = masks[None]
         areas = np.array(expected[f"area/{key}"]).reshape(-1)
@@ -51,7 +51,7 @@ def test_every_case_of_the_reference_has_the_same_areas_and_scores(server, share
     assert sum("mask_input" in case for case in cases) >= 4
 
 
-def test_low_resolution_masks_are_the_references_and_refine_as_they_do(server, shared):
+def test_low_res_masks_and_their_refinements_match_the_reference(server, shared):
     expected = np.load(shared / "reference" / "expected.npz")
     refinements = [
         case for case in json.loads((shared / "reference" / "cases.json").read_text()) if "mask_input" in case
@@ -64,7 +64,7 @@ def test_low_resolution_masks_are_the_references_and_refine_as_they_do(server, s
         ours = [base64.b64decode(mask["low_res_mask"]) for mask in first.result["masks"]]
         low_res = np.stack([np.load(io.BytesIO(file)) for file in ours])
         assert low_res.shape == (3, 256, 256)
-        assert np.allclose(low_res, expected[case["mask_input"]], rtol=1e-3, atol=1e-3)  # it is kept as float16
+        assert np.allclose(low_res, expected[case["mask_input"]], rtol=1e-3, atol=1e-3)  # stored as float16
 
         earlier = first.result["masks"][case["mask_index"]]["low_res_mask"]
         refined = segmentation(server.post(**image, **click, **options, mask_input=earlier))

@@ -1,4 +1,4 @@
-"""Two services with caches of their own and one Redis: what one has encoded the other need not."""
+"""Two services with separate caches share embeddings through one Redis."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NPY_ONLY: dict[str, Any] = {"mask_format": "npy", "segmented_image": "none"}
 CLICK: dict[str, Any] = {"pos_coords": [[240, 160]]}
 
 
-def test_replicas_share_embeddings_and_go_on_without_redis(builtin_repository, tmp_path):
+def test_replicas_share_embeddings_and_survive_the_loss_of_redis(builtin_repository, tmp_path):
     with redis_server(tmp_path) as redis, ExitStack() as stack:
 
-        def begin(name: str) -> Server:
+        def launch(name: str) -> Server:
             folder = tmp_path / name
             folder.mkdir()
             server = launch_server(
@@ -32,10 +32,10 @@ def test_replicas_share_embeddings_and_go_on_without_redis(builtin_repository, t
             stack.callback(server.request_stop)
             return server
 
-        one, other = (server.wait_until_ready() for server in [begin("first"), begin("second")])
+        one, other = (server.wait_until_ready() for server in [launch("first"), launch("second")])
 
         answer = segmentation(one.post(input_image=as_base64(scene(50)), **CLICK, **NPY_ONLY))
-        until(lambda: len(redis.names()) == 2)  # and the image that the watchdogs ask with
+        until(lambda: len(redis.names()) == 2)  # the other one is the watchdogs' test image
         again = segmentation(other.post(image_id=answer.result["image_id"], **CLICK, **NPY_ONLY))
         assert (again.masks == answer.masks).all()
         assert again.result == answer.result
@@ -48,5 +48,5 @@ def test_replicas_share_embeddings_and_go_on_without_redis(builtin_repository, t
             assert segmentation(other.post(input_image=as_base64(scene(seed)), **CLICK, **NPY_ONLY))
         assert other.embeddings()["encoded"] == 4
         warnings = other.log.read_text().count("Redis cannot be used")
-        processes = 3  # each of those that encode says it once
-        assert 1 <= warnings <= processes
+        max_warnings = 3  # one per encoding process
+        assert 1 <= warnings <= max_warnings

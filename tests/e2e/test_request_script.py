@@ -1,4 +1,4 @@
-"""The first user's script: image and clicks in, two files out."""
+"""`client/request.py`: image and clicks in, mask and picture files out."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def photo(tmp_path):
     return tmp_path / "photo.jpg"
 
 
-def test_a_click_writes_mask_and_picture(server, photo):
+def test_click_writes_mask_and_picture(server, photo):
     done = run(photo.parent, "photo.jpg", "--point", "60,40", "--url", server.url)
     assert done.returncode == 0, done.stderr
     assert "photo.jpg: 120 x 80 pixels" in done.stdout
@@ -52,14 +52,14 @@ def test_a_click_writes_mask_and_picture(server, photo):
     assert shape_of(photo.parent / "segmented_image.png") == ("RGB", (120, 80))
 
 
-def test_box_negative_click_and_cutout(server, photo):
+def test_box_and_negative_click_write_a_cutout(server, photo):
     arguments = ["--box", "30,20,90,60", "--negative", "5,5", "--picture", "cutout", "--picture-out", "cut.png"]
     done = run(photo.parent, "photo.jpg", *arguments, "--url", server.url)
     assert done.returncode == 0, done.stderr
     assert shape_of(photo.parent / "cut.png") == ("RGBA", (120, 80))
 
 
-def test_everything_is_written_as_records_with_progress_on_the_way(server, photo):
+def test_everything_prints_progress_and_writes_records(server, photo):
     done = run(photo.parent, "photo.jpg", "--everything", "records.json", "--points-per-side", "4", "--url", server.url)
     assert done.returncode == 0, done.stderr
     assert "100 %" in done.stderr
@@ -80,7 +80,7 @@ def test_everything_is_written_as_records_with_progress_on_the_way(server, photo
         ),
     ],
 )
-def test_what_goes_wrong_is_one_line(server, photo, arguments, message):
+def test_error_is_printed_in_one_line(server, photo, arguments, message):
     if "--url" not in arguments:
         arguments = [*arguments, "--url", server.url]
     done = run(photo.parent, *arguments)
@@ -89,7 +89,7 @@ def test_what_goes_wrong_is_one_line(server, photo, arguments, message):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_key_is_presented_and_a_pause_is_kept(builtin_repository, photo, tmp_path):
+def test_key_is_sent_and_retry_after_is_respected(builtin_repository, photo, tmp_path):
     with serving(
         tmp_path / "log",
         MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
@@ -102,11 +102,11 @@ def test_a_key_is_presented_and_a_pause_is_kept(builtin_repository, photo, tmp_p
         assert keyless.returncode == 1
         assert re.fullmatch(r"error: 401: expected a header .*, got no key \(request [0-9a-f]{32}\)\n", keyless.stderr)
 
-        # Two windows of the limit may meet between two requests, but hardly three between three.
-        with ThreadPoolExecutor(3) as callers:
-            done = list(callers.map(lambda _: run(photo.parent, *click, key=KEY), range(3)))
+        # With two requests both could fall into different windows of the limit; with three one has to wait.
+        with ThreadPoolExecutor(3) as pool:
+            done = list(pool.map(lambda _: run(photo.parent, *click, key=KEY), range(3)))
         assert [one.returncode for one in done] == [0, 0, 0]
         paused = [one.stderr for one in done if one.stderr]
         assert paused
-        for told in paused:
-            assert re.fullmatch(r"429: retrying in \d+ s, up to 5 times\n", told)
+        for stderr in paused:
+            assert re.fullmatch(r"429: retrying in \d+ s, up to 5 times\n", stderr)

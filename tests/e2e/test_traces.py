@@ -1,4 +1,4 @@
-"""A request's trace, from the caller through the edge and Triton to the encoder and the decoder."""
+"""Traces of requests from the caller through the edge and Triton to encoder and decoder."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ pytest.importorskip(
 )
 
 CLICK = {"pos_coords": [[200, 100]], "mask_format": "rle", "segmented_image": "none"}
-CALLER = "c" * 16
-"""The caller's own span."""
-REQUEST = "POST /mobile_sam"
+CALLER_SPAN_ID = "c" * 16
+REQUEST_SPAN = "POST /mobile_sam"
 
 
 @pytest.fixture(scope="module")
@@ -44,31 +43,31 @@ def traced(builtin_repository, collector, tmp_path_factory) -> Iterator[Server]:
     assert running.stop() == 0
 
 
-def ask(server: Server, trace: int, fields: dict[str, Any], *, recorded: bool = True) -> requests.Response:
-    """A request of a caller who is being traced."""
-    headers = {"traceparent": f"00-{trace:032x}-{CALLER}-0{int(recorded)}", "X-Request-ID": f"request-{trace}"}
+def send(server: Server, trace: int, fields: dict[str, Any], *, sampled: bool = True) -> requests.Response:
+    """Send a request with a trace context."""
+    headers = {"traceparent": f"00-{trace:032x}-{CALLER_SPAN_ID}-0{int(sampled)}", "X-Request-ID": f"request-{trace}"}
     return requests.post(f"{server.url}/mobile_sam", json=fields, headers=headers, timeout=60)
 
 
-def test_a_click_on_a_new_image_is_one_trace_of_all_that_had_to_do_with_it(traced, collector):
-    assert ask(traced, 1, {"input_image": as_base64(scene(90)), **CLICK}).ok
+def test_click_on_a_new_image_is_one_trace_across_edge_and_triton(traced, collector):
+    assert send(traced, 1, {"input_image": as_base64(scene(90)), **CLICK}).ok
     models = {"mobile_sam", "mobile_sam_encoder", "mobile_sam_decoder", "mobile_sam_cached"}
-    spans = collector.trace(f"{1:032x}", {REQUEST, "wait mobile_sam", *models})
+    spans = collector.trace(f"{1:032x}", {REQUEST_SPAN, "wait mobile_sam", *models})
     by_name = {span.name: span for span in spans}
-    in_triton = ["mobile_sam", "InferRequest", "infer mobile_sam", REQUEST]
-    assert above(by_name["mobile_sam_encoder"], spans) == in_triton
-    assert above(by_name["mobile_sam_decoder"], spans) == in_triton
-    assert above(by_name["mobile_sam_cached"], spans) == ["InferRequest", "infer mobile_sam_cached", REQUEST]
-    assert above(by_name["wait mobile_sam"], spans) == [REQUEST]
+    in_triton = ["mobile_sam", "InferRequest", "infer mobile_sam", REQUEST_SPAN]
+    assert ancestors(by_name["mobile_sam_encoder"], spans) == in_triton
+    assert ancestors(by_name["mobile_sam_decoder"], spans) == in_triton
+    assert ancestors(by_name["mobile_sam_cached"], spans) == ["InferRequest", "infer mobile_sam_cached", REQUEST_SPAN]
+    assert ancestors(by_name["wait mobile_sam"], spans) == [REQUEST_SPAN]
     assert {span.service for span in spans if span.name in in_triton[2:]} == {"masks"}
     assert {by_name[name].service for name in ("mobile_sam_encoder", "InferRequest")} == {"masks-triton"}
-    encoder, request = by_name["mobile_sam_encoder"], by_name[REQUEST]
+    encoder, request = by_name["mobile_sam_encoder"], by_name[REQUEST_SPAN]
     assert request.start_ns < encoder.start_ns < encoder.end_ns < request.end_ns
 
 
-def test_a_trace_tells_of_the_request_and_the_log_of_the_trace(traced, collector):
-    assert ask(traced, 2, {}).status_code == 422
-    (request,) = collector.trace(f"{2:032x}", {REQUEST})
+def test_span_has_the_request_id_and_log_lines_have_the_trace_id(traced, collector):
+    assert send(traced, 2, {}).status_code == 422
+    (request,) = collector.trace(f"{2:032x}", {REQUEST_SPAN})
     expected = {
         "http.method": "POST",
         "http.route": "/mobile_sam",
@@ -77,26 +76,26 @@ def test_a_trace_tells_of_the_request_and_the_log_of_the_trace(traced, collector
         "mobile_sam.reason": "invalid-request",
     }
     assert request.attributes.items() >= expected.items()
-    assert request.parent_id == CALLER
+    assert request.parent_id == CALLER_SPAN_ID
     lines = [json.loads(line) for line in traced.log.read_text().splitlines() if line.startswith("{")]
-    refusals = [line for line in lines if "422 invalid-request" in line["message"]]
-    assert [(line["request_id"], line["trace_id"]) for line in refusals] == [("request-2", f"{2:032x}")]
+    entries = [line for line in lines if "422 invalid-request" in line["message"]]
+    assert [(line["request_id"], line["trace_id"]) for line in entries] == [("request-2", f"{2:032x}")]
 
 
-def test_what_the_caller_does_not_record_and_questions_of_health_are_not_sent(traced, collector):
+def test_unsampled_requests_and_health_checks_are_not_exported(traced, collector):
     click = {"input_image": as_base64(scene(91)), **CLICK}
-    assert ask(traced, 3, click, recorded=False).ok
+    assert send(traced, 3, click, sampled=False).ok
     assert requests.get(f"{traced.url}/readyz", timeout=10).ok
-    assert ask(traced, 4, click).ok
-    collector.trace(f"{4:032x}", {REQUEST, "mobile_sam_decoder"})
+    assert send(traced, 4, click).ok
+    collector.trace(f"{4:032x}", {REQUEST_SPAN, "mobile_sam_decoder"})
     assert {span.trace_id for span in collector.spans} <= {f"{trace:032x}" for trace in (1, 2, 4)}
 
 
-def above(span: Span, spans: list[Span]) -> list[str]:
-    """The names of those that a span is below, up to the service's first, which is below the caller's."""
-    by_id = {found.span_id: found for found in spans}
+def ancestors(span: Span, spans: list[Span]) -> list[str]:
+    """Return the names of a span's ancestors from its parent to the service's root span."""
+    by_id = {each.span_id: each for each in spans}
     names = []
-    while span.parent_id != CALLER:
+    while span.parent_id != CALLER_SPAN_ID:
         span = by_id[span.parent_id]
         names.append(span.name)
     return names

@@ -1,4 +1,4 @@
-"""Models from S3: a stand-in for it, the real Triton, and the repository as `python -m utils.deployment` writes it."""
+"""Models from an S3 stand-in in the real Triton, with a repository written by `python -m utils.deployment`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from benchmarks.service import free_ports
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import ROOT, base_environment, start_server
 
-boto3 = pytest.importorskip("boto3", reason="of the extra `storage`: `make s3-test` installs it")
-pytest.importorskip("moto", reason="of the extra `storage`: `make s3-test` installs it")
+boto3 = pytest.importorskip("boto3", reason="part of the extra `storage`: `make s3-test` installs it")
+pytest.importorskip("moto", reason="part of the extra `storage`: `make s3-test` installs it")
 pytestmark = pytest.mark.e2e
 
 KEY = {"X-API-Key": "an-operators-own-key"}
-OPERATED: dict[str, Any] = {
+ADMIN: dict[str, Any] = {
     "MOBILE_SAM_MODEL_CONTROL_MODE": "explicit",
     "MOBILE_SAM_ADMIN_KEYS": f"ops:{KEY['X-API-Key']}",
 }
@@ -38,7 +38,7 @@ CREDENTIALS: dict[str, Any] = {
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Iterator[str]:
-    """Something that speaks S3; its address."""
+    """Run a server with the S3 API; return its address."""
     (port,) = free_ports(1)
     server = str(Path(sys.executable).parent / "moto_server")
     with (tmp_path / "storage.log").open("wb") as log:
@@ -57,7 +57,7 @@ def storage(tmp_path: Path) -> Iterator[str]:
 
 
 def bucket_at(address: str) -> Any:
-    """A client of the storage."""
+    """Return an S3 client."""
     return boto3.client(
         "s3",
         endpoint_url=address,
@@ -68,7 +68,7 @@ def bucket_at(address: str) -> Any:
 
 
 def upload(folder: Path, address: str, prefix: str = "") -> int:
-    """Copy a folder to a place in that of the models; how many files it had."""
+    """Upload a folder to the bucket, below `FOLDER` and `prefix`; return the number of files."""
     client = bucket_at(address)
     files = [path for path in folder.rglob("*") if path.is_file()]
     for path in files:
@@ -101,19 +101,19 @@ def test_triton_loads_a_written_repository_from_s3(builtin_repository, storage, 
     local.stop()
 
     address = f"s3://{storage}/{BUCKET}/{FOLDER}"
-    server = start_server(tmp_path / "remote" / "log", MOBILE_SAM_MODEL_REPOSITORY=address, **CREDENTIALS, **OPERATED)
+    server = start_server(tmp_path / "remote" / "log", MOBILE_SAM_MODEL_REPOSITORY=address, **CREDENTIALS, **ADMIN)
     try:
-        told = requests.get(f"{server.url}/info", timeout=5).json()
-        assert (told["weights"]["name"], told["model_versions"]) == ("builtin", [1])
-        assert told["limits"]["max_image_pixels"] == 25_000_000
+        info = requests.get(f"{server.url}/info", timeout=5).json()
+        assert (info["weights"]["name"], info["model_versions"]) == ("builtin", [1])
+        assert info["limits"]["max_image_pixels"] == 25_000_000
         answer = server.post(**click)
         assert answer.status_code == 200
-        # All but the boundary, which is made anew for each answer.
+        # Each response has its own multipart boundary.
         parts = [each.content.replace(each.content.splitlines()[0], b"") for each in (answer, expected)]
         assert parts[0] == parts[1]
-        assert orjson.dumps({key: told[key] for key in ("weights", "engine")})[1:-1] in answer.content
+        assert orjson.dumps({key: info[key] for key in ("weights", "engine")})[1:-1] in answer.content
 
-        # A second version, with the weights of the first: what counts is who answers.
+        # Version 2 has the weights of version 1; only the version in the response matters.
         for model in sorted(path for path in written.iterdir() if path.is_dir()):
             shutil.copytree(model / "1", model / "2")
             assert upload(model / "2", storage, prefix=f"{model.name}/2") > 0
@@ -121,7 +121,7 @@ def test_triton_loads_a_written_repository_from_s3(builtin_repository, storage, 
         assert loaded.status_code == 200, loaded.text
         assert requests.get(f"{server.url}/info", timeout=5).json()["model_versions"] == [1, 2]
         versions: list[tuple[int, dict[str, Any]]] = [(2, {}), (1, {"model_version": 1})]
-        for version, asked in versions:
-            assert f'"model_version":{version}'.encode() in server.post(**click, **asked).content
+        for version, fields in versions:
+            assert f'"model_version":{version}'.encode() in server.post(**click, **fields).content
     finally:
         server.stop()
