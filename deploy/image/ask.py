@@ -1,4 +1,4 @@
-"""Asks a service for an object, as a caller would: `ask.py URL PICTURE X Y`. Ends with a message where no mask came."""
+"""Request an object from a service: `ask.py URL PICTURE X Y`. Exits with a message if it gets no valid mask."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import httpx
 
 from mobile_sam_client import Client
 
-READY_WITHIN = 180
-"""Seconds; a cold start in a container takes some ten."""
+READY_TIMEOUT_S = 180
+"""A cold start in a container takes about 10 s."""
 
 
 def wait_until_ready(url: str) -> float:
-    """Seconds until `/readyz` said 200.
+    """Wait until `/readyz` answers 200; return the seconds waited.
 
     Raises:
-        SystemExit: it did not, with what it said last.
+        SystemExit: the service was not ready in time; the message has its last response.
     """
-    began, last = time.monotonic(), "nothing"
-    while time.monotonic() - began < READY_WITHIN:
+    began, last = time.monotonic(), "no response"
+    while time.monotonic() - began < READY_TIMEOUT_S:
         try:
             answer = httpx.get(f"{url}/readyz", timeout=5)
         except httpx.HTTPError as error:
@@ -30,17 +30,17 @@ def wait_until_ready(url: str) -> float:
                 return time.monotonic() - began
             last = answer.text
         time.sleep(0.25)
-    raise SystemExit(f"{url}/readyz was not ready after {READY_WITHIN} s: {last.strip()}")
+    raise SystemExit(f"{url}/readyz was not ready after {READY_TIMEOUT_S} s: {last.strip()}")
 
 
 def main(url: str, picture: str, x: int, y: int) -> None:
-    """Wait, ask, and look at the mask."""
+    """Wait for the service, request an object and check its mask."""
     waited = wait_until_ready(url)
     with Client(url) as service:
         found = service.segment(picture, pos_coords=[[x, y]])
     if found.mask.shape != (found.height, found.width) or not found.mask[y, x]:
-        raise SystemExit(f"expected a mask of {found.width} x {found.height} with the clicked pixel in it, got {found}")
-    print(f"ready after {waited:.1f} s; {found.area} pixels with the weights {found.weights.name}")
+        raise SystemExit(f"expected a {found.width} x {found.height} mask that contains the click, got {found}")
+    print(f"ready after {waited:.1f} s; mask of {found.area} pixels, weights {found.weights.name}")
 
 
 if __name__ == "__main__":

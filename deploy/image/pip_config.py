@@ -1,7 +1,7 @@
-"""Writes down how pip reaches its packages on this machine, for builds of images: `-m deploy.image.pip_config FOLDER`.
+"""Export this machine's pip configuration for image builds: `-m deploy.image.pip_config FOLDER`.
 
-`pip.conf` gets pip's indexes, proxies and time limits, `ca.crt` the certificates that pip trusts; both are mounted for
-the one command that installs, and are in no layer. Standard library only.
+`pip.conf` gets pip's indexes, proxies and timeouts, `ca.crt` the certificates that pip trusts. Both are mounted only for
+the install commands and end up in no layer. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from pathlib import Path
 from utils import pip_config
 
 CERTIFICATES = "/run/secrets/ca.crt"
-"""Where a build finds `ca.crt`."""
-TAKEN = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "retries")
+"""Path of `ca.crt` during a build."""
+EXPORTED = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "retries")
 SYSTEM_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 def portable(configured: dict[str, str]) -> dict[str, str]:
-    """Return the settings that hold in a container too, by name: without folders of this machine."""
-    values = {name: configured.get(name, "").split() for name in TAKEN}
+    """Return the settings that also work in a container, by name: local folders are left out."""
+    values = {name: configured.get(name, "").split() for name in EXPORTED}
     kept = {name: [part for part in parts if not part.startswith(("file:", "/"))] for name, parts in values.items()}
     return {name: " ".join(parts) for name, parts in kept.items() if parts}
 
 
 def main(folder: Path) -> None:
-    """Write both files."""
+    """Write `pip.conf` and `ca.crt` to a folder."""
     configured = pip_config.read(Path(sys.executable))
     shutil.copyfile(configured.get("cert") or SYSTEM_CERTIFICATES, folder / "ca.crt")
     lines = [

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds the images and runs them as they are meant to be run: `make image-test`. See docs/containers.md.
+# Builds and runs the images: `make image-test`. See docs/containers.md.
 #
-# Needs root on Debian or Ubuntu, and Debian's packages and pip's within reach, but neither a registry of images nor Docker:
-# the base is made by debootstrap, the images by buildah, and podman runs them. For the next time it keeps the base in
-# $XDG_CACHE_HOME/mobile-sam-triton/image-test (120 MB), and images and layers where podman has all of them (4 GB).
+# Needs root on Debian or Ubuntu and access to Debian's and pip's packages, but neither an image registry nor Docker:
+# debootstrap makes the base, buildah the images, and podman runs them. The base is kept in
+# $XDG_CACHE_HOME/mobile-sam-triton/image-test (120 MB), images and layers in podman's storage (4 GB).
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
@@ -16,14 +16,14 @@ BENTO_BASE=localhost/mobile-sam-triton-bento-base:12
 BENTO_IMAGE=localhost/mobile-sam-triton-bento:test
 PICTURE=$ROOT/utils/page/static/samples/balloons.jpg
 PORT=${PORT:-3950}
-# No more of the kernel than changing the root: works inside of most other containers.
+# chroot isolation also works inside most containers.
 export BUILDAH_ISOLATION=${BUILDAH_ISOLATION:-chroot}
 export BENTOML_DO_NOT_TRACK=True BENTOML_HOME=$WORK/bentoml
 NAME=
 
 pod() {
-    # crun refuses machines with both kinds of control groups. The errors that are not shown say that there is no systemd to
-    # ask the health check now and then; it is asked below.
+    # crun fails on machines with both cgroup versions. The hidden errors say that no systemd runs the health check
+    # periodically; this script runs it instead.
     podman --runtime runc --log-level fatal "$@"
 }
 
@@ -46,13 +46,13 @@ say() {
 }
 
 need() {
-    [ "$(id -u)" = 0 ] || fail "root is needed: debootstrap makes a root file system"
+    [ "$(id -u)" = 0 ] || fail "must run as root: debootstrap makes a root file system"
     local missing=()
     for program in debootstrap buildah podman runc; do
         command -v "$program" >/dev/null || missing+=("$program")
     done
     [ ${#missing[@]} = 0 ] || fail "not installed: ${missing[*]}; apt-get install --no-install-recommends ${missing[*]}"
-    [ -x "$PYTHON" ] || fail "no $PYTHON: \`make env\` makes it"
+    [ -x "$PYTHON" ] || fail "$PYTHON not found: run \`make env\`"
 }
 
 make_base() {
@@ -77,7 +77,7 @@ make_base() {
 build_image() {
     local before
     before=$(buildah images --quiet "$IMAGE" 2>/dev/null || true)
-    # Docker's format: the other has no health check.
+    # The OCI format has no health check.
     buildah build --format docker --layers --target cpu --tag "$IMAGE" \
         --build-arg CPU_BASE="$BASE" --build-arg WEIGHTS=builtin \
         --secret id=pip,src="$WORK/pip.conf" --secret id=ca,src="$WORK/ca.crt" "$ROOT" \
@@ -91,7 +91,7 @@ start() { # IMAGE NETWORK OPTION...
     local image=$1 network=$2
     shift 2
     NAME=mobile-sam-image-test-$$
-    # The limits on files and processes: podman would raise them, which needs more than some machines allow.
+    # Set limits explicitly: raising them, as podman does by default, is not allowed everywhere.
     pod run --detach --name "$NAME" --network "$network" --cap-drop all --security-opt no-new-privileges \
         --ulimit nofile=4096:4096 --ulimit nproc=4096:4096 \
         --env BENTOML_HOST=127.0.0.1 --env "BENTOML_PORT=$PORT" "$@" "$image" >/dev/null
@@ -108,7 +108,7 @@ healthy() {
 logged() { # WORDS
     local began=$SECONDS
     until pod logs "$NAME" 2>&1 | grep --quiet "$1"; do
-        [ $((SECONDS - began)) -lt 30 ] || fail "not a word of '$1' in the log"
+        [ $((SECONDS - began)) -lt 30 ] || fail "'$1' is not in the log"
         sleep 0.5
     done
 }
@@ -117,12 +117,12 @@ in_container() { # PYTHON-PROGRAM
     pod exec "$NAME" python -c "$1"
 }
 
-stop() { # prints how long it took
+stop() { # prints the duration
     local began=$SECONDS status
     pod stop --time 45 "$NAME" >/dev/null
     status=$(pod inspect --format '{{.State.ExitCode}}' "$NAME")
-    [ "$status" = 0 ] || fail "SIGTERM ended it with $status, expected 0"
-    echo "SIGTERM ended it in $((SECONDS - began)) s, with status 0"
+    [ "$status" = 0 ] || fail "exit status $status after SIGTERM, expected 0"
+    echo "exit status 0, $((SECONDS - began)) s after SIGTERM"
     forget
 }
 
@@ -137,10 +137,10 @@ import pathlib, sys, time
 def dead(): return [p.parent.name for p in pathlib.Path('/proc').glob('[0-9]*/stat') if ') Z ' in p.read_text()]
 end = time.time() + 10
 while dead() and time.time() < end: time.sleep(0.5)
-sys.exit(f'nobody reaps {dead()}' if dead() else 0)"
+sys.exit(f'zombies were not reaped: {dead()}' if dead() else 0)"
 }
 
-kill_triton() { # as a crash would: its Python processes are left to process 1
+kill_triton() { # simulates a crash: process 1 inherits its Python processes
     in_container "
 import os, pathlib, signal
 for entry in pathlib.Path('/proc').glob('[0-9]*/exe'):
@@ -154,7 +154,7 @@ run_by_buildah() { # IMAGE
     container=$(buildah from "$1")
     mapfile -t command < <(buildah inspect --type image \
         --format '{{range .OCIv1.Config.Entrypoint}}{{println .}}{{end}}{{range .OCIv1.Config.Cmd}}{{println .}}{{end}}' "$1" | sed '/^$/d')
-    # A session of its own, so that all of it can be ended: buildah hands on no signals.
+    # Its own session, so that the whole process group can be killed: buildah forwards no signals.
     setsid buildah run --isolation chroot --env "BENTOML_PORT=$PORT" --env BENTOML_HOST=127.0.0.1 \
         --env BENTOML_HOME=/tmp/bentoml --env MOBILE_SAM_CACHE_DIR=/tmp/cache "$container" -- "${command[@]}" >"$WORK/run.log" 2>&1 &
     server=$!
@@ -167,44 +167,44 @@ run_by_buildah() { # IMAGE
 need
 (cd "$ROOT" && "$PYTHON" -m deploy.image.pip_config "$WORK")
 
-say "base of Debian 12"
+say "Debian 12 base"
 make_base
 say "image"
 build_image
 pod history --format '{{.Size}}\t{{.CreatedBy}}' "$IMAGE" | grep -v '^0 B' | cut -c1-100
-pod image inspect --format '{{.Size}} bytes in all' "$IMAGE"
+pod image inspect --format '{{.Size}} bytes in total' "$IMAGE"
 
-say "read-only root, the image's own user, first process"
+say "read-only root, the image's user, the service as process 1"
 start "$IMAGE" host --read-only --tmpfs /tmp:size=64m --shm-size 512m
 ask
 [ "$(pod exec "$NAME" id --user)" = 10001 ] || fail "expected user 10001"
-healthy || fail "the health check says no, though it is ready"
+healthy || fail "the health check fails although the service is ready"
 kill_triton
 logged 'restarting Triton: '
 ask
 no_zombies
 stop
 
-say "a user without a name, no network"
+say "arbitrary user, no network"
 began=$SECONDS
 start "$IMAGE" none --read-only --tmpfs /tmp:size=64m --shm-size 512m --user 23456:0
 until healthy; do
-    [ $((SECONDS - began)) -lt 90 ] || fail "it was not ready after 90 s"
+    [ $((SECONDS - began)) -lt 90 ] || fail "not ready after 90 s"
     sleep 1
 done
 stop
 
-say "shared memory of a container's default size"
+say "default size of shared memory"
 start "$IMAGE" host --read-only --tmpfs /tmp:size=64m
 [ "$(pod wait "$NAME")" = 1 ] || fail "expected status 1"
-pod logs "$NAME" 2>&1 | grep -e 'shm-size' || fail "not a word of --shm-size in the log"
+pod logs "$NAME" 2>&1 | grep -e 'shm-size' || fail "--shm-size is not in the log"
 forget
 
 say "Bento"
 mkdir "$WORK/project"
 tar --create --directory "$ROOT" --exclude __pycache__ service.py README.md LICENSE bentofile.yaml requirements utils triton_backends \
     model_repository | tar --extract --directory "$WORK/project"
-# BentoML's own base is python:3.11-slim; this stands for it, with a Python of its own in /usr/local.
+# Replaces BentoML's base python:3.11-slim, with a Python environment in /usr/local.
 buildah build --layers --tag "$BENTO_BASE" --volume "$WORK:/mnt:ro" --file - "$WORK" >"$WORK/build.log" 2>&1 <<END || fail "$(tail -30 "$WORK/build.log")"
 FROM $BASE
 RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates libpython3.11 python3-venv
@@ -227,12 +227,12 @@ END
     "$(dirname "$PYTHON")/bentoml" containerize mobile_sam:latest --backend buildah --image-tag "$BENTO_IMAGE" \
         >"$WORK/build.log" 2>&1 || fail "$(tail -30 "$WORK/build.log")"
 )
-pod image inspect --format '{{.Size}} bytes in all' "$BENTO_IMAGE" || fail "$(tail -30 "$WORK/build.log")"
-say "the Bento's image"
+pod image inspect --format '{{.Size}} bytes in total' "$BENTO_IMAGE" || fail "$(tail -30 "$WORK/build.log")"
+say "Bento image"
 start "$BENTO_IMAGE" host --read-only --tmpfs /tmp --shm-size 512m --env BENTOML_HOME=/tmp/bentoml --env MOBILE_SAM_CACHE_DIR=/tmp/cache
 ask
 stop
-say "the same by buildah, which needs no runtime"
+say "Bento image in buildah, without a container runtime"
 run_by_buildah "$BENTO_IMAGE"
 pod rmi "$BENTO_IMAGE" >/dev/null
-say "all is well"
+say "passed"
