@@ -1,7 +1,7 @@
 """Export this machine's pip configuration for image builds: `-m deploy.image.pip_config FOLDER`.
 
-`pip.conf` gets pip's indexes, proxies and timeouts, `ca.crt` the certificates that pip trusts. Both are mounted only for
-the install commands and end up in no layer. Standard library only.
+`pip.conf` gets pip's indexes, proxies and timeouts, `ca.crt` the certificates that pip trusts. Both are mounted only
+for the install commands and end up in no layer. Standard library only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the overlays of deploy/kubernetes send to a cluster, and looking things up in it."""
+"""The objects of the overlays in deploy/kubernetes, and helpers to look them up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ each_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
 
 
 def named(overlay: str, kind: str, name: str = "mobile-sam") -> Object:
-    (found,) = (made for made in OVERLAYS[overlay] if (made["kind"], made["metadata"]["name"]) == (kind, name))
+    (found,) = (obj for obj in OVERLAYS[overlay] if (obj["kind"], obj["metadata"]["name"]) == (kind, name))
     return found
 
 

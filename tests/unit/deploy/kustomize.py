@@ -1,6 +1,6 @@
-"""What `kubectl apply -k` would send to a cluster: as much of kustomize as deploy/kubernetes uses, errors for the rest.
+"""The subset of kustomize that deploy/kubernetes uses; anything else is an error.
 
-A test compares it with kubectl's own answer where there is a kubectl.
+A test compares the result with that of `kubectl kustomize` if kubectl is installed.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ FIELDS = {
     "images",
     "configMapGenerator",
 }
-MERGED_BY = {"containers": "name", "env": "name", "volumes": "name", "volumeMounts": "mountPath"}
-"""Lists of objects that a patch adds to or changes, by what tells their entries apart."""
-REPLACED = {"tolerations"}
-"""Lists of objects that a patch replaces."""
+MERGE_KEYS = {"containers": "name", "env": "name", "volumes": "name", "volumeMounts": "mountPath"}
+"""Lists that a patch merges into, and the key that identifies their entries."""
+REPLACED_LISTS = {"tolerations"}
+"""Lists that a patch replaces."""
 CLUSTER_WIDE = {"Namespace"}
 
 
-class CannotBuild(Exception):
-    """A kustomization that kustomize would refuse, or one that asks for more than is done here."""
+class KustomizeError(Exception):
+    """An invalid kustomization, or one that uses unsupported features."""
 
 
 def build(folder: Path) -> list[Object]:
-    """The objects of a kustomization, without the suffix that kustomize gives to generated names.
+    """Return the objects of a kustomization, without kustomize's suffixes of generated names.
 
     Raises:
-        CannotBuild: a file or a patch's target is not there, or a field is none of those known here.
+        KustomizeError: a file or the target of a patch is missing, or a field is not supported.
     """
     return _build(folder.resolve(), [])
 
 
 def read(file: Path) -> list[Object]:
-    """The documents of a YAML file."""
+    """Return the documents of a YAML file."""
     if not file.is_file():
-        raise CannotBuild(f"{file} is not there")
+        raise KustomizeError(f"{file} does not exist")
     return [document for document in yaml.safe_load_all(file.read_text()) if document]
 
 
@@ -54,7 +54,7 @@ def _build(folder: Path, objects: list[Object]) -> list[Object]:
     (kustomization,) = read(folder / "kustomization.yaml")
     unknown = set(kustomization) - FIELDS
     if unknown:
-        raise CannotBuild(f"{folder}: nothing is known here of {', '.join(sorted(unknown))}")
+        raise KustomizeError(f"{folder}: unsupported fields: {', '.join(sorted(unknown))}")
     objects = list(objects)
     for name in kustomization.get("resources", []):
         path = folder / name
@@ -67,9 +67,9 @@ def _build(folder: Path, objects: list[Object]) -> list[Object]:
         _patch(folder, patch, objects)
     for image in kustomization.get("images", []):
         _set_image(image, objects)
-    for made in objects:
-        if "namespace" in kustomization and made["kind"] not in CLUSTER_WIDE:
-            made["metadata"]["namespace"] = kustomization["namespace"]
+    for obj in objects:
+        if "namespace" in kustomization and obj["kind"] not in CLUSTER_WIDE:
+            obj["metadata"]["namespace"] = kustomization["namespace"]
     return objects
 
 
@@ -91,33 +91,33 @@ def _patch(folder: Path, patch: Object, objects: list[Object]) -> None:
         return
     target = _one(objects, patch["target"]["kind"], patch["target"]["name"])
     for step in yaml.safe_load(patch["patch"]):
-        *way, last = step["path"].strip("/").split("/")
-        place: Any = target
-        for part in way:
-            place = place[int(part) if isinstance(place, list) else part]
-        key = int(last) if isinstance(place, list) else last
-        if step["op"] != "replace" or place[key] is None:
-            raise CannotBuild(f"{folder}: nothing is known here of {step['op']} {step['path']}")
-        place[key] = step["value"]
+        *parents, last = step["path"].strip("/").split("/")
+        node: Any = target
+        for part in parents:
+            node = node[int(part) if isinstance(node, list) else part]
+        key = int(last) if isinstance(node, list) else last
+        if step["op"] != "replace" or node[key] is None:
+            raise KustomizeError(f"{folder}: unsupported patch: {step['op']} {step['path']}")
+        node[key] = step["value"]
 
 
 def _merge(target: Object, change: Object) -> None:
-    """Change an object as a strategic merge does."""
+    """Apply a strategic merge patch to an object."""
     for name, value in change.items():
         if value is None:
             target.pop(name, None)
         elif isinstance(value, dict) and isinstance(target.get(name), dict):
             _merge(target[name], value)
-        elif isinstance(value, list) and value and isinstance(value[0], dict) and name not in REPLACED:
-            if name not in MERGED_BY:
-                raise CannotBuild(f"nothing is known here of how a patch changes {name}")
-            target[name] = _merged(target.get(name, []), value, MERGED_BY[name])
+        elif isinstance(value, list) and value and isinstance(value[0], dict) and name not in REPLACED_LISTS:
+            if name not in MERGE_KEYS:
+                raise KustomizeError(f"unsupported list in a patch: {name}")
+            target[name] = _merged(target.get(name, []), value, MERGE_KEYS[name])
         else:
             target[name] = value
 
 
 def _merged(entries: list[Object], changes: list[Object], key: str) -> list[Object]:
-    """What is new comes first, as in kustomize's answer."""
+    """Merge changes into a list; new entries come first, as in kustomize."""
     known = {entry[key]: entry for entry in entries}
     for change in changes:
         if change[key] in known:
@@ -133,18 +133,18 @@ def _set_image(image: Object, objects: list[Object]) -> None:
             found = True
             container["image"] = f"{image.get('newName', name)}:{image.get('newTag', tag)}"
     if not found:
-        raise CannotBuild(f"no container has the image {image['name']}")
+        raise KustomizeError(f"no container has the image {image['name']}")
 
 
 def containers(objects: list[Object]) -> Iterator[Object]:
-    """The containers of all Deployments."""
-    for made in objects:
-        if made["kind"] == "Deployment":
-            yield from made["spec"]["template"]["spec"]["containers"]
+    """Yield the containers of all Deployments."""
+    for obj in objects:
+        if obj["kind"] == "Deployment":
+            yield from obj["spec"]["template"]["spec"]["containers"]
 
 
 def _one(objects: list[Object], kind: str, name: str) -> Object:
-    found = [made for made in objects if (made["kind"], made["metadata"]["name"]) == (kind, name)]
+    found = [obj for obj in objects if (obj["kind"], obj["metadata"]["name"]) == (kind, name)]
     if len(found) != 1:
-        raise CannotBuild(f"expected one {kind} {name}, got {len(found)}")
+        raise KustomizeError(f"expected one {kind} {name}, got {len(found)}")
     return found[0]

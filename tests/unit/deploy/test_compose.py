@@ -1,4 +1,4 @@
-"""docker-compose.yml keeps to Compose's own schema, and to what the service and its image need."""
+"""docker-compose.yml matches the Compose schema and the needs of the service and its image."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ MAIN, SECRETS = "docker-compose.yml", "deploy/compose.secrets.yml"
 COMPOSE, WITH_SECRETS = (yaml.safe_load((ROOT / name).read_text()) for name in (MAIN, SECRETS))
 SERVICES = COMPOSE["services"]
 OURS = [SERVICES["mobile-sam"], SERVICES["mobile-sam-gpu"]]
-BY_THE_IMAGE = {
+SET_BY_THE_IMAGE = {
     "model_repository",
     "cache_dir",
     "model_control_mode",
     "admin_keys",
     "admin_keys_file",
-}  # its models stay
-BY_SECRETS = {"api_keys", "api_keys_file", "metrics"}
+}  # the models do not change
+SET_BY_SECRETS = {"api_keys", "api_keys_file", "metrics"}
 UNITS = {"m": 2**20, "g": 2**30, "mb": 2**20, "gb": 2**30, "s": 1}
 every_service = pytest.mark.parametrize("name", SERVICES)
 
 
 def amount(text: str) -> int:
-    """Bytes of `1gb`, seconds of `45s`."""
+    """Return the bytes of a size such as `1gb` or the seconds of a duration such as `45s`."""
     ((number, unit),) = re.findall(r"^(\d+)([a-z]+)$", text)
     return int(number) * UNITS[unit]
 
 
 @pytest.mark.parametrize("file", [MAIN, SECRETS])
-def test_a_file_keeps_to_the_schema_of_compose(file):
+def test_file_matches_the_compose_schema(file):
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", file]
     checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 @every_service
-def test_a_container_may_do_no_more_than_it_must(name):
+def test_container_is_restricted(name):
     service = SERVICES[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -56,7 +56,7 @@ def test_a_container_may_do_no_more_than_it_must(name):
 
 
 @every_service
-def test_an_image_is_built_here_or_has_a_version(name):
+def test_image_is_built_here_or_pinned(name):
     service = SERVICES[name]
     _, _, tag = service["image"].partition(":")
     if "build" in service:
@@ -67,21 +67,21 @@ def test_an_image_is_built_here_or_has_a_version(name):
 
 
 @every_service
-def test_what_a_service_waits_for_can_become_healthy(name):
+def test_dependencies_have_health_checks(name):
     for other, wait in SERVICES[name].get("depends_on", {}).items():
         assert wait == {"condition": "service_healthy"}
         assert "test" in SERVICES[other]["healthcheck"]
 
 
 @every_service
-def test_what_is_mounted_is_there(name):
+def test_mounted_files_and_volumes_exist(name):
     for volume in SERVICES[name].get("volumes", []):
         source = volume.partition(":")[0]
         assert (ROOT / source).exists() if source.startswith("./") else source in COMPOSE["volumes"]
 
 
 @pytest.mark.parametrize("service", OURS, ids=["cpu", "gpu"])
-def test_the_service_has_the_memory_and_the_time_it_needs(service):
+def test_shared_memory_and_grace_period_suffice(service):
     assert amount(service["shm_size"]) >= MIN_SHARED_MEMORY_AT_START_BYTES
     assert amount(service["stop_grace_period"]) > FINISH_TIMEOUT_S + TRITON_STOP_TIMEOUT_S
     image = (ROOT / "Dockerfile").read_text()
@@ -89,24 +89,24 @@ def test_the_service_has_the_memory_and_the_time_it_needs(service):
     assert service["volumes"] == ["cache:/cache"]
 
 
-def test_the_gpu_takes_the_place_of_the_other_only_when_asked_for():
+def test_gpu_service_replaces_the_cpu_service_only_on_request():
     cpu, gpu = OURS
     assert "profiles" not in cpu
     assert gpu["profiles"] == ["gpu"]
     assert gpu["networks"]["default"]["aliases"] == ["mobile-sam"]
     (device,) = gpu["deploy"]["resources"]["reservations"]["devices"]
     assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
-    for same in ("environment", "ports", "volumes", "tmpfs", "depends_on"):
-        assert gpu[same] == cpu[same]
+    for key in ("environment", "ports", "volumes", "tmpfs", "depends_on"):
+        assert gpu[key] == cpu[key]
 
 
-def test_every_setting_of_the_service_can_be_set():
+def test_every_setting_is_passed_to_the_service():
     passed = {name for name in OURS[0]["environment"] if name.startswith(PREFIX)}
     fields = {field.name for field in dataclasses.fields(Settings)}
-    assert passed == {PREFIX + name.upper() for name in fields - BY_THE_IMAGE - BY_SECRETS}
+    assert passed == {PREFIX + name.upper() for name in fields - SET_BY_THE_IMAGE - SET_BY_SECRETS}
 
 
-def test_redis_lets_old_embeddings_go_and_nobody_else_reaches_it():
+def test_redis_evicts_old_embeddings_and_is_isolated():
     redis = SERVICES["redis"]
     options = dict(zip(redis["command"][1::2], redis["command"][2::2], strict=True))
     assert options["--maxmemory-policy"] == "allkeys-lru"
@@ -122,7 +122,7 @@ def test_redis_lets_old_embeddings_go_and_nobody_else_reaches_it():
     }
 
 
-def test_the_client_asks_as_its_script_can():
+def test_client_command_matches_its_script():
     client = SERVICES["client"]
     program, script, *arguments = client["command"]
     assert (program, f".{script}:{script}:ro") == ("python", client["volumes"][0])
@@ -132,11 +132,11 @@ def test_the_client_asks_as_its_script_can():
     assert (client["restart"], client["profiles"]) == ("no", ["client"])
 
 
-def test_grafana_shows_nothing_to_strangers():
+def test_grafana_requires_a_login():
     assert SERVICES["grafana"]["environment"]["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
 
 
-def test_prometheus_reads_its_configuration_where_it_is_mounted():
+def test_prometheus_configuration_is_mounted():
     for services in (SERVICES, WITH_SECRETS["services"]):
         (config,) = (word for word in services["prometheus"]["command"] if word.startswith("--config.file="))
         folder, _, name = config.removeprefix("--config.file=").rpartition("/")
@@ -144,7 +144,7 @@ def test_prometheus_reads_its_configuration_where_it_is_mounted():
         assert (ROOT / "deploy" / "monitoring" / name).is_file()
 
 
-def test_secrets_are_files_that_those_who_need_them_get():
+def test_secrets_are_given_only_to_the_services_that_need_them():
     services, secrets = WITH_SECRETS["services"], WITH_SECRETS["secrets"]
     assert services.keys() <= SERVICES.keys()
     for name in ("mobile-sam", "mobile-sam-gpu"):
@@ -162,7 +162,7 @@ def test_secrets_are_files_that_those_who_need_them_get():
     assert {name: secret["file"] for name, secret in secrets.items()} == {name: f"./secrets/{name}" for name in secrets}
 
 
-def test_the_example_of_env_has_every_variable_and_no_other():
+def test_env_example_has_exactly_the_variables_in_use():
     files = [(ROOT / name).read_text() for name in (MAIN, SECRETS)]
     asked = {name for text in files for name in re.findall(r"\$\{(\w+)", text)}
     passed = {

@@ -1,4 +1,4 @@
-"""What a cluster is told of the service is true of the service and of its images."""
+"""The Kubernetes manifests agree with the service and its images."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from utils.plan import make_plan
 from utils.settings import PREFIX, Settings
 from utils.triton import MIN_SHARED_MEMORY_AT_START_BYTES, SHARED_MEMORY
 
-RESIDENT = 1.9e9
-"""Bytes of the whole service on two cores: docs/performance.md."""
-DECODING = 430e6
-"""Bytes of the largest image in the process that decodes it: docs/security.md."""
+RESIDENT_BYTES = 1.9e9
+"""Memory of the whole service on two cores (docs/performance.md)."""
+DECODING_BYTES = 430e6
+"""Memory for decoding the largest accepted image (docs/security.md)."""
 UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 
 def size(quantity: str) -> int:
-    """Bytes of a quantity as Kubernetes writes them."""
+    """Return the bytes of a Kubernetes quantity."""
     found = re.fullmatch(r"(\d+)(\D*)", quantity)
     assert found, quantity
     return int(found[1]) * UNITS[found[2]]
 
 
 @each_overlay
-def test_the_settings_are_the_services(overlay):
+def test_settings_exist_in_the_service(overlay):
     only = container(overlay)
     values = dict(named(overlay, "ConfigMap", "mobile-sam-settings")["data"])
     values |= {variable["name"]: variable.get("value", "secret") for variable in only["env"]}
@@ -43,34 +43,34 @@ def test_the_settings_are_the_services(overlay):
     assert Settings.from_environment(own).redis_url == "redis://:$(REDIS_PASSWORD)@mobile-sam-redis:6379/0"
 
 
-def test_the_pod_gives_what_the_images_ask_for():
+def test_pod_matches_user_port_and_folders_of_the_images():
     spec, only = pod("cpu"), container("cpu")
     dockerfile = (ROOT / "Dockerfile").read_text()
-    of_image = set(re.findall(r"\bMOBILE_SAM_CACHE_DIR=(\S+)", dockerfile))
+    cache_folders = set(re.findall(r"\bMOBILE_SAM_CACHE_DIR=(\S+)", dockerfile))
     assert set(re.findall(r"^USER (\d+:\d+)$", dockerfile, re.MULTILINE)) == {
         f"{spec['securityContext']['runAsUser']}:{spec['securityContext']['runAsGroup']}"
     }
     assert set(re.findall(r"^EXPOSE (\d+)$", dockerfile, re.MULTILINE)) == {str(only["ports"][0]["containerPort"])}
     mounts = {mount["mountPath"] for mount in only["volumeMounts"]}
-    assert mounts == {str(SHARED_MEMORY), "/tmp", "/etc/mobile-sam/keys", *of_image}
+    assert mounts == {str(SHARED_MEMORY), "/tmp", "/etc/mobile-sam/keys", *cache_folders}
 
 
 @each_overlay
-def test_an_orderly_end_has_the_time_it_needs(overlay):
+def test_grace_period_suffices_for_a_graceful_shutdown(overlay):
     wait = container(overlay)["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert wait >= 5
     assert pod(overlay)["terminationGracePeriodSeconds"] >= wait + FINISH_TIMEOUT_S + 1 + TRITON_STOP_TIMEOUT_S + 2
 
 
 @each_overlay
-def test_probes_ask_for_what_there_is(overlay):
+def test_probes_use_the_health_paths(overlay):
     only = container(overlay)
     assert only["readinessProbe"]["httpGet"]["path"] == READY
     assert {only[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe")} <= set(LIVE)
 
 
 @each_overlay
-def test_volumes_hold_what_the_service_may_put_there(overlay):
+def test_volumes_are_large_enough(overlay):
     volumes = {volume["name"]: volume.get("emptyDir") for volume in pod(overlay)["volumes"]}
     settings = named(overlay, "ConfigMap", "mobile-sam-settings")["data"]
     assert volumes["shared-memory"]["medium"] == "Memory"
@@ -80,29 +80,29 @@ def test_volumes_hold_what_the_service_may_put_there(overlay):
     assert size(container(overlay)["resources"]["limits"]["ephemeral-storage"]) > on_disk
 
 
-def test_memory_is_enough_for_the_worst_that_callers_can_do():
+def test_memory_limit_covers_the_worst_load():
     limits = container("cpu")["resources"]["limits"]
     cores = int(limits["cpu"])
     plan = make_plan(Machine(cores, bf16=True, gpus=0, openvino=True), "mobile_sam")
     processes = sum(plan.instances().values())
     shared = size(pod("cpu")["volumes"][1]["emptyDir"]["sizeLimit"])
     bodies = cores * 8 * Settings().max_body_bytes
-    assert size(limits["memory"]) > RESIDENT + processes * DECODING + bodies + shared
+    assert size(limits["memory"]) > RESIDENT_BYTES + processes * DECODING_BYTES + bodies + shared
 
 
-def test_the_gpu_overlay_asks_for_one_gpu_and_a_node_that_has_one():
+def test_gpu_overlay_requests_one_gpu_and_a_gpu_node():
     assert container("gpu")["resources"]["limits"]["nvidia.com/gpu"] == 1
     assert container("gpu")["image"] == "mobile-sam-triton:gpu"
     assert [toleration["key"] for toleration in pod("gpu")["tolerations"]] == ["nvidia.com/gpu"]
 
 
-def test_replicas_are_the_autoscalers_alone_where_there_is_one():
+def test_only_the_autoscaler_sets_replicas():
     assert "replicas" not in named("example", "Deployment")["spec"]
     autoscaler = named("example", "HorizontalPodAutoscaler")["spec"]
     assert autoscaler["minReplicas"] == named("cpu", "Deployment")["spec"]["replicas"]
 
 
-def test_the_autoscaler_asks_for_a_metric_that_the_service_shows_and_the_adapter_serves():
+def test_autoscaler_metric_is_exported_and_served_by_the_adapter():
     (metric,) = named("example", "HorizontalPodAutoscaler")["spec"]["metrics"]
     name = metric["pods"]["metric"]["name"]
     (values,) = read(KUBERNETES / "components" / "autoscaling" / "prometheus-adapter.yaml")
@@ -111,7 +111,7 @@ def test_the_autoscaler_asks_for_a_metric_that_the_service_shows_and_the_adapter
     assert f'"{name}"' in (ROOT / "utils" / "edge" / "counts.py").read_text()
 
 
-def test_the_alerts_are_those_of_the_monitoring_folder_under_the_same_job():
+def test_prometheus_rule_has_the_alerts_of_the_monitoring_folder():
     rule = named("example", "PrometheusRule")
     assert rule["spec"] == yaml.safe_load((ROOT / "deploy" / "monitoring" / "alerts.yml").read_text())
     (endpoint,) = named("example", "PodMonitor")["spec"]["podMetricsEndpoints"]
@@ -120,7 +120,7 @@ def test_the_alerts_are_those_of_the_monitoring_folder_under_the_same_job():
     assert 'job="mobile_sam"' in rule["spec"]["groups"][0]["rules"][0]["expr"]
 
 
-def test_from_outside_everything_can_be_reached_but_metrics_and_health():
+def test_ingress_exposes_all_paths_except_metrics_and_health():
     spec = named("example", "Ingress")["spec"]
     paths = {entry["path"] for entry in spec["rules"][0]["http"]["paths"]}
     assert paths == {"/", "/docs.json", "/info", "/mobile_sam", "/embed", "/everything", ROUTE, STATIC}
@@ -128,15 +128,15 @@ def test_from_outside_everything_can_be_reached_but_metrics_and_health():
     assert [rule["host"] for rule in spec["rules"]] == spec["tls"][0]["hosts"] == ["segment.example"]
 
 
-def test_the_proxy_lets_through_what_the_service_takes_and_waits_longer_than_it():
-    notes = named("example", "Ingress")["metadata"]["annotations"]
+def test_ingress_limits_exceed_those_of_the_service():
+    annotations = named("example", "Ingress")["metadata"]["annotations"]
     settings = Settings()
-    assert int(notes["nginx.org/client-max-body-size"].removesuffix("m")) * 2**20 > settings.max_body_bytes
-    assert int(notes["nginx.org/proxy-read-timeout"].removesuffix("s")) > settings.inference_timeout + 5
+    assert int(annotations["nginx.org/client-max-body-size"].removesuffix("m")) * 2**20 > settings.max_body_bytes
+    assert int(annotations["nginx.org/proxy-read-timeout"].removesuffix("s")) > settings.inference_timeout + 5
 
 
-def test_a_new_secret_is_seen_by_a_pod_that_runs(tmp_path):
-    # As a kubelet does it: keys.txt is a link into a folder that is a link itself, and is exchanged.
+def test_running_pod_sees_a_changed_secret(tmp_path):
+    # As the kubelet does: keys.txt is a link into a linked folder, and that link is replaced.
     def write(version: str, key: str) -> None:
         (tmp_path / version).mkdir()
         (tmp_path / version / "keys.txt").write_text(f"alice:{key}\n")

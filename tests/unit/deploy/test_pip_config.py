@@ -1,11 +1,11 @@
-"""What a build of an image is told of how pip reaches its packages."""
+"""Export of pip's configuration to image builds."""
 
 from __future__ import annotations
 
 from deploy.image import pip_config
 
 
-def test_image_gets_indexes_but_no_folders_of_this_machine():
+def test_indexes_are_exported_but_not_local_folders():
     configured = {
         "extra-index-url": "file:///somewhere https://one.example/simple",
         "find-links": "/wheels",
@@ -19,7 +19,7 @@ def test_image_gets_indexes_but_no_folders_of_this_machine():
     }
 
 
-def test_image_files_hold_the_settings_and_the_certificates(monkeypatch, tmp_path):
+def test_exported_files_hold_settings_and_certificates(monkeypatch, tmp_path):
     (tmp_path / "own.crt").write_text("certificates")
     configured = {"cert": str(tmp_path / "own.crt"), "proxy": "proxy.example:3128", "extra-index-url": "/wheels"}
     monkeypatch.setattr("deploy.image.pip_config.pip_config.read", lambda _: configured)
