@@ -26,10 +26,10 @@ CLICK: dict[str, Any] = {"pos_coords": [[240, 160]]}
 def client(request, server: Server, monkeypatch) -> Iterator[Any]:
     """Return a client of either kind; calls of the asyncio client are awaited."""
     monkeypatch.delenv("MOBILE_SAM_API_KEY", raising=False)
-    made = request.param(server.url)
-    made = Awaited(made) if isinstance(made, AsyncClient) else made
-    yield made
-    made.close()
+    opened = request.param(server.url)
+    opened = Awaited(opened) if isinstance(opened, AsyncClient) else opened
+    yield opened
+    opened.close()
 
 
 def test_info_describes_the_service(client):

@@ -24,7 +24,7 @@ ENGINES = ("onnxruntime", *(["openvino-bf16"] if has_bf16() else []))
 
 def masks(server: Server, shared: Path) -> tuple[list[np.ndarray], dict[str, str]]:
     """Return all masks of the reference cases and the engine's name."""
-    made = []
+    found = []
     for case in json.loads((shared / "reference" / "cases.json").read_text()):
         if "mask_input" in case:
             continue
@@ -37,8 +37,8 @@ def masks(server: Server, shared: Path) -> tuple[list[np.ndarray], dict[str, str
             mask_format="npy",
             segmented_image="none",
         )
-        made += list(segmentation(answer).masks)
-    return made, segmentation(answer).result["engine"]
+        found += list(segmentation(answer).masks)
+    return found, segmentation(answer).result["engine"]
 
 
 def ious(some: list[np.ndarray], others: list[np.ndarray]) -> list[float]:
@@ -86,9 +86,9 @@ def test_masks_match_openvino_in_float32(*, server, shared, others, engine, enco
     assert click.status_code == 200
     source = "found" if encoder.endswith("f32") else "encoded"
     assert others[engine].embeddings() == {**before, source: before[source] + 1}
-    made, engine_names = masks(others[engine], shared)
+    actual, engine_names = masks(others[engine], shared)
     assert engine_names == {"encoder": encoder, "decoder": decoder}
-    assert np.mean(ious(made, expected)) >= min_iou
+    assert np.mean(ious(actual, expected)) >= min_iou
 
 
 def test_onnxruntime_encodes_concurrent_images_in_batches(others):

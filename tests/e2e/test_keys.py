@@ -99,8 +99,8 @@ def test_log_contains_no_key(keyed):
 
 def test_log_lines_are_json_with_the_request_id_except_tritons(keyed):
     headers = {"X-Request-ID": "one-of-this-test", "X-API-Key": ALICE}
-    asked = requests.post(f"{keyed.url}/embed", json={"image_id": "0" * 64}, headers=headers, timeout=5)
-    assert asked.status_code == 404
+    response = requests.post(f"{keyed.url}/embed", json={"image_id": "0" * 64}, headers=headers, timeout=5)
+    assert response.status_code == 404
     lines = keyed.log.read_text().splitlines()
     others = [line for line in lines if not line.startswith("{")]
     assert not [line for line in others if not re.match(r"[EWI]\d{4} |Signal", line)]
@@ -115,8 +115,8 @@ def test_log_lines_are_json_with_the_request_id_except_tritons(keyed):
 def test_cors_allows_only_the_configured_origin(keyed):
     asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
     for origin, allowed in ((ORIGIN, ORIGIN), ("https://elsewhere.example", None)):
-        asked = requests.options(f"{keyed.url}/mobile_sam", headers={"Origin": origin, **asks}, timeout=5)
-        assert asked.headers.get("Access-Control-Allow-Origin") == allowed
+        response = requests.options(f"{keyed.url}/mobile_sam", headers={"Origin": origin, **asks}, timeout=5)
+        assert response.headers.get("Access-Control-Allow-Origin") == allowed
         # Errors carry the header too, or the page could not read the reason.
         rejected = requests.post(f"{keyed.url}/mobile_sam", json={}, headers={"Origin": origin}, timeout=5)
         assert rejected.status_code == 401

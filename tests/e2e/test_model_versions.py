@@ -212,7 +212,7 @@ def test_info_names_replaced_weights_after_they_are_loaded(server, repository, t
 
 
 def test_admin_api_rejects_missing_and_other_keys(server):
-    for headers in ({}, {"X-API-Key": "a-key-of-somebody-else"}):
+    for headers in ({}, {"X-API-Key": "the-key-of-another-caller"}):
         for method, path in (("GET", "models"), ("POST", "models/load"), ("POST", "models/mobile_sam/unload")):
             answer = requests.request(method, f"{server.url}/admin/{path}", headers=headers, timeout=10)
             assert answer.status_code == 401
