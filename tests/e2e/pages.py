@@ -49,7 +49,7 @@ class Block:
 
     @property
     def only_make(self) -> bool:
-        """Whether the block only runs `make`."""
+        """Return whether the block only runs `make`."""
         return self.language == "sh" and all(MAKE.match(line) for line in self.code.splitlines())
 
     @property
