@@ -141,7 +141,7 @@ def test_unknown_paths_add_no_metric_series(keyed):
 def test_rate_limit_gives_a_429_to_that_caller_only(keyed):
     answers = [embed(keyed, ALICE) for _ in range(420)]  # each of two workers counts separately
     rejected = next(answer for answer in answers if answer.status_code == 429)
-    assert "at most 200 requests per 1 minute" in rejected.json()["detail"]
+    assert "rate limit exceeded (200 requests per minute)" in rejected.json()["detail"]
     assert int(rejected.headers["Retry-After"]) >= 1
     assert embed(keyed, BOB, image_id="0" * 64).status_code == 404
 
