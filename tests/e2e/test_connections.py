@@ -36,6 +36,6 @@ def test_probes_are_answered_despite_exhausted_file_descriptors(repository, tmp_
         limits = {worker.rlimit(resource.RLIMIT_NOFILE) for worker in workers}
         assert limits == {(MAX_DESCRIPTORS, MAX_DESCRIPTORS)}
     log = server.log.read_text()
-    assert f"this process may have {MAX_DESCRIPTORS} file descriptors" in log
+    assert f"this process is limited to {MAX_DESCRIPTORS} file descriptors" in log
     assert 1 <= log.count("too many connections") < HALF_OPEN_CONNECTIONS // 20
     assert "Too many open files" not in log

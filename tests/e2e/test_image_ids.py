@@ -78,7 +78,7 @@ def test_unknown_id_gets_a_404_with_advice(server, image_id):
         assert answer.status_code == 404
         document = problem(answer)
         assert document["type"] == "urn:mobile-sam:image-not-cached"
-        assert "send the image itself again" in document["detail"]
+        assert "send the image again" in document["detail"]
 
 
 def test_image_and_id_together_are_rejected(server):
