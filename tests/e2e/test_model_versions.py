@@ -153,10 +153,7 @@ def test_failed_load_keeps_the_old_models_even_after_restarts(server, repository
     add_version(repository, 3, tmp_path)
     decoder = repository / "mobile_sam_decoder" / "3" / "model.onnx"
     intact = decoder.read_bytes()
-    for content, message in (
-        (None, "decoder/3/model.onnx is missing"),
-        (b"not a model", "mobile_sam_decoder"),
-    ):
+    for content, message in ((None, "decoder/3/model.onnx is missing"), (b"not a model", "mobile_sam_decoder")):
         decoder.unlink() if content is None else decoder.write_bytes(content)
         answer = post_admin(server)
         assert (answer.status_code, answer.json()["type"]) == (409, "urn:mobile-sam:model-change")
