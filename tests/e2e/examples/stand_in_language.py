@@ -28,5 +28,5 @@ class Language:
         for _ in range(request.max_new_tokens):
             if stop():
                 return
-            time.sleep(0.001)
+            time.sleep(0.01)
             send(f" {generator.randrange(1000)}")

@@ -136,10 +136,11 @@ def test_long_text_blocks_nobody_and_is_cancelled_on_disconnect(example):
         lines = long.iter_lines()
         assert "text_output" in json.loads(next(lines))
         pieces(ask(example, text_input=TEXT, max_new_tokens=8))
-        assert ends(example) == {**before, "complete": before["complete"] + 1}
-    while ends(example)["left"] == before["left"]:
+        meanwhile = {**before, "complete": before["complete"] + 1}
+        assert ends(example) == meanwhile
+    while (after := ends(example)) == meanwhile:
         time.sleep(0.05)
-    assert ends(example) == {**before, "complete": before["complete"] + 1, "left": before["left"] + 1}
+    assert after == {**meanwhile, "left": before["left"] + 1}
 
 
 @pytest.mark.e2e
