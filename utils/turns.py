@@ -46,15 +46,15 @@ class FairSemaphore:
     While other callers are active, one caller gets at most half of the slots, so that the others wait less.
     """
 
-    def __init__(self, slots: int, max_waiting: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, slots: int, max_waiting: int | None = None, active: ActiveCallers | None = None) -> None:
         """Create free slots.
 
         Args:
             slots: requests at once.
             max_waiting: requests that may wait; None: no limit.
-            clock: seconds, from any start.
+            active: callers that share the slots; None: those that have asked for one.
         """
-        self._free, self._max_waiting, self._active = slots, max_waiting, ActiveCallers(clock)
+        self._free, self._max_waiting, self._active = slots, max_waiting, active or ActiveCallers()
         self._max_per_caller = max(1, slots // 2)
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         self._taken: Counter[str] = Counter()
@@ -71,6 +71,10 @@ class FairSemaphore:
             yield
         finally:
             self._release(caller)
+
+    def has_others(self, caller: str) -> bool:
+        """Return whether another caller is active."""
+        return self._active.has_others(caller)
 
     def check(self) -> None:
         """Check that another request may wait.

@@ -21,6 +21,8 @@ have sent everything, and lose it if the connection is closed earlier."""
 LARGE_BODY_BYTES, TURN_S, IDLE_S = 100_000, 0.5, 0.05
 """Bodies above this size, or of unknown length, are read in turns, because they take much of the event loop's time. A
 turn ends after `TURN_S`, or after `IDLE_S` without data."""
+SHARED_BYTES_PER_S, MAX_LEAD_S = 50_000_000, 0.01
+"""Rate at which a large body is read while other callers are active, and how far ahead of it the reader may be."""
 
 
 class ClientDisconnected(Exception):
@@ -134,9 +136,15 @@ class Body:
                     reading.cancel()
 
     async def _read_until(self, turn_ends: float, take: Callable[[bytes], None]) -> None:
-        while not self.ended and asyncio.get_running_loop().time() < turn_ends:
-            take(await self._next_chunk())
+        clock = asyncio.get_running_loop().time
+        due = clock()
+        while not self.ended and clock() < turn_ends:
+            chunk = await self._next_chunk()
+            take(chunk)
             self._chunks += 1
+            due += len(chunk) / SHARED_BYTES_PER_S
+            if due - clock() > MAX_LEAD_S and self._large_bodies.has_others(self._caller):
+                await asyncio.sleep(due - clock())
 
     async def _next_chunk(self) -> bytes:
         message = await self._receive()

@@ -50,7 +50,7 @@ from utils.errors import (
 )
 from utils.health import Health
 from utils.text import shown
-from utils.turns import FairSemaphore
+from utils.turns import ActiveCallers, FairSemaphore
 
 LIVE, READY, METRICS = ("/livez", "/healthz"), "/readyz", "/metrics"
 READ, WRITE = ("GET", "HEAD"), ("POST",)
@@ -124,7 +124,8 @@ class Edge:
         self._limits, self._guard, self.admission = limits, guard, admission
         self._health, self.counts, self._metrics_need_key = health, counts, metrics_need_key
         self._triton_metrics, self._check_room = triton_metrics, check_room
-        self._large_bodies, self._throttle = FairSemaphore(MAX_LARGE_BODIES), RefusalThrottle()
+        self._throttle, self._active_addresses = RefusalThrottle(), ActiveCallers()
+        self._large_bodies = FairSemaphore(MAX_LARGE_BODIES, active=self._active_addresses)
         self._admin, self._admin_methods = admin, admin.methods() if admin else {}
         self.methods: Mapping[str, tuple[str, ...]] = {
             **dict.fromkeys([*pages, *file_paths, *LIVE, READY, METRICS], READ),
@@ -203,6 +204,7 @@ class Edge:
         CALLER.set(name)
         caller = name or ADDRESS.get()
         self._throttle.note_request(caller)
+        self._active_addresses.note(ADDRESS.get())
         self.admission.check(caller)
         health = self._health()
         if health.stopping:

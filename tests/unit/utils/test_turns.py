@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from utils.errors import Overloaded
-from utils.turns import FairSemaphore
+from utils.turns import ActiveCallers, FairSemaphore
 
 
 class Crowd:
@@ -102,7 +102,7 @@ def test_one_caller_gets_half_of_the_slots_while_others_are_active():
     now = [0.0]
 
     async def scenario() -> None:
-        crowd = Crowd(FairSemaphore(4, clock=lambda: now[0]))
+        crowd = Crowd(FairSemaphore(4, active=ActiveCallers(lambda: now[0])))
         await crowd.enter("a1", "a2", "a3")
         assert crowd.inside == ["a1", "a2", "a3"]
         await crowd.enter("b1")

@@ -112,3 +112,27 @@ def test_endless_sender_shares_the_turns(monkeypatch):
         assert (await reads[0]).endswith(b"more.")
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("others", [True, False], ids=["others active", "alone"])
+def test_large_body_is_read_slowly_only_while_others_are_active(others, monkeypatch):
+    async def scenario() -> None:
+        large_bodies = FairSemaphore(2)
+        if others:
+            async with large_bodies.slot("b"):
+                pass
+        sender = Sender("a", bodies.SHARED_BYTES_PER_S)
+        delays: list[float] = []
+        sleep = asyncio.sleep
+
+        async def record(delay_s: float) -> None:
+            delays.append(delay_s)
+            await sleep(0)
+
+        monkeypatch.setattr("utils.edge.bodies.asyncio.sleep", record)
+        sender.send(b"x" * (bodies.SHARED_BYTES_PER_S // 2), more=True)
+        sender.send(b"end")
+        assert len(await sender.read(large_bodies)) == bodies.SHARED_BYTES_PER_S // 2 + 3
+        assert [round(delay_s, 1) for delay_s in delays[:1]] == ([0.5] if others else [])
+
+    asyncio.run(scenario())
