@@ -14,7 +14,7 @@ from utils.edge.callers import ADDRESS
 from utils.errors import BodyTooLarge, SlowBody, Stopping
 from utils.turns import FairSemaphore
 
-MAX_DRAIN_BYTES, DRAIN_TIMEOUT_S = 64 * 2**20, 2.0
+MAX_DRAIN_BYTES, DRAIN_TIMEOUT_S = 48 * 2**20, 2.0
 """Limits for discarding a refused body before the connection is closed. Most clients read the answer only after they
 have sent everything, and lose it if the connection is closed earlier."""
 
