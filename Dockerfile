@@ -51,6 +51,7 @@ COPY model_repository model_repository
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.crt \
     cd /build && /opt/venv/bin/python -m mobile_sam_onnx --weights "${WEIGHTS}" --output /app/model_repository
 COPY triton_backends triton_backends
+COPY orchestrator orchestrator
 COPY utils utils
 COPY service.py README.md LICENSE ./
 

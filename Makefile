@@ -78,7 +78,7 @@ bench-full: env-bench ## run all measurements and write them into docs/performan
 	@$(RUN) python -m benchmarks.bench --full
 
 bench-estimates: env ## compare the times of masks and pictures with the estimates by which requests are refused
-	@PYTHONPATH=model_repository/mobile_sam/1 $(BIN)/python -m benchmarks.estimates
+	@$(BIN)/python -m benchmarks.estimates
 
 bench-classification: env ## measure examples/classification with and without batching, with eight callers
 	@$(RUN) python -m examples.classification.measure
@@ -98,7 +98,7 @@ gate: env-bench ## compare masks and times of the engines on OBJECTS with WEIGHT
 gate-int8: weights ## compare the encoder in int8 and bfloat16 on OBJECTS; installs NNCF into an environment of its own; 20 minutes
 	@$(PYTHON) -m utils.environment install $(INT8_VENV) $(HARDWARE) bench
 	@$(INT8_VENV)/bin/python -m pip install --quiet --disable-pip-version-check nncf==3.4.0
-	@PYTHONPATH=model_repository/mobile_sam/1 $(INT8_VENV)/bin/python -m benchmarks.int8 $(OBJECTS)
+	@$(INT8_VENV)/bin/python -m benchmarks.int8 $(OBJECTS)
 
 page-picture: env-dev ## take docs/images/page.jpg from a running `make serve WEIGHTS=official`; needs Chromium
 	@$(RUN) python -m tools.page_picture http://127.0.0.1:$(PORT) docs/images/page.jpg

@@ -1,6 +1,6 @@
 """Times of masks, pictures and images on one core, next to the estimates (`make bench-estimates`).
 
-The orchestrator rejects requests by the estimates in `mobile_sam_costs`, so they should fit the machine. Figures are
+The orchestrator rejects requests by the estimates in `orchestrator.costs`, so they should fit the machine. Figures are
 nanoseconds per pixel of an image of 25 megapixels with the most expensive content.
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Callable
 from functools import partial
 
 import cv2
-import mobile_sam_costs as costs
-import mobile_sam_images as images
 import numpy as np
-from mobile_sam_masks import MaskPart, area_and_box, upsample
-from mobile_sam_pictures import Picture
 from PIL import Image
+
+from orchestrator import costs, images
+from orchestrator.masks import MaskPart, area_and_box, upsample
+from orchestrator.pictures import Picture
 
 SIZE_HW = (5000, 5000)
 PIXELS = SIZE_HW[0] * SIZE_HW[1]

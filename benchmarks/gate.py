@@ -29,9 +29,8 @@ from utils.machine import has_bf16
 
 sys.path.append(str(ROOT / "model_repository" / "mobile_sam" / "1"))  # as in Triton
 
-import mobile_sam_images as images
-import mobile_sam_prompts as prompts
-from mobile_sam_masks import upsample
+from orchestrator import images, prompts
+from orchestrator.masks import upsample
 
 MIN_IOU = 0.98
 MAX_DROP = 0.003

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import mobile_sam_images as images
 import nncf
 import numpy as np
 import openvino
@@ -27,6 +26,7 @@ from benchmarks.photo import SAMPLE
 from benchmarks.report import OFFICIAL
 from benchmarks.repository import prepare
 from benchmarks.timing import interleaved, ratio_table
+from orchestrator import images
 from training.scenes import make_scene
 from training.textures import TextureBank
 

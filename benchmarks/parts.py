@@ -22,9 +22,9 @@ from benchmarks.timing import interleaved, ratio_table
 
 sys.path.append(str(MODULES))  # as in Triton
 
-import mobile_sam_images as images
-from mobile_sam_cache import EmbeddingCache, Entry
-from mobile_sam_png import encode_bilevel_png, encode_png, pack_mask
+from orchestrator import images
+from orchestrator.cache import EmbeddingCache, Entry
+from orchestrator.png import encode_bilevel_png, encode_png, pack_mask
 
 ROUNDS = 20
 BATCHES = (1, 8, 32)
@@ -39,13 +39,13 @@ def pictures() -> str:
     bilevel = [cv2.IMWRITE_PNG_BILEVEL, 1]
     arms: dict[str, Callable[[], object]] = {
         "picture, OpenCV": lambda: cv2.imencode(".png", backwards),
-        "picture, mobile_sam_png": lambda: encode_png(picture),
+        "picture, orchestrator.png": lambda: encode_png(picture),
         "mask, OpenCV": lambda: cv2.imencode(".png", mask.view(np.uint8) * np.uint8(255), bilevel),
-        "mask, mobile_sam_png": lambda: encode_bilevel_png([pack_mask(mask)], SIZE[0]),
+        "mask, orchestrator.png": lambda: encode_bilevel_png([pack_mask(mask)], SIZE[0]),
     }
     return ratio_table(
         interleaved(arms, ROUNDS, "PNG"),
-        {"picture, mobile_sam_png": "picture, OpenCV", "mask, mobile_sam_png": "mask, OpenCV"},
+        {"picture, orchestrator.png": "picture, OpenCV", "mask, mobile_sam_png": "mask, OpenCV"},
     )
 
 
@@ -55,10 +55,10 @@ def pixels() -> str:
     decoded = images.decode(images.open_image(file, SIZE[0] * SIZE[1]))
     arms: dict[str, Callable[[], object]] = {
         "JPEG, Pillow": lambda: np.asarray(Image.open(io.BytesIO(file))),
-        "JPEG, mobile_sam_images": lambda: images.decode(images.open_image(file, SIZE[0] * SIZE[1])),
+        "JPEG, orchestrator.images": lambda: images.decode(images.open_image(file, SIZE[0] * SIZE[1])),
         "scaling to the encoder's frame": lambda: images.to_frame(decoded),
     }
-    return ratio_table(interleaved(arms, ROUNDS, "pixels"), {"JPEG, mobile_sam_images": "JPEG, Pillow"})
+    return ratio_table(interleaved(arms, ROUNDS, "pixels"), {"JPEG, orchestrator.images": "JPEG, Pillow"})
 
 
 def cache(raw: RawModel) -> str:

@@ -1,7 +1,7 @@
 """The memory file of one request, which carries large tensors to Triton's models and back.
 
-The models open the memfd_create(2) file by its path in /proc; `mobile_sam_call` is their side. The file is closed when
-the request ends for any reason, which tells the models that the caller is gone.
+The models open the memfd_create(2) file by its path in /proc; `orchestrator.call` is their side. The file is closed
+when the request ends for any reason, which tells the models that the caller is gone.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from utils.settings import Settings
 OWN_REPOSITORY = Path(__file__).resolve().parents[1] / "model_repository"
 VERSION = "0.1.0"
 LOADED_METRIC = "mobile_sam_loaded_timestamp_seconds"
-"""Triton metric with which the orchestrator reports the loaded weights (`mobile_sam_models.py`)."""
+"""Triton metric with which the orchestrator reports the loaded weights (`orchestrator.triton_io`)."""
 
 
 def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -> dict[str, Any]:

@@ -337,6 +337,7 @@ def _server_script(found: Installation, *, own_backends: bool) -> str:
 export LD_LIBRARY_PATH={shlex.quote(os.pathsep.join(libraries))}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}
 # The stub ignores PYTHONPATH and finds the environment through the first python3 on PATH.
 export PATH={shlex.quote(str(Path(sys.prefix) / "bin"))}:"$PATH"
+export MOBILE_SAM_ORCHESTRATOR_PATH={shlex.quote(str(ROOT))}
 # ONNX Runtime sends usage data by default.
 export ORT_DISABLE_TELEMETRY="${{ORT_DISABLE_TELEMETRY:-1}}"
 exec {shlex.quote(str(found.binary))}{flag} "$@"

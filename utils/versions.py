@@ -18,7 +18,7 @@ CALLS = dict.fromkeys(tensors.MODELS, (ENCODER, DECODER))
 REQUIRED_FILES = {
     ENCODER: ("model.onnx",),
     DECODER: ("model.onnx",),
-    tensors.EVERYTHING: ("everything.py", "weights.json"),
+    tensors.EVERYTHING: ("model.py", "weights.json"),
     tensors.SEGMENT_COSTLY: ("model.py", "weights.json"),
     tensors.SEGMENT: ("model.py", "weights.json"),
     tensors.SEGMENT_CACHED: ("model.py", "weights.json"),

@@ -15,20 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import bentoml
-import mobile_sam_images as images
-import mobile_sam_prompts as own_prompts
 import numpy as np
 import orjson
-from mobile_sam_cache import EmbeddingCache
-from mobile_sam_embeddings import Embeddings, EncodedImage
-from mobile_sam_masks import MaskPart, area_and_box, upsample
-from mobile_sam_pictures import Picture
-from mobile_sam_problems import Rejected
-from mobile_sam_stages import Stages
 from starlette.responses import Response
 
 from benchmarks.engines import Array, load
 from examples.bentoml_runner.predictor import REPOSITORY
+from orchestrator import images
+from orchestrator import prompts as own_prompts
+from orchestrator.cache import EmbeddingCache
+from orchestrator.embeddings import Embeddings, EncodedImage
+from orchestrator.masks import MaskPart, area_and_box, upsample
+from orchestrator.pictures import Picture
+from orchestrator.problems import Rejected
+from orchestrator.stages import Stages
 from utils.answers import JsonBody, MultipartAnswer, errors_as_problems, multipart
 from utils.edge.admission import Admission
 from utils.edge.counts import Counts

@@ -37,7 +37,7 @@ OTHER_VARIABLES = {
 """Variables of the clients, of the orchestrator alone and of Triton alone."""
 MESSAGE = re.compile(r"^\*\*(?:`` (.+) ``|`(.+)`)\*\*$", re.MULTILINE)
 FORMATTED = re.compile(r"%0?\d*[sdrgo]")
-SOURCES = ("service.py", "utils", "mobile_sam_onnx", "triton_backends", "model_repository/mobile_sam/1", "client")
+SOURCES = ("service.py", "utils", "mobile_sam_onnx", "triton_backends", "orchestrator", "client")
 every_page = pytest.mark.parametrize("page", TEXTS)
 
 

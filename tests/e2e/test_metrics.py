@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from mobile_sam_stages import CACHE, DECODE, DECODER, ENCODE, MASK, PICTURE, RESIZE, STORE, UPSAMPLE, WAIT
 from prometheus_client.parser import text_string_to_metric_families
 
+from orchestrator.stages import CACHE, DECODE, DECODER, ENCODE, MASK, PICTURE, RESIZE, STORE, UPSAMPLE, WAIT
 from tests.e2e.pictures import as_base64, scene
 
 pytestmark = pytest.mark.e2e

@@ -18,7 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "model_repository" / "mobile_sam" / "1"
-INSTRUMENTED = ["PIL", "mobile_sam_images", "mobile_sam_prompts", "utils", "numpy.lib.format"]
+INSTRUMENTED = ["PIL", "orchestrator", "utils", "numpy.lib.format"]
 PLUGINS = ("PngImagePlugin", "JpegImagePlugin", "WebPImagePlugin", "MpoImagePlugin", "TiffImagePlugin", "ImageFile")
 """Modules that Pillow imports when it opens a file, too late to be instrumented."""
 FOUND = ("crash-", "timeout-", "oom-", "leak-")

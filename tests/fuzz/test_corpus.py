@@ -5,13 +5,13 @@ from __future__ import annotations
 import resource
 import time
 
-import mobile_sam_images as images
 import numpy as np
 import pytest
-from mobile_sam_masks import FORMATS, MaskPart, area_and_box, upsample
-from mobile_sam_pictures import Picture
-from mobile_sam_problems import Rejected
 
+from orchestrator import images
+from orchestrator.masks import FORMATS, MaskPart, area_and_box, upsample
+from orchestrator.pictures import Picture
+from orchestrator.problems import Rejected
 from tests.fuzz.make_corpus import BODIES, CORPUS, IMAGES, odd_images
 from tests.fuzz.odd_bodies import odd_bodies
 from tests.fuzz.odd_images import COLOURS, OddImage

@@ -10,13 +10,13 @@ import json
 import os
 from typing import Any
 
-import mobile_sam_images as images
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mobile_sam_problems import Rejected
 
+from orchestrator import images
+from orchestrator.problems import Rejected
 from tests.fuzz.body_parts import FLOAT32, IMAGE, npy
 from tests.fuzz.damage import KINDS, Edit, damaged
 from tests.fuzz.make_corpus import odd_images

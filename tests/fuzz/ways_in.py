@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import warnings
 
-import mobile_sam_images as images
-import mobile_sam_prompts
 import numpy as np
 import numpy.typing as npt
-from mobile_sam_problems import Rejected
 
+from orchestrator import images, prompts
+from orchestrator.problems import Rejected
 from utils.errors import InvalidRequest, MalformedBody, ServiceError
 from utils.images import ImageSource, image_source
 from utils.prompts import Prompts, to_prompts
@@ -90,20 +89,18 @@ def check_problem(error: ServiceError) -> None:
         assert all(value.isprintable() and value for value in field_error.as_json().values()), field_error
 
 
-def check_prompts(prompts: Prompts, size_hw: tuple[int, int]) -> None:
+def check_prompts(found: Prompts, size_hw: tuple[int, int]) -> None:
     """Assert the shapes and ranges of prompts and of the decoder's inputs.
 
     Raises:
         Rejected: a point is outside of the image.
     """
-    count, points = prompts.labels.shape
-    assert prompts.points_xy.shape == (count, points, 2)
-    assert np.isfinite(prompts.points_xy).all()
-    assert prompts.masks.shape == (len(prompts.mask_objects), 256, 256)
-    assert [len(names) for names in prompts.fields] == (prompts.labels != mobile_sam_prompts.ABSENT).sum(1).tolist()
-    mobile_sam_prompts.check_inside(prompts.points_xy, prompts.labels, size_hw)
-    coords, labels = mobile_sam_prompts.to_frame(
-        prompts.points_xy, prompts.labels, size_hw, images.frame_size_hw(size_hw)
-    )
+    count, points = found.labels.shape
+    assert found.points_xy.shape == (count, points, 2)
+    assert np.isfinite(found.points_xy).all()
+    assert found.masks.shape == (len(found.mask_objects), 256, 256)
+    assert [len(names) for names in found.fields] == (found.labels != prompts.ABSENT).sum(1).tolist()
+    prompts.check_inside(found.points_xy, found.labels, size_hw)
+    coords, labels = prompts.to_frame(found.points_xy, found.labels, size_hw, images.frame_size_hw(size_hw))
     assert coords.shape[:2] == labels.shape
     assert ((coords >= 0) & (coords <= images.FRAME + 1)).all()

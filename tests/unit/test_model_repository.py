@@ -12,7 +12,7 @@ from tritonclient.grpc import model_config_pb2
 from utils import tensors
 
 REPOSITORY = Path(__file__).resolve().parents[2] / "model_repository"
-SOURCES = REPOSITORY / "mobile_sam" / "1"
+ORCHESTRATOR = REPOSITORY.parent / "orchestrator"
 NAMES = {"BYTES": "TYPE_STRING"}
 MODELS = [
     "mobile_sam",
@@ -54,10 +54,6 @@ def imported(source: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             names.add((node.module or "").split(".")[0])
     return names
-
-
-def sources(model: str) -> set[str]:
-    return {path.name for path in (REPOSITORY / model / "1").glob("*.py")}
 
 
 def test_repository_has_the_expected_models():
@@ -126,28 +122,17 @@ def test_models_that_share_embeddings_have_the_same_settings(setting):
     assert values != {""}
 
 
-@pytest.mark.parametrize("model", [tensors.SEGMENT_CACHED, tensors.SEGMENT_COSTLY, tensors.EVERYTHING])
-def test_other_models_only_link_to_the_orchestrators_code(model):
-    generated = {"__pycache__", "weights.json"}
-    links = {path.name: path for path in (REPOSITORY / model / "1").iterdir() if path.name not in generated}
-    assert links.keys() == sources(tensors.SEGMENT)
-    for name, link in links.items():
-        assert link.is_symlink()
-        assert link.readlink() == Path("../../mobile_sam/1", name)
-        assert link.resolve() == (SOURCES / name).resolve()
+def test_repository_has_no_links_and_no_code_but_the_models():
+    files = [path for path in REPOSITORY.rglob("*.py") if path.parent.name == "1"]
+    assert sorted(path.parent.parent.name for path in files) == sorted(tensors.MODELS)
+    assert not [path for path in REPOSITORY.rglob("*") if path.is_symlink()]
 
 
-@pytest.mark.parametrize("source", sorted(SOURCES.glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("source", sorted(ORCHESTRATOR.glob("*.py")), ids=lambda path: path.name)
 def test_orchestrator_does_not_import_the_service(source):
     assert not imported(source) & {"utils", "service", "client", "mobile_sam_onnx", "bentoml"}
 
 
-@pytest.mark.parametrize("source", sorted(SOURCES.glob("*.py")), ids=lambda path: path.name)
-def test_imported_modules_of_the_orchestrator_exist(source):
-    own_modules = {name for name in imported(source) if name.startswith("mobile_sam")}
-    assert {f"{name}.py" for name in own_modules} <= sources(tensors.SEGMENT)
-
-
 def test_only_one_module_imports_tritons_utilities():
-    importers = {path.name for path in SOURCES.glob("*.py") if "triton_python_backend_utils" in imported(path)}
-    assert importers == {"mobile_sam_models.py"}
+    importers = {path.name for path in ORCHESTRATOR.glob("*.py") if "triton_python_backend_utils" in imported(path)}
+    assert importers == {"triton_io.py"}

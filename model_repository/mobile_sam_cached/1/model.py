@@ -1,1 +1,31 @@
-../../mobile_sam/1/model.py
+"""Segments objects in images whose embedding is cached on this machine."""
+
+import os
+import sys
+from typing import Any
+
+if path := os.environ.get(
+    "MOBILE_SAM_ORCHESTRATOR_PATH"
+):  # set by the service; other Tritons need the package installed
+    sys.path.append(path)
+try:
+    from orchestrator.segment import OUTPUTS, segment
+    from orchestrator.triton_io import Models
+except ModuleNotFoundError as error:
+    raise ImportError(f"{error}: install the package `orchestrator` and its dependencies for Triton's Python") from None
+
+
+class TritonPythonModel:
+    """One process of the model, which answers one request at a time."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Read the settings, open the cache, and warm up."""
+        self.models = Models(args)
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """Answer each request; an error of one does not affect the others."""
+        return [self.models.answer(request, OUTPUTS, segment) for request in requests]
+
+    def finalize(self) -> None:
+        """Release what the model holds."""
+        self.models.close()

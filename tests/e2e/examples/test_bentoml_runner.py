@@ -9,9 +9,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import mobile_sam_images as images
-import mobile_sam_masks as masks
-import mobile_sam_prompts as prompts
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -19,6 +16,7 @@ import requests
 from PIL import Image
 
 from benchmarks.objects import Mask, iou
+from orchestrator import images, masks, prompts
 from tests.e2e import pages
 from tests.e2e.pages import Reader
 from tests.e2e.pictures import scene

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from mobile_sam_stages import STAGES
 
+from orchestrator.stages import STAGES
 from tests.e2e.pages import blocks
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import ROOT

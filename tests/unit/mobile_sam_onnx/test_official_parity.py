@@ -4,13 +4,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import mobile_sam_images as images
-import mobile_sam_prompts as prompts
 import numpy as np
 import pytest
-from mobile_sam_masks import upsample
 
 from mobile_sam_onnx import build_decoder, build_encoder, load_checkpoint
+from orchestrator import images, prompts
+from orchestrator.masks import upsample
 from tests.parity.cases import (
     EXPECTED,
     Array,

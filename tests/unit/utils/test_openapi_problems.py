@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import mobile_sam_images as images
 import pytest
-from mobile_sam_costs import Workload
-from mobile_sam_problems import Rejected
 
+from orchestrator import images
+from orchestrator.costs import Workload
+from orchestrator.problems import Rejected
 from tests.fuzz.png_files import SIGNATURE, chunk, header
 from utils.edge.admission import Admission
 from utils.edge.keys import ApiKeys

@@ -10,10 +10,10 @@ from dataclasses import replace
 import aiohttp
 import numpy as np
 import pytest
-from mobile_sam_call import Call, RequestCancelled
-from mobile_sam_costs import Workload
 from tritonclient.utils import InferenceServerException
 
+from orchestrator.call import Call, RequestCancelled
+from orchestrator.costs import Workload
 from utils import tensors
 from utils.edge.callers import ADDRESS, CALLER
 from utils.errors import (

@@ -1,1 +1,0 @@
-../../mobile_sam/1/mobile_sam_threads.py

@@ -1,0 +1,114 @@
+"""Cost of an answer, estimated before the work: seconds of one core, and bytes.
+
+The times are upper estimates: they assume difficult masks. They are given in nanoseconds per pixel of the image,
+measured on one core of a Xeon of 2023 (`make bench-estimates` prints them for this machine).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from orchestrator.problems import Rejected
+
+PROMPT_S, POINT_S = 0.012, 0.0005
+"""One prompt in the decoder, and each of its points."""
+UPSAMPLE_NS = 2.5
+"""One mask scaled to the image's size, its area and its box."""
+FORMAT_NS = {"json": 1.6, "npy": 0.5, "png": 0.5, "rle": 2.0, "polygon": 20.0}
+"""One mask encoded; the rings of polygons have a limit of their own."""
+DRAW_NS = {"none": 0.0, "overlay": 9.0, "cutout": 0.2}
+"""One object drawn in the picture."""
+PICTURE_NS = {"none": 0.0, "overlay": 35.0, "cutout": 35.0}
+"""The picture: image decoded, PNG encoded."""
+DECODE_NS = 9.0
+"""The image decoded and scaled for the encoder; PNG files take longer."""
+
+FORMAT_BYTES = {"json": 2.001, "npy": 1.0, "png": 0.126, "rle": 0.0, "polygon": 0.0}
+"""Largest number of bytes of a mask per pixel. The last two depend on the mask and are counted when it is encoded."""
+PICTURE_BYTES = {"none": 0, "overlay": 3, "cutout": 4}
+LOW_RES_BYTES = 350_000
+"""One `low_res_mask` in the result: 256 x 256 float32 in base64."""
+
+MAX_WORK_S = 25.0
+"""Longest work of one answer: half of the default time limit of a request, as the cores may be shared."""
+MAX_LIGHT_WORK_S = 0.15
+MAX_LIGHT_PIXELS = 12_500_000
+"""Requests above one of these two limits run in processes of their own, so that no click waits for them."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The work that a request asks for."""
+
+    objects: int = 0
+    """0: only encode the image."""
+    masks: int = 0
+    """Masks of all objects together."""
+    mask_format: str = "rle"
+    style: str = "none"
+    low_res: bool = False
+    points: int = 0
+    """Points of all objects together."""
+
+    def __post_init__(self) -> None:
+        """Reject values that the service never sends; a caller who asks Triton directly finds the error in its log."""
+        for name, value, allowed in (
+            ("mask_format", self.mask_format, FORMAT_NS),
+            ("segmented_image", self.style, DRAW_NS),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+    def work_s(self, pixels: int, *, new: bool = True) -> float:
+        """Return the estimated seconds of one core.
+
+        Args:
+            pixels: pixels of the image.
+            new: whether the image must be encoded.
+        """
+        once = (DECODE_NS if new else 0) + PICTURE_NS[self.style]
+        each = self.masks * (UPSAMPLE_NS + FORMAT_NS[self.mask_format]) + self.objects * DRAW_NS[self.style]
+        return self.objects * PROMPT_S + self.points * POINT_S + 1e-9 * pixels * (once + each)
+
+    def answer_bytes(self, pixels: int) -> int:
+        """Return the largest size of the answer, without the formats whose size depends on the mask."""
+        low_res = self.masks * LOW_RES_BYTES if self.low_res else 0
+        masks = self.masks * FORMAT_BYTES[self.mask_format] * pixels
+        return int(low_res + masks + PICTURE_BYTES[self.style] * pixels)
+
+    def is_light(self, pixels: int, *, new: bool = True) -> bool:
+        """Return whether other requests may wait for this one; arguments as in `work_s`."""
+        return pixels <= MAX_LIGHT_PIXELS and self.work_s(pixels, new=new) <= MAX_LIGHT_WORK_S
+
+    def check(self, size_hw: tuple[int, int], max_bytes: int) -> None:
+        """Check that the answer takes neither too long nor too many bytes.
+
+        Args:
+            size_hw: height and width of the image.
+            max_bytes: largest size of an answer.
+
+        Raises:
+            Rejected: it does; the error says how many objects would fit.
+        """
+        pixels = size_hw[0] * size_hw[1]
+        kind = f"objects as {self.mask_format} with picture {self.style} on a {size_hw[1]} x {size_hw[0]} image"
+        if (size := self.answer_bytes(pixels)) > max_bytes:
+            fits = self._max_objects(lambda load: load.answer_bytes(pixels) <= max_bytes)
+            error = _error(f"at most {fits} {kind}: {max_bytes} bytes", f"{self.objects}: {size} bytes")
+            raise Rejected(422, "answer-too-large", "The answer would be too large", [error])
+        if (seconds := self.work_s(pixels)) > MAX_WORK_S:
+            fits = self._max_objects(lambda load: load.work_s(pixels) <= MAX_WORK_S)
+            error = _error(f"at most {fits} {kind}: {MAX_WORK_S:g} s of work", f"{self.objects}: {seconds:.0f} s")
+            raise Rejected(422, "too-much-work", "The answer would take too long", [error])
+
+    def _max_objects(self, affordable: Callable[[Workload], bool]) -> int:
+        """Return the largest affordable number of objects, with the same number of masks each."""
+        each = self.masks // self.objects if self.objects else 0
+        counts = range(1, self.objects + 1)
+        return bisect_left(counts, True, key=lambda n: not affordable(replace(self, objects=n, masks=n * each)))
+
+
+def _error(expected: str, got: str) -> dict[str, str]:
+    return {"field": "prompts", "expected": expected, "got": got}

@@ -1,0 +1,211 @@
+"""Lookup of image embeddings, and encoding of images that have none yet."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator import images
+from orchestrator.cache import EmbeddingCache, Entry
+from orchestrator.problems import Rejected
+from orchestrator.redis_tier import RedisTier
+from orchestrator.stages import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
+
+FOUND, SHARED, ENCODED = "found", "shared", "encoded"
+"""Sources of an embedding: this machine's cache, Redis, the encoder."""
+IMAGE_ID = re.compile("[0-9a-f]{64}")
+
+Encode = Callable[[images.Frame], npt.NDArray[np.float16]]
+Source = Callable[[], tuple[bytes, images.RGB]]
+"""Function that returns an image's file (empty for a crop) and its pixels."""
+
+
+@dataclass
+class EncodedImage:
+    """An image with its embedding."""
+
+    image_id: str
+    """SHA-256 of the image file, in hexadecimal."""
+    key: str
+    """Cache key: the image id, combined with the owner when API keys are used."""
+    entry: Entry
+    max_pixels: int
+    stages: Stages
+    decoded: dict[str, images.RGB] = field(default_factory=dict)
+    """Decoded pixels of the last image, by cache key."""
+
+    @property
+    def size_hw(self) -> tuple[int, int]:
+        """Height and width of the displayed image."""
+        return self.entry.size_hw
+
+    def pixels(self) -> images.RGB:
+        """Return (H, W, 3) uint8 RGB, read-only; decoded only if this is not the image decoded last."""
+        pixels = self.decoded.get(self.key)
+        if pixels is None:
+            with self.stages(DECODE):
+                pixels = images.decode(images.open_image(bytes(self.entry.file), self.max_pixels))
+            self.decoded.clear()
+            self.decoded[self.key] = pixels
+        return pixels
+
+
+class Embeddings:
+    """The embeddings of images: cached on this machine, shared through Redis, or encoded."""
+
+    def __init__(
+        self,
+        cache: EmbeddingCache,
+        redis: RedisTier | None,
+        encode: Encode | None,
+        max_pixels: int,
+        count: Callable[[str], None],
+        *,
+        stages: Stages,
+    ) -> None:
+        """Combine the sources of embeddings.
+
+        Args:
+            cache: cache of this machine.
+            redis: cache shared by all machines, if there is one.
+            encode: the encoder; None for a process that answers from `cache` only, so that no request waits for the
+                image of another.
+            max_pixels: largest width times height of an image.
+            count: called with the source of each embedding.
+            stages: timer of the process.
+        """
+        self._cache, self._redis, self._encode = cache, redis, encode
+        self._max_pixels, self._count, self._stages = max_pixels, count, stages
+        # Only the last image: the next request for a picture is usually for the same one.
+        self._decoded: dict[str, images.RGB] = {}
+
+    def find(
+        self,
+        file: bytes | None,
+        image_id: str | None,
+        check: Callable[[tuple[int, int]], None] = lambda _: None,
+        owner: str = "",
+        check_cost: Callable[[tuple[int, int], bool], None] = lambda *_: None,
+    ) -> EncodedImage:
+        """Return the image with its embedding; processes that need the same image at the same time encode it once.
+
+        Args:
+            file: a PNG, JPEG or WebP file; or
+            image_id: id of the image from an earlier answer.
+            owner: owner of the image. Owners share nothing: an image id works for its owner only, and the response
+                time does not reveal that another owner has sent the same file.
+            check: called with height and width of the displayed image before it is encoded; may raise.
+            check_cost: called with the same before the image is decoded (width and height if EXIF turns it), and with
+                whether the image is new; may raise.
+
+        Raises:
+            Rejected: neither or both were given, the image cannot be used, or no image has this id.
+        """
+        if file is not None:
+            if image_id is not None:
+                raise _one_of_two("both")
+            image_id = hashlib.sha256(file).hexdigest()
+        elif image_id is None:
+            raise _one_of_two("neither")
+        elif not IMAGE_ID.fullmatch(image_id):
+            raise _not_cached(image_id[:80])
+
+        def source() -> tuple[bytes, images.RGB]:
+            # After a change of weights, the file comes from the cache entries of the old ones.
+            data = self._cache.image_file(key) if file is None else file
+            if data is None:
+                raise _not_cached(image_id)
+            with self._stages(DECODE):
+                image = images.open_image(data, self._max_pixels)
+                check_cost((image.height, image.width), True)
+                pixels = images.decode(image)
+            check((pixels.shape[0], pixels.shape[1]))
+            return data, pixels
+
+        key = hashlib.sha256(f"{owner} {image_id}".encode()).hexdigest() if owner else image_id
+        encoded = self._find(image_id, key, source)
+        check(encoded.size_hw)
+        check_cost(encoded.size_hw, False)
+        return encoded
+
+    def release_pixels(self) -> None:
+        """Release the decoded pixels; the next request for a picture decodes the image again."""
+        self._decoded.clear()
+
+    def crop(self, image: EncodedImage, box_xyxy: tuple[int, int, int, int]) -> EncodedImage:
+        """Return a part of an image with an embedding of its own.
+
+        Args:
+            image: the whole image.
+            box_xyxy: x0, y0, x1, y1 in pixels of the image.
+        """
+        x0, y0, x1, y1 = box_xyxy
+        if (x0, y0, y1, x1) == (0, 0, *image.size_hw):
+            return image
+        name = hashlib.sha256(f"{image.key} {box_xyxy}".encode()).hexdigest()
+        return self._find(name, name, lambda: (b"", np.ascontiguousarray(image.pixels()[y0:y1, x0:x1])))
+
+    def _find(self, image_id: str, key: str, source: Source) -> EncodedImage:
+        entry = self._look_up(key)
+        if entry is None:
+            if self._encode is None:
+                raise _not_cached(image_id)
+            with contextlib.ExitStack() as stack:
+                with self._stages(WAIT):
+                    stack.enter_context(self._cache.encode_lock(key))
+                # Another process may have encoded the image while this one waited for the lock.
+                entry = self._look_up(key) or self._fetch(key) or self._make(self._encode, key, *source())
+        return EncodedImage(image_id, key, entry, self._max_pixels, self._stages, self._decoded)
+
+    def _look_up(self, key: str) -> Entry | None:
+        with self._stages(CACHE):
+            entry = self._cache.get(key)
+        if entry is not None:
+            self._count(FOUND)
+        return entry
+
+    def _fetch(self, key: str) -> Entry | None:
+        if self._redis is None:
+            return None
+        with self._stages(REDIS):
+            entry = self._redis.get(key)
+        if entry is not None:
+            self._store(key, entry)
+            self._count(SHARED)
+        return entry
+
+    def _make(self, encode: Encode, key: str, file: bytes, pixels: images.RGB) -> Entry:
+        with self._stages(RESIZE):
+            frame = images.to_frame(pixels)
+        with self._stages(ENCODE):
+            embedding = encode(frame)
+        entry = Entry(embedding, (pixels.shape[0], pixels.shape[1]), file)
+        self._count(ENCODED)
+        self._store(key, entry)
+        if self._redis:
+            self._redis.put(key, entry)
+        if file:  # not a crop: the next crop needs the whole image again
+            self._decoded.clear()
+            self._decoded[key] = pixels
+        return entry
+
+    def _store(self, key: str, entry: Entry) -> None:
+        with self._stages(STORE):
+            self._cache.put(key, entry)
+
+
+def _not_cached(image_id: str) -> Rejected:
+    expected = "the id of a cached image; send the image again as input_image"
+    errors = [{"field": "image_id", "expected": expected, "got": image_id}]
+    return Rejected(404, "image-not-cached", "The image is not cached", errors)
+
+
+def _one_of_two(got: str) -> Rejected:
+    error = {"field": "input_image", "expected": "exactly one of input_image and image_id", "got": got}
+    return Rejected(422, "invalid-request", "The request is not valid", [error])

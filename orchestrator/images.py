@@ -1,0 +1,248 @@
+"""Decoding of image files and scaling of pixels to the encoder's input.
+
+The size is read from the header and checked before anything is decoded. "Displayed" means: EXIF orientation applied.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import simplejpeg
+from PIL import Image, JpegImagePlugin, PngImagePlugin
+
+from orchestrator.problems import Rejected, rejected_image
+
+FRAME = 1024
+"""Side of the encoder's square input, and the longest side of a scaled image."""
+FORMATS = ("PNG", "JPEG", "WEBP")
+MAX_SIDE_PIXELS = 65_535
+"""JPEG's own limit, and well below that of PNG encoders."""
+ORIENTATION_TAG = 0x0112
+FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
+"""Flip code of `cv2.flip` by EXIF orientation; orientations from 5 on are transposed first."""
+MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", 0, "PNG"),
+    (b"\xff\xd8\xff", 0, "JPEG"),
+    (b"WEBP", 8, "WEBP"),
+    (b"GIF8", 0, "GIF"),
+    (b"BM", 0, "BMP"),
+    (b"II*\0", 0, "TIFF"),
+    (b"MM\0*", 0, "TIFF"),
+    (b"ftyp", 4, "HEIF or AVIF"),
+    (b"\0\0\0\x0cjP", 0, "JPEG 2000"),
+    (b"\xff\x0a", 0, "JPEG XL"),
+)
+"""Magic bytes, their offset and the format, to name the format of a file that cannot be opened."""
+
+MAX_CHUNKS = 50_000
+"""Chunks of a PNG file: a tenth of a second to read. At the usual 8 kB of pixels each, they hold 400 MB."""
+MAX_SEGMENTS = 1000
+"""Segments of a JPEG file besides its scans; colour profile, EXIF and XMP of the largest size have fewer."""
+MAX_SCANS = 50
+"""Scans of a JPEG file. Each decodes all pixels but may be as short as 14 bytes. Encoders write 10, for CMYK 18."""
+MAX_JUNK_BYTES = 100_000
+"""Bytes before the first scan of a JPEG file that belong to no segment; Pillow looks at each of them."""
+SEGMENT = re.compile(rb"\xff[\xc0-\xc7\xc9-\xcf\xd9-\xef\xfe]")
+"""JPEG marker that starts a segment or ends the file."""
+START_OF_SCAN, END, SEQUENTIAL = 0xDA, 0xD9, {0xC0, 0xC1}
+
+# `open_image` checks the size itself, and names the limit in its error.
+Image.MAX_IMAGE_PIXELS = None
+# Colour profiles and texts are not used, and a kilobyte of them can decompress to a megabyte.
+PngImagePlugin._safe_zlib_decompress = lambda s: b""  # noqa: ARG005
+
+RGB = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """An image scaled and padded for the encoder."""
+
+    pixels: RGB
+    """(1024, 1024, 3) uint8 RGB; zero right of and below the valid area."""
+    size_hw: tuple[int, int]
+    """Height and width of the valid area, in pixels of the frame."""
+
+
+def open_image(data: bytes, max_pixels: int) -> Image.Image:
+    """Read the header of an image file.
+
+    Args:
+        data: a PNG, JPEG or WebP file.
+        max_pixels: largest width times height.
+
+    Raises:
+        Rejected: not an image, an unsupported format, too many pixels, or too many parts to read quickly.
+    """
+    if not data:
+        raise _no_image("0 bytes")
+    _check_parts(data)
+    try:
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
+    except Exception:  # Pillow's parsers raise many types on damaged headers
+        raise _unreadable(data) from None
+    width, height = image.size
+    if max(width, height) > MAX_SIDE_PIXELS:
+        raise rejected_image(
+            413,
+            "image-too-large",
+            "The image has too many pixels",
+            f"sides of at most {MAX_SIDE_PIXELS} pixels",
+            f"{width} x {height}",
+        )
+    if width * height > max_pixels:
+        raise rejected_image(
+            413,
+            "image-too-large",
+            "The image has too many pixels",
+            f"at most {max_pixels} pixels",
+            f"{width} x {height} = {width * height}",
+        )
+    return image
+
+
+def decode(image: Image.Image) -> RGB:
+    """Return the pixels as displayed: (H, W, 3) uint8 RGB. Alpha is dropped, 16-bit samples are scaled to 8 bits.
+
+    Raises:
+        Rejected: the file is truncated or damaged.
+    """
+    try:
+        pixels = _decode_jpeg_fast(image)
+        if pixels is None:
+            # Before EXIF is read: reading it decodes a PNG and hides errors in its pixels.
+            image.load()
+            pixels = _from_16_bit(image) if image.mode.startswith("I") else _rgb(image)
+        return _apply_orientation(pixels, _orientation(image))
+    except Exception as error:  # decoders raise many types on damaged data
+        raise rejected_image(
+            422, "invalid-image", "The image cannot be decoded", "a complete image file", _reason(error)
+        ) from None
+
+
+def frame_size_hw(size_hw: tuple[int, int]) -> tuple[int, int]:
+    """Return height and width after scaling the longest side to 1024, rounded as in the official predictor."""
+    scale = FRAME / max(size_hw)
+    height, width = (max(1, int(side * scale + 0.5)) for side in size_hw)
+    return height, width
+
+
+def to_frame(pixels: RGB) -> Frame:
+    """Scale and pad an image for the encoder.
+
+    Args:
+        pixels: (H, W, 3) uint8 RGB.
+    """
+    height, width = frame_size_hw((pixels.shape[0], pixels.shape[1]))
+    frame = np.zeros((FRAME, FRAME, 3), np.uint8)
+    if pixels.shape[:2] == (height, width):
+        frame[:height, :width] = pixels
+    else:
+        scaled = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
+        frame[:height, :width] = np.asarray(scaled)
+    return Frame(frame, (height, width))
+
+
+def _decode_jpeg_fast(image: Image.Image) -> RGB | None:
+    """Decode a colour JPEG without its orientation: the same pixels as Pillow's in two thirds of the time.
+
+    Returns None if the file is not an RGB JPEG or has any flaw; Pillow tolerates more.
+    """
+    if not isinstance(image, JpegImagePlugin.JpegImageFile) or image.mode != "RGB":
+        return None
+    assert isinstance(image.fp, io.BytesIO)  # as `open_image` made it
+    pixels = np.empty((image.height, image.width, 3), np.uint8)
+    try:
+        # The buffer bounds the size of a file whose two headers disagree.
+        decoded: RGB = simplejpeg.decode_jpeg(image.fp.getvalue(), buffer=pixels)
+    except ValueError:
+        return None
+    return decoded if decoded.shape == pixels.shape else None
+
+
+def _rgb(image: Image.Image) -> RGB:
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        value: Any = image.getexif().get(ORIENTATION_TAG, 1)
+    except Exception:  # damaged EXIF
+        return 1
+    return value if value in range(1, 9) else 1
+
+
+def _apply_orientation(pixels: RGB, orientation: int) -> RGB:
+    """Turn an image (H, W, 3) as its EXIF orientation says."""
+    upright = cv2.transpose(pixels) if orientation >= 5 else pixels
+    if orientation in FLIPS:
+        upright = cv2.flip(upright, FLIPS[orientation])
+    return np.asarray(upright, np.uint8)
+
+
+def _from_16_bit(image: Image.Image) -> RGB:
+    """Return grey samples of 16 bits as (H, W, 3) uint8; Pillow's conversion clips instead of scaling."""
+    grey = (np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8)
+    return np.repeat(grey[:, :, None], 3, axis=2)
+
+
+def _check_parts(data: bytes) -> None:
+    """Reject a PNG or JPEG file with so many parts that they take decoders much longer than the pixels do."""
+    if data.startswith(b"\x89PNG"):
+        offset, chunks = 8, 0
+        while offset < len(data) and chunks <= MAX_CHUNKS:
+            offset, chunks = offset + 12 + int.from_bytes(data[offset : offset + 4], "big"), chunks + 1
+        if chunks > MAX_CHUNKS:
+            raise _too_many_parts(f"PNG file of at most {MAX_CHUNKS} chunks")
+    elif data.startswith(b"\xff\xd8"):
+        offset, junk, segments, scans, components = 2, 0, 0, 0, None
+        while offset < len(data):
+            found = SEGMENT.search(data, offset)
+            start, marker = (found.start(), found[0][1]) if found else (len(data), END)
+            junk += 0 if scans else start - offset
+            offset, head = start + 2, data[start + 2 : start + 10]
+            if marker == START_OF_SCAN:
+                scans += 1
+            elif marker != END:
+                segments += 1
+            elif scans:
+                return
+            if marker != END:  # Pillow ignores an end marker before the first scan
+                offset += int.from_bytes(head[:2], "big")
+            if junk > MAX_JUNK_BYTES or segments > MAX_SEGMENTS or scans > MAX_SCANS:
+                limits = f"{MAX_SEGMENTS} segments, {MAX_SCANS} scans and {MAX_JUNK_BYTES} bytes outside them"
+                raise _too_many_parts(f"JPEG file of at most {limits}")
+            if marker in SEQUENTIAL:
+                components = head[7:8]
+            if marker == START_OF_SCAN and head[2:3] == components:
+                return  # decoders stop after a scan of all components
+
+
+def _too_many_parts(expected: str) -> Rejected:
+    return rejected_image(422, "invalid-image", "The image cannot be read", f"a {expected}", "more")
+
+
+def _unreadable(data: bytes) -> Rejected:
+    kind = next((name for magic, offset, name in MAGIC if data[offset : offset + len(magic)] == magic), None)
+    if kind is None:
+        return _no_image(f"{len(data)} bytes that are not an image")
+    if kind in FORMATS:
+        return _no_image(f"a damaged or truncated {kind} file of {len(data)} bytes")
+    return rejected_image(
+        415, "unsupported-image-format", "The image format is not supported", "a PNG, JPEG or WebP file", kind
+    )
+
+
+def _no_image(got: str) -> Rejected:
+    return rejected_image(422, "invalid-image", "The image cannot be read", "a PNG, JPEG or WebP file", got)
+
+
+def _reason(error: Exception) -> str:
+    text = (str(error).splitlines() or [""])[0][:120]
+    return text or type(error).__name__

@@ -1,0 +1,181 @@
+"""Masks: up-sampling of the decoder's logits and encoding in the answer's format."""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import orjson
+from pycocotools import mask as coco
+
+from orchestrator.png import encode_bilevel_png, pack_mask
+from orchestrator.polygons import MAX_RINGS, polygons
+from orchestrator.problems import Rejected
+
+FRAME = 1024
+FORMATS = ("json", "npy", "png", "rle", "polygon")
+MAX_PNG_ROWS = 1_000_000
+"""Tallest picture that PNG libraries read with their default settings."""
+MAX_REUSED_PIXELS = 16_000_000
+"""Largest image whose logits (64 MB) go into a reused buffer: that avoids page faults, which cost more than scaling."""
+
+Logits = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
+
+
+def upsample(logits: Logits, frame_hw: tuple[int, int], size_hw: tuple[int, int]) -> Logits:
+    """Scale low-resolution logits to the size of the image; the mask is where they are above 0.
+
+    The steps are those of the official predictor: bilinear to the 1024-frame, crop to the valid area, bilinear to the
+    image.
+
+    Args:
+        logits: (256, 256) float32.
+        frame_hw: height and width of the image's valid area in the frame.
+        size_hw: height and width of the displayed image.
+
+    Returns:
+        (H, W) float32 logits, valid until the next call, which may reuse the memory.
+    """
+    in_frame = cv2.resize(logits, (FRAME, FRAME), interpolation=cv2.INTER_LINEAR)
+    valid = in_frame[: frame_hw[0], : frame_hw[1]]
+    height, width = size_hw
+    buffer = _reused_buffer(size_hw) if height * width <= MAX_REUSED_PIXELS else None
+    scaled = cv2.resize(valid, (width, height), dst=buffer, interpolation=cv2.INTER_LINEAR)
+    return scaled.astype(np.float32, copy=False)
+
+
+@functools.lru_cache(maxsize=1)
+def _reused_buffer(size_hw: tuple[int, int]) -> Logits:
+    return np.empty(size_hw, np.float32)
+
+
+def release_logits() -> None:
+    """Release the buffer of `upsample`."""
+    _reused_buffer.cache_clear()
+
+
+def rle(mask: Mask) -> dict[str, Any]:
+    """Return a mask (H, W) bool as COCO's compressed RLE: `size` [H, W] and `counts`, as pycocotools reads them."""
+    # pycocotools needs Fortran order; OpenCV transposes in a tenth of NumPy's time.
+    encoded = coco.encode(np.asarray(cv2.transpose(mask.view(np.uint8)), np.uint8).T)
+    return {"size": [int(side) for side in encoded["size"]], "counts": encoded["counts"].decode("ascii")}
+
+
+def area_and_box(mask: Mask) -> tuple[int, list[int]]:
+    """Return the mask's area in pixels and its box_xyxy, right and bottom exclusive ([0, 0, 0, 0] if it is empty).
+
+    Args:
+        mask: (H, W) bool.
+    """
+    top, bottom = _extent(mask.any(axis=1))
+    left, right = _extent(mask[top:bottom].any(axis=0))
+    return cv2.countNonZero(mask[top:bottom].view(np.uint8)), [left, top, right, bottom]
+
+
+def _extent(values: npt.NDArray[np.bool_]) -> tuple[int, int]:
+    """Return the index of the first true value and one past the last; (0, 0) if there is none."""
+    first, past = int(values.argmax()), len(values) - int(values[::-1].argmax())
+    return (first, past) if values.any() else (0, 0)
+
+
+class MaskPart:
+    """The `mask` part of an answer, encoded mask by mask, so that the masks need not be in memory together.
+
+    - `json`: nested lists of 0 and 1, `[H, W]`, or `[K, H, W]` for several masks;
+    - `npy`: a NumPy file of the same shape, bool;
+    - `png`: a 1-bit picture, several masks stacked top to bottom, (K * H, W);
+    - `rle`: as `rle` returns it, or a list of those;
+    - `polygon`: as `polygons.polygons` returns it, or a list of those.
+    """
+
+    def __init__(self, mask_format: str, size_hw: tuple[int, int], count: int | None) -> None:
+        """Make an empty part.
+
+        Args:
+            mask_format: one of `FORMATS`.
+            size_hw: height and width of each mask.
+            count: number of masks that will be added; None: a single one, not wrapped in a list.
+
+        Raises:
+            Rejected: the PNG file would have more rows than PNG libraries read.
+        """
+        if mask_format not in FORMATS:
+            raise ValueError(f"mask_format must be one of {', '.join(FORMATS)}, got {mask_format!r}")
+        self._format, self._size_hw, self._count = mask_format, size_hw, count
+        self._pieces: list[Any] = []
+        self._rings_left = MAX_RINGS
+        if mask_format == "png":
+            _check_rows((count or 1) * size_hw[0])
+
+    def add(self, mask: Mask) -> int:
+        """Add the next mask, (H, W) bool, and return its size in bytes.
+
+        Raises:
+            Rejected: the polygons of all masks have too many rings.
+        """
+        if self._format == "json":
+            piece: Any = _nested_lists(mask)
+        elif self._format == "rle":
+            piece = orjson.dumps(rle(mask))
+        elif self._format == "polygon":
+            shapes = polygons(mask, self._rings_left)
+            self._rings_left -= sum(map(len, shapes))
+            piece = orjson.dumps(shapes)
+        elif self._format == "png":
+            piece = pack_mask(mask)
+        else:
+            piece = np.ascontiguousarray(mask)
+        self._pieces.append(piece)
+        return memoryview(piece).nbytes
+
+    def encode(self) -> list[Any]:
+        """Return the whole part, in pieces."""
+        several = self._count is not None
+        if self._format == "png":
+            return [encode_bilevel_png(self._pieces, self._size_hw[1])]
+        if self._format == "npy":
+            file = io.BytesIO()
+            shape = (len(self._pieces), *self._size_hw) if several else self._size_hw
+            header = {"descr": "|b1", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)  # type: ignore[no-untyped-call]
+            return [file.getvalue(), *self._pieces]
+        return json_list(self._pieces) if several else self._pieces
+
+
+def json_list(items: Sequence[Any]) -> list[Any]:
+    """Return a JSON list, in pieces, of items that are JSON already."""
+    between = [piece for item in items for piece in (b",", item)]
+    return [b"[", *between[1:], b"]"]
+
+
+def _nested_lists(mask: Mask) -> npt.NDArray[np.uint8]:
+    """Return the text `[[0,1,...],...]` of a mask (H, W) bool, in a tenth of orjson's time.
+
+    It is written in pairs of characters: a digit and its comma or bracket, and `,[` between two rows.
+    """
+    height, width = mask.shape
+    text = np.empty(1 + height * (width + 1), "<u2")
+    rows = text[1:].reshape(height, width + 1)
+    rows[:, :width] = mask
+    rows[:, :width] += _pair("0,")
+    rows[:, width - 1] += _pair("0]") - _pair("0,")
+    rows[:, width] = _pair(",[")
+    text[0], text[-1] = _pair("[["), _pair("]]")
+    return text.view(np.uint8)[:-1]
+
+
+def _pair(characters: str) -> int:
+    return int.from_bytes(characters.encode(), "little")
+
+
+def _check_rows(rows: int) -> None:
+    if rows > MAX_PNG_ROWS:
+        expected = f"at most {MAX_PNG_ROWS} rows in all masks together; ask for a format other than png"
+        error = {"field": "mask_format", "expected": expected, "got": f"{rows} rows"}
+        raise Rejected(422, "answer-too-large", "The answer would be too large", [error])

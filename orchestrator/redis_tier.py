@@ -1,0 +1,93 @@
+"""Embeddings in Redis, shared by replicas on several machines. Optional; a request never fails because of Redis."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from orchestrator.cache import Entry, InvalidEntry, pack, unpack
+
+CONNECT_TIMEOUT_S = 0.25
+TRANSFER_TIMEOUT_S = 1.0
+"""Longest time without a byte. An entry has 2 MB and the image."""
+RETRY_AFTER_S = 10.0
+"""Time after a failure during which Redis is not used."""
+ENTRY_TTL_S = 24 * 3600
+"""Lifetime of an entry. The total size is bounded by Redis's own `maxmemory`."""
+MAX_PENDING_WRITES = 4
+"""Entries in the write queue; further ones are dropped."""
+
+
+class RedisTier:
+    """Embeddings of one set of weights in Redis."""
+
+    def __init__(self, url: str, fingerprint: str, warn: Callable[[str], None]) -> None:
+        """Prepare the client; the first use connects.
+
+        Args:
+            url: `redis://`, `rediss://` or `unix://`, as redis-py takes it.
+            fingerprint: id of the weights.
+            warn: called with a message when Redis fails, once until it works again.
+
+        Raises:
+            ValueError: the URL or one of its options is not valid.
+        """
+        self._redis = redis.Redis.from_url(
+            url,
+            socket_connect_timeout=CONNECT_TIMEOUT_S,
+            socket_timeout=TRANSFER_TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
+        )
+        pool = self._redis.connection_pool
+        try:
+            pool.connection_class(**pool.connection_kwargs)  # validates the options; does not connect
+        except TypeError as error:
+            raise ValueError(error) from None
+        self._prefix, self._warn = f"mobile-sam:{fingerprint[:16]}:", warn
+        self._paused_until, self._failing = 0.0, False
+        self._pending: queue.Queue[tuple[str, Entry]] = queue.Queue(MAX_PENDING_WRITES)
+        threading.Thread(target=self._write_pending, name="redis", daemon=True).start()
+
+    def get(self, image_id: str) -> Entry | None:
+        """Return the entry of an image, None if there is none or Redis does not answer."""
+        data = self._guarded(partial(self._redis.get, self._prefix + image_id))
+        if not isinstance(data, bytes):
+            return None
+        try:
+            return unpack(data)
+        except InvalidEntry as error:
+            self._warn(f"Redis: {self._prefix}{image_id} cannot be used: {error}")
+            return None
+
+    def put(self, image_id: str, entry: Entry) -> None:
+        """Queue an entry to be written in the background."""
+        with contextlib.suppress(queue.Full):  # other replicas will encode the image themselves
+            self._pending.put_nowait((image_id, entry))
+
+    def _write_pending(self) -> None:
+        while True:
+            image_id, entry = self._pending.get()
+            self._guarded(partial(self._redis.set, self._prefix + image_id, b"".join(pack(entry)), ex=ENTRY_TTL_S))
+
+    def _guarded(self, work: Callable[[], object]) -> object:
+        """Return the result of `work`, None if it fails or a failure was less than `RETRY_AFTER_S` ago."""
+        if time.monotonic() < self._paused_until:
+            return None
+        try:
+            result = work()
+        except Exception as error:  # not only Redis's errors: some options fail at their first use
+            self._paused_until = time.monotonic() + RETRY_AFTER_S
+            if not self._failing:
+                self._failing = True
+                self._warn(f"Redis cannot be used, embeddings are shared on this machine only: {error}")
+            return None
+        self._failing = False
+        return result

@@ -1,0 +1,93 @@
+"""Shared fixtures: cache entries, caches, and other processes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orchestrator import cache
+from orchestrator.cache import EMBEDDING_SHAPE, EmbeddingCache, Entry, pack
+
+ROOT = Path(cache.__file__).parents[1]
+
+
+class Entries:
+    """Test entries, each with its own name and content."""
+
+    def name(self, seed: int) -> str:
+        """Return a stand-in for the SHA-256 of an image."""
+        return hashlib.sha256(str(seed).encode()).hexdigest()
+
+    def make(self, seed: int, file_bytes: int = 100) -> Entry:
+        generator = np.random.default_rng(seed)
+        embedding = generator.random(EMBEDDING_SHAPE, np.float32).astype(np.float16) - np.float16(0.5)
+        return Entry(embedding, (480 + seed, 640 + seed), generator.bytes(file_bytes))
+
+    def file(self, seed: int) -> bytes:
+        return b"".join(pack(self.make(seed)))
+
+    def same(self, found: Entry | None, wanted: Entry) -> bool:
+        """Return whether an entry was found and equals another."""
+        return (
+            found is not None
+            and found.embedding.dtype == np.float16
+            and np.array_equal(found.embedding, wanted.embedding)
+            and found.size_hw == wanted.size_hw
+            and bytes(found.file) == bytes(wanted.file)
+        )
+
+
+@pytest.fixture
+def entries() -> Entries:
+    return Entries()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "embeddings"
+
+
+@pytest.fixture
+def warnings() -> list[str]:
+    """Warnings of the caches and Redis tiers of a test."""
+    return []
+
+
+@pytest.fixture
+def open_cache(folder: Path, warnings: list[str]) -> Callable[..., EmbeddingCache]:
+    """Function that opens a cache as a new process does: no entries in memory."""
+
+    def opened(max_bytes: int = 2**30, fingerprint: str = "f" * 64, at: Path = folder) -> EmbeddingCache:
+        return EmbeddingCache(at, fingerprint, max_bytes, warnings.append)
+
+    return opened
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Function that starts a Python program that can import the model's modules; it ends with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(program: str, *arguments: object) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        with process:
+            process.kill()

@@ -1,0 +1,558 @@
+"""Disk cache of embeddings: sharing, limits, damaged files and locks."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pickle
+import random
+import resource
+import subprocess
+import tempfile
+import threading
+import time
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orchestrator import cache as cache_module
+from orchestrator.cache import EMBEDDING_BYTES, HEADER, MAGIC, PARTIAL, SUFFIX, InvalidEntry, pack, unpack
+
+ENTRY_BYTES = HEADER.size + EMBEDDING_BYTES + 100
+"""Size of the file of an entry of the fixture `entries`."""
+
+
+def files(folder: Path, suffix: str = SUFFIX) -> list[Path]:
+    return sorted(path for path in folder.glob(f"*{suffix}") if path.is_file())
+
+
+def total(folder: Path) -> int:
+    return sum(path.stat().st_size for path in [*files(folder), *files(folder, PARTIAL)])
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_entry_is_returned_as_stored(open_cache, entries):
+    cache = open_cache()
+    assert cache.get(entries.name(1)) is None
+    cache.put(entries.name(1), entries.make(1))
+    assert entries.same(cache.get(entries.name(1)), entries.make(1))
+    assert cache.get(entries.name(2)) is None
+
+
+def test_entry_survives_a_restart(open_cache, entries):
+    open_cache().put(entries.name(1), entries.make(1, file_bytes=0))
+    open_cache().put(entries.name(2), entries.make(2, file_bytes=12_345))
+    reopened = open_cache()
+    assert entries.same(reopened.get(entries.name(1)), entries.make(1, file_bytes=0))
+    assert entries.same(reopened.get(entries.name(2)), entries.make(2, file_bytes=12_345))
+
+
+def test_entry_is_visible_to_other_processes(open_cache, entries, folder, start):
+    entry = entries.make(1)
+    open_cache().put(entries.name(1), entry)
+    reader = start(
+        """
+        import sys, zlib
+        from pathlib import Path
+        from orchestrator.cache import EmbeddingCache
+        found = EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print).get(sys.argv[2])
+        print(found.embedding.shape, zlib.crc32(found.embedding), found.size_hw, bytes(found.file).hex())
+        """,
+        folder,
+        entries.name(1),
+    )
+    assert line(reader) == f"(1, 64, 64, 256) {zlib.crc32(entry.embedding)} {entry.size_hw} {bytes(entry.file).hex()}"
+
+
+def test_entry_is_invisible_to_other_weights(open_cache, entries):
+    open_cache(fingerprint="a" * 64).put(entries.name(1), entries.make(1))
+    other = open_cache(fingerprint="b" * 64)
+    assert other.get(entries.name(1)) is None
+    other.put(entries.name(1), entries.make(2))
+    assert entries.same(open_cache(fingerprint="a" * 64).get(entries.name(1)), entries.make(1))
+    assert entries.same(open_cache(fingerprint="b" * 64).get(entries.name(1)), entries.make(2))
+
+
+def test_entry_can_be_overwritten(open_cache, entries, folder):
+    cache = open_cache()
+    cache.put(entries.name(1), entries.make(1))
+    cache.put(entries.name(1), entries.make(2))
+    assert entries.same(cache.get(entries.name(1)), entries.make(2))
+    assert entries.same(open_cache().get(entries.name(1)), entries.make(2))
+    assert len(files(folder)) == 1
+
+
+@pytest.mark.parametrize("same_process", [True, False], ids=["same process", "another process"])
+def test_least_recently_used_entry_is_evicted_first(open_cache, entries, folder, same_process):
+    cache = open_cache(max_bytes=3 * ENTRY_BYTES)
+    for seed in (1, 2, 3):
+        cache.put(entries.name(seed), entries.make(seed))
+        (path,) = folder.glob(f"{entries.name(seed)}*")
+        os.utime(path, (seed, seed))
+    user = cache if same_process else open_cache()
+    assert user.get(entries.name(1)) is not None
+    cache.put(entries.name(4), entries.make(4))
+    for reader in (cache, open_cache()):
+        assert [seed for seed in (1, 2, 3, 4) if reader.get(entries.name(seed))] == [1, 3, 4]
+
+
+def test_entry_above_the_limit_stays_in_memory_and_evicts_nothing(open_cache, entries, folder):
+    cache = open_cache(max_bytes=ENTRY_BYTES)
+    cache.put(entries.name(1), entries.make(1))
+    cache.put(entries.name(2), entries.make(2, file_bytes=101))
+    assert entries.same(cache.get(entries.name(2)), entries.make(2, file_bytes=101))
+    assert open_cache(max_bytes=ENTRY_BYTES).get(entries.name(2)) is None
+    assert [path.name.partition("-")[0] for path in files(folder)] == [entries.name(1)]
+
+
+def test_limit_of_0_bytes_keeps_entries_in_memory_only(open_cache, entries, tmp_path, warnings, monkeypatch):
+    monkeypatch.setattr(cache_module, "MAX_MEMORY_BYTES", 3 * entries.make(1).nbytes)
+    cache = open_cache(max_bytes=0)
+    entry = entries.make(1)
+    for seed in range(4):
+        cache.put(entries.name(seed), entry)
+    assert list(tmp_path.iterdir()) == []
+    assert cache.get(entries.name(0)) is None
+    assert entries.same(cache.get(entries.name(1)), entry)
+    assert warnings == []
+
+
+def test_cache_size_stays_below_the_limit_during_writes(open_cache, entries, folder, monkeypatch):
+    seen = []
+    replace = Path.replace
+
+    def measured(path: Path, target: Path) -> Path:
+        seen.append(total(folder))
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", measured)
+    bound = 3 * ENTRY_BYTES + 500_000
+    cache = open_cache(max_bytes=bound)
+    generator = random.Random(0)
+    for seed in range(12):
+        cache.put(entries.name(seed), entries.make(0, file_bytes=generator.choice([0, 100, 1_000_000])))
+        seen.append(total(folder))
+    assert len(seen) == 24
+    assert max(seen) <= bound
+    assert len(files(folder)) >= 2
+
+
+def test_concurrent_writers_stay_below_the_limit(open_cache, entries, folder, monkeypatch):
+    bound = 2 * ENTRY_BYTES
+    for seed in (1, 2):
+        open_cache(max_bytes=bound).put(entries.name(seed), entries.make(seed))
+    room_made, second_done = threading.Event(), threading.Event()
+    create = tempfile.NamedTemporaryFile
+
+    def paused(*args, **kwargs):
+        if threading.current_thread() is first:
+            room_made.set()
+            second_done.wait(1)  # times out if the second must wait for the first
+        return create(*args, **kwargs)
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", paused)
+    cache, entry = open_cache(max_bytes=bound), entries.make(3)
+    first = threading.Thread(target=cache.put, args=(entries.name(3), entry), daemon=True)
+    first.start()
+    room_made.wait()
+    open_cache(max_bytes=bound).put(entries.name(4), entries.make(4))
+    second_done.set()
+    first.join()
+    assert total(folder) <= bound
+
+
+def damaged(open_cache, entries, folder, data) -> Path:
+    """Replace the content of an entry's file and return its path."""
+    cache = open_cache()
+    cache.put(entries.name(1), entries.make(1))
+    (path,) = files(folder)
+    path.write_bytes(data)
+    return path
+
+
+def pickled() -> bytes:
+    return pickle.dumps(np.array([object()], object))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda data: b"", id="empty"),
+        pytest.param(lambda data: data[: HEADER.size], id="header only"),
+        pytest.param(lambda data: data + b"\0", id="one byte too many"),
+        pytest.param(lambda data: b"MSAMEMB1" + data[8:], id="other format version"),
+        pytest.param(lambda data: bytes(len(data)), id="zeros"),
+        pytest.param(lambda data: data[: len(data) // 2] + bytes(len(data) - len(data) // 2), id="half zeros"),
+        pytest.param(lambda data: pickled(), id="pickle"),
+        pytest.param(lambda data: data[: HEADER.size] + pickled().ljust(len(data) - HEADER.size), id="pickle inside"),
+    ],
+)
+def test_damaged_entry_is_removed_and_not_served(open_cache, entries, folder, warnings, damage):
+    path = damaged(open_cache, entries, folder, damage(entries.file(1)))
+    cache = open_cache()
+    assert cache.get(entries.name(1)) is None
+    assert not path.exists()
+    assert len(warnings) == 1
+    assert path.name in warnings[0]
+    assert cache.get(entries.name(1)) is None
+    assert len(warnings) == 1
+    cache.put(entries.name(1), entries.make(1))
+    assert entries.same(open_cache().get(entries.name(1)), entries.make(1))
+
+
+def test_truncated_entry_is_not_served(open_cache, entries, folder):
+    path = damaged(open_cache, entries, folder, b"")
+    generator = random.Random(0)
+    whole = entries.file(1)
+    edges = [1, HEADER.size - 1, HEADER.size + 1, HEADER.size + EMBEDDING_BYTES, len(whole) - 1]
+    for length in [*edges, *(generator.randrange(len(whole)) for _ in range(20))]:
+        path.write_bytes(whole[:length])
+        assert open_cache().get(entries.name(1)) is None, length
+        assert not path.exists()
+
+
+def test_entry_with_a_flipped_bit_is_not_served(open_cache, entries, folder):
+    path = damaged(open_cache, entries, folder, b"")
+    generator = random.Random(0)
+    fields = range(len(MAGIC) + 4 + 4 + 8 + 4)
+    served, whole = [], entries.file(1)
+    for offset in [*fields, HEADER.size, *(generator.randrange(HEADER.size, len(whole)) for _ in range(20))]:
+        changed = bytearray(whole)
+        changed[offset] ^= 1 << generator.randrange(8)
+        path.write_bytes(changed)
+        if open_cache().get(entries.name(1)) is not None or path.exists():
+            served.append(offset)
+    assert served == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda file: file.write(b"\xff" * ENTRY_BYTES), lambda file: file.truncate(0)],
+    ids=["overwritten", "truncated"],
+)
+def test_entry_in_use_survives_damage_to_its_file(open_cache, entries, folder, damage):
+    writer, reader = open_cache(), open_cache()
+    writer.put(entries.name(1), entries.make(1))
+    in_use = reader.get(entries.name(1))
+    with files(folder)[0].open("r+b") as file:
+        damage(file)
+    assert entries.same(in_use, entries.make(1))
+    assert entries.same(reader.get(entries.name(1)), entries.make(1))
+    assert open_cache().get(entries.name(1)) is None
+
+
+def test_entries_in_memory_are_bounded_in_bytes(open_cache, entries, monkeypatch):
+    cache = open_cache(max_bytes=0)
+    monkeypatch.setattr(cache_module, "MAX_MEMORY_BYTES", 2 * entries.make(1).nbytes)
+
+    def kept() -> list[int]:
+        return [seed for seed in (1, 2, 3, 4) if cache.get(entries.name(seed)) is not None]
+
+    for seed in (1, 1, 2, 3):
+        cache.put(entries.name(seed), entries.make(seed))
+    assert kept() == [2, 3]
+    cache.put(entries.name(4), entries.make(4, file_bytes=3_000_000))
+    assert kept() == [4]
+    cache.put(entries.name(2), entries.make(2))
+    cache.put(entries.name(3), entries.make(3))
+    assert kept() == [2, 3]
+
+
+def test_entries_in_memory_are_copies_of_the_encoder_output(open_cache, entries):
+    cache, entry = open_cache(), entries.make(1)
+    cache.put(entries.name(1), entry)
+    found = cache.get(entries.name(1))
+    assert found is not None
+    assert not np.shares_memory(found.embedding, entry.embedding)
+
+
+def test_entries_with_a_future_time_of_use_are_evicted_first(open_cache, entries, folder):
+    cache = open_cache(max_bytes=2 * ENTRY_BYTES)
+    tomorrow = time.time() + 86_400
+    for seed in (1, 2):
+        cache.put(entries.name(seed), entries.make(seed))
+        (path,) = folder.glob(f"{entries.name(seed)}*")
+        os.utime(path, (tomorrow + seed, tomorrow + seed))
+    for seed in (3, 4):
+        cache.put(entries.name(seed), entries.make(seed))
+    kept = {path.name.partition("-")[0] for path in files(folder)}
+    assert kept == {entries.name(3), entries.name(4)}
+
+
+def test_pickles_are_never_loaded(open_cache, entries, folder, tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "loaded",))
+
+    payload = pickle.dumps(Payload())
+    pickle.loads(payload)
+    (tmp_path / "loaded").unlink()
+    entry = entries.make(1)
+    body = payload.ljust(EMBEDDING_BYTES, b"\0")
+    in_the_embedding = b"".join(pack(cache_module.Entry(np.frombuffer(body, "<f2"), (1, 1), entry.file)))
+    in_the_file = b"".join(pack(cache_module.Entry(entry.embedding, (1, 1), payload)))
+    for data in (payload, in_the_embedding, in_the_file):
+        damaged(open_cache, entries, folder, data)
+        open_cache().get(entries.name(1))
+    assert not (tmp_path / "loaded").exists()
+
+
+def test_entry_of_another_format_version_is_not_served(open_cache, entries, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(cache_module, "MAGIC", b"MSAMEMB0")
+        open_cache().put(entries.name(1), entries.make(1))
+        assert open_cache().get(entries.name(1)) is not None
+    assert open_cache().get(entries.name(1)) is None
+
+
+def test_unpack_does_not_copy(entries):
+    whole = entries.file(1)
+    entry = unpack(whole)
+    assert np.shares_memory(entry.embedding, np.frombuffer(whole, np.uint8))
+    with pytest.raises(InvalidEntry, match=f"expected at least {HEADER.size} bytes, got 3"):
+        unpack(b"abc")
+
+
+WRITER = """
+    import sys
+    from pathlib import Path
+    import numpy as np
+    from orchestrator.cache import EMBEDDING_SHAPE, EmbeddingCache, Entry
+    cache = EmbeddingCache(Path(sys.argv[1]), "f" * 64, 80_000_000, print)
+    seed = 0
+    while True:
+        seed = seed % 15 + 1
+        embedding = np.full(EMBEDDING_SHAPE, seed, np.float16)
+        cache.put(f"{seed:064x}", Entry(embedding, (seed, seed), bytes([seed]) * 500_000))
+        print(flush=True)
+"""
+
+
+def test_killed_writers_leave_only_complete_entries(open_cache, folder, start, warnings):
+    generator = random.Random(0)
+    checked = 0
+    for _ in range(5):
+        writers = [start(WRITER, folder) for _ in range(2)]
+        assert [line(writer) for writer in writers] == ["", ""]
+        for writer in writers:
+            time.sleep(generator.uniform(0, 0.05))
+            writer.kill()
+            writer.wait()
+        for path in files(folder):
+            seed = int(path.name.partition("-")[0], 16)
+            entry = open_cache().get(f"{seed:064x}")
+            assert entry is not None
+            assert entry.size_hw == (seed, seed)
+            assert (entry.embedding == seed).all()
+            assert bytes(entry.file) == bytes([seed]) * 500_000
+            checked += 1
+    assert checked >= 5
+    assert warnings == []
+
+
+HALF_WRITER = """
+    import sys, time
+    from pathlib import Path
+    from orchestrator import cache as cache_module
+    import numpy as np
+
+    class Pieces(list):
+        rounds = 0
+
+        def __iter__(self):
+            self.rounds += 1
+            yield from self[:2]
+            if self.rounds == 2:  # the first round adds up the lengths
+                print("half", flush=True)
+                time.sleep(600)
+            yield from self[2:]
+
+    pack = cache.pack
+    cache.pack = lambda entry: Pieces(pack(entry))
+    embedding = np.zeros(cache.EMBEDDING_SHAPE, np.float16)
+    cache = cache.EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print)
+    cache.put(sys.argv[2], cache.Entry(embedding, (1, 1), bytes(100)))
+"""
+
+
+@pytest.fixture
+def half_written(folder, entries, start) -> Path:
+    """Partial file of a process killed while it wrote entry 9."""
+    writer = start(HALF_WRITER, folder, entries.name(9))
+    assert line(writer) == "half"
+    writer.kill()
+    writer.wait()
+    (partial,) = files(folder, PARTIAL)
+    assert partial.stat().st_size >= EMBEDDING_BYTES
+    return partial
+
+
+def test_partial_file_of_a_killed_writer_is_not_served_and_is_removed(open_cache, entries, folder, half_written):
+    cache = open_cache()
+    assert cache.get(entries.name(9)) is None
+    assert files(folder) == []
+    an_hour_ago = time.time() - 3600
+    os.utime(half_written, (an_hour_ago, an_hour_ago))
+    others = folder / "notes.txt"
+    others.touch()
+    os.utime(others, (0, 0))
+    cache.put(entries.name(9), entries.make(9))
+    assert not half_written.exists()
+    assert others.exists()
+    assert entries.same(open_cache().get(entries.name(9)), entries.make(9))
+
+
+def test_partial_file_of_a_killed_writer_counts_towards_the_limit(open_cache, entries, folder, half_written):
+    bound = ENTRY_BYTES + 1000
+    open_cache(max_bytes=bound).put(entries.name(1), entries.make(1))
+    assert total(folder) <= bound
+
+
+@contextlib.contextmanager
+def file_instead_of_the_folder(folder: Path):
+    folder.parent.touch()
+    yield
+    folder.parent.unlink()
+
+
+@contextlib.contextmanager
+def full_disk(folder: Path):
+    """Let writes fail after a million bytes, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("hindrance", [file_instead_of_the_folder, full_disk])
+def test_unwritable_disk_is_reported_once_until_it_recovers(open_cache, entries, folder, warnings, hindrance):
+    cache = open_cache()
+    with hindrance(folder):
+        for seed in (1, 2, 3):
+            cache.put(entries.name(seed), entries.make(seed))
+            assert entries.same(cache.get(entries.name(seed)), entries.make(seed))
+        assert len(warnings) == 1
+        assert str(folder) in warnings[0]
+        assert "cannot be used" in warnings[0]
+        assert files(folder, PARTIAL) == files(folder) == []
+    cache.put(entries.name(4), entries.make(4))
+    assert entries.same(open_cache().get(entries.name(4)), entries.make(4))
+    assert len(warnings) == 1
+    with full_disk(folder):
+        cache.put(entries.name(5), entries.make(5))
+    assert len(warnings) == 2
+
+
+def test_read_only_disk_still_serves_its_entries(open_cache, entries, warnings, monkeypatch):
+    open_cache().put(entries.name(1), entries.make(1))
+
+    def refused(*args, **kwargs):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "utime", refused)
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refused)
+    cache = open_cache()
+    for _ in range(2):
+        assert entries.same(cache.get(entries.name(1)), entries.make(1))
+    cache.put(entries.name(2), entries.make(2))
+    assert entries.same(cache.get(entries.name(2)), entries.make(2))
+    assert len(warnings) == 1
+
+
+def test_entry_removed_by_another_process_is_gone(open_cache, entries, folder):
+    cache = open_cache()
+    cache.put(entries.name(1), entries.make(1))
+    (path,) = files(folder)
+    path.unlink()
+    assert cache.get(entries.name(1)) is None
+
+
+def test_encode_lock_admits_one_process_at_a_time(folder, entries, tmp_path, start):
+    program = """
+        import sys, time
+        from pathlib import Path
+        from orchestrator.cache import EmbeddingCache
+        cache = EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print)
+        print(flush=True)
+        sys.stdin.readline()
+        with open(sys.argv[3], "a", buffering=1) as log:
+            for _ in range(15):
+                with cache.encode_lock(sys.argv[2]):
+                    log.write(f"in {sys.argv[4]}\\n")
+                    time.sleep(0.003)
+                    log.write(f"out {sys.argv[4]}\\n")
+    """
+    log = tmp_path / "log"
+    processes = [start(program, folder, entries.name(1), log, name) for name in "ab"]
+    assert [line(process) for process in processes] == ["", ""]
+    for process in processes:
+        process.communicate("go\n")
+        assert process.returncode == 0
+    events = log.read_text().splitlines()
+    assert len(events) == 60
+    for entered, left in zip(events[::2], events[1::2], strict=True):
+        assert entered.removeprefix("in ") == left.removeprefix("out ")
+
+
+@pytest.mark.timeout(60)
+def test_encode_lock_is_released_when_its_holder_dies(open_cache, folder, entries, start):
+    holder = start(
+        """
+        import sys, time
+        from pathlib import Path
+        from orchestrator.cache import EmbeddingCache
+        with EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print).encode_lock(sys.argv[2]):
+            print("in", flush=True)
+            time.sleep(600)
+        """,
+        folder,
+        entries.name(1),
+    )
+    assert line(holder) == "in"
+    with open_cache().encode_lock(entries.name(2)):
+        pass
+    inside = threading.Event()
+
+    def wait():
+        with open_cache().encode_lock(entries.name(1)):
+            inside.set()
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    try:
+        assert not inside.wait(0.2)
+    finally:
+        holder.kill()
+        waiting.join()
+    assert inside.is_set()
+
+
+def test_encode_lock_without_a_writable_folder_does_not_block(open_cache, folder, entries, tmp_path):
+    with file_instead_of_the_folder(folder):
+        with open_cache().encode_lock(entries.name(1)), open_cache().encode_lock(entries.name(1)):
+            pass
+        with pytest.raises(OSError, match="from inside"), open_cache().encode_lock(entries.name(1)):
+            raise OSError("from inside")
+
+
+def test_image_file_is_found_in_entries_of_other_weights(open_cache, entries, folder):
+    entry = entries.make(1, file_bytes=100)
+    open_cache(fingerprint="a" * 64).put(entries.name(1), entry)
+    open_cache(fingerprint="a" * 64).put(entries.name(2), entries.make(2, file_bytes=0))
+    later = open_cache(fingerprint="b" * 64)
+    assert later.image_file(entries.name(1)) == bytes(entry.file)
+    assert later.image_file(entries.name(2)) is None
+    assert later.image_file(entries.name(3)) is None
+    assert open_cache(max_bytes=0).image_file(entries.name(1)) is None
+    for path in files(folder):
+        path.write_bytes(path.read_bytes()[:-1])
+    assert later.image_file(entries.name(1)) is None

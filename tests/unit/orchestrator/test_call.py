@@ -1,0 +1,165 @@
+"""Inputs, answers and cancellation of one request, with the service's side of its file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from orchestrator.call import INLINE_BYTES, Call, RequestCancelled
+from utils import exchange as service_side
+from utils import tensors
+from utils.exchange import Exchange
+
+LARGE = bytes(range(256)) * 1000
+SMALL = b"a few bytes"
+MASKS = np.arange(2 * 256 * 256, dtype=np.float32).reshape(2, 256, 256)
+
+
+def call_of(exchange: Exchange, inputs: dict | None = None, *, light: bool = True) -> Call:
+    """Return the call that a model gets."""
+    inline = asyncio.run(exchange.put(inputs or {}))
+    values = {tensor.name: value for tensor, value in inline.items()} | {"exchange": exchange.describe(light=light)}
+    return Call(values.get)
+
+
+def bytes_of(call: Call, name: str) -> bytes:
+    array = call.read(name)
+    assert array is not None
+    assert (array.dtype, array.shape) == (MASKS.dtype, MASKS.shape)
+    return array.tobytes()
+
+
+@pytest.fixture
+def exchange() -> Exchange:
+    return Exchange(time.monotonic() + 60)
+
+
+def test_inline_limit_is_the_same_on_both_sides():
+    assert service_side.INLINE_BYTES == INLINE_BYTES
+
+
+def test_small_and_large_inputs_arrive_unchanged(exchange):
+    call = call_of(
+        exchange,
+        {
+            tensors.INPUT_IMAGE: np.array([LARGE], np.object_),
+            tensors.IMAGE_ID: np.array([SMALL], np.object_),
+            tensors.MASK_INPUT: MASKS,
+            tensors.MULTIMASK_OUTPUT: np.array([True]),
+        },
+    )
+    assert call.read_one("input_image") == LARGE
+    assert call.read_one("image_id") == SMALL
+    assert bytes_of(call, "mask_input") == MASKS.tobytes()
+    assert call.read_one("multimask_output") is np.True_
+    assert call.read("point_coords") is None
+    assert call.read_one("mask_format", b"json") == b"json"
+
+
+def test_only_small_inputs_go_through_triton(exchange):
+    values = {
+        tensors.INPUT_IMAGE: np.array([bytes(INLINE_BYTES + 1)], np.object_),
+        tensors.IMAGE_ID: np.array([bytes(INLINE_BYTES)], np.object_),
+    }
+    assert set(asyncio.run(exchange.put(values))) == {tensors.IMAGE_ID}
+
+
+def test_inputs_are_available_to_a_second_model(exchange):
+    image = np.array([LARGE], np.object_)
+    first = call_of(exchange, {tensors.MASK_INPUT: MASKS})
+    second = call_of(exchange, {tensors.MASK_INPUT: MASKS, tensors.INPUT_IMAGE: image})
+    assert first.read("input_image") is None
+    assert second.read_one("input_image") == LARGE
+    assert bytes_of(second, "mask_input") == MASKS.tobytes()
+
+
+def test_large_parts_of_an_answer_are_written_to_the_file_in_order(exchange):
+    call = call_of(exchange, {tensors.INPUT_IMAGE: np.array([LARGE], np.object_)})
+    piece = np.arange(300_000).astype(np.uint8)
+    parts, sizes = call.send([[b"[", piece, b"]"], [SMALL], [LARGE]])
+    assert parts == [b"", SMALL, b""]
+    assert sizes == [300_002, 0, len(LARGE)]
+    assert exchange.read(0, 300_002) == b"[" + piece.tobytes() + b"]"
+    assert exchange.read(300_002, len(LARGE)) == LARGE
+    assert exchange.read(300_002 + len(LARGE), 1) == b""
+
+
+def test_without_a_file_all_values_go_through_triton():
+    call = Call({"image_id": np.array([SMALL], np.object_)}.get)
+    assert not call.light
+    call.raise_if_cancelled()
+    assert call.send([[LARGE, SMALL], []]) == ([LARGE + SMALL, b""], [0, 0])
+
+
+@pytest.mark.parametrize("light", [True, False])
+def test_call_reports_whether_it_must_be_light(exchange, light):
+    assert call_of(exchange, light=light).light is light
+
+
+def test_request_past_its_deadline_is_cancelled():
+    call = call_of(Exchange(time.monotonic() - 1))
+    with pytest.raises(RequestCancelled, match="the deadline has passed"):
+        call.raise_if_cancelled()
+
+
+USES: dict[str, Callable[[Call], object]] = {
+    "check": Call.raise_if_cancelled,
+    "read": lambda call: call.read("input_image"),
+    "send": lambda call: call.send([[LARGE]]),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+@pytest.mark.parametrize("reused", [False, True], ids=["closed", "descriptor reused"])
+def test_request_of_a_disconnected_client_is_cancelled(exchange, use, reused, tmp_path):
+    call = call_of(exchange, {tensors.INPUT_IMAGE: np.array([LARGE], np.object_)})
+    call.raise_if_cancelled()
+    number = exchange._fd
+    exchange.close()
+    other = tmp_path / "other"
+    other.write_bytes(b"untouched")
+    fd = os.open(other, os.O_RDWR) if reused else -1
+    assert fd in (-1, number)
+    try:
+        with pytest.raises(RequestCancelled, match="the client has disconnected"):
+            use(call)
+    finally:
+        if reused:
+            os.close(fd)
+    assert other.read_bytes() == b"untouched"
+
+
+def test_only_memory_files_of_the_service_are_written_to(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"untouched")
+    fd = os.open(victim, os.O_RDWR)
+    description = {"file": f"/proc/{os.getpid()}/fd/{fd}", "inode": os.fstat(fd).st_ino, "deadline": 1e18}
+    call = Call({"exchange": np.array([orjson.dumps(description)], np.object_)}.get)
+    with pytest.raises(RequestCancelled):
+        call.send([[LARGE]])
+    os.close(fd)
+    assert victim.read_bytes() == b"untouched"
+
+
+@pytest.mark.parametrize("file", ["/etc/passwd", "/proc/1/fd/2/../../environ", "/proc/self/fd/1", "memfd"])
+def test_other_paths_are_rejected(file):
+    description = orjson.dumps({"file": file, "inode": 1})
+    with pytest.raises(ValueError, match="expected a file such as /proc/1/fd/2"):
+        Call({"exchange": np.array([description], np.object_)}.get)
+
+
+def test_memory_file_is_closed_with_the_last_part_of_an_answer():
+    exchange = Exchange(1e18)
+    inode = os.fstat(exchange._fd).st_ino
+    part = service_side.Spooled(exchange, 0, 0)
+    del exchange
+    assert any(entry.stat().st_ino == inode for entry in Path("/proc/self/fd").iterdir() if entry.exists())
+    del part
+    assert not any(entry.stat().st_ino == inode for entry in Path("/proc/self/fd").iterdir() if entry.exists())

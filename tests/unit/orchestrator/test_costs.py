@@ -1,0 +1,115 @@
+"""Estimated cost of an answer."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from orchestrator import costs
+from orchestrator.costs import Workload
+from orchestrator.masks import FORMATS, MaskPart
+from orchestrator.pictures import STYLES, Picture
+from orchestrator.problems import Rejected
+from utils.settings import Settings
+
+BYTES = Settings().max_answer_bytes
+LARGEST = (5000, 5000)
+PHOTO = (1200, 1800)
+CLICK = Workload(1, 1, "json", "overlay")
+
+
+def refusal(workload: Workload, size_hw: tuple[int, int], max_bytes: int = BYTES) -> Rejected | None:
+    try:
+        workload.check(size_hw, max_bytes)
+    except Rejected as rejected:
+        return rejected
+    return None
+
+
+@pytest.mark.parametrize("mask_format", FORMATS)
+@pytest.mark.parametrize("style", STYLES)
+def test_click_on_the_largest_image_is_accepted(mask_format, style):
+    assert refusal(Workload(1, 1, mask_format, style, low_res=True), LARGEST) is None
+
+
+@pytest.mark.parametrize(("mask_format", "masks"), [("rle", 768), ("png", 256)])
+def test_largest_number_of_objects_is_accepted_on_a_photograph(mask_format, masks):
+    assert refusal(Workload(256, masks, mask_format, "none"), PHOTO) is None
+
+
+@pytest.mark.parametrize(
+    ("workload", "size_hw", "slug"),
+    [
+        pytest.param(Workload(256, 768, "polygon"), LARGEST, "too-much-work", id="polygons"),
+        pytest.param(Workload(256, 768, "rle"), LARGEST, "too-much-work", id="rle"),
+        pytest.param(Workload(256, 256, "rle", "overlay"), LARGEST, "too-much-work", id="overlay of many objects"),
+        pytest.param(Workload(256, 768, "rle", low_res=True), (10, 10), "answer-too-large", id="low-resolution masks"),
+        pytest.param(Workload(4, 4, "json"), LARGEST, "answer-too-large", id="json"),
+        pytest.param(Workload(7, 7, "npy"), LARGEST, "answer-too-large", id="npy"),
+        pytest.param(Workload(60, 60, "png"), LARGEST, "answer-too-large", id="png"),
+    ],
+)
+def test_costly_request_is_rejected_with_the_number_that_fits(workload, size_hw, slug):
+    rejected = refusal(workload, size_hw)
+    assert rejected is not None
+    assert (rejected.status, rejected.slug) == (422, slug)
+    (error,) = rejected.errors
+    found = re.match(
+        rf"at most (\d+) objects as {workload.mask_format} with picture {workload.style} on a", error["expected"]
+    )
+    assert found
+    fits, each = int(found[1]), workload.masks // workload.objects
+    assert error["got"].startswith(f"{workload.objects}: ")
+    assert refusal(replace(workload, objects=fits, masks=fits * each), size_hw) is None
+    assert refusal(replace(workload, objects=fits + 1, masks=(fits + 1) * each), size_hw) is not None
+
+
+def test_rejection_says_0_when_no_object_fits():
+    rejected = refusal(CLICK, LARGEST, max_bytes=10**6)
+    assert rejected is not None
+    assert rejected.errors[0]["expected"].startswith("at most 0 objects as json")
+
+
+def test_clicks_on_photographs_are_light_and_large_requests_are_not():
+    pixels = PHOTO[0] * PHOTO[1]
+    assert CLICK.is_light(pixels)
+    assert Workload().is_light(4000 * 3000)
+    assert not Workload().is_light(25_000_000)
+    assert not Workload(1, 1, "json", "overlay").is_light(4000 * 3000)
+    assert not Workload(64, 64, "rle", "none").is_light(pixels)
+
+
+@pytest.mark.parametrize("mask_format", FORMATS)
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_answers_are_not_larger_than_estimated(mask_format, share):
+    size_hw = (211, 307)
+    masks = np.random.default_rng(1).random((3, *size_hw)) < share
+    part = MaskPart(mask_format, size_hw, 3)
+    picture = Picture(np.random.default_rng(2).integers(0, 256, (*size_hw, 3), np.uint8), "cutout")
+    counted = sum(part.add(mask) for mask in masks) if mask_format in ("rle", "polygon") else 0
+    if not counted:
+        for mask in masks:
+            part.add(mask)
+    estimated = Workload(3, 3, mask_format, "cutout").answer_bytes(size_hw[0] * size_hw[1])
+    overhead = 2000  # brackets, file headers, compression of noise
+    assert len(b"".join(part.encode())) + len(picture.encode()) <= estimated + counted + overhead
+
+
+def test_every_format_and_style_has_a_cost():
+    assert set(costs.FORMAT_NS) == set(costs.FORMAT_BYTES) == set(FORMATS)
+    assert set(costs.DRAW_NS) == set(costs.PICTURE_NS) == set(costs.PICTURE_BYTES) == set(STYLES)
+
+
+def test_default_timeout_exceeds_the_largest_accepted_work():
+    assert Settings().inference_timeout > 2 * costs.MAX_WORK_S
+
+
+@pytest.mark.parametrize(
+    ("options", "field"), [({"mask_format": "bmp"}, "mask_format"), ({"style": "x"}, "segmented_image")]
+)
+def test_unknown_format_or_style_is_an_error(options, field):
+    with pytest.raises(ValueError, match=f"{field} must be one of .*, got '"):
+        Workload(1, 1, **options)

@@ -1,0 +1,427 @@
+"""Lookup and encoding of images: cache, Redis, encoder, owners and crops."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image
+
+from orchestrator import images
+from orchestrator.cache import EMBEDDING_SHAPE, Entry
+from orchestrator.embeddings import ENCODED, FOUND, SHARED, Embeddings
+from orchestrator.problems import Rejected
+from orchestrator.stages import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
+
+MAX_PIXELS = 10_000
+HEIGHT, WIDTH = 30, 40
+
+
+def photo(seed: int = 0) -> bytes:
+    """Return a PNG file of noise."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def digest(file: bytes) -> str:
+    return hashlib.sha256(file).hexdigest()
+
+
+class Encoder:
+    """Encoder that returns the mean of the frame and records its inputs."""
+
+    def __init__(self) -> None:
+        self.frames: list[images.Frame] = []
+
+    def __call__(self, frame: images.Frame) -> npt.NDArray[np.float16]:
+        self.frames.append(frame)
+        return np.full(EMBEDDING_SHAPE, frame.pixels.mean(), np.float16)
+
+
+class SharedEntries:
+    """Stand-in for Redis."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+
+    def get(self, image_id: str) -> Entry | None:
+        return self.entries.get(image_id)
+
+    def put(self, image_id: str, entry: Entry) -> None:
+        self.entries[image_id] = entry
+
+
+class StageRecorder(Stages):
+    """Stages that record their names in the order in which they were first entered."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda *_: None)
+        self.names: list[str] = []
+
+    def __call__(self, stage):
+        if stage not in self.names:
+            self.names.append(stage)
+        return super().__call__(stage)
+
+
+@pytest.fixture
+def encoder() -> Encoder:
+    return Encoder()
+
+
+@pytest.fixture
+def counted() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def open_embeddings(open_cache, encoder, counted) -> Callable[..., Embeddings]:
+    """Function that opens embeddings as a new process does."""
+
+    def opened(encode=encoder, redis=None, stages=None, **options) -> Embeddings:
+        timed = stages or Stages(lambda *_: None)
+        return Embeddings(open_cache(**options), redis, encode, MAX_PIXELS, counted.append, stages=timed)
+
+    return opened
+
+
+def rejection(work: Callable[[], object]) -> Rejected:
+    with pytest.raises(Rejected) as caught:
+        work()
+    return caught.value
+
+
+def test_new_image_is_scaled_and_encoded(open_embeddings, encoder, counted):
+    image = open_embeddings().find(photo(), None)
+    assert image.image_id == digest(photo())
+    assert image.size_hw == (HEIGHT, WIDTH)
+    assert bytes(image.entry.file) == photo()
+    (frame,) = encoder.frames
+    assert frame.size_hw == (768, 1024)
+    assert (image.entry.embedding == np.float16(frame.pixels.mean())).all()
+    assert counted == [ENCODED]
+
+
+@pytest.mark.parametrize("same_process", [True, False], ids=["same process", "another process"])
+@pytest.mark.parametrize("by", ["file", "id"])
+def test_known_image_is_found_and_not_encoded(open_embeddings, encoder, counted, same_process, by):
+    embeddings = open_embeddings()
+    first = embeddings.find(photo(), None)
+    later = embeddings if same_process else open_embeddings()
+    image = later.find(photo(), None) if by == "file" else later.find(None, digest(photo()))
+    assert (image.image_id, image.size_hw) == (first.image_id, first.size_hw)
+    assert np.array_equal(image.entry.embedding, first.entry.embedding)
+    assert len(encoder.frames) == 1
+    assert counted == [ENCODED, FOUND]
+
+
+def test_each_image_has_its_own_embedding(open_embeddings, encoder, counted):
+    embeddings = open_embeddings()
+    first, second = embeddings.find(photo(1), None), embeddings.find(photo(2), None)
+    assert first.image_id != second.image_id
+    assert first.entry.embedding.flat[0] != second.entry.embedding.flat[0]
+    assert counted == [ENCODED, ENCODED]
+
+
+def test_embedding_of_another_machine_comes_from_redis(open_embeddings, open_cache, tmp_path, encoder, counted):
+    redis = SharedEntries()
+    first = open_embeddings(redis=redis, at=tmp_path / "another machine").find(photo(), None)
+    here = open_embeddings(redis=redis)
+    for source in (SHARED, FOUND):
+        image = here.find(None, digest(photo()))
+        assert np.array_equal(image.entry.embedding, first.entry.embedding)
+        assert image.size_hw == (HEIGHT, WIDTH)
+        assert counted[-1] == source
+    assert open_embeddings(redis=None).find(photo(), None).image_id == first.image_id
+    assert counted == [ENCODED, SHARED, FOUND, FOUND]
+    assert len(encoder.frames) == 1
+
+
+def test_concurrent_threads_encode_an_image_once(open_embeddings, counted):
+    started, proceed = threading.Event(), threading.Event()
+    encoder = Encoder()
+
+    def slow(frame: images.Frame) -> npt.NDArray[np.float16]:
+        started.set()
+        assert proceed.wait(30)
+        return encoder(frame)
+
+    found = []
+
+    def find(embeddings: Embeddings) -> None:
+        found.append(embeddings.find(photo(), None))
+
+    threads = [threading.Thread(target=find, args=(open_embeddings(encode=slow),), daemon=True) for _ in range(3)]
+    threads[0].start()
+    assert started.wait(30)
+    for thread in threads[1:]:
+        thread.start()
+    threads[1].join(0.2)
+    proceed.set()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3
+    assert len(encoder.frames) == 1
+    assert sorted(counted) == [ENCODED, FOUND, FOUND]
+
+
+def test_concurrent_processes_encode_an_image_once(folder, tmp_path, start):
+    program = """
+        import sys, time
+        from pathlib import Path
+        import numpy as np
+        from orchestrator.cache import EMBEDDING_SHAPE, EmbeddingCache
+        from orchestrator.embeddings import Embeddings
+        from orchestrator.stages import Stages
+
+        def encode(frame):
+            time.sleep(0.3)
+            return np.zeros(EMBEDDING_SHAPE, np.float16)
+
+        cache = EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print)
+        embeddings = Embeddings(cache, None, encode, 10_000, print, stages=Stages(print))
+        file = Path(sys.argv[2]).read_bytes()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        embeddings.find(file, None)
+    """
+    file = tmp_path / "photo.png"
+    file.write_bytes(photo())
+    processes = [start(program, folder, file) for _ in range(3)]
+    assert [process.stdout.readline() for process in processes] == ["ready\n"] * 3
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    assert sorted(process.communicate()[0] for process in processes) == ["encoded\n", "found\n", "found\n"]
+
+
+def test_failed_encoding_stores_nothing_and_can_be_retried(open_embeddings, encoder, counted):
+    def failing(frame: images.Frame) -> npt.NDArray[np.float16]:
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        open_embeddings(encode=failing).find(photo(), None)
+    assert counted == []
+    open_embeddings().find(photo(), None)
+    assert counted == [ENCODED]
+
+
+def test_without_an_encoder_only_cached_images_are_accepted(open_embeddings, counted):
+    open_embeddings().find(photo(), None)
+    redis = SharedEntries()
+    cached = open_embeddings(encode=None, redis=redis)
+    assert cached.find(photo(), None).size_hw == (HEIGHT, WIDTH)
+    assert cached.find(None, digest(photo())).size_hw == (HEIGHT, WIDTH)
+    for arguments in ((photo(1), None), (None, digest(photo(1)))):
+        rejected = rejection(lambda arguments=arguments: cached.find(*arguments))  # type: ignore[misc]
+        assert (rejected.status, rejected.slug) == (404, "image-not-cached")
+        assert rejected.errors[0]["field"] == "image_id"
+        assert rejected.errors[0]["got"] == digest(photo(1))
+    assert counted == [ENCODED, FOUND, FOUND]
+
+
+@pytest.mark.parametrize(
+    "image_id",
+    [
+        pytest.param(digest(b"never seen"), id="unknown"),
+        pytest.param("", id="empty"),
+        pytest.param("abc", id="too short"),
+        pytest.param("A" * 64, id="upper case"),
+        pytest.param("g" * 64, id="not hexadecimal"),
+        pytest.param("a" * 64 + "\n", id="trailing line break"),
+        pytest.param("../" * 21 + "a", id="path"),
+        pytest.param("a" * 100_000, id="far too long"),
+    ],
+)
+def test_unknown_image_id_is_a_404(open_embeddings, counted, image_id):
+    rejected = rejection(lambda: open_embeddings().find(None, image_id))
+    assert (rejected.status, rejected.slug) == (404, "image-not-cached")
+    (error,) = rejected.errors
+    assert error["field"] == "image_id"
+    assert "input_image" in error["expected"]
+    assert error["got"] == image_id[:80]
+    assert counted == []
+
+
+@pytest.mark.parametrize(
+    ("file", "image_id", "got"),
+    [pytest.param(None, None, "neither", id="neither"), pytest.param(photo(), digest(photo()), "both", id="both")],
+)
+def test_exactly_one_of_image_and_id_is_required(open_embeddings, counted, file, image_id, got):
+    rejected = rejection(lambda: open_embeddings().find(file, image_id))
+    assert (rejected.status, rejected.slug) == (422, "invalid-request")
+    assert rejected.errors[0]["expected"] == "exactly one of input_image and image_id"
+    assert rejected.errors[0]["got"] == got
+    assert counted == []
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["new image", "known image"])
+def test_check_gets_the_size_and_can_reject_before_encoding(open_embeddings, encoder, counted, known):
+    if known:
+        open_embeddings().find(photo(), None)
+    encoder.frames.clear()
+    sizes = []
+
+    def check(size_hw: tuple[int, int]) -> None:
+        sizes.append(size_hw)
+        raise Rejected(422, "invalid-request", "", [])
+
+    assert rejection(lambda: open_embeddings().find(photo(), None, check)).slug == "invalid-request"
+    assert sizes == [(HEIGHT, WIDTH)]
+    assert encoder.frames == []
+
+
+@pytest.mark.parametrize(
+    ("file", "status"),
+    [
+        pytest.param(b"", 422, id="empty"),
+        pytest.param(photo()[:-1000], 422, id="truncated"),
+        pytest.param(b"GIF89a", 415, id="GIF"),
+    ],
+)
+def test_invalid_image_is_rejected_and_not_encoded(open_embeddings, encoder, folder, file, status):
+    embeddings = open_embeddings()
+    for _ in range(2):
+        rejected = rejection(lambda: embeddings.find(file, None))
+        assert rejected.status == status
+        assert rejected.errors[0]["field"] == "input_image"
+    assert encoder.frames == []
+    assert [path for path in folder.glob("*") if path.is_file()] == []
+
+
+def test_image_with_too_many_pixels_is_rejected_and_not_encoded(open_embeddings, encoder):
+    file = io.BytesIO()
+    Image.new("RGB", (101, 100)).save(file, "PNG")
+    assert rejection(lambda: open_embeddings().find(file.getvalue(), None)).status == 413
+    assert encoder.frames == []
+
+
+def test_pixels_of_a_cached_image_are_decoded_from_its_entry(open_embeddings):
+    wanted = images.decode(images.open_image(photo(), MAX_PIXELS))
+    assert np.array_equal(open_embeddings().find(photo(), None).pixels(), wanted)
+    image = open_embeddings().find(None, digest(photo()))
+    assert np.array_equal(image.pixels(), wanted)
+    assert image.pixels() is image.pixels()
+
+
+def test_pixels_of_the_last_image_are_reused(open_embeddings, monkeypatch):
+    opened: list[int] = []
+    open_image = images.open_image
+
+    def counted(data: bytes, max_pixels: int) -> Image.Image:
+        opened.append(1)
+        return open_image(data, max_pixels)
+
+    monkeypatch.setattr(images, "open_image", counted)
+    embeddings = open_embeddings()
+    names = [embeddings.find(photo(seed), None).image_id for seed in (1, 2)]
+    assert len(opened) == 2
+    for name, count in ((names[1], 2), (names[0], 3), (names[0], 3), (names[1], 4)):
+        image = embeddings.find(None, name)
+        image.pixels()
+        embeddings.crop(image, (10, 5, 30, 20))
+        assert len(opened) == count
+
+
+def test_crop_has_its_own_embedding_which_is_cached(open_embeddings, encoder, counted):
+    embeddings = open_embeddings()
+    whole = embeddings.find(photo(), None)
+    crop = embeddings.crop(whole, (10, 5, 30, 20))
+    assert crop.size_hw == (15, 20)
+    assert crop.image_id != whole.image_id
+    wanted = images.to_frame(np.ascontiguousarray(whole.pixels()[5:20, 10:30]))
+    assert np.array_equal(encoder.frames[1].pixels, wanted.pixels)
+    assert encoder.frames[1].size_hw == wanted.size_hw
+    later = open_embeddings()
+    again = later.crop(later.find(None, whole.image_id), (10, 5, 30, 20))
+    assert np.array_equal(again.entry.embedding, crop.entry.embedding)
+    assert again.size_hw == (15, 20)
+    assert counted == [ENCODED, ENCODED, FOUND, FOUND]
+
+
+def test_crops_of_different_boxes_and_images_differ(open_embeddings, counted):
+    embeddings = open_embeddings()
+    first, second = embeddings.find(photo(1), None), embeddings.find(photo(2), None)
+    crops = [embeddings.crop(first, (0, 0, 20, 20)), embeddings.crop(first, (1, 0, 21, 20))]
+    crops.append(embeddings.crop(second, (0, 0, 20, 20)))
+    assert len({crop.image_id for crop in crops}) == 3
+    assert counted == [ENCODED] * 5
+
+
+def test_crop_of_the_whole_image_is_the_image(open_embeddings, counted):
+    embeddings = open_embeddings()
+    whole = embeddings.find(photo(), None)
+    assert embeddings.crop(whole, (0, 0, WIDTH, HEIGHT)) is whole
+    assert counted == [ENCODED]
+
+
+def test_image_id_works_for_its_owner_only(open_embeddings, encoder):
+    embeddings = open_embeddings()
+    mine = embeddings.find(photo(), None, owner="me")
+    assert mine.image_id == digest(photo())
+    assert embeddings.find(None, mine.image_id, owner="me").size_hw == (HEIGHT, WIDTH)
+    for other in ("you", ""):
+        with pytest.raises(Rejected) as caught:
+            embeddings.find(None, mine.image_id, owner=other)
+        assert caught.value.slug == "image-not-cached"
+
+
+def test_same_file_is_encoded_once_per_owner(open_embeddings, encoder):
+    embeddings = open_embeddings()
+    for owner in ("me", "you", "me"):
+        assert embeddings.find(photo(), None, owner=owner).image_id == digest(photo())
+    assert len(encoder.frames) == 2
+
+
+def test_crops_belong_to_their_owner(open_embeddings, encoder):
+    embeddings = open_embeddings()
+    for owner in ("me", "you"):
+        embeddings.crop(embeddings.find(photo(), None, owner=owner), (10, 5, 30, 20))
+    assert len(encoder.frames) == 4
+
+
+@pytest.mark.parametrize(
+    ("redis", "first"),
+    [
+        pytest.param(None, [CACHE, WAIT, DECODE, RESIZE, ENCODE, STORE], id="without Redis"),
+        pytest.param(SharedEntries(), [CACHE, WAIT, REDIS, DECODE, RESIZE, ENCODE, STORE], id="with Redis"),
+    ],
+)
+def test_stages_of_a_lookup_are_timed(open_embeddings, redis, first):
+    stages = StageRecorder()
+    embeddings = open_embeddings(redis=redis, stages=stages)
+    for expected in (first, [CACHE]):
+        embeddings.find(photo(), None)
+        assert stages.names == expected
+        stages.names.clear()
+    open_embeddings(stages=stages).find(None, digest(photo())).pixels()
+    assert stages.names == [CACHE, DECODE]
+
+
+def test_image_cached_for_other_weights_is_encoded_by_its_id(open_embeddings, counted, encoder):
+    first = open_embeddings(fingerprint="a" * 64).find(photo(), None)
+    later = open_embeddings(fingerprint="b" * 64)
+    image = later.find(None, first.image_id)
+    assert (image.image_id, image.size_hw, bytes(image.entry.file)) == (first.image_id, (HEIGHT, WIDTH), photo())
+    assert counted == [ENCODED, ENCODED]
+    assert len(encoder.frames) == 2
+    # The entry of a crop has no image file.
+    crop = open_embeddings(fingerprint="a" * 64).crop(first, (10, 5, 30, 20))
+    assert rejection(lambda: later.find(None, crop.key)).slug == "image-not-cached"
+
+
+def test_image_cached_for_other_weights_works_for_its_owner_only(open_embeddings):
+    first = open_embeddings(fingerprint="a" * 64).find(photo(), None, owner="me")
+    later = open_embeddings(fingerprint="b" * 64)
+    for owner in ("", "you"):
+        rejected = rejection(partial(later.find, None, first.image_id, owner=owner))
+        assert rejected.slug == "image-not-cached"
+    assert later.find(None, first.image_id, owner="me").size_hw == (HEIGHT, WIDTH)

@@ -1,0 +1,238 @@
+"""Filtering and clean-up of automatic masks."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import cv2
+import numpy as np
+import pytest
+from pycocotools import mask as coco
+
+from orchestrator.grid import (
+    EDGE_MARGIN_PIXELS,
+    Thresholds,
+    is_truncated,
+    record,
+    remove_small_regions,
+    stability_score,
+)
+
+THRESHOLDS = Thresholds(
+    pred_iou_thresh=0.5, stability_score_thresh=0.5, stability_score_offset=1.0, min_mask_region_area=0
+)
+SIZE_HW = (100, 120)
+WHOLE = (0, 0, 120, 100)
+
+
+def logits(size_hw: tuple[int, int], *boxes: tuple[int, int, int, int]) -> np.ndarray:
+    """Return logits of 10 inside the boxes x0, y0, x1, y1 and -10 elsewhere."""
+    values = np.full(size_hw, -10, np.float32)
+    for x0, y0, x1, y1 in boxes:
+        values[y0:y1, x0:x1] = 10
+    return values
+
+
+def found(values: np.ndarray, crop=WHOLE, size_hw=SIZE_HW, score=0.9, **thresholds):
+    return record(
+        values,
+        score,
+        np.array([50.5, 40.25], np.float32),
+        crop=crop,
+        size_hw=size_hw,
+        thresholds=dataclasses.replace(THRESHOLDS, **thresholds),
+    )
+
+
+def test_stability_score_is_the_iou_of_two_thresholds():
+    values = np.array([[-3, -1, -0.5, 0.5, 1, 1.5, 3, 4]], np.float32)
+    assert stability_score(values, 1.0) == 3 / 6
+    assert stability_score(values, 0.0) == 1
+    assert stability_score(values, 3.5) == 1 / 8
+
+
+def test_stability_score_matches_the_official_formula():
+    values = np.random.default_rng(0).normal(0, 3, (50, 60)).astype(np.float32)
+    strict, lax = values > 1.5, values > -1.5
+    assert stability_score(values, 1.5) == (strict & lax).sum() / (strict | lax).sum()
+
+
+def test_stability_score_of_an_empty_mask_is_0():
+    assert stability_score(np.full((4, 4), -5, np.float32), 1.0) == 0
+
+
+CROP = (100, 50, 300, 250)
+
+
+@pytest.mark.parametrize(
+    ("box", "crop", "expected"),
+    [
+        pytest.param((150, 100, 200, 200), CROP, False, id="in the middle"),
+        pytest.param((100 + EDGE_MARGIN_PIXELS, 100, 200, 200), CROP, True, id="near left"),
+        pytest.param((101 + EDGE_MARGIN_PIXELS, 100, 200, 200), CROP, False, id="one pixel off left"),
+        pytest.param((150, 50 + EDGE_MARGIN_PIXELS, 200, 200), CROP, True, id="near top"),
+        pytest.param((150, 51 + EDGE_MARGIN_PIXELS, 200, 200), CROP, False, id="one pixel off top"),
+        pytest.param((150, 100, 300 - EDGE_MARGIN_PIXELS, 200), CROP, True, id="near right"),
+        pytest.param((150, 100, 299 - EDGE_MARGIN_PIXELS, 200), CROP, False, id="one pixel off right"),
+        pytest.param((150, 100, 200, 250 - EDGE_MARGIN_PIXELS), CROP, True, id="near bottom"),
+        pytest.param((150, 100, 200, 249 - EDGE_MARGIN_PIXELS), CROP, False, id="one pixel off bottom"),
+        pytest.param((0, 0, 400, 500), (0, 0, 400, 500), False, id="crop is the image"),
+        pytest.param((0, 0, 100, 100), (0, 0, 300, 300), False, id="common corner of crop and image"),
+        pytest.param((0, 0, 300, 100), (0, 0, 300, 300), True, id="left edge of the image and right edge of the crop"),
+        pytest.param((30, 30, 395, 100), (10, 10, 395, 300), True, id="near two crop edges, one of the image"),
+        pytest.param((50, 50, 395, 100), (10, 10, 395, 300), False, id="crop edge near the image edge"),
+    ],
+)
+def test_mask_near_a_crop_edge_inside_the_image_is_truncated(box, crop, expected):
+    assert is_truncated(box, crop, (500, 400)) is expected
+
+
+def test_small_holes_are_filled():
+    mask = np.ones((30, 40), bool)
+    mask[5:8, 5:8] = False
+    mask[10:14, 10:14] = False
+    wanted = mask.copy()
+    wanted[5:8, 5:8] = True
+    tidied, changed = remove_small_regions(mask, 10)
+    assert np.array_equal(tidied, wanted)
+    assert changed is True
+
+
+def test_small_islands_are_removed():
+    mask = np.zeros((30, 40), bool)
+    mask[5:8, 5:8] = True
+    mask[10:14, 10:14] = True
+    mask[20:28, 20:28] = True
+    wanted = mask.copy()
+    wanted[5:8, 5:8] = False
+    tidied, changed = remove_small_regions(mask, 10)
+    assert np.array_equal(tidied, wanted)
+    assert changed is True
+
+
+@pytest.mark.parametrize(("min_area", "stays"), [(9, True), (10, False)])
+def test_region_of_exactly_the_minimum_area_stays(min_area, stays):
+    mask = np.zeros((30, 40), bool)
+    mask[5:8, 5:8] = True
+    mask[20:28, 20:28] = True
+    tidied, changed = remove_small_regions(mask, min_area)
+    assert tidied[6, 6] == stays
+    assert changed is not stays
+
+
+def test_regions_touching_at_a_corner_are_one_region():
+    mask = np.zeros((30, 40), bool)
+    mask[5:8, 5:8] = mask[8:11, 8:11] = True
+    mask[20:28, 20:28] = True
+    assert remove_small_regions(mask, 15)[1] is False
+
+
+def test_largest_island_stays_even_if_it_is_small():
+    mask = np.zeros((30, 40), bool)
+    mask[5:7, 5:7] = True
+    mask[10:13, 10:13] = True
+    wanted = mask.copy()
+    wanted[5:7, 5:7] = False
+    tidied, changed = remove_small_regions(mask, 100)
+    assert np.array_equal(tidied, wanted)
+    assert changed is True
+
+
+@pytest.mark.parametrize("value", [False, True])
+def test_mask_without_small_regions_is_unchanged(value):
+    mask = np.full((30, 40), value)
+    tidied, changed = remove_small_regions(mask, 100)
+    assert np.array_equal(tidied, mask)
+    assert changed is False
+
+
+def official_small_regions(mask: np.ndarray, min_area: int, mode: str) -> tuple[np.ndarray, bool]:
+    """Copy of `remove_small_regions` in Segment Anything's `utils/amg.py`."""
+    correct_holes = mode == "holes"
+    working_mask = (correct_holes ^ mask).astype(np.uint8)
+    n_labels, regions, stats, _ = cv2.connectedComponentsWithStats(working_mask, connectivity=8)
+    sizes = stats[:, -1][1:]
+    small_regions = [i + 1 for i, s in enumerate(sizes) if s < min_area]
+    if len(small_regions) == 0:
+        return mask, False
+    fill_labels = [0, *small_regions]
+    if not correct_holes:
+        fill_labels = [i for i in range(n_labels) if i not in fill_labels]
+        if len(fill_labels) == 0:
+            fill_labels = [int(np.argmax(sizes)) + 1]
+    return np.isin(regions, fill_labels), True
+
+
+def test_remove_small_regions_matches_the_official_generator():
+    generator = np.random.default_rng(0)
+    for _ in range(100):
+        noise = generator.standard_normal(generator.integers(2, 30, 2)).astype(np.float32)
+        mask = cv2.resize(noise, (60, 50), interpolation=cv2.INTER_CUBIC) > generator.uniform(-2, 2)
+        min_area = int(generator.integers(1, 60))
+        filled, holes = official_small_regions(mask, min_area, "holes")
+        wanted, islands = official_small_regions(filled, min_area, "islands")
+        tidied, changed = remove_small_regions(mask, min_area)
+        assert np.array_equal(tidied, wanted)
+        assert changed == (holes or islands)
+
+
+def test_record_has_the_official_keys_and_two_more():
+    values = logits(SIZE_HW, (30, 40, 60, 70))
+    values[40, 30:45] = 0.5
+    made = found(values, score=0.87654)
+    mask = values > 0
+    assert np.array_equal(coco.decode(made.pop("segmentation")), mask)
+    assert made == {
+        "area": 900,
+        "bbox": [30, 40, 30, 30],
+        "predicted_iou": 0.8765,
+        "point_coords": [[50.5, 40.25]],
+        "stability_score": round(885 / 900, 4),
+        "crop_box": [0, 0, 120, 100],
+        "box": (30, 40, 60, 70),
+        "tidied": False,
+    }
+
+
+def test_record_of_a_crop_is_in_image_coordinates():
+    made = found(logits((70, 80), (25, 25, 50, 45)), crop=(30, 20, 110, 90))
+    wanted = np.zeros(SIZE_HW, bool)
+    wanted[45:65, 55:80] = True
+    assert np.array_equal(coco.decode(made["segmentation"]), wanted)
+    assert made["segmentation"]["size"] == list(SIZE_HW)
+    assert (made["bbox"], made["box"]) == ([55, 45, 25, 20], (55, 45, 80, 65))
+    assert made["crop_box"] == [30, 20, 80, 70]
+
+
+def test_record_of_a_tidied_mask_keeps_its_original_box():
+    values = logits(SIZE_HW, (30, 40, 60, 70), (90, 80, 92, 82))
+    values[50:52, 50:52] = -10
+    made = found(values, min_mask_region_area=10)
+    assert made["tidied"] is True
+    assert made["area"] == 900
+    assert made["bbox"] == [30, 40, 30, 30]
+    assert made["box"] == (30, 40, 92, 82)
+    assert coco.area(made["segmentation"]) == 900
+    untouched = found(values, min_mask_region_area=0)
+    assert (untouched["tidied"], untouched["area"]) == (False, 900)
+    assert untouched["bbox"] == [30, 40, 62, 42]
+
+
+def test_unstable_mask_is_dropped():
+    values = logits(SIZE_HW, (30, 40, 60, 70))
+    values[40:55, 30:60] = 0.5
+    assert found(values, stability_score_thresh=0.5)["stability_score"] == 0.5
+    assert found(values, stability_score_thresh=0.51) is None
+    assert found(values, stability_score_thresh=0.51, stability_score_offset=0.4)["stability_score"] == 1
+
+
+def test_empty_mask_is_dropped():
+    assert found(np.full(SIZE_HW, -10, np.float32), stability_score_thresh=0.0) is None
+    assert found(np.full(SIZE_HW, -0.5, np.float32), stability_score_thresh=0.0) is None
+
+
+def test_truncated_mask_is_dropped():
+    crop = (30, 20, 110, 90)
+    assert found(logits((70, 80), (25, 25, 60, 45)), crop=crop) is None
+    assert found(logits((70, 80), (25, 25, 59, 45)), crop=crop) is not None
+    assert found(logits(SIZE_HW, (0, 0, 120, 50))) is not None

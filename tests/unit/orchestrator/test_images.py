@@ -1,0 +1,451 @@
+"""Decoding, limits and scaling of images."""
+
+from __future__ import annotations
+
+import io
+import struct
+import tracemalloc
+import zlib
+
+import numpy as np
+import pytest
+import simplejpeg
+from PIL import Image, ImageOps
+
+from orchestrator import images
+from orchestrator.problems import Rejected
+
+MAX_PIXELS = 1_000_000
+
+
+def encoded(image: Image.Image, file_format: str = "PNG", **options) -> bytes:
+    file = io.BytesIO()
+    image.save(file, file_format, **options)
+    return file.getvalue()
+
+
+def noise(height: int, width: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def decoded(data: bytes) -> np.ndarray:
+    return images.decode(images.open_image(data, MAX_PIXELS))
+
+
+def rejection(data: bytes) -> Rejected:
+    with pytest.raises(Rejected) as caught:
+        decoded(data)
+    assert caught.value.errors[0]["field"] == "input_image"
+    return caught.value
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "WEBP"])
+def test_lossless_formats_are_decoded_exactly(file_format):
+    pixels = noise(20, 30)
+    assert np.array_equal(decoded(encoded(Image.fromarray(pixels), file_format, lossless=True)), pixels)
+
+
+def test_jpeg_is_decoded():
+    flat = np.full((16, 24, 3), (200, 100, 50), np.uint8)
+    assert np.abs(decoded(encoded(Image.fromarray(flat), "JPEG")).astype(int) - flat).max() < 4
+
+
+@pytest.mark.parametrize(
+    ("mode", "value", "expected"),
+    [
+        pytest.param("L", 77, (77, 77, 77), id="grey"),
+        pytest.param("1", 1, (255, 255, 255), id="1 bit"),
+        pytest.param("LA", (77, 10), (77, 77, 77), id="grey with alpha"),
+        pytest.param("RGBA", (1, 2, 3, 0), (1, 2, 3), id="transparent"),
+        pytest.param("I;16", 0x8040, (0x80, 0x80, 0x80), id="16 bit grey"),
+    ],
+)
+def test_png_modes_become_rgb(mode, value, expected):
+    assert decoded(encoded(Image.new(mode, (5, 4), value))).tolist() == [[list(expected)] * 5] * 4
+
+
+def test_palette_becomes_rgb():
+    pixels = np.zeros((4, 4, 3), np.uint8)
+    pixels[:2] = (255, 0, 0)
+    assert np.array_equal(decoded(encoded(Image.fromarray(pixels).quantize(2))), pixels)
+
+
+def test_cmyk_jpeg_becomes_rgb():
+    assert decoded(encoded(Image.new("CMYK", (8, 8), (0, 0, 0, 0)), "JPEG"))[0, 0].min() > 250
+
+
+def textured(height: int, width: int) -> np.ndarray:
+    """Return an image with all spatial frequencies."""
+    y, x = np.mgrid[:height, :width].astype(np.float32)
+    waves = [128 + 90 * np.sin(x * x / 90 + channel) * np.cos(y / (4 + channel)) for channel in range(3)]
+    pixels: np.ndarray = (np.stack(waves, axis=2) + noise(height, width) / 8).clip(0, 255).astype(np.uint8)
+    return pixels
+
+
+def by_pillow(data: bytes) -> np.ndarray:
+    return np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
+
+
+@pytest.fixture
+def fast(monkeypatch) -> list[bool]:
+    """Success of each call of simplejpeg in a test."""
+    calls: list[bool] = []
+    decode_jpeg = simplejpeg.decode_jpeg
+
+    def counted(*args, **options):
+        calls.append(False)
+        pixels = decode_jpeg(*args, **options)
+        calls[-1] = True
+        return pixels
+
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", counted)
+    return calls
+
+
+JPEG_SIZES = [(1, 1), (1, 40), (40, 1), (8, 8), (15, 17), (16, 16), (33, 47), (100, 150), (301, 203)]
+
+
+@pytest.mark.parametrize("size_hw", JPEG_SIZES)
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+def test_fast_jpeg_decoding_matches_pillow(fast, subsampling, progressive, size_hw):
+    for quality in (20, 75, 95):
+        data = encoded(
+            Image.fromarray(textured(*size_hw)),
+            "JPEG",
+            quality=quality,
+            subsampling=subsampling,
+            progressive=progressive,
+        )
+        assert np.array_equal(decoded(data), by_pillow(data))
+    assert fast == [True] * 3
+
+
+@pytest.mark.parametrize("size_hw", JPEG_SIZES)
+@pytest.mark.parametrize("subsampling", ["411", "440"])
+def test_fast_jpeg_decoding_matches_pillow_for_rare_subsamplings(fast, subsampling, size_hw):
+    data = simplejpeg.encode_jpeg(textured(*size_hw), colorsubsampling=subsampling)
+    assert np.array_equal(decoded(data), by_pillow(data))
+    assert fast == [True]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"keep_rgb": True}, id="RGB instead of YCbCr"),
+        pytest.param({"restart_marker_rows": 1}, id="restart markers"),
+        pytest.param({"optimize": True}, id="own Huffman tables"),
+        pytest.param({"comment": b"x" * 60_000, "icc_profile": bytes(300_000)}, id="large metadata"),
+    ],
+)
+def test_fast_jpeg_decoding_matches_pillow_for_encoder_options(fast, options):
+    data = encoded(Image.fromarray(textured(99, 77)), "JPEG", **options) + b"trailing data"
+    assert np.array_equal(decoded(data), by_pillow(data))
+    assert fast == [True]
+
+
+def test_first_picture_of_a_multi_picture_jpeg_is_decoded(fast):
+    pictures = [Image.fromarray(textured(60, height)) for height in (40, 50)]
+    data = encoded(pictures[0], "MPO", save_all=True, append_images=pictures[1:])
+    assert np.array_equal(decoded(data), by_pillow(data))
+    assert fast == [True]
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK"])
+def test_jpegs_other_than_rgb_are_decoded_by_pillow(fast, mode):
+    data = encoded(Image.fromarray(textured(40, 50)).convert(mode), "JPEG")
+    assert np.array_equal(decoded(data), by_pillow(data))
+    assert not fast
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("size_hw", [(6, 10), (1, 5), (33, 20)])
+def test_jpeg_orientation_matches_pillow(fast, size_hw, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(Image.fromarray(textured(*size_hw)), "JPEG", exif=exif)
+    assert np.array_equal(decoded(data), by_pillow(data))
+    assert fast == [True]
+
+
+def answer(data: bytes) -> list:
+    """Return the pixels or the rejection."""
+    try:
+        return [decoded(data).tolist()]
+    except Rejected as rejected:
+        return [rejected.status, *rejected.errors]
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_damaged_jpegs_give_the_same_result_as_with_pillow_alone(fast, progressive, monkeypatch):
+    whole = encoded(Image.fromarray(textured(40, 50)), "JPEG", progressive=progressive)
+    generator = np.random.default_rng(2)
+    files = [whole[:length] for length in range(2, len(whole), 97)]
+    files += [whole[:length] + b"\xff\xd9" for length in range(600, len(whole), 97)]
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for offset in generator.integers(2, len(whole), 2):
+            damaged[offset] = generator.integers(0, 256)
+        files.append(bytes(damaged))
+    found = [answer(file) for file in files]
+    assert {True, False} == set(fast)
+
+    def refuse(*args, **options):
+        raise ValueError
+
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", refuse)
+    assert found == [answer(file) for file in files]
+
+
+def test_jpeg_smaller_than_its_header_is_decoded_by_pillow(monkeypatch):
+    data = encoded(Image.fromarray(textured(40, 50)), "JPEG")
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", lambda data, buffer: buffer[:30])
+    assert np.array_equal(decoded(data), by_pillow(data))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_is_applied(orientation):
+    stored = noise(6, 10)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    opened = images.open_image(encoded(Image.fromarray(stored), exif=exif), MAX_PIXELS)
+    turned = {
+        1: stored,
+        2: stored[:, ::-1],
+        3: stored[::-1, ::-1],
+        4: stored[::-1],
+        5: stored.transpose(1, 0, 2),
+        6: stored[::-1].transpose(1, 0, 2),
+        7: stored[::-1, ::-1].transpose(1, 0, 2),
+        8: stored[:, ::-1].transpose(1, 0, 2),
+    }[orientation]
+    assert np.array_equal(images.decode(opened), turned)
+
+
+@pytest.mark.parametrize("orientation", [0, 9, 60_000])
+def test_invalid_exif_orientation_is_ignored(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    assert decoded(encoded(Image.new("RGB", (3, 2)), exif=exif)).shape == (2, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "got"),
+    [
+        pytest.param(b"", 422, "0 bytes", id="empty"),
+        pytest.param(b"hello, this is text", 422, "19 bytes that are not an image", id="text"),
+        pytest.param(encoded(Image.new("RGB", (3, 2)), "GIF"), 415, "GIF", id="GIF"),
+        pytest.param(encoded(Image.new("RGB", (3, 2)), "BMP"), 415, "BMP", id="BMP"),
+        pytest.param(encoded(Image.new("RGB", (3, 2)), "TIFF"), 415, "TIFF", id="TIFF"),
+        pytest.param(b"\0\0\0\x18ftypheic", 415, "HEIF", id="HEIC"),
+        pytest.param(encoded(Image.new("RGB", (3, 2)))[:20], 422, "truncated PNG", id="truncated PNG header"),
+        pytest.param(b"\xff\xd8\xff\xe0", 422, "truncated JPEG", id="JPEG marker only"),
+        pytest.param(b"RIFF\x10\x00\x00\x00WEBPVP8 ", 422, "truncated WEBP", id="WebP header only"),
+    ],
+)
+def test_unsupported_and_invalid_files_are_rejected(data, status, got):
+    rejected = rejection(data)
+    assert rejected.status == status
+    assert got in rejected.errors[0]["got"]
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.9])
+def test_truncated_files_are_rejected(file_format, kept):
+    data = encoded(Image.fromarray(noise(100, 100)), file_format)
+    rejected = rejection(data[: int(len(data) * kept)])
+    assert (rejected.status, rejected.slug) == (422, "invalid-image")
+
+
+def chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def png(pixels: bytes, width: int, height: int, *extra: bytes) -> bytes:
+    """Return an 8-bit grey PNG file with extra chunks before its compressed pixels."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + b"".join(extra) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+def test_png_with_missing_or_damaged_pixels_is_rejected():
+    rows = zlib.compress((b"\0" + bytes(range(100))) * 100)
+    assert decoded(png(rows, 100, 100)).shape == (100, 100, 3)
+    zeroed = rows[:60] + bytes(40) + rows[100:]
+    for pixels in (rows[:50], b"", zeroed):
+        rejected = rejection(png(pixels, 100, 100))
+        assert (rejected.status, rejected.slug) == (422, "invalid-image")
+
+
+@pytest.mark.parametrize("name", [b"zTXt", b"iCCP"])
+def test_large_metadata_is_accepted(name):
+    rows = zlib.compress((b"\0" + bytes(100)) * 100)
+    metadata = chunk(name, b"profile\0\0" + zlib.compress(bytes(5 * 2**20)))
+    assert decoded(png(rows, 100, 100, metadata)).shape == (100, 100, 3)
+
+
+@pytest.mark.parametrize("name", [b"zTXt", b"iCCP"])
+def test_metadata_is_not_decompressed(name):
+    metadata = chunk(name, b"profile\0\0" + zlib.compress(bytes(5 * 2**20)))
+    image = images.open_image(png(zlib.compress(bytes(101) * 100), 100, 100, *[metadata] * 3), MAX_PIXELS)
+    assert images.decode(image).shape == (100, 100, 3)
+    assert sum(len(value) for value in image.info.values() if isinstance(value, (bytes, str))) == 0
+
+
+def test_png_with_too_many_chunks_is_rejected():
+    parts = [chunk(b"teSt", b"")] * (images.MAX_CHUNKS - 3)
+    rows = zlib.compress(bytes(11) * 10)
+    assert decoded(png(rows, 10, 10, *parts)).shape == (10, 10, 3)
+    rejected = rejection(png(rows, 10, 10, *parts, parts[0]))
+    assert rejected.status == 422
+    assert rejected.errors[0]["expected"] == f"a PNG file of at most {images.MAX_CHUNKS} chunks"
+
+
+def repeat_last_scan(count: int) -> bytes:
+    """Return a progressive JPEG of 10 scans with `count` more copies of the last one."""
+    data = encoded(Image.new("RGB", (40, 30)), "JPEG", progressive=True)
+    assert data.count(b"\xff\xda") == 10
+    return data[:-2] + data[data.rindex(b"\xff\xda") : -2] * count + b"\xff\xd9"
+
+
+@pytest.mark.parametrize("trailer", [b"", b"\xff\xda" * 1000], ids=["no trailer", "markers after the end"])
+def test_jpeg_with_too_many_scans_is_rejected(trailer):
+    assert decoded(repeat_last_scan(images.MAX_SCANS - 10) + trailer).shape == (30, 40, 3)
+    rejected = rejection(repeat_last_scan(images.MAX_SCANS - 9) + trailer)
+    assert rejected.status == 422
+    assert (
+        rejected.errors[0]["expected"] == "a JPEG file of at most 1000 segments, 50 scans and 100000 bytes outside them"
+    )
+
+
+def test_jpeg_with_too_many_single_component_scans_is_rejected():
+    data = encoded(Image.new("RGB", (40, 30)), "JPEG")
+    one = b"\xff\xda\0\x08\1\1\0\0\x3f\0"
+    assert rejection(data[: data.index(b"\xff\xda")] + one * 51 + b"\xff\xd9").errors[0]["got"] == "more"
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        pytest.param(b"", id="no prefix"),
+        pytest.param(b"\xff\xd9", id="after an end marker"),
+        pytest.param(b"\xff\xf0\xff\xff", id="after a marker without a length"),
+        pytest.param(b"\xff\xfe\0\0", id="after a segment of length 0"),
+        pytest.param(b"junk\xff\xff\xff", id="after junk"),
+    ],
+)
+def test_jpeg_with_too_many_segments_is_rejected(prefix):
+    data = encoded(Image.new("RGB", (40, 30)), "JPEG")
+    segments = b"\xff\xe1\0\x09Exif\0\0x" * images.MAX_SEGMENTS
+    rejected = rejection(data[:20] + prefix + segments + data[20:])
+    assert rejected.status == 422
+    assert rejected.errors[0]["got"] == "more"
+
+
+@pytest.mark.parametrize("junk", [b"\0", b"\xff", b"\xff\0", b"\xff\xd0"], ids=repr)
+def test_jpeg_with_too_much_junk_is_rejected(junk):
+    data = encoded(Image.new("RGB", (40, 30)), "JPEG")
+    some, much = (junk * (count // len(junk)) for count in (images.MAX_JUNK_BYTES - 1, images.MAX_JUNK_BYTES + 2))
+    assert decoded(data[:20] + some + data[20:]).shape == (30, 40, 3)
+    assert decoded(data + much).shape == (30, 40, 3)
+    for file in (data[:20] + much + data[20:], data[:20] + much):
+        assert rejection(file).errors[0]["got"] == "more"
+
+
+def test_decoding_16_bit_samples_needs_little_memory():
+    image = Image.new("I;16", (1000, 1000), 0x8040)
+    tracemalloc.start()
+    try:
+        pixels = images.decode(image)
+        assert tracemalloc.get_traced_memory()[1] < 3 * pixels.nbytes
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("size", [(70_000, 1), (1, 70_000)])
+def test_image_with_a_side_above_the_limit_is_rejected(size):
+    rejected = rejection(encoded(Image.new("1", size)))
+    assert rejected.status == 413
+    assert rejected.errors[0]["expected"] == "sides of at most 65535 pixels"
+
+
+def test_damaged_files_never_crash():
+    data = bytearray(encoded(Image.fromarray(noise(50, 50))))
+    generator = np.random.default_rng(1)
+    for _ in range(300):
+        damaged = data.copy()
+        for offset in generator.integers(8, len(data), 5):
+            damaged[offset] = generator.integers(0, 256)
+        try:
+            pixels = decoded(bytes(damaged))
+        except Rejected:
+            continue
+        assert pixels.dtype == np.uint8
+        assert pixels.shape[2] == 3
+
+
+def test_image_with_too_many_pixels_is_rejected_by_its_header():
+    header = encoded(Image.new("1", (30_000, 30_000)))[:200]
+    rejected = rejection(header)
+    assert (rejected.status, rejected.slug) == (413, "image-too-large")
+    assert rejected.errors[0] == {
+        "field": "input_image",
+        "expected": "at most 1000000 pixels",
+        "got": "30000 x 30000 = 900000000",
+    }
+
+
+@pytest.mark.parametrize(
+    ("size_hw", "frame_hw"),
+    [((1, 1), (1024, 1024)), ((1200, 1800), (683, 1024)), ((4000, 3), (1024, 1)), ((1, 5000), (1, 1024))],
+)
+def test_longest_side_becomes_1024(size_hw, frame_hw):
+    assert images.frame_size_hw(size_hw) == frame_hw
+
+
+def test_frame_is_padded_with_zeros_right_and_below():
+    frame = images.to_frame(np.full((10, 20, 3), 9, np.uint8))
+    assert frame.size_hw == (512, 1024)
+    assert frame.pixels.shape == (1024, 1024, 3)
+    assert (frame.pixels[:512] == 9).all()
+    assert not frame.pixels[512:].any()
+
+
+@pytest.mark.parametrize(
+    "size_hw",
+    [
+        (1, 1),
+        (1, 5000),
+        (5000, 1),
+        (2, 3),
+        (3, 4000),
+        (7, 5),
+        (427, 640),
+        (683, 1024),
+        (1024, 1023),
+        (1024, 1024),
+        (1025, 1024),
+        (1200, 1800),
+        (1501, 999),
+        (2048, 2048),
+    ],
+)
+def test_frame_scaling_matches_pillow(size_hw):
+    pixels = textured(*size_hw)
+    frame = images.to_frame(pixels)
+    height, width = frame.size_hw
+    wanted = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
+    assert np.array_equal(frame.pixels[:height, :width], np.asarray(wanted))
+    assert not frame.pixels[height:].any()
+    assert not frame.pixels[:, width:].any()
+
+
+def test_frame_of_a_non_contiguous_array():
+    part = textured(400, 500)[50:350, 30:480]
+    assert np.array_equal(images.to_frame(part).pixels, images.to_frame(np.ascontiguousarray(part)).pixels)
+
+
+def test_frame_is_a_copy():
+    pixels = textured(1024, 1024)
+    frame = images.to_frame(pixels)
+    pixels[:] = 0
+    assert frame.pixels.any()

@@ -1,0 +1,261 @@
+"""Up-sampling and encoding of masks."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import cv2
+import numpy as np
+import orjson
+import pytest
+from PIL import Image
+from pycocotools import mask as coco
+
+from orchestrator import masks
+from orchestrator.masks import MaskPart
+from orchestrator.polygons import polygons
+from orchestrator.problems import Rejected
+
+SIZES = [(1, 1), (1, 50), (50, 1), (3, 5), (31, 47), (64, 64)]
+
+
+def some(size_hw: tuple[int, int], count: int = 1) -> list[np.ndarray]:
+    """Return smooth random masks."""
+    height, width = size_hw
+    noise = np.random.default_rng(height * width).standard_normal((count, 5, 5)).astype(np.float32)
+    return [cv2.resize(part, (width, height), interpolation=cv2.INTER_CUBIC) > 0 for part in noise]
+
+
+def encode(mask_format: str, *arrays: np.ndarray) -> bytes:
+    """Return the mask part; a single mask is not wrapped in a list."""
+    height, width = arrays[0].shape
+    part = MaskPart(mask_format, (height, width), None if len(arrays) == 1 else len(arrays))
+    for mask in arrays:
+        part.add(mask)
+    return b"".join(part.encode())
+
+
+def bilinear(values: np.ndarray, length: int, axis: int) -> np.ndarray:
+    """Interpolate along one axis as torch.nn.functional.interpolate does with align_corners=False."""
+    position = ((np.arange(length) + 0.5) * values.shape[axis] / length - 0.5).clip(0)
+    low = position.astype(int)
+    high = np.minimum(low + 1, values.shape[axis] - 1)
+    share = np.expand_dims(position - low, 1 - axis)
+    result: np.ndarray = values.take(low, axis) * (1 - share) + values.take(high, axis) * share
+    return result
+
+
+def official(logits: np.ndarray, frame_hw: tuple[int, int], size_hw: tuple[int, int]) -> np.ndarray:
+    """Compute the official predictor's `postprocess_masks` in float64."""
+    in_frame = bilinear(bilinear(logits.astype(np.float64), 1024, 0), 1024, 1)
+    return bilinear(bilinear(in_frame[: frame_hw[0], : frame_hw[1]], size_hw[0], 0), size_hw[1], 1)
+
+
+@pytest.mark.parametrize(
+    ("frame_hw", "size_hw"),
+    [
+        pytest.param((683, 1024), (1200, 1800), id="larger"),
+        pytest.param((683, 1024), (200, 300), id="smaller"),
+        pytest.param((1024, 1024), (512, 512), id="half"),
+        pytest.param((1024, 1024), (1024, 1024), id="same as the frame"),
+        pytest.param((1024, 1), (4000, 3), id="tall"),
+        pytest.param((1, 1024), (1, 5000), id="one row"),
+        pytest.param((1024, 1024), (1, 1), id="one pixel"),
+    ],
+)
+def test_upsample_matches_the_official_predictor(frame_hw, size_hw):
+    logits = np.random.default_rng(0).normal(0, 10, (256, 256)).astype(np.float32)
+    found, wanted = masks.upsample(logits, frame_hw, size_hw), official(logits, frame_hw, size_hw)
+    assert found.shape == size_hw
+    assert found.dtype == np.float32
+    assert np.abs(found - wanted).max() < 0.01
+    assert ((found > 0) == (wanted > 0))[np.abs(wanted) > 0.01].all()
+
+
+def two_steps(logits: np.ndarray, frame_hw: tuple[int, int], size_hw: tuple[int, int]) -> np.ndarray:
+    """Run the predictor's two resize steps without optimisations."""
+    in_frame = cv2.resize(logits, (1024, 1024), interpolation=cv2.INTER_LINEAR)
+    scaled = cv2.resize(in_frame[: frame_hw[0], : frame_hw[1]], size_hw[::-1], interpolation=cv2.INTER_LINEAR)
+    return scaled.reshape(size_hw)
+
+
+@pytest.mark.parametrize("limit", [0, 10**9])
+def test_upsample_with_and_without_the_reused_buffer(monkeypatch, limit):
+    monkeypatch.setattr(masks, "MAX_REUSED_PIXELS", limit)
+    generator = np.random.default_rng(0)
+    for size_hw in ((30, 40), (30, 40), (40, 30), (1, 1), (1, 7), (7, 1), (300, 400), (300, 400)):
+        logits = generator.normal(0, 10, (256, 256)).astype(np.float32)
+        frame_hw = (768, 1024) if size_hw[0] < size_hw[1] else (1024, 768)
+        assert np.array_equal(masks.upsample(logits, frame_hw, size_hw), two_steps(logits, frame_hw, size_hw))
+
+
+def test_upsample_reuses_memory_up_to_a_limit(monkeypatch):
+    logits = np.ones((256, 256), np.float32)
+
+    def reuses_memory() -> bool:
+        first = masks.upsample(logits, (1024, 1024), (50, 50))
+        return np.shares_memory(first, masks.upsample(logits, (1024, 1024), (50, 50)))
+
+    monkeypatch.setattr(masks, "MAX_REUSED_PIXELS", 2500)
+    assert reuses_memory()
+    monkeypatch.setattr(masks, "MAX_REUSED_PIXELS", 2499)
+    assert not reuses_memory()
+
+
+def test_upsample_crops_the_padding():
+    logits = np.full((256, 256), -5, np.float32)
+    logits[:64] = 5  # upper half of the valid area, itself the upper half of the frame
+    mask = masks.upsample(logits, (512, 1024), (100, 200)) > 0
+    assert mask[:49].all()
+    assert not mask[51:].any()
+
+
+def test_upsampled_edges_are_smooth():
+    y, x = np.mgrid[:256, :256].astype(np.float32)
+    mask = masks.upsample(60 - np.hypot(x - 128, y - 128), (1024, 1024), (1024, 1024)) > 0
+    y, x = (np.mgrid[:1024, :1024] + 0.5) / 4 - 0.5
+    assert (mask != (np.hypot(x - 128, y - 128) < 60)).mean() < 0.0005
+
+
+@pytest.mark.parametrize("size_hw", SIZES)
+@pytest.mark.parametrize("count", [1, 3])
+def test_json_mask_is_nested_lists_of_0_and_1(size_hw, count):
+    several = some(size_hw, count)
+    wanted = [mask.astype(int).tolist() for mask in several]
+    assert json.loads(encode("json", *several)) == (wanted[0] if count == 1 else wanted)
+
+
+@pytest.mark.parametrize("size_hw", [*SIZES, (2, 300), (300, 2)])
+def test_json_mask_matches_orjson(size_hw):
+    for mask in (*some(size_hw), np.zeros(size_hw, bool), np.ones(size_hw, bool)):
+        assert encode("json", mask) == orjson.dumps(mask.view(np.uint8), option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+@pytest.mark.parametrize("size_hw", SIZES)
+@pytest.mark.parametrize("count", [1, 3])
+def test_npy_mask_is_a_bool_array(size_hw, count):
+    several = some(size_hw, count)
+    loaded = np.load(io.BytesIO(encode("npy", *several)), allow_pickle=False)
+    assert loaded.dtype == bool
+    assert loaded.flags.c_contiguous
+    assert np.array_equal(loaded, several[0] if count == 1 else np.stack(several))
+
+
+@pytest.mark.parametrize("size_hw", SIZES)
+@pytest.mark.parametrize("count", [1, 3])
+def test_png_masks_are_1_bit_and_stacked_vertically(size_hw, count):
+    several = some(size_hw, count)
+    data = encode("png", *several)
+    picture = Image.open(io.BytesIO(data))
+    assert picture.mode == "1"
+    assert np.array_equal(np.asarray(picture), np.concatenate(several))
+    read = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
+    assert np.array_equal(read, np.concatenate(several) * np.uint8(255))
+
+
+@pytest.mark.parametrize("size_hw", SIZES)
+@pytest.mark.parametrize("count", [1, 3])
+def test_rle_mask_is_readable_by_pycocotools(size_hw, count):
+    several = some(size_hw, count)
+    read = json.loads(encode("rle", *several))
+    for mask, encoded in zip(several, [read] if count == 1 else read, strict=True):
+        assert encoded["size"] == list(size_hw)
+        assert np.array_equal(coco.decode(encoded), mask)
+        assert coco.area(encoded) == np.count_nonzero(mask)
+
+
+@pytest.mark.parametrize("size_hw", SIZES)
+@pytest.mark.parametrize("value", [False, True])
+def test_rle_of_empty_and_full_masks(size_hw, value):
+    encoded = masks.rle(np.full(size_hw, value))
+    assert encoded.keys() == {"size", "counts"}
+    assert np.array_equal(coco.decode(encoded), np.full(size_hw, value))
+
+
+def test_rle_of_noise_and_of_a_non_contiguous_mask():
+    noise = np.random.default_rng(0).random((60, 80)) > 0.5
+    assert np.array_equal(coco.decode(masks.rle(noise)), noise)
+    assert np.array_equal(coco.decode(masks.rle(noise[5:40, 7:50])), noise[5:40, 7:50])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_polygon_mask_is_the_polygons(count):
+    several = some((31, 47), count)
+    wanted = [polygons(mask) for mask in several]
+    assert json.loads(encode("polygon", *several)) == (wanted[0] if count == 1 else wanted)
+
+
+@pytest.mark.parametrize("mask_format", masks.FORMATS)
+def test_mask_list_with_one_mask_stays_a_list(mask_format):
+    (mask,) = some((3, 5))
+    made = MaskPart(mask_format, (3, 5), 1)
+    made.add(mask)
+    in_a_list, alone = b"".join(made.encode()), encode(mask_format, mask)
+    if mask_format == "npy":
+        assert np.load(io.BytesIO(in_a_list)).shape == (1, 3, 5)
+    elif mask_format == "png":
+        assert in_a_list == alone
+    else:
+        assert json.loads(in_a_list) == [json.loads(alone)]
+
+
+def test_unknown_mask_format_is_an_error():
+    with pytest.raises(ValueError, match="mask_format must be one of json, npy, png, rle, polygon, got 'bmp'"):
+        MaskPart("bmp", (2, 2), None)
+
+
+def test_png_mask_with_too_many_rows_is_rejected():
+    MaskPart("png", (50_000, 10), 20)
+    with pytest.raises(Rejected) as caught:
+        MaskPart("png", (50_000, 10), 21)
+    assert (caught.value.status, caught.value.slug) == (422, "answer-too-large")
+    assert caught.value.errors == [
+        {
+            "field": "mask_format",
+            "expected": "at most 1000000 rows in all masks together; ask for a format other than png",
+            "got": "1050000 rows",
+        }
+    ]
+
+
+def test_add_returns_the_size_of_the_mask():
+    for mask_format in masks.FORMATS:
+        made = MaskPart(mask_format, (40, 60), 2)
+        sizes = [made.add(mask) for mask in some((40, 60), 2)]
+        if mask_format != "png":  # compressed at the end
+            assert 0 <= len(b"".join(made.encode())) - sum(sizes) < 200, mask_format
+
+
+def test_polygon_masks_with_too_many_rings_are_rejected(monkeypatch):
+    lattice = np.zeros((40, 40), bool)
+    lattice[::2, ::2] = True  # 400 separate pixels
+    monkeypatch.setattr(masks, "MAX_RINGS", 1000)
+    made = MaskPart("polygon", (40, 40), 3)
+    made.add(lattice)
+    made.add(lattice)
+    with pytest.raises(Rejected) as caught:
+        made.add(lattice)
+    assert (caught.value.status, caught.value.slug) == (422, "answer-too-large")
+
+
+def test_box_ends_are_exclusive():
+    mask = np.zeros((20, 30), bool)
+    mask[5:8, 10:20] = True
+    assert masks.area_and_box(mask) == (30, [10, 5, 20, 8])
+
+
+def test_empty_mask_has_an_empty_box():
+    assert masks.area_and_box(np.zeros((4, 4), bool)) == (0, [0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("size_hw", SIZES)
+def test_area_and_box_of_random_masks(size_hw):
+    generator = np.random.default_rng(0)
+    for share in (0.001, 0.05, 0.5, 1.0):
+        mask = generator.random(size_hw) < share
+        ys, xs = np.nonzero(mask)
+        box = [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1] if len(ys) else [0, 0, 0, 0]
+        area, found = masks.area_and_box(mask)
+        assert (area, found) == (len(ys), box)
+        assert {type(number) for number in (area, *found)} == {int}

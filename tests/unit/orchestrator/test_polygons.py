@@ -1,0 +1,147 @@
+"""Masks as polygons."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from orchestrator import polygons as polygons_module
+from orchestrator.polygons import MAX_DEVIATION_PIXELS, polygons
+
+
+def drawn(*rows: str) -> np.ndarray:
+    return np.array([[character == "#" for character in row] for row in rows])
+
+
+def blob(seed: int, cells: int = 7) -> np.ndarray:
+    """Return a smooth mask with islands and holes, similar to the model's."""
+    generator = np.random.default_rng(seed)
+    height, width = generator.integers(60, 140, 2).tolist()
+    noise = generator.standard_normal((cells, cells), np.float32)
+    return cv2.resize(noise, (width, height), interpolation=cv2.INTER_CUBIC) > 0
+
+
+def sides(ring: list) -> list:
+    return list(zip(ring, [*ring[1:], ring[0]], strict=True))
+
+
+def filled(found: list, size_hw: tuple[int, ...], fineness: int) -> np.ndarray:
+    """Return which points of a fine grid lie inside polygons, by the even-odd rule."""
+    y, x = ((np.arange(fineness * side) + 0.5) / fineness for side in size_hw)
+    inside = np.zeros((len(y), len(x)), bool)
+    for polygon in found:
+        odd = np.zeros_like(inside)
+        for ring in polygon:
+            for (x0, y0), (x1, y1) in sides(ring):
+                rows = (y0 > y) != (y1 > y)
+                if rows.any():
+                    odd[rows] ^= x < (x0 + (y[rows] - y0) * (x1 - x0) / (y1 - y0))[:, None]
+        inside |= odd
+    return inside
+
+
+def finer(mask: np.ndarray, fineness: int) -> np.ndarray:
+    return mask.repeat(fineness, 0).repeat(fineness, 1)
+
+
+def corners(ring: list) -> set[tuple[float, float]]:
+    assert len(ring) == len({tuple(point) for point in ring})
+    return {(x, y) for x, y in ring}
+
+
+def rectangle(x0: float, y0: float, x1: float, y1: float) -> set[tuple[float, float]]:
+    return {(x0, y0), (x1, y0), (x1, y1), (x0, y1)}
+
+
+def test_single_pixel_is_a_square():
+    mask = np.zeros((9, 8), bool)
+    mask[5, 3] = True
+    ((ring,),) = polygons(mask)
+    assert corners(ring) == rectangle(3, 5, 4, 6)
+
+
+@pytest.mark.parametrize("size_hw", [(1, 1), (1, 30), (30, 1), (20, 31)])
+def test_full_mask_is_a_rectangle(size_hw):
+    ((ring,),) = polygons(np.ones(size_hw, bool))
+    assert corners(ring) == rectangle(0, 0, size_hw[1], size_hw[0])
+
+
+def test_empty_mask_has_no_polygons():
+    assert polygons(np.zeros((5, 6), bool)) == []
+
+
+@pytest.mark.parametrize(("y0", "x0", "y1", "x1"), [(2, 3, 3, 4), (2, 3, 4, 5), (2, 3, 7, 9), (4, 1, 5, 11)], ids=str)
+def test_hole_is_a_second_ring(y0, x0, y1, x1):
+    mask = np.ones((10, 12), bool)
+    mask[y0:y1, x0:x1] = False
+    ((outer, hole),) = polygons(mask)
+    assert corners(outer) == rectangle(0, 0, 12, 10)
+    assert corners(hole) == rectangle(x0, y0, x1, y1)
+
+
+def test_island_in_a_hole_is_a_separate_polygon():
+    mask = np.ones((30, 40), bool)
+    mask[5:25, 5:35] = False
+    mask[10:20, 10:30] = True
+    found = sorted(polygons(mask), key=len)
+    assert [len(polygon) for polygon in found] == [1, 2]
+    assert corners(found[0][0]) == rectangle(10, 10, 30, 20)
+    assert corners(found[1][0]) == rectangle(0, 0, 40, 30)
+    assert corners(found[1][1]) == rectangle(5, 5, 35, 25)
+
+
+def test_hole_belongs_to_the_polygon_around_it():
+    mask = drawn("#####...", "#...#...", "#...#...", "#####.##", "......##")
+    by_length = sorted(polygons(mask), key=len)
+    assert corners(by_length[0][0]) == rectangle(6, 3, 8, 5)
+    assert corners(by_length[1][0]) == rectangle(0, 0, 5, 4)
+    assert corners(by_length[1][1]) == rectangle(1, 1, 4, 3)
+
+
+def test_pixels_touching_at_a_corner_are_one_polygon():
+    assert len(polygons(drawn("#..", ".#.", "..#"))) == 1
+    ((_, hole),) = polygons(drawn(".#.", "#.#", ".#."))
+    assert corners(hole) == rectangle(1, 1, 2, 2)
+
+
+def test_unsimplified_rings_enclose_exactly_the_mask(monkeypatch):
+    monkeypatch.setattr(polygons_module, "MAX_DEVIATION_PIXELS", 0)
+    generator = np.random.default_rng(0)
+    for _ in range(60):
+        mask = generator.random(generator.integers(1, 14, 2)) < generator.uniform(0.1, 0.9)
+        assert np.array_equal(filled(polygons(mask), mask.shape, 2), finer(mask, 2))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_polygons_of_smooth_masks_match_the_mask(seed):
+    mask = blob(seed)
+    found = filled(polygons(mask), mask.shape, 4)
+    wanted = finer(mask, 4)
+    assert (found & wanted).sum() / (found | wanted).sum() >= 0.97
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rings_deviate_at_most_half_a_pixel_from_the_edge(seed):
+    mask = blob(seed)
+    lines = np.array([side for polygon in polygons(mask) for ring in polygon for side in sides(ring)])
+    start, along = lines[:, 0], lines[:, 1] - lines[:, 0]
+    around = cv2.blur(np.pad(mask, 1).astype(np.float32), (2, 2), anchor=(0, 0))[:-1, :-1]  # mean at each corner
+    edge = np.argwhere((around > 0) & (around < 1))[:, None, ::-1].astype(float)
+    share = (((edge - start) * along).sum(-1) / (along**2).sum(-1)).clip(0, 1)
+    distance = np.linalg.norm(start + share[..., None] * along - edge, axis=-1).min(axis=1)
+    assert len(distance) > 100
+    assert distance.max() <= MAX_DEVIATION_PIXELS
+
+
+def test_rings_stay_inside_the_image_and_are_simplified():
+    for seed in range(8):
+        mask = blob(seed)
+        mask[:, -1] = mask[-1] = True
+        found = polygons(mask)
+        points = np.array([point for polygon in found for ring in polygon for point in ring])
+        assert points.min() >= 0
+        assert (points.max(axis=0) == (mask.shape[1], mask.shape[0])).all()
+        assert min(len(ring) for polygon in found for ring in polygon) >= 3
+        padded = np.pad(mask, 1)
+        assert len(points) < sum(np.count_nonzero(np.diff(padded, axis=axis)) for axis in (0, 1)) / 2

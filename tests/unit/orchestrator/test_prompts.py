@@ -1,0 +1,116 @@
+"""Checks of prompts and conversion to the decoder's inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from orchestrator import prompts
+from orchestrator.problems import Rejected
+
+
+def points(*xy) -> np.ndarray:
+    return np.array([xy], np.float32)
+
+
+def labels(*values) -> np.ndarray:
+    return np.array([values], np.int32)
+
+
+def test_points_inside_the_image_and_on_its_edges_are_accepted():
+    prompts.check_inside(points((0, 0), (20, 10), (3.5, 9)), labels(1, 3, 0), (10, 20))
+
+
+@pytest.mark.parametrize("xy", [(-1, 5), (5, -0.5), (20.5, 5), (5, 11), (1e6, 1e6)])
+def test_point_outside_the_image_is_rejected(xy):
+    with pytest.raises(Rejected) as caught:
+        prompts.check_inside(points((1, 1), xy), labels(1, 1), (10, 20))
+    assert caught.value.status == 422
+    (error,) = caught.value.errors
+    assert error["field"] == "points[0][1]"
+    assert error["expected"] == "a point inside the image: 0 <= x <= 20, 0 <= y <= 10"
+    assert error["got"] == f"[{xy[0]:g}, {xy[1]:g}]"
+
+
+def test_rejection_names_the_first_points_outside():
+    many = np.full((3, 100, 2), -1, np.float32)
+    with pytest.raises(Rejected) as caught:
+        prompts.check_inside(many, np.ones((3, 100), np.int32), (10, 20))
+    assert [error["field"] for error in caught.value.errors] == [f"points[0][{index}]" for index in range(20)]
+
+
+def test_absent_points_are_not_checked():
+    prompts.check_inside(points((1, 1), (-5, -5)), labels(1, prompts.ABSENT), (10, 20))
+
+
+def test_points_are_scaled_and_padded():
+    coords, decoder_labels = prompts.to_frame(points((900, 600)), labels(1), (1200, 1800), (683, 1024))
+    assert coords.tolist() == [[[512, 341.5], [0, 0]]]
+    assert decoder_labels.tolist() == [[1, prompts.PADDING]]
+    assert coords.dtype == decoder_labels.dtype == np.float32
+
+
+def test_box_gets_no_padding_point():
+    coords, decoder_labels = prompts.to_frame(points((1, 2), (3, 4)), labels(2, 3), (1024, 1024), (1024, 1024))
+    assert coords.tolist() == [[[1, 2], [3, 4]]]
+    assert decoder_labels.tolist() == [[2, 3]]
+
+
+def test_only_objects_without_a_box_get_the_padding_point():
+    _, decoder_labels = prompts.to_frame(
+        np.zeros((2, 2, 2), np.float32), np.array([[2, 3], [1, prompts.ABSENT]], np.int32), (9, 9), (1024, 1024)
+    )
+    assert decoder_labels.tolist() == [[2, 3, prompts.ABSENT], [1, prompts.ABSENT, prompts.PADDING]]
+
+
+def low_res(*values: float) -> np.ndarray:
+    return np.stack([np.full((256, 256), value, np.float32) for value in values])
+
+
+@pytest.mark.parametrize(
+    ("masks", "objects"),
+    [
+        pytest.param(None, None, id="left out"),
+        pytest.param(np.zeros((0, 256, 256), np.float32), np.zeros(0, np.int32), id="none"),
+    ],
+)
+def test_without_earlier_masks_one_empty_mask_serves_all_objects(masks, objects):
+    mask_input, has_mask = prompts.mask_inputs(masks, objects, 5)
+    assert mask_input.shape == (1, 1, 256, 256)
+    assert not mask_input.any()
+    assert has_mask.tolist() == [0]
+    assert mask_input.dtype == has_mask.dtype == np.float32
+
+
+def test_earlier_masks_go_to_their_objects():
+    mask_input, has_mask = prompts.mask_inputs(low_res(7, -8), np.array([3, 1], np.int32), 4)
+    assert mask_input.shape == (4, 1, 256, 256)
+    assert mask_input.dtype == has_mask.dtype == np.float32
+    assert has_mask.tolist() == [0, 1, 0, 1]
+    assert [mask_input[index].min() for index in range(4)] == [0, -8, 0, 7]
+    assert [mask_input[index].max() for index in range(4)] == [0, -8, 0, 7]
+
+
+def test_earlier_mask_is_unchanged():
+    mask = np.random.default_rng(0).normal(0, 10, (1, 256, 256)).astype(np.float32)
+    mask_input, has_mask = prompts.mask_inputs(mask, np.array([0], np.int32), 1)
+    assert np.array_equal(mask_input[0], mask)
+    assert has_mask.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        pytest.param([1], [(0, 1)], id="one object"),
+        pytest.param([1] * 20, [(0, 8), (8, 16), (16, 20)], id="limit of prompts"),
+        pytest.param([1, 1, 514, 1, 1], [(0, 2), (2, 3), (3, 5)], id="object with many points runs alone"),
+        pytest.param([100] * 6, [(0, 5), (5, 6)], id="limit of points"),
+        pytest.param([514, 514], [(0, 1), (1, 2)], id="objects above the limit of points"),
+    ],
+)
+def test_batches_are_bounded_by_prompts_and_points(counts, expected):
+    assert [(part.start, part.stop) for part in prompts.batches(counts, 8)] == expected
+
+
+def test_count_points_ignores_trailing_absent_points():
+    assert prompts.count_points(np.array([[1, 0, -2], [2, 3, 1], [-2, 1, -2]], np.int32)) == [2, 3, 2]

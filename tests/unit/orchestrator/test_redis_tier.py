@@ -1,0 +1,158 @@
+"""Embeddings in Redis: sharing, and failures that never fail a request."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from orchestrator import redis_tier
+from orchestrator.redis_tier import RedisTier
+from tests.redis_server import RedisServer, redis_server, until
+
+WEIGHTS = "f" * 64
+PREFIX = f"mobile-sam:{WEIGHTS[:16]}:"
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def open_tier(server, warnings) -> Callable[..., RedisTier]:
+    return lambda fingerprint=WEIGHTS: RedisTier(server.url, fingerprint, warnings.append)
+
+
+def test_entry_of_one_machine_is_visible_to_another(server, open_tier, entries, warnings):
+    entry = entries.make(1, file_bytes=100_000)
+    open_tier().put(entries.name(1), entry)
+    other = open_tier()
+    until(lambda: server.names() == [PREFIX + entries.name(1)])
+    assert entries.same(other.get(entries.name(1)), entry)
+    assert other.get(entries.name(2)) is None
+    assert warnings == []
+
+
+def test_entry_is_invisible_to_other_weights(server, open_tier, entries):
+    open_tier("a" * 64).put(entries.name(1), entries.make(1))
+    open_tier("b" * 64).put(entries.name(1), entries.make(2))
+    until(lambda: len(server.names()) == 2)
+    assert entries.same(open_tier("a" * 64).get(entries.name(1)), entries.make(1))
+    assert entries.same(open_tier("b" * 64).get(entries.name(1)), entries.make(2))
+    assert open_tier("c" * 64).get(entries.name(1)) is None
+
+
+def test_entry_expires(server, open_tier, entries):
+    open_tier().put(entries.name(1), entries.make(1))
+    until(lambda: server.names() != [])
+    with server.client() as client:
+        assert 0 < client.ttl(PREFIX + entries.name(1)) <= redis_tier.ENTRY_TTL_S
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda data: data[:-1], id="truncated"),
+        pytest.param(lambda data: data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], id="flipped bit"),
+        pytest.param(lambda data: b"", id="empty"),
+        pytest.param(lambda data: b"something else", id="not an entry"),
+    ],
+)
+def test_damaged_value_is_not_served_and_can_be_overwritten(server, open_tier, entries, warnings, damage):
+    with server.client() as client:
+        client.set(PREFIX + entries.name(1), damage(entries.file(1)))
+    tier = open_tier()
+    assert tier.get(entries.name(1)) is None
+    assert len(warnings) == 1
+    assert entries.name(1) in warnings[0]
+    tier.put(entries.name(1), entries.make(1))
+    until(lambda: entries.same(tier.get(entries.name(1)), entries.make(1)))
+
+
+def test_unreachable_redis_is_reported_once_and_retried_later(server, open_tier, entries, warnings, monkeypatch):
+    monkeypatch.setattr(redis_tier, "RETRY_AFTER_S", 3600)
+    tier, other = open_tier(), open_tier()
+    server.stop()
+    for seed in (1, 2, 3):
+        assert tier.get(entries.name(seed)) is None
+    assert len(warnings) == 1
+    assert "Redis cannot be used" in warnings[0]
+    server.start()
+    with server.client() as client:
+        client.set(PREFIX + entries.name(1), entries.file(1))
+    assert tier.get(entries.name(1)) is None
+    assert other.get(entries.name(1)) is not None
+    assert len(warnings) == 1
+
+
+def test_redis_is_used_again_after_it_recovers(server, open_tier, entries, warnings, monkeypatch):
+    monkeypatch.setattr(redis_tier, "RETRY_AFTER_S", 0)
+    tier = open_tier()
+    for times in (1, 2):
+        server.stop()
+        assert tier.get(entries.name(1)) is None
+        assert tier.get(entries.name(1)) is None
+        assert len(warnings) == times
+        server.start()
+        tier.put(entries.name(1), entries.make(1))
+        until(lambda: entries.same(tier.get(entries.name(1)), entries.make(1)))
+        assert len(warnings) == times
+
+
+def test_put_while_redis_is_unreachable_neither_waits_nor_fails(server, open_tier, entries, warnings, monkeypatch):
+    monkeypatch.setattr(redis_tier, "RETRY_AFTER_S", 3600)
+    tier, entry = open_tier(), entries.make(1)
+    server.stop()
+    for seed in range(3 * redis_tier.MAX_PENDING_WRITES):
+        tier.put(entries.name(seed), entry)
+    until(lambda: len(warnings) == 1)
+
+
+@pytest.mark.timeout(60)
+def test_hung_redis_times_out_and_its_late_reply_is_discarded(server, open_tier, entries, warnings, monkeypatch):
+    monkeypatch.setattr(redis_tier, "RETRY_AFTER_S", 0)
+    monkeypatch.setattr(redis_tier, "TRANSFER_TIMEOUT_S", 0.2)
+    tier = open_tier()
+    with server.client() as client:
+        for seed in (1, 2):
+            client.set(PREFIX + entries.name(seed), entries.file(seed))
+    until(lambda: entries.same(tier.get(entries.name(1)), entries.make(1)))
+    warnings.clear()
+    server.send(signal.SIGSTOP)
+    assert tier.get(entries.name(1)) is None
+    assert tier.get(entries.name(1)) is None
+    assert len(warnings) == 1
+    server.send(signal.SIGCONT)
+    until(lambda: entries.same(tier.get(entries.name(2)), entries.make(2)))
+
+
+@pytest.mark.timeout(60)
+def test_write_queue_is_bounded_while_redis_hangs(server, open_tier, entries, warnings, monkeypatch):
+    monkeypatch.setattr(redis_tier, "CONNECT_TIMEOUT_S", 600)
+    monkeypatch.setattr(redis_tier, "TRANSFER_TIMEOUT_S", 600)
+    tier, entry = open_tier(), entries.make(1)
+    server.send(signal.SIGSTOP)
+    for seed in range(redis_tier.MAX_PENDING_WRITES + 5):
+        tier.put(entries.name(seed), entry)
+    server.send(signal.SIGCONT)
+    until(lambda: len(server.names()) >= redis_tier.MAX_PENDING_WRITES)
+    last = PREFIX + entries.name(100)
+    until(lambda: tier.put(entries.name(100), entry) or last in server.names())
+    assert len(server.names()) <= redis_tier.MAX_PENDING_WRITES + 2
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:6379", "http://localhost", "", "redis://localhost:port", "redis://localhost?socket_timeout=soon"],
+)
+def test_invalid_redis_url_is_an_error(url):
+    with pytest.raises(ValueError, match=r".+"):
+        RedisTier(url, WEIGHTS, print)
+
+
+def test_unknown_option_in_the_redis_url_is_an_error():
+    with pytest.raises(ValueError, match="socket_timeuot"):
+        RedisTier("redis://localhost?socket_timeuot=1", WEIGHTS, print)
