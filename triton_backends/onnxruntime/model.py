@@ -16,12 +16,15 @@ A device or engine that is not available is an error at load, never a silent cha
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 import onnxruntime as ort
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # Triton knows the backend's own folder only
 from graph_model import GraphModel, Signature, parameter
 
 Array = npt.NDArray[Any]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 import time
 from pathlib import Path
 from threading import Lock, Thread
@@ -25,6 +26,8 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # Triton knows the backend's own folder only
 from graph_model import GraphModel, Signature, parameter
 
 Array = npt.NDArray[Any]

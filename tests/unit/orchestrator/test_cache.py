@@ -360,7 +360,7 @@ def test_killed_writers_leave_only_complete_entries(open_cache, folder, start, w
 HALF_WRITER = """
     import sys, time
     from pathlib import Path
-    from orchestrator import cache as cache_module
+    from orchestrator import cache
     import numpy as np
 
     class Pieces(list):
@@ -377,8 +377,8 @@ HALF_WRITER = """
     pack = cache.pack
     cache.pack = lambda entry: Pieces(pack(entry))
     embedding = np.zeros(cache.EMBEDDING_SHAPE, np.float16)
-    cache = cache.EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print)
-    cache.put(sys.argv[2], cache.Entry(embedding, (1, 1), bytes(100)))
+    written = cache.EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print)
+    written.put(sys.argv[2], cache.Entry(embedding, (1, 1), bytes(100)))
 """
 
 

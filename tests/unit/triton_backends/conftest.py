@@ -40,10 +40,10 @@ def load_backend(monkeypatch):
         utils.InferenceResponse = Response
         utils.get_input_tensor_by_name = lambda request, name: Tensor(name, request.arrays[name])
         monkeypatch.setitem(sys.modules, "triton_python_backend_utils", utils)
-        monkeypatch.syspath_prepend(str(BACKENDS / name))
+        monkeypatch.setattr(sys, "path", list(sys.path))  # the backend adds to it
         monkeypatch.delitem(sys.modules, "graph_model", raising=False)
-        module = types.ModuleType(f"{name}_backend")
-        source = BACKENDS / name / "model.py"
+        module: Any = types.ModuleType(f"{name}_backend")
+        module.__file__ = source = BACKENDS / name / "model.py"
         exec(compile(source.read_text(), source, "exec"), module.__dict__)
         return module
 

@@ -1,1 +1,0 @@
-../onnxruntime/graph_model.py
