@@ -6,7 +6,7 @@ whole image, and a client that disconnects costs one batch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,25 +16,23 @@ from orchestrator import images, prompts
 from orchestrator.call import Call, Part
 from orchestrator.grid import Box, Thresholds, record
 from orchestrator.masks import json_list, upsample
+from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected
 from orchestrator.stages import RECORD, UPSAMPLE
-
-if TYPE_CHECKING:
-    from orchestrator.triton_io import Models
 
 OUTPUTS = ("records",)
 
 
-def records(models: Models, call: Call) -> tuple[Part]:
+def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
     """Return the records of a batch as a JSON list."""
-    image = models.find(call)
+    image = pipeline.find(call)
     crop = checked_crop(call.read("crop_box"), image.size_hw)
-    part = models.embeddings.crop(image, crop)
+    part = pipeline.embeddings.crop(image, crop)
     points_xy = call.read("point_coords")
     assert points_xy is not None  # not optional in config.pbtxt
     thresholds = Thresholds(
-        float(call.read_one("pred_iou_thresh", models.thresholds["pred_iou_thresh"])),
-        float(call.read_one("stability_score_thresh", models.thresholds["stability_score_thresh"])),
+        float(call.read_one("pred_iou_thresh", pipeline.thresholds["pred_iou_thresh"])),
+        float(call.read_one("stability_score_thresh", pipeline.thresholds["stability_score_thresh"])),
         float(call.read_one("stability_score_offset")),
         int(call.read_one("min_mask_region_area")),
     )
@@ -42,7 +40,7 @@ def records(models: Models, call: Call) -> tuple[Part]:
     in_crop: npt.NDArray[np.float32] = (points_xy - np.array(crop[:2], np.float32))[:, None]
     labels = np.full(in_crop.shape[:2], prompts.POSITIVE, np.int32)
     no_mask = prompts.mask_inputs(None, None, len(in_crop))
-    decoded = models.decode(part, in_crop, labels, *no_mask, candidates=True)
+    decoded = pipeline.decode(part, in_crop, labels, *no_mask, candidates=True)
     good = (
         (point_xy, low_res, score)
         for point_xy, (masks, scores) in zip(points_xy, decoded, strict=True)

@@ -8,32 +8,30 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
-from orchestrator import images, prompts
+from orchestrator import images
 from orchestrator.cache import EmbeddingCache
 from orchestrator.call import Call, Part, RequestCancelled
-from orchestrator.embeddings import Embeddings, EncodedImage
+from orchestrator.embeddings import Embeddings
 from orchestrator.masks import release_logits
 from orchestrator.memory import IdleMemoryRelease, return_large_blocks_on_free
+from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected, one_line
 from orchestrator.redis_tier import RedisTier
-from orchestrator.stages import DECODER, Stages
+from orchestrator.stages import Stages
 from orchestrator.warm_up import warm_up
 
 Array = npt.NDArray[Any]
 
-Step = TypeVar("Step")
-
-SINGLE, CANDIDATES = slice(0, 1), slice(1, 4)
-"""The decoder's outputs for unambiguous and for ambiguous prompts."""
+Work = Callable[[Pipeline, Call], tuple[Part, ...]]
+"""Makes the parts of an answer, each in pieces."""
 PROBE = "probe"
 """Request id of health checks, which the metrics do not count."""
 BACKGROUND_NICE = 10
@@ -49,41 +47,39 @@ PARAMETERS = (
 )
 
 
-class Models:
-    """Common part of the orchestrator's models: settings, weights, embeddings, encoder and decoder."""
+class OrchestratorModel:
+    """Triton's side of one process of the orchestrator, which answers one request at a time."""
 
-    def __init__(self, args: dict[str, str]) -> None:
+    def __init__(self, args: dict[str, str], work: Work, outputs: tuple[str, ...]) -> None:
         """Read the settings and the identity of the weights.
 
         Args:
             args: arguments that Triton passes to `initialize`.
+            work: returns each of `outputs` in pieces.
+            outputs: names of the tensors that the work makes.
 
         Raises:
             TritonModelException: a setting is not valid, or the weights are missing.
         """
         warnings.simplefilter("ignore")  # Pillow's about callers' files would fill the log
-        self.version = int(args["model_version"])
-        """Version of this model, and of the encoder and decoder that it calls."""
+        self._work, self._outputs = work, outputs
         config = json.loads(args["model_config"])["parameters"]
         settings = {
             name: os.environ.get(ENVIRONMENT_PREFIX + name.upper()) or _parameter(config, name) for name in PARAMETERS
         }
         max_pixels = _whole_number("max_image_pixels", settings["max_image_pixels"], 1)
-        self.max_answer_bytes = _whole_number("max_answer_bytes", settings["max_answer_bytes"], 1)
         identity = Path(args["model_repository"]) / args["model_version"] / "weights.json"
         if not identity.is_file():
             raise pb_utils.TritonModelException(f"{identity}: no such file; `make weights` writes it")
         written = json.loads(identity.read_text())
-        self.weights = {key: written[key] for key in ("name", "sha256", "trained", "note")}
-        self.engine = {part: _parameter(config, f"{part}_engine") for part in ("encoder", "decoder")}
-        self._decoder_batch = _whole_number("decoder_batch", settings["decoder_batch"], 1)
+        engine = {part: _parameter(config, f"{part}_engine") for part in ("encoder", "decoder")}
+        decoder_batch = _whole_number("decoder_batch", settings["decoder_batch"], 1)
         if nice := _whole_number("nice", _parameter(config, "nice") or "0", 0):
             os.nice(nice)
         if nice >= BACKGROUND_NICE:
             return_large_blocks_on_free()
-            self._decoder_batch = max(1, self._decoder_batch // 2)
-        self.thresholds: dict[str, float] = written["everything"]
-        fingerprint = _fingerprint(written["fingerprint"], self.engine["encoder"])
+            decoder_batch = max(1, decoder_batch // 2)
+        fingerprint = _fingerprint(written["fingerprint"], engine["encoder"])
         cache = EmbeddingCache(
             Path(os.path.expanduser(settings["embedding_cache_dir"])),  # noqa: PTH111  (no error without a home)
             fingerprint,
@@ -108,21 +104,30 @@ class Models:
         self._stage_seconds = Counter("mobile_sam_stage_seconds_total", "Seconds spent in a stage, by model and stage")
         self._name, self._counts = args["model_name"], True
         self._idle_release = IdleMemoryRelease(self._release_memory)
+        self._trace: Any = None  # trace of the request, passed on to the encoder and the decoder
+        stages = Stages(self._count_stage)
+        self._pipeline = Pipeline(
+            run_decoder=lambda inputs, wanted: self._call("mobile_sam_decoder", inputs, wanted),
+            embeddings=Embeddings(
+                cache, redis, self._encode if encodes else None, max_pixels, self._count_source, stages=stages
+            ),
+            stages=stages,
+            weights={key: written[key] for key in ("name", "sha256", "trained", "note")},
+            engine=engine,
+            version=int(args["model_version"]),
+            thresholds=written["everything"],
+            max_answer_bytes=_whole_number("max_answer_bytes", settings["max_answer_bytes"], 1),
+            decoder_batch=decoder_batch,
+        )
         self._report_loaded()
         warm_up()
-        self._trace: Any = None  # trace of the request, passed on to the encoder and the decoder
-        self._stages = Stages(self._count_stage)
-        self.embeddings = Embeddings(
-            cache,
-            redis,
-            self._encode if encodes else None,
-            max_pixels,
-            self._count_source,
-            stages=self._stages,
-        )
 
-    def answer(self, request: Any, outputs: tuple[str, ...], work: Callable[[Models, Call], tuple[Part, ...]]) -> Any:
-        """Return the response to a request; `work(self, call)` returns each of `outputs` in pieces.
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """Answer each request; an error of one does not affect the others."""
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request: Any) -> Any:
+        """Return the response to a request.
 
         A request that is rejected gets a `problem` instead; other errors become Triton errors.
         """
@@ -131,87 +136,19 @@ class Models:
         try:
             with self._idle_release.request() if self._counts else contextlib.nullcontext():
                 call = Call(lambda name: read_tensor(request, name))
-                self._stages.begin(call.raise_if_cancelled, counts=self._counts)
-                parts, spooled = call.send(work(self, call))
+                self._pipeline.stages.begin(call.raise_if_cancelled, counts=self._counts)
+                parts, spooled = call.send(self._work(self._pipeline, call))
         except Rejected as rejected:
-            parts, spooled, problem = [b""] * len(outputs), [0] * len(outputs), rejected.encode()
+            parts, spooled, problem = [b""] * len(self._outputs), [0] * len(self._outputs), rejected.encode()
         except RequestCancelled as error:
             self._cancelled.add(1, model=self._name)
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"request cancelled: {error}"))
         except Exception as error:
             pb_utils.Logger.log_error(one_line(f"mobile_sam: {type(error).__name__}: {error}"))
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
-        named = zip((*outputs, "problem"), (*parts, problem), strict=True)
+        named = zip((*self._outputs, "problem"), (*parts, problem), strict=True)
         tensors = [pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in named]
         return pb_utils.InferenceResponse([*tensors, pb_utils.Tensor("spooled", np.array(spooled, np.int64))])
-
-    def find(
-        self,
-        call: Call,
-        check: Callable[[tuple[int, int]], None] = lambda _: None,
-        check_cost: Callable[[tuple[int, int], bool], None] = lambda *_: None,
-    ) -> EncodedImage:
-        """Return the image of a request with its embedding; checks as in `Embeddings.find`."""
-        image_id: bytes | None = call.read_one("image_id")
-        name = None if image_id is None else image_id.decode("ascii", "replace")
-        owner = call.read_one("image_owner", b"").decode("ascii", "replace")
-        return self.embeddings.find(call.read_one("input_image"), name, check, owner, check_cost)
-
-    def decode(
-        self,
-        image: EncodedImage,
-        points_xy: Array,
-        labels: Array,
-        mask_input: Array,
-        has_mask: Array,
-        *,
-        candidates: bool,
-    ) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]:
-        """Run the decoder on N prompts, in batches.
-
-        Args:
-            image: the image.
-            points_xy: (N, P, 2) float32, x then y, pixels of the displayed image.
-            labels: (N, P) int32.
-            mask_input: (M, 1, 256, 256) float32 logits, M = N or 1.
-            has_mask: (M,) float32, 1 where there is an earlier mask.
-            candidates: whether to return three candidates for each prompt instead of a single mask.
-
-        Yields:
-            Logits (K, 256, 256) and predicted IoU (K,) of each prompt, both float32 and finite, K = 3 or 1.
-
-        Raises:
-            TritonModelException: the decoder failed, or returned values that are not finite.
-        """
-        frame_hw = images.frame_size_hw(image.size_hw)
-        counts = prompts.count_points(labels)
-        mask_per_prompt = len(has_mask) > 1
-        output = "low_res_masks" if candidates else "single_masks"
-
-        def run(part: slice) -> list[Array]:
-            points = slice(0, max(counts[part]))
-            coords, decoder_labels = prompts.to_frame(
-                points_xy[part, points], labels[part, points], image.size_hw, frame_hw
-            )
-            inputs: dict[str, Array] = {
-                "image_embeddings": image.entry.embedding,
-                "point_coords": coords,
-                "point_labels": decoder_labels,
-                "mask_input": mask_input[part] if mask_per_prompt else mask_input,
-                "has_mask_input": has_mask[part] if mask_per_prompt else has_mask,
-            }
-            # `single_masks` is a quarter of the bytes of all masks.
-            with self._stages(DECODER):
-                masks, scores = self._call("mobile_sam_decoder", inputs, [output, "iou_predictions"])
-            answers = [masks[:, CANDIDATES] if candidates else masks, scores[:, CANDIDATES if candidates else SINGLE]]
-            if not all(np.isfinite(array).all() for array in answers):
-                raise pb_utils.TritonModelException("mobile_sam_decoder: expected finite logits and scores")
-            return answers
-
-        # With candidates there are four masks per prompt; half a batch of these fits into the initial shared memory.
-        max_prompts = max(1, self._decoder_batch // 2) if candidates else self._decoder_batch
-        for masks, scores in prefetch(run, prompts.batches(counts, max_prompts)):
-            yield from zip(masks, scores, strict=True)
 
     def _encode(self, frame: images.Frame) -> npt.NDArray[np.float16]:
         """Return the embedding of an image, (1, 64, 64, 256) float16."""
@@ -226,7 +163,7 @@ class Models:
         """
         response = pb_utils.InferenceRequest(
             model_name=model,
-            model_version=self.version,
+            model_version=self._pipeline.version,
             requested_output_names=outputs,
             inputs=[pb_utils.Tensor(name, np.ascontiguousarray(array)) for name, array in inputs.items()],
             preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU),
@@ -241,7 +178,7 @@ class Models:
         self._release_memory()
 
     def _release_memory(self) -> None:
-        self.embeddings.release_pixels()
+        self._pipeline.embeddings.release_pixels()
         release_logits()
 
     def _report_loaded(self) -> None:
@@ -256,9 +193,9 @@ class Models:
         )
         labels = {
             "model": self._name,
-            "version": str(self.version),
-            **{key: str(value).lower() if key == "trained" else value for key, value in self.weights.items()},
-            **self.engine,
+            "version": str(self._pipeline.version),
+            **{key: str(value).lower() if key == "trained" else value for key, value in self._pipeline.weights.items()},
+            **self._pipeline.engine,
         }
         self._loaded = family, family.Metric(labels)  # keeps the series alive
         self._loaded[1].set(time.time())
@@ -286,19 +223,6 @@ class Counter:
         if series is None:
             series = self._series[values] = self._family.Metric(labels)
         series.increment(amount)
-
-
-def prefetch(work: Callable[[Step], Any], steps: Sequence[Step]) -> Iterator[Any]:
-    """Yield `work(step)` for each step; a thread works on the next step while the caller uses the result."""
-    if len(steps) == 1:
-        yield work(steps[0])
-        return
-    with ThreadPoolExecutor(1) as thread:
-        upcoming = thread.submit(work, steps[0])
-        for step in steps[1:]:
-            current, upcoming = upcoming, thread.submit(work, step)
-            yield current.result()
-        yield upcoming.result()
 
 
 def read_tensor(request: Any, name: str) -> Array | None:

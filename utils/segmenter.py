@@ -146,23 +146,12 @@ class TritonSegmenter:
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         """Segment objects in an image."""
-        prompts = job.prompts
-        inputs = {
-            tensors.POINT_COORDS: prompts.points_xy,
-            tensors.POINT_LABELS: prompts.labels,
-            tensors.MULTIMASK_OUTPUT: np.array([job.multimask_output]),
-            tensors.MASK_FORMAT: _bytes(job.mask_format.encode()),
-            tensors.SEGMENTED_IMAGE: _bytes(job.picture_style.encode()),
-            tensors.LOW_RES_MASK: np.array([job.low_res_mask]),
-        }
-        if len(prompts.masks):
-            inputs |= {tensors.MASK_INPUT: prompts.masks, tensors.MASK_INPUT_OBJECT: prompts.mask_objects}
-        outputs = await self._infer_by_cost(image, inputs, prompts.fields, job.model_version)
+        outputs = await self._infer_by_cost(image, job_inputs(job), job.prompts.fields, job.model_version)
         return Segmentation(outputs[tensors.MASK], outputs[tensors.PICTURE] or None, outputs[tensors.RESULT])
 
     async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
         """Return the automatic masks of a batch that reach the thresholds."""
-        inputs = _image_inputs(image) | {
+        inputs = image_inputs(image) | {
             tensors.CROP_BOX: np.array(batch.crop_box, np.int32),
             tensors.GRID_COORDS: batch.points_xy,
             tensors.STABILITY_SCORE_OFFSET: np.array([batch.stability_score_offset], np.float32),
@@ -205,9 +194,9 @@ class TritonSegmenter:
     async def _try_models(
         self, infer: Infer, image: ImageSource, inputs: dict[tensors.Tensor, npt.NDArray[Any]], *, objects: int
     ) -> dict[tensors.Tensor, Content]:
-        with_image = _image_inputs(image) | inputs
+        with_image = image_inputs(image) | inputs
         if objects < MIN_COSTLY_OBJECTS:
-            with_id = _image_inputs(ImageSource(None, await _image_id(image), image.owner)) | inputs
+            with_id = image_inputs(ImageSource(None, await _image_id(image), image.owner)) | inputs
             reason = NOT_CACHED
             for model, values in ((tensors.SEGMENT_CACHED, with_id), (tensors.SEGMENT, with_image)):
                 if reason == NOT_CACHED:
@@ -299,7 +288,24 @@ async def _image_id(image: ImageSource) -> str:
     return (await asyncio.to_thread(hashlib.sha256, image.file)).hexdigest()
 
 
-def _image_inputs(image: ImageSource) -> dict[tensors.Tensor, npt.NDArray[Any]]:
+def job_inputs(job: Job) -> dict[tensors.Tensor, npt.NDArray[Any]]:
+    """Return the input tensors that describe a job."""
+    prompts = job.prompts
+    inputs = {
+        tensors.POINT_COORDS: prompts.points_xy,
+        tensors.POINT_LABELS: prompts.labels,
+        tensors.MULTIMASK_OUTPUT: np.array([job.multimask_output]),
+        tensors.MASK_FORMAT: _bytes(job.mask_format.encode()),
+        tensors.SEGMENTED_IMAGE: _bytes(job.picture_style.encode()),
+        tensors.LOW_RES_MASK: np.array([job.low_res_mask]),
+    }
+    if len(prompts.masks):
+        inputs |= {tensors.MASK_INPUT: prompts.masks, tensors.MASK_INPUT_OBJECT: prompts.mask_objects}
+    return inputs
+
+
+def image_inputs(image: ImageSource) -> dict[tensors.Tensor, npt.NDArray[Any]]:
+    """Return the input tensors that send or name an image."""
     owner = {tensors.IMAGE_OWNER: _bytes(image.owner.encode())} if image.owner else {}
     if image.file is not None:
         return {tensors.INPUT_IMAGE: _bytes(image.file), **owner}

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import bentoml
 import numpy as np
@@ -21,13 +20,13 @@ from starlette.responses import Response
 
 from benchmarks.engines import Array, load
 from examples.bentoml_runner.predictor import REPOSITORY
-from orchestrator import images
-from orchestrator import prompts as own_prompts
 from orchestrator.cache import EmbeddingCache
-from orchestrator.embeddings import Embeddings, EncodedImage
-from orchestrator.masks import MaskPart, area_and_box, upsample
-from orchestrator.pictures import Picture
+from orchestrator.call import Call
+from orchestrator.embeddings import Embeddings
+from orchestrator.images import Frame
+from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected
+from orchestrator.segment import segment
 from orchestrator.stages import Stages
 from utils.answers import JsonBody, MultipartAnswer, errors_as_problems, multipart
 from utils.edge.admission import Admission
@@ -40,13 +39,14 @@ from utils.images import ImageSource, image_source
 from utils.openapi import EXAMPLE
 from utils.prompts import to_prompts
 from utils.schemas import SegmentRequest, parse_body
-from utils.segmenter import Job, Segmentation
+from utils.segmenter import Job, Segmentation, image_inputs, job_inputs
 
 ENCODER, DECODER, CACHE = "BENCHMARK_ENCODER", "BENCHMARK_DECODER", "BENCHMARK_EMBEDDING_CACHE_DIR"
 """Environment variables with the engines and the folder of the embeddings."""
 CORES = os.cpu_count() or 1
 MAX_PIXELS = 25_000_000
-CACHE_BYTES = 2**31
+CACHE_BYTES, MAX_ANSWER_BYTES = 2**31, 160 * 2**20
+DECODER_BATCH = 8
 
 
 class InProcessSegmenter:
@@ -58,9 +58,7 @@ class InProcessSegmenter:
             load(repository / f"mobile_sam_{part}" / "1" / "model.onnx", os.environ[engine])
             for part, engine in (("encoder", ENCODER), ("decoder", DECODER))
         )
-        identity = orjson.loads((repository / "mobile_sam" / "1" / "weights.json").read_bytes())
-        self._fingerprint = identity["fingerprint"]
-        self._weights = {key: identity[key] for key in ("name", "sha256", "trained", "note")}
+        self._identity = orjson.loads((repository / "mobile_sam" / "1" / "weights.json").read_bytes())
         self._threads = ThreadPoolExecutor(CORES)
         self._own = threading.local()
 
@@ -69,57 +67,38 @@ class InProcessSegmenter:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._segment, image, job)
 
     def _segment(self, image: ImageSource, job: Job) -> Segmentation:
-        prompts = job.prompts
-
-        def check(size_hw: tuple[int, int]) -> None:
-            own_prompts.check_inside(prompts.points_xy, prompts.labels, size_hw)
-
+        inputs = {tensor.name: array for tensor, array in (image_inputs(image) | job_inputs(job)).items()}
+        call, pipeline = Call(inputs.get), self._pipeline()
+        pipeline.stages.begin(call.raise_if_cancelled, counts=False)
         try:
-            known = self._embeddings().find(image.file, image.image_id, check)
+            mask, picture, result = (b"".join(part) for part in segment(pipeline, call))
         except Rejected as rejected:
             raise ServiceError(rejected.encode().decode()) from None
-        mask_part = MaskPart(job.mask_format, known.size_hw, None)
-        picture = None if job.picture_style == "none" else Picture(known.pixels(), job.picture_style)
-        described: list[dict[str, Any]] = []
-        for number, (logits, score) in enumerate(self._decode(known, job)):
-            mask = upsample(logits, images.frame_size_hw(known.size_hw), known.size_hw) > 0
-            mask_part.add(mask)
-            area, box = area_and_box(mask)
-            described.append({"object": number, "score": round(score, 4), "area": area, "box": box})
-            if picture is not None:
-                picture.add(mask)
-        size = {"width": known.size_hw[1], "height": known.size_hw[0]}
-        result = {"image_id": known.image_id, **size, "weights": self._weights, "masks": described}
-        return Segmentation(b"".join(mask_part.encode()), picture.encode() if picture else None, orjson.dumps(result))
+        return Segmentation(mask, picture or None, result)
 
-    def _decode(self, known: EncodedImage, job: Job) -> Iterator[tuple[Array, float]]:
-        frame_hw = images.frame_size_hw(known.size_hw)
-        coords, labels = own_prompts.to_frame(job.prompts.points_xy, job.prompts.labels, known.size_hw, frame_hw)
-        masks, has_mask = own_prompts.mask_inputs(None, None, len(coords))
-        inputs: dict[str, Array] = {
-            "image_embeddings": known.entry.embedding,
-            "point_coords": coords,
-            "point_labels": labels,
-            "mask_input": masks,
-            "has_mask_input": has_mask,
-        }
-        low_res, scores = self._decoder.run(["single_masks", "iou_predictions"], inputs)
-        for logits, score in zip(low_res, scores, strict=True):
-            yield logits[0], float(score[0])
-
-    def _encode(self, frame: images.Frame) -> Array:
+    def _encode(self, frame: Frame) -> Array:
         inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
         return self._encoder.run(["image_embeddings"], inputs)[0]
 
-    def _embeddings(self) -> Embeddings:
-        """Return this thread's embeddings; threads share only the files, as the orchestrator's processes do."""
-        if not hasattr(self._own, "embeddings"):
+    def _pipeline(self) -> Pipeline:
+        """Return this thread's pipeline; threads share only the files of embeddings, as Triton's processes do."""
+        if not hasattr(self._own, "pipeline"):
             ignore: Callable[[str], None] = lambda _: None  # noqa: E731
-            cache = EmbeddingCache(Path(os.environ[CACHE]), self._fingerprint, CACHE_BYTES, ignore)
+            cache = EmbeddingCache(Path(os.environ[CACHE]), self._identity["fingerprint"], CACHE_BYTES, ignore)
             stages = Stages(lambda *_: None)
-            self._own.embeddings = Embeddings(cache, None, self._encode, MAX_PIXELS, ignore, stages=stages)
-        found: Embeddings = self._own.embeddings
-        return found
+            self._own.pipeline = Pipeline(
+                run_decoder=lambda inputs, outputs: self._decoder.run(outputs, inputs),
+                embeddings=Embeddings(cache, None, self._encode, MAX_PIXELS, ignore, stages=stages),
+                stages=stages,
+                weights={key: self._identity[key] for key in ("name", "sha256", "trained", "note")},
+                engine={"encoder": os.environ[ENCODER], "decoder": os.environ[DECODER]},
+                version=1,
+                thresholds={},
+                max_answer_bytes=MAX_ANSWER_BYTES,
+                decoder_batch=DECODER_BATCH,
+            )
+        pipeline: Pipeline = self._own.pipeline
+        return pipeline
 
 
 svc = bentoml.legacy.Service("without_triton")

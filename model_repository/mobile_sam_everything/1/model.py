@@ -4,13 +4,11 @@ import os
 import sys
 from typing import Any
 
-if path := os.environ.get(
-    "MOBILE_SAM_ORCHESTRATOR_PATH"
-):  # set by the service; other Tritons need the package installed
+if path := os.environ.get("MOBILE_SAM_ORCHESTRATOR_PATH"):  # the service sets it; elsewhere, install the package
     sys.path.append(path)
 try:
     from orchestrator.everything import OUTPUTS, records
-    from orchestrator.triton_io import Models
+    from orchestrator.triton_io import OrchestratorModel
 except ModuleNotFoundError as error:
     raise ImportError(f"{error}: install the package `orchestrator` and its dependencies for Triton's Python") from None
 
@@ -20,12 +18,12 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Read the settings, open the cache, and warm up."""
-        self.models = Models(args)
+        self.model = OrchestratorModel(args, records, OUTPUTS)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer each request; an error of one does not affect the others."""
-        return [self.models.answer(request, OUTPUTS, records) for request in requests]
+        return self.model.execute(requests)
 
     def finalize(self) -> None:
         """Release what the model holds."""
-        self.models.close()
+        self.model.close()
