@@ -1,0 +1,147 @@
+"""Segmentation and automatic masks on a pipeline with stand-ins for the encoder and the decoder."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from orchestrator.cache import EMBEDDING_SHAPE
+from orchestrator.call import Call
+from orchestrator.embeddings import Embeddings
+from orchestrator.everything import records
+from orchestrator.pipeline import Pipeline
+from orchestrator.problems import CostlyRequest, Rejected
+from orchestrator.segment import segment
+from orchestrator.stages import Stages
+
+WIDTH, HEIGHT = 64, 48
+TOP_LEFT_BOX = [0, 0, 32, 24]
+
+
+def decoder(inputs: dict[str, Any], outputs: list[str]) -> list[Any]:
+    """Find the image's top left quarter for each prompt, with scores that rise from candidate to candidate."""
+    count, masks = len(inputs["point_labels"]), 4 if outputs[0] == "low_res_masks" else 1
+    logits = np.full((count, masks, 256, 256), -10, np.float32)
+    logits[:, :, :96, :128] = 10  # the frame is 1024 x 768
+    return [logits, np.tile(np.array([0.6, 0.7, 0.8, 0.9], np.float32), (count, 1))]
+
+
+@pytest.fixture
+def pipeline(open_cache) -> Pipeline:
+    stages = Stages(lambda *_: None)
+    stages.begin(lambda: None, counts=False)
+    return Pipeline(
+        run_decoder=decoder,
+        embeddings=Embeddings(
+            open_cache(), None, lambda _: np.zeros(EMBEDDING_SHAPE, np.float16), 10**6, lambda _: None, stages=stages
+        ),
+        stages=stages,
+        weights={"name": "none"},
+        engine={"encoder": "a", "decoder": "b"},
+        version=3,
+        thresholds={"pred_iou_thresh": 0.75, "stability_score_thresh": 0.5},
+        max_answer_bytes=10**7,
+        decoder_batch=8,
+    )
+
+
+def png() -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (WIDTH, HEIGHT), "white").save(file, "PNG")
+    return file.getvalue()
+
+
+def call(objects: int = 1, *, light: bool = False, **inputs: Any) -> Call:
+    """Return a call with a click for each object; text is passed as bytes."""
+    tensors: dict[str, Any] = {"input_image": [png()], "exchange": [json.dumps({"light": light}).encode()]}
+    if objects:
+        tensors["point_coords"] = np.full((objects, 1, 2), 5, np.float32)
+        tensors["point_labels"] = np.ones((objects, 1), np.int32)
+    return Call((tensors | {name: [value] for name, value in inputs.items()}).get)
+
+
+def parts(pipeline: Pipeline, asked: Call) -> tuple[bytes, bytes, dict[str, Any]]:
+    mask, picture, result = (b"".join(part) for part in segment(pipeline, asked))
+    return mask, picture, json.loads(result)
+
+
+def test_click_returns_mask_and_result(pipeline):
+    mask, picture, result = parts(pipeline, call())
+    expected = np.zeros((HEIGHT, WIDTH), int)
+    expected[:24, :32] = 1
+    assert json.loads(mask) == expected.tolist()
+    assert picture == b""
+    (described,) = result.pop("masks")
+    assert described == {"object": 0, "score": 0.6, "area": 24 * 32, "box": TOP_LEFT_BOX}
+    assert {name: result[name] for name in ("width", "height", "weights", "model_version")} == {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "weights": {"name": "none"},
+        "model_version": 3,
+    }
+
+
+def test_candidates_of_several_objects_are_listed_in_order_with_logits(pipeline):
+    asked = call(2, multimask_output=True, mask_format=b"npy", low_res_mask=True, segmented_image=b"cutout")
+    mask, picture, result = parts(pipeline, asked)
+    assert np.load(io.BytesIO(mask)).shape == (6, HEIGHT, WIDTH)
+    assert Image.open(io.BytesIO(picture)).mode == "RGBA"
+    assert [(found["object"], found["score"]) for found in result["masks"]] == [
+        (index, score) for index in (0, 1) for score in (0.7, 0.8, 0.9)
+    ]
+    logits = np.load(io.BytesIO(base64.b64decode(result["masks"][0]["low_res_mask"])))
+    assert (logits.shape, logits.dtype) == ((256, 256), np.float32)
+
+
+def test_without_prompts_the_image_is_only_encoded(pipeline):
+    mask, picture, result = parts(pipeline, call(0))
+    assert mask == picture == b""
+    assert "masks" not in result
+    known = Call({"image_id": [result["image_id"].encode()]}.get)
+    assert parts(pipeline, known)[2]["image_id"] == result["image_id"]
+
+
+def test_click_outside_of_the_image_is_rejected_before_decoding(pipeline):
+    outside = {"point_coords": np.full((1, 1, 2), 1000, np.float32), "point_labels": np.ones((1, 1), np.int32)}
+    with pytest.raises(Rejected, match=r"points\[0\]\[0\]"):
+        segment(pipeline, Call({"input_image": [png()], **outside}.get))
+
+
+def test_answer_above_the_limit_is_rejected(pipeline):
+    pipeline.max_answer_bytes = 1000
+    with pytest.raises(Rejected, match="answer-too-large"):
+        segment(pipeline, call(8))
+
+
+def test_model_for_short_requests_rejects_many_objects(pipeline):
+    with pytest.raises(CostlyRequest):
+        segment(pipeline, call(200, light=True))
+    assert len(parts(pipeline, call(20))[2]["masks"]) == 20
+
+
+@pytest.mark.parametrize(("threshold", "count"), [(None, 4), (0.85, 2), (0.95, 0)], ids=["default", "higher", "none"])
+def test_records_are_the_masks_above_the_thresholds(pipeline, threshold, count):
+    inputs: dict[str, Any] = {
+        "input_image": [png()],
+        "crop_box": np.array([0, 0, WIDTH, HEIGHT]),
+        "point_coords": np.array([[5, 5], [6, 6]], np.float32),
+        "stability_score_offset": [1.0],
+        "min_mask_region_area": [0],
+    }
+    if threshold is not None:
+        inputs["pred_iou_thresh"] = [threshold]
+    (lines,) = records(pipeline, Call(inputs.get))
+    found = json.loads(b"".join(lines))
+    assert len(found) == count
+    assert {record["area"] for record in found} <= {24 * 32}
+
+
+def test_crop_outside_of_the_image_is_rejected(pipeline):
+    with pytest.raises(Rejected, match="crop_box"):
+        records(pipeline, Call({"input_image": [png()], "crop_box": np.array([0, 0, WIDTH + 1, HEIGHT])}.get))
