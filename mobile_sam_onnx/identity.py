@@ -39,7 +39,7 @@ class VersionFolders:
         return all(path.is_file() for path in (self.encoder, self.decoder, *self.records))
 
     def copy_code(self) -> None:
-        """Copy missing files of the orchestrator's code from the newest other version.
+        """Copy what Triton loads of the orchestrator's models, `model.py`, from the newest other version.
 
         Raises:
             OSError: a file cannot be written.
@@ -50,7 +50,6 @@ class VersionFolders:
             for path in (self.repository / model / str(max(others))).glob("*.py") if others else ():
                 copy = self._folder(model) / path.name
                 if not copy.is_file():
-                    # Links become files, so that this version works without the others.
                     shutil.copyfile(path, copy.with_suffix(".new"))
                     copy.with_suffix(".new").replace(copy)
 

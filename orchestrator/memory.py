@@ -1,4 +1,4 @@
-"""Releases the memory of an idle process."""
+"""Return of free memory to the kernel."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from threading import Event, Thread
 
 IDLE_TIMEOUT_S = 15.0
 LIBC = ctypes.CDLL(None)
-
-
 M_MMAP_THRESHOLD, MIN_LARGE_BLOCK_BYTES = -3, 128 * 1024
 """Parameter of mallopt(3), and its value: blocks from this size on get pages of their own."""
 
@@ -25,6 +23,13 @@ def return_large_blocks_on_free() -> None:
     mallopt = getattr(LIBC, "mallopt", None)  # glibc only
     if mallopt:
         mallopt(M_MMAP_THRESHOLD, MIN_LARGE_BLOCK_BYTES)
+
+
+def trim() -> None:
+    """Return free memory to the kernel: blocks in use keep the heap from shrinking by itself."""
+    malloc_trim = getattr(LIBC, "malloc_trim", None)  # glibc only
+    if malloc_trim:
+        malloc_trim(0)
 
 
 class IdleMemoryRelease:
@@ -61,7 +66,4 @@ class IdleMemoryRelease:
                 continue
             self._used.clear()
             self._release()
-            # Free blocks lie between used ones: the heap does not shrink without this.
-            trim = getattr(LIBC, "malloc_trim", None)  # glibc only
-            if trim:
-                trim(0)
+            trim()

@@ -1,4 +1,4 @@
-"""Process and memory control, and process states from /proc. Linux only, like Triton."""
+"""Process control, and process states from /proc. Linux only, like Triton."""
 
 from __future__ import annotations
 
@@ -10,28 +10,9 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 """Option of prctl(2)."""
-M_MMAP_THRESHOLD, LARGE_BYTES = -3, 128 * 1024
-"""Parameter of mallopt(3) and its value: larger blocks are mapped separately."""
 LIBC = ctypes.CDLL(None)
 DEAD = frozenset({"", "Z", "X"})
 """States of a process that has exited."""
-
-
-def return_large_blocks() -> None:
-    """Return every large memory block to the kernel as soon as it is freed.
-
-    By default, glibc soon allocates blocks of up to 32 MB on its heap, which cannot shrink below a block in use.
-    """
-    mallopt = getattr(LIBC, "mallopt", None)  # glibc only
-    if mallopt:
-        mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
-
-
-def trim() -> None:
-    """Return free heap pages to the kernel."""
-    malloc_trim = getattr(LIBC, "malloc_trim", None)  # glibc only
-    if malloc_trim:
-        malloc_trim(0)
 
 
 def die_with_parent(parent: int, signum: int = signal.SIGTERM) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 import uvicorn
 
+from orchestrator.memory import return_large_blocks_on_free, trim
 from utils import health, processes
 from utils.edge.admission import Admission
 from utils.edge.connections import Connections, allowed_connections, stop_listening, sweep_forever
@@ -65,7 +66,7 @@ class WorkerLifecycle:
             UnknownServerError: as `protocol.install`.
         """
         processes.die_with_parent(self._parent)
-        processes.return_large_blocks()
+        return_large_blocks_on_free()
         # Freeze permanent objects: with them, the collections that free requests' garbage would be rare.
         gc.collect()
         gc.freeze()
@@ -128,7 +129,7 @@ class WorkerLifecycle:
         while True:
             await asyncio.sleep(TRIM_INTERVAL_S)
             if not self._admission.in_progress:
-                await asyncio.to_thread(processes.trim)
+                await asyncio.to_thread(trim)
 
     def _orphaned(self) -> bool:
         """Return whether the service's first process was killed; its signal may arrive before it is gone."""
