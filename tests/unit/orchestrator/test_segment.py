@@ -63,7 +63,12 @@ def call(objects: int = 1, *, light: bool = False, **inputs: Any) -> Call:
     if objects:
         tensors["point_coords"] = np.full((objects, 1, 2), 5, np.float32)
         tensors["point_labels"] = np.ones((objects, 1), np.int32)
-    return Call((tensors | {name: [value] for name, value in inputs.items()}).get)
+    return call_with(**tensors, **{name: [value] for name, value in inputs.items()})
+
+
+def call_with(**tensors: Any) -> Call:
+    """Return a call with these input tensors."""
+    return Call(tensors.get)
 
 
 def parts(pipeline: Pipeline, asked: Call) -> tuple[bytes, bytes, dict[str, Any]]:
@@ -103,14 +108,13 @@ def test_without_prompts_the_image_is_only_encoded(pipeline):
     mask, picture, result = parts(pipeline, call(0))
     assert mask == picture == b""
     assert "masks" not in result
-    known = Call({"image_id": [result["image_id"].encode()]}.get)
-    assert parts(pipeline, known)[2]["image_id"] == result["image_id"]
+    assert parts(pipeline, call_with(image_id=[result["image_id"].encode()]))[2]["image_id"] == result["image_id"]
 
 
 def test_click_outside_of_the_image_is_rejected_before_decoding(pipeline):
     outside = {"point_coords": np.full((1, 1, 2), 1000, np.float32), "point_labels": np.ones((1, 1), np.int32)}
     with pytest.raises(Rejected, match=r"points\[0\]\[0\]"):
-        segment(pipeline, Call({"input_image": [png()], **outside}.get))
+        segment(pipeline, call_with(input_image=[png()], **outside))
 
 
 def test_answer_above_the_limit_is_rejected(pipeline):
@@ -136,7 +140,7 @@ def test_records_are_the_masks_above_the_thresholds(pipeline, threshold, count):
     }
     if threshold is not None:
         inputs["pred_iou_thresh"] = [threshold]
-    (lines,) = records(pipeline, Call(inputs.get))
+    (lines,) = records(pipeline, call_with(**inputs))
     found = json.loads(b"".join(lines))
     assert len(found) == count
     assert {record["area"] for record in found} <= {24 * 32}
@@ -144,4 +148,4 @@ def test_records_are_the_masks_above_the_thresholds(pipeline, threshold, count):
 
 def test_crop_outside_of_the_image_is_rejected(pipeline):
     with pytest.raises(Rejected, match="crop_box"):
-        records(pipeline, Call({"input_image": [png()], "crop_box": np.array([0, 0, WIDTH + 1, HEIGHT])}.get))
+        records(pipeline, call_with(input_image=[png()], crop_box=np.array([0, 0, WIDTH + 1, HEIGHT])))
