@@ -32,6 +32,7 @@ OTHER_VARIABLES = {
     "MOBILE_SAM_API_KEY",
     "MOBILE_SAM_URL",
     "MOBILE_SAM_EMBEDDING_CACHE_DIR",
+    "MOBILE_SAM_ORCHESTRATOR_PATH",
     "MOBILE_SAM_TRITON_METRICS_PORT",
 }
 """Variables of the clients, of the orchestrator alone and of Triton alone."""

@@ -70,7 +70,7 @@ def test_requests_are_reported_together_and_once(stages, reported, timers):
         stages.begin()
         run(stages, *names)
     assert reported == []
-    assert [seconds for seconds, _ in timers.pending] == [stages.REPORT_INTERVAL_S]
+    assert [seconds for seconds, _ in timers.pending] == [stages_module.REPORT_INTERVAL_S]
     timers.fire()
     assert reported == [(DECODE, 1, 1.0), (MASK, 2, 2.0)]
     reported.clear()

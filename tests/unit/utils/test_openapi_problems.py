@@ -72,7 +72,7 @@ def test_problems_of_the_service_are_documented():
 
 
 def test_problems_of_the_orchestrator_are_documented():
-    sources = [file.read_text() for file in (ROOT / "model_repository" / "mobile_sam" / "1").glob("*.py")]
+    sources = [file.read_text() for file in (ROOT / "orchestrator").glob("*.py")]
     found = {(int(status), slug, title) for text in sources for status, slug, title in IN_ORCHESTRATOR.findall(text)}
     raised = {(status, slug) for status, slug, _ in found}
     assert {(problem.status, problem.slug, problem.title) for problem in (*IMAGE_PROBLEMS, *MASK_PROBLEMS)} <= found
