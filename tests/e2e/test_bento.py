@@ -15,7 +15,16 @@ from utils.openapi import EXAMPLE
 
 pytestmark = pytest.mark.e2e
 
-PARTS = ("service.py", "bentofile.yaml", "README.md", "LICENSE", "requirements", "utils", "triton_backends")
+PARTS = (
+    "service.py",
+    "bentofile.yaml",
+    "README.md",
+    "LICENSE",
+    "requirements",
+    "orchestrator",
+    "utils",
+    "triton_backends",
+)
 
 
 def test_bento_serves_without_its_project_folder(builtin_repository, tmp_path):
