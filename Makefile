@@ -45,7 +45,7 @@ check: env-dev ## run linter, formatter, type checker and audit
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(RUN) pytest -q -m "not e2e" tests/unit/deploy
-	@for model in triton_backends/*/model.py model_repository/*/1/model.py; do MYPYPATH=triton_backends:. $(BIN)/mypy $$model || exit 1; done
+	@for model in triton_backends/*/model.py model_repository/*/1/model.py; do MYPYPATH=triton_backends/common:. $(BIN)/mypy $$model || exit 1; done
 	@for code in examples/*/model_repository/*/1/model.py; do \
 		MYPYPATH=$$(dirname $$code) $(BIN)/mypy $$(dirname $$code)/*.py || exit 1; done
 	@$(MAKE) --no-print-directory audit

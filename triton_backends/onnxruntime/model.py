@@ -24,7 +24,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # Triton knows the backend's own folder only
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))  # Triton knows the backend's own folder only
 from graph_model import GraphModel, Signature, parameter
 
 Array = npt.NDArray[Any]
