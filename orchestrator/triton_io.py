@@ -26,7 +26,6 @@ from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected, one_line
 from orchestrator.redis_tier import RedisTier
 from orchestrator.stages import Stages
-from orchestrator.warm_up import warm_up
 
 Array = npt.NDArray[Any]
 
@@ -120,7 +119,6 @@ class OrchestratorModel:
             decoder_batch=decoder_batch,
         )
         self._report_loaded()
-        warm_up()
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer each request; an error of one does not affect the others."""

@@ -18,10 +18,7 @@ CALLS = dict.fromkeys(tensors.MODELS, (ENCODER, DECODER))
 REQUIRED_FILES = {
     ENCODER: ("model.onnx",),
     DECODER: ("model.onnx",),
-    tensors.EVERYTHING: ("model.py", "weights.json"),
-    tensors.SEGMENT_COSTLY: ("model.py", "weights.json"),
-    tensors.SEGMENT: ("model.py", "weights.json"),
-    tensors.SEGMENT_CACHED: ("model.py", "weights.json"),
+    **dict.fromkeys(tensors.MODELS, ("model.py", "weights.json")),
 }
 """Files that a version of each model must have: without one, Triton fails to load it or retries forever."""
 

@@ -9,6 +9,7 @@ if path := os.environ.get("MOBILE_SAM_ORCHESTRATOR_PATH"):  # the service sets i
 try:
     from orchestrator.segment import OUTPUTS, segment
     from orchestrator.triton_io import OrchestratorModel
+    from orchestrator.warm_up import warm_up
 except ModuleNotFoundError as error:
     raise ImportError(f"{error}: install the package `orchestrator` and its dependencies for Triton's Python") from None
 
@@ -19,6 +20,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Read the settings, open the cache, and warm up."""
         self.model = OrchestratorModel(args, segment, OUTPUTS)
+        warm_up()
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer each request; an error of one does not affect the others."""

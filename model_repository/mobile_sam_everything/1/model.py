@@ -17,7 +17,7 @@ class TritonPythonModel:
     """One process of the model, which answers one request at a time."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Read the settings, open the cache, and warm up."""
+        """Read the settings and open the cache."""
         self.model = OrchestratorModel(args, records, OUTPUTS)
 
     def execute(self, requests: list[Any]) -> list[Any]:
