@@ -104,7 +104,7 @@ page-picture: env-dev ## take docs/images/page.jpg from a running `make serve WE
 	@$(RUN) python -m tools.page_picture http://127.0.0.1:$(PORT) docs/images/page.jpg
 
 docs: env ## generate docs/http.md from the OpenAPI document
-	@$(RUN) python -m utils.openapi.reference docs/http.md
+	@$(RUN) python -m utils.api.openapi.reference docs/http.md
 
 weights: env ## export the model files of WEIGHTS: auto, official, builtin, random or a checkpoint's path
 	@$(BIN)/python -m mobile_sam_onnx --weights $(WEIGHTS) --output model_repository

@@ -26,7 +26,7 @@ from benchmarks.objects import Mask, iou
 from benchmarks.photo import CLICK, POINTS, photo
 from benchmarks.service import ROOT, Server, Service, serving
 from examples.bentoml_runner.predictor import REPOSITORY
-from utils import tensors
+from utils.triton import tensors
 
 OURS, TRITON, SAME_ENGINE = "ours", "ours, straight to Triton", "ours, ONNX Runtime f32"
 WITHOUT_TRITON, PLAIN_BENTOML, PLAIN_FASTAPI = "ours without Triton", "plain BentoML", "plain FastAPI"

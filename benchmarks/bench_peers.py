@@ -38,7 +38,7 @@ from benchmarks.service import running
 from benchmarks.workloads import CACHED, COLD, Clicks
 from mobile_sam_onnx import sources
 from mobile_sam_onnx.official import fetch_official
-from utils.machine import has_bf16
+from utils.triton.machine import has_bf16
 
 ROUNDS = 5
 MIN_IOU = 0.98

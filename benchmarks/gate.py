@@ -25,7 +25,7 @@ from benchmarks.raw import RawModel
 from benchmarks.repository import prepare
 from benchmarks.service import ROOT
 from benchmarks.timing import interleaved, ratio_table
-from utils.machine import has_bf16
+from utils.triton.machine import has_bf16
 
 sys.path.append(str(ROOT / "model_repository" / "mobile_sam" / "1"))  # as in Triton
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 EXCHANGE = "exchange"
-"""Name of the input that describes the file: JSON, as `utils.exchange` of the service writes it."""
+"""Name of the input that describes the file: JSON, as `utils.triton.exchange` of the service writes it."""
 INLINE_BYTES = 64 * 1024
 """Largest part of an answer that goes through Triton."""
 FILE = re.compile(r"/proc/[0-9]+/fd/[0-9]+")

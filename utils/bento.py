@@ -1,10 +1,16 @@
-"""Changes to BentoML's defaults, and access to its internals."""
+"""Every use of private parts of BentoML, its process manager circus, and uvicorn, with a check at start-up.
+
+`HOOKS` lists them. `check_hooks` runs before the service is deployed, and stops it with one line if an update has moved
+one of them.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +18,127 @@ import bentoml
 from bentoml import serving
 from bentoml._internal.configuration.containers import BentoMLContainer
 from bentoml._internal.utils import circus
+from opentelemetry.util.http import ExcludeList
 
-from utils import health
 from utils.environment import EnvironmentCheckError, check_port
+from utils.triton.run import METRICS_DIR
 
 logger = logging.getLogger("bentoml.mobile_sam")
+
+
+@dataclass(frozen=True)
+class Hook:
+    """Use of private parts of another package."""
+
+    target: str
+    """`module:name` of the class or function."""
+    names: frozenset[str]
+    """Attributes that are used: of the class, or set by its `__init__`."""
+    reason: str
+    """What the service does with it, and why no public setting does the same."""
+    since: str
+    """Oldest version that has all names."""
+
+
+def _hook(target: str, names: str, reason: str, since: str) -> Hook:
+    return Hook(target, frozenset(names.split()), reason, since)
+
+
+CONTAINER = "bentoml._internal.configuration.containers:BentoMLContainer"
+HTTPTOOLS = "uvicorn.protocols.http.httptools_impl"
+HOOKS = (
+    _hook(
+        CONTAINER,
+        "api_server_config prometheus_multiproc_dir remote_runner_mapping tracing_excluded_urls",
+        "reads Triton's address and sets limits, metrics folder and traced paths per service: BentoML reads its "
+        "configuration file once, before the service is imported",
+        "bentoml 1.4",
+    ),
+    _hook(
+        "bentoml._internal.utils.circus:Arbiter",
+        "exit_stack stop",
+        "replaces the process manager: private sockets instead of TCP ports, a one-line error for a port in use, and a "
+        "stop signal that is never lost",
+        "bentoml 1.4",
+    ),
+    _hook(
+        "circus.arbiter:Arbiter",
+        "_exclusive_running_command _stopping loop",
+        "knows whether a command that must not be interrupted is running",
+        "circus 0.18",
+    ),
+    _hook(
+        "bentoml.serving:find_triton_binary",
+        "",
+        "replaced by one that exits with a one-line error where Triton cannot run: it runs before the service's hooks",
+        "bentoml 1.4",
+    ),
+    _hook(
+        f"{HTTPTOOLS}:HttpToolsProtocol",
+        "config app parser flow client transport pipeline scope headers cycle _start_asgi_task "
+        "_unset_keepalive_if_required on_message_begin on_url on_header on_headers_complete on_body "
+        "on_message_complete on_response_complete pause_writing resume_writing logger access_logger access_log "
+        "server_state shutdown connection_lost",
+        "subclassed by `utils.edge.protocol`: uvicorn limits neither heads nor trailers nor pipelined requests",
+        "uvicorn 0.30",
+    ),
+    _hook(
+        f"{HTTPTOOLS}:RequestResponseCycle",
+        "scope transport disconnected keep_alive message_event body more_body response_started response_complete "
+        "chunked_encoding expected_content_length send",
+        "created for refusals of requests that uvicorn would answer itself",
+        "uvicorn 0.30",
+    ),
+    _hook(
+        "uvicorn.protocols.http.flow_control:FlowControl",
+        "write_paused pause_reading",
+        "tells readers that are too slow, and stops reading refused bodies",
+        "uvicorn 0.30",
+    ),
+    _hook(
+        "prometheus_client.mmap_dict:MmapedDict",
+        "_f _m _capacity _used _init_value write_value",
+        "subclassed by `utils.observability.counter_files`: its sparse files kill the process when the disk is full",
+        "prometheus_client 0.20",
+    ),
+)
+"""All uses of private parts; the modules that use them name this table."""
+
+
+class UnsupportedVersionError(RuntimeError):
+    """An installed package lacks a private part that the service uses."""
+
+
+def check_hooks() -> None:
+    """Check that the installed packages have everything in `HOOKS`.
+
+    Raises:
+        SystemExit: a one-line error; something is missing.
+    """
+    try:
+        for hook in HOOKS:
+            check_hook(hook)
+    except UnsupportedVersionError as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+def check_hook(hook: Hook) -> None:
+    """Check that the installed package has everything that a hook uses.
+
+    Raises:
+        UnsupportedVersionError: something is missing.
+    """
+    module, _, name = hook.target.partition(":")
+    try:
+        target = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError):
+        missing = name
+    else:
+        code = getattr(getattr(target, "__init__", None), "__code__", None)
+        missing = ", ".join(sorted(hook.names - set(dir(target)) - set(code.co_names if code else ())))
+    if missing:
+        raise UnsupportedVersionError(f"unsupported version of {hook.since.split()[0]}: {module} has no {missing}")
+
 
 BENTOML_TIMEOUT_S = 60
 CONTAINERIZED = "BENTOML_CONTAINERIZED"
@@ -88,7 +210,6 @@ def refuse_to_serve(reason: str) -> None:
     Args:
         reason: text of the error message.
     """
-    assert callable(serving.find_triton_binary), "BentoML no longer has find_triton_binary: adapt utils/bento.py"
 
     def refuse() -> str:
         raise SystemExit(f"error: {reason}")
@@ -104,7 +225,12 @@ def isolate_metrics(folder: Path) -> None:
     Args:
         folder: run folder of the service.
     """
-    BentoMLContainer.prometheus_multiproc_dir.set(str(folder / health.METRICS_DIR))
+    BentoMLContainer.prometheus_multiproc_dir.set(str(folder / METRICS_DIR))
+
+
+def disable_tracing() -> None:
+    """Turn off BentoML's own spans, which are never sent and would come between the exported ones."""
+    BentoMLContainer.tracing_excluded_urls.set(ExcludeList([".*"]))
 
 
 def triton_address(runner: str) -> str:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from utils import triton
+from utils.triton import installation, shared_memory
 
 ROOT = Path(__file__).resolve().parent.parent
 MIN_PYTHON, MAX_PYTHON = (3, 10), (3, 12)
@@ -38,7 +38,7 @@ def check_platform() -> None:
             f"Python 3.{MIN_PYTHON[1]} to 3.{MAX_PYTHON[1]} is required, this is {platform.python_version()}: "
             "choose one with `make PYTHON=python3.12`"
         )
-    if shutil.which(triton.LAUNCHER):
+    if shutil.which(installation.LAUNCHER):
         return
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         raise EnvironmentCheckError(
@@ -51,8 +51,8 @@ def check_platform() -> None:
             f"the embedded Triton requires glibc 2.35 (Debian 12, Ubuntu 22.04) or newer, this is {number}"
         )
     try:
-        triton.shared_libpython()
-    except triton.TritonSetupError as error:
+        installation.shared_libpython()
+    except installation.TritonSetupError as error:
         raise EnvironmentCheckError(str(error)) from None
 
 
@@ -63,8 +63,8 @@ def check_shared_memory() -> None:
         EnvironmentCheckError: there is too little.
     """
     try:
-        triton.check_shared_memory()
-    except triton.TritonSetupError as error:
+        shared_memory.check_shared_memory()
+    except installation.TritonSetupError as error:
         raise EnvironmentCheckError(str(error)) from None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from utils.plan import ENGINES
+from utils.triton.plan import ENGINES
 
 PREFIX = "MOBILE_SAM_"
 CLIENT_TIMEOUT_S = 60
@@ -80,7 +80,7 @@ class Settings:
     """Redis for embeddings shared by replicas: `redis://`, `rediss://` or `unix://`."""
 
     engine: str = "auto"
-    """Engine of encoder and decoder: one of `utils.plan.ENGINES`, or `auto`."""
+    """Engine of encoder and decoder: one of `utils.triton.plan.ENGINES`, or `auto`."""
     threads: int | None = None
     """Threads per encoder run; default: by cores."""
     encoders: int | None = None

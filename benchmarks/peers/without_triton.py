@@ -28,18 +28,18 @@ from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected
 from orchestrator.segment import segment
 from orchestrator.stages import Stages
-from utils.answers import JsonBody, MultipartAnswer, errors_as_problems, multipart
+from utils.api.answers import JsonBody, MultipartAnswer, errors_as_problems, multipart
+from utils.api.errors import ServiceError
+from utils.api.images import ImageSource, image_source
+from utils.api.openapi import EXAMPLE
+from utils.api.prompts import to_prompts
+from utils.api.requests import SegmentRequest, parse_body
 from utils.edge.admission import Admission
-from utils.edge.counts import Counts
 from utils.edge.guard import Guard
 from utils.edge.middleware import Edge, Limits
-from utils.errors import ServiceError
-from utils.health import Health
-from utils.images import ImageSource, image_source
-from utils.openapi import EXAMPLE
-from utils.prompts import to_prompts
-from utils.schemas import SegmentRequest, parse_body
-from utils.segmenter import Job, Segmentation, image_inputs, job_inputs
+from utils.observability.metrics import Counts
+from utils.triton.health import Health
+from utils.triton.segmenter import Job, Segmentation, image_inputs, job_inputs
 
 ENCODER, DECODER, CACHE = "BENCHMARK_ENCODER", "BENCHMARK_DECODER", "BENCHMARK_EMBEDDING_CACHE_DIR"
 """Environment variables with the engines and the folder of the embeddings."""

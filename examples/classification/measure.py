@@ -37,7 +37,7 @@ from examples.classification.architecture import NARROW, Architecture, random_st
 from examples.classification.build import CONFIG, NET, Weights, export
 from examples.classification.graph import SIZE
 from examples.classification.prepare import REPOSITORY
-from utils.inference import infer_input
+from utils.triton.inference import infer_input
 
 CALLERS, ROUNDS = 8, 10
 ON, OFF = "on", "off"

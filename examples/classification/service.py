@@ -15,12 +15,12 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from utils import embedded
-from utils.answers import JsonAnswer, JsonBody, errors_as_problems, json_response
-from utils.images import IMAGE_FILE, decode_base64
-from utils.inference import infer
-from utils.openapi import EXAMPLE_IMAGE
-from utils.schemas import parse_body
+from utils.api.answers import JsonAnswer, JsonBody, errors_as_problems, json_response
+from utils.api.images import IMAGE_FILE, decode_base64
+from utils.api.openapi import EXAMPLE_IMAGE
+from utils.api.requests import parse_body
+from utils.triton import embedded
+from utils.triton.inference import infer
 
 CLASSES = 1000
 

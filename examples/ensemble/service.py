@@ -14,10 +14,10 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from utils import embedded
-from utils.answers import JsonAnswer, JsonBody, errors_as_problems, json_response
-from utils.inference import infer
-from utils.schemas import parse_body
+from utils.api.answers import JsonAnswer, JsonBody, errors_as_problems, json_response
+from utils.api.requests import parse_body
+from utils.triton import embedded
+from utils.triton.inference import infer
 
 Four = Annotated[list[float], Field(min_length=4, max_length=4)]
 

@@ -9,7 +9,7 @@ import aiohttp
 import orjson
 from tritonclient.utils import InferenceServerException
 
-from utils.inference import service_errors
+from utils.triton.inference import service_errors
 
 READ_TIMEOUT_S = 300.0
 """Maximum time between events, including the time in the queue."""

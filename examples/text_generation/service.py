@@ -18,10 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from examples.text_generation.events import texts
-from utils import embedded
-from utils.answers import JsonAnswer, JsonBody, errors_as_problems, json_lines
+from utils.api.answers import JsonAnswer, JsonBody, errors_as_problems, json_lines
+from utils.api.requests import parse_body
 from utils.edge.admission import Admission
-from utils.schemas import parse_body
+from utils.triton import embedded
 
 MAX_CONCURRENT_TEXTS = 32
 """Running and queued texts per API worker; further requests get a 503 with Retry-After."""

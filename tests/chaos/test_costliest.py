@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from tests.chaos.costliest import climb
 from tests.chaos.request_space import SPACE, Point, dimensions, point, relevant, renew_image, request
-from utils.schemas import EmbedRequest, EverythingRequest, SegmentRequest, parse_body
+from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest, parse_body
 
 MADE_UP = {"format": ("a", "b", "c"), "more": (False, True), "count": (1, 4, 16, 64)}
 MODELS: dict[str, type[BaseModel]] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.server import ROOT, serving
-from utils.openapi import EXAMPLE
+from utils.api.openapi import EXAMPLE
 
 pytestmark = pytest.mark.e2e
 

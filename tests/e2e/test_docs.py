@@ -19,7 +19,7 @@ from tests.e2e import pages
 from tests.e2e.answers import segmentation
 from tests.e2e.pages import Reader
 from tests.e2e.server import ROOT
-from utils.openapi import examples
+from utils.api.openapi import examples
 from utils.settings import PREFIX, Settings
 
 TEXTS = {page: (ROOT / page).read_text() for page in pages.pages()}

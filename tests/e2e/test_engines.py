@@ -16,7 +16,7 @@ from PIL import Image
 from tests.e2e.answers import segmentation
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import Server, launch_server, serve_expecting_failure
-from utils.machine import has_bf16
+from utils.triton.machine import has_bf16
 
 pytestmark = pytest.mark.e2e
 ENGINES = ("onnxruntime", *(["openvino-bf16"] if has_bf16() else []))

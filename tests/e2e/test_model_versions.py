@@ -20,7 +20,7 @@ from requests_toolbelt.multipart.decoder import MultipartDecoder
 from mobile_sam_onnx import Preparer
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import Server, make_repository, serving, write_other_weights
-from utils.versions import LOAD_ORDER
+from utils.triton.versions import LOAD_ORDER
 
 pytestmark = pytest.mark.e2e
 

@@ -16,7 +16,7 @@ from tests.fuzz.make_corpus import BODIES, CORPUS, IMAGES, odd_images
 from tests.fuzz.odd_bodies import odd_bodies
 from tests.fuzz.odd_images import COLOURS, OddImage
 from tests.fuzz.ways_in import MODELS, image_or_refusal, request_or_refusal
-from utils.errors import ServiceError
+from utils.api.errors import ServiceError
 
 ODD_IMAGES, ODD_BODIES = odd_images(), odd_bodies()
 MAX_PIXELS = 20_000_000

@@ -22,7 +22,7 @@ from tests.fuzz.damage import KINDS, Edit, damaged
 from tests.fuzz.make_corpus import odd_images
 from tests.fuzz.odd_bodies import odd_bodies
 from tests.fuzz.ways_in import MODELS, image_or_refusal, request_or_refusal
-from utils.errors import ServiceError
+from utils.api.errors import ServiceError
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 SETTINGS = settings(

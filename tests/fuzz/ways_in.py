@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from orchestrator import images, prompts
 from orchestrator.problems import Rejected
-from utils.errors import InvalidRequest, MalformedBody, ServiceError
-from utils.images import ImageSource, image_source
-from utils.prompts import Prompts, to_prompts
-from utils.schemas import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest, parse_body
+from utils.api.errors import InvalidRequest, MalformedBody, ServiceError
+from utils.api.images import ImageSource, image_source
+from utils.api.prompts import Prompts, to_prompts
+from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest, parse_body
 
 MAX_PIXELS = 4_000_000
 """Limit below the orchestrator's own, so that no file takes long."""

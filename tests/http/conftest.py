@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from utils.health import Health
-from utils.images import ImageSource
-from utils.segmenter import GridBatch, Job, Segmentation
+from utils.api.images import ImageSource
+from utils.triton.health import Health
+from utils.triton.segmenter import GridBatch, Job, Segmentation
 
 
 class FakeSegmenter:
@@ -100,7 +100,7 @@ def service():
 @pytest.fixture
 def segmenter(service, monkeypatch) -> FakeSegmenter:
     fake = FakeSegmenter()
-    monkeypatch.setattr(service, "segmenter", fake)
+    monkeypatch.setattr(service.app, "segmenter", fake)
     return fake
 
 
@@ -113,8 +113,8 @@ def bento_app(service):
 @pytest.fixture
 def app(bento_app, monkeypatch):
     """The application with a ready Triton and a fresh refusal log."""
-    monkeypatch.setattr("utils.health.read_health", lambda _: Health("ready"))
-    monkeypatch.setattr("utils.answers.REFUSAL_LOG._windows", {})
+    monkeypatch.setattr("utils.triton.health.read_health", lambda _: Health("ready"))
+    monkeypatch.setattr("utils.api.answers.REFUSAL_LOG._windows", {})
     return bento_app
 
 

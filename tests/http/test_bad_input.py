@@ -137,7 +137,7 @@ def test_byte_order_mark_is_accepted(http):
 
 
 def test_body_over_the_limit_is_a_413(http, service):
-    response = http.post("/mobile_sam", content=b" " * (service.settings.max_body_bytes + 1))
+    response = http.post("/mobile_sam", content=b" " * (service.app.settings.max_body_bytes + 1))
     assert response.status_code == 413
     assert response.headers["content-type"] == "application/problem+json"
 

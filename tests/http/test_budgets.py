@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from utils.openapi import document
+from utils.api.openapi import document
 from utils.settings import PREFIX, Settings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from utils.images import ImageSource
+from utils.api.images import ImageSource
 
 IMAGE = base64.b64encode(b"an image file").decode()
 

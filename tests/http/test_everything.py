@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from utils.errors import InferenceUnavailable, Problem, RejectedByModel
-from utils.images import ImageSource
+from utils.api.errors import InferenceUnavailable, Problem, RejectedByModel
+from utils.api.images import ImageSource
 
 IMAGE = base64.b64encode(b"an image file").decode()
 RESULT = {
@@ -125,7 +125,7 @@ def test_timeout_is_a_504_with_advice(http, service, segmenter, monkeypatch):
         await asyncio.Event().wait()
 
     monkeypatch.setattr(segmenter, "records", never)
-    monkeypatch.setattr(service, "settings", replace(service.settings, inference_timeout=0.05))
+    monkeypatch.setattr(service.app, "settings", replace(service.app.settings, inference_timeout=0.05))
     response = post_everything(http)
     assert response.status_code == 504
     assert "set progress to true" in response.json()["detail"]

@@ -15,10 +15,10 @@ from bentoml._internal.log import DATE_FORMAT, TRACED_LOG_FORMAT, TraceRecordFil
 from bentoml._internal.server.http.access import AccessLogMiddleware
 
 from tests.fuzz.hostile_text import HOSTILE, MARK, hostile_texts, is_forged
-from utils.errors import RejectedByModel
-from utils.logs import VARIABLE, configure_logging
-from utils.schemas import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
-from utils.segmenter import _problem
+from utils.api.errors import RejectedByModel
+from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
+from utils.observability.logs import VARIABLE, configure_logging
+from utils.triton.segmenter import _problem
 
 ADDRESS = "203.0.113.7"
 MODELS: dict[str, type[ImageFields]] = {
@@ -43,7 +43,7 @@ def log(app, request, monkeypatch) -> Iterator[io.StringIO]:
     monkeypatch.setattr(logger, "handlers", [handler])
     monkeypatch.setattr(logger, "propagate", False)
     monkeypatch.setattr(logger, "level", logging.INFO)
-    monkeypatch.setattr("utils.answers.REFUSAL_LOG._max_lines", 10**9)
+    monkeypatch.setattr("utils.api.answers.REFUSAL_LOG._max_lines", 10**9)
     logging.root.manager._clear_cache()  # type: ignore[attr-defined]
     others = {other: other.formatter for other in [*logging.root.handlers, logging.lastResort] if other}
     monkeypatch.setenv(VARIABLE, request.param)
@@ -198,7 +198,7 @@ def test_address_that_guesses_keys_is_named(app, segmenter, log, monkeypatch, se
 
     keys = ApiKeys.of("name:a-key-of-enough-characters", None)
     monkeypatch.setattr(service.guard, "_keys", keys)
-    monkeypatch.setattr("utils.answers.REFUSAL_LOG._max_lines", 20)
+    monkeypatch.setattr("utils.api.answers.REFUSAL_LOG._max_lines", 20)
     guesses = [{"headers": [(b"x-api-key", b"guess-%d" % number)]} for number in range(50)]
     assert {status for status, _ in ask_all(app, guesses)} == {401}
     service.REFUSAL_LOG.summarise_ended(all_windows=True)

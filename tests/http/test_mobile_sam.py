@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 
-from utils.errors import InferenceFailed, InferenceTimeout, InferenceUnavailable, Overloaded, Problem, RejectedByModel
-from utils.images import ImageSource
-from utils.segmenter import Segmentation
+from utils.api.errors import (
+    InferenceFailed,
+    InferenceTimeout,
+    InferenceUnavailable,
+    Overloaded,
+    Problem,
+    RejectedByModel,
+)
+from utils.api.images import ImageSource
+from utils.triton.segmenter import Segmentation
 
 IMAGE = base64.b64encode(b"an image file").decode()
 

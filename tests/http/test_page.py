@@ -8,7 +8,7 @@ from urllib.parse import urljoin
 
 import pytest
 
-from utils.info import VERSION
+from utils.api.info import VERSION
 from utils.page import FOLDER
 
 LINK = re.compile(r"""(?:href|src)="([^"#]+)["#]""")

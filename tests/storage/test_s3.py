@@ -1,4 +1,4 @@
-"""Models from an S3 stand-in in the real Triton, with a repository written by `python -m utils.deployment`."""
+"""Models from an S3 stand-in in the real Triton, with a repository written by `python -m utils.triton.repository`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def upload(folder: Path, address: str, prefix: str = "") -> int:
 def test_triton_loads_a_written_repository_from_s3(builtin_repository, storage, tmp_path):
     written = tmp_path / "written"
     done = subprocess.run(
-        [sys.executable, "-m", "utils.deployment", written],
+        [sys.executable, "-m", "utils.triton.repository", written],
         cwd=ROOT,
         env={**base_environment(), "MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository)},
         capture_output=True,

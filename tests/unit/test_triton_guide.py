@@ -39,7 +39,7 @@ def contains(text: str, quote: str) -> bool:
 
 def test_every_path_in_the_guide_exists():
     paths = named(TEXT)
-    assert {"utils/embedded.py", "examples/ensemble/README.md"} <= paths
+    assert {"utils/triton/embedded.py", "examples/ensemble/README.md"} <= paths
     assert sorted(path for path in paths if not (ROOT / path).exists()) == []
 
 

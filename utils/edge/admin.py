@@ -8,11 +8,11 @@ from dataclasses import asdict
 import orjson
 from starlette.types import Receive, Scope, Send
 
-from utils.answers import json_response
+from utils.api.answers import json_response
+from utils.api.errors import ModelChange
 from utils.edge.guard import Guard
-from utils.errors import ModelChange
-from utils.models import Models
-from utils.versions import LOAD_ORDER
+from utils.triton.models import Models
+from utils.triton.versions import LOAD_ORDER
 
 MODELS = "/admin/models"
 Action = Callable[[], Awaitable[None]]

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from utils.errors import Overloaded, Stopping
-from utils.turns import ActiveCallers
+from utils.api.errors import Overloaded, Stopping
+from utils.edge.turns import ActiveCallers
 
 SMALL_ANSWER_BYTES = 65_536
 """Size up to which answers are not counted: the transport's buffer holds that much of any answer."""

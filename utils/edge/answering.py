@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from utils.api.errors import InferenceTimeout, Stopping
 from utils.edge.bodies import ClientDisconnected
-from utils.errors import InferenceTimeout, Stopping
 
 
 async def run_application(

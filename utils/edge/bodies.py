@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from starlette.types import Receive, Scope
 
+from utils.api.errors import BodyTooLarge, SlowBody, Stopping
 from utils.edge.admission import Admission
-from utils.edge.callers import ADDRESS
-from utils.errors import BodyTooLarge, SlowBody, Stopping
-from utils.turns import FairSemaphore
+from utils.edge.turns import FairSemaphore
+from utils.observability.context import ADDRESS
 
 MAX_DRAIN_BYTES, DRAIN_TIMEOUT_S = 48 * 2**20, 2.0
 """Limits for discarding a refused body before the connection is closed. Most clients read the answer only after they

@@ -16,8 +16,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Protocol
 
-from utils.edge.floods import FloodLog
 from utils.edge.guard import network
+from utils.observability.floods import FloodLog
 
 logger = logging.getLogger("bentoml.mobile_sam")
 

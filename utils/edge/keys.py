@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from utils.errors import Unauthorized
+from utils.api.errors import Unauthorized
 
 API_KEYS, ADMIN_KEYS = "MOBILE_SAM_API_KEYS", "MOBILE_SAM_ADMIN_KEYS"
 """Environment variables; with the suffix `_FILE` they name a file instead."""

@@ -21,10 +21,10 @@ from typing import Any
 import uvicorn
 
 from orchestrator.memory import return_large_blocks_on_free, trim
-from utils import health, processes
 from utils.edge.admission import Admission
 from utils.edge.connections import Connections, allowed_connections, stop_listening, sweep_forever
 from utils.edge.protocol import install
+from utils.triton import health, processes
 
 logger = logging.getLogger("bentoml.mobile_sam")
 

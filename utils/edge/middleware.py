@@ -26,17 +26,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from utils import spans
-from utils.answers import PROBLEM_HEADER, REFUSAL_LOG, problem_of, problem_response
-from utils.edge.admin import Admin
-from utils.edge.admission import STOPPING_DETAIL, Admission, RefusalThrottle, Slot
-from utils.edge.answering import run_application
-from utils.edge.bodies import LARGE_BODY_BYTES, Body, ClientDisconnected
-from utils.edge.callers import ADDRESS, CALLER, REQUEST_ID, TARGET, TRACE_ID, request_id
-from utils.edge.counts import OTHER_PATH, Counts, health_metrics
-from utils.edge.guard import Guard, address
-from utils.edge.protocol import REFUSAL_EXTENSION
-from utils.errors import (
+from utils.api.answers import PROBLEM_HEADER, REFUSAL_LOG, problem_of, problem_response
+from utils.api.errors import (
     MEDIA_TYPE,
     BodyTooLarge,
     InferenceUnavailable,
@@ -48,9 +39,18 @@ from utils.errors import (
     UnsupportedMedia,
     WrongMethod,
 )
-from utils.health import Health
-from utils.text import shown
-from utils.turns import ActiveCallers, FairSemaphore
+from utils.edge.admin import Admin
+from utils.edge.admission import STOPPING_DETAIL, Admission, RefusalThrottle, Slot
+from utils.edge.answering import run_application
+from utils.edge.bodies import LARGE_BODY_BYTES, Body, ClientDisconnected
+from utils.edge.guard import Guard, address
+from utils.edge.protocol import REFUSAL_EXTENSION
+from utils.edge.turns import ActiveCallers, FairSemaphore
+from utils.observability import spans
+from utils.observability.context import ADDRESS, CALLER, REQUEST_ID, TARGET, TRACE_ID, request_id
+from utils.observability.metrics import OTHER_PATH, Counts, health_metrics
+from utils.observability.text import shown
+from utils.triton.health import Health
 
 LIVE, READY, METRICS = ("/livez", "/healthz"), "/readyz", "/metrics"
 READ, WRITE = ("GET", "HEAD"), ("POST",)

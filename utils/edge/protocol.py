@@ -4,7 +4,7 @@ uvicorn accepts heads and trailers of any size, and copies an incomplete field w
 bytes are counted before they are parsed further. A request that exceeds a limit or is not HTTP gets its refusal from
 the edge (`REFUSAL_EXTENSION` in the scope), after the answers to earlier requests.
 
-`USED` names all private parts of uvicorn that this service uses; they are checked when a worker starts.
+`utils.bento.HOOKS` lists the private parts of uvicorn that this module uses.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 import httptools
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Server
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from utils.api.errors import HeadTooLarge, MalformedRequest, ServiceError
 from utils.edge.bodies import DRAIN_TIMEOUT_S
-from utils.edge.callers import REQUEST_ID_HEADER
 from utils.edge.connections import Connections
-from utils.errors import HeadTooLarge, MalformedRequest, ServiceError
+from utils.observability.context import REQUEST_ID_HEADER
 
 MAX_HEAD_BYTES, MAX_FIELDS = 65_536, 100
 """Limits of one request: request line, headers, trailers and chunk extensions together."""
@@ -36,19 +36,10 @@ SLICE_BYTES = 16_384
 """Bytes parsed at a time; an incomplete field can exceed the limit by this much."""
 REFUSAL_EXTENSION = "mobile_sam.refusal"
 """ASGI extension with the `ServiceError` that the edge answers the request with."""
-USED: dict[type, set[str]] = {
-    HttpToolsProtocol: {"config", "app", "parser", "flow", "client", "transport", "pipeline", "scope", "headers"}
-    | {"cycle", "_start_asgi_task", "_unset_keepalive_if_required", "on_message_begin", "on_url", "on_header"}
-    | {"on_headers_complete", "on_body", "on_message_complete", "on_response_complete", "pause_writing"}
-    | {"resume_writing", "logger", "access_logger", "access_log", "server_state", "shutdown", "connection_lost"},
-    RequestResponseCycle: {"scope", "transport", "disconnected", "keep_alive", "message_event", "body", "more_body"}
-    | {"response_started", "response_complete", "chunked_encoding", "expected_content_length", "send"},
-    FlowControl: {"write_paused", "pause_reading"},
-}
 
 
 class UnknownServerError(RuntimeError):
-    """The HTTP server is not a uvicorn version that this module supports."""
+    """The HTTP server is not uvicorn with its protocol for httptools."""
 
 
 def install(server: Server, connections: Connections) -> None:
@@ -59,17 +50,11 @@ def install(server: Server, connections: Connections) -> None:
         connections: the worker's connections.
 
     Raises:
-        UnknownServerError: the server has another protocol, or uvicorn's classes lack a name in `USED`.
+        UnknownServerError: the server has another protocol.
     """
     config = server.config
     if config.http_protocol_class is not HttpToolsProtocol:
         raise UnknownServerError(f"expected uvicorn's HttpToolsProtocol, got {config.http_protocol_class!r}")
-    for kind, names in USED.items():
-        found = set(dir(kind)) | set(kind.__init__.__code__.co_names)  # type: ignore[misc]
-        if names - found:
-            raise UnknownServerError(
-                f"unsupported version of uvicorn: {kind.__name__} has no {', '.join(sorted(names - found))}"
-            )
     config.ws_protocol_class = None
     config.http_protocol_class = partial(BoundedProtocol, connections=connections)  # type: ignore[assignment]
 

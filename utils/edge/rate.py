@@ -22,7 +22,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from utils.errors import TooManyRequests
+from utils.api.errors import TooManyRequests
 
 REDIS_SOCKET_TIMEOUT_S = 0.2
 REDIS_TIMEOUT_S = 0.25

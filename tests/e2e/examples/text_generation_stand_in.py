@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from utils import embedded
+from utils.triton import embedded
 
 _runner = embedded.runner
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.info import VERSION
+from utils.api.info import VERSION
 
 ROOT = Path(__file__).resolve().parents[3]
 IMAGES = ("cpu", "gpu")

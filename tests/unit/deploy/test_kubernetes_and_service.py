@@ -9,15 +9,15 @@ import yaml
 
 from tests.unit.deploy.cluster import KUBERNETES, ROOT, container, each_overlay, named, pod
 from tests.unit.deploy.kustomize import read
+from utils.api.errors import Unauthorized
 from utils.edge.keys import ApiKeys
 from utils.edge.lifecycle import FINISH_TIMEOUT_S, TRITON_STOP_TIMEOUT_S
 from utils.edge.middleware import LIVE, METRICS, READY, STATIC
-from utils.errors import Unauthorized
-from utils.machine import Machine
 from utils.page import ROUTE
-from utils.plan import make_plan
 from utils.settings import PREFIX, Settings
-from utils.triton import MIN_SHARED_MEMORY_AT_START_BYTES, SHARED_MEMORY
+from utils.triton.machine import Machine
+from utils.triton.plan import make_plan
+from utils.triton.shared_memory import MIN_SHARED_MEMORY_AT_START_BYTES, SHARED_MEMORY
 
 RESIDENT_BYTES = 1.9e9
 """Memory of the whole service on two cores (docs/performance.md)."""

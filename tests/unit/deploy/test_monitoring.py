@@ -16,8 +16,8 @@ from tests.e2e.pages import blocks
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import ROOT
 from tests.e2e.test_docs import anchors
-from utils.edge.counts import health_metrics
-from utils.health import Health
+from utils.observability.metrics import health_metrics
+from utils.triton.health import Health
 
 FOLDER = ROOT / "deploy" / "monitoring"
 ALERTS = [rule for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"] for rule in group["rules"]]

@@ -13,9 +13,9 @@ import orjson
 import pytest
 
 from orchestrator.call import INLINE_BYTES, Call, RequestCancelled
-from utils import exchange as service_side
-from utils import tensors
-from utils.exchange import Exchange
+from utils.triton import exchange as service_side
+from utils.triton import tensors
+from utils.triton.exchange import Exchange
 
 LARGE = bytes(range(256)) * 1000
 SMALL = b"a few bytes"

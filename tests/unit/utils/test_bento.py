@@ -1,4 +1,4 @@
-"""BentoML's process manager with the changes of the service."""
+"""Private parts of BentoML and other packages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from utils import bento
 
 ROOT = Path(__file__).resolve().parents[3]
 MANAGER = """
@@ -53,3 +55,22 @@ def test_a_signal_stops_the_process_manager(tmp_path, case, status):
         assert "ready\n" in iter(process.stdout.readline, "")
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == status
+
+
+def test_installed_packages_have_all_private_parts():
+    bento.check_hooks()
+
+
+@pytest.mark.parametrize(
+    ("target", "names", "message"),
+    [
+        pytest.param("uvicorn:Server", "run moved", "uvicorn has no moved", id="attribute"),
+        pytest.param("uvicorn:Moved", "", "uvicorn has no Moved", id="class"),
+        pytest.param("uvicorn.moved:Server", "", "uvicorn.moved has no Server", id="module"),
+    ],
+)
+def test_a_moved_private_part_stops_the_service_with_one_line(monkeypatch, target, names, message):
+    hook = bento.Hook(target, frozenset(names.split()), "a test", "uvicorn 0.30")
+    monkeypatch.setattr(bento, "HOOKS", [hook])
+    with pytest.raises(SystemExit, match=f"^error: unsupported version of uvicorn: {message}$"):
+        bento.check_hooks()

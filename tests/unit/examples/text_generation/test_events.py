@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from examples.text_generation.events import texts
-from utils.errors import InferenceFailed, InferenceUnavailable, InvalidRequest
+from utils.api.errors import InferenceFailed, InferenceUnavailable, InvalidRequest
 
 PIECES = [b'data: {"model_name":"m","text_output":"a"}\n\n', b'data: {"text_output":" b"}\n\n']
 

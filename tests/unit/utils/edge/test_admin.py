@@ -7,15 +7,15 @@ import asyncio
 import httpx
 import pytest
 
+from utils.api.errors import ModelChange
 from utils.edge.admin import MODELS, Admin
 from utils.edge.admission import Admission
 from utils.edge.guard import Guard
 from utils.edge.keys import ADMIN_KEYS, ApiKeys, KeysError
 from utils.edge.middleware import Edge, Limits
-from utils.errors import ModelChange
-from utils.health import Health
-from utils.models import ModelState
-from utils.versions import LOAD_ORDER
+from utils.triton.health import Health
+from utils.triton.models import ModelState
+from utils.triton.versions import LOAD_ORDER
 
 KEY = "an-operators-own-key"
 CALLERS_KEY = "any-other-callers-key"

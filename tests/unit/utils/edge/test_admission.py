@@ -6,9 +6,9 @@ import contextlib
 
 import pytest
 
+from utils.api.errors import Overloaded
 from utils.edge.admission import MAX_PROMPT_REFUSALS, Admission, RefusalThrottle
-from utils.errors import Overloaded
-from utils.turns import ACTIVE_S
+from utils.edge.turns import ACTIVE_S
 
 
 @contextlib.contextmanager

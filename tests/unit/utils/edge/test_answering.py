@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from starlette.responses import PlainTextResponse, StreamingResponse
 
+from utils.api.errors import InferenceTimeout, Stopping
 from utils.edge.answering import run_application
 from utils.edge.bodies import ClientDisconnected
-from utils.errors import InferenceTimeout, Stopping
 
 
 class Visit:

@@ -9,8 +9,8 @@ import pytest
 from utils.edge import bodies
 from utils.edge.admission import Admission
 from utils.edge.bodies import Body
-from utils.edge.callers import ADDRESS
-from utils.turns import FairSemaphore
+from utils.edge.turns import FairSemaphore
+from utils.observability.context import ADDRESS
 
 LARGE = bodies.LARGE_BODY_BYTES + 1
 

@@ -9,8 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from utils.api.errors import Unauthorized
 from utils.edge.keys import ApiKeys, KeysError
-from utils.errors import Unauthorized
 
 OPS, OPS_OLD, WEB = "ops-key-0123456789", "ops-key-9876543210", "web-key-0123456789"
 UNKNOWN = "unknown-0123456789"

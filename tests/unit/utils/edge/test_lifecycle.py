@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from utils import health
 from utils.edge import lifecycle
 from utils.edge.admission import Admission
 from utils.edge.lifecycle import WorkerLifecycle
-from utils.health import Health
+from utils.triton import health
+from utils.triton.health import Health
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from utils.edge.admission import MAX_PROMPT_REFUSALS, Admission
-from utils.edge.callers import CALLER, REQUEST_ID
 from utils.edge.guard import Guard
 from utils.edge.keys import ApiKeys
 from utils.edge.middleware import Edge, Limits
 from utils.edge.rate import RateLimit
-from utils.health import Health, State
+from utils.observability.context import CALLER, REQUEST_ID
+from utils.triton.health import Health, State
 
 KEY = "a-key-of-enough-characters"
 MAX_BODY_BYTES = 100

@@ -15,15 +15,13 @@ import pytest
 import uvicorn
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from utils.edge import protocol
 from utils.edge.admission import Admission
 from utils.edge.connections import Connections
 from utils.edge.guard import Guard
 from utils.edge.middleware import MAX_LARGE_BODIES, Edge, Limits
 from utils.edge.protocol import MAX_FIELDS, MAX_HEAD_BYTES, MAX_PIPELINED, UnknownServerError, install
-from utils.health import Health
+from utils.triton.health import Health
 
 MIB = 2**20
 MAX_BODY = 4 * MIB
@@ -396,14 +394,6 @@ def test_install_rejects_another_protocol():
     config = uvicorn.Config(PlainTextResponse("x"), http=H11Protocol, log_config=None)
     config.load()
     with pytest.raises(UnknownServerError, match="H11Protocol"):
-        install(uvicorn.Server(config), Connections(8))
-
-
-def test_install_rejects_a_uvicorn_that_lacks_a_used_name(monkeypatch):
-    config = uvicorn.Config(PlainTextResponse("x"), log_config=None)
-    config.load()
-    monkeypatch.setitem(protocol.USED, HttpToolsProtocol, {"data_received", "no_such_method"})
-    with pytest.raises(UnknownServerError, match="no_such_method"):
         install(uvicorn.Server(config), Connections(8))
 
 

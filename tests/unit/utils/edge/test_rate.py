@@ -10,9 +10,9 @@ import time
 import pytest
 
 from tests.redis_server import redis_server
+from utils.api.errors import TooManyRequests
 from utils.edge import rate
 from utils.edge.rate import BoundedMemory, RateError, RateLimit
-from utils.errors import TooManyRequests
 
 LONG_TIMEOUT_S, REDIS_TIMEOUT_S = 60, rate.REDIS_TIMEOUT_S
 

@@ -1,0 +1,35 @@
+"""The Swagger page, and the responses for `/` and `/docs.json`."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from utils.api.openapi import document, pages
+from utils.api.openapi.page import PAGE
+from utils.bento import static_files
+
+
+@pytest.mark.parametrize("metrics", [False, True], ids=["public metrics", "protected metrics"])
+@pytest.mark.parametrize("keys", [False, True], ids=["no keys", "keys"])
+def test_pages_show_the_configured_service(keys, metrics):
+    responses = pages(need_key=keys, metrics_need_key=metrics)
+    assert set(responses) == {"/", "/docs.json"}
+    assert json.loads(bytes(responses["/docs.json"].body)) == document(need_key=keys, metrics_need_key=metrics)
+    assert bytes(responses["/"].body).decode() == PAGE
+
+
+def test_page_loads_nothing_from_other_hosts():
+    assert "://" not in PAGE
+
+
+def test_page_loads_existing_files():
+    loaded = re.findall(r'(?:src|rel="[^>]*href)="\.(/[^"]+)"', PAGE)
+    assert len(loaded) == 5
+    assert set(loaded) <= static_files()
+
+
+def test_page_links_to_the_ui_and_to_the_document():
+    assert re.findall(r'<a href="([^"]+)"', PAGE.partition("<noscript>")[0]) == ["ui", "docs.json"]

@@ -1,0 +1,202 @@
+"""The problems in the document: complete, with examples equal to those of the service."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import images
+from orchestrator.costs import Workload
+from orchestrator.problems import Rejected
+from tests.fuzz.png_files import SIGNATURE, chunk, header
+from utils.api.errors import (
+    AnswerTooLarge,
+    BodyTooLarge,
+    ModelChange,
+    RejectedByModel,
+    ServiceError,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+    UnknownPath,
+    WrongMethod,
+)
+from utils.api.openapi import document
+from utils.api.openapi.problems import (
+    IMAGE_PROBLEMS,
+    MASK_PROBLEMS,
+    MODEL_CHANGE,
+    RETRY_STATUSES,
+    SERVICE_PROBLEMS,
+    UNAUTHORIZED,
+    problem_responses,
+)
+from utils.api.requests import SegmentRequest, parse_body
+from utils.edge.admission import Admission
+from utils.edge.keys import ApiKeys
+from utils.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[5]
+PATHS = document(need_key=True, metrics_need_key=True, admin=True)["paths"]
+WORK = ("/mobile_sam", "/embed", "/everything")
+PROBLEMS = {
+    problem.slug: problem
+    for problem in (*UNAUTHORIZED, *MODEL_CHANGE, *SERVICE_PROBLEMS, *IMAGE_PROBLEMS, *MASK_PROBLEMS)
+}
+IN_ORCHESTRATOR = re.compile(r'\(\s*(4\d\d),\s*"([a-z-]+)",\s*"([^"]+)"')
+
+
+def kinds(error: type[ServiceError]) -> list[type[ServiceError]]:
+    return [error, *(inner for kind in error.__subclasses__() for inner in kinds(kind))]
+
+
+def documented(path: str) -> set[tuple[int, str]]:
+    """Return status and slug of each problem of an operation."""
+    ((_, operation),) = PATHS[path].items()
+    return {
+        (int(status), slug)
+        for status, answer in operation["responses"].items()
+        for slug in answer["content"].get("application/problem+json", {"examples": ()})["examples"]
+    }
+
+
+def test_problems_of_the_service_are_documented():
+    # Base classes, problems of the orchestrator, problems without an operation, and problems of admin operations.
+    elsewhere = {Unavailable, RejectedByModel, UnknownPath, WrongMethod, ModelChange, AnswerTooLarge}
+    raised = {(error.status, error.slug) for error in kinds(ServiceError) if error not in elsewhere}
+    assert all(raised <= documented(path) for path in WORK)
+
+
+def test_problems_of_the_orchestrator_are_documented():
+    sources = [file.read_text() for file in (ROOT / "orchestrator").glob("*.py")]
+    found = {(int(status), slug, title) for text in sources for status, slug, title in IN_ORCHESTRATOR.findall(text)}
+    raised = {(status, slug) for status, slug, _ in found}
+    assert {(problem.status, problem.slug, problem.title) for problem in (*IMAGE_PROBLEMS, *MASK_PROBLEMS)} <= found
+    assert raised <= documented("/mobile_sam")
+    too_much = {(422, "answer-too-large"), (422, "too-much-work")}
+    assert raised - documented("/embed") == too_much
+    assert raised - documented("/everything") == {(422, "too-much-work")}
+
+
+def test_problems_of_admin_operations_are_documented():
+    common = {(401, "unauthorized"), (503, "inference-unavailable")}
+    assert documented("/admin/models") == common
+    for path in ("/admin/models/load", "/admin/models/{model}/load", "/admin/models/{model}/unload"):
+        assert documented(path) == {*common, (409, "model-change")}
+
+
+def test_admin_paths_are_absent_without_admin_keys():
+    assert not [path for path in document(need_key=True)["paths"] if path.startswith("/admin")]
+
+
+def test_problems_of_probes_are_documented():
+    assert documented("/livez") == documented("/info") == set()
+    assert documented("/metrics") == {(401, "unauthorized")}
+    assert documented("/readyz") == {(503, "inference-unavailable"), (503, "stopping")}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_error_responses_are_problem_documents(path):
+    ((_, operation),) = PATHS[path].items()
+    statuses = {str(status) for status, _ in documented(path)}
+    assert set(operation["responses"]) == {"200"} | statuses
+    for status in statuses:
+        ((media, content),) = operation["responses"][status]["content"].items()
+        assert media == "application/problem+json"
+        assert content["schema"] == {"$ref": "#/components/schemas/Problem"}
+
+
+def test_response_has_an_example_of_each_problem():
+    answers = problem_responses(
+        [PROBLEMS["unsupported-media-type"], PROBLEMS["invalid-image"], PROBLEMS["unsupported-image-format"]]
+    )
+    assert list(answers) == ["415", "422"]
+    assert answers["415"]["description"] == (
+        "`unsupported-media-type`: The content type is not supported; "
+        "`unsupported-image-format`: The image format is not supported"
+    )
+    examples = answers["415"]["content"]["application/problem+json"]["examples"]
+    assert {slug: example["value"]["type"] for slug, example in examples.items()} == {
+        "unsupported-media-type": "urn:mobile-sam:unsupported-media-type",
+        "unsupported-image-format": "urn:mobile-sam:unsupported-image-format",
+    }
+
+
+def test_response_headers_are_documented():
+    for methods in PATHS.values():
+        ((_, operation),) = methods.items()
+        for status, answer in operation["responses"].items():
+            expected = {"X-Request-ID"}
+            if int(status) in RETRY_STATUSES:
+                expected |= TooManyRequests("").headers().keys()
+            if status == "401":
+                expected |= Unauthorized("").headers().keys()
+            assert set(answer["headers"]) == expected
+    assert {Unavailable.status, TooManyRequests.status} == set(RETRY_STATUSES)
+    assert Unavailable("").headers().keys() == TooManyRequests("").headers().keys()
+
+
+def send_invalid_fields() -> None:
+    parse_body(json.dumps({"pos_coords": [[1, 2, 3]], "labels": [5]}).encode(), SegmentRequest)
+
+
+def exceed_admission() -> None:
+    admission = Admission(32, max_body_bytes=1)
+    for caller in range(32):
+        admission.count_requests(str(caller), 1)
+    admission.check()
+
+
+def send_while_stopping() -> None:
+    admission = Admission(32, max_body_bytes=1)
+    admission.stop()
+    admission.check()
+
+
+def send_without_key() -> None:
+    keys = ApiKeys.of("a:0123456789abcdef0123456789abcdef", None)
+    assert keys is not None
+    keys.name_of([])
+
+
+def send_large_image() -> None:
+    images.open_image(SIGNATURE + header((5000, 6000)) + chunk(b"IDAT", b""), 25_000_000)
+
+
+def send_large_body() -> None:
+    raise BodyTooLarge.of(Settings().max_body_bytes, 41_943_040)
+
+
+@pytest.mark.parametrize(
+    ("slug", "fail"),
+    [
+        ("malformed-body", lambda: parse_body(b"hello", SegmentRequest)),
+        ("invalid-request", send_invalid_fields),
+        ("overloaded", exceed_admission),
+        ("stopping", send_while_stopping),
+        ("unauthorized", send_without_key),
+        ("body-too-large", send_large_body),
+        ("image-too-large", send_large_image),
+        ("unsupported-image-format", lambda: images.open_image(b"GIF89a", 1)),
+        ("invalid-image", lambda: images.open_image(b"this is not an image"[:19], 1)),
+        ("answer-too-large", lambda: Workload(256, 256, "json", "overlay").check((683, 1024), 160 * 2**20)),
+        ("too-much-work", lambda: Workload(256, 256, "polygon", "overlay").check((3000, 4000), 160 * 2**20)),
+    ],
+)
+def test_example_equals_the_problem_of_the_service(slug, fail):
+    with pytest.raises((ServiceError, Rejected)) as raised:
+        fail()
+    assert document_of(raised.value) == PROBLEMS[slug].as_json()
+
+
+def document_of(error: Any) -> dict[str, Any]:
+    """Return the problem document of an error."""
+    if isinstance(error, ServiceError):
+        return error.problem().as_json()
+    detail = "; ".join("{field}: expected {expected}, got {got}".format(**each) for each in error.errors)
+    document = {"type": f"urn:mobile-sam:{error.slug}", "title": error.title, "status": error.status}
+    return {**document, "detail": detail, "errors": error.errors}

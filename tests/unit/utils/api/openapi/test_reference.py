@@ -1,0 +1,123 @@
+"""The reference in `docs/http.md`, and the texts of its tables."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from utils.api.openapi import document
+from utils.api.openapi.calls import CALLS, pretty
+from utils.api.openapi.problems import IMAGE_PROBLEMS, MASK_PROBLEMS, SERVICE_PROBLEMS, UNAUTHORIZED
+from utils.api.openapi.reference import main, reference
+from utils.api.openapi.tables import default_of, limits_of, table, type_of
+
+ROOT = Path(__file__).resolve().parents[5]
+PAGE = reference()
+WHOLE = document(need_key=True)
+NULL = {"type": "null"}
+POINT = {"type": "array", "prefixItems": [{"type": "number"}] * 2, "minItems": 2, "maxItems": 2}
+
+
+def link(text: str, name: str) -> str:
+    return f"[{text}]"
+
+
+def test_page_is_up_to_date():
+    assert (ROOT / "docs" / "http.md").read_text() == PAGE, "run `make docs`"
+
+
+def test_main_writes_the_page_to_the_given_file(tmp_path):
+    main([str(tmp_path / "page.md")])
+    assert (tmp_path / "page.md").read_text() == PAGE
+
+
+def test_page_has_every_operation_and_field():
+    for path, methods in WHOLE["paths"].items():
+        for method in methods:
+            assert f"\n## {method.upper()} {path}\n" in PAGE
+    for schema in WHOLE["components"]["schemas"].values():
+        for name in schema["properties"]:
+            assert re.search(rf"^\| `{name}`", PAGE, re.MULTILINE), name
+
+
+def test_page_has_every_problem():
+    for problem in (*UNAUTHORIZED, *SERVICE_PROBLEMS, *IMAGE_PROBLEMS, *MASK_PROBLEMS):
+        assert f"| `{problem.slug}` | {problem.status} | {problem.title} |" in PAGE
+
+
+def test_every_operation_has_an_example_call():
+    operations = [operation for methods in WHOLE["paths"].values() for operation in methods.values()]
+    assert [operation["operationId"] for operation in operations] == list(CALLS)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [pytest.param(call.code, id=name) for name, calls in CALLS.items() for call in calls if call.language == "sh"],
+)
+def test_example_call_is_valid_shell(code):
+    checked = subprocess.run(["bash", "-n"], input=code, capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"type": "string"}, "string"),
+        ({"type": "string", "enum": ["a", "b"]}, "`a`, `b`"),
+        ({"$ref": "#/components/schemas/Mask"}, "[Mask]"),
+        ({"type": "array", "items": {"$ref": "#/components/schemas/Mask"}}, "list of [Mask]"),
+        ({"type": "array", "items": {"type": "integer"}}, "list of integers"),
+        ({"type": "array", "items": {"type": "integer"}, "minItems": 4, "maxItems": 4}, "list of 4 integers"),
+        (POINT, "pair of numbers"),
+        ({"type": "array", "items": POINT}, "list of pairs of numbers"),
+        ({"anyOf": [{"type": "string"}, NULL], "default": None}, "string"),
+        ({"anyOf": [{"$ref": "#/components/schemas/Weights"}, NULL]}, "[Weights] or null"),
+        ({"type": ["integer", "null"]}, "integer or null"),
+    ],
+)
+def test_type_of_describes_a_schema(schema, text):
+    assert type_of(schema, link) == text
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"type": "string"}, ""),
+        ({"type": "string", "maxLength": 128}, "up to 128 characters"),
+        ({"type": "integer", "minimum": 1, "maximum": 1_000_000}, "1 to 1,000,000"),
+        ({"type": "number", "exclusiveMinimum": 0, "maximum": 20}, "more than 0, up to 20"),
+        ({"anyOf": [{"type": "array", "minItems": 1, "maxItems": 256}, NULL]}, "1 to 256 items"),
+        ({"anyOf": [{"type": "array", "maxItems": 256}, NULL]}, "up to 256 items"),
+        (POINT, ""),
+    ],
+)
+def test_limits_of_describes_a_schema(schema, text):
+    assert limits_of(schema) == text
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({}, ""),
+        ({"default": None}, ""),
+        ({"default": "json"}, '`"json"`'),
+        ({"default": False}, "`false`"),
+        ({"default": 512 / 1500}, "`0.3413`"),
+    ],
+)
+def test_default_of_describes_a_schema(schema, text):
+    assert default_of(schema) == text
+
+
+def test_table_escapes_bars():
+    assert table(("a", "b"), [("x|y", "z")]) == "| a | b |\n| --- | --- |\n| x\\|y | z |\n"
+
+
+def test_pretty_keeps_lists_of_numbers_on_one_line():
+    value = {"box": [1, -2.5], "masks": [{"size": [3, 4]}], "note": "a"}
+    assert json.loads(pretty(value)) == value
+    assert '"box": [1, -2.5]' in pretty(value)

@@ -1,0 +1,37 @@
+"""Multipart answers."""
+
+from __future__ import annotations
+
+import pytest
+from urllib3.fields import RequestField
+from urllib3.filepost import encode_multipart_formdata
+
+from utils.api.answers import MASK_PARTS, multipart
+from utils.triton.segmenter import Segmentation
+
+
+def by_urllib3(boundary: str, *parts: tuple[str, bytes, str, str | None]) -> bytes:
+    fields = []
+    for name, data, content_type, filename in parts:
+        field = RequestField(name, data, filename)
+        field.make_multipart(content_type=content_type)
+        fields.append(field)
+    return encode_multipart_formdata(fields, boundary)[0]
+
+
+@pytest.mark.parametrize("mask_format", MASK_PARTS)
+@pytest.mark.parametrize("picture", [None, bytes(range(256)) * 10])
+def test_multipart_answer_equals_urllib3s_encoding(mask_format, picture):
+    response = multipart(Segmentation(b"the \r\n mask", picture, b'{"masks": []}'), mask_format)
+    kind, boundary = response.headers["content-type"].split("; boundary=")
+    parts = [("mask", b"the \r\n mask", *MASK_PARTS[mask_format])]
+    if picture is not None:
+        parts.append(("segmented_image", picture, "image/png", "segmented_image.png"))
+    parts.append(("result", b'{"masks": []}', "application/json", None))
+    assert kind == "multipart/form-data"
+    assert response.body == by_urllib3(boundary, *parts)
+
+
+def test_each_answer_has_its_own_boundary():
+    answers = [multipart(Segmentation(b"", None, b""), "json") for _ in range(2)]
+    assert answers[0].headers["content-type"] != answers[1].headers["content-type"]

@@ -1,0 +1,371 @@
+"""Automatic masks: grid points, duplicates and progress."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from utils.api.errors import (
+    AnswerTooLarge,
+    InferenceTimeout,
+    InferenceUnavailable,
+    InvalidRequest,
+    NotLoaded,
+    Problem,
+    RejectedByModel,
+)
+from utils.api.everything import Progress, box_nms, crop_boxes, everything, grid, result_of
+from utils.api.images import ImageSource
+from utils.api.requests import EverythingRequest
+from utils.triton.segmenter import GridBatch, Job, Segmentation
+
+FILE, ID = ImageSource(b"file", None), ImageSource(None, "the id")
+FORGOTTEN = RejectedByModel(Problem(404, "image-not-cached", "a title", "a detail"))
+MAX_BYTES = 10_000
+SEGMENTATION = {"size": [80, 100], "counts": "c" * 100}
+IMAGE = {"image_id": "the id", "width": 100, "height": 80, "model_version": 4}
+
+
+def record(box, score: float = 0.9, *, crop=(0, 0, 100, 80), bbox=None, tidied: bool = False) -> dict[str, Any]:
+    """Return a record of the model; `bbox` is the box after small regions were removed, if different."""
+    x0, y0, x1, y1 = bbox or box
+    return {
+        "bbox": [x0, y0, x1 - x0, y1 - y0],
+        "predicted_iou": score,
+        "crop_box": [crop[0], crop[1], crop[2] - crop[0], crop[3] - crop[1]],
+        "box": list(box),
+        "tidied": tidied,
+        "segmentation": SEGMENTATION,
+    }
+
+
+class FakeSegmenter:
+    """Returns the given records, one list per batch, and stores the requests."""
+
+    def __init__(self, *answers: list[dict[str, Any]] | Exception) -> None:
+        self.answers = list(answers)
+        self.requests: list[tuple[ImageSource, GridBatch]] = []
+        self.embedded: list[ImageSource] = []
+        self.asked_version: int | None = None
+
+    async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
+        self.embedded.append(image)
+        self.asked_version = model_version
+        return json.dumps(IMAGE).encode()
+
+    async def segment(self, image: ImageSource, job: Job) -> Segmentation:
+        raise NotImplementedError
+
+    async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
+        self.requests.append((image, batch))
+        answer = self.answers.pop(0) if self.answers else []
+        if isinstance(answer, Exception):
+            raise answer
+        return copy.deepcopy(answer)
+
+
+def steps_of(segmenter: FakeSegmenter, image: ImageSource = FILE, **fields: Any) -> list[Progress]:
+    async def collect() -> list[Progress]:
+        return [step async for step in everything(segmenter, image, EverythingRequest(**fields), MAX_BYTES)]
+
+    return asyncio.run(collect())
+
+
+def boxes_of(segmenter: FakeSegmenter, **fields: Any) -> list[list[int]]:
+    result = steps_of(segmenter, **fields)[-1].result
+    assert result is not None
+    return [mask["bbox"] for mask in result["masks"]]
+
+
+def test_crop_boxes_without_layers_are_the_image():
+    assert crop_boxes((683, 1024), 0, 0.34) == [((0, 0, 1024, 683), 0)]
+
+
+def test_crop_boxes_equal_those_of_segment_anything():
+    # Layer 1: overlap int(512/1500 * 683 * 2/2) = 233, sides ceil((233 + 1024)/2) = 629 and ceil((233 + 683)/2) = 458.
+    # Layer 2: overlap int(512/1500 * 683 * 2/4) = 116, sides ceil((348 + 1024)/4) = 343 and ceil((348 + 683)/4) = 258.
+    boxes = crop_boxes((683, 1024), 2, 512 / 1500)
+    assert boxes[:5] == [
+        ((0, 0, 1024, 683), 0),
+        ((0, 0, 629, 458), 1),
+        ((0, 225, 629, 683), 1),
+        ((396, 0, 1024, 458), 1),
+        ((396, 225, 1024, 683), 1),
+    ]
+    assert boxes[5:] == [
+        ((x, y, min(x + 343, 1024), min(y + 258, 683)), 2) for x in (0, 227, 454, 681) for y in (0, 142, 284, 426)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"),
+    [
+        pytest.param(0, [(0, 0, 50, 40), (0, 40, 50, 80), (50, 0, 100, 40), (50, 40, 100, 80)], id="none"),
+        pytest.param(0.5, [(0, 0, 70, 60), (0, 20, 70, 80), (30, 0, 100, 60), (30, 20, 100, 80)], id="half"),
+        pytest.param(1, [(0, 0, 90, 80), (0, 0, 90, 80), (10, 0, 100, 80), (10, 0, 100, 80)], id="all"),
+    ],
+)
+def test_crops_overlap_by_a_fraction_of_the_shorter_side(ratio, expected):
+    assert crop_boxes((80, 100), 1, ratio)[1:] == [(box, 1) for box in expected]
+
+
+@pytest.mark.parametrize("size_hw", [(1, 1), (1, 9), (7, 3), (13, 200), (683, 1024), (1000, 1000)], ids=str)
+@pytest.mark.parametrize("ratio", [0, 512 / 1500, 1])
+def test_crops_of_each_layer_cover_exactly_the_image(size_hw, ratio):
+    height, width = size_hw
+    covered = np.zeros((4, height, width), bool)
+    for (x0, y0, x1, y1), layer in crop_boxes(size_hw, 3, ratio):
+        assert 0 <= x0 < x1 <= width
+        assert 0 <= y0 < y1 <= height
+        covered[layer, y0:y1, x0:x1] = True
+    assert covered.all()
+
+
+def test_grid_points_are_the_centers_of_equal_cells():
+    assert grid((10, 20, 14, 22), 2).tolist() == [[11, 20.5], [13, 20.5], [11, 21.5], [13, 21.5]]
+    assert grid((0, 0, 3, 5), 1).tolist() == [[1.5, 2.5]]
+    assert grid((0, 0, 3, 5), 7).dtype == np.float32
+
+
+def naive_box_nms(records, priority, threshold):
+    def iou(a, b):
+        wide, high = (min(a[i + 2], b[i + 2]) - max(a[i], b[i]) for i in (0, 1))
+        shared = max(wide, 0) * max(high, 0)
+        areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
+        return shared / (areas - shared)
+
+    kept: list = []
+    for index in sorted(range(len(records)), key=lambda index: -priority[index]):
+        if all(iou(records[index]["box"], other["box"]) <= threshold for other in kept):
+            kept.append(records[index])
+    return kept
+
+
+@pytest.mark.parametrize("threshold", [0, 0.25, 0.5, 0.75, 1])
+@pytest.mark.parametrize("seed", range(5))
+def test_box_nms_equals_a_naive_implementation(seed, threshold):
+    random = np.random.default_rng(seed)
+    corners = random.integers(0, 12, (80, 2))
+    boxes = np.concatenate([corners, corners + random.integers(1, 12, (80, 2))], axis=1)
+    found = [{"box": box.tolist(), "number": number} for number, box in enumerate(boxes)]
+    priority = random.integers(0, 10, 80).astype(float).tolist()
+    kept = box_nms(found, priority, threshold)
+    assert kept == naive_box_nms(found, priority, threshold)
+    assert (len(kept) < len(found)) == (threshold < 1)
+
+
+def test_box_nms_of_no_records_is_empty():
+    assert box_nms([], [], 0.5) == []
+
+
+def test_progress_is_yielded_per_batch_with_the_result_in_the_last():
+    segmenter = FakeSegmenter([record((0, 0, 10, 10))], [record((50, 50, 70, 70))])
+    steps = steps_of(segmenter, points_per_side=5)  # 25 clicks: 16 and 9
+    assert [(step.done, step.total) for step in steps] == [(0, 2), (1, 2), (2, 2)]
+    assert [step.result is None for step in steps] == [True, True, False]
+    assert [len(batch.points_xy) for _, batch in segmenter.requests] == [16, 9]
+    clicks = np.concatenate([batch.points_xy for _, batch in segmenter.requests])
+    assert clicks.tolist() == grid((0, 0, 100, 80), 5).tolist()
+
+
+def test_progress_of_one_batch_starts_at_zero():
+    assert [(step.done, step.total) for step in steps_of(FakeSegmenter(), points_per_side=1)] == [(0, 1), (1, 1)]
+
+
+def test_each_layer_has_its_own_crops_and_grid():
+    segmenter = FakeSegmenter()
+    steps = steps_of(
+        segmenter, points_per_side=8, crop_n_layers=2, crop_n_points_downscale_factor=4, crop_overlap_ratio=0.0
+    )
+    assert [(step.done, step.total) for step in steps] == [(done, 24) for done in range(25)]
+    batches = [(batch.crop_box, len(batch.points_xy)) for _, batch in segmenter.requests]
+    assert batches[:4] == [((0, 0, 100, 80), 16)] * 4
+    assert batches[4:8] == [
+        ((0, 0, 50, 40), 4),
+        ((0, 40, 50, 80), 4),
+        ((50, 0, 100, 40), 4),
+        ((50, 40, 100, 80), 4),
+    ]
+    assert [count for _, count in batches[8:]] == [1] * 16
+    assert segmenter.requests[4][1].points_xy.tolist() == [[12.5, 10], [37.5, 10], [12.5, 30], [37.5, 30]]
+
+
+def test_thresholds_reach_the_model():
+    segmenter = FakeSegmenter()
+    steps_of(
+        segmenter,
+        points_per_side=1,
+        pred_iou_thresh=0.5,
+        stability_score_thresh=0.25,
+        stability_score_offset=2.0,
+        min_mask_region_area=7,
+    )
+    ((_, batch),) = segmenter.requests
+    assert (batch.pred_iou_thresh, batch.stability_score_thresh) == (0.5, 0.25)
+    assert (batch.stability_score_offset, batch.min_mask_region_area) == (2.0, 7)
+
+
+def test_absent_thresholds_are_left_to_the_model():
+    segmenter = FakeSegmenter()
+    steps_of(segmenter, points_per_side=1)
+    ((_, batch),) = segmenter.requests
+    assert batch.pred_iou_thresh is None
+    assert batch.stability_score_thresh is None
+
+
+def test_result_has_the_image_and_the_records_without_internal_keys():
+    line = steps_of(FakeSegmenter([record((0, 0, 10, 10), 0.5)]), points_per_side=1)[-1].as_json()
+    mask = {"bbox": [0, 0, 10, 10], "predicted_iou": 0.5, "crop_box": [0, 0, 100, 80], "segmentation": SEGMENTATION}
+    assert line == {"done": 1, "total": 1, "result": {**IMAGE, "masks": [mask]}}
+
+
+def test_progress_before_the_last_has_no_result():
+    assert Progress(1, 2).as_json() == {"done": 1, "total": 2}
+
+
+def test_image_is_sent_once_and_then_referenced_by_its_id():
+    segmenter = FakeSegmenter()
+    steps_of(segmenter, points_per_side=5)
+    assert segmenter.embedded == [FILE]
+    assert [image for image, _ in segmenter.requests] == [ID, ID]
+
+
+def test_image_that_was_evicted_meanwhile_is_sent_again():
+    segmenter = FakeSegmenter([record((0, 0, 10, 10))], FORGOTTEN, [record((50, 50, 70, 70))])
+    result = steps_of(segmenter, points_per_side=5)[-1].result
+    assert result is not None
+    assert len(result["masks"]) == 2
+    assert [image for image, _ in segmenter.requests] == [ID, ID, FILE]
+    assert segmenter.requests[1][1] is segmenter.requests[2][1]
+
+
+def test_image_id_that_was_evicted_meanwhile_is_rejected():
+    with pytest.raises(RejectedByModel) as caught:
+        steps_of(FakeSegmenter([], FORGOTTEN), ID, points_per_side=5)
+    assert caught.value is FORGOTTEN
+
+
+@pytest.mark.parametrize(
+    "error",
+    [InferenceUnavailable("starting"), RejectedByModel(Problem(422, "invalid-request", "a title", "a detail"))],
+    ids=lambda error: type(error).__name__,
+)
+def test_other_errors_are_not_retried(error):
+    segmenter = FakeSegmenter([], error)
+    with pytest.raises(type(error)) as caught:
+        steps_of(segmenter, points_per_side=5)
+    assert caught.value is error
+    assert len(segmenter.requests) == 2
+
+
+def test_duplicate_with_the_higher_score_is_kept_across_batches():
+    alike = [record((0, 0, 10, 10), 0.8)], [record((0, 0, 10, 9), 0.9)]
+    assert boxes_of(FakeSegmenter(*alike), points_per_side=5) == [[0, 0, 10, 9]]
+
+
+def test_masks_above_the_iou_threshold_are_duplicates():
+    found = [record((0, 0, 10, 10), 0.8), record((0, 0, 10, 5), 0.9)]  # an IoU of 0.5
+    assert len(boxes_of(FakeSegmenter(found), points_per_side=1, box_nms_thresh=0.5)) == 2
+    assert len(boxes_of(FakeSegmenter(found), points_per_side=1, box_nms_thresh=0.49)) == 1
+
+
+def test_duplicate_from_the_smaller_crop_is_kept():
+    found = [[record((0, 0, 10, 10), 0.99)], [record((0, 0, 10, 9), 0.5, crop=(0, 0, 50, 40))]]
+    one_layer = {"points_per_side": 1, "crop_n_layers": 1}
+    assert boxes_of(FakeSegmenter(*found), **one_layer) == [[0, 0, 10, 9]]
+    assert len(boxes_of(FakeSegmenter(*found), **one_layer, crop_nms_thresh=1.0)) == 2
+
+
+def cleaned() -> list[dict[str, Any]]:
+    """Return two masks whose boxes became equal when the better one lost an island."""
+    return [record((0, 0, 40, 40), 0.9, bbox=(0, 0, 10, 10), tidied=True), record((0, 0, 10, 10), 0.5)]
+
+
+def test_unmodified_mask_is_kept_when_cleaning_makes_duplicates():
+    result = steps_of(FakeSegmenter(cleaned()), points_per_side=1, min_mask_region_area=5)[-1].result
+    assert result is not None
+    assert [mask["predicted_iou"] for mask in result["masks"]] == [0.5]
+    assert not {"box", "tidied"} & set(result["masks"][0])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({}, id="without cleaning"),
+        pytest.param({"min_mask_region_area": 5, "box_nms_thresh": 1.0}, id="threshold of 1 within crops"),
+        pytest.param({"min_mask_region_area": 5, "crop_nms_thresh": 1.0}, id="threshold of 1 between crops"),
+    ],
+)
+def test_duplicates_made_by_cleaning_are_kept_at_a_threshold_of_1(fields):
+    assert len(boxes_of(FakeSegmenter(cleaned()), points_per_side=1, **fields)) == 2
+
+
+def test_result_of_returns_the_result_of_the_last_step():
+    steps = everything(FakeSegmenter(), FILE, EverythingRequest(points_per_side=5), MAX_BYTES)
+    assert json.loads(asyncio.run(result_of(steps, 60))) == {**IMAGE, "masks": []}
+
+
+def test_result_of_times_out_with_advice():
+    ended = []
+
+    async def endless():
+        try:
+            yield Progress(0, 2)
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    with pytest.raises(InferenceTimeout, match=r"no response within 0\.05 s: set progress to true"):
+        asyncio.run(result_of(endless(), 0.05))
+    assert ended
+
+
+def test_result_of_raises_the_error_of_a_step():
+    steps = everything(FakeSegmenter(InferenceUnavailable("starting")), FILE, EverythingRequest(), MAX_BYTES)
+    with pytest.raises(InferenceUnavailable):
+        asyncio.run(result_of(steps, 60))
+
+
+def test_unloaded_version_restarts_with_the_newest():
+    segmenter = FakeSegmenter([record((0, 0, 9, 9))], NotLoaded("gone"), [record((0, 0, 5, 5))], [record((8, 8, 9, 9))])
+    steps = steps_of(segmenter, points_per_side=5)  # two batches
+    assert [step.done for step in steps] == [0, 1, 0, 1, 2]
+    assert steps[-1].result is not None
+    assert [mask["bbox"] for mask in steps[-1].result["masks"]] == [[0, 0, 5, 5], [8, 8, 1, 1]]
+    assert len(segmenter.embedded) == 2
+
+
+def test_unloaded_requested_version_is_an_invalid_request():
+    segmenter = FakeSegmenter(NotLoaded("gone"))
+    with pytest.raises(InvalidRequest) as caught:
+        steps_of(segmenter, points_per_side=1, model_version=7)
+    assert caught.value.errors[0].field == "model_version"
+    assert segmenter.asked_version == 7
+
+
+def test_no_loaded_version_raises_not_loaded():
+    with pytest.raises(NotLoaded):
+        steps_of(FakeSegmenter(NotLoaded("gone"), NotLoaded("gone")), points_per_side=1)
+
+
+def test_too_many_grid_points_are_rejected_before_any_batch():
+    segmenter = FakeSegmenter()
+    with pytest.raises(InvalidRequest) as caught:
+        steps_of(segmenter, points_per_side=64, crop_n_layers=2)
+    (error,) = caught.value.errors
+    assert (error.field, error.got) == ("points_per_side", str(21 * 64 * 64))
+    assert error.expected == "at most 20000 points in all grids together"
+    assert not segmenter.requests
+
+
+def test_records_above_the_response_limit_are_rejected_early():
+    batch = [record((0, 0, 5, 5))] * 10
+    segmenter = FakeSegmenter(*[batch] * 10)
+    with pytest.raises(AnswerTooLarge, match="an answer of at most 10000 bytes"):
+        steps_of(segmenter, points_per_side=16)
+    assert len(segmenter.requests) == 3

@@ -1,0 +1,332 @@
+"""The request models: their bounds, and the errors for invalid requests."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from utils.api.errors import FieldError, InvalidRequest, MalformedBody
+from utils.api.prompts import MAX_TOTAL_POINTS
+from utils.api.requests import (
+    MAX_ERRORS,
+    MAX_OBJECTS,
+    MAX_POINTS,
+    MAX_VALUES,
+    EmbedRequest,
+    EverythingRequest,
+    ImageFields,
+    ObjectFields,
+    SegmentRequest,
+    parse_body,
+)
+
+MODELS = [SegmentRequest, EmbedRequest, EverythingRequest]
+OBJECT_FIELDS = "one of the fields pos_coords, labels, neg_coords, box, mask_input"
+
+
+def parse(model: type[ImageFields] = SegmentRequest, /, **fields: object):
+    return parse_body(json.dumps({"input_image": "AAAA", **fields}).encode(), model)
+
+
+def rejection(body: bytes, model: type[ImageFields] = SegmentRequest) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        parse_body(body, model)
+    return caught.value
+
+
+def first_error(model: type[ImageFields] = SegmentRequest, /, **fields: object) -> FieldError:
+    return rejection(json.dumps({"input_image": "AAAA", **fields}).encode(), model).errors[0]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"{", id="truncated"),
+        pytest.param(b"{'a': 1}", id="single quotes"),
+        pytest.param(b"\xff\xfe", id="not UTF-8"),
+        pytest.param(b'{"input_image": "\xff"}', id="not UTF-8 in a string"),
+        pytest.param(b'{"input_image": "\\ud800"}', id="lone surrogate"),
+        pytest.param(b"[" * 200_000, id="200,000 deep"),
+        pytest.param(b'{"input_image":' + b'{"a":' * 200_000, id="200,000 deep in a field"),
+        pytest.param(b'{"labels": [1' + b"0" * 10_000 + b"]}", id="an integer of 10,000 digits"),
+        pytest.param(b"\xef\xbb\xbf\xef\xbb\xbf{}", id="two byte order marks"),
+    ],
+)
+def test_body_that_is_not_json_is_malformed(body, model):
+    with pytest.raises(MalformedBody, match="expected a JSON object in UTF-8, got"):
+        parse_body(body, model)
+
+
+@pytest.mark.parametrize("body", [b"[1, 2]", b"null", b"1", b'"text"'])
+def test_body_that_is_not_an_object_is_rejected(body):
+    error = rejection(body).errors[0]
+    assert (error.field, error.expected) == ("body", "a JSON object")
+
+
+def test_byte_order_mark_is_accepted():
+    assert parse_body(b'\xef\xbb\xbf{"image_id": "an id"}', EmbedRequest).image_id == "an id"
+
+
+def test_body_with_too_many_values_is_rejected_without_parsing():
+    body = b'{"labels": [' + b"7," * (MAX_VALUES + 1) + b"not JSON"
+    error = rejection(body).errors[0]
+    assert error == FieldError("body", f"at most {MAX_VALUES} values", "more")
+
+
+def test_body_with_the_maximum_number_of_values_is_parsed():
+    assert rejection(b'{"labels": [' + b"7," * MAX_VALUES + b"7]}").errors[0].field == "labels"
+
+
+def test_large_image_does_not_count_as_values():
+    image = "A" * (MAX_VALUES * 2)
+    assert parse(input_image=image).input_image == image
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999"])
+def test_numbers_must_be_finite(number):
+    error = rejection(b'{"input_image": "A", "pos_coords": [[%s, 1]]}' % number).errors[0]
+    assert (error.field, error.expected) == ("pos_coords[0][0]", "a finite number")
+    error = rejection(b'{"input_image": "A", "crop_overlap_ratio": %s}' % number, EverythingRequest).errors[0]
+    assert (error.field, error.expected) == ("crop_overlap_ratio", "a finite number")
+
+
+OBJECT_CASES = [
+    pytest.param({"pos_coords": [[1, 2, 3]]}, "pos_coords[0]", "[x, y]", "a list of 3", id="three numbers"),
+    pytest.param({"pos_coords": [[1]]}, "pos_coords[0]", "[x, y]", "a list of 1", id="one number"),
+    pytest.param({"pos_coords": [1, 2]}, "pos_coords[0]", "[x, y]", "1", id="a flat list"),
+    pytest.param({"pos_coords": [[1, 2], None]}, "pos_coords[1]", "[x, y]", "null", id="null point"),
+    pytest.param({"neg_coords": [[1, 2], []]}, "neg_coords[1]", "[x, y]", "a list of 0", id="an empty point"),
+    pytest.param({"pos_coords": [["1", 2]]}, "pos_coords[0][0]", "a valid number", "'1'", id="text coordinate"),
+    pytest.param({"pos_coords": [[1, True]]}, "pos_coords[0][1]", "a valid number", "true", id="bool coordinate"),
+    pytest.param({"pos_coords": "all"}, "pos_coords", "a valid array", "'all'", id="text as list"),
+    pytest.param(
+        {"pos_coords": [[1e7, 2]]}, "pos_coords[0][0]", "less than or equal to 1000000", "10000000.0", id="x too large"
+    ),
+    pytest.param(
+        {"neg_coords": [[0, -1e7]]}, "neg_coords[0][1]", "greater than or equal to -1000000", "-1", id="y too small"
+    ),
+    pytest.param(
+        {"pos_coords": [[1, 2]] * (MAX_POINTS + 1)},
+        "pos_coords",
+        "at most 256 items",
+        "a list of 257",
+        id="points",
+    ),
+    pytest.param(
+        {"neg_coords": [[1, 2]] * (MAX_POINTS + 1)},
+        "neg_coords",
+        "at most 256 items",
+        "a list of 257",
+        id="negatives",
+    ),
+    pytest.param({"labels": [1] * (MAX_POINTS + 1)}, "labels", "at most 256 items", "a list of 257", id="257 labels"),
+    pytest.param({"labels": [1, 4]}, "labels[1]", "0, 1, 2 or 3", "4", id="unknown label"),
+    pytest.param({"labels": [-1]}, "labels[0]", "0, 1, 2 or 3", "-1", id="negative label"),
+    pytest.param({"labels": [1.5]}, "labels[0]", "0, 1, 2 or 3", "1.5", id="fractional label"),
+    pytest.param({"labels": [True]}, "labels[0]", "0, 1, 2 or 3", "true", id="bool label"),
+    pytest.param({"labels": 1}, "labels", "a valid array", "1", id="number as labels"),
+    pytest.param({"box": [0, 0, 1]}, "box", "[x0, y0, x1, y1]", "a list of 3", id="box of three numbers"),
+    pytest.param({"box": [0, 0, 1, 1, 1]}, "box", "[x0, y0, x1, y1]", "a list of 5", id="box of five numbers"),
+    pytest.param({"box": {"x": 1}}, "box", "[x0, y0, x1, y1]", "an object of 1", id="object as box"),
+    pytest.param({"box": [0, 0, 1, "1"]}, "box[3]", "a valid number", "'1'", id="text corner"),
+    pytest.param({"mask_input": [[0.5]]}, "mask_input", "a valid string", "a list of 1", id="list as mask"),
+]
+
+
+@pytest.mark.parametrize(("fields", "field", "expected", "got"), OBJECT_CASES)
+def test_invalid_field_is_reported_with_expected_and_got(fields, field, expected, got):
+    error = first_error(**fields)
+    assert (error.field, error.expected) == (field, expected)
+    assert error.got.startswith(got)
+
+
+@pytest.mark.parametrize(("fields", "field", "expected", "got"), OBJECT_CASES)
+def test_invalid_field_of_an_object_is_reported_with_its_path(fields, field, expected, got):
+    error = first_error(prompts=[{"box": [0, 0, 1, 1]}, fields])
+    assert (error.field, error.expected) == (f"prompts[1].{field}", expected)
+    assert error.got.startswith(got)
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "field", "expected", "got"),
+    [
+        pytest.param(SegmentRequest, {"prompts": 5}, "prompts", "a valid array", "5", id="number as objects"),
+        pytest.param(
+            SegmentRequest, {"prompts": {}}, "prompts", "a valid array", "an object of 0", id="object as list"
+        ),
+        pytest.param(SegmentRequest, {"prompts": [{}, 5]}, "prompts[1]", "an object", "5", id="number as object"),
+        pytest.param(
+            SegmentRequest, {"prompts": [[1, 2]]}, "prompts[0]", "an object", "a list of 2", id="point as object"
+        ),
+        pytest.param(
+            SegmentRequest,
+            {"prompts": [{}] * (MAX_OBJECTS + 1)},
+            "prompts",
+            "at most 256 items",
+            "a list of 257",
+            id="257 objects",
+        ),
+        pytest.param(
+            SegmentRequest, {"mask_format": "bmp"}, "mask_format", "'json', 'npy', 'png', 'rle' or 'polygon'", "'bmp'",
+            id="unknown format",
+        ),
+        pytest.param(
+            SegmentRequest, {"segmented_image": 1}, "segmented_image", "'overlay', 'cutout' or 'none'", "1",
+            id="number as style",
+        ),
+        pytest.param(
+            SegmentRequest, {"multimask_output": "yes"}, "multimask_output", "a valid boolean", "'yes'",
+            id="text as bool",
+        ),
+        pytest.param(SegmentRequest, {"low_res_mask": 1}, "low_res_mask", "a valid boolean", "1", id="1 as bool"),
+        pytest.param(EmbedRequest, {"input_image": 5}, "input_image", "a valid string", "5", id="number as image"),
+        pytest.param(EmbedRequest, {"image_id": 5}, "image_id", "a valid string", "5", id="number as id"),
+    ],
+)  # fmt: skip
+def test_invalid_top_level_field_is_reported_with_expected_and_got(model, fields, field, expected, got):
+    assert first_error(model, **fields) == FieldError(field, expected, got)
+
+
+def test_empty_list_of_objects_is_rejected():
+    error = first_error(prompts=[])
+    assert (error.field, error.got) == ("prompts", "a list of 0")
+    assert error.expected.startswith("at least 1 item")
+
+
+def test_maximum_number_of_objects_is_accepted():
+    assert len(parse(prompts=[{"box": [0, 0, 1, 1]}] * MAX_OBJECTS).prompts) == MAX_OBJECTS
+
+
+def test_largest_valid_request_stays_below_the_limit_of_values():
+    points = MAX_TOTAL_POINTS // MAX_OBJECTS
+    one = {"pos_coords": [[1, 1]] * (points - 2), "labels": [1] * (points - 2), "box": [0, 0, 1, 1]}
+    request = parse(prompts=[{**one, "mask_input": "data:x;base64,AAAA"}] * MAX_OBJECTS, mask_format="rle")
+    assert len(request.prompts) == MAX_OBJECTS
+
+
+def test_image_id_has_a_maximum_length():
+    assert parse(image_id="x" * 128).image_id == "x" * 128
+    error = first_error(EmbedRequest, image_id="x" * 129)
+    assert error.field == "image_id"
+    assert error.expected.endswith("at most 128 characters")
+    assert len(error.got) < 128
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_unknown_field_lists_the_known_ones(model):
+    error = first_error(model, point=[1, 2])
+    assert (error.field, error.got) == ("point", "an unknown field")
+    known = error.expected.removeprefix("one of the fields ").split(", ")
+    assert sorted(known) == sorted(model.model_fields)
+
+
+@pytest.mark.parametrize("name", ["point", "multimask_output", "input_image", "prompts"])
+def test_unknown_field_of_an_object_lists_the_fields_of_objects(name):
+    error = first_error(prompts=[{"box": [0, 0, 1, 1]}, {name: "x"}])
+    assert error == FieldError(f"prompts[1].{name}", OBJECT_FIELDS, "an unknown field")
+
+
+@pytest.mark.parametrize("field", ["pos_coords", "box", "prompts", "mask_format"])
+@pytest.mark.parametrize("model", [EmbedRequest, EverythingRequest])
+def test_prompts_are_unknown_fields_of_embed_and_everything(model, field):
+    assert first_error(model, **{field: [{}]}).got == "an unknown field"
+
+
+@pytest.mark.parametrize(
+    ("field", "minimum", "maximum", "below", "above"),
+    [
+        pytest.param("points_per_side", 1, 64, 0, 65, id="points_per_side"),
+        pytest.param("pred_iou_thresh", 0, 1, -0.01, 1.01, id="pred_iou_thresh"),
+        pytest.param("stability_score_thresh", 0, 1, -0.01, 1.01, id="stability_score_thresh"),
+        pytest.param("box_nms_thresh", 0, 1, -0.01, 1.01, id="box_nms_thresh"),
+        pytest.param("crop_nms_thresh", 0, 1, -0.01, 1.01, id="crop_nms_thresh"),
+        pytest.param("crop_overlap_ratio", 0, 1, -0.01, 1.01, id="crop_overlap_ratio"),
+        pytest.param("crop_n_layers", 0, 3, -1, 4, id="crop_n_layers"),
+        pytest.param("crop_n_points_downscale_factor", 1, 16, 0, 17, id="crop_n_points_downscale_factor"),
+        pytest.param("min_mask_region_area", 0, 10**9, -1, 10**9 + 1, id="min_mask_region_area"),
+    ],
+)
+def test_numbers_of_everything_have_bounds(field, minimum, maximum, below, above):
+    for value in (minimum, maximum):
+        assert getattr(parse(EverythingRequest, **{field: value}), field) == value
+    assert first_error(EverythingRequest, **{field: below}) == FieldError(
+        field, f"greater than or equal to {minimum}", str(below)
+    )
+    assert first_error(EverythingRequest, **{field: above}) == FieldError(
+        field, f"less than or equal to {maximum}", str(above)
+    )
+
+
+def test_stability_score_offset_must_be_above_0():
+    assert parse(EverythingRequest, stability_score_offset=20).stability_score_offset == 20
+    for value, expected in ((0, "greater than 0"), (20.5, "less than or equal to 20")):
+        error = first_error(EverythingRequest, stability_score_offset=value)
+        assert error == FieldError("stability_score_offset", expected, str(value))
+
+
+@pytest.mark.parametrize("value", [3.0, "3", True, None])
+@pytest.mark.parametrize("field", ["points_per_side", "crop_n_layers", "min_mask_region_area"])
+def test_counts_must_be_integers(field, value):
+    error = first_error(EverythingRequest, **{field: value})
+    assert (error.field, error.expected) == (field, "a valid integer")
+
+
+def test_progress_must_be_a_bool():
+    assert first_error(EverythingRequest, progress=1) == FieldError("progress", "a valid boolean", "1")
+
+
+def test_defaults_are_one_mask_as_json_and_an_overlay():
+    request = parse()
+    assert (request.multimask_output, request.mask_format, request.segmented_image) == (False, "json", "overlay")
+    assert request.prompts is None
+    assert request.low_res_mask is False
+
+
+def test_defaults_of_everything_are_those_of_segment_anything():
+    assert parse(EverythingRequest).model_dump(exclude={"input_image", "image_id", "model_version"}) == {
+        "points_per_side": 32,
+        "pred_iou_thresh": None,
+        "stability_score_thresh": None,
+        "stability_score_offset": 1.0,
+        "box_nms_thresh": 0.7,
+        "crop_n_layers": 0,
+        "crop_nms_thresh": 0.7,
+        "crop_overlap_ratio": 512 / 1500,
+        "crop_n_points_downscale_factor": 1,
+        "min_mask_region_area": 0,
+        "progress": False,
+    }
+
+
+@pytest.mark.parametrize("field", [*ObjectFields.model_fields, "input_image", "image_id", "prompts"])
+def test_null_equals_an_absent_field(field):
+    assert parse(**{field: None}) == parse(**({"input_image": None} if field == "input_image" else {}))
+
+
+def test_error_lists_a_bounded_number_of_fields_and_characters():
+    fields = {f"{index}{'x' * 500}": 0 for index in range(1000)}
+    error = rejection(json.dumps(fields).encode())
+    assert len(error.errors) == MAX_ERRORS
+    assert len(error.problem().encode()) < 10_000
+
+
+def test_field_name_with_line_breaks_is_escaped():
+    assert first_error(**{"a\nb\x1b[31m": 1}).field == "a\\nb\\x1b[31m"
+
+
+@pytest.mark.parametrize(("fields", "field"), [({"": 1}, '""'), ({"prompts": [{"": 1}]}, 'prompts[0].""')], ids=str)
+def test_empty_field_name_is_shown_as_quotes(fields, field):
+    assert first_error(**fields).field == field
+
+
+def test_long_value_is_truncated_with_its_length():
+    assert first_error(mask_format="x" * 500).got.endswith("... (500 characters)")
+
+
+@pytest.mark.parametrize("model", [*MODELS, ObjectFields])
+def test_every_field_has_a_description(model):
+    for name, field in model.model_json_schema()["properties"].items():
+        assert field["description"], name

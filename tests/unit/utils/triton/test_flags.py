@@ -1,0 +1,47 @@
+"""Flags of `tritonserver`."""
+
+from __future__ import annotations
+
+import pytest
+
+from utils.triton.flags import KEY_HEADER, grpc_flags, server_flags
+from utils.triton.run import VARIABLE
+
+
+@pytest.fixture(autouse=True)
+def new_service(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "")
+
+
+def test_flags_bind_loopback_and_restrict_control_apis():
+    flags = server_flags()
+    assert "--metrics-address=127.0.0.1" in flags
+    restricted = next(flag for flag in flags if flag.startswith("--http-restricted-api="))
+    apis, key = restricted.removeprefix("--http-restricted-api=").split(":", 1)
+    assert {"model-repository", "shared-memory", "logging"} <= set(apis.split(","))
+    header, secret = key.split("=", 1)
+    assert header == KEY_HEADER
+    assert len(secret) >= 32
+
+
+def test_auto_complete_is_off_by_default():
+    flag = "--disable-auto-complete-config"
+    assert flag in server_flags()
+    assert flag not in server_flags(auto_complete=True)
+
+
+def test_grpc_flags_bind_loopback_and_restrict_control_apis():
+    flags = grpc_flags(8001)
+    assert {"--allow-grpc=true", "--grpc-address=127.0.0.1", "--grpc-port=8001"} <= set(flags)
+    over_http = next(flag for flag in server_flags() if flag.startswith("--http-restricted-api="))
+    assert over_http.replace("--http-restricted-api=", "--grpc-restricted-protocol=") in flags
+
+
+def test_workers_inherit_key_prefix_and_port():
+    assert server_flags() == server_flags()
+
+
+def test_two_services_have_different_keys(monkeypatch):
+    first = server_flags()
+    monkeypatch.delenv(VARIABLE)
+    assert set(server_flags()) != set(first)

@@ -1,0 +1,145 @@
+"""Choice and setup of the Triton to run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from utils.triton import installation
+from utils.triton.installation import TritonSetupError
+
+HAS_WHEEL = sys.platform == "linux" and os.uname().machine == "x86_64"
+needs_wheel = pytest.mark.skipif(not HAS_WHEEL, reason="the nvidia-pytriton wheel supports only Linux on x86-64")
+
+
+@pytest.fixture(autouse=True)
+def restore_environment(monkeypatch):
+    """Undo changes of environment variables by `prepare`."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+
+
+def install_triton(folder: Path, *backends: str) -> Path:
+    binary = folder / "opt" / "bin" / "tritonserver"
+    binary.parent.mkdir(parents=True)
+    binary.write_text('#!/bin/sh\necho "real $*"\n')
+    binary.chmod(0o755)
+    for name in backends:
+        (folder / "opt" / "backends" / name).mkdir(parents=True)
+    os.environ["PATH"] = f"{binary.parent}:{os.environ['PATH']}"
+    return binary
+
+
+def test_a_triton_on_path_is_preferred_to_the_wheel(tmp_path):
+    binary = install_triton(tmp_path, "python", "onnxruntime")
+    found = installation.find_installation()
+    assert found.binary == binary
+    assert found.backend_names() == {"python", "onnxruntime"}
+
+
+def run_server(launcher: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the server script without the watchdog."""
+    server = launcher.with_name(installation.SERVER)
+    return subprocess.run([server, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_a_triton_with_all_backends_is_used_unchanged(tmp_path):
+    install_triton(tmp_path, "python", "onnxruntime", "openvino")
+    launcher = installation.prepare(tmp_path / "cache")
+    assert run_server(launcher, "--flag").stdout == "real --flag\n"
+    assert not (launcher.parent / "backends").exists()
+
+
+def test_the_launcher_starts_the_watchdog(tmp_path):
+    install_triton(tmp_path, "python", "onnxruntime", "openvino")
+    launcher = installation.prepare(tmp_path / "cache")
+    launcher.with_name(installation.SERVER).unlink()
+    started = subprocess.run([launcher, "--flag"], capture_output=True, text=True, check=False, cwd="/")
+    assert started.returncode == 1
+    assert started.stderr == f"error: {launcher.with_name(installation.SERVER)} is missing or not executable\n"
+
+
+def test_missing_backends_are_added_to_a_triton_on_path(tmp_path):
+    install_triton(tmp_path, "python", "tensorrt")
+    launcher = installation.prepare(tmp_path / "cache")
+    backends = launcher.parent / "backends"
+    assert sorted(entry.name for entry in backends.iterdir()) == ["onnxruntime", "openvino", "python", "tensorrt"]
+    assert (backends / "onnxruntime" / "model.py").is_file()
+    assert run_server(launcher, "--flag").stdout == f"real --backend-directory={backends} --flag\n"
+
+
+@needs_wheel
+def test_the_wheels_triton_gets_the_stub_of_this_python(tmp_path):
+    launcher = installation.prepare(tmp_path)
+    python = launcher.parent / "backends" / "python"
+    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert (python / installation.STUB).resolve().parent.name == minor
+    assert not (python / "libtriton_python.so").is_symlink()
+    completed = run_server(launcher, "--help")
+    assert "--model-repository" in completed.stdout + completed.stderr
+
+
+@needs_wheel
+def test_prepare_is_idempotent(tmp_path):
+    first = installation.prepare(tmp_path)
+    before = first.stat().st_mtime_ns
+    assert installation.prepare(tmp_path) == first
+    assert first.stat().st_mtime_ns == before
+    assert os.environ["PATH"].split(":").count(str(first.parent)) == 1
+    assert [entry.name for entry in (tmp_path / "triton").iterdir()] == [first.parent.name]
+
+
+@needs_wheel
+def test_concurrent_prepare_calls_return_the_same_folder(tmp_path):
+    code = f"import sys; sys.path.insert(0, {str(Path.cwd())!r})\nfrom pathlib import Path\n"
+    code += f"from utils import triton\nprint(installation.prepare(Path({str(tmp_path)!r})))"
+    jobs = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    launchers = {job.communicate()[0] for job in jobs}
+    assert [job.returncode for job in jobs] == [0] * 4
+    assert len(launchers) == 1
+
+
+def test_a_missing_triton_is_an_error(monkeypatch):
+    monkeypatch.setattr(installation, "find_spec", lambda _: None)
+    with pytest.raises(TritonSetupError, match="no tritonserver on PATH and no nvidia-pytriton wheel"):
+        installation.find_installation()
+
+
+@needs_wheel
+def test_the_wheels_triton_rejects_numpy_2(monkeypatch):
+    monkeypatch.setattr("utils.triton.installation.metadata.version", lambda _: "2.1.0")
+    with pytest.raises(TritonSetupError, match=r"needs numpy 1\.26, this environment has 2\.1\.0"):
+        installation.find_installation()
+
+
+def test_a_missing_libpython_error_names_the_package_to_install(monkeypatch):
+    monkeypatch.setattr("utils.triton.installation.sysconfig.get_config_var", lambda _: None)
+    monkeypatch.setattr("utils.triton.installation.sys.base_prefix", "/nowhere")
+    monkeypatch.setattr(Path, "is_file", lambda _: False)
+    with pytest.raises(TritonSetupError, match=rf"Debian, Ubuntu: libpython3\.{sys.version_info.minor}"):
+        installation.shared_libpython()
+
+
+def test_an_unwritable_folder_is_a_one_line_error(tmp_path):
+    install_triton(tmp_path, "python")
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(TritonSetupError, match=r"cannot write Triton's folder .*: Not a directory"):
+        installation.prepare(blocked)
+
+
+@needs_wheel
+def test_a_changed_triton_gets_a_new_folder(tmp_path):
+    first = installation.find_installation()
+    backends = tmp_path / "backends"
+    shutil.copytree(first.backends, backends)
+    older = installation._assemble(replace(first, backends=backends), tmp_path / "home")
+    (backends / "python" / "libtriton_python.so").write_bytes(b"newer")
+    newer = installation._assemble(replace(first, backends=backends), tmp_path / "home")
+    assert newer != older
+    assert (newer / "backends" / "python" / "libtriton_python.so").read_bytes() == b"newer"

@@ -1,0 +1,578 @@
+"""Segmentation by Triton's models, with a fake client."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from dataclasses import replace
+
+import aiohttp
+import numpy as np
+import pytest
+from tritonclient.utils import InferenceServerException
+
+from orchestrator.call import Call, RequestCancelled
+from orchestrator.costs import Workload
+from utils.api.errors import (
+    InferenceFailed,
+    InferenceTimeout,
+    InferenceUnavailable,
+    InvalidRequest,
+    NotLoaded,
+    Overloaded,
+    RejectedByModel,
+)
+from utils.api.images import ImageSource
+from utils.api.prompts import Prompts
+from utils.observability.context import ADDRESS, CALLER
+from utils.triton import tensors
+from utils.triton.exchange import as_bytes, chunks
+from utils.triton.segmenter import MAX_COSTLY_WAITING, MIN_COSTLY_OBJECTS, GridBatch, Job, TritonSegmenter
+
+NEW, KNOWN = ImageSource(b"file", None), ImageSource(None, "an id")
+LARGE = ImageSource(b"file" * 300_000, None)
+ONE = Prompts(
+    np.array([[[1, 2], [3, 4]]], np.float32),
+    np.array([[1, 0]], np.int32),
+    (("pos_coords[0]", "neg_coords[0]"),),
+    np.zeros((0, 256, 256), np.float32),
+    np.zeros(0, np.int32),
+)
+TWO = Prompts(
+    np.array([[[1, 2], [0, 0]], [[5, 6], [7, 8]]], np.float32),
+    np.array([[1, -2], [2, 3]], np.int32),
+    (("prompts[0].pos_coords[0]",), ("prompts[1].box", "prompts[1].box")),
+    np.ones((1, 256, 256), np.float32),
+    np.array([1], np.int32),
+)
+BATCH = GridBatch((0, 0, 9, 9), np.array([[1, 2], [3, 4]], np.float32), None, None, 1.0, 0, 3)
+
+
+def job_of(prompts: Prompts) -> Job:
+    return Job(prompts, True, "png", "none", True)
+
+
+def problem_of(slug: str = "invalid-request", status: int = 422, field: str = "input_image") -> bytes:
+    errors = [{"field": field, "expected": "this", "got": "that"}]
+    return json.dumps({"status": status, "slug": slug, "title": "a title", "errors": errors}).encode()
+
+
+NOT_CACHED = problem_of("image-not-cached", 404, "image_id")
+IS_COSTLY = problem_of("costly", 503)
+
+
+class Result:
+    """Like `tritonclient.http.InferResult`."""
+
+    def __init__(self, model: str, outputs: dict[str, bytes], spooled: dict[str, int]) -> None:
+        self.outputs = outputs
+        parts = [tensor.name for tensor in tensors.MODELS[model][1][:-2]]
+        self.spooled = [spooled.get(part, 0) for part in parts]
+
+    def as_numpy(self, name: str):
+        if name == "spooled":
+            return np.array(self.spooled, np.int64)
+        return np.array([self.outputs.get(name, b"")], np.object_)
+
+
+def bytes_of(value: np.ndarray) -> bytes:
+    return value[0] if value.dtype == object else value.tobytes()
+
+
+class Client:
+    """Fake of `tritonclient.http.aio.InferenceServerClient.infer` that stores the calls.
+
+    Like the models, it writes large outputs to the file of the request.
+    """
+
+    def __init__(
+        self, error: BaseException | None = None, problems: dict[str, bytes] | None = None, **outputs: bytes
+    ) -> None:
+        self.error, self.problems, self.outputs = error, problems or {}, outputs
+        self.calls: list[dict] = []
+        self.exchanges: list[Call] = []
+        self.large: list[dict[str, bytes]] = []
+        """Inputs of each call that were in its file."""
+        self.delays: dict[str, float] = {}
+
+    async def infer(self, **call):
+        self.calls.append(call)
+        model = call["model_name"]
+        described = np.array([self.sent(-1)["exchange"][2][4:]], np.object_)
+        exchange = Call({"exchange": described}.get)
+        self.exchanges.append(exchange)
+        read = {tensor.name: exchange.read(tensor.name) for tensor in tensors.MODELS[model][0][1:]}
+        self.large.append({name: bytes_of(value) for name, value in read.items() if value is not None})
+        await asyncio.sleep(self.delays.get(call["model_name"], 0))
+        if self.error:
+            raise self.error
+        if call["model_name"] in self.problems:
+            return Result(model, {"problem": self.problems[model]}, {})
+        parts = [tensor.name for tensor in tensors.MODELS[model][1][:-2]]
+        inline, spooled = exchange.send([[self.outputs.get(part, b"")] for part in parts])
+        return Result(model, dict(zip(parts, inline, strict=True)), dict(zip(parts, spooled, strict=True)))
+
+    @property
+    def models(self) -> list[str]:
+        return [call["model_name"] for call in self.calls]
+
+    def sent(self, index: int = 0) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+        """Return data type, shape and bytes of the inputs by name."""
+        return {
+            entry.name(): (entry.datatype(), tuple(entry.shape()), entry._get_binary_data())
+            for entry in self.calls[index]["inputs"]
+        }
+
+
+def segmenter_of(client: Client, timeout: float = 60) -> TritonSegmenter:
+    return TritonSegmenter(client.infer, timeout)
+
+
+def segment(client: Client, image: ImageSource = NEW, prompts: Prompts = ONE):
+    return asyncio.run(segmenter_of(client).segment(image, job_of(prompts)))
+
+
+def embed(client: Client, image: ImageSource = NEW):
+    return asyncio.run(segmenter_of(client).embed(image))
+
+
+def records(client: Client, image: ImageSource = NEW, batch: GridBatch = BATCH):
+    return asyncio.run(segmenter_of(client).records(image, batch))
+
+
+def numbers(data: bytes, dtype) -> list[float]:
+    return list(np.frombuffer(data, dtype))
+
+
+def test_segment_returns_the_model_outputs():
+    answer = segment(Client(mask=b"m", picture=b"p", result=b"r"))
+    assert (answer.mask, answer.picture, answer.result) == (b"m", b"p", b"r")
+
+
+def test_segment_without_picture_returns_none():
+    assert segment(Client(mask=b"m", result=b"r")).picture is None
+
+
+def test_embed_sends_no_prompts_and_returns_the_result():
+    client = Client(result=b"r")
+    assert embed(client, KNOWN) == b"r"
+    assert set(client.sent()) == {"image_id", "exchange"}
+    client = Client(problems={"mobile_sam_cached": NOT_CACHED}, result=b"r")
+    assert embed(client, NEW) == b"r"
+    assert set(client.sent(1)) == {"input_image", "exchange"}
+
+
+def test_records_are_parsed():
+    assert records(Client(records=b'[{"area": 1}]')) == [{"area": 1}]
+
+
+@pytest.mark.parametrize(
+    ("call", "model", "absent"),
+    [
+        pytest.param(lambda client: segment(client, NEW, TWO), tensors.SEGMENT_CACHED, {"input_image"}, id="new image"),
+        pytest.param(
+            lambda client: segment(client, KNOWN, TWO), tensors.SEGMENT_CACHED, {"input_image"}, id="known image"
+        ),
+        pytest.param(
+            lambda client: segment(client, NEW, ONE),
+            tensors.SEGMENT_CACHED,
+            {"input_image", "mask_input", "mask_input_object"},
+            id="no mask input",
+        ),
+        pytest.param(
+            lambda client: records(client, KNOWN),
+            tensors.EVERYTHING,
+            {"input_image", "pred_iou_thresh", "stability_score_thresh"},
+            id="automatic masks",
+        ),
+        pytest.param(
+            lambda client: records(client, NEW, GridBatch((0, 0, 9, 9), BATCH.points_xy, 0.5, 0.25, 2.0, 7, 3)),
+            tensors.EVERYTHING,
+            {"image_id"},
+            id="automatic masks with thresholds",
+        ),
+    ],
+)
+def test_inputs_and_outputs_match_the_declared_tensors(call, model, absent):
+    client = Client(records=b"[]")
+    call(client)
+    assert client.models == [model]
+    inputs, outputs = tensors.MODELS[model]
+    sent = client.sent()
+    assert {tensor.name for tensor in inputs} - set(sent) - set(client.large[0]) == absent | {"image_owner"}
+    declared = {tensor.name: tensor for tensor in inputs}
+    for name, (datatype, shape, _) in sent.items():
+        assert datatype == declared[name].datatype
+        assert len(shape) == len(declared[name].shape)
+        assert all(want in {-1, have} for want, have in zip(declared[name].shape, shape, strict=True))
+    assert [output.name() for output in client.calls[0]["outputs"]] == [tensor.name for tensor in outputs]
+
+
+def test_values_are_sent_unchanged():
+    client = Client()
+    segment(client, KNOWN, TWO)
+    data = {name: value for name, (_, _, value) in client.sent().items()}
+    assert numbers(data["point_coords"], np.float32) == [1, 2, 0, 0, 5, 6, 7, 8]
+    assert numbers(data["point_labels"], np.int32) == [1, -2, 2, 3]
+    assert numbers(client.large[0]["mask_input"], np.float32) == [1] * 256 * 256
+    assert numbers(data["mask_input_object"], np.int32) == [1]
+    assert numbers(data["multimask_output"], bool) == [True]
+    assert numbers(data["low_res_mask"], bool) == [True]
+    for name, value in (("image_id", b"an id"), ("mask_format", b"png"), ("segmented_image", b"none")):
+        assert data[name] == len(value).to_bytes(4, "little") + value
+
+
+def test_thresholds_are_sent_unchanged():
+    client = Client(records=b"[]")
+    records(client, NEW, GridBatch((1, 2, 30, 40), BATCH.points_xy, 0.5, 0.0, 2.0, 7, 3))
+    data = {name: value for name, (_, _, value) in client.sent().items()}
+    assert numbers(data["crop_box"], np.int32) == [1, 2, 30, 40]
+    assert numbers(data["point_coords"], np.float32) == [1, 2, 3, 4]
+    assert numbers(data["pred_iou_thresh"], np.float32) == [0.5]
+    assert numbers(data["stability_score_thresh"], np.float32) == [0]
+    assert numbers(data["stability_score_offset"], np.float32) == [2]
+    assert numbers(data["min_mask_region_area"], np.int32) == [7]
+
+
+CALLS = pytest.mark.parametrize("call", [segment, embed])
+
+
+@CALLS
+@pytest.mark.parametrize("image", [NEW, KNOWN], ids=["a file", "an id"])
+def test_cached_image_uses_only_the_cached_model(call, image):
+    client = Client(result=b"r")
+    call(client, image)
+    assert client.models == ["mobile_sam_cached"]
+
+
+@CALLS
+@pytest.mark.parametrize("image", [NEW, KNOWN, LARGE], ids=["a file", "an id", "a large file"])
+def test_uncached_image_falls_back_to_the_full_model(call, image):
+    client = Client(problems={"mobile_sam_cached": NOT_CACHED}, result=b"r")
+    call(client, image)
+    assert client.models == ["mobile_sam_cached", "mobile_sam"]
+    first, second = (
+        {name: value[4:] for name, (_, _, value) in client.sent(index).items()} | client.large[index]
+        for index in range(2)
+    )
+    name = image.image_id or hashlib.sha256(image.file).hexdigest()
+    assert first.pop("image_id") == name.encode()
+    assert second.pop("image_id" if image.file is None else "input_image") == (image.file or name.encode())
+    del first["exchange"], second["exchange"]
+    assert first == second
+
+
+@CALLS
+@pytest.mark.parametrize("known", [True, False])
+def test_costly_request_falls_back_to_the_costly_model(call, known):
+    problems = {"mobile_sam_cached": IS_COSTLY if known else NOT_CACHED, "mobile_sam": IS_COSTLY}
+    client = Client(problems=problems, result=b"r")
+    call(client, LARGE)
+    models = ["mobile_sam_cached", "mobile_sam", "mobile_sam_costly"]
+    assert client.models == ([models[0], models[2]] if known else models)
+    assert [exchange.light for exchange in client.exchanges] == [name != "mobile_sam_costly" for name in client.models]
+    assert client.large[-1]["input_image"] == LARGE.file
+
+
+@CALLS
+def test_rejection_by_the_full_model_is_final(call):
+    client = Client(problems={"mobile_sam_cached": NOT_CACHED, "mobile_sam": problem_of("image-too-large")})
+    with pytest.raises(RejectedByModel):
+        call(client)
+    assert client.models == ["mobile_sam_cached", "mobile_sam"]
+
+
+def many(objects: int) -> Prompts:
+    points = np.ones((objects, 1, 2), np.float32)
+    return replace(
+        ONE, points_xy=points, labels=points[:, :, 0].astype(np.int32), fields=(("pos_coords[0]",),) * objects
+    )
+
+
+@pytest.mark.parametrize(
+    ("objects", "model"),
+    [(MIN_COSTLY_OBJECTS - 1, "mobile_sam_cached"), (MIN_COSTLY_OBJECTS, "mobile_sam_costly")],
+)
+def test_many_objects_go_to_the_costly_model_at_once(objects, model):
+    client = Client(mask=b"m", result=b"r")
+    segment(client, NEW, many(objects))
+    assert client.models == [model]
+    assert Workload(objects, objects).is_light(1) == (model == "mobile_sam_cached")
+
+
+def test_check_room_rejects_costly_requests_while_the_queue_is_full():
+    client = Client(mask=b"m", result=b"r")
+    client.delays = {"mobile_sam_costly": 0.05}
+    segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_costly": 1})
+
+    async def crowd() -> None:
+        job = job_of(many(MIN_COSTLY_OBJECTS))
+        tasks = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(2 + MAX_COSTLY_WAITING)]
+        await asyncio.sleep(0.01)
+        few, many_objects = (
+            json.dumps({"prompts": [{"pos_coords": [[1, 1]]}] * count}).encode()
+            for count in (MIN_COSTLY_OBJECTS - 1, MIN_COSTLY_OBJECTS)
+        )
+        segmenter.check_room(few)
+        with pytest.raises(Overloaded, match=r"waiting \(8\)"):
+            segmenter.check_room(many_objects)
+        await asyncio.gather(*tasks)
+        segmenter.check_room(many_objects)
+
+    asyncio.run(crowd())
+
+
+@pytest.mark.parametrize(("seconds", "rejected"), [(0.05, 0), (60, 1)], ids=["room", "no room"])
+def test_costly_request_waits_for_room_in_a_full_queue(monkeypatch, seconds, rejected):
+    monkeypatch.setattr("utils.triton.segmenter.FULL_QUEUE_WAIT_S", 0.2)
+    client = Client(mask=b"m", result=b"r")
+    client.delays = {"mobile_sam_costly": seconds}
+    segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_costly": 0})
+
+    async def crowd() -> int:
+        job = job_of(many(MIN_COSTLY_OBJECTS))
+        tasks = [asyncio.create_task(segmenter.segment(NEW, job)) for _ in range(1 + MAX_COSTLY_WAITING + 1)]
+        await asyncio.sleep(0.5)
+        errors = [task.exception() for task in tasks if task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return sum(isinstance(error, Overloaded) for error in errors)
+
+    assert asyncio.run(crowd()) == rejected
+
+
+def test_large_parts_stay_in_the_file_until_they_are_read():
+    mask, result = b"m" * 70_000, b"r" * 600_000
+    client = Client(mask=mask, picture=b"p", result=result)
+    answer = segment(client)
+    (exchange,) = client.exchanges
+    exchange.raise_if_cancelled()
+    assert [len(part) for part in (answer.mask, answer.picture, answer.result)] == [70_000, 1, 600_000]
+    assert [as_bytes(part) for part in (answer.mask, answer.picture, answer.result)] == [mask, b"p", result]
+    assert [len(piece) for piece in chunks(answer.result)] == [262_144, 262_144, 75_712]
+    del answer
+    with pytest.raises(RequestCancelled, match="the client has disconnected"):
+        exchange.raise_if_cancelled()
+
+
+@pytest.mark.parametrize("call", [segment, embed, records])
+def test_models_notice_that_the_caller_disconnected(call):
+    client = Client(aiohttp.ClientConnectionError("gone"))
+    with pytest.raises(InferenceUnavailable):
+        call(client)
+    with pytest.raises(RequestCancelled, match="the client has disconnected"):
+        client.exchanges[0].raise_if_cancelled()
+
+
+@CALLS
+def test_unknown_image_id_is_rejected(call):
+    client = Client(problems={"mobile_sam_cached": NOT_CACHED, "mobile_sam": NOT_CACHED})
+    with pytest.raises(RejectedByModel) as caught:
+        call(client, KNOWN)
+    problem = caught.value.problem()
+    assert (problem.status, problem.slug) == (404, "image-not-cached")
+    assert problem.detail == "image_id: expected this, got that"
+
+
+@CALLS
+def test_other_rejections_are_final(call):
+    client = Client(problems={"mobile_sam_cached": problem_of("image-too-large")})
+    with pytest.raises(RejectedByModel) as caught:
+        call(client)
+    assert caught.value.problem().slug == "image-too-large"
+    assert client.models == ["mobile_sam_cached"]
+
+
+def test_records_of_an_evicted_image_are_rejected():
+    client = Client(problems={"mobile_sam_everything": NOT_CACHED})
+    with pytest.raises(RejectedByModel) as caught:
+        records(client, KNOWN)
+    assert caught.value.problem().slug == "image-not-cached"
+    assert client.models == ["mobile_sam_everything"]
+
+
+@pytest.mark.parametrize("model", ["mobile_sam_cached", "mobile_sam"])
+@pytest.mark.parametrize(
+    ("prompts", "field", "name"),
+    [
+        pytest.param(ONE, "points[0][1]", "neg_coords[0]", id="one object"),
+        pytest.param(TWO, "points[0][0]", "prompts[0].pos_coords[0]", id="first of two"),
+        pytest.param(TWO, "points[1][1]", "prompts[1].box", id="second of two"),
+        pytest.param(ONE, "input_image", "input_image", id="not a point"),
+    ],
+)
+def test_problem_names_points_by_their_request_paths(model, prompts, field, name):
+    problems = {"mobile_sam_cached": NOT_CACHED} | {model: problem_of(field=field)}
+    with pytest.raises(RejectedByModel) as caught:
+        segment(Client(problems=problems), prompts=prompts)
+    problem = caught.value.problem()
+    assert problem.status == 422
+    assert problem.errors[0].field == name
+    assert problem.detail == f"{name}: expected this, got that"
+
+
+@pytest.mark.parametrize("call", [segment, embed, records])
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        pytest.param(aiohttp.ClientConnectionError("127.0.0.1:4711 refused"), InferenceUnavailable, id="refused"),
+        pytest.param(ConnectionResetError("secret"), InferenceUnavailable, id="reset"),
+        pytest.param(InferenceServerException("/secret/path failed", status="500"), InferenceFailed, id="failed"),
+        pytest.param(
+            InferenceServerException("Request for unknown model: 'mobile_sam' is not ready", status="400"),
+            InferenceUnavailable,
+            id="loading",
+        ),
+        pytest.param(
+            InferenceServerException("Failed to increase the shared memory pool of /secret", status="400"),
+            InferenceUnavailable,
+            id="out of shared memory",
+        ),
+    ],
+)
+def test_triton_messages_do_not_reach_the_caller(call, error, expected):
+    client = Client(error)
+    with pytest.raises(expected) as caught:
+        call(client)
+    assert len(client.models) == 1
+    text = caught.value.problem().encode()
+    assert b"secret" not in text
+    assert b"127.0.0.1" not in text
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda segmenter: segmenter.segment(NEW, job_of(ONE)), id="segment"),
+        pytest.param(lambda segmenter: segmenter.embed(NEW), id="embed"),
+        pytest.param(lambda segmenter: segmenter.records(NEW, BATCH), id="records"),
+    ],
+)
+@pytest.mark.parametrize("slow", ["mobile_sam_cached", "mobile_sam"])
+def test_slow_triton_is_a_timeout(call, slow):
+    client = Client(problems={"mobile_sam_cached": NOT_CACHED})
+    client.delays = {slow: 600, "mobile_sam_everything": 600}
+    with pytest.raises(InferenceTimeout, match=r"no response within 0\.05 s"):
+        asyncio.run(call(segmenter_of(client, timeout=0.05)))
+
+
+@pytest.mark.parametrize("method", ["embed", "segment"])
+def test_second_call_gets_the_remaining_time(monkeypatch, method):
+    client = Client(problems={"mobile_sam_cached": NOT_CACHED})
+    client.delays = {"mobile_sam_cached": 0.05}
+    timeouts, wait_for = [], asyncio.wait_for
+
+    async def recorded(awaitable, timeout):
+        timeouts.append(timeout)
+        return await wait_for(awaitable, timeout)
+
+    monkeypatch.setattr("utils.triton.segmenter.asyncio.wait_for", recorded)
+    arguments = (NEW, job_of(ONE)) if method == "segment" else (NEW,)
+    asyncio.run(getattr(segmenter_of(client, timeout=60), method)(*arguments))
+    first, second = timeouts
+    assert 59 < first <= 60
+    assert second < first - 0.04
+
+
+def test_triton_responses_are_requested_uncompressed():
+    client = Client(mask=b"m", result=b"r")
+    segment(client)
+    assert client.calls[0]["headers"] == {"Accept-Encoding": "identity"}
+
+
+@pytest.mark.parametrize("image", [NEW, KNOWN], ids=["a file", "an id"])
+def test_image_owner_is_sent_to_every_model(image):
+    client = Client(problems={"mobile_sam_cached": NOT_CACHED}, records=b"[]")
+    owned = replace(image, owner="me")
+    segment(client, owned)
+    records(client, owned)
+    assert client.models == ["mobile_sam_cached", "mobile_sam", "mobile_sam_everything"]
+    for index in range(3):
+        assert client.sent(index)["image_owner"] == ("BYTES", (1,), b"\x02\x00\x00\x00me")
+
+
+def test_excess_requests_wait_and_cancelled_ones_are_dropped():
+    client = Client(mask=b"m", result=b"r")
+    client.delays = {"mobile_sam_cached": 0.05}
+    segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_cached": 1})
+
+    async def crowd() -> list[BaseException | object]:
+        calls = [asyncio.create_task(segmenter.segment(KNOWN, job_of(ONE))) for _ in range(5)]
+        await asyncio.sleep(0.01)
+        assert len(client.calls) == 2  # one in the model, one in transit
+        calls[2].cancel()
+        calls[3].cancel()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    answers = asyncio.run(crowd())
+    assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [False, False, True, True, False]
+    assert len(client.calls) == 3
+
+
+@pytest.mark.parametrize("who", [ADDRESS, CALLER], ids=["address", "key"])
+def test_slots_are_shared_fairly_between_callers(who):
+    client = Client(mask=b"m", result=b"r")
+    client.delays = {"mobile_sam_cached": 0.01}
+    segmenter = TritonSegmenter(client.infer, 60, {"mobile_sam_cached": 0})
+
+    async def send(caller: str, image_id: str) -> None:
+        who.set(caller)
+        await segmenter.segment(ImageSource(None, image_id), job_of(ONE))
+
+    async def crowd() -> None:
+        requests = [("a", "1"), ("a", "2"), ("a", "3"), ("b", "4")]
+        await asyncio.gather(*(asyncio.create_task(send(*each)) for each in requests))
+
+    asyncio.run(crowd())
+    assert [client.sent(index)["image_id"][2][4:] for index in range(4)] == [b"1", b"2", b"4", b"3"]
+
+
+def test_wait_for_a_slot_counts_towards_the_timeout():
+    client = Client()
+    client.delays = {"mobile_sam_cached": 0.05}
+    segmenter = TritonSegmenter(client.infer, 0.08, {"mobile_sam_cached": 0})
+
+    async def crowd() -> list[BaseException | object]:
+        calls = [segmenter.segment(KNOWN, job_of(ONE)) for _ in range(3)]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    assert InferenceTimeout in {type(answer) for answer in asyncio.run(crowd())}
+
+
+NOT_LOADED = "Request for unknown model: 'mobile_sam_cached' version 7 is not found"
+
+
+@pytest.mark.parametrize(("version", "sent"), [(None, ""), (7, "7")], ids=["the newest", "a version"])
+def test_requested_version_is_sent_to_every_model(version, sent):
+    client = Client(problems={"mobile_sam_cached": NOT_CACHED}, result=b"r", mask=b"m")
+    asyncio.run(segmenter_of(client).segment(NEW, replace(job_of(ONE), model_version=version)))
+    asyncio.run(segmenter_of(client).embed(NEW, version))
+    assert client.models == ["mobile_sam_cached", "mobile_sam"] * 2
+    assert {call["model_version"] for call in client.calls} == {sent}
+
+
+def test_batch_uses_the_version_that_encoded_the_image():
+    client = Client(records=b"[]")
+    records(client)
+    assert client.calls[0]["model_version"] == "3"
+
+
+def test_requested_version_that_is_not_loaded_is_an_invalid_request():
+    client = Client(InferenceServerException(NOT_LOADED, "400"))
+    with pytest.raises(InvalidRequest) as caught:
+        asyncio.run(segmenter_of(client).embed(NEW, 7))
+    (error,) = caught.value.errors
+    assert (error.field, error.got) == ("model_version", "7")
+    with pytest.raises(NotLoaded):
+        embed(client)
+    with pytest.raises(NotLoaded):
+        records(client)
+
+
+def test_missing_dependency_of_a_model_is_unavailable():
+    text = f"TritonModelException: mobile_sam_encoder: Failed for execute the inference request. {NOT_LOADED}"
+    with pytest.raises(InferenceUnavailable) as caught:
+        asyncio.run(segmenter_of(Client(InferenceServerException(text, "500"))).embed(NEW, 7))
+    assert not isinstance(caught.value, NotLoaded)

@@ -1,0 +1,1 @@
+"""The HTTP contract: requests, responses, errors and the OpenAPI document."""

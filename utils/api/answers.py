@@ -1,0 +1,191 @@
+"""HTTP answers, and BentoML descriptors of requests and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+import bentoml
+import orjson
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from urllib3.fields import RequestField
+from urllib3.filepost import choose_boundary
+
+from utils.api.errors import MEDIA_TYPE, Problem, ServiceError, UnsupportedMedia
+from utils.api.requests import MaskFormat
+from utils.observability.context import ADDRESS, REQUEST_ID, TARGET
+from utils.observability.floods import FloodLog
+from utils.triton.exchange import Content, as_bytes, chunks
+from utils.triton.segmenter import Segmentation
+
+logger = logging.getLogger("bentoml.mobile_sam")
+
+# Only the older of BentoML's two APIs, which this module and `service.py` use, has the Triton runner.
+warnings.filterwarnings("ignore", ".*is deprecated since BentoML v1.4")
+
+MASK_PARTS: dict[MaskFormat, tuple[str, str | None]] = {
+    "json": ("application/json", None),
+    "npy": ("application/octet-stream", "mask.npy"),
+    "png": ("image/png", "mask.png"),
+    "rle": ("application/json", None),
+    "polygon": ("application/json", None),
+}
+"""Content type and file name of the `mask` part, by format."""
+
+PROBLEM_HEADER = "X-Problem"
+"""Internal header with the problem's slug; the edge counts answers by it and removes it."""
+MAX_UNSTREAMED_BYTES = 1_000_000
+"""Size up to which an answer is sent in one piece."""
+REFUSAL_LOG = FloodLog(logger, max_lines=20, window_s=10)
+
+
+def multipart(segmentation: Segmentation, mask_format: MaskFormat) -> Response:
+    """Return the answer with the parts `mask`, `segmented_image` if there is one, and `result`, in this order."""
+    mask_type, mask_file = MASK_PARTS[mask_format]
+    parts = [_part("mask", segmentation.mask, mask_type, mask_file)]
+    if segmentation.picture is not None:
+        parts.append(_part("segmented_image", segmentation.picture, "image/png", "segmented_image.png"))
+    parts.append(_part("result", segmentation.result, "application/json", None))
+    boundary = choose_boundary()
+    return _sized_response(_multipart_body(parts, boundary.encode()), f"multipart/form-data; boundary={boundary}")
+
+
+def _multipart_body(parts: list[tuple[bytes, Content]], boundary: bytes) -> list[Content]:
+    """Return the body in pieces; urllib3's `encode_multipart_formdata` would copy large parts several times.
+
+    Args:
+        parts: headers and data of each part.
+        boundary: text that is in none of the parts.
+    """
+    pieces = [(b"--" + boundary + b"\r\n" + headers, data, b"\r\n") for headers, data in parts]
+    return [*(piece for part in pieces for piece in part), b"--" + boundary + b"--\r\n"]
+
+
+def _sized_response(pieces: Sequence[Content], media_type: str) -> Response:
+    """Return an answer with a Content-Length; large ones are streamed without another copy in memory."""
+    size = sum(map(len, pieces))
+    if size <= MAX_UNSTREAMED_BYTES:
+        return Response(b"".join(map(as_bytes, pieces)), media_type=media_type)
+
+    async def body() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            for chunk in chunks(piece):
+                yield chunk
+
+    return StreamingResponse(body(), media_type=media_type, headers={"Content-Length": str(size)})
+
+
+def _part(name: str, data: Content, content_type: str, filename: str | None) -> tuple[bytes, Content]:
+    """Return a part's headers and data."""
+    part = RequestField(name, b"", filename)
+    part.make_multipart(content_type=content_type)
+    return part.render_headers().encode(), data
+
+
+def json_response(document: bytes) -> Response:
+    """Return an answer in JSON."""
+    return _sized_response([document], "application/json")
+
+
+async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
+    """Return a stream of JSON lines. Errors before the first line are raised; later ones become the last line."""
+    first = await anext(steps)
+
+    async def lines() -> AsyncIterator[bytes]:
+        yield orjson.dumps(first, option=orjson.OPT_APPEND_NEWLINE)
+        try:
+            async for step in steps:
+                line = await asyncio.to_thread(orjson.dumps, step, option=orjson.OPT_APPEND_NEWLINE)
+                for chunk in chunks(line):
+                    yield chunk
+        except Exception as error:
+            document = {"problem": problem_of(error).as_json()}
+            yield orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+
+    # The header turns off nginx's buffering.
+    return StreamingResponse(lines(), media_type="application/x-ndjson", headers={"X-Accel-Buffering": "no"})
+
+
+def problem_of(error: Exception) -> Problem:
+    """Log an error, without values that the caller sent, and return its problem document."""
+    if isinstance(error, ServiceError):
+        problem = error.problem()
+        address, request = ADDRESS.get(), f"{TARGET.get()} (request {REQUEST_ID.get()})"
+        REFUSAL_LOG.log(problem.slug, f"{address} {request}: {problem.status} {problem.slug}: {error.logged}", address)
+        return problem
+    logger.error("%s %s (request %s): unexpected error", ADDRESS.get(), TARGET.get(), REQUEST_ID.get(), exc_info=error)
+    return ServiceError("unexpected error; see the server's log").problem()
+
+
+def problem_response(problem: Problem) -> Response:
+    """Return an `application/problem+json` answer."""
+    return Response(problem.encode(), problem.status, {**problem.headers, PROBLEM_HEADER: problem.slug}, MEDIA_TYPE)
+
+
+def errors_as_problems(api: Callable[[bytes], Awaitable[Response]]) -> Callable[[Any], Awaitable[Response]]:
+    """Decorate an API function so that its errors become problem documents and one line in the log.
+
+    BentoML itself answers errors with a plain 500 and logs a traceback.
+    """
+
+    @functools.wraps(api)
+    async def answer(body: bytes | ServiceError) -> Response:
+        try:
+            if isinstance(body, ServiceError):
+                raise body
+            return await api(body)
+        except Exception as error:
+            return problem_response(problem_of(error))
+
+    return answer
+
+
+class JsonBody(bentoml.io.JSON):
+    """Descriptor of a JSON request body, passed to the API function as bytes; OpenAPI shows the model.
+
+    The API function does the parsing: errors raised in a descriptor do not reach the caller.
+    """
+
+    def __init__(self, model: type[BaseModel], example: dict[str, Any]) -> None:
+        super().__init__(pydantic_model=model)
+        self._example = example
+
+    def openapi_example(self) -> dict[str, Any]:
+        """Return the example that Swagger UI sends."""
+        return self._example
+
+    async def from_http_request(self, request: Request) -> bytes | ServiceError:
+        """Return the body, or the error if it is refused."""
+        content_type = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
+        if content_type != "application/json" and not content_type.endswith("+json"):
+            return UnsupportedMedia.of(content_type)
+        # Not `request.body()`, which keeps the body in memory until the end of the request. One chunk is not copied.
+        return b"".join([chunk async for chunk in request.stream() if chunk])
+
+
+class MultipartAnswer(bentoml.io.Multipart):
+    """Descriptor of a multipart answer made by the API function; OpenAPI shows the parts."""
+
+    def openapi_responses(self) -> Any:
+        """Return the description of the 200 answer."""
+        responses = super().openapi_responses()
+        responses["description"] = "the parts `mask`, `segmented_image` (left out for `none`) and `result`"
+        return responses
+
+    async def to_http_response(self, obj: Response, ctx: Any = None) -> Response:  # noqa: ARG002
+        """Return the response unchanged."""
+        return obj
+
+
+class JsonAnswer(bentoml.io.JSON):
+    """Descriptor of a JSON answer made by the API function."""
+
+    async def to_http_response(self, obj: Response, ctx: Any = None) -> Response:  # noqa: ARG002
+        """Return the response unchanged."""
+        return obj

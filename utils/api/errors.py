@@ -1,0 +1,372 @@
+"""Errors of the service and their RFC 9457 problem documents.
+
+    ServiceError                    base class; carries the HTTP status and the problem type
+    ├── MalformedRequest      400   the request is not valid HTTP (RFC 9112)
+    ├── MalformedBody         400   the body is not valid JSON
+    ├── Unauthorized          401   the API key is missing or unknown
+    ├── UnknownPath           404   there is no such path
+    ├── WrongMethod           405   the path does not support the method
+    ├── SlowBody              408   the body did not arrive in time
+    ├── ModelChange           409   models cannot be loaded or unloaded, at least not now
+    ├── BodyTooLarge          413   the body has too many bytes
+    ├── UnsupportedMedia      415   the Content-Type is not JSON
+    ├── InvalidRequest        422   a field is missing, unknown, of the wrong type or out of range
+    ├── AnswerTooLarge        422   the answer would have too many bytes
+    ├── TooManyRequests       429   the caller exceeded the rate limit
+    ├── HeadTooLarge          431   headers and trailers have too many bytes or fields
+    ├── RejectedByModel       4xx   the image cannot be used; status and type come from the orchestrator
+    ├── InferenceFailed       500   Triton answered with an error, which is never the caller's fault
+    ├── Unavailable           503   temporary; retry later
+    │   ├── InferenceUnavailable    Triton is starting, restarting or unhealthy
+    │   │   └── NotLoaded           the model or the requested version is not loaded
+    │   ├── Overloaded              too many requests or bytes are in progress
+    │   └── Stopping                the service is stopping
+    └── InferenceTimeout      504   Triton did not answer in time
+
+Problem types are `urn:mobile-sam:` followed by the slug. `errors` lists each invalid field with the expected and the
+received value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import orjson
+
+from utils.observability.text import quoted, shown
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:mobile-sam:"
+MAX_FIELD_CHARS, MAX_VALUE_CHARS, MAX_DETAIL_CHARS = 80, 1000, 4000
+"""Lengths of a field's path, of an expected or received value, and of a problem's detail; longer texts are cut."""
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """An invalid field of a request. All texts are made printable and bounded."""
+
+    field: str
+    """Path of the field, such as `pos_coords[1][0]`."""
+    expected: str
+    got: str
+
+    def __post_init__(self) -> None:
+        """Make the texts safe for a log line and a problem document."""
+        for name, limit in (("field", MAX_FIELD_CHARS), ("expected", MAX_VALUE_CHARS), ("got", MAX_VALUE_CHARS)):
+            object.__setattr__(self, name, shown(getattr(self, name), limit))
+
+    def as_json(self) -> dict[str, str]:
+        """Return the entry of a problem's `errors` list."""
+        return {"field": self.field, "expected": self.expected, "got": self.got}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An RFC 9457 problem document with its HTTP status."""
+
+    status: int
+    slug: str
+    title: str
+    detail: str
+    errors: Sequence[FieldError] = ()
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document's members."""
+        document: dict[str, Any] = {
+            "type": TYPE_PREFIX + self.slug,
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if self.errors:
+            document["errors"] = [error.as_json() for error in self.errors]
+        return document
+
+    def encode(self) -> bytes:
+        """Return the document as UTF-8 JSON."""
+        return orjson.dumps(self.as_json())
+
+
+def summary(errors: Sequence[FieldError], *, got: bool = True) -> str:
+    """Return the first few errors in one line; without `got` it contains no value from the request."""
+    texts = [f"{error.field}: expected {error.expected}" + f", got {error.got}" * got for error in errors[:3]]
+    more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
+    return "; ".join(texts) + more
+
+
+class ServiceError(Exception):
+    """Base class of errors that are answered with a problem document."""
+
+    status: ClassVar[int] = 500
+    slug: ClassVar[str] = "internal-error"
+    title: ClassVar[str] = "The service failed"
+
+    def __init__(self, detail: str, errors: Sequence[FieldError] = (), *, logged: str = "") -> None:
+        """Store the error's texts.
+
+        Args:
+            detail: message for the caller.
+            errors: invalid fields.
+            logged: message for the log, if `detail` quotes the request. With `errors` it defaults to their summary
+                without received values.
+        """
+        super().__init__(detail)
+        self.detail = shown(detail, MAX_DETAIL_CHARS)
+        self.errors = tuple(errors)
+        self.logged = shown(logged or summary(errors, got=False) or detail, MAX_DETAIL_CHARS)
+
+    def problem(self) -> Problem:
+        """Return the problem document."""
+        return Problem(self.status, self.slug, self.title, self.detail, self.errors, self.headers())
+
+    def headers(self) -> dict[str, str]:
+        """Return additional response headers."""
+        return {}
+
+
+class MalformedRequest(ServiceError):
+    """The request is not valid HTTP (RFC 9112)."""
+
+    status = 400
+    slug = "malformed-request"
+    title = "The request is not valid HTTP"
+
+
+class HeadTooLarge(ServiceError):
+    """Request line, headers, trailers and chunk extensions have too many bytes or fields."""
+
+    status = 431
+    slug = "head-too-large"
+    title = "The headers are too large"
+
+    @classmethod
+    def of_bytes(cls, limit: int) -> HeadTooLarge:
+        """Return an error about the limit in bytes."""
+        return cls(f"expected a request line, headers and trailers of at most {limit} bytes together, got more")
+
+    @classmethod
+    def of_fields(cls, limit: int) -> HeadTooLarge:
+        """Return an error about the number of fields."""
+        return cls(f"expected at most {limit} headers and trailers together, got more")
+
+
+class MalformedBody(ServiceError):
+    """The body is not valid JSON."""
+
+    status = 400
+    slug = "malformed-body"
+    title = "The body is not valid JSON"
+
+    @classmethod
+    def of(cls, got: str) -> MalformedBody:
+        """Return an error that describes the received body."""
+        error = FieldError("body", "a JSON object in UTF-8", got)
+        return cls(summary([error]), [error])
+
+
+class InvalidRequest(ServiceError):
+    """A field is missing, unknown, of the wrong type or out of range."""
+
+    status = 422
+    slug = "invalid-request"
+    title = "The request is not valid"
+
+    @classmethod
+    def of(cls, errors: Sequence[FieldError]) -> InvalidRequest:
+        """Return an error whose detail is the summary of the fields."""
+        return cls(summary(errors), errors)
+
+
+class BodyTooLarge(ServiceError):
+    """The body has too many bytes."""
+
+    status = 413
+    slug = "body-too-large"
+    title = "The body is too large"
+
+    @classmethod
+    def of(cls, limit: int, got: int | None = None) -> BodyTooLarge:
+        """Return an error with the limit and, if announced, the received size, both in bytes."""
+        size = f"{got} bytes" if got is not None else "more"
+        return cls(f"expected a body of at most {limit} bytes, got {size}")
+
+
+class Unauthorized(ServiceError):
+    """The API key is missing or unknown."""
+
+    status = 401
+    slug = "unauthorized"
+    title = "An API key is needed"
+
+    def headers(self) -> dict[str, str]:
+        """Return the authentication challenge (RFC 6750)."""
+        return {"WWW-Authenticate": 'Bearer realm="mobile-sam"'}
+
+
+class UnknownPath(ServiceError):
+    """There is no such path."""
+
+    status = 404
+    slug = "not-found"
+    title = "Not Found"
+
+    @classmethod
+    def of(cls, path: str) -> UnknownPath:
+        """Return an error that names the path."""
+        return cls(f"there is no path {quoted(path, 200)}; the page at / lists all paths", logged="unknown path")
+
+
+class WrongMethod(ServiceError):
+    """The path does not support the method."""
+
+    status = 405
+    slug = "method-not-allowed"
+    title = "Method Not Allowed"
+
+    def __init__(self, detail: str, allowed: Sequence[str] = (), *, logged: str = "") -> None:
+        super().__init__(detail, logged=logged)
+        self._allowed = allowed
+
+    @classmethod
+    def of(cls, path: str, allowed: Sequence[str], got: str) -> WrongMethod:
+        """Return an error that names the path, its methods and the received one."""
+        expected = f"expected {' or '.join(allowed)} for {path}"
+        return cls(f"{expected}, got {quoted(got, 20)}", allowed, logged=expected)
+
+    def headers(self) -> dict[str, str]:
+        """Return the methods of the path."""
+        return {"Allow": ", ".join(self._allowed)}
+
+
+class SlowBody(ServiceError):
+    """The body did not arrive in time."""
+
+    status = 408
+    slug = "slow-body"
+    title = "The body took too long"
+
+
+class ModelChange(ServiceError):
+    """A model was not loaded or unloaded. Triton's message goes to the log, never to the caller."""
+
+    status = 409
+    slug = "model-change"
+    title = "The models were not changed"
+
+
+class AnswerTooLarge(ServiceError):
+    """The answer would have too many bytes."""
+
+    status = 422
+    slug = "answer-too-large"
+    title = "The answer would be too large"
+
+    @classmethod
+    def of(cls, limit: int) -> AnswerTooLarge:
+        """Return an error about an answer whose size is known only while it is made; the limit is in bytes."""
+        error = FieldError("points_per_side", f"an answer of at most {limit} bytes (use fewer points or crops)", "more")
+        return cls(summary([error]), [error])
+
+
+class TooManyRequests(ServiceError):
+    """The caller exceeded the rate limit."""
+
+    status = 429
+    slug = "too-many-requests"
+    title = "Too many requests"
+
+    def __init__(self, detail: str, retry_after: int = 1) -> None:
+        """Store the error's texts.
+
+        Args:
+            detail: message for the caller, with the limit.
+            retry_after: whole seconds until the next request is allowed.
+        """
+        super().__init__(detail)
+        self._retry_after = retry_after
+
+    def headers(self) -> dict[str, str]:
+        """Return the `Retry-After` header."""
+        return {"Retry-After": str(self._retry_after)}
+
+
+class UnsupportedMedia(ServiceError):
+    """The Content-Type is not JSON."""
+
+    status = 415
+    slug = "unsupported-media-type"
+    title = "The content type is not supported"
+
+    @classmethod
+    def of(cls, got: str) -> UnsupportedMedia:
+        """Return an error that names the received content type."""
+        expected = "expected Content-Type application/json"
+        return cls(f"{expected}, got {shown(got)}", logged=expected)
+
+
+class RejectedByModel(ServiceError):
+    """The orchestrator in Triton rejected the request."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail, problem.errors)
+        self._problem = problem
+
+    def problem(self) -> Problem:
+        """Return the orchestrator's own document."""
+        return self._problem
+
+
+class InferenceFailed(ServiceError):
+    """Triton answered with an error. Its message goes to the log, never to the caller."""
+
+    slug = "inference-failed"
+    title = "The model failed"
+
+
+class Unavailable(ServiceError):
+    """The request may succeed if it is retried later."""
+
+    status = 503
+    retry_after: ClassVar[int] = 5
+    """Seconds until a retry."""
+
+    def headers(self) -> dict[str, str]:
+        """Return the `Retry-After` header."""
+        return {"Retry-After": str(self.retry_after)}
+
+
+class InferenceUnavailable(Unavailable):
+    """Triton cannot be reached or is unhealthy; it recovers within seconds."""
+
+    slug = "inference-unavailable"
+    title = "The model is not available"
+
+
+class NotLoaded(InferenceUnavailable):
+    """The model or the requested version is not loaded."""
+
+
+class Overloaded(Unavailable):
+    """Too many requests or bytes are in progress."""
+
+    slug = "overloaded"
+    title = "The service is busy"
+    retry_after = 1
+
+
+class Stopping(Unavailable):
+    """The service finishes accepted requests and accepts no new ones."""
+
+    slug = "stopping"
+    title = "The service is stopping"
+
+
+class InferenceTimeout(ServiceError):
+    """Triton did not answer in time."""
+
+    status = 504
+    slug = "inference-timeout"
+    title = "The model took too long"

@@ -1,0 +1,238 @@
+"""Automatic masks of a whole image: batches of grid points on the image and on crops of it.
+
+The procedure is that of Segment Anything's automatic mask generator (https://github.com/facebookresearch/segment-anything,
+`automatic_mask_generator.py` and `utils/amg.py`). The model applies the thresholds; this module removes duplicates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from utils.api.errors import AnswerTooLarge, InferenceTimeout, NotLoaded, RejectedByModel
+from utils.api.images import ImageSource
+from utils.api.requests import EverythingRequest, invalid
+from utils.triton.segmenter import NOT_CACHED, GridBatch, Segmenter, unknown_version
+
+MAX_GRID_POINTS = 20_000
+"""Maximum number of points in all grids of a request: about five minutes on two cores."""
+POINTS_PER_BATCH = 16
+"""Points per inference request: few enough for a click between two batches not to wait long."""
+RECORD_OVERHEAD_BYTES = 400
+"""Size of a record without its RLE counts."""
+INTERNAL_KEYS = ("box", "tidied")
+"""Keys of the model's records that are not part of the response."""
+
+Box = tuple[int, int, int, int]
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Progress in batches; the last one has the result."""
+
+    done: int
+    total: int
+    result: dict[str, Any] | None = None
+    """The result of `embed`, and the records as `masks`."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON line for a progress stream."""
+        result = {} if self.result is None else {"result": self.result}
+        return {"done": self.done, "total": self.total, **result}
+
+
+async def everything(
+    segmenter: Segmenter, image: ImageSource, request: EverythingRequest, max_answer_bytes: int
+) -> AsyncIterator[Progress]:
+    """Segment a whole image and yield the progress after each batch.
+
+    All batches use one model version. If that is unloaded meanwhile and the request did not ask for it, the work starts
+    again with the newest version.
+
+    Args:
+        segmenter: segments the batches.
+        image: the image.
+        request: parameters of the grid and the thresholds.
+        max_answer_bytes: limit for the size of all records, including duplicates not yet removed.
+
+    Raises:
+        ServiceError: the image is invalid, the response would be too large, or the model is unavailable.
+    """
+    try:
+        async for step in _segment_by_one_version(segmenter, image, request, max_answer_bytes):
+            yield step
+    except NotLoaded:
+        if request.model_version is not None:
+            raise unknown_version(request.model_version) from None
+        async for step in _segment_by_one_version(segmenter, image, request, max_answer_bytes):
+            yield step
+
+
+async def _segment_by_one_version(
+    segmenter: Segmenter, image: ImageSource, request: EverythingRequest, max_answer_bytes: int
+) -> AsyncIterator[Progress]:
+    result: dict[str, Any] = orjson.loads(await segmenter.embed(image, request.model_version))
+    crops = crop_boxes((result["height"], result["width"]), request.crop_n_layers, request.crop_overlap_ratio)
+    points = sum(_points_per_side(request, layer) ** 2 for _, layer in crops)
+    if points > MAX_GRID_POINTS:
+        raise invalid("points_per_side", f"at most {MAX_GRID_POINTS} points in all grids together", f"{points}")
+    work = [(crop, _batches(crop, request, layer, result["model_version"])) for crop, layer in crops]
+    done, total = 0, sum(len(batches) for _, batches in work)
+    yield Progress(done, total)
+    kept: list[Record] = []
+    known = ImageSource(None, result["image_id"], image.owner)
+    for _, batches in work:
+        found: list[Record] = []
+        size = sum(map(_record_bytes, kept))
+        for batch in batches:
+            records = await _records(segmenter, known, image, batch)
+            size += sum(map(_record_bytes, records))
+            if size > max_answer_bytes:
+                raise AnswerTooLarge.of(max_answer_bytes)
+            found += records
+            done += 1
+            if done < total:
+                yield Progress(done, total)
+        scores = [record["predicted_iou"] for record in found]
+        kept += await asyncio.to_thread(box_nms, found, scores, request.box_nms_thresh)
+    kept = await asyncio.to_thread(_remove_duplicates, kept, request, len(crops))
+    for record in kept:
+        for name in INTERNAL_KEYS:
+            del record[name]
+    yield Progress(total, total, {**result, "masks": kept})
+
+
+async def _records(segmenter: Segmenter, known: ImageSource, image: ImageSource, batch: GridBatch) -> list[Record]:
+    """Return the records of a batch; send the image again if it is no longer cached."""
+    try:
+        return await segmenter.records(known, batch)
+    except RejectedByModel as error:
+        if error.problem().slug != NOT_CACHED or image.file is None:
+            raise
+    return await segmenter.records(image, batch)
+
+
+async def result_of(steps: AsyncIterator[Progress], timeout: float) -> bytes:
+    """Return the result of the last step as JSON.
+
+    Raises:
+        InferenceTimeout: the steps take longer than `timeout` seconds.
+        ServiceError: as raised by `everything`.
+    """
+
+    async def last() -> bytes:
+        result: dict[str, Any] | None = None
+        async for step in steps:
+            result = step.result
+        return await asyncio.to_thread(orjson.dumps, result)
+
+    try:
+        return await asyncio.wait_for(last(), timeout)
+    except asyncio.TimeoutError:
+        advice = "set progress to true, which has no time limit, or reduce points_per_side"
+        raise InferenceTimeout(f"no response within {timeout:g} s: {advice}") from None
+
+
+def crop_boxes(size_hw: tuple[int, int], layers: int, overlap_ratio: float) -> list[tuple[Box, int]]:
+    """Return the whole image as layer 0 and, for each further layer i, 2^i x 2^i overlapping crops.
+
+    Args:
+        size_hw: height and width of the image.
+        layers: number of layers in addition to layer 0.
+        overlap_ratio: overlap in layer 1 as a fraction of the shorter side; halved with each further layer.
+
+    Returns:
+        Pairs of a box (x0, y0, x1, y1) in pixels and its layer.
+    """
+    height, width = size_hw
+    boxes: list[tuple[Box, int]] = [((0, 0, width, height), 0)]
+    for layer in range(1, layers + 1):
+        count = 2**layer
+        overlap = int(overlap_ratio * min(size_hw) * 2 / count)
+        wide, high = (math.ceil((overlap * (count - 1) + side) / count) for side in (width, height))
+        boxes += [
+            ((x0, y0, min(x0 + wide, width), min(y0 + high, height)), layer)
+            for x0 in ((wide - overlap) * column for column in range(count))
+            for y0 in ((high - overlap) * row for row in range(count))
+            if x0 < width and y0 < height
+        ]
+    return boxes
+
+
+def grid(box: Box, per_side: int) -> npt.NDArray[np.float32]:
+    """Return the centers of a box's per_side x per_side equal cells, row by row: (per_side^2, 2) float32, x then y.
+
+    Args:
+        box: x0, y0, x1, y1.
+        per_side: at least 1.
+    """
+    centers = (np.arange(per_side) + 0.5) / per_side
+    x, y = np.meshgrid(box[0] + centers * (box[2] - box[0]), box[1] + centers * (box[3] - box[1]))
+    points: npt.NDArray[np.float32] = np.stack([x.ravel(), y.ravel()], axis=1).astype(np.float32)
+    return points
+
+
+def _batches(crop: Box, request: EverythingRequest, layer: int, model_version: int) -> list[GridBatch]:
+    points = grid(crop, _points_per_side(request, layer))
+    return [
+        GridBatch(
+            crop,
+            points[start : start + POINTS_PER_BATCH],
+            request.pred_iou_thresh,
+            request.stability_score_thresh,
+            request.stability_score_offset,
+            request.min_mask_region_area,
+            model_version,
+        )
+        for start in range(0, len(points), POINTS_PER_BATCH)
+    ]
+
+
+def _points_per_side(request: EverythingRequest, layer: int) -> int:
+    downscaled: int = request.points_per_side // request.crop_n_points_downscale_factor**layer
+    return max(1, downscaled)
+
+
+def _record_bytes(record: Record) -> int:
+    """Return the approximate size of a record in the response."""
+    counts: str = record["segmentation"]["counts"]
+    return RECORD_OVERHEAD_BYTES + len(counts)
+
+
+def _remove_duplicates(records: list[Record], request: EverythingRequest, crops: int) -> list[Record]:
+    """Remove masks found in several crops, and masks that became duplicates when small regions were removed."""
+    if crops > 1:
+        priority = [1 / (record["crop_box"][2] * record["crop_box"][3]) for record in records]
+        records = box_nms(records, priority, request.crop_nms_thresh)
+    if request.min_mask_region_area:
+        for record in records:
+            x, y, width, height = record["bbox"]
+            record["box"] = [x, y, x + width, y + height]
+        priority = [0.0 if record["tidied"] else 1.0 for record in records]
+        records = box_nms(records, priority, max(request.box_nms_thresh, request.crop_nms_thresh))
+    return records
+
+
+def box_nms(records: list[Record], priority: list[float], threshold: float) -> list[Record]:
+    """Drop records whose box has an IoU above `threshold` with one of higher priority; sort by falling priority."""
+    if not records:
+        return []
+    boxes = np.array([record["box"] for record in records], np.float32)
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    left = np.argsort(-np.array(priority), kind="stable")
+    kept = []
+    while len(left):
+        first, left = left[0], left[1:]
+        kept.append(records[first])
+        low, high = np.maximum(boxes[first, :2], boxes[left, :2]), np.minimum(boxes[first, 2:], boxes[left, 2:])
+        shared = np.prod(np.clip(high - low, 0, None), axis=1)
+        left = left[shared <= threshold * (areas[first] + areas[left] - shared)]
+    return kept

@@ -1,0 +1,74 @@
+"""The image of a request: file bytes or an image id. Pixels are decoded in Triton's models, not here."""
+
+from __future__ import annotations
+
+import binascii
+from dataclasses import dataclass
+
+import pybase64
+
+from utils.api.requests import ImageFields, invalid
+from utils.observability.context import CALLER
+from utils.observability.text import quoted
+
+WHITESPACE = b" \t\r\n"
+IMAGE_FILE = "base64 of a PNG, JPEG or WebP file"
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """An image file or an image id; the other one is None."""
+
+    file: bytes | None
+    """A PNG, JPEG or WebP file."""
+    image_id: str | None
+    owner: str = ""
+    """Name of the request's API key; cached embeddings are separate per owner."""
+
+
+def image_source(request: ImageFields) -> ImageSource:
+    """Return the image of a request, owned by the caller; the request's `input_image` is set to None.
+
+    Raises:
+        InvalidRequest: not exactly one of `input_image` and `image_id`, or not base64.
+    """
+    if (request.input_image is None) == (request.image_id is None):
+        got = "neither" if request.image_id is None else "both"
+        raise invalid("input_image", "exactly one of input_image and image_id", got)
+    if request.input_image is None:
+        return ImageSource(None, request.image_id, CALLER.get())
+    text, request.input_image = request.input_image, None  # frees the text while the request is processed
+    return ImageSource(decode_base64(text, "input_image", IMAGE_FILE), None, CALLER.get())
+
+
+def decode_base64(text: str, field: str, expected: str) -> bytes:
+    """Decode base64 text or a base64 `data:` URL.
+
+    Line breaks and other whitespace, as written by `base64 FILE` and MIME encoders, are accepted.
+
+    Args:
+        text: base64 with padding, or `data:[<media type>];base64,<base64>`.
+        field: the field's name, for the error.
+        expected: the field's expected content, for the error.
+
+    Raises:
+        InvalidRequest: not base64, or empty.
+    """
+    payload = text
+    if text[:5].lower() == "data:":
+        header, comma, payload = text.partition(",")
+        if not comma or not header.lower().endswith(";base64"):
+            raise invalid(field, expected, f"a data URL without ;base64: {quoted(header, 60)}")
+    try:
+        data = pybase64.b64decode(payload, validate=True)
+    except (binascii.Error, ValueError):
+        try:
+            # Bytes, because `str.translate` takes 0.1 microseconds per character on the event loop.
+            data = pybase64.b64decode(payload.encode("ascii").translate(None, WHITESPACE), validate=True)
+        except (binascii.Error, ValueError):
+            raise invalid(
+                field, expected, f"{len(payload)} characters that are not base64: {payload[:24]!r}..."
+            ) from None
+    if not data:
+        raise invalid(field, expected, "an empty string")
+    return data

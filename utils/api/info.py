@@ -1,0 +1,115 @@
+"""The document of `GET /info`: version, weights, engine and limits of the service."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+from google.protobuf import text_format
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from utils.api.errors import InferenceUnavailable
+from utils.api.requests import MAX_OBJECTS
+from utils.settings import Settings
+from utils.triton import tensors
+
+OWN_REPOSITORY = Path(__file__).resolve().parents[2] / "model_repository"
+VERSION = "0.1.0"
+LOADED_METRIC = "mobile_sam_loaded_timestamp_seconds"
+"""Triton metric with which the orchestrator reports the loaded weights (`orchestrator.triton_io`)."""
+
+
+def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -> dict[str, Any]:
+    """Return the document without a loaded model.
+
+    Args:
+        repository: Triton's model repository; None if it is on another machine.
+        settings: settings of the service.
+        key_needed: true if inference requests need an API key.
+    """
+    return {
+        "version": VERSION,
+        "weights": None,
+        "engine": None,
+        "key_needed": key_needed,
+        "limits": {
+            "max_body_bytes": settings.max_body_bytes,
+            "max_image_pixels": settings.max_image_pixels or _default_max_image_pixels(repository or OWN_REPOSITORY),
+            "max_objects": MAX_OBJECTS,
+        },
+    }
+
+
+class Info:
+    """The current document, and the ASGI application that serves it."""
+
+    def __init__(
+        self,
+        unloaded: dict[str, Any],
+        versions: Callable[[], Awaitable[list[int]]],
+        metrics: Callable[[], Awaitable[bytes]],
+    ) -> None:
+        """Create the application.
+
+        Args:
+            unloaded: result of `describe`.
+            versions: returns the model versions that serve requests, in ascending order.
+            metrics: returns Triton's metrics in the Prometheus text format, empty while Triton is down.
+        """
+        self._unloaded, self._versions, self._metrics = unloaded, versions, metrics
+
+    async def document(self) -> dict[str, Any]:
+        """Return the document; weights and engine are None while no version is loaded."""
+        try:
+            versions = await self._versions()
+        except InferenceUnavailable:
+            versions = []
+        # After the versions: a ready version has already reported its weights.
+        newest = loaded_by_version(await self._metrics()).get(versions[-1], {}) if versions else {}
+        return {**self._unloaded, **newest, "model_versions": versions}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the document."""
+        response = Response(orjson.dumps(await self.document()), media_type="application/json")
+        await response(scope, receive, send)
+
+
+def loaded_by_version(metrics: bytes) -> dict[int, dict[str, Any]]:
+    """Return weights and engine of each model version.
+
+    Args:
+        metrics: Triton's metrics in the Prometheus text format.
+    """
+    # prometheus_client must not be imported before BentoML has set up the workers' multiprocess directory.
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+
+    lines = [line for line in metrics.decode().split("\n") if line.startswith(LOADED_METRIC)]
+    samples = [sample for family in text_string_to_metric_families("\n".join(lines)) for sample in family.samples]
+    loaded = {}
+    for sample in sorted(samples, key=lambda sample: sample.value):  # the last loaded one serves requests
+        labels = sample.labels
+        if labels["model"] == tensors.SEGMENT:
+            loaded[int(labels["version"])] = {
+                "weights": {
+                    "name": labels["name"],
+                    "sha256": labels["sha256"],
+                    "trained": labels["trained"] == "true",
+                    "note": labels["note"],
+                },
+                "engine": {"encoder": labels["encoder"], "decoder": labels["decoder"]},
+            }
+    return loaded
+
+
+def _default_max_image_pixels(repository: Path) -> int:
+    """Return the orchestrator's default limit."""
+    file = repository / tensors.SEGMENT / "config.pbtxt"
+    if not file.is_file():  # reported by `utils.triton.check_repository`
+        file = OWN_REPOSITORY / tensors.SEGMENT / "config.pbtxt"
+    text = file.read_text(encoding="utf-8")
+    config = text_format.Parse(text, ModelConfig())
+    return int(config.parameters["max_image_pixels"].string_value)

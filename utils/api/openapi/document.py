@@ -1,0 +1,102 @@
+"""The OpenAPI document. It replaces BentoML's, which lists errors that this service does not return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from utils.api.info import VERSION
+from utils.api.openapi import operations
+from utils.api.openapi.operations import with_api_key
+from utils.api.openapi.schemas import schemas
+
+DESCRIPTION = """
+Image segmentation with MobileSAM on NVIDIA Triton: send an image and prompts (points, boxes), get masks and a picture.
+
+[Click on an image](ui) to try it in the browser.
+
+An image is encoded once: by the first request that sends it, or in advance by `/embed`. Later requests can refer to it
+by the `image_id` of any response and need not send it again.
+
+Errors are `application/problem+json` documents. `type` is `urn:mobile-sam:` followed by one of the names listed for
+each operation, and `errors` lists each offending field with the expected and the received value.
+
+[`/info`](info) returns the weights in use.
+"""
+
+TAGS = [
+    {"name": "Segmentation", "description": "Segment objects in images"},
+    {"name": "Operation", "description": "Service information, health and metrics"},
+]
+ADMINISTRATION = {"name": "Administration", "description": "Load and unload models; requires an admin key"}
+
+HEADERS: dict[str, Any] = {
+    "RequestId": {
+        "description": "id of the request in the service log: the one that was sent, or a generated one",
+        "required": True,
+        "schema": {"type": "string"},
+    },
+    "RetryAfter": {
+        "description": "seconds to wait before retrying",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 1},
+    },
+    "Authenticate": {
+        "description": "authentication scheme for API keys",
+        "required": True,
+        "schema": {"type": "string"},
+    },
+}
+
+REQUEST_ID: dict[str, Any] = {
+    "name": "X-Request-ID",
+    "in": "header",
+    "description": "request id of your choice: 1 to 128 characters of `A-Z a-z 0-9 . _ -`; other ids are replaced",
+    "schema": {"type": "string"},
+}
+
+SECURITY_SCHEMES: dict[str, Any] = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "API key as a bearer token"},
+    "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "API key in a separate header"},
+}
+
+
+def document(*, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of the service.
+
+    Args:
+        need_key: true if inference requests require an API key.
+        metrics_need_key: true if `/metrics` requires an API key.
+        admin: true to include the paths below `/admin`.
+    """
+    security = {"securitySchemes": SECURITY_SCHEMES} if need_key or metrics_need_key or admin else {}
+    return {
+        "openapi": "3.1.1",
+        "info": {"title": "MobileSAM on Triton", "version": VERSION, "description": DESCRIPTION},
+        "servers": [{"url": ".", "description": "this service"}],
+        "tags": [*TAGS, ADMINISTRATION] if admin else TAGS,
+        "paths": {
+            "/mobile_sam": {"post": with_api_key(operations.segment(), need_key)},
+            "/embed": {"post": with_api_key(operations.embed(), need_key)},
+            "/everything": {"post": with_api_key(operations.everything(), need_key)},
+            "/info": {"get": operations.info()},
+            "/livez": {"get": operations.livez()},
+            "/readyz": {"get": operations.readyz()},
+            "/metrics": {"get": with_api_key(operations.metrics(), metrics_need_key)},
+            **(_admin_paths() if admin else {}),
+        },
+        "components": {
+            "schemas": schemas(admin=admin),
+            "headers": HEADERS,
+            "parameters": {"RequestId": REQUEST_ID},
+            **security,
+        },
+    }
+
+
+def _admin_paths() -> dict[str, Any]:
+    return {
+        "/admin/models": {"get": operations.models()},
+        "/admin/models/load": {"post": operations.load_models()},
+        "/admin/models/{model}/load": {"post": operations.load_model()},
+        "/admin/models/{model}/unload": {"post": operations.unload_model()},
+    }

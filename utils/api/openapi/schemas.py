@@ -1,0 +1,233 @@
+"""The schemas of requests, generated from their models, and of responses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest
+
+Schema = dict[str, Any]
+REFERENCES = "#/components/schemas/{model}"
+
+
+def reference(name: str) -> Schema:
+    """Return a reference to the schema of that name."""
+    return {"$ref": REFERENCES.format(model=name)}
+
+
+def schemas(*, admin: bool = False) -> dict[str, Schema]:
+    """Return all schemas by name; those of admin operations only if `admin`."""
+    return {**_requests(), **RESPONSES, **(ADMIN_RESPONSES if admin else {})}
+
+
+def _requests() -> dict[str, Schema]:
+    found: dict[str, Schema] = {}
+    for model in (SegmentRequest, EmbedRequest, EverythingRequest):
+        schema = model.model_json_schema(ref_template=REFERENCES)
+        found |= {model.__name__: schema, **schema.pop("$defs", {})}
+    return {name: _without_titles(schema) for name, schema in found.items()}
+
+
+def _without_titles(schema: Schema) -> Schema:
+    """Remove pydantic's titles, which repeat the names of models and fields."""
+    fields = {
+        name: {key: field[key] for key in field if key != "title"} for name, field in schema["properties"].items()
+    }
+    return {**{key: schema[key] for key in schema if key != "title"}, "properties": fields}
+
+
+def _object(description: str, properties: dict[str, Schema], optional: tuple[str, ...] = ()) -> Schema:
+    """Return an object schema; fields not in `optional` are required."""
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "description": description, "required": required, "properties": properties}
+
+
+def _value(kind: str, description: str, **bounds: Any) -> Schema:
+    return {"type": kind, "description": description, **bounds}
+
+
+def _numbers(description: str, count: int, kind: str = "integer") -> Schema:
+    return _value("array", description, items={"type": kind}, minItems=count, maxItems=count)
+
+
+def _list(description: str, items: Schema) -> Schema:
+    return _value("array", description, items=items)
+
+
+IMAGE: dict[str, Schema] = {
+    "image_id": _value("string", "id of the image, to send in later requests in place of `input_image`"),
+    "width": _value("integer", "width of the displayed image in pixels", minimum=1),
+    "height": _value("integer", "height of the displayed image in pixels", minimum=1),
+    "weights": reference("Weights"),
+    "engine": reference("Engine"),
+    "model_version": _value("integer", "model version that was used", minimum=1),
+}
+
+RESPONSES: dict[str, Schema] = {
+    "Weights": _object(
+        "Origin of the model's weights",
+        {
+            "name": _value("string", "`official`, `builtin`, `random`, or the name of a checkpoint"),
+            "sha256": _value("string", "SHA-256 of the weights in hexadecimal"),
+            "trained": _value("boolean", "false: random weights for tests, whose masks are meaningless"),
+            "note": _value("string", "description of the weights"),
+        },
+    ),
+    "Engine": _object(
+        "Runtime and precision of the networks, such as `openvino bf16` or `onnxruntime f32`",
+        {
+            "encoder": _value("string", "engine of the image encoder"),
+            "decoder": _value("string", "engine of the mask decoder"),
+        },
+    ),
+    "Image": _object("An encoded image", IMAGE),
+    "Segmentation": _object(
+        "The parts of the response",
+        {
+            "mask": _value(
+                "string",
+                "the masks in the format of `mask_format`: `application/json` for `json`, `rle` and `polygon`, "
+                "`application/octet-stream` for `npy`, `image/png` for `png`",
+                format="binary",
+            ),
+            "segmented_image": _value(
+                "string",
+                "PNG with the objects drawn on the image or cut out of it; absent if `segmented_image` is `none`",
+                format="binary",
+            ),
+            "result": reference("Result"),
+        },
+        optional=("segmented_image",),
+    ),
+    "Result": _object(
+        "An image and the properties of its masks",
+        {
+            **IMAGE,
+            "masks": _list(
+                "one entry per mask, in the order of the `mask` part: by object as in the request, candidates of the "
+                "same object together",
+                reference("Mask"),
+            ),
+        },
+    ),
+    "Mask": _object(
+        "Properties of a mask",
+        {
+            "object": _value("integer", "index of the object in the request, from 0", minimum=0),
+            "score": _value("number", "the model's estimate of the mask's IoU"),
+            "area": _value("integer", "area of the mask in pixels", minimum=0),
+            "box": _numbers("`[x0, y0, x1, y1]` around the mask in pixels; x1 and y1 are exclusive", 4),
+            "low_res_mask": _value(
+                "string",
+                "if requested: base64 of a NumPy file with (256, 256) float32 logits, to send as `mask_input`",
+            ),
+        },
+        optional=("low_res_mask",),
+    ),
+    "Everything": _object(
+        "An image and all of its masks",
+        {
+            **IMAGE,
+            "masks": _list("records as of Segment Anything's automatic mask generator", reference("Record")),
+        },
+    ),
+    "Record": _object(
+        "An automatic mask",
+        {
+            "segmentation": reference("RunLengths"),
+            "area": _value("integer", "area of the mask in pixels", minimum=0),
+            "bbox": _numbers("`[x, y, width, height]` around the mask in pixels", 4),
+            "predicted_iou": _value("number", "the model's estimate of the mask's IoU"),
+            "point_coords": _list("the grid point that prompted it, in pixels", _numbers("`[x, y]`", 2, "number")),
+            "stability_score": _value("number", "IoU between the mask at a raised and at a lowered threshold"),
+            "crop_box": _numbers("`[x, y, width, height]` of the crop that was segmented, in pixels", 4),
+        },
+    ),
+    "RunLengths": _object(
+        "A mask as COCO compressed RLE, as read by pycocotools",
+        {
+            "size": _numbers("`[H, W]` in pixels", 2),
+            "counts": _value("string", "compressed run lengths in column-major order"),
+        },
+    ),
+    "Progress": _object(
+        "Progress of the work; the last line has the result",
+        {
+            "done": _value("integer", "completed batches of points", minimum=0),
+            "total": _value("integer", "batches of points in total", minimum=0),
+            "result": reference("Everything"),
+        },
+        optional=("result",),
+    ),
+    "Failure": _object(
+        "The last line, in place of the result, if the work fails after the first line",
+        {"problem": reference("Problem")},
+    ),
+    "Problem": _object(
+        "An RFC 9457 problem document",
+        {
+            "type": _value("string", "`urn:mobile-sam:` followed by the name of the problem", format="uri"),
+            "title": _value("string", "summary of the problem type"),
+            "status": _value("integer", "HTTP status of the response", minimum=400, maximum=599),
+            "detail": _value("string", "explanation of this occurrence"),
+            "errors": _list("the offending fields, if any", reference("FieldError")),
+        },
+        optional=("errors",),
+    ),
+    "FieldError": _object(
+        "An offending field",
+        {
+            "field": _value("string", "path of the field, such as `pos_coords[1][0]`"),
+            "expected": _value("string", "the expected value"),
+            "got": _value("string", "the received value"),
+        },
+    ),
+    "Info": _object(
+        "Version, model and limits of the service",
+        {
+            "version": _value("string", "version of the service"),
+            "weights": {
+                "anyOf": [reference("Weights"), {"type": "null"}],
+                "description": "weights of the newest loaded model version; null while none is loaded",
+            },
+            "engine": {
+                "anyOf": [reference("Engine"), {"type": "null"}],
+                "description": "engine of the newest loaded model version; null while none is loaded",
+            },
+            "key_needed": _value("boolean", "true if inference requests require an API key"),
+            "limits": reference("Limits"),
+            "model_versions": _list(
+                "loaded model versions in ascending order; the last one is the default",
+                _value("integer", "a version", minimum=1),
+            ),
+        },
+    ),
+    "Limits": _object(
+        "Limits of a request",
+        {
+            "max_body_bytes": _value("integer", "maximum size of a request body in bytes", minimum=1),
+            "max_image_pixels": _value("integer", "maximum number of pixels of an image", minimum=1),
+            "max_objects": _value("integer", "maximum number of objects in `prompts`", minimum=1),
+        },
+    ),
+}
+
+ADMIN_RESPONSES: dict[str, Schema] = {
+    "Models": _object(
+        "State of the models in Triton",
+        {"models": _list("one entry per version that is or was loaded", reference("Model"))},
+    ),
+    "Model": _object(
+        "A version of a model",
+        {
+            "name": _value("string", "name of the model"),
+            "version": {
+                "type": ["integer", "null"],
+                "description": "version of the model; null if it was never loaded",
+                "minimum": 1,
+            },
+            "state": _value("string", "`READY`, `LOADING`, `UNLOADING` or `UNAVAILABLE`; empty if it was never loaded"),
+            "reason": _value("string", "why the version is unavailable; else empty"),
+        },
+    ),
+}

@@ -1,0 +1,289 @@
+"""The request models and the parsing of request bodies.
+
+Bounds and descriptions are declared in the models, so that the OpenAPI document has them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from utils.api.errors import FieldError, InvalidRequest, MalformedBody
+from utils.observability.text import quoted, shown
+
+MAX_POINTS = 256
+MAX_OBJECTS = 256
+MAX_VERSION = 2**31 - 1
+MAX_VALUES = 20_000
+"""Maximum number of values in a body. The largest valid request, 256 objects with 4096 points and labels, has 14,000.
+Reporting the errors of an invalid body takes 3 microseconds per value on the event loop."""
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+EMPTY_KEY = '""'
+"""The path component of an empty key."""
+MAX_ERRORS = 20
+"""Maximum number of offending fields in one problem document."""
+TUPLES = {"pos_coords": (2, "[x, y]"), "neg_coords": (2, "[x, y]"), "box": (1, "[x0, y0, x1, y1]")}
+"""Depth of the number tuples in a field, and their expected form."""
+
+Coordinate = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
+Point = Annotated[tuple[Coordinate, Coordinate], Field(description="[x, y] in pixels of the displayed image")]
+Box = tuple[Coordinate, Coordinate, Coordinate, Coordinate]
+Fraction = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1)]
+
+MaskFormat = Literal["json", "npy", "png", "rle", "polygon"]
+PictureStyle = Literal["overlay", "cutout", "none"]
+
+
+class ImageFields(BaseModel):
+    """An image, as a file or as the id of an image sent earlier."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    input_image: Annotated[
+        str | None,
+        Field(description="base64 of a PNG, JPEG or WebP file; a `data:` URL is accepted"),
+    ] = None
+    image_id: Annotated[
+        str | None,
+        Field(
+            max_length=128,
+            description="the `image_id` of an earlier response, in place of `input_image`. An id that is unknown or no "
+            "longer cached returns 404 `image-not-cached`: send the image again",
+        ),
+    ] = None
+    model_version: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=MAX_VERSION,
+            description="the model version to use; `GET /info` lists the loaded ones. Default: the newest",
+        ),
+    ] = None
+
+
+class ObjectFields(BaseModel):
+    """One object to segment, described by points, a box, or both."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    pos_coords: Annotated[
+        list[Point] | None,
+        Field(
+            max_length=MAX_POINTS,
+            description="points `[[x, y], ...]` in pixels of the displayed image (EXIF orientation applied)",
+        ),
+    ] = None
+    labels: Annotated[
+        list[Annotated[int, Field(ge=0, le=3)]] | None,
+        Field(
+            max_length=MAX_POINTS,
+            description="one label per point in `pos_coords`: 0 negative, 1 positive, 2 top-left corner of a box, "
+            "3 bottom-right corner of a box. Default: all 1",
+        ),
+    ] = None
+    neg_coords: Annotated[
+        list[Point] | None,
+        Field(max_length=MAX_POINTS, description="negative points (label 0): pixels outside of the object"),
+    ] = None
+    box: Annotated[
+        Box | None,
+        Field(description="`[x0, y0, x1, y1]` around the object; equivalent to two points labelled 2 and 3"),
+    ] = None
+    mask_input: Annotated[
+        str | None,
+        Field(
+            description="the `low_res_mask` of an earlier response, to refine: base64 of a NumPy file with (256, 256) "
+            "float32 logits"
+        ),
+    ] = None
+
+
+class EmbedRequest(ImageFields):
+    """An image to encode ahead of the first prompt."""
+
+
+class SegmentRequest(ObjectFields, ImageFields):
+    """An image and the objects to segment: one in the top-level fields, or several in `prompts`."""
+
+    prompts: Annotated[
+        list[ObjectFields] | None,
+        Field(
+            min_length=1,
+            max_length=MAX_OBJECTS,
+            description="several objects, each with its own `pos_coords`, `labels`, `neg_coords`, `box` and "
+            "`mask_input`, in place of the same fields at the top level",
+        ),
+    ] = None
+    multimask_output: Annotated[
+        bool,
+        Field(description="false: the best mask; true: three candidates (whole, part and sub-part)"),
+    ] = False
+    mask_format: Annotated[
+        MaskFormat,
+        Field(
+            description="encoding of the `mask` part. `json`: nested lists of 0 and 1, `[H, W]`, or `[K, H, W]` for "
+            "several masks; `npy`: a NumPy file with the same shape as bool; `png`: a 1-bit image, several masks "
+            'stacked vertically; `rle`: COCO compressed RLE, `{"size": [H, W], "counts": "..."}`; `polygon`: `[[outer '
+            "ring, hole, ...], ...]`, each ring a list of `[x, y]`, with integer coordinates at pixel edges. Several "
+            "masks as `rle` or `polygon` form a list"
+        ),
+    ] = "json"
+    segmented_image: Annotated[
+        PictureStyle,
+        Field(
+            description="content of the `segmented_image` part, a PNG. `overlay`: the image with the objects tinted "
+            "and outlined; `cutout`: RGBA, transparent outside of the objects; `none`: no such part"
+        ),
+    ] = "overlay"
+    low_res_mask: Annotated[
+        bool,
+        Field(
+            description="true: `result` contains the `low_res_mask` of each mask, to send as `mask_input` with further "
+            "points"
+        ),
+    ] = False
+
+
+class EverythingRequest(ImageFields):
+    """An image to segment completely. Parameter names and most defaults are those of Segment Anything's generator."""
+
+    points_per_side: Annotated[
+        int, Field(ge=1, le=64, description="points along each side of the grid; the grid has the square of this")
+    ] = 32
+    pred_iou_thresh: Annotated[
+        Fraction | None,
+        Field(description="minimum `predicted_iou` of a mask. Default: depends on the weights, 0.88 for MobileSAM's"),
+    ] = None
+    stability_score_thresh: Annotated[
+        Fraction | None,
+        Field(
+            description="minimum `stability_score` of a mask: the IoU between the mask at a raised and at a lowered "
+            "logit threshold. Default: depends on the weights, 0.95 for MobileSAM's"
+        ),
+    ] = None
+    stability_score_offset: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=20,
+            allow_inf_nan=False,
+            description="how far the threshold is raised and lowered for the stability score, in logits",
+        ),
+    ] = 1.0
+    box_nms_thresh: Annotated[
+        Fraction, Field(description="box IoU above which the mask with the lower score is dropped as a duplicate")
+    ] = 0.7
+    crop_n_layers: Annotated[
+        int, Field(ge=0, le=3, description="layers of enlarged crops to segment as well; layer i has 4^i crops")
+    ] = 0
+    crop_nms_thresh: Annotated[
+        Fraction,
+        Field(description="the same as `box_nms_thresh` between crops; the mask from the smaller crop is kept"),
+    ] = 0.7
+    crop_overlap_ratio: Annotated[
+        Fraction,
+        Field(
+            description="overlap of the crops in layer 1 as a fraction of the image's shorter side; halved with each "
+            "further layer"
+        ),
+    ] = 512 / 1500
+    crop_n_points_downscale_factor: Annotated[
+        int, Field(ge=1, le=16, description="the grid of layer i has `points_per_side` divided by this factor^i")
+    ] = 1
+    min_mask_region_area: Annotated[
+        int, Field(ge=0, le=10**9, description="fill holes and remove islands with fewer pixels than this")
+    ] = 0
+    progress: Annotated[
+        bool,
+        Field(
+            description="true: stream progress as JSON lines (`application/x-ndjson`), such as "
+            '`{"done": 3, "total": 64}`; the last line has the result: `{"done": 64, "total": 64, "result": {...}}`'
+        ),
+    ] = False
+
+
+Request = TypeVar("Request", bound=BaseModel)
+
+
+def parse_body(body: bytes, model: type[Request]) -> Request:
+    """Parse a JSON body.
+
+    Raises:
+        MalformedBody: the body is not valid JSON.
+        InvalidRequest: the JSON does not match the model.
+    """
+    body = body.removeprefix(BYTE_ORDER_MARK)
+    # Images cannot have this many commas: base64 has none.
+    if has_more_than(MAX_VALUES, b",", body):
+        raise invalid("body", f"at most {MAX_VALUES} values", "more")
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=True)
+        if details[0]["type"] == "json_invalid":
+            raise MalformedBody.of(details[0]["ctx"]["error"]) from None
+        # Pydantic reports several errors for one tuple of the wrong length; they become one.
+        fields = dict.fromkeys(_field_error(detail, model) for detail in details[: 4 * MAX_ERRORS])
+        raise InvalidRequest.of(list(fields)[:MAX_ERRORS]) from None
+
+
+def has_more_than(count: int, byte: bytes, body: bytes) -> bool:
+    """Return whether a byte occurs more than `count` times."""
+    if len(body) <= 1_000_000:
+        return body.count(byte) > count
+    position = -1  # `bytes.count` looks at byte after byte, `find` at many at once
+    for _ in range(count + 1):
+        position = body.find(byte, position + 1)
+        if position < 0:
+            return False
+    return True
+
+
+def invalid(field: str, expected: str, got: str) -> InvalidRequest:
+    """Return the error for one offending field."""
+    return InvalidRequest.of([FieldError(field, expected, got)])
+
+
+def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
+    """Convert a pydantic error."""
+    location, kind, value = detail["loc"], detail["type"], detail.get("input")
+    inner = 2 if location[:1] == ("prompts",) and len(location) > 2 else 0  # prompts[i].field
+    name = location[inner] if len(location) > inner else ""
+    if kind in {"tuple_type", "too_long", "missing"} and name in TUPLES:
+        depth, expected = TUPLES[name]
+        if len(location) >= inner + depth:
+            return FieldError(_path(location[: inner + depth]), expected, _describe(value))
+    path = _path(location)
+    if kind == "missing":
+        return FieldError(path, "a value", "nothing")
+    if kind == "extra_forbidden":
+        known = ObjectFields.model_fields if inner else model.model_fields
+        return FieldError(path, f"one of the fields {', '.join(known)}", "an unknown field")
+    if not path:
+        return FieldError("body", "a JSON object", _describe(value))
+    if name == "labels" and len(location) == inner + 2:
+        return FieldError(path, "0, 1, 2 or 3", _describe(value))
+    if kind == "too_long":
+        return FieldError(path, f"at most {detail['ctx']['max_length']} items", _describe(value))
+    if kind == "too_short":
+        minimum = detail["ctx"]["min_length"]
+        return FieldError(path, f"at least {minimum} item{'s' if minimum > 1 else ''}", _describe(value))
+    expected = detail["msg"].removeprefix("Input should be ").removeprefix("String should have ")
+    return FieldError(path, expected[:1].lower() + expected[1:], _describe(value))
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """Format `("pos_coords", 1, 0)` as `pos_coords[1][0]`."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step or EMPTY_KEY}" for step in location)
+    return "".join(steps).removeprefix(".")
+
+
+def _describe(value: Any) -> str:
+    """Describe a value for an error message: type and length of a container, else the value itself."""
+    if isinstance(value, (list, tuple, dict)):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    if isinstance(value, str):
+        return quoted(value)
+    return shown(json.dumps(value) if value is None or isinstance(value, bool) else repr(value))

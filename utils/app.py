@@ -1,0 +1,200 @@
+"""Composition of the service: makes its parts from the settings and connects them with BentoML."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import bentoml
+from starlette.middleware.cors import CORSMiddleware
+
+from utils.api.answers import REFUSAL_LOG
+from utils.api.info import Info, describe
+from utils.api.openapi import pages
+from utils.bento import check_hooks, disconnect, refuse_to_serve, static_files, triton_address
+from utils.edge.admin import Admin
+from utils.edge.admission import Admission
+from utils.edge.guard import Guard
+from utils.edge.keys import ADMIN_KEYS, ApiKeys, KeysError
+from utils.edge.lifecycle import WorkerLifecycle
+from utils.edge.middleware import Edge, Limits
+from utils.edge.rate import RateError, RateLimit
+from utils.observability.context import REQUEST_ID_HEADER
+from utils.observability.counter_files import allocate_counters
+from utils.observability.logs import configure_logging
+from utils.observability.metrics import Counts, forget_dead_workers
+from utils.observability.tracing import trace_requests
+from utils.observability.triton_metrics import TritonMetrics
+from utils.page import ROUTE, PageFiles, page_files, page_pages
+from utils.settings import Settings, SettingsError
+from utils.triton import embedded, flags, health, installation, processes, repository, shared_memory
+from utils.triton.models import Models
+from utils.triton.plan import Plan, PlanError
+from utils.triton.run import Run
+from utils.triton.segmenter import Segmenter, TritonSegmenter
+
+logger = logging.getLogger("bentoml.mobile_sam")
+
+ROOT = Path(__file__).resolve().parents[1]
+"""Folder of `service.py`."""
+WORK_PATHS = frozenset({"/mobile_sam", "/embed", "/everything"})
+"""Paths that run inference."""
+
+
+@dataclass
+class App:
+    """Parts of the service that its API functions use."""
+
+    service: Any
+    """A `bentoml.legacy.Service`."""
+    segmenter: Segmenter
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class _Access:
+    keys: ApiKeys | None
+    admin_keys: ApiKeys | None
+    rate: RateLimit | None
+
+
+def build() -> App:
+    """Build the service from the environment variables.
+
+    Raises:
+        SystemExit: a one-line error; a setting is invalid, or the service cannot run.
+    """
+    configure_logging()
+    processes.raise_descriptor_limit()
+    try:
+        settings = Settings.from_environment()
+        source = settings.repository_in(ROOT)
+        plan = repository.plan_for_this_machine(source, settings)
+        access = _access(settings)
+    except (SettingsError, PlanError, KeysError, RateError) as error:
+        raise SystemExit(f"error: {error}") from None
+    served = _served_repository(source, plan, settings)
+    service_info = describe(Path(served) if source else None, settings, key_needed=access.keys is not None)
+    # For the orchestrator, whose own default ignores `cache_dir`.
+    os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
+    if source is None:  # the limit in a remote repository is unknown here; make the one in /info apply
+        os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(service_info["limits"]["max_image_pixels"]))
+    runner = embedded.make_runner(served, settings.model_control_mode)
+    run = Run.current()
+    service = bentoml.legacy.Service("mobile_sam", runners=[runner])
+    # The lambda delays the lookup: the runner has `infer` only once a worker has started.
+    segmenter = TritonSegmenter(lambda **call: runner.infer(**call), settings.inference_timeout, plan.instances())  # noqa: PLW0108
+    guard = Guard(access.keys, access.rate)
+    admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
+    models = Models(
+        partial(triton_address, runner.name),
+        flags.restricted_header(),
+        (source, Path(served)) if source else None,
+        Path(run.folder),
+    )
+    triton_metrics = TritonMetrics(run.metrics_port)
+    _add_hooks(
+        service,
+        guard,
+        WorkerLifecycle(Path(run.shared_file), admission, lambda: disconnect(runner), settings.max_connections),
+        partial(_check_deployment, source, plan),
+    )
+    service.mount_asgi_app(PageFiles(), path=ROUTE)
+    # Outermost first: CORS preflight requests carry no API key.
+    if settings.cors_origins:
+        service.add_asgi_middleware(
+            CORSMiddleware,
+            allow_origins=[origin.strip() for origin in settings.cors_origins.split(",")],
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID_HEADER.decode()],
+            expose_headers=["Retry-After", REQUEST_ID_HEADER.decode()],
+        )
+    trace_requests(service, WORK_PATHS)
+    metrics_need_key = settings.metrics == "key"
+    admin = Admin(Guard(access.admin_keys, None), models, settings.model_control_mode) if access.admin_keys else None
+    service.add_asgi_middleware(
+        Edge,
+        work_paths=WORK_PATHS,
+        file_paths=static_files() | page_files(),
+        pages={
+            **pages(need_key=access.keys is not None, metrics_need_key=metrics_need_key, admin=admin is not None),
+            **page_pages(),
+            "/info": Info(service_info, models.versions, triton_metrics),
+        },
+        limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
+        guard=guard,
+        admission=admission,
+        health=lambda: health.read_health(Path(run.shared_file)),
+        counts=Counts(),
+        check_room=lambda path, body: segmenter.check_room(body) if path == "/mobile_sam" else None,
+        triton_metrics=triton_metrics,
+        metrics_need_key=metrics_need_key,
+        admin=admin,
+    )
+    return App(service, segmenter, settings)
+
+
+def _access(settings: Settings) -> _Access:
+    """Read the API keys and the rate limit.
+
+    Raises:
+        SettingsError: metrics need a key, but there are none.
+        KeysError: the keys are invalid.
+        RateError: the rate limit is invalid.
+    """
+    keys = ApiKeys.of(settings.api_keys, settings.api_keys_file)
+    admin_keys = ApiKeys.of(settings.admin_keys, settings.admin_keys_file, variable=ADMIN_KEYS)
+    if keys and admin_keys and admin_keys.overlaps(keys):
+        raise KeysError(f"{ADMIN_KEYS}: admin keys must not also be API keys; one key is in both lists")
+    if settings.metrics == "key" and keys is None:
+        raise SettingsError("MOBILE_SAM_METRICS=key needs API keys, but none are set")
+    return _Access(
+        keys, admin_keys, RateLimit.of(settings.rate_limit, settings.redis_url) if settings.rate_limit else None
+    )
+
+
+def _served_repository(source: Path | None, plan: Plan, settings: Settings) -> Path | str:
+    """Set up Triton, and return the model repository that it reads.
+
+    Where Triton cannot run, serving exits with the reason; `bentoml build`, which also imports the service, works.
+    """
+    try:
+        installation.prepare(settings.cache_dir)
+        return repository.deploy_once(source, plan, settings) if source else settings.model_repository
+    except installation.TritonSetupError as error:
+        refuse_to_serve(str(error))
+        logger.error("Triton cannot run here: %s", error)
+        return settings.model_repository
+
+
+def _check_deployment(source: Path | None, plan: Plan) -> None:
+    """Clean up after a killed service, and exit with a one-line error if Triton could not load its models."""
+    embedded.clean_up()
+    try:
+        shared_memory.check_shared_memory()
+        if source:
+            repository.check_repository(source)
+    except installation.TritonSetupError as error:
+        raise SystemExit(f"error: {error}") from None
+    logger.info("%s", plan)
+
+
+def _add_hooks(service: Any, guard: Guard, lifecycle: WorkerLifecycle, check_deployment: Any) -> None:
+    """Register what runs before the service is deployed, and at the start and the end of each API worker."""
+    service.on_deployment(check_hooks)
+    service.on_deployment(check_deployment)
+
+    @service.on_startup  # type: ignore[untyped-decorator]
+    def start_worker(_: Any) -> None:
+        allocate_counters()
+        forget_dead_workers()
+        lifecycle.start()
+
+    @service.on_shutdown  # type: ignore[untyped-decorator]
+    async def stop_worker(_: Any) -> None:
+        REFUSAL_LOG.summarise_ended(all_windows=True)
+        await guard.close()

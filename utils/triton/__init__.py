@@ -1,0 +1,1 @@
+"""Triton: installation, models, health and the client side of inference."""

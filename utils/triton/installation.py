@@ -1,0 +1,227 @@
+"""Choice and setup of the Triton to run: binary, backends, environment and flags.
+
+A `tritonserver` on PATH (NVIDIA's container) is preferred. Otherwise the one in the `nvidia-pytriton` wheel is used:
+its binary, its Python backend and the stub for the running Python version are linked into a folder, together with the
+Python-based backends of `triton_backends/`, which have the names and config keys of NVIDIA's C++ ones.
+
+The folder also has two scripts. `tritonserver`, which BentoML finds because `prepare()` puts the folder first on PATH,
+starts the watchdog (`utils.triton.watchdog`). The watchdog runs `server`, which sets Triton's environment and starts
+the binary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+LAUNCHER, SERVER = "tritonserver", "server"
+STUB = "triton_python_backend_stub"
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON_BASED_BACKENDS = ROOT / "triton_backends"
+NVIDIA_DRIVER = Path("/dev/nvidiactl")
+
+
+class TritonSetupError(RuntimeError):
+    """Triton cannot be started on this machine."""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Triton installation on this machine."""
+
+    binary: Path
+    backends: Path
+    """Folder with one sub-folder per backend."""
+    libraries: Path | None
+    """Folder to add to `LD_LIBRARY_PATH`, if needed."""
+    stub: Path | None
+    """Python backend stub for the running Python version, if it is not in the backend's folder."""
+
+    def backend_names(self) -> set[str]:
+        """Return the names of the installed backends."""
+        return {entry.name for entry in self.backends.iterdir() if entry.is_dir()} if self.backends.is_dir() else set()
+
+
+def find_installation(path: str | None = None) -> Installation:
+    """Return the Triton to use: one on PATH, else the wheel's.
+
+    Args:
+        path: search path; default: `$PATH`.
+
+    Raises:
+        TritonSetupError: none supports this platform and Python version.
+    """
+    for folder in (path if path is not None else os.environ.get("PATH", "")).split(os.pathsep):
+        candidate = Path(folder or ".") / LAUNCHER
+        if candidate.is_file() and os.access(candidate, os.X_OK) and not _is_launcher(candidate):
+            binary = candidate.resolve()
+            return Installation(binary, binary.parent.parent / "backends", None, None)
+    return _installation_of_wheel()
+
+
+def prepare(cache_dir: Path) -> Path:
+    """Assemble Triton's folder and put it first on PATH.
+
+    Several processes may call this at once. Later calls are fast.
+
+    Args:
+        cache_dir: parent of the assembled folders, one per combination of Triton and Python.
+
+    Returns:
+        Path of the `tritonserver` for BentoML to start.
+
+    Raises:
+        TritonSetupError: no usable Triton, no shared libpython, or the folder cannot be written.
+    """
+    found = find_installation()
+    try:
+        home = _assemble(found, cache_dir / "triton")
+    except OSError as error:
+        raise TritonSetupError(f"cannot write Triton's folder {cache_dir / 'triton'}: {error.strerror}") from error
+    search = os.environ.get("PATH", "").split(os.pathsep)
+    if str(home) not in search:
+        os.environ["PATH"] = os.pathsep.join([str(home), *search])
+    return home / LAUNCHER
+
+
+def shared_libpython() -> Path:
+    """Return the `libpython3.X.so.1.0` that the Python backend's stub links to.
+
+    Raises:
+        TritonSetupError: there is none for this Python.
+    """
+    name = f"libpython{sys.version_info.major}.{sys.version_info.minor}.so.1.0"
+    configured = [sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LIBPL")]
+    multiarch = sysconfig.get_config_var("MULTIARCH") or ""
+    standard = [Path(sys.base_prefix) / "lib", Path("/usr/lib") / multiarch, Path("/usr/lib64"), Path("/usr/local/lib")]
+    for folder in [*(Path(entry) for entry in configured if entry), *standard]:
+        if (folder / name).is_file():
+            return folder / name
+    raise TritonSetupError(
+        f"no shared {name} for {sys.executable}: install it (Debian, Ubuntu: libpython3.{sys.version_info.minor}; "
+        "pyenv: rebuild with PYTHON_CONFIGURE_OPTS=--enable-shared), or use a Python that has it"
+    )
+
+
+def _installation_of_wheel() -> Installation:
+    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
+    spec = find_spec("pytriton")
+    if spec is None or not spec.submodule_search_locations:
+        raise TritonSetupError(
+            "no tritonserver on PATH and no nvidia-pytriton wheel, which supports only Linux on x86-64; this is "
+            f"{platform.system()} on {platform.machine()}: run the container image instead"
+        )
+    numpy_version = metadata.version("numpy")
+    if int(numpy_version.split(".")[0]) >= 2:
+        # Its stub is built for NumPy 1: with NumPy 2 it silently returns arrays with strides of 0.
+        raise TritonSetupError(f"the wheel's Triton needs numpy 1.26, this environment has {numpy_version}")
+    root = Path(next(iter(spec.submodule_search_locations)))
+    server = root / "tritonserver"
+    stub = server / "python_backend_stubs" / minor / STUB
+    if not stub.is_file():
+        names = sorted((entry.name for entry in stub.parent.parent.iterdir()), key=lambda name: int(name.split(".")[1]))
+        raise TritonSetupError(f"the wheel's Triton supports Python {', '.join(names)}; this is Python {minor}")
+    return Installation(
+        server / "bin" / "tritonserver", server / "backends", root.parent / "nvidia_pytriton.libs", stub
+    )
+
+
+def _assemble(found: Installation, parent: Path) -> Path:
+    """Create the folder with launcher and backends, if needed; return it."""
+    files = dict(_layout(found))
+    scripts = {LAUNCHER: _launcher_script(), SERVER: _server_script(found, own_backends=bool(files))}
+    state = [(name, str(target), target.stat().st_size, target.stat().st_mtime_ns) for name, target in files.items()]
+    digest = hashlib.sha256(repr((state, scripts)).encode()).hexdigest()[:16]
+    home = parent / digest
+    if (home / LAUNCHER).is_file():
+        return home
+    parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    building = Path(tempfile.mkdtemp(dir=parent, prefix=".building-"))
+    try:
+        for name, target in files.items():
+            path = building / "backends" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Triton rejects a backend library whose real path is outside of the backend's folder. The stub finds its
+            # libraries only relative to its installed path.
+            if target.is_file() and target.name != STUB:
+                shutil.copy2(target, path)
+            else:
+                path.symlink_to(target)
+        for name, script in scripts.items():
+            (building / name).write_text(script.replace("@HOME@", shlex.quote(str(home))))
+            (building / name).chmod(0o755)
+        try:
+            building.rename(home)
+        except OSError:
+            if not (home / LAUNCHER).is_file():  # otherwise another process was first
+                raise
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return home
+
+
+def _layout(found: Installation) -> Iterator[tuple[str, Path]]:
+    """Yield names in the assembled backend folder with their target files or folders.
+
+    Yields nothing if the installation has all backends.
+    """
+    own = found.backend_names()
+    if found.libraries is None and {backend.name for backend in _python_based_backends()} <= own:
+        return
+    for name in sorted(own):
+        if name == "python" and found.stub is not None:
+            for entry in sorted((found.backends / name).iterdir()):
+                if entry.is_file():
+                    yield f"{name}/{entry.name}", entry
+            yield f"{name}/{STUB}", found.stub
+        else:
+            yield name, found.backends / name
+    for backend in _python_based_backends():
+        if backend.name not in own:
+            yield backend.name, backend
+
+
+def _python_based_backends() -> list[Path]:
+    return sorted(folder for folder in PYTHON_BASED_BACKENDS.iterdir() if (folder / "model.py").is_file())
+
+
+def _launcher_script() -> str:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+        "from utils.triton.watchdog.watchdog import main; sys.exit(main(sys.argv[1:]))"
+    )
+    return f"""#!/bin/sh
+# Generated by utils/triton/installation.py: starts the watchdog, which runs the real server.
+exec {shlex.quote(sys.executable)} -I -c {shlex.quote(program)} {shlex.quote(str(ROOT))} @HOME@/{SERVER} "$@"
+"""
+
+
+def _server_script(found: Installation, *, own_backends: bool) -> str:
+    libraries = [str(folder) for folder in (found.libraries, shared_libpython().parent) if folder]
+    flag = " --backend-directory=@HOME@/backends" if own_backends else ""
+    return f"""#!/bin/sh
+# Generated by utils/triton/installation.py: sets the environment of Triton and its stubs, then starts the real server.
+export LD_LIBRARY_PATH={shlex.quote(os.pathsep.join(libraries))}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}
+# The stub ignores PYTHONPATH and finds the environment through the first python3 on PATH.
+export PATH={shlex.quote(str(Path(sys.prefix) / "bin"))}:"$PATH"
+export MOBILE_SAM_ORCHESTRATOR_PATH={shlex.quote(str(ROOT))}
+# ONNX Runtime sends usage data by default.
+export ORT_DISABLE_TELEMETRY="${{ORT_DISABLE_TELEMETRY:-1}}"
+exec {shlex.quote(str(found.binary))}{flag} "$@"
+"""
+
+
+def _is_launcher(candidate: Path) -> bool:
+    with candidate.open("rb") as file:
+        return b"Generated by utils/triton/installation.py" in file.read(200)

@@ -1,0 +1,197 @@
+"""Models loaded in Triton: listing, loading and unloading them while the service runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import orjson
+
+from utils.api.errors import InferenceUnavailable, ModelChange
+from utils.triton import tensors
+from utils.triton.versions import LOAD_ORDER, changes, missing_files, sync_links, unlink, versions
+
+logger = logging.getLogger("bentoml.mobile_sam")
+
+INDEX_TIMEOUT_S = 5.0
+"""Time for Triton to list its models."""
+UNLOAD_TIMEOUT_S = 60.0
+"""Time for the running requests of an unloading version to finish."""
+POLL_INTERVAL_S = 0.1
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """State of one version of a model in Triton."""
+
+    name: str
+    version: int | None
+    """Version number; None for a model that was never loaded."""
+    state: str
+    """`READY`, `LOADING`, `UNLOADING` or `UNAVAILABLE`; empty if it was never loaded."""
+    reason: str = ""
+    """Cause of `UNAVAILABLE`."""
+
+
+class Models:
+    """Client of Triton's model-repository API."""
+
+    def __init__(
+        self, address: Callable[[], str], headers: dict[str, str], folders: tuple[Path, Path] | None, run_dir: Path
+    ) -> None:
+        """Initialize without a request.
+
+        Args:
+            address: returns host and port of Triton's HTTP, known once the service has started.
+            headers: request headers with the key of the restricted APIs.
+            folders: the model repository and Triton's folder of links to it; None for a remote repository.
+            run_dir: run folder of the service, for the lock file.
+        """
+        self._address, self._headers, self._folders = address, headers, folders
+        self._lock_file = run_dir / "models.lock"
+
+    async def states(self, *, ready: bool = False) -> list[ModelState]:
+        """Return all versions of all models, or only the ready ones.
+
+        Raises:
+            InferenceUnavailable: Triton cannot be reached.
+        """
+        # For ready ones, Triton does not scan the repository.
+        found = orjson.loads((await self._post("index", INDEX_TIMEOUT_S, {"ready": ready})).content)
+        return [
+            ModelState(
+                str(entry["name"]),
+                int(entry["version"]) if entry.get("version") else None,
+                str(entry.get("state", "")),
+                str(entry.get("reason", "")),
+            )
+            for entry in found
+        ]
+
+    async def versions(self) -> list[int]:
+        """Return the versions that all orchestrator models have ready, ascending; the last one is the default.
+
+        Raises:
+            InferenceUnavailable: Triton cannot be reached.
+        """
+        ready = [(state.name, state.version) for state in await self.states(ready=True)]
+        by_model = [{version for name, version in ready if name == model and version} for model in tensors.MODELS]
+        return sorted(set.intersection(*by_model))
+
+    async def sync(self) -> None:
+        """Load versions added to the repository, and unload removed ones.
+
+        No request is dropped: a model's old version answers until the new one is ready. The models that others call are
+        loaded first and unloaded last.
+
+        Raises:
+            ModelChange: a version is incomplete or failed to load, versions were added and removed at once, no version
+                is left, or another request is changing the models.
+            InferenceUnavailable: Triton cannot be reached.
+        """
+        with self._exclusive():
+            new, removed = await asyncio.to_thread(self._checked_changes)
+            try:
+                for model in reversed(LOAD_ORDER) if removed else LOAD_ORDER:
+                    if self._folders:
+                        sync_links(*self._folders, model)
+                    await self._change(model, "load")
+                    await self._wait_unloaded(model)
+            except (ModelChange, InferenceUnavailable):
+                for version in new:  # so that a restarted Triton does not load it
+                    self._hide(version)
+                raise
+
+    async def load(self, model: str) -> None:
+        """Load a model again, in the same versions.
+
+        Raises:
+            ModelChange: loading failed, or another request is changing the models.
+            InferenceUnavailable: Triton cannot be reached.
+        """
+        with self._exclusive():
+            await self._change(model, "load")
+
+    async def unload(self, model: str) -> None:
+        """Unload all versions of a model after their running requests.
+
+        Raises:
+            ModelChange: unloading failed, or another request is changing the models.
+            InferenceUnavailable: Triton cannot be reached.
+        """
+        with self._exclusive():
+            await self._change(model, "unload")
+            await self._wait_unloaded(model)
+
+    def _checked_changes(self) -> tuple[set[int], set[int]]:
+        """Return the versions added to the repository and those removed from it.
+
+        Raises:
+            ModelChange: they cannot be applied.
+        """
+        if self._folders is None:
+            return set(), set()
+        by_model = [changes(*self._folders, model) for model in LOAD_ORDER]
+        new = {version for added, _ in by_model for version in added}
+        removed = {version for _, gone in by_model for version in gone}
+        for version in new:
+            if missing := missing_files(self._folders[0], version):
+                path = missing[0].relative_to(self._folders[0])
+                raise ModelChange(f"version {version} is incomplete: {path} is missing")
+        if new and removed:  # Triton would do both at once, while other models still call these
+            raise ModelChange(
+                f"new versions must be loaded before old ones are removed, got {_listed(new)} new and "
+                f"{_listed(removed)} removed: put {_listed(removed)} back, load, then remove again"
+            )
+        if removed and not versions(self._folders[0]):
+            raise ModelChange(f"at least one version must stay, got {_listed(removed)} removed and none left")
+        return new, removed
+
+    def _hide(self, version: int) -> None:
+        if self._folders:
+            for model in LOAD_ORDER:
+                unlink(self._folders[1], model, version)
+
+    async def _change(self, model: str, action: str) -> None:
+        # No timeout: TensorRT builds engines for minutes.
+        response = await self._post(f"models/{model}/{action}", None)
+        if response.is_error:
+            logger.error("Triton could not %s %s: %s", action, model, response.text)
+            raise ModelChange(f"Triton could not {action} {model}; what was loaded stays loaded: see the service's log")
+        logger.info("%s: %s done", model, action)
+
+    async def _wait_unloaded(self, model: str) -> None:
+        """Wait until no version of a model is unloading."""
+        deadline = asyncio.get_running_loop().time() + UNLOAD_TIMEOUT_S
+        while any(state.name == model and state.state == "UNLOADING" for state in await self.states()):
+            if asyncio.get_running_loop().time() > deadline:
+                raise ModelChange(f"{model} still has running requests after {UNLOAD_TIMEOUT_S:g} s of unloading")
+            await asyncio.sleep(POLL_INTERVAL_S)
+
+    async def _post(self, path: str, timeout: float | None, body: dict[str, bool] | None = None) -> httpx.Response:
+        try:
+            # Triton is local: neither proxies nor certificates apply.
+            async with httpx.AsyncClient(timeout=timeout, trust_env=False, verify=False) as client:  # noqa: S501
+                url = f"http://{self._address()}/v2/repository/{path}"
+                return await client.post(url, headers=self._headers, json=body or {})
+        except (httpx.HTTPError, LookupError):
+            raise InferenceUnavailable("the inference server is starting or restarting; retry later") from None
+
+    @contextlib.contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        with self._lock_file.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ModelChange("another request is changing the models; retry later") from None
+            yield
+
+
+def _listed(versions: set[int]) -> str:
+    return ", ".join(map(str, sorted(versions)))

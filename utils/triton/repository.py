@@ -1,0 +1,234 @@
+"""Copy of the model repository with settings for this machine.
+
+The source repository works with any Triton on any machine. Settings that depend on the machine (engine, instances,
+threads) are written into copies of its config.pbtxt files in the cache folder, next to links to all other files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
+
+from utils.settings import Settings, SettingsError
+from utils.triton import tensors, versions
+from utils.triton.installation import TritonSetupError
+from utils.triton.machine import this_machine
+from utils.triton.plan import Network, Plan, PlanError, make_plan
+from utils.triton.run import Run
+from utils.triton.versions import DECODER, ENCODER
+
+CONFIG = "config.pbtxt"
+TENSORRT_WORKSPACE_BYTES = 2 * 2**30
+"""Memory for TensorRT's search for the fastest kernels."""
+
+
+def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
+    """Return the plan for this machine, the weights and the settings.
+
+    Args:
+        repository: model repository; without one, weights of MobileSAM's size are assumed.
+        settings: settings of the service.
+
+    Raises:
+        PlanError: the chosen engine cannot run on this machine.
+    """
+    architecture = "mobile_sam"
+    if repository is not None:
+        # `utils.triton.check_repository` reports a missing version.
+        record = versions.weights_record(repository, versions.newest(repository)) or {}
+        architecture = str(record.get("architecture", architecture))
+    return make_plan(
+        this_machine(),
+        architecture,
+        settings.engine,
+        threads=settings.threads,
+        encoders=settings.encoders,
+        orchestrators=settings.orchestrators,
+    )
+
+
+def deploy_once(repository: Path, plan: Plan, settings: Settings) -> Path:
+    """Return the folder for Triton to read, created by the first process of the service and inherited by the others.
+
+    If models can be loaded while the service runs, the folder changes and is not shared with other services.
+
+    Raises:
+        TritonSetupError: as `deploy`.
+    """
+    run = Run.current()
+    if run.repository:
+        return Path(run.repository)
+    parent = settings.cache_dir if settings.model_control_mode == "none" else Path(run.folder)
+    deployed = deploy(repository, plan, parent)
+    run.with_repository(deployed)
+    return deployed
+
+
+def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
+    """Return a copy of a repository with the plan applied.
+
+    Several processes may call this at once. Later calls are fast.
+
+    Args:
+        repository: source repository, a folder per model.
+        plan: engines, instances and threads.
+        cache_dir: parent of the copy.
+
+    Raises:
+        TritonSetupError: a config.pbtxt is invalid, or the copy cannot be written.
+    """
+    try:
+        configs = {
+            path.parent.name: apply_plan(path.parent.name, path.read_text(encoding="utf-8"), plan)
+            for path in sorted(repository.glob(f"*/{CONFIG}"))
+        }
+    except (OSError, text_format.ParseError) as error:
+        raise TritonSetupError(f"cannot read the configuration of the models in {repository}: {error}") from error
+    home = repository.resolve()
+    files = {model: [entry for entry in sorted((home / model).iterdir()) if entry.name != CONFIG] for model in configs}
+    digest = hashlib.sha256(repr((files, configs)).encode()).hexdigest()[:16]
+    deployed = cache_dir / "deployments" / digest
+    if deployed.is_dir():
+        # A watchdog may have hidden a version that was incomplete at the time.
+        for model in configs:
+            versions.sync_links(home, deployed, model)
+        return deployed
+    try:
+        deployed.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        building = Path(tempfile.mkdtemp(dir=deployed.parent, prefix=".building-"))
+        try:
+            for model, config in configs.items():
+                (building / model).mkdir()
+                (building / model / CONFIG).write_text(config, encoding="utf-8")
+                for entry in files[model]:
+                    (building / model / entry.name).symlink_to(entry)
+            try:
+                building.rename(deployed)
+            except OSError:
+                if not deployed.is_dir():  # otherwise another process was first
+                    raise
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+    except OSError as error:
+        raise TritonSetupError(f"cannot write {deployed.parent}: {error.strerror}") from error
+    return deployed
+
+
+def export(repository: Path, plan: Plan, cache_dir: Path, folder: Path) -> None:
+    """Write a repository with the plan applied as plain files, to be copied to another machine or a storage.
+
+    Args:
+        repository: source repository, a folder per model.
+        plan: engines, instances and threads.
+        cache_dir: as for `deploy`.
+        folder: target, which must not exist.
+
+    Raises:
+        TritonSetupError: as `deploy`, or the target exists or cannot be written.
+    """
+    try:
+        shutil.copytree(deploy(repository, plan, cache_dir), folder, ignore=shutil.ignore_patterns("__pycache__"))
+    except OSError as error:
+        raise TritonSetupError(f"cannot write {folder}: {error.strerror or error}") from error
+
+
+def check_repository(repository: Path) -> None:
+    """Check that the model repository is complete.
+
+    Raises:
+        TritonSetupError: a file is missing.
+    """
+    for version in versions.versions(repository) or [1]:
+        if missing := versions.missing_files(repository, version):
+            command = "make weights" if version == 1 else f"python -m mobile_sam_onnx --version {version}"
+            raise TritonSetupError(f"{missing[0]}: no such file; `{command}` writes it")
+
+
+def apply_plan(model: str, config: str, plan: Plan) -> str:
+    """Return the text of a model's config.pbtxt with the plan applied.
+
+    Raises:
+        ParseError: the text is not a model configuration.
+    """
+    parsed = text_format.Parse(config, ModelConfig())
+    if model in (ENCODER, DECODER):
+        _configure_network(parsed, plan.encoder if model == ENCODER else plan.decoder)
+    elif model in tensors.MODELS:
+        _set_instances(parsed, plan.instances()[model], gpu=False)
+        _set_parameter(parsed, "encoder_engine", plan.encoder.engine)
+        _set_parameter(parsed, "decoder_engine", plan.decoder.engine)
+        _set_parameter(parsed, "decoder_batch", str(plan.decoder_batch))
+    return str(text_format.MessageToString(parsed))
+
+
+def _configure_network(config: ModelConfig, network: Network) -> None:
+    config.backend = network.backend
+    _set_instances(config, network.instances, network.gpu)
+    if network.backend == "openvino":
+        config.ClearField("dynamic_batching")  # this backend runs images one by one
+        _set_parameter(config, "INFERENCE_NUM_THREADS", str(network.threads))
+        _set_parameter(config, "NUM_STREAMS", "1")
+        if network.precision == "bf16":
+            _set_parameter(config, "HINT_BF16", "YES")
+    elif not network.gpu:
+        _set_parameter(config, "intra_op_thread_count", str(network.threads))
+    if network.gpu:
+        _warm_up_every_batch(config)
+    if network.tensorrt:
+        accelerator = config.optimization.execution_accelerators.gpu_execution_accelerator.add(name="tensorrt")
+        accelerator.parameters["precision_mode"] = "FP16"
+        accelerator.parameters["max_workspace_size_bytes"] = str(TENSORRT_WORKSPACE_BYTES)
+
+
+def _warm_up_every_batch(config: ModelConfig) -> None:
+    """Warm up every batch size at load: on first use of one, a GPU selects kernels and allocates memory."""
+    for warmup in list(config.model_warmup):
+        for size in range(warmup.batch_size + 1, config.max_batch_size + 1):
+            larger = config.model_warmup.add()
+            larger.CopyFrom(warmup)
+            larger.name, larger.batch_size = f"{warmup.name}_{size}", size
+
+
+def _set_instances(config: ModelConfig, count: int, gpu: bool) -> None:
+    del config.instance_group[:]
+    kind = ModelInstanceGroup.KIND_GPU if gpu else ModelInstanceGroup.KIND_CPU
+    config.instance_group.add(count=count, kind=kind)
+
+
+def _set_parameter(config: ModelConfig, parameter: str, value: str) -> None:
+    config.parameters[parameter].string_value = value
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `python -m utils.triton.repository FOLDER`: write the repository for this machine and the settings.
+
+    Returns:
+        The exit status.
+    """
+    if len(arguments) != 1:
+        print("usage: python -m utils.triton.repository FOLDER", file=sys.stderr)
+        return 2
+    try:
+        settings = Settings.from_environment()
+        repository = settings.repository_in(Path(__file__).resolve().parents[2])
+        if repository is None:
+            raise SettingsError("MOBILE_SAM_MODEL_REPOSITORY: expected a source folder, got a URL")
+        check_repository(repository)
+        plan = plan_for_this_machine(repository, settings)
+        export(repository, plan, settings.cache_dir, Path(arguments[0]))
+    except (SettingsError, PlanError, TritonSetupError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"{arguments[0]}: {plan}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,113 @@
+"""State that the processes of a running service share: the first one creates it, and the others inherit it.
+
+- The shared file is in memory: the first process holds it open, and the others open its descriptor. Neither cleaners of
+  temporary folders nor a full disk affect it. It contains the health of Triton (`utils.triton.health`).
+- The folder has the sockets of BentoML's process manager and the metrics files. The watchdog recreates it if it is
+  removed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+VARIABLE = "MOBILE_SAM_TRITON_RUN"
+"""Environment variable through which processes inherit the state, as JSON."""
+METRICS_PORT_VARIABLE = "MOBILE_SAM_TRITON_METRICS_PORT"
+"""Environment variable with the port of Triton's own metrics; default: a free one."""
+PREFIX = "mobile-sam-triton-"
+METRICS_DIR = "metrics"
+"""Name of the metrics folder in the run folder."""
+SHM_PREFIX = "mobile_sam_triton_"
+"""Start of the names of the shared-memory regions of all services."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Shared state of one running service."""
+
+    folder: str
+    """Private folder, removed when the first process exits."""
+    shared_file: str
+    key: str
+    """Key of Triton's restricted APIs."""
+    shm_prefix: str
+    """Start of the names of this service's shared-memory regions."""
+    metrics_port: int
+    """Port of Triton's own metrics on 127.0.0.1."""
+    repository: str | None = None
+    """Model repository that Triton reads, once it is deployed."""
+    probe_models: bool = True
+    """Whether the watchdog probes MobileSAM's models, or only the server."""
+
+    @classmethod
+    def current(cls) -> Run:
+        """Return the state of this process's service; the first process to call this creates it."""
+        if inherited := os.environ.get(VARIABLE):
+            return cls(**json.loads(inherited))
+        folder = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        # Never closed: cleaners that follow systemd's rules skip a locked folder.
+        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)
+        return cls(
+            folder,
+            f"/proc/{os.getpid()}/fd/{os.memfd_create('mobile-sam-triton')}",
+            secrets.token_urlsafe(32),
+            f"{SHM_PREFIX}{os.getpid()}_",
+            int(os.environ.get(METRICS_PORT_VARIABLE) or _free_port()),
+        ).publish()
+
+    def publish(self) -> Run:
+        """Make this the state that this process and its future children read; return it."""
+        os.environ[VARIABLE] = json.dumps(asdict(self))
+        return self
+
+    def with_repository(self, repository: Path) -> Run:
+        """Publish the state with a deployed repository; return it."""
+        return replace(self, repository=str(repository)).publish()
+
+    def restore_folder(self) -> bool:
+        """Recreate the folder if it was removed; return whether it was.
+
+        Raises:
+            OSError: the folder cannot be created.
+        """
+        restored = False
+        for path in (Path(self.folder), Path(self.folder) / METRICS_DIR):
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+                restored = True
+        return restored
+
+
+def remove_stale_folders() -> None:
+    """Remove the folders of killed services."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
+        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
+        # After a restart, a container's first process has the same id as before.
+        is_predecessor = owner == str(os.getpid()) and str(folder) != Run.current().folder
+        if not owner.isdigit() or (Path(f"/proc/{owner}").exists() and not is_predecessor):
+            continue
+        with contextlib.suppress(OSError):
+            # The lock shows owners in other containers, whose processes are not visible here.
+            descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,330 @@
+"""Segmentation by Triton's models, behind a protocol that tests can implement without Triton."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+from tritonclient.http import InferRequestedOutput
+
+from utils.api.errors import FieldError, InvalidRequest, NotLoaded, Overloaded, Problem, RejectedByModel, summary
+from utils.api.images import ImageSource
+from utils.api.prompts import Prompts
+from utils.api.requests import MaskFormat, PictureStyle, has_more_than, invalid
+from utils.edge.turns import FairSemaphore
+from utils.observability import spans
+from utils.observability.context import ADDRESS, CALLER
+from utils.triton import tensors
+from utils.triton.exchange import Content, Exchange, Spooled, as_bytes
+from utils.triton.inference import UNCOMPRESSED, infer_input, service_errors
+
+NOT_CACHED, COSTLY = "image-not-cached", "costly"
+MIN_COSTLY_OBJECTS = 13
+"""A request with this many objects is costly on any image, and is sent to the costly model at once."""
+MAX_COSTLY_WAITING = 8
+"""Maximum number of costly requests waiting in one API worker, so that clicks keep their slots."""
+FULL_QUEUE_WAIT_S = 1.0
+"""Time a costly request waits for room in a full queue before it is rejected."""
+POINT = re.compile(r"points\[(\d+)\]\[(\d+)\]")
+"""Field name of a point in the orchestrator's problems."""
+MAX_BLOCKING_HASH_BYTES = 1_000_000
+"""Larger files are hashed in a thread; this many bytes take a millisecond."""
+
+Infer = Callable[[str, dict[tensors.Tensor, npt.NDArray[Any]]], Awaitable[dict[tensors.Tensor, Content]]]
+"""Runs a model: takes its name and inputs, returns its outputs."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """The objects to segment, and the format of the response."""
+
+    prompts: Prompts
+    multimask_output: bool
+    mask_format: MaskFormat
+    picture_style: PictureStyle
+    low_res_mask: bool
+    model_version: int | None = None
+    """None: the newest loaded version."""
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """The contents of the response parts."""
+
+    mask: Content
+    picture: Content | None
+    """A PNG file, or None if not requested."""
+    result: Content
+    """JSON."""
+
+
+@dataclass(frozen=True)
+class GridBatch:
+    """Grid points on a crop of an image, and the thresholds for their masks."""
+
+    crop_box: tuple[int, int, int, int]
+    """x0, y0, x1, y1 in pixels of the image."""
+    points_xy: npt.NDArray[np.float32]
+    """(N, 2) float32, x then y, pixels of the image."""
+    pred_iou_thresh: float | None
+    stability_score_thresh: float | None
+    stability_score_offset: float
+    min_mask_region_area: int
+    model_version: int
+    """The version that encoded the image."""
+
+
+class Segmenter(Protocol):
+    """Interface for image segmentation. Methods raise a `ServiceError` for invalid input or an unavailable model."""
+
+    async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
+        """Encode an image ahead of the first prompt and return the result as JSON."""
+
+    async def segment(self, image: ImageSource, job: Job) -> Segmentation:
+        """Segment objects in an image."""
+
+    async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
+        """Return the automatic masks of a batch that reach the thresholds."""
+
+
+class TritonSegmenter:
+    """Segmentation by the orchestrator's models in Triton.
+
+    Methods raise `RejectedByModel` (invalid image or prompt), `InferenceUnavailable` (Triton cannot be reached, or the
+    model is not loaded), `InferenceTimeout` or `InferenceFailed`.
+    """
+
+    def __init__(
+        self, infer: Callable[..., Awaitable[Any]], timeout: float, instances: Mapping[str, int] | None = None
+    ) -> None:
+        """Create a segmenter.
+
+        Args:
+            infer: `InferenceServerClient.infer` of `tritonclient.http.aio`, or the runner's method of that name.
+            timeout: seconds for one request, including the wait for a slot.
+            instances: number of processes per model. Triton gets this many requests and one more at a time; the others
+                wait here, where slots are shared fairly between callers and requests of disconnected callers are
+                dropped.
+        """
+        self._infer = infer
+        self._timeout = timeout
+        self._semaphores = {
+            model: FairSemaphore(count + 1, MAX_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
+            for model, count in (instances or {}).items()
+        }
+
+    async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
+        """Encode an image ahead of the first prompt and return the result as JSON."""
+        outputs = await self._infer_by_cost(image, {}, model_version=model_version)
+        return as_bytes(outputs[tensors.RESULT])
+
+    def check_room(self, body: bytes) -> None:
+        """Reject a costly segmentation request before it is parsed if the costly queue is full.
+
+        Args:
+            body: JSON body. Its braces are counted as objects; base64 images have none.
+
+        Raises:
+            Overloaded: the request is costly, and the queue is full.
+        """
+        semaphore = self._semaphores.get(tensors.SEGMENT_COSTLY)
+        try:
+            if semaphore:
+                semaphore.check()
+        except Overloaded:
+            if has_more_than(MIN_COSTLY_OBJECTS, b"{", body):
+                raise
+
+    async def segment(self, image: ImageSource, job: Job) -> Segmentation:
+        """Segment objects in an image."""
+        outputs = await self._infer_by_cost(image, job_inputs(job), job.prompts.fields, job.model_version)
+        return Segmentation(outputs[tensors.MASK], outputs[tensors.PICTURE] or None, outputs[tensors.RESULT])
+
+    async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
+        """Return the automatic masks of a batch that reach the thresholds."""
+        inputs = image_inputs(image) | {
+            tensors.CROP_BOX: np.array(batch.crop_box, np.int32),
+            tensors.GRID_COORDS: batch.points_xy,
+            tensors.STABILITY_SCORE_OFFSET: np.array([batch.stability_score_offset], np.float32),
+            tensors.MIN_MASK_REGION_AREA: np.array([batch.min_mask_region_area], np.int32),
+        }
+        for tensor, value in (
+            (tensors.PRED_IOU_THRESH, batch.pred_iou_thresh),
+            (tensors.STABILITY_SCORE_THRESH, batch.stability_score_thresh),
+        ):
+            if value is not None:
+                inputs[tensor] = np.array([value], np.float32)
+        with Exchange(self._deadline()) as exchange:
+            infer = self._inference(exchange, model_version=batch.model_version)
+            found: list[dict[str, Any]] = orjson.loads(
+                as_bytes((await infer(tensors.EVERYTHING, inputs))[tensors.RECORDS])
+            )
+        exchange.close()
+        return found
+
+    async def _infer_by_cost(
+        self,
+        image: ImageSource,
+        inputs: dict[tensors.Tensor, npt.NDArray[Any]],
+        fields: Sequence[Sequence[str]] = (),
+        model_version: int | None = None,
+    ) -> dict[tensors.Tensor, Content]:
+        """Run the first model that accepts the request: for cached images, for any image, for costly requests.
+
+        The first one gets only the image id, even if the request has a file, and is never busy with encoding.
+        """
+        with Exchange(self._deadline()) as exchange:
+            infer = self._inference(exchange, fields, model_version)
+            try:
+                return await self._try_models(infer, image, inputs, objects=len(fields))
+            except NotLoaded:
+                if model_version is None:
+                    raise
+                raise unknown_version(model_version) from None
+
+    async def _try_models(
+        self, infer: Infer, image: ImageSource, inputs: dict[tensors.Tensor, npt.NDArray[Any]], *, objects: int
+    ) -> dict[tensors.Tensor, Content]:
+        with_image = image_inputs(image) | inputs
+        if objects < MIN_COSTLY_OBJECTS:
+            with_id = image_inputs(ImageSource(None, await _image_id(image), image.owner)) | inputs
+            reason = NOT_CACHED
+            for model, values in ((tensors.SEGMENT_CACHED, with_id), (tensors.SEGMENT, with_image)):
+                if reason == NOT_CACHED:
+                    try:
+                        return await infer(model, values)
+                    except RejectedByModel as error:
+                        reason = error.problem().slug
+                        if reason != COSTLY and (reason != NOT_CACHED or model == tensors.SEGMENT):
+                            raise
+        return await infer(tensors.SEGMENT_COSTLY, with_image)
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._timeout
+
+    def _inference(
+        self, exchange: Exchange, fields: Sequence[Sequence[str]] = (), model_version: int | None = None
+    ) -> Infer:
+        """Return a function that runs models for one request.
+
+        Args:
+            exchange: file of the request; closed after a response without parts in it.
+            fields: request path of each point of each object, for error messages.
+            model_version: version to use; None: the newest.
+        """
+        version = "" if model_version is None else str(model_version)
+
+        async def infer_in_slot(model: str, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> Any:
+            async with contextlib.AsyncExitStack() as slot:
+                with spans.wait_span(model):
+                    semaphore = self._semaphores.get(model)
+                    if semaphore:
+                        caller = CALLER.get() or ADDRESS.get()
+                        try:
+                            await slot.enter_async_context(semaphore.slot(caller))
+                        except Overloaded:
+                            # The request is already parsed and decoded; an immediate retry would repeat that work.
+                            await asyncio.sleep(FULL_QUEUE_WAIT_S)
+                            await slot.enter_async_context(semaphore.slot(caller))
+                light = model in (tensors.SEGMENT_CACHED, tensors.SEGMENT)
+                values = {**await exchange.put(inputs), tensors.EXCHANGE: exchange.describe(light=light)}
+                sent = [infer_input(tensor.name, tensor.datatype, value) for tensor, value in values.items()]
+                outputs = [InferRequestedOutput(tensor.name, binary_data=True) for tensor in tensors.MODELS[model][1]]
+                with spans.infer_span(model) as trace_headers:
+                    headers = {**UNCOMPRESSED, **trace_headers}
+                    return await self._infer(
+                        model_name=model, model_version=version, inputs=sent, outputs=outputs, headers=headers
+                    )
+
+        async def infer(model: str, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> dict[tensors.Tensor, Content]:
+            with service_errors(self._timeout):
+                result = await asyncio.wait_for(infer_in_slot(model, inputs), exchange.deadline - time.monotonic())
+            return _contents(model, result, exchange, fields)
+
+        return infer
+
+
+def _contents(
+    model: str, result: Any, exchange: Exchange, fields: Sequence[Sequence[str]]
+) -> dict[tensors.Tensor, Content]:
+    """Return the outputs of a model, inline or in the request's file.
+
+    Raises:
+        RejectedByModel: the model returned a problem.
+    """
+    parts = [tensor for tensor in tensors.MODELS[model][1] if tensor not in (tensors.SPOOLED, tensors.PROBLEM)]
+    problem = result.as_numpy(tensors.PROBLEM.name)[0]
+    if problem:
+        raise RejectedByModel(_problem(problem, fields))
+    contents: dict[tensors.Tensor, Content] = {}
+    offset = 0
+    for tensor, size in zip(parts, result.as_numpy(tensors.SPOOLED.name).tolist(), strict=True):
+        contents[tensor] = Spooled(exchange, offset, size) if size else result.as_numpy(tensor.name)[0]
+        offset += size
+    if not offset:
+        exchange.close()
+    return contents
+
+
+def unknown_version(model_version: int) -> InvalidRequest:
+    """Return the error for a requested version that is not loaded."""
+    return invalid("model_version", "a loaded version; GET /info lists them", str(model_version))
+
+
+async def _image_id(image: ImageSource) -> str:
+    if image.file is None:
+        return image.image_id or ""
+    if len(image.file) <= MAX_BLOCKING_HASH_BYTES:
+        return hashlib.sha256(image.file).hexdigest()
+    return (await asyncio.to_thread(hashlib.sha256, image.file)).hexdigest()
+
+
+def job_inputs(job: Job) -> dict[tensors.Tensor, npt.NDArray[Any]]:
+    """Return the input tensors that describe a job."""
+    prompts = job.prompts
+    inputs = {
+        tensors.POINT_COORDS: prompts.points_xy,
+        tensors.POINT_LABELS: prompts.labels,
+        tensors.MULTIMASK_OUTPUT: np.array([job.multimask_output]),
+        tensors.MASK_FORMAT: _bytes(job.mask_format.encode()),
+        tensors.SEGMENTED_IMAGE: _bytes(job.picture_style.encode()),
+        tensors.LOW_RES_MASK: np.array([job.low_res_mask]),
+    }
+    if len(prompts.masks):
+        inputs |= {tensors.MASK_INPUT: prompts.masks, tensors.MASK_INPUT_OBJECT: prompts.mask_objects}
+    return inputs
+
+
+def image_inputs(image: ImageSource) -> dict[tensors.Tensor, npt.NDArray[Any]]:
+    """Return the input tensors that send or name an image."""
+    owner = {tensors.IMAGE_OWNER: _bytes(image.owner.encode())} if image.owner else {}
+    if image.file is not None:
+        return {tensors.INPUT_IMAGE: _bytes(image.file), **owner}
+    return {tensors.IMAGE_ID: _bytes((image.image_id or "").encode()), **owner}
+
+
+def _bytes(data: bytes) -> npt.NDArray[np.object_]:
+    return np.array([data], np.object_)
+
+
+def _problem(document: bytes, fields: Sequence[Sequence[str]]) -> Problem:
+    """Parse a problem of the orchestrator, with points named by their request paths."""
+    problem = json.loads(document)
+    errors = [FieldError(_field(e["field"], fields), e["expected"], e["got"]) for e in problem["errors"]]
+    return Problem(problem["status"], problem["slug"], problem["title"], summary(errors), errors)
+
+
+def _field(name: str, fields: Sequence[Sequence[str]]) -> str:
+    """Return the request path of `points[object][index]`; other names are returned unchanged."""
+    point = POINT.fullmatch(name)
+    return fields[int(point[1])][int(point[2])] if point else name

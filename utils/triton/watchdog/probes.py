@@ -1,0 +1,245 @@
+"""Probe inferences of Triton's models, over HTTP and with the standard library only.
+
+tritonclient would add 60 MB to the watchdog's process. The wire format is the binary tensor data extension of the v2
+inference protocol.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import http.client
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from utils.triton import tensors
+from utils.triton.tensors import Tensor
+from utils.triton.versions import DECODER, ENCODER
+
+SERVER = "tritonserver"
+REQUEST_ID = "probe"
+"""Triton request id of probes: the orchestrator leaves these out of its metrics."""
+FRAME_SIDE_PIXELS = 1024
+"""Side of the encoder's square input."""
+SUCCESS_SERIES = re.compile(r'^nv_inference_request_success\{model="([^"]+)",version="[^"]+"\} (\d+)', re.MULTILINE)
+WORK_SERIES = re.compile(r'^mobile_sam_stage_seconds_total\{model="([^"]+)",[^}]*\} ([0-9.e+-]+)', re.MULTILINE)
+
+# A grey PNG of 8 x 8 pixels.
+IMAGE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAAEElEQVR4nGNsYIAAJgaKGAAmCACQXTClHgAAAABJRU5ErkJggg=="
+)
+POINT_XY = struct.pack("<2f", 4, 4)
+POSITIVE = struct.pack("<i", 1)
+
+ProbeCall = Callable[[int, float], None]
+"""Probe to call with Triton's HTTP port and a socket timeout in seconds; raises `ProbeError` or `OSError`."""
+
+
+class ProbeError(Exception):
+    """Wrong answer to a probe."""
+
+
+class NotLoadedError(ProbeError):
+    """Probe of a model that is not loaded yet, or that an operator has unloaded."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Inference request that probes one model."""
+
+    model: str
+    inputs: Sequence[tuple[str, str, Sequence[int], bytes]]
+    """Name, data type, shape and little-endian values of each input."""
+    outputs: Sequence[str]
+    accepted_problems: Sequence[str] = field(default_factory=tuple)
+    """Slugs of the `problem` output that also prove that the model works."""
+
+
+class HttpRequest(NamedTuple):
+    """HTTP request to Triton."""
+
+    method: str
+    path: str
+    body: bytes
+    headers: Mapping[str, str]
+
+
+def probes() -> list[Probe]:
+    """Return one probe for each model of the repository."""
+    prompt = [
+        _input(tensors.POINT_COORDS, (1, 1, 2), POINT_XY),
+        _input(tensors.POINT_LABELS, (1, 1), POSITIVE),
+        _input(tensors.MASK_FORMAT, (1,), _bytes_element(b"rle")),
+    ]
+    image = _input(tensors.INPUT_IMAGE, (1,), _bytes_element(IMAGE))
+    image_id = _input(tensors.IMAGE_ID, (1,), _bytes_element(hashlib.sha256(IMAGE).hexdigest().encode()))
+    grid = [
+        _input(tensors.CROP_BOX, (4,), struct.pack("<4i", 0, 0, 8, 8)),
+        _input(tensors.GRID_COORDS, (1, 2), POINT_XY),
+        _input(tensors.STABILITY_SCORE_OFFSET, (1,), struct.pack("<f", 1)),
+        _input(tensors.MIN_MASK_REGION_AREA, (1,), struct.pack("<i", 0)),
+    ]
+    masks = [output.name for output in tensors.SEGMENT_OUTPUTS]
+    records = [output.name for output in tensors.EVERYTHING_OUTPUTS]
+    side = FRAME_SIDE_PIXELS
+    frame = [
+        ("images", "UINT8", (1, side, side, 3), bytes(side * side * 3)),
+        ("sizes_hw", "INT32", (1, 2), struct.pack("<2i", side, side)),
+    ]
+    decoder_inputs = [
+        ("image_embeddings", "FP16", (1, 64, 64, 256), bytes(256 * 64 * 64 * 2)),
+        ("point_coords", "FP32", (1, 1, 2), POINT_XY),
+        ("point_labels", "FP32", (1, 1), struct.pack("<f", 1)),
+        ("mask_input", "FP32", (1, 1, 256, 256), bytes(256 * 256 * 4)),
+        ("has_mask_input", "FP32", (1,), bytes(4)),
+    ]
+    return [
+        Probe(ENCODER, frame, ["image_embeddings"]),
+        Probe(DECODER, decoder_inputs, ["iou_predictions"]),
+        Probe(tensors.SEGMENT, [image, *prompt], masks),
+        Probe(tensors.SEGMENT_COSTLY, [image, *prompt], masks),
+        # Always the answer if the embedding cache is off.
+        Probe(tensors.SEGMENT_CACHED, [image_id, *prompt], masks, ("image-not-cached",)),
+        Probe(tensors.EVERYTHING, [image, *grid], records),
+    ]
+
+
+def probe_calls(*, models: bool) -> dict[str, ProbeCall]:
+    """Return the probe of each of MobileSAM's models, or that of `SERVER` if other models are served."""
+    if not models:
+        return {SERVER: probe_server}
+    return {probe.model: functools.partial(run_probe, probe) for probe in probes()}
+
+
+def probe_server(port: int, timeout: float) -> None:
+    """Check that the local Triton and all its models are ready.
+
+    Raises:
+        ProbeError: not ready.
+        OSError: Triton cannot be reached, or timed out.
+    """
+    status, _, _ = _exchange(port, timeout, HttpRequest("GET", "/v2/health/ready", b"", {}))
+    if status != 200:
+        raise ProbeError("it is not ready")
+
+
+def is_ready(model: str, version: int, port: int, timeout: float) -> bool:
+    """Return whether a model version accepts requests; False if Triton cannot be reached or times out.
+
+    Args:
+        model: model name.
+        version: model version.
+        port: Triton's HTTP port.
+        timeout: socket timeout in seconds.
+    """
+    path = f"/v2/models/{model}/versions/{version}/ready"
+    try:
+        return _exchange(port, timeout, HttpRequest("GET", path, b"", {}))[0] == 200
+    except OSError:
+        return False
+
+
+def run_probe(probe: Probe, port: int, timeout: float) -> None:
+    """Run a probe on the local Triton.
+
+    Args:
+        probe: inference to run.
+        port: Triton's HTTP port.
+        timeout: socket timeout in seconds.
+
+    Raises:
+        ProbeError: the answer is an error or lacks an output.
+        OSError: Triton cannot be reached, or timed out.
+    """
+    inputs = [
+        {"name": name, "datatype": kind, "shape": list(shape), "parameters": {"binary_data_size": len(data)}}
+        for name, kind, shape, data in probe.inputs
+    ]
+    outputs = [{"name": name, "parameters": {"binary_data": True}} for name in probe.outputs]
+    head = json.dumps({"id": REQUEST_ID, "inputs": inputs, "outputs": outputs}).encode()
+    body = b"".join([head, *(data for _, _, _, data in probe.inputs)])
+    headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
+    request = HttpRequest("POST", f"/v2/models/{probe.model}/infer", body, headers)
+    status, length, answer = _exchange(port, timeout, request)
+    if status != 200:
+        if b"unknown model: '%s'" % probe.model.encode() in answer:
+            raise NotLoadedError(f"{probe.model} is not loaded")
+        raise ProbeError(f"{probe.model} answered {status}: {answer[:200].decode('utf-8', 'replace')}")
+    try:
+        values = _output_values(answer, length)
+        problem = values.get("problem", b"")[4:]
+        slug = json.loads(problem)["slug"] if problem else ""
+    except (ValueError, KeyError, TypeError):
+        raise ProbeError(f"{probe.model} sent an invalid response: {answer[:80]!r}") from None
+    missing = [name for name in probe.outputs if not values.get(name)]
+    if slug and slug not in probe.accepted_problems:
+        raise ProbeError(f"{probe.model} answered {problem[:200].decode('utf-8', 'replace')}")
+    if missing:
+        raise ProbeError(f"{probe.model} answered without {', '.join(missing)}")
+
+
+class ModelCounters(NamedTuple):
+    """Counters of each model in Triton's metrics."""
+
+    successes: Mapping[str, float]
+    """Successful requests since the model was loaded."""
+    work_s: Mapping[str, float]
+    """Seconds spent on requests, running ones included; only of the orchestrator's models."""
+
+
+def read_counters(port: int, timeout: float) -> ModelCounters:
+    """Read Triton's metrics.
+
+    Args:
+        port: port of Triton's metrics.
+        timeout: socket timeout in seconds.
+
+    Raises:
+        OSError: Triton cannot be reached, or timed out.
+    """
+    _, _, text = _exchange(port, timeout, HttpRequest("GET", "/metrics", b"", {}))
+    sums: tuple[dict[str, float], dict[str, float]] = ({}, {})
+    for totals, pattern in zip(sums, (SUCCESS_SERIES, WORK_SERIES), strict=True):
+        for model, value in pattern.findall(text.decode()):
+            totals[model] = totals.get(model, 0.0) + float(value)  # over versions and stages
+    return ModelCounters(*sums)
+
+
+def _exchange(port: int, timeout: float, request: HttpRequest) -> tuple[int, int, bytes]:
+    """Return a response's status, the length of the JSON before its binary values, and its body."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        connection.request(request.method, request.path, request.body, dict(request.headers))
+        response = connection.getresponse()
+        answer = response.read()
+        return response.status, int(response.headers.get("Inference-Header-Content-Length", len(answer))), answer
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"no HTTP answer ({type(error).__name__})") from None
+    finally:
+        connection.close()
+
+
+def _output_values(answer: bytes, json_bytes: int) -> dict[str, bytes]:
+    """Return the binary values of each output."""
+    values, start = {}, json_bytes
+    for output in json.loads(answer[:json_bytes]).get("outputs", []):
+        size = output["parameters"]["binary_data_size"]
+        values[output["name"]] = answer[start : start + size]
+        start += size
+    return values
+
+
+def _input(tensor: Tensor, shape: Sequence[int], data: bytes) -> tuple[str, str, Sequence[int], bytes]:
+    assert tensor.datatype == "BYTES" or len(data) == 4 * math.prod(shape)
+    return tensor.name, tensor.datatype, shape, data
+
+
+def _bytes_element(data: bytes) -> bytes:
+    """Return one element of a BYTES tensor: a length prefix and the data."""
+    return struct.pack("<I", len(data)) + data

@@ -1,0 +1,110 @@
+"""The Triton server process and the Python processes below it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from utils.triton import processes
+from utils.triton.shared_memory import SHARED_MEMORY
+from utils.triton.watchdog.timings import Timings
+
+STUB_NAME = "triton_python_b"
+"""Process name of a Python model, truncated by the kernel."""
+DIED, STOPPED, FAILED, HUNG = "died", "stopped", "failed", "hung"
+"""Causes of a restart, as the metric `mobile_sam_triton_restarts_total` labels them."""
+
+
+class RestartReason(NamedTuple):
+    """Reason to restart Triton."""
+
+    cause: str
+    """`DIED`, `STOPPED`, `FAILED` or `HUNG`."""
+    detail: str
+    """Text for the log and `/readyz`."""
+
+
+class TritonServer:
+    """One run of the real server with all its processes."""
+
+    def __init__(
+        self, command: Sequence[str], shm_prefix: str, timings: Timings, *, models_change: bool = False
+    ) -> None:
+        """Start the server in its own session, so that Ctrl-C in a terminal does not reach it.
+
+        Args:
+            command: the real server with its arguments.
+            shm_prefix: start of the names of its shared-memory regions.
+            timings: times to wait.
+            models_change: the server loads and unloads models, and so starts and ends Python processes.
+        """
+        self._shm_prefix, self._timings = shm_prefix, timings
+        parent = os.getpid()
+
+        def prepare() -> None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            processes.die_with_parent(parent)
+
+        self.started_at = time.monotonic()
+        self._process = subprocess.Popen(command, start_new_session=True, preexec_fn=prepare)  # noqa: PLW1509
+        self._reap_timeout_s = self._timings.reap_timeout_s if models_change else 0.0
+        self._dead_since: dict[int, float] = {}
+        self._stubs: dict[int, str] = {}
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        return self._process.pid
+
+    def update_stubs(self) -> None:
+        """Record the current Python processes as the expected ones.
+
+        Triton reaps the processes that it ends itself. One that died on its own stays behind as a zombie.
+        """
+        running = processes.descendants(self.pid)
+        self._stubs = {pid: name for pid, name in running.items() if name.startswith(STUB_NAME)}
+
+    def exit_status(self) -> int | None:
+        """Return the exit status, or None while the server runs."""
+        return self._process.poll()
+
+    def process_fault(self) -> RestartReason | None:
+        """Return which process has died or was stopped (`DIED`, `STOPPED`), or None if all run."""
+        status = self.exit_status()
+        if status is not None:
+            return RestartReason(DIED, f"Triton ended with {'signal' if status < 0 else 'status'} {abs(status)}")
+        states = {pid: processes.state(pid) for pid in (self.pid, *self._stubs)}
+        now = time.monotonic()
+        self._dead_since = {
+            pid: self._dead_since.get(pid, now) for pid, state in states.items() if state in processes.DEAD
+        }
+        dead = [pid for pid, since in self._dead_since.items() if now - since >= self._reap_timeout_s]
+        stopped = [pid for pid, state in states.items() if state == "T"]
+        for cause, pids, event in ((DIED, dead, "has died"), (STOPPED, stopped, "was stopped by a signal")):
+            if pids:
+                name = self._stubs.get(pids[0], "tritonserver")
+                return RestartReason(cause, f"process {pids[0]} ({name}) {event}")
+        return None
+
+    def stop(self) -> None:
+        """Ask the server to stop, then kill what is left."""
+        self._process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(self._timings.stop_timeout_s)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill all processes of this run and free their shared memory."""
+        # By process group: after the server has died, its children have another parent.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        while any(processes.state(pid) not in processes.DEAD for pid in self._stubs):
+            time.sleep(0.01)
+        for region in SHARED_MEMORY.glob(f"{self._shm_prefix}*"):
+            region.unlink(missing_ok=True)

@@ -1,0 +1,258 @@
+"""Watchdog of Triton: BentoML starts it as `tritonserver`, and it runs the real server.
+
+BentoML alone restarts a dead Triton after ten seconds (in a container never). It does not notice a hung Triton, nor one
+whose Python processes have died, which reports itself ready while every inference fails. The watchdog
+
+- checks Triton's processes, and probes every model that has not completed a request recently;
+- publishes the health for `/readyz` and for the API workers (`utils.triton.health`);
+- restarts Triton after it has died, lost a process, been stopped, or hung;
+- kills stopped API workers, so that BentoML starts others;
+- on SIGTERM waits until no API worker has a request in Triton, then stops it.
+
+It consists of two processes. BentoML sends signals to its child process and that child's children: with one process,
+SIGTERM would reach Triton directly, while it still works on accepted requests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from utils.observability.logs import configure_logging
+from utils.settings import Settings
+from utils.triton import health, processes, versions
+from utils.triton.health import Health, State
+from utils.triton.installation import ROOT
+from utils.triton.run import Run
+from utils.triton.shared_memory import shared_memory_problem
+from utils.triton.watchdog.examination import Examination
+from utils.triton.watchdog.probes import is_ready
+from utils.triton.watchdog.process import DIED, FAILED, HUNG, STOPPED, RestartReason, TritonServer
+from utils.triton.watchdog.timings import Timings
+from utils.triton.watchdog.workers import Workers
+
+logger = logging.getLogger("watchdog")
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STARTING = "Triton is starting"
+
+
+class Watchdog:
+    """Supervisor of Triton: starts, monitors, restarts and stops it."""
+
+    def __init__(self, command: Sequence[str], run: Run, parent: int, manager: int, timings: Timings) -> None:
+        """Initialize without starting Triton.
+
+        Args:
+            command: the real server with its arguments, `--http-port=` among them.
+            run: shared state of the service's processes.
+            parent: process id of the outer watchdog; this one ends with it.
+            manager: process id of BentoML's process manager, which starts the API workers.
+            timings: times to wait.
+        """
+        self._command, self._run, self._parent, self._timings = command, run, parent, timings
+        self._file = Path(run.shared_file)
+        self._workers = Workers(manager)
+        self._port = int(next(arg for arg in command if arg.startswith("--http-port=")).partition("=")[2])
+        settings = Settings.from_environment()
+        self._hang_timeout_s = settings.inference_timeout + timings.hang_margin_s
+        self._models_change = settings.model_control_mode != "none"
+        self._folders = self._linked_folders(settings)
+        self._polls = settings.model_control_mode == "poll"
+        self._hidden: set[int] = set()
+        self._restarts: Counter[str] = Counter()
+        self._last: tuple[State, str] = ("starting", STARTING)
+        self._stopped_since: float | None = None
+        self._attempts = 0
+        self._folder_lost = False
+
+    def run(self) -> int:
+        """Keep Triton running until a stop signal; return the exit status."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, [*STOP_SIGNALS, signal.SIGCHLD])
+        while True:
+            cause = self._run_triton()
+            if not cause:
+                return 0
+            self._restarts[cause] += 1
+            delay = self._timings.restart_delays_s[: self._attempts + 1][-1]
+            self._attempts += 1
+            until = time.monotonic() + delay
+            while time.monotonic() < until:
+                self._publish(*self._last)  # readers reject a stale record
+                if self._wait_for_stop(min(self._timings.tick_s, delay)):
+                    self._publish("stopped")
+                    return 0
+
+    def _run_triton(self) -> str:
+        """Run Triton once; return the cause of a restart, or an empty string after a stop signal."""
+        self._publish(*(("restarting", "Triton is restarting") if self._restarts else ("starting", STARTING)))
+        if self._folders:
+            self._hidden = versions.hide_incomplete(*self._folders, self._hidden)
+        stamps = versions.file_stamps(self._folders[1]) if self._folders else {}
+        triton = TritonServer(self._command, self._run.shm_prefix, self._timings, models_change=self._models_change)
+        examination = Examination(self._port, self._run, self._hang_timeout_s, self._timings)
+        ready = False
+        try:
+            while not self._wait_for_stop(self._timings.tick_s if ready else self._timings.tick_s / 2):
+                examination.update()
+                self._repair_service()
+                became_ready = not ready and examination.all_succeeded()
+                if became_ready:
+                    ready, self._attempts = True, 0
+                    triton.update_stubs()
+                elif ready and self._models_change:
+                    triton.update_stubs()
+                    self._link_versions()
+                reason = self._restart_reason(triton, examination, ready=ready)
+                if became_ready and versions.any_replaced(stamps):
+                    # The weights of one export could run with the network of another.
+                    reason = RestartReason(FAILED, "model files were replaced while Triton loaded them")
+                if reason:
+                    logger.error("restarting Triton: %s", reason.detail)
+                    self._publish("restarting", reason.detail)
+                    triton.kill()
+                    return reason.cause
+                if ready:
+                    fault = triton.process_fault()
+                    problem = fault.detail if fault else examination.problem() or shared_memory_problem()
+                    self._publish("failing" if problem else "ready", problem)
+                else:
+                    self._publish(*self._last)
+            self._stop(triton, ready=ready)
+            return ""
+        finally:
+            examination.close()
+
+    def _linked_folders(self, settings: Settings) -> tuple[Path, Path] | None:
+        """Return the model repository and Triton's folder of links to it, or None for a remote repository."""
+        deployed = next(arg for arg in self._command if arg.startswith("--model-repository=")).partition("=")[2]
+        repository = settings.repository_in(ROOT)
+        return None if repository is None else (repository, Path(deployed))
+
+    def _link_versions(self) -> None:
+        """In poll mode, show Triton new and removed versions of the repository in a safe order.
+
+        Triton applies changes of several models in any order. So a new version appears first for the models that others
+        call, and a removed one disappears last for them.
+        """
+        if self._folders is None or not self._polls:
+            return
+        with contextlib.suppress(OSError):  # the repository is being changed: the next check tries again
+            for model in versions.LOAD_ORDER:
+                new, removed = versions.changes(*self._folders, model)
+                for version in new:
+                    if not versions.missing_files(self._folders[0], version) and all(
+                        self._is_ready(other, version) for other in versions.CALLS.get(model, ())
+                    ):
+                        versions.link(*self._folders, model, version)
+                for version in removed:
+                    callers = (caller for caller, called in versions.CALLS.items() if model in called)
+                    if not any(self._is_ready(caller, version) for caller in callers):
+                        versions.unlink(self._folders[1], model, version)
+
+    def _is_ready(self, model: str, version: int) -> bool:
+        return is_ready(model, version, self._port, self._timings.tick_s)
+
+    def _restart_reason(self, triton: TritonServer, examination: Examination, *, ready: bool) -> RestartReason | None:
+        """Return why Triton must be restarted, or None if it need not be."""
+        now = time.monotonic()
+        fault = triton.process_fault()
+        self._stopped_since = (self._stopped_since or now) if fault and fault.cause == STOPPED else None
+        if fault and fault.cause == DIED:
+            return fault
+        if self._stopped_since is not None:
+            # The process may be continued; until then nothing answers.
+            return fault if now - self._stopped_since > self._timings.stopped_grace_s else None
+        if not ready:
+            timeout_s = self._timings.start_timeout_s
+            late = now - triton.started_at > timeout_s
+            return RestartReason(HUNG, f"Triton was not ready after {timeout_s:g} s") if late else None
+        return examination.restart_reason()
+
+    def _stop(self, triton: TritonServer, *, ready: bool) -> None:
+        """Stop Triton once no API worker needs it."""
+        deadline = time.monotonic() + self._timings.drain_timeout_s
+        reason = "the service is stopping"
+        while ready and not health.is_triton_unused(self._file) and time.monotonic() < deadline:
+            self._publish("stopping", reason)
+            # Without the outer watchdog or Triton there is nothing to wait for.
+            if os.getppid() != self._parent or triton.exit_status() is not None:
+                break
+            time.sleep(0.05)
+        self._publish("stopping", reason)
+        if ready:
+            triton.stop()
+        else:
+            triton.kill()  # while it loads models, Triton ignores SIGTERM
+        self._publish("stopped", reason)
+
+    def _repair_service(self) -> None:
+        """Recreate a removed run folder and kill stopped API workers; BentoML does neither."""
+        try:
+            if self._run.restore_folder():
+                logger.warning("%s was removed while the service runs; recreated it", self._run.folder)
+        except OSError as error:
+            if not self._folder_lost:
+                logger.error("%s was removed and cannot be recreated: %s", self._run.folder, error)
+            self._folder_lost = True
+        else:
+            self._folder_lost = False
+        self._workers.kill_stopped()
+
+    def _wait_for_stop(self, seconds: float) -> bool:
+        """Wait, and return whether the watchdog must stop; a child's exit ends the wait early."""
+        info = signal.sigtimedwait([*STOP_SIGNALS, signal.SIGCHLD], seconds)
+        # After SIGCONT, Python 3.11 returns a zeroed record.
+        return (info is not None and info.si_signo in STOP_SIGNALS) or os.getppid() != self._parent
+
+    def _publish(self, state: State, reason: str = "") -> None:
+        """Write the health record, and log changes of it."""
+        if (state, reason) != self._last and state in {"ready", "failing"}:
+            if reason:
+                logger.warning("Triton is %s: %s", state, reason)
+            else:
+                logger.info("Triton is %s", state)
+        self._last = (state, reason)
+        # After the service was killed, the file is gone, and so are its readers.
+        with contextlib.suppress(OSError):
+            health.write_health(self._file, Health(state, reason, dict(self._restarts)))
+
+
+def main(command: Sequence[str], timings: Timings | None = None) -> int:
+    """Run the watchdog; return the exit status.
+
+    Args:
+        command: the real server with its arguments.
+        timings: times to wait; default: those of production.
+    """
+    logging.basicConfig(
+        format="%(asctime)s [%(levelname)s] [triton watchdog] %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S%z",
+        level=logging.INFO,
+    )
+    configure_logging("triton watchdog")
+    if shutil.which(command[0]) is None:
+        print(f"error: {command[0]} is missing or not executable", file=sys.stderr)
+        return 1
+    processes.die_with_parent(os.getppid())
+    outer, manager = os.getpid(), os.getppid()
+    inner = os.fork()
+    if inner == 0:
+        processes.die_with_parent(outer)
+        os._exit(Watchdog(command, Run.current(), outer, manager, timings or Timings()).run())
+
+    def forward(signum: int, _: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(inner, signum)
+
+    signal.signal(signal.SIGTERM, forward)
+    signal.signal(signal.SIGINT, forward)
+    return os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
