@@ -22,7 +22,7 @@ EXAMPLES := $(sort $(patsubst examples/%/service.py,%,$(wildcard examples/*/serv
 text_generation_needs := env-text
 bentoml_runner_needs := weights
 
-.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-estimates bench-classification quality gate gate-int8 page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
+.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-estimates quality gate gate-int8 page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -40,7 +40,7 @@ test: env-dev ## run all tests: first those without a service, on two cores, the
 	@$(RUN) pytest -n 2 --dist loadfile -m "not e2e"
 	@$(RUN) pytest -m e2e
 
-check: env-dev ## run linter, formatter, type checker and audit
+check: env-dev ## run linters, formatter, type checkers and audit
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
@@ -48,6 +48,8 @@ check: env-dev ## run linter, formatter, type checker and audit
 	@for model in triton_backends/*/model.py model_repository/*/1/model.py; do MYPYPATH=triton_backends/common:. $(BIN)/mypy $$model || exit 1; done
 	@for code in examples/*/model_repository/*/1/model.py; do \
 		MYPYPATH=$$(dirname $$code) $(BIN)/mypy $$(dirname $$code)/*.py || exit 1; done
+	@$(BIN)/deno lint --quiet --config utils/page/deno.json utils/page/static
+	@$(BIN)/deno check --quiet --config utils/page/deno.json utils/page/static/*.js
 	@$(MAKE) --no-print-directory audit
 
 s3-test: env-storage ## test models from S3, with a local stand-in
@@ -79,9 +81,6 @@ bench-full: env-bench ## run all measurements and write them into docs/performan
 
 bench-estimates: env ## compare the times of masks and pictures with the estimates by which requests are refused
 	@$(BIN)/python -m benchmarks.estimates
-
-bench-classification: env ## measure examples/classification with and without batching, with eight callers
-	@$(RUN) python -m examples.classification.measure
 
 bench-peers: env-bench env-peers ## compare the service with the official predictor and two servers around it; writes docs/performance.md; 5 minutes
 	@$(RUN) python -m benchmarks.bench_peers $(PEERS_VENV)

@@ -31,10 +31,11 @@ from utils.observability.tracing import trace_requests
 from utils.observability.triton_metrics import TritonMetrics
 from utils.page import ROUTE, PageFiles, page_files, page_pages
 from utils.settings import Settings, SettingsError
-from utils.triton import embedded, flags, health, installation, processes, repository, shared_memory
+from utils.triton import flags, health, installation, processes, repository, shared_memory
 from utils.triton.models import Models
 from utils.triton.plan import Plan, PlanError
 from utils.triton.run import Run
+from utils.triton.runner import clean_up, make_runner
 from utils.triton.segmenter import Segmenter, TritonSegmenter
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -83,7 +84,7 @@ def build() -> App:
     os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
     if source is None:  # the limit in a remote repository is unknown here; make the one in /info apply
         os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(service_info["limits"]["max_image_pixels"]))
-    runner = embedded.make_runner(served, settings.model_control_mode)
+    runner = make_runner(served, settings.model_control_mode)
     run = Run.current()
     service = bentoml.legacy.Service("mobile_sam", runners=[runner])
     # The lambda delays the lookup: the runner has `infer` only once a worker has started.
@@ -173,7 +174,7 @@ def _served_repository(source: Path | None, plan: Plan, settings: Settings) -> P
 
 def _check_deployment(source: Path | None, plan: Plan) -> None:
     """Clean up after a killed service, and exit with a one-line error if Triton could not load its models."""
-    embedded.clean_up()
+    clean_up()
     try:
         shared_memory.check_shared_memory()
         if source:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-Shapes = Iterator[tuple[str, tuple[int, ...]]]
+Shapes = dict[str, tuple[int, ...]]
 
 EXPANSION = 4
 BRANCH_SCALE = 0.25
@@ -28,29 +27,21 @@ class Architecture:
     """64 for ordinary ResNets, 128 for `wide_resnet50_2` and `wide_resnet101_2`."""
     classes: int = 1000
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
+    def shapes(self) -> Shapes:
         """Return the shape per name of all tensors needed for inference."""
-        return dict(self._all())
-
-    def _all(self) -> Shapes:
-        yield from _convolution("conv1", self.stem, 3, 7)
-        yield from _norm("bn1", self.stem)
+        found = _layer("conv1", "bn1", self.stem, 3, 7)
         channels = self.stem
         for stage, (planes, depth) in enumerate(zip(self.planes, self.depths, strict=True), 1):
             inner, outputs = planes * self.width_per_group // 64, planes * EXPANSION
             for number in range(depth):
                 block = f"layer{stage}.{number}"
-                for index, (out, into, size) in enumerate(
-                    ((inner, channels, 1), (inner, inner, 3), (outputs, inner, 1)), 1
-                ):
-                    yield from _convolution(f"{block}.conv{index}", out, into, size)
-                    yield from _norm(f"{block}.bn{index}", out)
+                found |= _layer(f"{block}.conv1", f"{block}.bn1", inner, channels, 1)
+                found |= _layer(f"{block}.conv2", f"{block}.bn2", inner, inner, 3)
+                found |= _layer(f"{block}.conv3", f"{block}.bn3", outputs, inner, 1)
                 if number == 0:
-                    yield from _convolution(f"{block}.downsample.0", outputs, channels, 1)
-                    yield from _norm(f"{block}.downsample.1", outputs)
+                    found |= _layer(f"{block}.downsample.0", f"{block}.downsample.1", outputs, channels, 1)
                 channels = outputs
-        yield "fc.weight", (self.classes, channels)
-        yield "fc.bias", (self.classes,)
+        return found | {"fc.weight": (self.classes, channels), "fc.bias": (self.classes,)}
 
 
 NARROW = Architecture(stem=16, planes=(8, 16, 32, 64), depths=(1, 2, 2, 1))
@@ -74,10 +65,6 @@ def _random(key: str, shape: tuple[int, ...], seed: int) -> npt.NDArray[np.gener
     return np.asarray(scale * np.float32(BRANCH_SCALE) if key.endswith("bn3.weight") else scale)
 
 
-def _convolution(name: str, outputs: int, inputs: int, size: int) -> Shapes:
-    yield f"{name}.weight", (outputs, inputs, size, size)
-
-
-def _norm(name: str, channels: int) -> Shapes:
-    for key in ("weight", "bias", "running_mean", "running_var"):
-        yield f"{name}.{key}", (channels,)
+def _layer(convolution: str, norm: str, outputs: int, inputs: int, size: int) -> Shapes:
+    norms = {f"{norm}.{key}": (outputs,) for key in ("weight", "bias", "running_mean", "running_var")}
+    return {f"{convolution}.weight": (outputs, inputs, size, size), **norms}

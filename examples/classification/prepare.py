@@ -3,23 +3,36 @@
 python -m examples.classification.prepare
 
 WEIGHTS is `auto` (default: `official`, or `random` if the download fails), `official` (torchvision's wide_resnet101_2,
-255 MB), `random` (an untrained narrow network of the same family), or the path of a weights file.
-LABELS is the path of a file with the class names, one per line.
+255 MB), `random` (an untrained narrow network of the same family), or the path of a weights file (`.pth`,
+`.safetensors` or `.npz`). LABELS is the path of a file with the class names, one per line.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sys
 from pathlib import Path
 
-from examples.classification.architecture import NARROW, random_state
-from examples.classification.build import Weights, current, export, from_file
-from mobile_sam_onnx import DownloadError, MobileSamOnnxError, load_checkpoint
-from mobile_sam_onnx.download import cache_directory, download
-from mobile_sam_onnx.sources import Source
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from examples.classification.architecture import NARROW, random_state
+from examples.classification.graph import build_graph
+from mobile_sam_onnx import CheckpointError, DownloadError, ExportError, MobileSamOnnxError, load_checkpoint
+from mobile_sam_onnx.download import cache_directory, download
+from mobile_sam_onnx.identity import sha256_of
+from mobile_sam_onnx.model import replace_file
+from mobile_sam_onnx.sources import Source
+from mobile_sam_onnx.tensors import StateDict
+
+BUILDER_VERSION = "1"  # increase it when the graph or the other files change
 REPOSITORY = Path(__file__).with_name("model_repository")
+CONFIG = Path("wide_resnet101_2/config.pbtxt")
+NET = Path("wide_resnet101_2/1/model.onnx")
+LABELS = Path("classification_labels/1/labels.txt")
+RECORD = Path("classification_labels/1/weights.json")
 OFFICIAL = Source(
     # IMAGENET1K_V1. The file name contains the only published part of its SHA-256, which torchvision checks too.
     url="https://download.pytorch.org/models/wide_resnet101_2-32ee1156.pth",
@@ -33,41 +46,80 @@ def prepare(choice: str, labels: Path | None, repository: Path) -> None:
 
     Args:
         choice: WEIGHTS as above.
-        labels: LABELS as above.
+        labels: LABELS as above; without a file, classes are named by number.
         repository: model repository that already has the configurations.
 
     Raises:
-        MobileSamOnnxError: the weights or labels are unavailable or invalid, or a file cannot be written.
+        CheckpointError: a tensor is missing or has the wrong shape, or the number of classes differs from that of
+            the labels or of config.pbtxt.
+        DownloadError: the official weights are not available.
+        ExportError: a file cannot be read or written.
     """
     if labels is None:
         _report("note: no LABELS file: classes are named by number, class 0 and so on")
-    if choice not in ("auto", "official", "random"):
-        weights = from_file(Path(choice), labels, repository)
-    elif choice == "random":
-        weights = _random(labels, repository)
-    else:
-        try:
-            weights = _official(labels, repository)
-        except DownloadError as error:
-            if choice == "official":
-                raise
-            _report(f"warning: {error}; serving an untrained narrow network instead, whose answers are meaningless")
-            weights = _random(labels, repository)
-    _report(f"{repository} holds {weights.name} weights")
+    try:
+        name = _export("official" if choice == "auto" else choice, labels, repository)
+    except DownloadError as error:
+        if choice != "auto":
+            raise
+        _report(f"warning: {error}; serving an untrained narrow network instead, whose answers are meaningless")
+        name = _export("random", labels, repository)
+    _report(f"{repository} holds {name} weights")
 
 
-def _official(labels: Path | None, repository: Path) -> Weights:
-    weights = Weights("official", f"official {OFFICIAL.sha256}")
-    if not current(repository, weights.source, labels):
-        export(load_checkpoint(download(OFFICIAL, cache_directory())), weights, labels, repository)
-    return weights
+def _export(choice: str, labels: Path | None, repository: Path) -> str:
+    """Write the network, the labels and, last, the record of both, unless the record is the same; return the name."""
+    try:
+        name, source = _identity(choice)
+        labels_id = sha256_of(labels) if labels else "numbers"
+        fingerprint = hashlib.sha256(f"{BUILDER_VERSION}:{source}:{labels_id}".encode()).hexdigest()
+        record = json.dumps({"name": name, "fingerprint": fingerprint}, indent=2) + "\n"
+        files = [repository / file for file in (NET, LABELS, RECORD)]
+        if all(file.is_file() for file in files) and (repository / RECORD).read_text(encoding="utf-8") == record:
+            return name
+        model = build_graph(_load(choice))
+        classes = model.graph.output[0].type.tensor_type.shape.dim[1].dim_value
+        declared = text_format.Parse((repository / CONFIG).read_text(encoding="utf-8"), ModelConfig()).output[0].dims[0]
+        if classes != declared:
+            raise CheckpointError(f"expected {declared} classes as in {repository / CONFIG}, got {classes}")
+        names = _read_labels(labels, classes)
+        (repository / RECORD).unlink(missing_ok=True)
+        replace_file(repository / NET, model.SerializeToString())
+        replace_file(repository / LABELS, "".join(f"{name}\n" for name in names).encode())
+        replace_file(repository / RECORD, record.encode())
+    except OSError as error:
+        raise ExportError(f"cannot read or write {error.filename}: {error.strerror or error}") from error
+    return name
 
 
-def _random(labels: Path | None, repository: Path) -> Weights:
-    weights = Weights("random", "random narrow 0")
-    if not current(repository, weights.source, labels):
-        export(random_state(NARROW), weights, labels, repository)
-    return weights
+def _identity(choice: str) -> tuple[str, str]:
+    """Return the name of the weights, and a text that changes with them. Raises OSError."""
+    if choice == "official":
+        return choice, f"official {OFFICIAL.sha256}"
+    if choice == "random":
+        return choice, "random narrow 0"
+    return Path(choice).name, sha256_of(Path(choice))
+
+
+def _load(choice: str) -> StateDict:
+    """Return the tensors by torchvision name."""
+    if choice == "random":
+        return random_state(NARROW)
+    return load_checkpoint(download(OFFICIAL, cache_directory()) if choice == "official" else Path(choice))
+
+
+def _read_labels(path: Path | None, classes: int) -> list[str]:
+    if path is None:
+        return [f"class {number}" for number in range(classes)]
+    try:
+        names = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"expected labels in UTF-8 in {path}: {error}") from error
+    empty = sum(not name.strip() for name in names)
+    if len(names) != classes or empty:
+        got = f"{len(names)}, {empty} of them empty"
+        raise CheckpointError(f"expected {classes} labels, one per line, in {path}, got {got}")
+    return names
 
 
 def _report(line: str) -> None:

@@ -14,9 +14,9 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from examples import embedded
 from utils.api.answers import JsonAnswer, JsonBody, errors_as_problems, json_response
 from utils.api.requests import parse_body
-from utils.triton import embedded
 from utils.triton.inference import infer
 
 Four = Annotated[list[float], Field(min_length=4, max_length=4)]

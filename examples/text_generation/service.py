@@ -6,6 +6,7 @@ make env-text; TEXT_GENERATION_MODEL=gpt2 make example NAME=text_generation
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -17,11 +18,11 @@ from bentoml._internal.configuration.containers import BentoMLContainer
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from examples import embedded
 from examples.text_generation.events import texts
 from utils.api.answers import JsonAnswer, JsonBody, errors_as_problems, json_lines
 from utils.api.requests import parse_body
 from utils.edge.admission import Admission
-from utils.triton import embedded
 
 MAX_CONCURRENT_TEXTS = 32
 """Running and queued texts per API worker; further requests get a 503 with Retry-After."""
@@ -42,7 +43,8 @@ class Request(BaseModel):
 
 EXAMPLE = {"text_input": "Once upon a time", "max_new_tokens": 32, "temperature": 0.7, "seed": 1}
 
-triton_runner = embedded.runner(Path(__file__).with_name("model_repository"))
+repository = Path(os.environ.get("MODEL_REPOSITORY") or Path(__file__).with_name("model_repository"))
+triton_runner = embedded.runner(repository)
 svc = bentoml.legacy.Service("text_generation", runners=[triton_runner])
 admission = Admission(MAX_CONCURRENT_TEXTS, max_body_bytes=0)
 
@@ -51,7 +53,7 @@ admission = Admission(MAX_CONCURRENT_TEXTS, max_body_bytes=0)
 def check() -> None:
     """Exit with one line if Triton or the language model cannot be loaded; log Triton's address."""
     embedded.check()
-    script = Path(triton_runner.repository_path) / "text_generation_stream" / "1" / "text_generation_check.py"
+    script = repository / "text_generation_stream" / "1" / "text_generation_check.py"
     if subprocess.run([sys.executable, script], check=False).returncode:
         raise SystemExit(1)
     logging.getLogger("bentoml.text_generation").info("Triton's own HTTP: http://%s", triton_runner.protocol_address)

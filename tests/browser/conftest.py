@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,64 +12,54 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import Browser
 
 from benchmarks.browser import chromium, find_chromium
-from tests.browser.person import Person
+from tests.browser.person import DISC, Person
 from tests.e2e.server import Server
-
-FOLDER = Path(__file__).parent
-
-
-class SharedBrowser:
-    """One browser for all tests in this folder.
-
-    It must be closed before tests of other folders run: they cannot start an event loop while it is open.
-    """
-
-    def __init__(self) -> None:
-        self._stack = ExitStack()
-        self._running: Browser | None = None
-
-    def get(self) -> Browser:
-        if self._running is None:
-            self._running = self._stack.enter_context(chromium())
-        return self._running
-
-    def close(self) -> None:
-        self._stack.close()
-        self._running = None
-
-
-SHARED_BROWSER = SharedBrowser()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if FOLDER in item.path.parents:
+        if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.e2e)
 
 
-@pytest.hookimpl(trylast=True)  # after fixtures have closed their pages
-def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
-    if nextitem is None or FOLDER not in nextitem.path.parents:
-        SHARED_BROWSER.close()
-
-
-@pytest.fixture
-def browser() -> Browser:
+@pytest.fixture(scope="module")  # while a browser is open, tests of other folders cannot start an event loop
+def browser() -> Iterator[Browser]:
     if find_chromium() is None:
         pytest.skip("no Chromium on PATH (on Debian: apt-get install chromium)")
-    return SHARED_BROWSER.get()
+    with chromium() as browser:
+        yield browser
 
 
 @pytest.fixture
-def person(browser: Browser, builtin_server: Server) -> Iterator[Person]:
+def open_page(browser: Browser, builtin_server: Server) -> Callable[..., AbstractContextManager[Person]]:
+    """Open the page with options of a browser context."""
+    return partial(Person.open_page, browser, builtin_server)
+
+
+@pytest.fixture
+def person(open_page: Callable[..., AbstractContextManager[Person]]) -> Iterator[Person]:
     """A user with the page open; fails on script errors and on requests to other hosts."""
-    with Person.open_page(browser, builtin_server) as person:
+    with open_page() as person:
         yield person
+
+
+@pytest.fixture
+def opened(person: Person, photo: Path) -> Person:
+    """The user with `photo` open."""
+    person.open(photo)
+    return person
+
+
+@pytest.fixture
+def clicked(opened: Person) -> Person:
+    """The user after a click on the disc of `photo`."""
+    opened.click(*DISC)
+    return opened
 
 
 @pytest.fixture(scope="session")
 def photo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A PNG of 480 x 320 pixels: a yellow disc at (150, 160) and a red box at (350, 150) on blue and green."""
+    """A PNG of 480 x 320 pixels: a yellow disc and a red box on blue and green."""
     picture = Image.new("RGB", (480, 320), (96, 140, 190))
     draw = ImageDraw.Draw(picture)
     draw.rectangle([0, 240, 480, 320], fill=(70, 110, 60))

@@ -13,10 +13,13 @@ from urllib.parse import urlsplit
 
 import numpy as np
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
+from tests.e2e.answers import segmentation
 from tests.e2e.server import Server
 
+DISC, RED, MEADOW = (150, 160), (350, 150), (240, 290)
+"""Points of the fixture `photo`: on its disc, on its box, and below both."""
 IMAGE_TO_SCREEN = """([x, y]) => {
   const view = document.getElementById("view").getBoundingClientRect();
   const at = new DOMMatrix(getComputedStyle(document.getElementById("scene")).transform);
@@ -29,6 +32,7 @@ class Person:
 
     def __init__(self, page: Page, server: Server) -> None:
         self.page, self.server = page, server
+        self.image = Path()
         self.errors: list[str] = []
         self.requests: list[str] = []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -53,6 +57,11 @@ class Person:
         """Open an image, wait until it is encoded, and switch previews off: their timing is unpredictable."""
         self.page.locator("#about").evaluate("about => about.textContent = ''")
         self.page.set_input_files("#file", path)
+        self.wait_encoded(path)
+
+    def wait_encoded(self, path: Path) -> None:
+        """Wait until an image that is being opened is encoded, and switch previews off."""
+        self.image = path
         self.page.wait_for_selector("#about:not(:empty)")
         self.page.locator("#hover").set_checked(False)
 
@@ -97,6 +106,44 @@ class Person:
             assert time.monotonic() < deadline, f"condition not met within {seconds:g} s"
             self.page.wait_for_timeout(50)
 
+    def answer(self, path: str, *answers: dict[str, Any]) -> list[Any]:
+        """Answer requests for a path with these, the last one again and again; an empty one passes the request on.
+
+        Returns:
+            list to which the JSON body of every request is added.
+        """
+        bodies: list[Any] = []
+
+        def handle(route: Route) -> None:
+            bodies.append(route.request.post_data_json)
+            answer = answers[min(len(bodies), len(answers)) - 1]
+            route.fulfill(**answer) if answer else route.continue_()
+
+        self.page.route(path, handle)
+        return bodies
+
+    def hold(self, path: str) -> list[Route]:
+        """Hold back all requests for a path, and return the list to which they are added."""
+        held: list[Route] = []
+        self.page.route(path, lambda route: held.append(route))  # noqa: PLW0108 - Playwright inspects it
+        return held
+
+    def rename(self, name: str, new: str) -> None:
+        """Rename an object."""
+        field = self.page.get_by_label(f"Name of {name}")
+        field.fill(new)
+        field.press("Enter")
+
+    def request_masks(self, **prompts: Any) -> np.ndarray:
+        """Request masks of the open image from the API itself, (K, H, W) bool."""
+        body = {"input_image": base64.b64encode(self.image.read_bytes()).decode(), "mask_format": "npy", **prompts}
+        masks = segmentation(self.server.post(segmented_image="none", **body)).masks.astype(bool)
+        return masks.reshape(-1, *masks.shape[-2:])
+
+    def assert_mask_is_the_apis(self, **prompts: Any) -> None:
+        """Compare the selected object's mask with the API's for the same prompts, pixel by pixel."""
+        assert np.array_equal(self.visible_mask(), self.request_masks(**prompts)[0])
+
     def visible_mask(self, layer: str = "active") -> np.ndarray:
         """Return a layer's coloured pixels, (H, W) bool; `active`: the selected object, `others`: the rest."""
         return self.layer_rgba(layer)[..., 3] > 0
@@ -117,17 +164,3 @@ class Person:
         with self.page.expect_download() as download:
             self.page.get_by_role("button", name=name, exact=True).click()
         return Path(download.value.path()).read_bytes()
-
-
-def request_masks(server: Server, image: Path, **fields: Any) -> np.ndarray:
-    """Request masks directly from the API, (K, H, W) bool."""
-    body = {"input_image": base64.b64encode(image.read_bytes()).decode(), "mask_format": "png", **fields}
-    answer = server.post(segmented_image="none", **body)
-    assert answer.ok, answer.text
-    boundary = answer.headers["content-type"].split("boundary=")[1].encode()
-    part = answer.content.split(b"--" + boundary)[1]
-    with Image.open(io.BytesIO(part.split(b"\r\n\r\n", 1)[1])) as picture:
-        rows = np.array(picture.convert("1"))
-    with Image.open(image) as picture:
-        height = picture.height
-    return rows.reshape(-1, height, rows.shape[1])

@@ -1,11 +1,12 @@
-"""Accessibility checks with axe-core in every state of the page."""
+"""Use without a mouse or a screen: axe-core in every state of the page, the keyboard, announcements."""
 
 from __future__ import annotations
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 
-from tests.browser.person import Person
+from tests.browser.person import DISC, MEADOW
 
 SERIOUS_IMPACTS = {"serious", "critical"}
 CONTEXTS = {
@@ -25,13 +26,13 @@ def violations(page) -> list[str]:
 
 
 @pytest.mark.parametrize("options", CONTEXTS.values(), ids=CONTEXTS.keys())
-def test_page_states_have_no_serious_violations(browser, builtin_server, photo, options):
-    with Person.open_page(browser, builtin_server, **options) as person:
+def test_page_states_have_no_serious_violations(open_page, photo, options):
+    with open_page(**options) as person:
         person.page.wait_for_selector("#banner:not([hidden])")
         assert violations(person.page) == []
         person.open(photo)
-        person.click(150, 160)
-        person.click(240, 290, button="right")
+        person.click(*DISC)
+        person.click(*MEADOW, button="right")
         person.drag((290, 80), (410, 220))
         assert violations(person.page) == []
         person.page.route("**/mobile_sam", lambda route: route.abort())
@@ -42,13 +43,63 @@ def test_page_states_have_no_serious_violations(browser, builtin_server, photo, 
         assert violations(person.page) == []
 
 
-def test_axe_detects_an_unnamed_button(person):
-    person.page.evaluate("document.body.append(document.createElement('button'))")
-    assert violations(person.page)
+def test_result_is_announced_to_screen_readers(clicked):
+    status = clicked.page.get_by_role("status")
+    clicked.wait_for(lambda: "object 1: " in status.inner_text())
+    assert "% of the image, score 0." in status.inner_text()
 
 
-def test_result_is_announced_to_screen_readers(person, photo):
-    person.open(photo)
-    person.click(150, 160)
-    person.wait_for(lambda: "object 1: " in person.page.get_by_role("status").inner_text())
-    assert "% of the image, score 0." in person.page.get_by_role("status").inner_text()
+def test_keys_click_and_draw_a_box(opened):
+    opened.page.locator("#view").focus()
+    for key in ["Shift+ArrowLeft"] * 4 + ["ArrowLeft"] * 10:
+        opened.page.keyboard.press(key)
+    opened.press("Enter")
+    opened.assert_mask_is_the_apis(pos_coords=[[150, 160]])
+    opened.page.keyboard.press("Shift+ArrowRight")
+    opened.press("Shift+Enter")
+    opened.assert_mask_is_the_apis(pos_coords=[[150, 160]], neg_coords=[[170, 160]])
+
+    opened.press("n")
+    opened.page.keyboard.press("b")
+    for key in ["Shift+ArrowDown"] * 3 + ["Shift+ArrowRight"] * 5:
+        opened.page.keyboard.press(key)
+    opened.press("b")
+    opened.assert_mask_is_the_apis(box=[170, 160, 270, 220])
+    assert opened.visible_mask("others").any()
+
+
+def test_shortcuts_match_the_help(opened):
+    page = opened.page
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.keyboard.press("x")
+    expect(page.get_by_label("Exclude")).to_be_checked()
+    page.keyboard.press("h")
+    expect(page.locator("#hover")).to_be_checked()
+    page.keyboard.press("h")
+    page.keyboard.press("]")
+    expect(page.get_by_label("Opacity")).to_have_value("60")
+    page.keyboard.press("+")
+    zoomed = page.locator("#zoom-fit").inner_text()
+    page.keyboard.press("0")
+    assert page.locator("#zoom-fit").inner_text() != zoomed
+
+
+def test_typing_a_name_triggers_no_shortcuts(clicked):
+    name = clicked.page.get_by_label("Name of object 1")
+    name.fill("")
+    name.press_sequentially("next box 3")
+    name.press("Enter")
+    expect(clicked.page.locator("#objects li")).to_have_count(1)
+    expect(clicked.page.get_by_label("Name of next box 3")).to_be_visible()
+
+
+def test_tab_reaches_every_control(clicked):
+    reached = set()
+    for _ in range(60):
+        clicked.page.keyboard.press("Tab")
+        reached.add(clicked.page.evaluate("document.activeElement.id || document.activeElement.className"))
+    controls = ["view", "undo", "clear", "new-object", "everything", "opacity", "save-mask", "another"]
+    assert {*controls, "marker positive"} <= reached

@@ -10,41 +10,29 @@ from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
-DISC, RED = (150, 160), (350, 150)
+from tests.browser.person import RED
 
 
-def decode(data: bytes) -> Image.Image:
-    return Image.open(io.BytesIO(data))
+def pixels(file: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(file)) as picture:
+        return np.array(picture.convert("RGBA"))
 
 
-def test_mask_png_has_the_size_of_the_image(person, photo):
-    person.open(photo)
-    person.click(*DISC)
-    mask = np.array(decode(person.save("Mask PNG")).convert("L"))
-    assert set(np.unique(mask)) == {0, 255}
-    assert np.array_equal(mask == 255, person.visible_mask())
+def test_mask_and_cutout_contain_the_mask_only(clicked, photo):
+    mask = clicked.visible_mask()
+    saved = pixels(clicked.save("Mask PNG"))
+    assert np.array_equal(saved, np.where(mask[..., None], 255, [0, 0, 0, 255]))
+    cutout = pixels(clicked.save("Cutout"))
+    assert np.array_equal(cutout[..., 3], mask * 255)
+    assert np.array_equal(cutout[mask], pixels(photo.read_bytes())[mask])
 
 
-def test_cutout_has_image_pixels_inside_the_mask_only(person, photo):
-    person.open(photo)
-    person.click(*DISC)
-    mask = person.visible_mask()
-    cutout = np.array(decode(person.save("Cutout")))
-    assert np.array_equal(cutout[..., 3] == 255, mask)
-    assert set(np.unique(cutout[..., 3])) == {0, 255}
-    assert np.array_equal(cutout[mask][:, :3], np.array(Image.open(photo))[mask])
-
-
-def test_coco_json_contains_every_object(person, photo, tmp_path):
-    person.open(photo)
-    person.click(*DISC)
-    disc = person.visible_mask()
-    person.click(*RED, keys=("Shift",))
-    red = person.visible_mask()
-    name = person.page.get_by_label("Name of object 2")
-    name.fill("box 7")
-    name.press("Enter")
-    (tmp_path / "coco.json").write_bytes(person.save("COCO JSON"))
+def test_coco_json_contains_every_object(clicked, tmp_path):
+    disc = clicked.visible_mask()
+    clicked.click(*RED, keys=("Shift",))
+    red = clicked.visible_mask()
+    clicked.rename("object 2", "box 7")
+    (tmp_path / "coco.json").write_bytes(clicked.save("COCO JSON"))
     coco = COCO(tmp_path / "coco.json")
     (image,) = coco.loadImgs(coco.getImgIds())
     assert (image["file_name"], image["width"], image["height"]) == ("scene.png", 480, 320)
@@ -55,34 +43,30 @@ def test_coco_json_contains_every_object(person, photo, tmp_path):
         assert annotation["bbox"] == coco_mask.toBbox(annotation["segmentation"]).tolist()
 
 
-def test_copy_python_copies_a_client_call(person, photo):
+def copied(person) -> str:
     person.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    person.open(photo)
-    person.click(*DISC)
-    person.click(*RED, button="right")
     person.press_button("Copy Python")
     expect(person.page.locator("#hint")).to_have_text("Copied")
-    text = person.page.evaluate("navigator.clipboard.readText()")
+    return str(person.page.evaluate("navigator.clipboard.readText()"))
+
+
+def test_copy_python_copies_a_client_call(clicked):
+    clicked.click(*RED, button="right")
+    text = copied(clicked)
     call = 'service.segment("scene.png", pos_coords=[[150,160]], neg_coords=[[350,150]])'
-    assert f'with Client("{person.server.url}") as service:\n    found = {call}\n' in text
+    assert f'with Client("{clicked.server.url}") as service:\n    found = {call}\n' in text
     compile(text, "copied", "exec")
 
 
-def test_copy_python_ranks_candidates_by_score(person, photo):
-    person.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    person.open(photo)
-    person.click(*DISC)
-    copied = []
+def test_copy_python_ranks_candidates_by_score(clicked):
+    texts = []
     for number in ("1", "2", "3"):
-        person.press(number)
-        person.press_button("Copy Python")
-        copied.append(person.page.evaluate("navigator.clipboard.readText()"))
-    ranks = [int(text.split(".candidates[")[1][0]) for text in copied]
-    assert sorted(ranks) == [0, 1, 2]
-    assert all("multimask_output=True" in text for text in copied)
+        clicked.press(number)
+        texts.append(copied(clicked))
+    assert sorted(int(text.split(".candidates[")[1][0]) for text in texts) == [0, 1, 2]
+    assert all("multimask_output=True" in text for text in texts)
 
 
-def test_export_buttons_are_disabled_without_a_mask(person, photo):
-    person.open(photo)
+def test_export_buttons_are_disabled_without_a_mask(opened):
     for button in ("Mask PNG", "Cutout", "COCO JSON", "Copy Python"):
-        expect(person.page.get_by_role("button", name=button)).to_be_disabled()
+        expect(opened.page.get_by_role("button", name=button)).to_be_disabled()

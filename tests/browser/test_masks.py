@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-
 import numpy as np
 import pytest
 from pycocotools import mask as coco_mask
@@ -13,12 +11,9 @@ GENERATOR = np.random.default_rng(0)
 MASKS = {
     "empty": np.zeros((5, 7), bool),
     "full": np.ones((5, 7), bool),
-    "one pixel": np.eye(1, 12, 5, dtype=bool).reshape(3, 4),
     "a column": np.arange(30).reshape(5, 6) % 6 == 2,
-    "a row": np.arange(30).reshape(5, 6) // 6 == 2,
     "the first and the last pixel": np.isin(np.arange(30).reshape(5, 6), [0, 29]),
     "noise": GENERATOR.random((61, 83)) > 0.5,
-    "a ring": np.abs(np.hypot(*np.mgrid[-50:50, -70:70]) - 35) < 6,
     "one pixel high": GENERATOR.random((1, 300)) > 0.3,
     "one pixel wide": GENERATOR.random((300, 1)) > 0.3,
 }
@@ -28,14 +23,10 @@ DECODE_AND_PAINT = """async ([rle, properties, step]) => {
   const mask = new Mask(rle, properties);
   const painted = mask.pixels(step, 0xff112233);
   const inside = [];
-  for (let y = 0; y < mask.height; y++) for (let x = 0; x < mask.width; x++) inside.push(mask.has(x, y) ? 1 : 0);
-  return {
-    inside,
-    painted: painted && {
-      x: painted.x, y: painted.y, width: painted.pixels.width, height: painted.pixels.height,
-      data: btoa(String.fromCharCode(...painted.pixels.data)),
-    },
-  };
+  for (let y = 0; y < mask.height; y++) for (let x = 0; x < mask.width; x++) inside.push(mask.has(x, y));
+  if (!painted) return { inside };
+  const { x, y, pixels } = painted;
+  return { inside, x, y, shape: [pixels.height, pixels.width, 4], rgba: [...pixels.data] };
 }"""
 
 
@@ -48,11 +39,10 @@ def decode_and_paint(person, mask: np.ndarray, step: int) -> tuple[np.ndarray, n
         DECODE_AND_PAINT, [{"size": rle["size"], "counts": rle["counts"].decode()}, properties, step]
     )
     painted = np.zeros(mask[::step, ::step].shape, bool)
-    if found["painted"]:
-        part = found["painted"]
-        data = np.frombuffer(base64.b64decode(part["data"]), np.uint8).reshape(part["height"], part["width"], 4)
-        assert {tuple(pixel) for pixel in data.reshape(-1, 4)} <= {(0, 0, 0, 0), (0x33, 0x22, 0x11, 0xFF)}
-        painted[part["y"] : part["y"] + part["height"], part["x"] : part["x"] + part["width"]] = data[..., 3] > 0
+    if "rgba" in found:
+        rgba, left, top = np.array(found["rgba"]).reshape(found["shape"]), found["x"], found["y"]
+        assert {tuple(pixel) for pixel in rgba.reshape(-1, 4)} <= {(0, 0, 0, 0), (0x33, 0x22, 0x11, 0xFF)}
+        painted[top : top + rgba.shape[0], left : left + rgba.shape[1]] = rgba[..., 3] > 0
     return np.array(found["inside"], bool).reshape(mask.shape), painted
 
 

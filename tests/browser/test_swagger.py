@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
-from tests.browser.person import Person
 
-
-def test_swagger_example_returns_200_and_links_to_the_page(browser, builtin_server):
-    with Person.open_page(browser, builtin_server) as person:
-        person.page.goto(f"{builtin_server.url}/")
-        operation = person.page.locator("#operations-Segmentation-mobile_sam")
-        operation.locator(".opblock-summary-control").first.click()
-        operation.get_by_role("button", name="Try it out").click()
-        operation.get_by_role("button", name="Execute").click()
-        status = operation.locator(".live-responses-table tbody .response-col_status").first
-        expect(status).to_have_text("200", timeout=20_000)
-        person.page.locator("a[href='ui']").first.click()
-        expect(person.page.get_by_role("heading", name="Click an object to segment it")).to_be_visible()
+def test_swagger_example_returns_200_and_links_to_the_page(person):
+    person.page.goto(f"{person.server.url}/")
+    operation = person.page.locator("#operations-Segmentation-mobile_sam")
+    operation.locator(".opblock-summary-control").first.click()
+    operation.get_by_role("button", name="Try it out").click()
+    operation.get_by_role("button", name="Execute").click()
+    status = operation.locator(".live-responses-table tbody .response-col_status").first
+    expect(status).to_have_text("200", timeout=20_000)
+    person.page.locator("a[href='ui']").first.click()
+    expect(person.page.get_by_role("heading", name="Click an object to segment it")).to_be_visible()

@@ -8,18 +8,18 @@ import re
 import shutil
 import subprocess
 import sys
-import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from markdown_it import MarkdownIt
 
 from tests.e2e.server import ROOT
 
 URL = "http://127.0.0.1:3000"
 CODE_LANGUAGES, OUTPUT_LANGUAGES = ("python", "sh"), ("json", "text")
-FENCE = re.compile(r"^( *)```(.*)$")
-NOT_RUN = re.compile(r"^\s*<!-- not run: (.+) -->$")
+NOT_RUN = re.compile(r"<!-- not run: (.+) -->\s*$")
 MAKE = re.compile(r'^\s*(?:#.*|(?:[A-Z_]+=(?:"[^"]*"|\S*) +)*make\b.*)?$')
 """A line that only runs `make`, a comment, or an empty line."""
 COPIED_FOLDERS = ("client", "examples")
@@ -68,32 +68,18 @@ def pages() -> list[str]:
 def blocks(page: str, text: str) -> list[Block]:
     """Return the blocks of a page; a block of expected output is attached to its code block and not listed itself."""
     found: list[Block] = []
-    between = "the page's beginning"
-    for block, before in _fenced(page, text):
-        between = before.strip()
-        if found and not between and found[-1].runs and not found[-1].shows and block.language in OUTPUT_LANGUAGES:
-            found[-1] = Block(**{**vars(found[-1]), "shows": block})
-        else:
-            found.append(block)
+    previous = None
+    for token in MarkdownIt().parse(text):
+        if token.type == "fence" and token.map:
+            reason = NOT_RUN.search(previous.content) if previous and previous.type == "html_block" else None
+            block = Block(page, token.map[0] + 1, token.info, token.content, reason[1] if reason else "")
+            follows = previous is not None and previous.type == "fence" and found[-1].runs and not found[-1].shows
+            if follows and block.language in OUTPUT_LANGUAGES:
+                found[-1] = replace(found[-1], shows=block)
+            else:
+                found.append(block)
+        previous = token
     return found
-
-
-def _fenced(page: str, text: str) -> Iterator[tuple[Block, str]]:
-    """Yield each fenced block with the text between it and the previous one."""
-    lines = text.splitlines()
-    number, before = 0, ["the page's beginning"]
-    while number < len(lines):
-        opening = FENCE.match(lines[number])
-        if opening is None:
-            before.append(lines[number])
-            number += 1
-            continue
-        end = next(i for i in range(number + 1, len(lines)) if lines[i].strip() == "```")
-        code = textwrap.dedent("\n".join(lines[number + 1 : end])) + "\n"
-        last_line = [line for line in before if line.strip()][-1:]
-        reason = next((match[1] for line in last_line if (match := NOT_RUN.match(line))), "")
-        yield Block(page, number + 1, opening[2].strip(), code, reason), "\n".join(before)
-        number, before = end + 1, []
 
 
 class Reader:

@@ -39,14 +39,15 @@ let openCount = 0;
 /**
  * Open an image and close the current one.
  * @param {Blob | Promise<Blob>} source
+ * @param {string} name of the file
  */
-async function open(source, name = source.name || "image") {
+async function open(source, name) {
   if (session?.unsavedCount > 1 && !window.confirm(`Discard ${session.unsavedCount} unsaved objects?`)) return;
   const request = ++openCount;
   hideError();
   showBusy("Loading the image");
   try {
-    const image = await prepareImage(await source, info?.limits);
+    const image = await prepareImage(await source, name, info?.limits);
     if (request !== openCount) return;
     session?.close();
     session = new Session(service, name, image);
@@ -263,7 +264,7 @@ async function start() {
 
 connect(screen.stage, {
   open: (file, severalFiles) => {
-    open(file);
+    open(file, file.name || "image");
     if (severalFiles) hint("Only one image can be open: this is the first");
   },
   openSample: ({ file }) => open(service.sample(file), file),

@@ -1,6 +1,6 @@
 // Bindings of buttons, keys and gestures to actions.
 
-import { element } from "./dom.js";
+import { element, radio } from "./dom.js";
 import { listenToPointers } from "./gestures.js";
 import { listenToKeys } from "./keys.js";
 import { hint } from "./notices.js";
@@ -18,18 +18,18 @@ const ZOOM_FACTOR = 1.5;
 
 /** Return the label of the next click: 1 includes, 0 excludes. */
 export function currentLabel() {
-  return Number(document.querySelector('input[name="label"]:checked').value);
+  return Number(radio("label").value);
 }
 
 function toggleLabel() {
-  document.querySelector(`input[name="label"][value="${1 - currentLabel()}"]`).checked = true;
+  radio("label", 1 - currentLabel()).checked = true;
   hint(currentLabel() ? "Clicks now include" : "Clicks now exclude");
 }
 
 /**
  * Bind all controls of the page.
  * @param {import("./stage.js").Stage} stage
- * @param {Record<string, Function>} actions
+ * @param {import("./gestures.js").Handlers & Record<string, any>} actions
  */
 export function connect(stage, actions) {
   const chooseFile = listenForFiles(actions.open, actions.rejectFiles);
@@ -57,9 +57,8 @@ export function connect(stage, actions) {
     "alert-close": actions.hideError,
   };
   for (const [id, action] of Object.entries(buttons)) element(id).addEventListener("click", () => action());
-  for (const input of document.querySelectorAll('input[name="candidate"]')) {
-    input.addEventListener("change", (event) => actions.setCandidate(Number(input.value), event.timeStamp));
-  }
+  const chooseCandidate = (event) => actions.setCandidate(Number(radio("candidate").value), event.timeStamp);
+  element("candidates").addEventListener("change", chooseCandidate);
   element("hover").checked = window.matchMedia("(hover: hover)").matches;
   element("hover").addEventListener("change", actions.clearPreview);
   const changeOpacity = connectOpacity(stage.view);
@@ -91,11 +90,11 @@ export function connect(stage, actions) {
 /** Bind the opacity slider and return a function that moves it. */
 function connectOpacity(view) {
   const slider = element("opacity");
-  const show = () => view.style.setProperty("--opacity", slider.value / 100);
+  const show = () => view.style.setProperty("--opacity", String(slider.valueAsNumber / 100));
   slider.addEventListener("input", show);
   show();
   return (change) => {
-    slider.value = Number(slider.value) + change;
+    slider.valueAsNumber += change;
     show();
   };
 }

@@ -1,4 +1,28 @@
 // DOM access.
 
-/** @param {string} id */
-export const element = (id) => document.getElementById(id);
+/**
+ * @typedef {object} Elements elements with more than the properties of every HTMLElement, by id
+ * @property {HTMLFieldSetElement} candidates
+ * @property {HTMLButtonElement} everything
+ * @property {HTMLInputElement} file
+ * @property {HTMLSelectElement} grid
+ * @property {HTMLDialogElement} help
+ * @property {HTMLInputElement} hover
+ * @property {HTMLInputElement} key
+ * @property {HTMLFormElement} key-form
+ * @property {HTMLInputElement} opacity
+ * @property {HTMLImageElement} picture
+ */
+
+/**
+ * @template {string} Id
+ * @param {Id} id
+ * @returns {Id extends keyof Elements ? Elements[Id] : HTMLElement}
+ */
+export const element = (id) => /** @type {any} */ (document.getElementById(id));
+
+/** Return the radio button with a name and a value, by default the checked one. */
+export function radio(name, value) {
+  const state = value === undefined ? ":checked" : `[value="${value}"]`;
+  return /** @type {HTMLInputElement} */ (document.querySelector(`input[name="${name}"]${state}`));
+}

@@ -9,10 +9,9 @@ const MIDDLE_BUTTON = 1, RIGHT_BUTTON = 2;
 
 /**
  * @typedef {object} Handlers
- * @property {(x: number, y: number, options: {label: 0 | null, newObject: boolean, pick: boolean, time: number}) => void} click
+ * @property {(x: number, y: number, options: {label: number | null, newObject: boolean, pick: boolean, time: number}) => void} click
  *   label null: the current label; newObject: begin a new object; pick: select the object at this pixel
- * @property {(box: [number, number, number, number] | null, time: number) => void} box null or
- *   without area: cancelled
+ * @property {(box: number[] | null, time: number) => void} box null or without area: cancelled
  * @property {(pixel: {x: number, y: number} | null) => void} hover
  */
 
@@ -103,7 +102,7 @@ export function listenToPointers(stage, handlers) {
       event.stopImmediatePropagation();
     }
     // Space belongs to a control focused by keyboard, but not to one focused by a click.
-    if (event.code !== "Space" || stage.view.hidden || event.target.matches("input, select, :not(#view):focus-visible")) return;
+    if (event.code !== "Space" || stage.view.hidden || document.activeElement.matches("input, select, :not(#view):focus-visible")) return;
     event.preventDefault();
     setSpaceHeld(true);
   });

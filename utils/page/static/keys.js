@@ -8,7 +8,7 @@ const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], Arrow
 /**
  * @param {import("./stage.js").Stage} stage
  * @param {Record<string, () => void>} shortcuts actions by key; `Ctrl+z` also stands for Cmd+Z
- * @param {{click: Function, box: Function}} handlers see gestures.js
+ * @param {import("./gestures.js").Handlers} handlers
  */
 export function listenToKeys(stage, shortcuts, handlers) {
   /** Handle a key of the crosshair; return whether it was one. */
@@ -37,7 +37,7 @@ export function listenToKeys(stage, shortcuts, handlers) {
   };
 
   document.addEventListener("keydown", (event) => {
-    if (document.querySelector("dialog[open]") || event.target.matches("input:not([type=checkbox], [type=radio], [type=range]), select")) return;
+    if (document.querySelector("dialog[open]") || document.activeElement.matches("input:not([type=checkbox], [type=radio], [type=range]), select")) return;
     if (event.altKey || (stage.view.hidden && event.key !== "?")) return;
     if (!stage.view.hidden && handleCrosshairKey(event)) {
       event.preventDefault();

@@ -37,13 +37,15 @@ export function announce(text) {
   element("status").textContent = text;
 }
 
+let hintTimer = 0;
+
 /** Show a hint for six seconds; an empty text hides it. */
 export function hint(text) {
   const line = element("hint");
   line.textContent = text;
   line.hidden = !text;
-  clearTimeout(hint.timer);
-  if (text) hint.timer = setTimeout(() => hint(""), 6000);
+  clearTimeout(hintTimer);
+  if (text) hintTimer = setTimeout(() => hint(""), 6000);
 }
 
 /** Return text that narrow screens hide. */

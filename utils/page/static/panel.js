@@ -5,7 +5,14 @@ import { element } from "./dom.js";
 export class ObjectList {
   #rows = new Map();
 
-  /** @param {{select: Function, rename: Function, hide: Function, remove: Function, highlight: Function}} actions called with an object's id */
+  /**
+   * @param {object} actions called with an object's id
+   * @param {(id: number) => void} actions.select
+   * @param {(id: number, name: string) => void} actions.rename
+   * @param {(id: number) => void} actions.hide
+   * @param {(id: number) => void} actions.remove
+   * @param {(id: number | null) => void} actions.highlight
+   */
   constructor(actions) {
     this.list = element("objects");
     this.actions = actions;

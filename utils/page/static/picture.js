@@ -8,15 +8,16 @@ const BASE64_RATIO = 4 / 3;
 /**
  * Return the image in a format the service accepts; convert it to PNG if necessary.
  * @param {Blob} file
+ * @param {string} name of the file
  * @param {{max_body_bytes: number, max_image_pixels: number} | undefined} limits from `/info`, if known
  * @returns {Promise<{file: Blob, width: number, height: number}>} size with EXIF orientation applied
  */
-export async function prepareImage(file, limits) {
+export async function prepareImage(file, name, limits) {
   let bitmap;
   try {
     bitmap = await createImageBitmap(file);
   } catch {
-    throw new Error(`This browser cannot read ${file.name || "the file"} as an image. Choose a PNG, JPEG or WebP file.`);
+    throw new Error(`This browser cannot read ${name} as an image. Choose a PNG, JPEG or WebP file.`);
   }
   const { width, height } = bitmap;
   const accepted = ACCEPTED_TYPES.includes(file.type) ? file : await toPng(bitmap);

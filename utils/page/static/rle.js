@@ -34,12 +34,15 @@ export class Mask {
    * @param {{score: number, area: number, box: number[]}} properties box: x0, y0, x1, y1; x1 and y1 are exclusive
    */
   constructor(rle, properties) {
-    [this.height, this.width] = rle.size;
+    this.height = rle.size[0];
+    this.width = rle.size[1];
     this.counts = rle.counts;
     this.score = properties.score;
     this.area = properties.area;
     this.box = properties.box;
     this.runs = decodeRuns(rle.counts);
+    /** @type {import("./objects.js").Point | null} the grid click that found the mask, from "Segment everything" */
+    this.point = null;
   }
 
   /** Call `visit(x, y0, y1)` for each run of ones within a column, from left to right and top to bottom. */
@@ -147,7 +150,7 @@ export class Mask {
  * Return the intervals covered by exactly one of two columns.
  * @param {number[]} one alternating starts and ends, ascending
  * @param {number[]} other like `one`
- * @returns {[number, number][]}
+ * @returns {number[][]}
  */
 function differences(one, other) {
   const edges = [...one, ...other].sort((a, b) => a - b);

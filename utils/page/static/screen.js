@@ -1,9 +1,11 @@
 // The view of a session: masks and marks on the image, rows in the panel.
 
-import { element } from "./dom.js";
+import { element, radio } from "./dom.js";
 import { isEmpty, isMarked } from "./objects.js";
 import { ObjectList } from "./panel.js";
 import { Stage } from "./stage.js";
+
+/** @typedef {Omit<ConstructorParameters<typeof ObjectList>[0], "highlight">} Actions actions of the rows of the panel */
 
 export class Screen {
   /** @type {import("./session.js").Session} */
@@ -12,7 +14,7 @@ export class Screen {
   #highlighted = null;
   #removeMark;
 
-  /** @param {Record<string, Function>} actions select, rename, hide, remove, removeMark */
+  /** @param {Actions & {removeMark: (index: number | null) => void}} actions */
   constructor(actions) {
     this.stage = new Stage(() => {
       element("zoom-fit").textContent = `${Math.round(100 * this.stage.transform.scale)} %`;
@@ -65,7 +67,7 @@ export class Screen {
     this.list.show(objects.list, active.id, maskOf);
     this.list.reveal(active.id);
     this.stage.view.style.setProperty("--colour", active.colour);
-    document.querySelector(`input[name="candidate"][value="${active.candidate}"]`).checked = true;
+    radio("candidate", active.candidate).checked = true;
     const hasPrompts = isMarked(active) && !active.found;
     const enabled = {
       "undo": objects.canUndo,
@@ -77,7 +79,7 @@ export class Screen {
       "save-coco": objects.list.some((object) => maskOf(object)?.area),
       "copy-python": hasPrompts,
     };
-    for (const [id, isEnabled] of Object.entries(enabled)) element(id).disabled = !isEnabled;
+    for (const [id, isEnabled] of Object.entries(enabled)) element(id).toggleAttribute("disabled", !isEnabled);
   }
 
   #items(isWanted) {

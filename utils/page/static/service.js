@@ -19,6 +19,8 @@ export class Problem extends Error {
     this.slug = (document.type ?? "").replace("urn:mobile-sam:", "");
     this.title = document.title || "The request failed";
     this.requestId = requestId;
+    /** Seconds after which to try again; 0: never. */
+    this.retryAfter = 0;
   }
 }
 
@@ -37,7 +39,7 @@ export class RemoteImage {
   dataUrl() {
     return new Promise((resolve, reject) => {
       const reader = new FileReader();
-      reader.onload = () => resolve(reader.result);
+      reader.onload = () => resolve(/** @type {string} */ (reader.result));
       reader.onerror = () => reject(reader.error);
       reader.readAsDataURL(this.file);
     });
@@ -80,7 +82,7 @@ export class Service {
    * Segment one object: return its mask, or its three candidates.
    * @param {RemoteImage} image
    * @param {object} fields of the request
-   * @param {AbortSignal} signal
+   * @param {AbortSignal} [signal]
    * @returns {Promise<Mask[]>}
    */
   async segment(image, fields, signal) {

@@ -16,7 +16,9 @@ export class Session {
    */
   constructor(service, name, { file, width, height }) {
     this.#service = service;
-    Object.assign(this, { name, width, height });
+    this.name = name;
+    this.width = width;
+    this.height = height;
     this.url = URL.createObjectURL(file);
     this.remote = new RemoteImage(file);
     this.objects = new Objects();

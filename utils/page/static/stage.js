@@ -19,8 +19,12 @@ export class Stage {
   /** @param {() => void} onZoom */
   constructor(onZoom) {
     this.onZoom = onZoom;
-    const [view, scene, picture, box, markers, crosshair] = ["view", "scene", "picture", "box", "markers", "crosshair"].map(element);
-    Object.assign(this, { view, scene, picture, box, markers, crosshair });
+    const view = (this.view = element("view")), scene = (this.scene = element("scene"));
+    this.picture = element("picture");
+    this.box = element("box");
+    this.markers = element("markers");
+    this.crosshair = element("crosshair");
+    this.width = this.height = 0;
     /** From image to view pixels. */
     this.transform = { scale: 1, x: 0, y: 0 };
     /** The crosshair's pixel, and the first corner of a box drawn by keyboard; null: none. */
@@ -28,13 +32,14 @@ export class Stage {
     this.others = new Layer(scene, view, "others", { halo: null, width: 1.5, colour: null });
     this.active = new Layer(scene, view, "active", { halo: "rgb(255 255 255 / 0.9)", width: 2, colour: null });
     this.preview = new Layer(scene, view, "preview", { halo: "rgb(0 0 0 / 0.55)", width: 1.5, colour: "#ffffff" });
-    view.append(box, markers, crosshair);
+    view.append(this.box, this.markers, this.crosshair);
     new ResizeObserver(() => (this.#fitted ? this.fit() : this.#applyTransform())).observe(view);
   }
 
   /** Show a new image without marks. */
   async show(url, width, height) {
-    Object.assign(this, { width, height });
+    this.width = width;
+    this.height = height;
     this.picture.src = url;
     for (const element of [this.scene, this.picture]) {
       element.style.width = `${width}px`;
@@ -111,7 +116,7 @@ export class Stage {
    * @param {(index: number | null) => void} remove called with a click's index, or null for the box
    */
   showMarks(points, box, remove) {
-    const focused = [...this.markers.children].indexOf(document.activeElement);
+    const focused = this.#marks.findIndex(({ button }) => button === document.activeElement);
     const mark = (kind, label, index) => {
       const button = document.createElement("button");
       button.type = "button";
@@ -128,7 +133,7 @@ export class Stage {
     });
     if (box) this.#marks.push({ x: box[2] + 1, y: box[1], button: mark("corner", `box from ${box.slice(0, 2)} to ${box.slice(2)}`, null) });
     this.markers.replaceChildren(...this.#marks.map(({ button }) => button));
-    if (focused >= 0) (this.markers.children[focused] ?? this.view).focus();
+    if (focused >= 0) (this.#marks[focused]?.button ?? this.view).focus();
     this.#positionMarks();
     this.drawBox(box);
   }

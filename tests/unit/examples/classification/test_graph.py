@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 
 import numpy as np
 import onnxruntime
@@ -7,9 +6,8 @@ import pytest
 
 from examples.classification.architecture import NARROW, Architecture, random_state
 from examples.classification.graph import build_graph
-from examples.classification.reference.cases import NETS, pixels
 from mobile_sam_onnx import CheckpointError
-from tests.unit.examples.classification.modules import EXAMPLE
+from tests.unit.examples.classification.reference import EXPECTED, NETS, pixels
 
 
 def logits(state, images):
@@ -22,7 +20,7 @@ def logits(state, images):
 
 @pytest.mark.parametrize("name", NETS)
 def test_results_equal_those_of_pytorch(name):
-    with np.load(EXAMPLE / "reference" / "expected.npz") as expected:
+    with np.load(EXPECTED) as expected:
         reference = expected[name]
     found = logits(random_state(NETS[name]), pixels())
     np.testing.assert_allclose(found, reference, rtol=1e-4, atol=1e-4)
@@ -68,10 +66,3 @@ def test_missing_or_wrong_tensor_is_named(change, message):
             state[key] = np.zeros(shape, np.float32)
     with pytest.raises(CheckpointError, match=message):
         build_graph(state)
-
-
-def test_random_weights_depend_only_on_the_seed():
-    small = replace(NARROW, classes=10)
-    first, again, other = random_state(small), random_state(small), random_state(small, seed=1)
-    assert all((first[key] == again[key]).all() for key in first)
-    assert not any((first[key] == other[key]).all() for key in first)

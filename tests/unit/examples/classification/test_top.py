@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from tests.unit.examples.classification.modules import load
+from tests.unit.examples.models import load
 
-top = load("classification_labels", "classification_top")
+top = load("classification", "classification_labels", "classification_top")
 LOGITS = np.array([[0, 3, 1, 3], [500, 0, -500, 499]], np.float32)
 
 

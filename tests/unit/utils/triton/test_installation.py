@@ -97,7 +97,7 @@ def test_prepare_is_idempotent(tmp_path):
 @needs_wheel
 def test_concurrent_prepare_calls_return_the_same_folder(tmp_path):
     code = f"import sys; sys.path.insert(0, {str(Path.cwd())!r})\nfrom pathlib import Path\n"
-    code += f"from utils import triton\nprint(installation.prepare(Path({str(tmp_path)!r})))"
+    code += f"from utils.triton import installation\nprint(installation.prepare(Path({str(tmp_path)!r})))"
     jobs = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(4)]
     launchers = {job.communicate()[0] for job in jobs}
     assert [job.returncode for job in jobs] == [0] * 4

@@ -80,8 +80,7 @@ class Language:
         if stop():
             return
         prompt = torch.tensor([tokens], device=self._device)
-        streamer = _Streamer(Pieces(self._text, tokens), send)
-        # Greedy decoding; with a temperature, `_Noise` turns it into sampling.
+        # Greedy decoding; with a temperature, `_noise` turns it into sampling.
         self._model.generate(
             prompt,
             attention_mask=torch.ones_like(prompt),
@@ -89,9 +88,9 @@ class Language:
             max_new_tokens=request.max_new_tokens,
             num_beams=1,
             do_sample=False,
-            logits_processor=[_Noise(request, self._device)] if request.temperature else [],
-            stopping_criteria=[_Stop(stop)],
-            streamer=streamer,
+            logits_processor=[_noise(request, self._device)] if request.temperature else [],
+            stopping_criteria=[lambda texts, *_: torch.full((len(texts),), stop(), device=texts.device)],
+            streamer=Pieces(self._text, send),
         )
 
     def _text(self, tokens: Sequence[int]) -> str:
@@ -99,45 +98,15 @@ class Language:
         return text
 
 
-class _Noise:
-    """Logits processor that makes greedy decoding sample with the request's own generator (Gumbel-max trick)."""
+def _noise(request: GenerationRequest, device: torch.device) -> Callable[..., torch.Tensor]:
+    """Return a processor of logits that makes greedy decoding sample with a generator of its own (Gumbel-max trick)."""
+    generator = torch.Generator(device).manual_seed(request.seed)
 
-    def __init__(self, request: GenerationRequest, device: torch.device) -> None:
-        self._temperature = request.temperature
-        self._generator = torch.Generator(device).manual_seed(request.seed)
+    def add_noise(_: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        noise = torch.empty_like(scores).exponential_(generator=generator).log()
+        return scores / request.temperature - noise
 
-    def __call__(self, _: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        noise = torch.empty_like(scores).exponential_(generator=self._generator).log()
-        return scores / self._temperature - noise
-
-
-class _Stop:
-    """Stopping criterion for cancelled requests."""
-
-    def __init__(self, stop: Callable[[], bool]) -> None:
-        self._stop = stop
-
-    def __call__(self, tokens: torch.Tensor, _: Any) -> torch.Tensor:
-        return torch.full((len(tokens),), self._stop(), device=tokens.device)
-
-
-class _Streamer:
-    """Streamer that sends the text of new tokens."""
-
-    def __init__(self, pieces: Pieces, send: Callable[[str], None]) -> None:
-        self._pieces, self._send = pieces, send
-        self._prompt_received = False
-
-    def put(self, tokens: torch.Tensor) -> None:
-        """Receive the prompt in the first call, then one token per call."""
-        if self._prompt_received and (piece := self._pieces.add(int(tokens))):
-            self._send(piece)
-        self._prompt_received = True
-
-    def end(self) -> None:
-        """Send the remaining text."""
-        if piece := self._pieces.end():
-            self._send(piece)
+    return add_noise
 
 
 def _dtype(settings: Settings, device: torch.device) -> torch.dtype:

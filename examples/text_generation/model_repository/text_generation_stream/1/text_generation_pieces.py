@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 CONTEXT_TOKENS = 5
 """Earlier tokens decoded with new ones, because many tokenizers drop the space of the first token."""
@@ -11,35 +12,38 @@ INCOMPLETE_CHARACTER = "\ufffd"
 
 
 class Pieces:
-    """Decodes tokens one by one; the pieces together are the text of all tokens."""
+    """Streamer for `generate` that sends text piece by piece; the pieces together are the text of all tokens."""
 
-    def __init__(self, decode: Callable[[Sequence[int]], str], prompt: Sequence[int]) -> None:
-        """Start after a prompt.
+    def __init__(self, decode: Callable[[Sequence[int]], str], send: Callable[[str], None]) -> None:
+        """Start a text.
 
         Args:
             decode: converts tokens to text.
-            prompt: tokens of the prompt.
+            send: called with each piece.
         """
-        self._decode = decode
-        self._tokens = list(prompt[-CONTEXT_TOKENS:])
-        self._returned = len(self._tokens)
-        """Number of tokens already returned as text."""
+        self._decode, self._send = decode, send
+        self._tokens: list[int] = []
+        self._sent: int | None = None
+        """Number of tokens already sent as text; None before the prompt."""
 
-    def add(self, token: int) -> str:
-        """Add a token and return the new text; empty while a character is incomplete."""
-        self._tokens.append(token)
-        new = self._new()
-        if not new or new.endswith(INCOMPLETE_CHARACTER):
-            return ""
-        # The tokens just returned become the context.
-        self._tokens = self._tokens[self._returned :]
-        self._returned = len(self._tokens)
-        return new
+    def put(self, tokens: Any) -> None:
+        """Receive an array with the prompt in the first call, then with one token per call."""
+        self._tokens += tokens.flatten().tolist()
+        if self._sent is None:
+            self._tokens = self._tokens[-CONTEXT_TOKENS:]
+        elif (piece := self._piece()) and not piece.endswith(INCOMPLETE_CHARACTER):
+            self._send(piece)
+            # The tokens just sent become the context.
+            self._tokens = self._tokens[self._sent :]
+        else:
+            return
+        self._sent = len(self._tokens)
 
-    def end(self) -> str:
-        """Return the remaining text."""
-        return self._new()
+    def end(self) -> None:
+        """Send the remaining text."""
+        if piece := self._piece():
+            self._send(piece)
 
-    def _new(self) -> str:
-        returned = self._decode(self._tokens[: self._returned])
-        return self._decode(self._tokens)[len(returned) :]
+    def _piece(self) -> str:
+        sent = self._decode(self._tokens[: self._sent])
+        return self._decode(self._tokens)[len(sent) :]

@@ -1,0 +1,36 @@
+"""Fixtures of the examples' tests. Each module has a fixture `example`, its running service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.pages import Block, Reader, blocks
+from tests.e2e.server import ROOT, Server, serving
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
+    """Start the service of an example with these environment variables."""
+    with ExitStack() as running:
+
+        def start(name: str, **environment: str) -> Server:
+            log = tmp_path_factory.mktemp(name) / "log"
+            return running.enter_context(serving(log, f"examples.{name}.service:svc", **environment))
+
+        yield start
+
+
+@pytest.fixture
+def reader(example: Server, tmp_path: Path) -> Reader:
+    """A reader of the README, who runs its commands."""
+    return Reader(tmp_path, example.url)
+
+
+def readme(name: str) -> list[Block]:
+    """Return the blocks of an example's README, without those that only run `make`."""
+    page = f"examples/{name}/README.md"
+    return [block for block in blocks(page, (ROOT / page).read_text()) if not block.only_make]

@@ -1,0 +1,39 @@
+"""The runner that starts Triton, for a BentoML service with any model repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import bentoml
+
+from utils.bento import disable_bentoml_limits, enable_worker_respawn, isolate_metrics, set_up_process_manager
+from utils.observability.traces import TracesError
+from utils.triton import flags, shared_memory
+from utils.triton.run import Run, remove_stale_folders
+
+
+def make_runner(repository: Path | str, control_mode: str = "none", *, auto_complete: bool = False) -> Any:
+    """Return the runner for a Triton that is already set up.
+
+    Args:
+        repository: folder or storage URL of the model repository.
+        control_mode: Triton's model control mode: `none`, `explicit` or `poll`.
+        auto_complete: let models complete their own config.pbtxt.
+    """
+    folder = Path(Run.current().folder)  # created here, by the process that lives longest
+    disable_bentoml_limits()
+    enable_worker_respawn()
+    set_up_process_manager(folder)
+    isolate_metrics(folder)
+    try:
+        server_flags = flags.server_flags(control_mode, auto_complete=auto_complete)
+    except TracesError as error:
+        raise SystemExit(f"error: {error}") from None
+    return bentoml.triton.Runner("triton", str(repository), tritonserver_type="http", cli_args=server_flags)
+
+
+def clean_up() -> None:
+    """Remove shared memory and run folders of killed services."""
+    shared_memory.remove_stale_shared_memory()
+    remove_stale_folders()
