@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from orchestrator.problems import Rejected
+from orchestrator.problems import ANSWER_TOO_LARGE, TOO_MUCH_WORK, rejected
 
 PROMPT_S, POINT_S = 0.012, 0.0005
 """One prompt in the decoder, and each of its points."""
@@ -96,19 +96,15 @@ class Workload:
         kind = f"objects as {self.mask_format} with picture {self.style} on a {size_hw[1]} x {size_hw[0]} image"
         if (size := self.answer_bytes(pixels)) > max_bytes:
             fits = self._max_objects(lambda load: load.answer_bytes(pixels) <= max_bytes)
-            error = _error(f"at most {fits} {kind}: {max_bytes} bytes", f"{self.objects}: {size} bytes")
-            raise Rejected(422, "answer-too-large", "The answer would be too large", [error])
+            expected = f"at most {fits} {kind}: {max_bytes} bytes"
+            raise rejected(ANSWER_TOO_LARGE, "prompts", expected, f"{self.objects}: {size} bytes")
         if (seconds := self.work_s(pixels)) > MAX_WORK_S:
             fits = self._max_objects(lambda load: load.work_s(pixels) <= MAX_WORK_S)
-            error = _error(f"at most {fits} {kind}: {MAX_WORK_S:g} s of work", f"{self.objects}: {seconds:.0f} s")
-            raise Rejected(422, "too-much-work", "The answer would take too long", [error])
+            expected = f"at most {fits} {kind}: {MAX_WORK_S:g} s of work"
+            raise rejected(TOO_MUCH_WORK, "prompts", expected, f"{self.objects}: {seconds:.0f} s")
 
     def _max_objects(self, affordable: Callable[[Workload], bool]) -> int:
         """Return the largest affordable number of objects, with the same number of masks each."""
         each = self.masks // self.objects if self.objects else 0
         counts = range(1, self.objects + 1)
         return bisect_left(counts, True, key=lambda n: not affordable(replace(self, objects=n, masks=n * each)))
-
-
-def _error(expected: str, got: str) -> dict[str, str]:
-    return {"field": "prompts", "expected": expected, "got": got}

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from orchestrator import images
 from orchestrator.cache import EmbeddingCache, Entry
-from orchestrator.problems import Rejected
+from orchestrator.png import Strip
+from orchestrator.problems import NOT_CACHED, Rejected, rejected
 from orchestrator.redis_tier import RedisTier
 from orchestrator.stages import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
 
@@ -24,6 +25,16 @@ IMAGE_ID = re.compile("[0-9a-f]{64}")
 Encode = Callable[[images.Frame], npt.NDArray[np.float16]]
 Source = Callable[[], tuple[bytes, images.RGB]]
 """Function that returns an image's file (empty for a crop) and its pixels."""
+
+
+@dataclass(frozen=True)
+class DecodedImage:
+    """The pixels of an image."""
+
+    pixels: images.RGB
+    """(H, W, 3) uint8 RGB; not to be changed."""
+    strips: dict[int, Strip] = field(default_factory=dict)
+    """Compressed strips of the image as a PNG file, for its next picture (`png.encode_png`)."""
 
 
 @dataclass
@@ -37,23 +48,24 @@ class EncodedImage:
     entry: Entry
     max_pixels: int
     stages: Stages
-    decoded: dict[str, images.RGB] = field(default_factory=dict)
-    """Decoded pixels of the last image, by cache key."""
+    last: dict[str, DecodedImage] = field(default_factory=dict)
+    """The image decoded last, by cache key."""
 
     @property
     def size_hw(self) -> tuple[int, int]:
         """Height and width of the displayed image."""
         return self.entry.size_hw
 
-    def pixels(self) -> images.RGB:
-        """Return (H, W, 3) uint8 RGB, read-only; decoded only if this is not the image decoded last."""
-        pixels = self.decoded.get(self.key)
-        if pixels is None:
+    def decode(self) -> DecodedImage:
+        """Return the image's pixels, decoded only if this is not the image decoded last."""
+        decoded = self.last.get(self.key)
+        if decoded is None:
             with self.stages(DECODE):
                 pixels = images.decode(images.open_image(bytes(self.entry.file), self.max_pixels))
-            self.decoded.clear()
-            self.decoded[self.key] = pixels
-        return pixels
+            decoded = DecodedImage(pixels)
+            self.last.clear()
+            self.last[self.key] = decoded
+        return decoded
 
 
 class Embeddings:
@@ -83,7 +95,7 @@ class Embeddings:
         self._cache, self._redis, self._encode = cache, redis, encode
         self._max_pixels, self._count, self._stages = max_pixels, count, stages
         # Only the last image: the next request for a picture is usually for the same one.
-        self._decoded: dict[str, images.RGB] = {}
+        self._last: dict[str, DecodedImage] = {}
 
     def find(
         self,
@@ -105,16 +117,12 @@ class Embeddings:
                 whether the image is new; may raise.
 
         Raises:
-            Rejected: neither or both were given, the image cannot be used, or no image has this id.
+            Rejected: the image cannot be used, or no image has this id.
         """
         if file is not None:
-            if image_id is not None:
-                raise _one_of_two("both")
             image_id = hashlib.sha256(file).hexdigest()
-        elif image_id is None:
-            raise _one_of_two("neither")
-        elif not IMAGE_ID.fullmatch(image_id):
-            raise _not_cached(image_id[:80])
+        elif image_id is None or not IMAGE_ID.fullmatch(image_id):
+            raise _not_cached((image_id or "")[:80])
 
         def source() -> tuple[bytes, images.RGB]:
             # After a change of weights, the file comes from the cache entries of the old ones.
@@ -136,7 +144,7 @@ class Embeddings:
 
     def release_pixels(self) -> None:
         """Release the decoded pixels; the next request for a picture decodes the image again."""
-        self._decoded.clear()
+        self._last.clear()
 
     def crop(self, image: EncodedImage, box_xyxy: tuple[int, int, int, int]) -> EncodedImage:
         """Return a part of an image with an embedding of its own.
@@ -149,7 +157,7 @@ class Embeddings:
         if (x0, y0, y1, x1) == (0, 0, *image.size_hw):
             return image
         name = hashlib.sha256(f"{image.key} {box_xyxy}".encode()).hexdigest()
-        return self._find(name, name, lambda: (b"", np.ascontiguousarray(image.pixels()[y0:y1, x0:x1])))
+        return self._find(name, name, lambda: (b"", np.ascontiguousarray(image.decode().pixels[y0:y1, x0:x1])))
 
     def _find(self, image_id: str, key: str, source: Source) -> EncodedImage:
         entry = self._look_up(key)
@@ -161,7 +169,7 @@ class Embeddings:
                     stack.enter_context(self._cache.encode_lock(key))
                 # Another process may have encoded the image while this one waited for the lock.
                 entry = self._look_up(key) or self._fetch(key) or self._make(self._encode, key, *source())
-        return EncodedImage(image_id, key, entry, self._max_pixels, self._stages, self._decoded)
+        return EncodedImage(image_id, key, entry, self._max_pixels, self._stages, self._last)
 
     def _look_up(self, key: str) -> Entry | None:
         with self._stages(CACHE):
@@ -188,11 +196,11 @@ class Embeddings:
         entry = Entry(embedding, (pixels.shape[0], pixels.shape[1]), file)
         self._count(ENCODED)
         self._store(key, entry)
-        if self._redis:
+        if self._redis is not None:
             self._redis.put(key, entry)
         if file:  # not a crop: the next crop needs the whole image again
-            self._decoded.clear()
-            self._decoded[key] = pixels
+            self._last.clear()
+            self._last[key] = DecodedImage(pixels)
         return entry
 
     def _store(self, key: str, entry: Entry) -> None:
@@ -201,11 +209,4 @@ class Embeddings:
 
 
 def _not_cached(image_id: str) -> Rejected:
-    expected = "the id of a cached image; send the image again as input_image"
-    errors = [{"field": "image_id", "expected": expected, "got": image_id}]
-    return Rejected(404, "image-not-cached", "The image is not cached", errors)
-
-
-def _one_of_two(got: str) -> Rejected:
-    error = {"field": "input_image", "expected": "exactly one of input_image and image_id", "got": got}
-    return Rejected(422, "invalid-request", "The request is not valid", [error])
+    return rejected(NOT_CACHED, "image_id", "the id of a cached image; send the image again as input_image", image_id)

@@ -1,26 +1,45 @@
 """A batch of automatic masks: a grid of clicks on one crop of an image, and the masks that reach the thresholds.
 
 The service sends one batch after another and combines the records. So clicks wait for one batch at most, not for a
-whole image, and a client that disconnects costs one batch.
+whole image, and a client that disconnects costs one batch. The steps and their thresholds are those of Segment
+Anything's automatic mask generator (https://github.com/facebookresearch/segment-anything,
+`automatic_mask_generator.py` and `utils/amg.py`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 import orjson
 
 from orchestrator import images, prompts
 from orchestrator.call import Call, Part
-from orchestrator.grid import Box, Thresholds, record
-from orchestrator.masks import json_list, upsample
+from orchestrator.masks import Logits, Mask, area_and_box, json_list, rle, upsample
 from orchestrator.pipeline import Pipeline
-from orchestrator.problems import Rejected
+from orchestrator.problems import INVALID_REQUEST, rejected
 from orchestrator.stages import RECORD, UPSAMPLE
 
 OUTPUTS = ("records",)
+EDGE_MARGIN_PIXELS = 20
+"""A mask whose box comes this close to the edge of a crop is probably truncated there."""
+
+Box = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Thresholds that a mask must reach to be kept."""
+
+    pred_iou_thresh: float
+    stability_score_thresh: float
+    stability_score_offset: float
+    """Offset in logits."""
+    min_mask_region_area: int
+    """Pixels; smaller holes are filled, smaller islands removed. 0: neither."""
 
 
 def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
@@ -67,6 +86,97 @@ def checked_crop(box: Any, size_hw: tuple[int, int]) -> Box:
     x0, y0, x1, y1 = (int(side) for side in box)
     if not (0 <= x0 < x1 <= size_hw[1] and 0 <= y0 < y1 <= size_hw[0]):
         expected = f"a box inside the image: 0 <= x0 < x1 <= {size_hw[1]}, 0 <= y0 < y1 <= {size_hw[0]}"
-        error = {"field": "crop_box", "expected": expected, "got": str([x0, y0, x1, y1])}
-        raise Rejected(422, "invalid-request", "The request is not valid", [error])
+        raise rejected(INVALID_REQUEST, "crop_box", expected, str([x0, y0, x1, y1]))
     return x0, y0, x1, y1
+
+
+def stability_score(logits: Logits, offset: float) -> float:
+    """Return the IoU of the masks thresholded at +`offset` and -`offset`.
+
+    Args:
+        logits: (H, W) float32.
+        offset: in logits.
+    """
+    smaller, larger = np.count_nonzero(logits > offset), np.count_nonzero(logits > -offset)
+    return smaller / larger if larger else 0.0
+
+
+def is_truncated(box: Box, crop: Box, size_hw: tuple[int, int]) -> bool:
+    """Return whether a mask's box is near an edge of its crop that is not an edge of the image; all in image pixels."""
+    whole = (0, 0, size_hw[1], size_hw[0])
+    near_crop = (abs(side - edge) <= EDGE_MARGIN_PIXELS for side, edge in zip(box, crop, strict=True))
+    near_image = (abs(side - edge) <= EDGE_MARGIN_PIXELS for side, edge in zip(box, whole, strict=True))
+    return any(crop and not image for crop, image in zip(near_crop, near_image, strict=True))
+
+
+def remove_small_regions(mask: Mask, min_area: int) -> tuple[Mask, bool]:
+    """Fill holes and remove islands smaller than `min_area`; the largest island stays.
+
+    Args:
+        mask: (H, W) bool.
+        min_area: area in pixels.
+
+    Returns:
+        The new mask, and whether it differs from the old one.
+    """
+    changed = False
+    for holes in (True, False):
+        count, regions, stats, _ = cv2.connectedComponentsWithStats((mask ^ holes).view(np.uint8), connectivity=8)
+        sizes = stats[1:, cv2.CC_STAT_AREA]
+        if count < 2 or not (sizes < min_area).any():
+            continue
+        keep = np.concatenate([[False], sizes >= min_area])
+        if not holes and not keep.any():
+            keep[1 + int(sizes.argmax())] = True
+        mask = keep[regions] ^ holes
+        changed = True
+    return mask, changed
+
+
+def record(
+    logits: Logits,
+    score: float,
+    point_xy: npt.NDArray[np.float32],
+    *,
+    crop: Box,
+    size_hw: tuple[int, int],
+    thresholds: Thresholds,
+) -> dict[str, Any] | None:
+    """Return the generator's record of a mask, None if the mask does not reach the thresholds.
+
+    Beside Segment Anything's keys it has two for the final steps over all records: `box` (xyxy in the image, before
+    small regions were removed) and `tidied` (whether any were removed).
+
+    Args:
+        logits: (h, w) float32, at the size of the crop.
+        score: predicted IoU.
+        point_xy: (2,), the click, pixels of the image.
+        crop: x0, y0, x1, y1 of the crop, pixels of the image.
+        size_hw: height and width of the image.
+        thresholds: thresholds of the request.
+    """
+    stability = stability_score(logits, thresholds.stability_score_offset)
+    if stability < thresholds.stability_score_thresh:
+        return None
+    x0, y0, x1, y1 = crop
+    mask = np.zeros(size_hw, bool)
+    np.greater(logits, 0, out=mask[y0:y1, x0:x1])
+    area, box_xyxy = area_and_box(mask)
+    box = (box_xyxy[0], box_xyxy[1], box_xyxy[2], box_xyxy[3])
+    if not area or is_truncated(box, crop, size_hw):
+        return None
+    tidied = False
+    if thresholds.min_mask_region_area:
+        mask, tidied = remove_small_regions(mask, thresholds.min_mask_region_area)
+        area, box_xyxy = area_and_box(mask)
+    return {
+        "segmentation": rle(mask),
+        "area": area,
+        "bbox": [box_xyxy[0], box_xyxy[1], box_xyxy[2] - box_xyxy[0], box_xyxy[3] - box_xyxy[1]],
+        "predicted_iou": round(float(score), 4),
+        "point_coords": [[float(point_xy[0]), float(point_xy[1])]],
+        "stability_score": round(stability, 4),
+        "crop_box": [x0, y0, x1 - x0, y1 - y0],
+        "box": box,
+        "tidied": tidied,
+    }

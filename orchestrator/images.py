@@ -16,11 +16,20 @@ import numpy.typing as npt
 import simplejpeg
 from PIL import Image, JpegImagePlugin, PngImagePlugin
 
-from orchestrator.problems import Rejected, rejected_image
+from orchestrator.problems import (
+    IMAGE_TOO_LARGE,
+    UNDECODABLE_IMAGE,
+    UNREADABLE_IMAGE,
+    UNSUPPORTED_IMAGE,
+    Rejected,
+    rejected,
+)
 
 FRAME = 1024
 """Side of the encoder's square input, and the longest side of a scaled image."""
 FORMATS = ("PNG", "JPEG", "WEBP")
+FIELD, READABLE = "input_image", "a PNG, JPEG or WebP file"
+"""Field that errors name, and what it should be."""
 MAX_SIDE_PIXELS = 65_535
 """JPEG's own limit, and well below that of PNG encoders."""
 ORIENTATION_TAG = 0x0112
@@ -81,7 +90,7 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
         Rejected: not an image, an unsupported format, too many pixels, or too many parts to read quickly.
     """
     if not data:
-        raise _no_image("0 bytes")
+        raise rejected(UNREADABLE_IMAGE, FIELD, READABLE, "0 bytes")
     _check_parts(data)
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
@@ -89,21 +98,11 @@ def open_image(data: bytes, max_pixels: int) -> Image.Image:
         raise _unreadable(data) from None
     width, height = image.size
     if max(width, height) > MAX_SIDE_PIXELS:
-        raise rejected_image(
-            413,
-            "image-too-large",
-            "The image has too many pixels",
-            f"sides of at most {MAX_SIDE_PIXELS} pixels",
-            f"{width} x {height}",
-        )
+        expected = f"sides of at most {MAX_SIDE_PIXELS} pixels"
+        raise rejected(IMAGE_TOO_LARGE, FIELD, expected, f"{width} x {height}")
     if width * height > max_pixels:
-        raise rejected_image(
-            413,
-            "image-too-large",
-            "The image has too many pixels",
-            f"at most {max_pixels} pixels",
-            f"{width} x {height} = {width * height}",
-        )
+        got = f"{width} x {height} = {width * height}"
+        raise rejected(IMAGE_TOO_LARGE, FIELD, f"at most {max_pixels} pixels", got)
     return image
 
 
@@ -118,12 +117,14 @@ def decode(image: Image.Image) -> RGB:
         if pixels is None:
             # Before EXIF is read: reading it decodes a PNG and hides errors in its pixels.
             image.load()
-            pixels = _from_16_bit(image) if image.mode.startswith("I") else _rgb(image)
+            if image.mode.startswith("I"):
+                pixels = _from_16_bit(image)
+            else:
+                pixels = np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
         return _apply_orientation(pixels, _orientation(image))
     except Exception as error:  # decoders raise many types on damaged data
-        raise rejected_image(
-            422, "invalid-image", "The image cannot be decoded", "a complete image file", _reason(error)
-        ) from None
+        reason = (str(error).splitlines() or [""])[0][:120] or type(error).__name__
+        raise rejected(UNDECODABLE_IMAGE, FIELD, "a complete image file", reason) from None
 
 
 def frame_size_hw(size_hw: tuple[int, int]) -> tuple[int, int]:
@@ -164,10 +165,6 @@ def _decode_jpeg_fast(image: Image.Image) -> RGB | None:
     except ValueError:
         return None
     return decoded if decoded.shape == pixels.shape else None
-
-
-def _rgb(image: Image.Image) -> RGB:
-    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
 def _orientation(image: Image.Image) -> int:
@@ -225,24 +222,13 @@ def _check_parts(data: bytes) -> None:
 
 
 def _too_many_parts(expected: str) -> Rejected:
-    return rejected_image(422, "invalid-image", "The image cannot be read", f"a {expected}", "more")
+    return rejected(UNREADABLE_IMAGE, FIELD, f"a {expected}", "more")
 
 
 def _unreadable(data: bytes) -> Rejected:
     kind = next((name for magic, offset, name in MAGIC if data[offset : offset + len(magic)] == magic), None)
     if kind is None:
-        return _no_image(f"{len(data)} bytes that are not an image")
+        return rejected(UNREADABLE_IMAGE, FIELD, READABLE, f"{len(data)} bytes that are not an image")
     if kind in FORMATS:
-        return _no_image(f"a damaged or truncated {kind} file of {len(data)} bytes")
-    return rejected_image(
-        415, "unsupported-image-format", "The image format is not supported", "a PNG, JPEG or WebP file", kind
-    )
-
-
-def _no_image(got: str) -> Rejected:
-    return rejected_image(422, "invalid-image", "The image cannot be read", "a PNG, JPEG or WebP file", got)
-
-
-def _reason(error: Exception) -> str:
-    text = (str(error).splitlines() or [""])[0][:120]
-    return text or type(error).__name__
+        return rejected(UNREADABLE_IMAGE, FIELD, READABLE, f"a damaged or truncated {kind} file of {len(data)} bytes")
+    return rejected(UNSUPPORTED_IMAGE, FIELD, READABLE, kind)

@@ -13,11 +13,11 @@ import numpy.typing as npt
 import orjson
 from pycocotools import mask as coco
 
+from orchestrator.images import FRAME
 from orchestrator.png import encode_bilevel_png, pack_mask
 from orchestrator.polygons import MAX_RINGS, polygons
-from orchestrator.problems import Rejected
+from orchestrator.problems import ANSWER_TOO_LARGE, rejected
 
-FRAME = 1024
 FORMATS = ("json", "npy", "png", "rle", "polygon")
 MAX_PNG_ROWS = 1_000_000
 """Tallest picture that PNG libraries read with their default settings."""
@@ -46,6 +46,8 @@ def upsample(logits: Logits, frame_hw: tuple[int, int], size_hw: tuple[int, int]
     valid = in_frame[: frame_hw[0], : frame_hw[1]]
     height, width = size_hw
     buffer = _reused_buffer(size_hw) if height * width <= MAX_REUSED_PIXELS else None
+    # Not only the part that can be positive: OpenCV rounds differently at the edges of its vectors, so that the last
+    # bits of the logits depend on where a picture begins and ends.
     scaled = cv2.resize(valid, (width, height), dst=buffer, interpolation=cv2.INTER_LINEAR)
     return scaled.astype(np.float32, copy=False)
 
@@ -105,13 +107,12 @@ class MaskPart:
         Raises:
             Rejected: the PNG file would have more rows than PNG libraries read.
         """
-        if mask_format not in FORMATS:
-            raise ValueError(f"mask_format must be one of {', '.join(FORMATS)}, got {mask_format!r}")
         self._format, self._size_hw, self._count = mask_format, size_hw, count
         self._pieces: list[Any] = []
         self._rings_left = MAX_RINGS
-        if mask_format == "png":
-            _check_rows((count or 1) * size_hw[0])
+        if mask_format == "png" and (rows := (count or 1) * size_hw[0]) > MAX_PNG_ROWS:
+            expected = f"at most {MAX_PNG_ROWS} rows in all masks together; ask for a format other than png"
+            raise rejected(ANSWER_TOO_LARGE, "mask_format", expected, f"{rows} rows")
 
     def add(self, mask: Mask) -> int:
         """Add the next mask, (H, W) bool, and return its size in bytes.
@@ -172,10 +173,3 @@ def _nested_lists(mask: Mask) -> npt.NDArray[np.uint8]:
 
 def _pair(characters: str) -> int:
     return int.from_bytes(characters.encode(), "little")
-
-
-def _check_rows(rows: int) -> None:
-    if rows > MAX_PNG_ROWS:
-        expected = f"at most {MAX_PNG_ROWS} rows in all masks together; ask for a format other than png"
-        error = {"field": "mask_format", "expected": expected, "got": f"{rows} rows"}
-        raise Rejected(422, "answer-too-large", "The answer would be too large", [error])

@@ -34,11 +34,8 @@ class Pipeline:
     """Runs the decoder: takes inputs by name and the names of the outputs."""
     embeddings: Embeddings
     stages: Stages
-    weights: dict[str, Any]
-    """Identity of the weights, as answers name it."""
-    engine: dict[str, str]
-    """Engines of `encoder` and `decoder`, as answers name them."""
-    version: int
+    identity: dict[str, Any]
+    """`weights`, `engine` and `model_version`, as answers name them."""
     thresholds: dict[str, float]
     """Defaults of `/everything`: `pred_iou_thresh` and `stability_score_thresh`."""
     max_answer_bytes: int

@@ -1,18 +1,20 @@
 """A PNG encoder (https://www.w3.org/TR/png-3/) that is fast rather than compact.
 
-ISA-L compresses the rows at its level 1, those of a picture in several threads. For a photograph that takes a quarter
-of the time of OpenCV's encoder or less, and the file is a little smaller.
+ISA-L compresses at its level 1, a picture in two threads. A picture is compressed in strips that do not depend on each
+other, so that the next picture of the same image needs only those strips that were drawn on.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
-
-from orchestrator.threads import map_ranges
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 GREY = 0
@@ -21,34 +23,79 @@ COLOUR_TYPES = {3: 2, 4: 6}
 FILTER_NONE, FILTER_UP = 0, 2
 COMPRESSION_LEVEL = 1
 ZLIB_HEADER = b"\x78\x01"
+LAST_BLOCK = b"\x03\x00"
+"""Empty last block of a deflate stream."""
 RAW_WINDOW_BITS = -15
 """Window bits of a stream without zlib's header and checksum."""
+STRIP_BYTES = 2**17
+"""Pixels of a strip: 24 rows of a photograph. Shorter strips take longer and compress less."""
+THREADS = 2
+"""Two threads write a picture in 0.6 of the time of one, and are no slower than one on a busy machine."""
 
 Bytes = npt.NDArray[np.uint8]
 
+_pool = ThreadPoolExecutor(THREADS)  # starts its threads at the first use
 
-def encode_png(pixels: Bytes) -> bytes:
+
+class Strip(NamedTuple):
+    """Some rows of a picture, compressed."""
+
+    chunk: bytes
+    """A whole IDAT chunk."""
+    adler32: int
+    nbytes: int
+    """Size of the filtered rows."""
+
+
+def encode_png(
+    pixels: Bytes, changed: npt.NDArray[np.bool_] | None = None, kept: dict[int, Strip] | None = None
+) -> bytes:
     """Return a picture as a PNG file.
 
     Args:
         pixels: (H, W, 3) RGB or (H, W, 4) RGBA, uint8.
+        changed: (H,) bool, rows that differ from an image of which this is a copy; None for all.
+        kept: compressed strips of that image, by their first row. Those without a changed row are taken from it, or
+            added to it.
     """
     height, width, channels = pixels.shape
     flat = pixels.reshape(height, width * channels)
-    rows = np.empty((height, 1 + width * channels), np.uint8)
+    step = max(1, STRIP_BYTES // (width * channels))
+    tops, kept = range(0, height, step), {} if kept is None else kept
+    # The filter of a row depends on the row above.
+    own = {top for top in tops if changed is None or changed[max(0, top - 1) : top + step].any()}
+    missing = [top for top in tops if top in own or top not in kept]
+    shares = [missing[first::THREADS] for first in range(THREADS)]
+    made = {top: strip for part in _pool.map(partial(_strips, flat, step), shares) for top, strip in part.items()}
+    kept.update((top, strip) for top, strip in made.items() if top not in own)
+    strips = [made.get(top) or kept[top] for top in tops]
+    end = LAST_BLOCK + struct.pack(">I", _joined_adler32(strips))
+    chunks = [_chunk(b"IDAT", ZLIB_HEADER), *(strip.chunk for strip in strips), _chunk(b"IDAT", end)]
+    return _file(width, height, 8, COLOUR_TYPES[channels], chunks)
 
-    def compress(top: int, bottom: int) -> bytes:
-        below_first = max(top, 1)
-        rows[top:bottom, 0] = FILTER_UP
-        rows[top, 1:] = flat[top]
-        np.subtract(flat[below_first:bottom], flat[below_first - 1 : bottom - 1], out=rows[below_first:bottom, 1:])
+
+def _strips(flat: Bytes, step: int, tops: Sequence[int]) -> dict[int, Strip]:
+    """Compress the strips that begin at the rows `tops`, `step` rows each; return them by these."""
+    strips = {}
+    for top in tops:
+        part = flat[top : top + step]
+        rows = np.empty((len(part), 1 + flat.shape[1]), np.uint8)
+        rows[:, 0] = FILTER_UP
+        rows[0, 1:] = part[0] - flat[top - 1] if top else part[0]
+        np.subtract(part[1:], part[:-1], out=rows[1:, 1:])
         stream = isal_zlib.compressobj(COMPRESSION_LEVEL, isal_zlib.DEFLATED, RAW_WINDOW_BITS)
-        end = isal_zlib.Z_FINISH if bottom == height else isal_zlib.Z_SYNC_FLUSH
-        return b"".join([stream.compress(rows[top:bottom]), stream.flush(end)])
+        data = stream.compress(rows) + stream.flush(isal_zlib.Z_SYNC_FLUSH)
+        strips[top] = Strip(_chunk(b"IDAT", data), isal_zlib.adler32(rows), rows.size)
+    return strips
 
-    streams = map_ranges(compress, height)
-    checksum = struct.pack(">I", isal_zlib.adler32(rows))
-    return _file(width, height, 8, COLOUR_TYPES[channels], [ZLIB_HEADER, *streams, checksum])
+
+def _joined_adler32(strips: Sequence[Strip]) -> int:
+    """Return the Adler-32 checksum (RFC 1950) of all strips together."""
+    low, high = 1, 0
+    for strip in strips:
+        high = (high + (strip.adler32 >> 16) + strip.nbytes * (low - 1)) % 65521
+        low = (low + (strip.adler32 & 0xFFFF) - 1) % 65521
+    return high << 16 | low
 
 
 def pack_mask(mask: npt.NDArray[np.bool_]) -> Bytes:
@@ -68,17 +115,14 @@ def encode_bilevel_png(rows: list[Bytes], width: int) -> bytes:
         width: width of each mask in pixels.
     """
     data = isal_zlib.compress(np.concatenate(rows), COMPRESSION_LEVEL)
-    return _file(width, sum(len(part) for part in rows), 1, GREY, [data])
+    return _file(width, sum(len(part) for part in rows), 1, GREY, [_chunk(b"IDAT", data)])
 
 
 def _file(width: int, height: int, depth: int, colour_type: int, data: list[bytes]) -> bytes:
-    header = struct.pack(">IIBBBBB", width, height, depth, colour_type, 0, 0, 0)
-    chunks = [_chunk(b"IHDR", [header]), _chunk(b"IDAT", data), _chunk(b"IEND", [])]
-    return b"".join([SIGNATURE, *(piece for chunk in chunks for piece in chunk)])
+    header = _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour_type, 0, 0, 0))
+    return b"".join([SIGNATURE, header, *data, _chunk(b"IEND", b"")])
 
 
-def _chunk(kind: bytes, data: list[bytes]) -> list[bytes]:
-    checksum = 0
-    for piece in (kind, *data):
-        checksum = isal_zlib.crc32(piece, checksum)
-    return [struct.pack(">I", sum(map(len, data))), kind, *data, struct.pack(">I", checksum)]
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    checksum = isal_zlib.crc32(data, isal_zlib.crc32(kind))
+    return b"".join([struct.pack(">I", len(data)), kind, data, struct.pack(">I", checksum)])

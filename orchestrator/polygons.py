@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.problems import Rejected
+from orchestrator.problems import ANSWER_TOO_LARGE, rejected
 
 MAX_DEVIATION_PIXELS = 0.5
 """Largest distance of a ring from the edge of the mask, in pixels of the image."""
@@ -35,8 +35,7 @@ def polygons(mask: Mask, max_rings: int = MAX_RINGS) -> list[list[Ring]]:
     contours, hierarchy = cv2.findContours(edges, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
     if len(contours) > max_rings:
         expected = f"at most {MAX_RINGS} outlines and holes in all masks together; ask for rle or png instead"
-        error = {"field": "mask_format", "expected": expected, "got": "polygon, with more"}
-        raise Rejected(422, "answer-too-large", "The answer would be too large", [error])
+        raise rejected(ANSWER_TOO_LARGE, "mask_format", expected, "polygon, with more")
     parents = hierarchy[0, :, 3]  # -1 for an outer contour, otherwise the contour around the hole
     found = {index: [_ring(contours[index], x, y)] for index in np.flatnonzero(parents < 0).tolist()}
     for index in np.flatnonzero(parents >= 0).tolist():

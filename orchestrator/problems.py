@@ -36,16 +36,19 @@ class Rejected(Exception):
         return json.dumps(document).encode()
 
 
-def rejected_image(status: int, slug: str, title: str, expected: str, got: str) -> Rejected:
-    """Return a rejection of `input_image`."""
-    return Rejected(status, slug, title, [{"field": "input_image", "expected": expected, "got": got}])
+IMAGE_TOO_LARGE = (413, "image-too-large", "The image has too many pixels")
+UNREADABLE_IMAGE = (422, "invalid-image", "The image cannot be read")
+UNDECODABLE_IMAGE = (422, "invalid-image", "The image cannot be decoded")
+UNSUPPORTED_IMAGE = (415, "unsupported-image-format", "The image format is not supported")
+NOT_CACHED = (404, "image-not-cached", "The image is not cached")
+INVALID_REQUEST = (422, "invalid-request", "The request is not valid")
+ANSWER_TOO_LARGE = (422, "answer-too-large", "The answer would be too large")
+TOO_MUCH_WORK = (422, "too-much-work", "The answer would take too long")
 
 
-def answer_too_large(max_bytes: int) -> Rejected:
-    """Return the rejection of an answer whose size is only known while it is made."""
-    expected = f"an answer of at most {max_bytes} bytes; ask for fewer objects or another mask_format"
-    error = {"field": "prompts", "expected": expected, "got": "more"}
-    return Rejected(422, "answer-too-large", "The answer would be too large", [error])
+def rejected(problem: tuple[int, str, str], field: str, expected: str, got: str) -> Rejected:
+    """Return a rejection of one field."""
+    return Rejected(*problem, [{"field": field, "expected": expected, "got": got}])
 
 
 class CostlyRequest(Rejected):

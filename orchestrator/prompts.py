@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.problems import Rejected
+from orchestrator.problems import INVALID_REQUEST, Rejected
 
 NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT, PADDING, ABSENT = 0, 1, 2, 3, -1, -2
 
@@ -49,7 +49,7 @@ def check_inside(points_xy: Floats, labels: Labels, size_hw: tuple[int, int]) ->
         for item, index in np.argwhere(outside)[:MAX_ERRORS].tolist()
     ]
     if errors:
-        raise Rejected(422, "invalid-request", "The request is not valid", errors)
+        raise Rejected(*INVALID_REQUEST, errors)
 
 
 def count_points(labels: Labels) -> list[int]:

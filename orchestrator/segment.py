@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import io
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import orjson
 
-from orchestrator import prompts
-from orchestrator.answers import AnswerBuilder
+from orchestrator import images, prompts
 from orchestrator.call import Call, Part
 from orchestrator.costs import Workload
+from orchestrator.embeddings import EncodedImage
+from orchestrator.masks import Logits, Mask, MaskPart, area_and_box, json_list, upsample
+from orchestrator.pictures import Picture
 from orchestrator.pipeline import Pipeline
-from orchestrator.problems import CostlyRequest
+from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
+from orchestrator.stages import MASK, PICTURE, UPSAMPLE
 
 OUTPUTS = ("mask", "picture", "result")
 
@@ -38,19 +48,74 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
             raise CostlyRequest
 
     image = pipeline.find(call, check, check_cost)
-    result = {
-        "image_id": image.image_id,
-        "width": image.size_hw[1],
-        "height": image.size_hw[0],
-        "weights": pipeline.weights,
-        "engine": pipeline.engine,
-        "model_version": pipeline.version,
-    }
+    height, width = image.size_hw
+    result = {"image_id": image.image_id, "width": width, "height": height, **pipeline.identity}
     if points_xy is None or labels is None:
         return [], [], [orjson.dumps(result)]
     mask_inputs = prompts.mask_inputs(call.read("mask_input"), call.read("mask_input_object"), objects)
-    answer = AnswerBuilder(image, workload, pipeline.max_answer_bytes)
     decoded = pipeline.decode(image, points_xy, labels, *mask_inputs, candidates=candidates)
+    mask, picture, records = draw(image, workload, decoded, pipeline.max_answer_bytes)
+    return mask, picture, [orjson.dumps(result)[:-1], b',"masks":', *records, b"}"]
+
+
+def draw(
+    image: EncodedImage, workload: Workload, decoded: Iterable[tuple[Logits, npt.NDArray[np.float32]]], max_bytes: int
+) -> tuple[Part, Part, Part]:
+    """Return the mask part, the picture, and the JSON list that describes the masks; the picture shows the best ones.
+
+    Args:
+        image: the image.
+        workload: formats and number of the masks.
+        decoded: logits (K, 256, 256) and predicted IoU (K,) of each object, both float32.
+        max_bytes: largest size of the three together.
+
+    Raises:
+        Rejected: they are larger, or the masks do not fit into the format.
+    """
+    frame_hw, stages = images.frame_size_hw(image.size_hw), image.stages
+    masks = MaskPart(workload.mask_format, image.size_hw, None if workload.masks == 1 else workload.masks)
+    records: list[bytes] = []
+    bytes_left = max_bytes
+
+    def reserve(size: int) -> None:
+        nonlocal bytes_left
+        bytes_left -= size
+        if bytes_left < 0:
+            expected = f"an answer of at most {max_bytes} bytes; ask for fewer objects or another mask_format"
+            raise rejected(ANSWER_TOO_LARGE, "prompts", expected, "more")
+
+    picture = None
+    if workload.style != "none":
+        original = image.decode()
+        with stages(PICTURE):
+            picture = Picture(original.pixels, workload.style, original.strips)
     for index, (logits, scores) in enumerate(decoded):
-        answer.add(index, logits, scores)
-    return answer.encode(result)
+        best = int(scores.argmax())
+        for number, (low_res, score) in enumerate(zip(logits, scores, strict=True)):
+            with stages(UPSAMPLE):
+                mask: Mask = upsample(low_res, frame_hw, image.size_hw) > 0
+            with stages(MASK):
+                reserve(masks.add(mask))
+                area, box = area_and_box(mask)
+            record: dict[str, Any] = {"object": index, "score": round(float(score), 4), "area": area, "box": box}
+            if workload.low_res:
+                record["low_res_mask"] = npy_base64(low_res)
+            records.append(orjson.dumps(record))
+            reserve(len(records[-1]))
+            if picture is not None and number == best:
+                with stages(PICTURE):
+                    picture.add(mask)
+    encoded = []
+    if picture is not None:
+        with stages(PICTURE):
+            encoded = [picture.encode()]
+        reserve(len(encoded[0]))
+    with stages(MASK):
+        return masks.encode(), encoded, json_list(records)
+
+
+def npy_base64(array: npt.NDArray[Any]) -> str:
+    """Return an array as base64 of a NumPy file."""
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    return base64.b64encode(file.getvalue()).decode("ascii")

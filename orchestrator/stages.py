@@ -12,30 +12,18 @@ from contextlib import contextmanager
 from threading import Lock, Timer
 from time import perf_counter
 
-CACHE = "cache"
-"""Embedding lookup on this machine."""
-WAIT = "wait"
-"""Wait for another process that encodes the same image."""
-REDIS = "redis"
-"""Embedding lookup in Redis."""
-DECODE = "decode"
-"""Image file to pixels."""
-RESIZE = "resize"
-"""Pixels to the encoder's frame."""
-ENCODE = "encode"
-"""Encoder, its queue in Triton included."""
-STORE = "store"
-"""Write of the embedding to disk."""
-DECODER = "decoder"
-"""Mask decoder, its queue included. With several runs, all but the first overlap with the stages below."""
-UPSAMPLE = "upsample"
-"""Masks to the image's size."""
-MASK = "mask"
-"""Masks to the answer's format, their areas and boxes."""
-PICTURE = "picture"
-"""Picture: drawing and PNG encoding."""
-RECORD = "record"
-"""Automatic masks: filtering, and the records of those kept."""
+CACHE = "cache"  # embedding lookup on this machine
+WAIT = "wait"  # wait for another process that encodes the same image
+REDIS = "redis"  # embedding lookup in Redis
+DECODE = "decode"  # image file to pixels
+RESIZE = "resize"  # pixels to the encoder's frame
+ENCODE = "encode"  # encoder, its queue in Triton included
+STORE = "store"  # write of the embedding to disk
+DECODER = "decoder"  # mask decoder, its queue included; further runs overlap with the stages below
+UPSAMPLE = "upsample"  # masks to the image's size
+MASK = "mask"  # masks to the answer's format, their areas and boxes
+PICTURE = "picture"  # picture: drawing and PNG encoding
+RECORD = "record"  # automatic masks: filtering, and the records of those kept
 STAGES = (CACHE, WAIT, REDIS, DECODE, RESIZE, ENCODE, STORE, DECODER, UPSAMPLE, MASK, PICTURE, RECORD)
 REPORT_INTERVAL_S = 1.0
 

@@ -8,15 +8,14 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
-from orchestrator import images
+from orchestrator import everything, images, segment
 from orchestrator.cache import EmbeddingCache
 from orchestrator.call import Call, Part, RequestCancelled
 from orchestrator.embeddings import Embeddings
@@ -26,53 +25,43 @@ from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected, one_line
 from orchestrator.redis_tier import RedisTier
 from orchestrator.stages import Stages
+from orchestrator.warm_up import warm_up
 
 Array = npt.NDArray[Any]
 
-Work = Callable[[Pipeline, Call], tuple[Part, ...]]
-"""Makes the parts of an answer, each in pieces."""
 PROBE = "probe"
 """Request id of health checks, which the metrics do not count."""
 BACKGROUND_NICE = 10
 """Niceness of the models for slow requests: they return memory at once, and use smaller batches to favour clicks."""
 ENVIRONMENT_PREFIX = "MOBILE_SAM_"
-PARAMETERS = (
-    "max_image_pixels",
-    "max_answer_bytes",
-    "decoder_batch",
-    "embedding_cache_dir",
-    "embedding_cache_bytes",
-    "redis_url",
-)
 
 
 class OrchestratorModel:
     """Triton's side of one process of the orchestrator, which answers one request at a time."""
 
-    def __init__(self, args: dict[str, str], work: Work, outputs: tuple[str, ...]) -> None:
-        """Read the settings and the identity of the weights.
+    outputs: ClassVar[tuple[str, ...]]
+    """Names of the tensors that `work` makes."""
 
-        Args:
-            args: arguments that Triton passes to `initialize`.
-            work: returns each of `outputs` in pieces.
-            outputs: names of the tensors that the work makes.
+    @staticmethod
+    def work(pipeline: Pipeline, call: Call) -> tuple[Part, ...]:
+        """Return each of `outputs` in pieces."""
+        raise NotImplementedError
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Read the settings and the identity of the weights, and open the cache.
 
         Raises:
             TritonModelException: a setting is not valid, or the weights are missing.
         """
         warnings.simplefilter("ignore")  # Pillow's about callers' files would fill the log
-        self._work, self._outputs = work, outputs
         config = json.loads(args["model_config"])["parameters"]
-        settings = {
-            name: os.environ.get(ENVIRONMENT_PREFIX + name.upper()) or _parameter(config, name) for name in PARAMETERS
-        }
-        max_pixels = _whole_number("max_image_pixels", settings["max_image_pixels"], 1)
         identity = Path(args["model_repository"]) / args["model_version"] / "weights.json"
         if not identity.is_file():
             raise pb_utils.TritonModelException(f"{identity}: no such file; `make weights` writes it")
         written = json.loads(identity.read_text())
+        weights = {key: written[key] for key in ("name", "sha256", "trained", "note")}
         engine = {part: _parameter(config, f"{part}_engine") for part in ("encoder", "decoder")}
-        decoder_batch = _whole_number("decoder_batch", settings["decoder_batch"], 1)
+        decoder_batch = _whole_number("decoder_batch", _setting(config, "decoder_batch"), 1)
         if nice := _whole_number("nice", _parameter(config, "nice") or "0", 0):
             os.nice(nice)
         if nice >= BACKGROUND_NICE:
@@ -80,14 +69,14 @@ class OrchestratorModel:
             decoder_batch = max(1, decoder_batch // 2)
         fingerprint = _fingerprint(written["fingerprint"], engine["encoder"])
         cache = EmbeddingCache(
-            Path(os.path.expanduser(settings["embedding_cache_dir"])),  # noqa: PTH111  (no error without a home)
+            Path(os.path.expanduser(_setting(config, "embedding_cache_dir"))),  # noqa: PTH111  (no error without a home)
             fingerprint,
-            _whole_number("embedding_cache_bytes", settings["embedding_cache_bytes"], 0),
+            _whole_number("embedding_cache_bytes", _setting(config, "embedding_cache_bytes"), 0),
             _warn,
         )
         encodes = _parameter(config, "answers") != "known images"
         try:
-            url = settings["redis_url"]
+            url = _setting(config, "redis_url")
             redis = RedisTier(url, fingerprint, _warn) if url and encodes else None
         except ValueError as error:
             raise pb_utils.TritonModelException(f"redis_url: {error}") from None
@@ -105,17 +94,16 @@ class OrchestratorModel:
         self._idle_release = IdleMemoryRelease(self._release_memory)
         self._trace: Any = None  # trace of the request, passed on to the encoder and the decoder
         stages = Stages(self._count_stage)
+        max_pixels = _whole_number("max_image_pixels", _setting(config, "max_image_pixels"), 1)
         self._pipeline = Pipeline(
             run_decoder=lambda inputs, wanted: self._call("mobile_sam_decoder", inputs, wanted),
             embeddings=Embeddings(
                 cache, redis, self._encode if encodes else None, max_pixels, self._count_source, stages=stages
             ),
             stages=stages,
-            weights={key: written[key] for key in ("name", "sha256", "trained", "note")},
-            engine=engine,
-            version=int(args["model_version"]),
+            identity={"weights": weights, "engine": engine, "model_version": int(args["model_version"])},
             thresholds=written["everything"],
-            max_answer_bytes=_whole_number("max_answer_bytes", settings["max_answer_bytes"], 1),
+            max_answer_bytes=_whole_number("max_answer_bytes", _setting(config, "max_answer_bytes"), 1),
             decoder_batch=decoder_batch,
         )
         self._report_loaded()
@@ -135,16 +123,16 @@ class OrchestratorModel:
             with self._idle_release.request() if self._counts else contextlib.nullcontext():
                 call = Call(lambda name: read_tensor(request, name))
                 self._pipeline.stages.begin(call.raise_if_cancelled, counts=self._counts)
-                parts, spooled = call.send(self._work(self._pipeline, call))
+                parts, spooled = call.send(self.work(self._pipeline, call))
         except Rejected as rejected:
-            parts, spooled, problem = [b""] * len(self._outputs), [0] * len(self._outputs), rejected.encode()
+            parts, spooled, problem = [b""] * len(self.outputs), [0] * len(self.outputs), rejected.encode()
         except RequestCancelled as error:
             self._cancelled.add(1, model=self._name)
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"request cancelled: {error}"))
         except Exception as error:
             pb_utils.Logger.log_error(one_line(f"mobile_sam: {type(error).__name__}: {error}"))
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
-        named = zip((*self._outputs, "problem"), (*parts, problem), strict=True)
+        named = zip((*self.outputs, "problem"), (*parts, problem), strict=True)
         tensors = [pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in named]
         return pb_utils.InferenceResponse([*tensors, pb_utils.Tensor("spooled", np.array(spooled, np.int64))])
 
@@ -161,7 +149,7 @@ class OrchestratorModel:
         """
         response = pb_utils.InferenceRequest(
             model_name=model,
-            model_version=self._pipeline.version,
+            model_version=self._pipeline.identity["model_version"],
             requested_output_names=outputs,
             inputs=[pb_utils.Tensor(name, np.ascontiguousarray(array)) for name, array in inputs.items()],
             preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU),
@@ -171,11 +159,8 @@ class OrchestratorModel:
             raise pb_utils.TritonModelException(f"{model}: {response.error().message()}")
         return [pb_utils.get_output_tensor_by_name(response, name).as_numpy() for name in outputs]
 
-    def close(self) -> None:
-        """Release the memory that is kept for the next request."""
-        self._release_memory()
-
     def _release_memory(self) -> None:
+        """Release the memory that is kept for the next request."""
         self._pipeline.embeddings.release_pixels()
         release_logits()
 
@@ -189,12 +174,10 @@ class OrchestratorModel:
             "Unix time at which a model last loaded these weights, by model, version, weights and engines",
             pb_utils.MetricFamily.GAUGE,
         )
-        labels = {
-            "model": self._name,
-            "version": str(self._pipeline.version),
-            **{key: str(value).lower() if key == "trained" else value for key, value in self._pipeline.weights.items()},
-            **self._pipeline.engine,
-        }
+        identity = self._pipeline.identity
+        weights = {**identity["weights"], "trained": str(identity["weights"]["trained"]).lower()}
+        version = str(identity["model_version"])
+        labels = {"model": self._name, "version": version, **weights, **identity["engine"]}
         self._loaded = family, family.Metric(labels)  # keeps the series alive
         self._loaded[1].set(time.time())
 
@@ -205,6 +188,25 @@ class OrchestratorModel:
     def _count_stage(self, stage: str, requests: int, seconds: float) -> None:
         self._stage_requests.add(requests, model=self._name, stage=stage)
         self._stage_seconds.add(seconds, model=self._name, stage=stage)
+
+
+class SegmentModel(OrchestratorModel):
+    """Model that segments objects."""
+
+    outputs = segment.OUTPUTS
+    work = staticmethod(segment.segment)
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Read the settings, open the cache, and warm up."""
+        super().initialize(args)
+        warm_up()
+
+
+class EverythingModel(OrchestratorModel):
+    """Model that makes automatic masks."""
+
+    outputs = everything.OUTPUTS
+    work = staticmethod(everything.records)
 
 
 class Counter:
@@ -239,6 +241,11 @@ def _warn(text: str) -> None:
 def _fingerprint(weights: str, engine: str) -> str:
     """Return an id of the weights and the encoder's precision, on which embeddings depend; engines agree in float32."""
     return hashlib.sha256(f"{weights} {engine.rpartition(' ')[2]}".encode()).hexdigest()
+
+
+def _setting(config: dict[str, Any], name: str) -> str:
+    """Return a parameter of config.pbtxt, or the environment variable that overrides it."""
+    return os.environ.get(ENVIRONMENT_PREFIX + name.upper()) or _parameter(config, name)
 
 
 def _parameter(config: dict[str, Any], name: str) -> str:

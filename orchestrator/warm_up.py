@@ -9,29 +9,26 @@ import numpy as np
 from PIL import Image
 
 from orchestrator import images
-from orchestrator.masks import MaskPart, area_and_box, upsample
-from orchestrator.pictures import Picture
+from orchestrator.cache import EMBEDDING_SHAPE, Entry
+from orchestrator.costs import Workload
+from orchestrator.embeddings import EncodedImage
+from orchestrator.segment import draw
+from orchestrator.stages import Stages
 
 SIZE_HW = (1200, 1800)
 """A typical photograph: 2 megapixels."""
 
 
 def warm_up() -> None:
-    """Decode and scale an image, and make a mask and a picture of it."""
+    """Decode and scale an image, and make masks and pictures of it."""
     height, width = SIZE_HW
     ramp = np.linspace(0, 255, width, dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(np.broadcast_to(ramp[None, :, None], (height, width, 3))).save(file, "JPEG")
-    pixels = images.decode(images.open_image(file.getvalue(), height * width))
-    frame = images.to_frame(pixels)
-    logits = np.full((256, 256), -1, np.float32)
-    logits[60:120, 80:180] = 1
-    mask = upsample(logits, frame.size_hw, SIZE_HW) > 0
-    area_and_box(mask)
-    picture = Picture(pixels, "overlay")
-    picture.add(mask)
-    picture.encode()
-    for mask_format in ("png", "rle"):
-        part = MaskPart(mask_format, SIZE_HW, None)
-        part.add(mask)
-        part.encode()
+    entry = Entry(np.zeros(EMBEDDING_SHAPE, np.float16), SIZE_HW, file.getvalue())
+    image = EncodedImage("", "", entry, height * width, Stages(lambda *_: None))
+    images.to_frame(image.decode().pixels)
+    logits = np.full((1, 256, 256), -1, np.float32)
+    logits[:, 60:120, 80:180] = 1
+    for mask_format in ("json", "png", "rle"):
+        draw(image, Workload(1, 1, mask_format, "overlay"), [(logits, np.ones(1, np.float32))], 2**30)

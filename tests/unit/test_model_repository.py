@@ -22,19 +22,7 @@ MODELS = [
     "mobile_sam_encoder",
     "mobile_sam_everything",
 ]
-OPTIONAL_INPUTS = {
-    tensors.SEGMENT: {tensor.name for tensor in tensors.SEGMENT_INPUTS},
-    tensors.SEGMENT_CACHED: {tensor.name for tensor in tensors.SEGMENT_INPUTS},
-    tensors.SEGMENT_COSTLY: {tensor.name for tensor in tensors.SEGMENT_INPUTS},
-    tensors.EVERYTHING: {
-        "exchange",
-        "input_image",
-        "image_id",
-        "image_owner",
-        "pred_iou_thresh",
-        "stability_score_thresh",
-    },
-}
+REQUIRED_INPUTS = {tensors.EVERYTHING: {"crop_box", "point_coords", "stability_score_offset", "min_mask_region_area"}}
 
 
 def config(model: str) -> model_config_pb2.ModelConfig:
@@ -56,13 +44,9 @@ def imported(source: Path) -> set[str]:
     return names
 
 
-def test_repository_has_the_expected_models():
+def test_repository_has_the_expected_models_in_folders_of_their_names():
     assert sorted(entry.name for entry in REPOSITORY.iterdir()) == MODELS
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_model_has_the_name_of_its_folder(model):
-    assert config(model).name == model
+    assert [config(model).name for model in MODELS] == MODELS
 
 
 @pytest.mark.parametrize("model", tensors.MODELS)
@@ -73,33 +57,24 @@ def test_models_declare_the_tensors_the_service_uses(model):
             (tensor.name, NAMES.get(tensor.datatype, f"TYPE_{tensor.datatype}"), tensor.shape) for tensor in wanted
         ]
 
-
-@pytest.mark.parametrize("model", tensors.MODELS)
-def test_models_declare_their_optional_inputs(model):
-    assert {entry.name for entry in config(model).input if entry.optional} == OPTIONAL_INPUTS[model]
+    assert {entry.name for entry in config(model).input if not entry.optional} == REQUIRED_INPUTS.get(model, set())
 
 
 @pytest.mark.parametrize("model", tensors.MODELS)
-def test_python_model_file_exists_and_defines_a_model(model):
+def test_python_models_define_a_model(model):
     parsed = config(model)
-    assert parsed.backend == "python"
-    assert parsed.max_batch_size == 0
-    file = REPOSITORY / model / "1" / (parsed.default_model_filename or "model.py")
-    classes = [node.name for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)]
-    assert "TritonPythonModel" in classes
+    assert (parsed.backend, parsed.max_batch_size) == ("python", 0)
+    source = (REPOSITORY / model / "1" / "model.py").read_text()
+    assert "TritonPythonModel" in [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
 
 
 @pytest.mark.parametrize("model", ["mobile_sam_encoder", "mobile_sam_decoder"])
-def test_onnx_models_warm_up_with_every_input_on_the_best_device(model):
+def test_onnx_models_run_on_the_best_device_and_warm_up_with_every_input(model):
     parsed = config(model)
     assert parsed.backend == "onnxruntime"
     assert parsed.instance_group[0].kind == model_config_pb2.ModelInstanceGroup.KIND_AUTO
     assert set(parsed.model_warmup[0].inputs) == {entry.name for entry in parsed.input}
-
-
-def test_encoder_batches_dynamically():
-    assert config("mobile_sam_encoder").HasField("dynamic_batching")
-    assert config("mobile_sam_encoder").max_batch_size > 1
+    assert parsed.HasField("dynamic_batching") == (parsed.max_batch_size > 1) == (model == "mobile_sam_encoder")
 
 
 def test_only_the_cached_model_is_limited_to_known_images():
@@ -128,11 +103,9 @@ def test_repository_has_no_links_and_no_code_but_the_models():
     assert not [path for path in REPOSITORY.rglob("*") if path.is_symlink()]
 
 
-@pytest.mark.parametrize("source", sorted(ORCHESTRATOR.glob("*.py")), ids=lambda path: path.name)
-def test_orchestrator_does_not_import_the_service(source):
-    assert not imported(source) & {"utils", "service", "client", "mobile_sam_onnx", "bentoml"}
-
-
-def test_only_one_module_imports_tritons_utilities():
-    importers = {path.name for path in ORCHESTRATOR.glob("*.py") if "triton_python_backend_utils" in imported(path)}
-    assert importers == {"triton_io.py"}
+def test_orchestrator_imports_neither_the_service_nor_triton_but_in_one_module():
+    names = {path.name: imported(path) for path in ORCHESTRATOR.glob("*.py")}
+    assert len(names) > 10
+    elsewhere = {"utils", "service", "client", "mobile_sam_onnx", "bentoml"}
+    assert [name for name, modules in names.items() if modules & elsewhere] == []
+    assert [name for name, modules in names.items() if "triton_python_backend_utils" in modules] == ["triton_io.py"]

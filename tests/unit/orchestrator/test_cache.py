@@ -12,7 +12,6 @@ import subprocess
 import tempfile
 import threading
 import time
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -38,37 +37,15 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_entry_is_returned_as_stored(open_cache, entries):
+def test_entry_is_returned_as_stored_also_after_a_restart_and_when_overwritten(open_cache, entries, folder):
     cache = open_cache()
     assert cache.get(entries.name(1)) is None
-    cache.put(entries.name(1), entries.make(1))
-    assert entries.same(cache.get(entries.name(1)), entries.make(1))
+    for entry in (entries.make(1, file_bytes=0), entries.make(2, file_bytes=12_345)):
+        cache.put(entries.name(1), entry)
+        assert entries.same(cache.get(entries.name(1)), entry)
+        assert entries.same(open_cache().get(entries.name(1)), entry)
     assert cache.get(entries.name(2)) is None
-
-
-def test_entry_survives_a_restart(open_cache, entries):
-    open_cache().put(entries.name(1), entries.make(1, file_bytes=0))
-    open_cache().put(entries.name(2), entries.make(2, file_bytes=12_345))
-    reopened = open_cache()
-    assert entries.same(reopened.get(entries.name(1)), entries.make(1, file_bytes=0))
-    assert entries.same(reopened.get(entries.name(2)), entries.make(2, file_bytes=12_345))
-
-
-def test_entry_is_visible_to_other_processes(open_cache, entries, folder, start):
-    entry = entries.make(1)
-    open_cache().put(entries.name(1), entry)
-    reader = start(
-        """
-        import sys, zlib
-        from pathlib import Path
-        from orchestrator.cache import EmbeddingCache
-        found = EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print).get(sys.argv[2])
-        print(found.embedding.shape, zlib.crc32(found.embedding), found.size_hw, bytes(found.file).hex())
-        """,
-        folder,
-        entries.name(1),
-    )
-    assert line(reader) == f"(1, 64, 64, 256) {zlib.crc32(entry.embedding)} {entry.size_hw} {bytes(entry.file).hex()}"
+    assert len(files(folder)) == 1
 
 
 def test_entry_is_invisible_to_other_weights(open_cache, entries):
@@ -78,15 +55,6 @@ def test_entry_is_invisible_to_other_weights(open_cache, entries):
     other.put(entries.name(1), entries.make(2))
     assert entries.same(open_cache(fingerprint="a" * 64).get(entries.name(1)), entries.make(1))
     assert entries.same(open_cache(fingerprint="b" * 64).get(entries.name(1)), entries.make(2))
-
-
-def test_entry_can_be_overwritten(open_cache, entries, folder):
-    cache = open_cache()
-    cache.put(entries.name(1), entries.make(1))
-    cache.put(entries.name(1), entries.make(2))
-    assert entries.same(cache.get(entries.name(1)), entries.make(2))
-    assert entries.same(open_cache().get(entries.name(1)), entries.make(2))
-    assert len(files(folder)) == 1
 
 
 @pytest.mark.parametrize("same_process", [True, False], ids=["same process", "another process"])
@@ -177,10 +145,6 @@ def damaged(open_cache, entries, folder, data) -> Path:
     return path
 
 
-def pickled() -> bytes:
-    return pickle.dumps(np.array([object()], object))
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -190,8 +154,6 @@ def pickled() -> bytes:
         pytest.param(lambda data: b"MSAMEMB1" + data[8:], id="other format version"),
         pytest.param(lambda data: bytes(len(data)), id="zeros"),
         pytest.param(lambda data: data[: len(data) // 2] + bytes(len(data) - len(data) // 2), id="half zeros"),
-        pytest.param(lambda data: pickled(), id="pickle"),
-        pytest.param(lambda data: data[: HEADER.size] + pickled().ljust(len(data) - HEADER.size), id="pickle inside"),
     ],
 )
 def test_damaged_entry_is_removed_and_not_served(open_cache, entries, folder, warnings, damage):
@@ -207,29 +169,19 @@ def test_damaged_entry_is_removed_and_not_served(open_cache, entries, folder, wa
     assert entries.same(open_cache().get(entries.name(1)), entries.make(1))
 
 
-def test_truncated_entry_is_not_served(open_cache, entries, folder):
+def test_entry_truncated_anywhere_or_with_a_flipped_bit_is_not_served(open_cache, entries, folder):
     path = damaged(open_cache, entries, folder, b"")
     generator = random.Random(0)
     whole = entries.file(1)
-    edges = [1, HEADER.size - 1, HEADER.size + 1, HEADER.size + EMBEDDING_BYTES, len(whole) - 1]
-    for length in [*edges, *(generator.randrange(len(whole)) for _ in range(20))]:
-        path.write_bytes(whole[:length])
-        assert open_cache().get(entries.name(1)) is None, length
-        assert not path.exists()
-
-
-def test_entry_with_a_flipped_bit_is_not_served(open_cache, entries, folder):
-    path = damaged(open_cache, entries, folder, b"")
-    generator = random.Random(0)
     fields = range(len(MAGIC) + 4 + 4 + 8 + 4)
-    served, whole = [], entries.file(1)
-    for offset in [*fields, HEADER.size, *(generator.randrange(HEADER.size, len(whole)) for _ in range(20))]:
-        changed = bytearray(whole)
-        changed[offset] ^= 1 << generator.randrange(8)
-        path.write_bytes(changed)
-        if open_cache().get(entries.name(1)) is not None or path.exists():
-            served.append(offset)
-    assert served == []
+    edges = [HEADER.size, HEADER.size + EMBEDDING_BYTES, len(whole) - 1]
+    for offset in [*fields, *edges, *(generator.randrange(HEADER.size, len(whole)) for _ in range(20))]:
+        flipped = bytearray(whole)
+        flipped[offset] ^= 1 << generator.randrange(8)
+        for data in (whole[:offset], flipped):
+            path.write_bytes(data)
+            assert open_cache().get(entries.name(1)) is None, offset
+            assert not path.exists()
 
 
 @pytest.mark.parametrize(
@@ -304,57 +256,12 @@ def test_pickles_are_never_loaded(open_cache, entries, folder, tmp_path):
     assert not (tmp_path / "loaded").exists()
 
 
-def test_entry_of_another_format_version_is_not_served(open_cache, entries, monkeypatch):
-    with monkeypatch.context() as patched:
-        patched.setattr(cache_module, "MAGIC", b"MSAMEMB0")
-        open_cache().put(entries.name(1), entries.make(1))
-        assert open_cache().get(entries.name(1)) is not None
-    assert open_cache().get(entries.name(1)) is None
-
-
 def test_unpack_does_not_copy(entries):
     whole = entries.file(1)
     entry = unpack(whole)
     assert np.shares_memory(entry.embedding, np.frombuffer(whole, np.uint8))
     with pytest.raises(InvalidEntry, match=f"expected at least {HEADER.size} bytes, got 3"):
         unpack(b"abc")
-
-
-WRITER = """
-    import sys
-    from pathlib import Path
-    import numpy as np
-    from orchestrator.cache import EMBEDDING_SHAPE, EmbeddingCache, Entry
-    cache = EmbeddingCache(Path(sys.argv[1]), "f" * 64, 80_000_000, print)
-    seed = 0
-    while True:
-        seed = seed % 15 + 1
-        embedding = np.full(EMBEDDING_SHAPE, seed, np.float16)
-        cache.put(f"{seed:064x}", Entry(embedding, (seed, seed), bytes([seed]) * 500_000))
-        print(flush=True)
-"""
-
-
-def test_killed_writers_leave_only_complete_entries(open_cache, folder, start, warnings):
-    generator = random.Random(0)
-    checked = 0
-    for _ in range(5):
-        writers = [start(WRITER, folder) for _ in range(2)]
-        assert [line(writer) for writer in writers] == ["", ""]
-        for writer in writers:
-            time.sleep(generator.uniform(0, 0.05))
-            writer.kill()
-            writer.wait()
-        for path in files(folder):
-            seed = int(path.name.partition("-")[0], 16)
-            entry = open_cache().get(f"{seed:064x}")
-            assert entry is not None
-            assert entry.size_hw == (seed, seed)
-            assert (entry.embedding == seed).all()
-            assert bytes(entry.file) == bytes([seed]) * 500_000
-            checked += 1
-    assert checked >= 5
-    assert warnings == []
 
 
 HALF_WRITER = """
@@ -474,33 +381,6 @@ def test_entry_removed_by_another_process_is_gone(open_cache, entries, folder):
     (path,) = files(folder)
     path.unlink()
     assert cache.get(entries.name(1)) is None
-
-
-def test_encode_lock_admits_one_process_at_a_time(folder, entries, tmp_path, start):
-    program = """
-        import sys, time
-        from pathlib import Path
-        from orchestrator.cache import EmbeddingCache
-        cache = EmbeddingCache(Path(sys.argv[1]), "f" * 64, 2**30, print)
-        print(flush=True)
-        sys.stdin.readline()
-        with open(sys.argv[3], "a", buffering=1) as log:
-            for _ in range(15):
-                with cache.encode_lock(sys.argv[2]):
-                    log.write(f"in {sys.argv[4]}\\n")
-                    time.sleep(0.003)
-                    log.write(f"out {sys.argv[4]}\\n")
-    """
-    log = tmp_path / "log"
-    processes = [start(program, folder, entries.name(1), log, name) for name in "ab"]
-    assert [line(process) for process in processes] == ["", ""]
-    for process in processes:
-        process.communicate("go\n")
-        assert process.returncode == 0
-    events = log.read_text().splitlines()
-    assert len(events) == 60
-    for entered, left in zip(events[::2], events[1::2], strict=True):
-        assert entered.removeprefix("in ") == left.removeprefix("out ")
 
 
 @pytest.mark.timeout(60)

@@ -41,8 +41,14 @@ def exchange() -> Exchange:
     return Exchange(time.monotonic() + 60)
 
 
-def test_inline_limit_is_the_same_on_both_sides():
-    assert service_side.INLINE_BYTES == INLINE_BYTES
+def test_only_values_up_to_the_same_limit_go_through_triton_in_both_directions(exchange):
+    values = {
+        tensors.INPUT_IMAGE: np.array([bytes(INLINE_BYTES + 1)], np.object_),
+        tensors.IMAGE_ID: np.array([bytes(INLINE_BYTES)], np.object_),
+    }
+    assert set(asyncio.run(exchange.put(values))) == {tensors.IMAGE_ID}
+    _, sizes = call_of(exchange).send([[bytes(INLINE_BYTES + 1)], [bytes(INLINE_BYTES)]])
+    assert sizes == [INLINE_BYTES + 1, 0]
 
 
 def test_small_and_large_inputs_arrive_unchanged(exchange):
@@ -63,18 +69,11 @@ def test_small_and_large_inputs_arrive_unchanged(exchange):
     assert call.read_one("mask_format", b"json") == b"json"
 
 
-def test_only_small_inputs_go_through_triton(exchange):
-    values = {
-        tensors.INPUT_IMAGE: np.array([bytes(INLINE_BYTES + 1)], np.object_),
-        tensors.IMAGE_ID: np.array([bytes(INLINE_BYTES)], np.object_),
-    }
-    assert set(asyncio.run(exchange.put(values))) == {tensors.IMAGE_ID}
-
-
 def test_inputs_are_available_to_a_second_model(exchange):
     image = np.array([LARGE], np.object_)
-    first = call_of(exchange, {tensors.MASK_INPUT: MASKS})
-    second = call_of(exchange, {tensors.MASK_INPUT: MASKS, tensors.INPUT_IMAGE: image})
+    first = call_of(exchange, {tensors.MASK_INPUT: MASKS}, light=True)
+    second = call_of(exchange, {tensors.MASK_INPUT: MASKS, tensors.INPUT_IMAGE: image}, light=False)
+    assert (first.light, second.light) == (True, False)
     assert first.read("input_image") is None
     assert second.read_one("input_image") == LARGE
     assert bytes_of(second, "mask_input") == MASKS.tobytes()
@@ -96,11 +95,6 @@ def test_without_a_file_all_values_go_through_triton():
     assert not call.light
     call.raise_if_cancelled()
     assert call.send([[LARGE, SMALL], []]) == ([LARGE + SMALL, b""], [0, 0])
-
-
-@pytest.mark.parametrize("light", [True, False])
-def test_call_reports_whether_it_must_be_light(exchange, light):
-    assert call_of(exchange, light=light).light is light
 
 
 def test_request_past_its_deadline_is_cancelled():

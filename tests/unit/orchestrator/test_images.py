@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
 import tracemalloc
 import zlib
 
@@ -14,6 +13,7 @@ from PIL import Image, ImageOps
 
 from orchestrator import images
 from orchestrator.problems import Rejected
+from tests.fuzz.png_files import GREY, SIGNATURE, chunk, header
 
 MAX_PIXELS = 1_000_000
 
@@ -45,11 +45,6 @@ def test_lossless_formats_are_decoded_exactly(file_format):
     assert np.array_equal(decoded(encoded(Image.fromarray(pixels), file_format, lossless=True)), pixels)
 
 
-def test_jpeg_is_decoded():
-    flat = np.full((16, 24, 3), (200, 100, 50), np.uint8)
-    assert np.abs(decoded(encoded(Image.fromarray(flat), "JPEG")).astype(int) - flat).max() < 4
-
-
 @pytest.mark.parametrize(
     ("mode", "value", "expected"),
     [
@@ -68,10 +63,6 @@ def test_palette_becomes_rgb():
     pixels = np.zeros((4, 4, 3), np.uint8)
     pixels[:2] = (255, 0, 0)
     assert np.array_equal(decoded(encoded(Image.fromarray(pixels).quantize(2))), pixels)
-
-
-def test_cmyk_jpeg_becomes_rgb():
-    assert decoded(encoded(Image.new("CMYK", (8, 8), (0, 0, 0, 0)), "JPEG"))[0, 0].min() > 250
 
 
 def textured(height: int, width: int) -> np.ndarray:
@@ -105,43 +96,31 @@ def fast(monkeypatch) -> list[bool]:
 JPEG_SIZES = [(1, 1), (1, 40), (40, 1), (8, 8), (15, 17), (16, 16), (33, 47), (100, 150), (301, 203)]
 
 
-@pytest.mark.parametrize("size_hw", JPEG_SIZES)
-@pytest.mark.parametrize("progressive", [False, True])
-@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
-def test_fast_jpeg_decoding_matches_pillow(fast, subsampling, progressive, size_hw):
-    for quality in (20, 75, 95):
-        data = encoded(
-            Image.fromarray(textured(*size_hw)),
-            "JPEG",
-            quality=quality,
-            subsampling=subsampling,
-            progressive=progressive,
-        )
-        assert np.array_equal(decoded(data), by_pillow(data))
-    assert fast == [True] * 3
-
-
-@pytest.mark.parametrize("size_hw", JPEG_SIZES)
-@pytest.mark.parametrize("subsampling", ["411", "440"])
-def test_fast_jpeg_decoding_matches_pillow_for_rare_subsamplings(fast, subsampling, size_hw):
-    data = simplejpeg.encode_jpeg(textured(*size_hw), colorsubsampling=subsampling)
-    assert np.array_equal(decoded(data), by_pillow(data))
-    assert fast == [True]
-
-
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({"keep_rgb": True}, id="RGB instead of YCbCr"),
-        pytest.param({"restart_marker_rows": 1}, id="restart markers"),
-        pytest.param({"optimize": True}, id="own Huffman tables"),
-        pytest.param({"comment": b"x" * 60_000, "icc_profile": bytes(300_000)}, id="large metadata"),
+        *({"subsampling": kind, "progressive": both} for kind in ("4:4:4", "4:2:2", "4:2:0") for both in (False, True)),
+        {"keep_rgb": True},
+        {"restart_marker_rows": 1},
+        {"optimize": True},
+        {"comment": b"x" * 60_000, "icc_profile": bytes(300_000)},
     ],
+    ids=lambda options: " ".join(map(str, options)) + " " + str(options.get("subsampling", "")),
 )
-def test_fast_jpeg_decoding_matches_pillow_for_encoder_options(fast, options):
-    data = encoded(Image.fromarray(textured(99, 77)), "JPEG", **options) + b"trailing data"
-    assert np.array_equal(decoded(data), by_pillow(data))
-    assert fast == [True]
+def test_fast_jpeg_decoding_matches_pillow(fast, options):
+    for size_hw in JPEG_SIZES:
+        for quality in (20, 75, 95):
+            data = encoded(Image.fromarray(textured(*size_hw)), "JPEG", quality=quality, **options) + b"trailing data"
+            assert np.array_equal(decoded(data), by_pillow(data)), (size_hw, quality)
+    assert fast == [True] * 3 * len(JPEG_SIZES)
+
+
+@pytest.mark.parametrize("subsampling", ["411", "440"])
+def test_fast_jpeg_decoding_matches_pillow_for_rare_subsamplings(fast, subsampling):
+    for size_hw in JPEG_SIZES:
+        data = simplejpeg.encode_jpeg(textured(*size_hw), colorsubsampling=subsampling)
+        assert np.array_equal(decoded(data), by_pillow(data)), size_hw
+    assert fast == [True] * len(JPEG_SIZES)
 
 
 def test_first_picture_of_a_multi_picture_jpeg_is_decoded(fast):
@@ -155,17 +134,8 @@ def test_first_picture_of_a_multi_picture_jpeg_is_decoded(fast):
 def test_jpegs_other_than_rgb_are_decoded_by_pillow(fast, mode):
     data = encoded(Image.fromarray(textured(40, 50)).convert(mode), "JPEG")
     assert np.array_equal(decoded(data), by_pillow(data))
+    assert decoded(encoded(Image.new("CMYK", (8, 8), (0, 0, 0, 0)), "JPEG")).min() > 250
     assert not fast
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("size_hw", [(6, 10), (1, 5), (33, 20)])
-def test_jpeg_orientation_matches_pillow(fast, size_hw, orientation):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    data = encoded(Image.fromarray(textured(*size_hw)), "JPEG", exif=exif)
-    assert np.array_equal(decoded(data), by_pillow(data))
-    assert fast == [True]
 
 
 def answer(data: bytes) -> list:
@@ -203,23 +173,15 @@ def test_jpeg_smaller_than_its_header_is_decoded_by_pillow(monkeypatch):
     assert np.array_equal(decoded(data), by_pillow(data))
 
 
+@pytest.mark.parametrize("file_format", ["PNG", "JPEG"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_exif_orientation_is_applied(orientation):
-    stored = noise(6, 10)
+@pytest.mark.parametrize("size_hw", [(6, 10), (1, 5), (33, 20)])
+def test_exif_orientation_is_applied_as_by_pillow(size_hw, orientation, file_format):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    opened = images.open_image(encoded(Image.fromarray(stored), exif=exif), MAX_PIXELS)
-    turned = {
-        1: stored,
-        2: stored[:, ::-1],
-        3: stored[::-1, ::-1],
-        4: stored[::-1],
-        5: stored.transpose(1, 0, 2),
-        6: stored[::-1].transpose(1, 0, 2),
-        7: stored[::-1, ::-1].transpose(1, 0, 2),
-        8: stored[:, ::-1].transpose(1, 0, 2),
-    }[orientation]
-    assert np.array_equal(images.decode(opened), turned)
+    data = encoded(Image.fromarray(textured(*size_hw)), file_format, exif=exif)
+    assert decoded(data).shape[:2] == (size_hw if orientation < 5 else size_hw[::-1])
+    assert np.array_equal(decoded(data), by_pillow(data))
 
 
 @pytest.mark.parametrize("orientation", [0, 9, 60_000])
@@ -257,14 +219,10 @@ def test_truncated_files_are_rejected(file_format, kept):
     assert (rejected.status, rejected.slug) == (422, "invalid-image")
 
 
-def chunk(name: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-
 def png(pixels: bytes, width: int, height: int, *extra: bytes) -> bytes:
     """Return an 8-bit grey PNG file with extra chunks before its compressed pixels."""
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + b"".join(extra) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    first = header((height, width), GREY)
+    return SIGNATURE + first + b"".join(extra) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
 def test_png_with_missing_or_damaged_pixels_is_rejected():
@@ -277,14 +235,7 @@ def test_png_with_missing_or_damaged_pixels_is_rejected():
 
 
 @pytest.mark.parametrize("name", [b"zTXt", b"iCCP"])
-def test_large_metadata_is_accepted(name):
-    rows = zlib.compress((b"\0" + bytes(100)) * 100)
-    metadata = chunk(name, b"profile\0\0" + zlib.compress(bytes(5 * 2**20)))
-    assert decoded(png(rows, 100, 100, metadata)).shape == (100, 100, 3)
-
-
-@pytest.mark.parametrize("name", [b"zTXt", b"iCCP"])
-def test_metadata_is_not_decompressed(name):
+def test_large_metadata_is_accepted_and_not_decompressed(name):
     metadata = chunk(name, b"profile\0\0" + zlib.compress(bytes(5 * 2**20)))
     image = images.open_image(png(zlib.compress(bytes(101) * 100), 100, 100, *[metadata] * 3), MAX_PIXELS)
     assert images.decode(image).shape == (100, 100, 3)
@@ -312,15 +263,11 @@ def test_jpeg_with_too_many_scans_is_rejected(trailer):
     assert decoded(repeat_last_scan(images.MAX_SCANS - 10) + trailer).shape == (30, 40, 3)
     rejected = rejection(repeat_last_scan(images.MAX_SCANS - 9) + trailer)
     assert rejected.status == 422
-    assert (
-        rejected.errors[0]["expected"] == "a JPEG file of at most 1000 segments, 50 scans and 100000 bytes outside them"
-    )
-
-
-def test_jpeg_with_too_many_single_component_scans_is_rejected():
+    expected = "a JPEG file of at most 1000 segments, 50 scans and 100000 bytes outside them"
+    assert rejected.errors[0]["expected"] == expected
     data = encoded(Image.new("RGB", (40, 30)), "JPEG")
-    one = b"\xff\xda\0\x08\1\1\0\0\x3f\0"
-    assert rejection(data[: data.index(b"\xff\xda")] + one * 51 + b"\xff\xd9").errors[0]["got"] == "more"
+    of_one_component = b"\xff\xda\0\x08\1\1\0\0\x3f\0" * 51
+    assert rejection(data[: data.index(b"\xff\xda")] + of_one_component + b"\xff\xd9").errors[0]["got"] == "more"
 
 
 @pytest.mark.parametrize(
@@ -368,21 +315,6 @@ def test_image_with_a_side_above_the_limit_is_rejected(size):
     assert rejected.errors[0]["expected"] == "sides of at most 65535 pixels"
 
 
-def test_damaged_files_never_crash():
-    data = bytearray(encoded(Image.fromarray(noise(50, 50))))
-    generator = np.random.default_rng(1)
-    for _ in range(300):
-        damaged = data.copy()
-        for offset in generator.integers(8, len(data), 5):
-            damaged[offset] = generator.integers(0, 256)
-        try:
-            pixels = decoded(bytes(damaged))
-        except Rejected:
-            continue
-        assert pixels.dtype == np.uint8
-        assert pixels.shape[2] == 3
-
-
 def test_image_with_too_many_pixels_is_rejected_by_its_header():
     header = encoded(Image.new("1", (30_000, 30_000)))[:200]
     rejected = rejection(header)
@@ -402,33 +334,10 @@ def test_longest_side_becomes_1024(size_hw, frame_hw):
     assert images.frame_size_hw(size_hw) == frame_hw
 
 
-def test_frame_is_padded_with_zeros_right_and_below():
-    frame = images.to_frame(np.full((10, 20, 3), 9, np.uint8))
-    assert frame.size_hw == (512, 1024)
-    assert frame.pixels.shape == (1024, 1024, 3)
-    assert (frame.pixels[:512] == 9).all()
-    assert not frame.pixels[512:].any()
+FRAME_SIZES = [(1, 1), (1, 5000), (5000, 1), (7, 5), (427, 640), (683, 1024), (1024, 1023), (1024, 1024), (1501, 999)]
 
 
-@pytest.mark.parametrize(
-    "size_hw",
-    [
-        (1, 1),
-        (1, 5000),
-        (5000, 1),
-        (2, 3),
-        (3, 4000),
-        (7, 5),
-        (427, 640),
-        (683, 1024),
-        (1024, 1023),
-        (1024, 1024),
-        (1025, 1024),
-        (1200, 1800),
-        (1501, 999),
-        (2048, 2048),
-    ],
-)
+@pytest.mark.parametrize("size_hw", FRAME_SIZES)
 def test_frame_scaling_matches_pillow(size_hw):
     pixels = textured(*size_hw)
     frame = images.to_frame(pixels)
@@ -437,15 +346,9 @@ def test_frame_scaling_matches_pillow(size_hw):
     assert np.array_equal(frame.pixels[:height, :width], np.asarray(wanted))
     assert not frame.pixels[height:].any()
     assert not frame.pixels[:, width:].any()
+    assert not np.shares_memory(frame.pixels, pixels)
 
 
 def test_frame_of_a_non_contiguous_array():
     part = textured(400, 500)[50:350, 30:480]
     assert np.array_equal(images.to_frame(part).pixels, images.to_frame(np.ascontiguousarray(part)).pixels)
-
-
-def test_frame_is_a_copy():
-    pixels = textured(1024, 1024)
-    frame = images.to_frame(pixels)
-    pixels[:] = 0
-    assert frame.pixels.any()

@@ -73,21 +73,15 @@ def test_upsample_matches_the_official_predictor(frame_hw, size_hw):
     assert ((found > 0) == (wanted > 0))[np.abs(wanted) > 0.01].all()
 
 
-def two_steps(logits: np.ndarray, frame_hw: tuple[int, int], size_hw: tuple[int, int]) -> np.ndarray:
-    """Run the predictor's two resize steps without optimisations."""
-    in_frame = cv2.resize(logits, (1024, 1024), interpolation=cv2.INTER_LINEAR)
-    scaled = cv2.resize(in_frame[: frame_hw[0], : frame_hw[1]], size_hw[::-1], interpolation=cv2.INTER_LINEAR)
-    return scaled.reshape(size_hw)
-
-
-@pytest.mark.parametrize("limit", [0, 10**9])
-def test_upsample_with_and_without_the_reused_buffer(monkeypatch, limit):
-    monkeypatch.setattr(masks, "MAX_REUSED_PIXELS", limit)
+def test_upsample_is_the_same_with_and_without_the_reused_buffer(monkeypatch):
     generator = np.random.default_rng(0)
     for size_hw in ((30, 40), (30, 40), (40, 30), (1, 1), (1, 7), (7, 1), (300, 400), (300, 400)):
         logits = generator.normal(0, 10, (256, 256)).astype(np.float32)
         frame_hw = (768, 1024) if size_hw[0] < size_hw[1] else (1024, 768)
-        assert np.array_equal(masks.upsample(logits, frame_hw, size_hw), two_steps(logits, frame_hw, size_hw))
+        reused = masks.upsample(logits, frame_hw, size_hw).copy()
+        with monkeypatch.context() as patched:
+            patched.setattr(masks, "MAX_REUSED_PIXELS", 0)
+            assert np.array_equal(masks.upsample(logits, frame_hw, size_hw), reused)
 
 
 def test_upsample_reuses_memory_up_to_a_limit(monkeypatch):
@@ -118,72 +112,46 @@ def test_upsampled_edges_are_smooth():
     assert (mask != (np.hypot(x - 128, y - 128) < 60)).mean() < 0.0005
 
 
-@pytest.mark.parametrize("size_hw", SIZES)
-@pytest.mark.parametrize("count", [1, 3])
-def test_json_mask_is_nested_lists_of_0_and_1(size_hw, count):
-    several = some(size_hw, count)
-    wanted = [mask.astype(int).tolist() for mask in several]
-    assert json.loads(encode("json", *several)) == (wanted[0] if count == 1 else wanted)
+def read_png(data: bytes) -> np.ndarray:
+    """Read a picture of stacked masks by OpenCV, and check it by Pillow."""
+    picture = Image.open(io.BytesIO(data))
+    assert picture.mode == "1"
+    read = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
+    assert np.array_equal(read, np.asarray(picture) * np.uint8(255))
+    return read > 0
+
+
+READ = {"json": orjson.loads, "npy": lambda data: np.load(io.BytesIO(data), allow_pickle=False), "png": read_png}
 
 
 @pytest.mark.parametrize("size_hw", [*SIZES, (2, 300), (300, 2)])
-def test_json_mask_matches_orjson(size_hw):
-    for mask in (*some(size_hw), np.zeros(size_hw, bool), np.ones(size_hw, bool)):
-        assert encode("json", mask) == orjson.dumps(mask.view(np.uint8), option=orjson.OPT_SERIALIZE_NUMPY)
+@pytest.mark.parametrize("mask_format", READ)
+def test_masks_are_read_back_unchanged(mask_format, size_hw):
+    empty, full = np.zeros(size_hw, bool), np.ones(size_hw, bool)
+    for several in ([empty], [full], some(size_hw), [*some(size_hw, 3), empty, full]):
+        read = np.asarray(READ[mask_format](encode(mask_format, *several)))
+        wanted = np.concatenate(several) if mask_format == "png" else np.stack(several)
+        assert np.array_equal(read, wanted if len(several) > 1 else several[0])
+        assert read.dtype == (bool if mask_format != "json" else int)
+
+
+def test_json_mask_has_no_spaces():
+    assert encode("json", np.eye(2, dtype=bool)) == b"[[1,0],[0,1]]"
 
 
 @pytest.mark.parametrize("size_hw", SIZES)
-@pytest.mark.parametrize("count", [1, 3])
-def test_npy_mask_is_a_bool_array(size_hw, count):
-    several = some(size_hw, count)
-    loaded = np.load(io.BytesIO(encode("npy", *several)), allow_pickle=False)
-    assert loaded.dtype == bool
-    assert loaded.flags.c_contiguous
-    assert np.array_equal(loaded, several[0] if count == 1 else np.stack(several))
-
-
-@pytest.mark.parametrize("size_hw", SIZES)
-@pytest.mark.parametrize("count", [1, 3])
-def test_png_masks_are_1_bit_and_stacked_vertically(size_hw, count):
-    several = some(size_hw, count)
-    data = encode("png", *several)
-    picture = Image.open(io.BytesIO(data))
-    assert picture.mode == "1"
-    assert np.array_equal(np.asarray(picture), np.concatenate(several))
-    read = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
-    assert np.array_equal(read, np.concatenate(several) * np.uint8(255))
-
-
-@pytest.mark.parametrize("size_hw", SIZES)
-@pytest.mark.parametrize("count", [1, 3])
-def test_rle_mask_is_readable_by_pycocotools(size_hw, count):
-    several = some(size_hw, count)
-    read = json.loads(encode("rle", *several))
-    for mask, encoded in zip(several, [read] if count == 1 else read, strict=True):
+def test_rle_masks_are_readable_by_pycocotools(size_hw):
+    noise = np.random.default_rng(0).random((2 * size_hw[0], size_hw[1] + 3)) > 0.5
+    parts = [np.zeros(size_hw, bool), np.ones(size_hw, bool), noise[::2, 3:], *some(size_hw, 3)]
+    for mask, encoded in zip(parts, json.loads(encode("rle", *parts)), strict=True):
+        assert encoded.keys() == {"size", "counts"}
         assert encoded["size"] == list(size_hw)
         assert np.array_equal(coco.decode(encoded), mask)
-        assert coco.area(encoded) == np.count_nonzero(mask)
 
 
-@pytest.mark.parametrize("size_hw", SIZES)
-@pytest.mark.parametrize("value", [False, True])
-def test_rle_of_empty_and_full_masks(size_hw, value):
-    encoded = masks.rle(np.full(size_hw, value))
-    assert encoded.keys() == {"size", "counts"}
-    assert np.array_equal(coco.decode(encoded), np.full(size_hw, value))
-
-
-def test_rle_of_noise_and_of_a_non_contiguous_mask():
-    noise = np.random.default_rng(0).random((60, 80)) > 0.5
-    assert np.array_equal(coco.decode(masks.rle(noise)), noise)
-    assert np.array_equal(coco.decode(masks.rle(noise[5:40, 7:50])), noise[5:40, 7:50])
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_polygon_mask_is_the_polygons(count):
-    several = some((31, 47), count)
-    wanted = [polygons(mask) for mask in several]
-    assert json.loads(encode("polygon", *several)) == (wanted[0] if count == 1 else wanted)
+def test_polygon_masks_are_their_polygons():
+    several = some((31, 47), 3)
+    assert json.loads(encode("polygon", *several)) == [polygons(mask) for mask in several]
 
 
 @pytest.mark.parametrize("mask_format", masks.FORMATS)
@@ -198,11 +166,6 @@ def test_mask_list_with_one_mask_stays_a_list(mask_format):
         assert in_a_list == alone
     else:
         assert json.loads(in_a_list) == [json.loads(alone)]
-
-
-def test_unknown_mask_format_is_an_error():
-    with pytest.raises(ValueError, match="mask_format must be one of json, npy, png, rle, polygon, got 'bmp'"):
-        MaskPart("bmp", (2, 2), None)
 
 
 def test_png_mask_with_too_many_rows_is_rejected():
@@ -239,20 +202,10 @@ def test_polygon_masks_with_too_many_rings_are_rejected(monkeypatch):
     assert (caught.value.status, caught.value.slug) == (422, "answer-too-large")
 
 
-def test_box_ends_are_exclusive():
-    mask = np.zeros((20, 30), bool)
-    mask[5:8, 10:20] = True
-    assert masks.area_and_box(mask) == (30, [10, 5, 20, 8])
-
-
-def test_empty_mask_has_an_empty_box():
-    assert masks.area_and_box(np.zeros((4, 4), bool)) == (0, [0, 0, 0, 0])
-
-
 @pytest.mark.parametrize("size_hw", SIZES)
 def test_area_and_box_of_random_masks(size_hw):
     generator = np.random.default_rng(0)
-    for share in (0.001, 0.05, 0.5, 1.0):
+    for share in (0.0, 0.001, 0.05, 0.5, 1.0):
         mask = generator.random(size_hw) < share
         ys, xs = np.nonzero(mask)
         box = [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1] if len(ys) else [0, 0, 0, 0]

@@ -8,13 +8,22 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from orchestrator import pictures
+from orchestrator import pictures, png
 from orchestrator.pictures import Picture, overlay
+from orchestrator.png import Strip
 
 IMAGE = np.full((40, 60, 3), (100, 150, 200), np.uint8)
 IMAGE.flags.writeable = False
-MASK = np.zeros((40, 60), bool)
-MASK[10:30, 10:30] = True
+
+
+def box(x0: int, y0: int, x1: int, y1: int, size_hw: tuple[int, int] = (40, 60)) -> np.ndarray:
+    """Return a mask that is true inside a box."""
+    mask = np.zeros(size_hw, bool)
+    mask[y0:y1, x0:x1] = True
+    return mask
+
+
+MASK = box(10, 10, 30, 30)
 
 
 def drawn(style: str, *masks: np.ndarray, image: np.ndarray = IMAGE) -> Image.Image:
@@ -44,20 +53,16 @@ def test_drawing_does_not_change_the_image(style):
     assert np.array_equal(image, IMAGE)
 
 
-def test_overlay_changes_only_pixels_near_the_mask():
+def test_overlay_changes_only_pixels_near_the_mask_and_returns_their_rows():
     image = np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)
-    mask = np.zeros((90, 120), bool)
-    mask[30:50, 40:70] = True
-    picture = image.copy()
-    overlay(picture, mask, (255, 0, 0))
+    picture, mask = image.copy(), box(40, 30, 70, 50, (90, 120))
+    rows = overlay(picture, mask, (255, 0, 0))
     changed = (picture != image).any(axis=2)
     assert changed[mask].all()
-    outside = changed & ~mask
-    assert outside.any()
-    assert not outside[:28].any()
-    assert not outside[52:].any()
-    assert not outside[:, :38].any()
-    assert not outside[:, 72:].any()
+    assert (changed & ~mask).any()
+    assert not (changed & ~box(38, 28, 72, 52, (90, 120))).any()
+    changed[rows] = False
+    assert not changed.any()
 
 
 def test_overlay_on_a_view_stays_inside_it():
@@ -69,13 +74,10 @@ def test_overlay_on_a_view_stays_inside_it():
 
 
 def test_object_colours_repeat_after_the_last():
-    masks = []
-    for index in range(len(pictures.COLOURS) + 1):
-        mask = np.zeros((20, 200), bool)
-        mask[5:15, 20 * index + 5 : 20 * index + 15] = True
-        masks.append(mask)
+    places = range(0, 20 * (len(pictures.COLOURS) + 1), 20)
+    masks = [box(x + 5, 5, x + 15, 15, (20, 200)) for x in places]
     pixels = overlaid(*masks, image=np.zeros((20, 200, 3), np.uint8))
-    shades = [tuple(pixels[10, 20 * index + 10].tolist()) for index in range(len(masks))]
+    shades = [tuple(pixels[10, x + 10].tolist()) for x in places]
     assert len(set(shades)) == len(pictures.COLOURS)
     assert shades[0] == shades[-1]
 
@@ -85,8 +87,7 @@ def test_later_objects_are_drawn_over_earlier_ones():
 
 
 def test_cutout_is_transparent_outside_all_objects():
-    other = np.zeros_like(MASK)
-    other[25:38, 40:55] = True
+    other = box(40, 25, 55, 38)
     picture = drawn("cutout", MASK, other)
     assert picture.mode == "RGBA"
     pixels = np.asarray(picture)
@@ -94,37 +95,28 @@ def test_cutout_is_transparent_outside_all_objects():
     assert np.array_equal(pixels[..., :3], IMAGE)
 
 
-def test_picture_without_objects_is_the_image_or_transparent():
-    assert np.array_equal(overlaid(), IMAGE)
-    assert not np.asarray(drawn("cutout"))[..., 3].any()
-
-
 def test_empty_mask_draws_nothing_but_uses_a_colour():
     empty = np.zeros_like(MASK)
     assert np.array_equal(overlaid(empty), IMAGE)
+    assert not np.asarray(drawn("cutout", empty))[..., 3].any()
     assert overlaid(empty, MASK)[20, 20].tolist() != overlaid(MASK)[20, 20].tolist()
 
 
 def test_outline_does_not_follow_the_image_edge():
-    half = np.zeros((40, 60), bool)
-    half[:, :30] = True
-    pixels = overlaid(half)
+    pixels = overlaid(box(0, 0, 30, 40))
     changed = (pixels != IMAGE).any(axis=2)
     assert changed[:, 30].all()
     assert not changed[:, 35:].any()
-    colours = {tuple(pixel) for pixel in pixels[20].tolist()}
-    assert (255, 255, 255) in colours
-    assert pictures.COLOURS[0] in colours
+    assert {(255, 255, 255), pictures.COLOURS[0]} <= {tuple(pixel) for pixel in pixels[20].tolist()}
     assert pixels[0, 5].tolist() == pixels[20, 5].tolist()
 
 
 def test_outline_does_not_depend_on_the_position():
     image = np.zeros((200, 300, 3), np.uint8)
-    parts = []
-    for x, y in ((20, 20), (150, 100), (270, 170)):
-        mask = np.zeros((200, 300), bool)
-        mask[y : y + 20, x : x + 20] = True
-        parts.append(overlaid(mask, image=image)[y - 10 : y + 30, x - 10 : x + 30])
+    parts = [
+        overlaid(box(x, y, x + 20, y + 20, (200, 300)), image=image)[y - 10 : y + 30, x - 10 : x + 30]
+        for x, y in ((20, 20), (150, 100), (270, 170))
+    ]
     assert np.array_equal(parts[0], parts[1])
     assert np.array_equal(parts[0], parts[2])
 
@@ -135,7 +127,14 @@ def test_picture_of_one_pixel(style, value):
     assert drawn(style, np.full((1, 1), value), image=IMAGE[:1, :1]).size == (1, 1)
 
 
-@pytest.mark.parametrize("style", ["none", "x"])
-def test_unknown_picture_style_is_an_error(style):
-    with pytest.raises(ValueError, match=f"segmented_image must be one of overlay, cutout, none, got '{style}'"):
-        Picture(IMAGE, style)
+@pytest.mark.parametrize("limit", [0, 10**6], ids=["image too large to keep strips", "strips kept"])
+def test_overlays_of_one_image_share_its_compressed_strips(monkeypatch, limit):
+    monkeypatch.setattr(png, "STRIP_BYTES", 5 * 60 * 3)
+    monkeypatch.setattr(pictures, "MAX_KEPT_PIXELS", limit)
+    image, strips = np.random.default_rng(0).integers(0, 256, IMAGE.shape, np.uint8), dict[int, Strip]()
+    for masks in ([MASK], [box(0, 0, 5, 5), box(50, 35, 60, 40)], [], [np.ones_like(MASK)], [MASK]):
+        picture = Picture(image, "overlay", strips)
+        for mask in masks:
+            picture.add(mask)
+        assert np.array_equal(np.asarray(Image.open(io.BytesIO(picture.encode()))), overlaid(*masks, image=image))
+    assert sorted(strips) == (list(range(0, 40, 5)) if limit else [])

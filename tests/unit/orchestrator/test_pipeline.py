@@ -35,7 +35,7 @@ class Decoder:
 
 
 def decode(decoder: Decoder, count: int = 2, points: int = 1, *, candidates: bool = False, batch: int = 8) -> list[Any]:
-    pipeline = Pipeline(decoder, None, STAGES, {}, {}, 1, {}, 0, batch)  # type: ignore[arg-type]
+    pipeline = Pipeline(decoder, None, STAGES, {}, {}, 0, batch)  # type: ignore[arg-type]
     coords, labels = np.zeros((count, points, 2), np.float32), np.ones((count, points), np.int32)
     return list(pipeline.decode(IMAGE, coords, labels, *mask_inputs(None, None, count), candidates=candidates))
 

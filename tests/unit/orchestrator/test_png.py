@@ -8,22 +8,18 @@ import zlib
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
-from orchestrator.png import encode_bilevel_png, encode_png, pack_mask
+from orchestrator import png
+from orchestrator.png import Strip, encode_bilevel_png, encode_png, pack_mask
 
-SIZES = [(1, 1), (1, 37), (41, 1), (2, 2), (13, 17), (480, 640), (333, 501)]
-KINDS = ["noise", "gradient", "black", "white"]
+SIZES = [(1, 1), (1, 37), (41, 1), (13, 17), (333, 501)]
 
 
-def pixels(kind: str, size_hw: tuple[int, int], channels: int) -> np.ndarray:
-    shape = (*size_hw, channels)
-    if kind == "noise":
-        return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    if kind == "gradient":
-        gradient: np.ndarray = np.indices(shape).sum(axis=0).astype(np.uint8)
-        return gradient
-    return np.full(shape, 0 if kind == "black" else 255, np.uint8)
+def noise(size_hw: tuple[int, int], channels: int = 3) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (*size_hw, channels), dtype=np.uint8)
 
 
 def by_opencv(data: bytes) -> np.ndarray:
@@ -32,9 +28,11 @@ def by_opencv(data: bytes) -> np.ndarray:
 
 @pytest.mark.parametrize(("channels", "mode"), [(3, "RGB"), (4, "RGBA")])
 @pytest.mark.parametrize("size_hw", SIZES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["noise", "gradient", "white"])
 def test_png_round_trip_is_exact(kind, size_hw, channels, mode):
-    wanted = pixels(kind, size_hw, channels)
+    wanted = noise(size_hw, channels)
+    if kind != "noise":
+        wanted = np.indices(wanted.shape).sum(axis=0).astype(np.uint8) | np.uint8(255 * (kind == "white"))
     data = encode_png(wanted)
     picture = Image.open(io.BytesIO(data))
     assert (picture.format, picture.mode, picture.size) == ("PNG", mode, size_hw[::-1])
@@ -44,43 +42,67 @@ def test_png_round_trip_is_exact(kind, size_hw, channels, mode):
 
 
 def test_png_of_a_non_contiguous_array():
-    whole = pixels("noise", (30, 40), 3)
-    part = whole[5:20, 7:30]
+    part = noise((30, 40))[5:20, 7:30]
     assert np.array_equal(np.asarray(Image.open(io.BytesIO(encode_png(part)))), part)
 
 
 def test_flat_pictures_compress_well():
-    assert len(encode_png(pixels("white", (480, 640), 3))) < 480 * 640 * 3 / 50
+    assert len(encode_png(np.full((480, 640, 3), 255, np.uint8))) < 480 * 640 * 3 / 50
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(
+    height=st.integers(1, 300),
+    width=st.integers(1, 50),
+    drawn=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300)), min_size=1, max_size=4),
+)
+def test_png_with_kept_strips_is_the_same_file(height, width, drawn):
+    """Pictures drawn one after another on the same rows of a common image, with strips of a few rows."""
+    image, kept = noise((height, width)), dict[int, Strip]()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(png, "STRIP_BYTES", 2000)
+        for top, bottom in drawn:
+            changed = np.zeros(height, bool)
+            changed[top:bottom] = True
+            picture = np.where(changed[:, None, None], 255 - image, image)
+            assert encode_png(picture, changed, kept) == encode_png(picture)
+
+
+def test_kept_strips_are_those_without_changed_rows_and_are_used(monkeypatch):
+    monkeypatch.setattr(png, "STRIP_BYTES", 10 * 3 * 10)
+    image, changed = noise((100, 10)), np.zeros(100, bool)
+    changed[35:40] = True
+    kept: dict[int, Strip] = {}
+    encode_png(image, changed, kept)
+    assert sorted(kept) == [0, 10, 20, 50, 60, 70, 80, 90]  # rows 40 to 49 are stored as differences from row 39
+    encode_png(image, np.zeros(100, bool), kept)
+    assert encode_png(np.zeros_like(image), np.zeros(100, bool), kept) == encode_png(image)
 
 
 @pytest.mark.parametrize("size_hw", [*SIZES, (5, 8), (5, 9), (5, 7)])
 def test_bilevel_png_round_trip_is_exact(size_hw):
-    mask = np.random.default_rng(0).random(size_hw) > 0.5
-    data = encode_bilevel_png([pack_mask(mask)], size_hw[1])
+    masks = np.random.default_rng(0).random((2, *size_hw)) > 0.5
+    data = encode_bilevel_png([pack_mask(mask) for mask in masks], size_hw[1])
     picture = Image.open(io.BytesIO(data))
-    assert (picture.format, picture.mode, picture.size) == ("PNG", "1", size_hw[::-1])
-    assert np.array_equal(np.asarray(picture), mask)
-    assert np.array_equal(by_opencv(data), mask * np.uint8(255))
-
-
-def test_bilevel_png_stacks_masks_vertically():
-    masks = np.random.default_rng(0).random((3, 5, 11)) > 0.5
-    data = encode_bilevel_png([pack_mask(mask) for mask in masks], 11)
-    assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), masks.reshape(15, 11))
+    assert (picture.format, picture.mode, picture.size) == ("PNG", "1", (size_hw[1], 2 * size_hw[0]))
+    assert np.array_equal(np.asarray(picture), np.concatenate(masks))
+    assert np.array_equal(by_opencv(data), np.concatenate(masks) * np.uint8(255))
 
 
 @pytest.mark.parametrize(
     "data",
-    [encode_png(pixels("noise", (9, 7), 3)), encode_bilevel_png([pack_mask(np.eye(9, dtype=bool))], 9)],
+    [encode_png(noise((9, 7))), encode_bilevel_png([pack_mask(np.eye(9, dtype=bool))], 9)],
     ids=["RGB", "bilevel"],
 )
-def test_png_chunks_have_valid_checksums(data):
-    kinds, place = [], 8
+def test_png_chunks_and_their_stream_have_valid_checksums(data):
+    chunks, place = [], 8
     while place < len(data):
         length = int.from_bytes(data[place : place + 4], "big")
         body, checksum = data[place + 4 : place + 8 + length], data[place + 8 + length : place + 12 + length]
         assert zlib.crc32(body) == int.from_bytes(checksum, "big")
-        kinds.append(body[:4])
+        chunks.append((body[:4], body[4:]))
         place += 12 + length
     assert place == len(data)
-    assert kinds == [b"IHDR", b"IDAT", b"IEND"]
+    kinds = [kind for kind, _ in chunks]
+    assert kinds == [b"IHDR", *[b"IDAT"] * (len(chunks) - 2), b"IEND"]
+    assert zlib.decompress(b"".join(body for kind, body in chunks if kind == b"IDAT"))  # verifies Adler-32

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from orchestrator import masks
 from orchestrator.cache import EMBEDDING_SHAPE
 from orchestrator.call import Call
 from orchestrator.embeddings import Embeddings
@@ -19,6 +20,7 @@ from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected
 from orchestrator.segment import segment
 from orchestrator.stages import Stages
+from orchestrator.warm_up import warm_up
 
 WIDTH, HEIGHT = 64, 48
 TOP_LEFT_BOX = [0, 0, 32, 24]
@@ -42,9 +44,7 @@ def pipeline(open_cache) -> Pipeline:
             open_cache(), None, lambda _: np.zeros(EMBEDDING_SHAPE, np.float16), 10**6, lambda _: None, stages=stages
         ),
         stages=stages,
-        weights={"name": "none"},
-        engine={"encoder": "a", "decoder": "b"},
-        version=3,
+        identity={"weights": {"name": "none"}, "engine": {"encoder": "a", "decoder": "b"}, "model_version": 3},
         thresholds={"pred_iou_thresh": 0.75, "stability_score_thresh": 0.5},
         max_answer_bytes=10**7,
         decoder_batch=8,
@@ -58,16 +58,12 @@ def png() -> bytes:
 
 
 def call(objects: int = 1, *, light: bool = False, **inputs: Any) -> Call:
-    """Return a call with a click for each object; text is passed as bytes."""
+    """Return a call with a click for each object; single values need no list."""
     tensors: dict[str, Any] = {"input_image": [png()], "exchange": [json.dumps({"light": light}).encode()]}
     if objects:
         tensors["point_coords"] = np.full((objects, 1, 2), 5, np.float32)
         tensors["point_labels"] = np.ones((objects, 1), np.int32)
-    return call_with(**tensors, **{name: [value] for name, value in inputs.items()})
-
-
-def call_with(**tensors: Any) -> Call:
-    """Return a call with these input tensors."""
+    tensors |= {name: value if isinstance(value, np.ndarray) else [value] for name, value in inputs.items()}
     return Call(tensors.get)
 
 
@@ -108,19 +104,35 @@ def test_without_prompts_the_image_is_only_encoded(pipeline):
     mask, picture, result = parts(pipeline, call(0))
     assert mask == picture == b""
     assert "masks" not in result
-    assert parts(pipeline, call_with(image_id=[result["image_id"].encode()]))[2]["image_id"] == result["image_id"]
+    by_id: dict[str, Any] = {"image_id": [result["image_id"].encode()]}
+    assert parts(pipeline, Call(by_id.get))[2]["image_id"] == result["image_id"]
 
 
 def test_click_outside_of_the_image_is_rejected_before_decoding(pipeline):
-    outside = {"point_coords": np.full((1, 1, 2), 1000, np.float32), "point_labels": np.ones((1, 1), np.int32)}
     with pytest.raises(Rejected, match=r"points\[0\]\[0\]"):
-        segment(pipeline, call_with(input_image=[png()], **outside))
+        segment(pipeline, call(point_coords=np.full((1, 1, 2), 1000, np.float32)))
 
 
-def test_answer_above_the_limit_is_rejected(pipeline):
-    pipeline.max_answer_bytes = 1000
+@pytest.mark.parametrize(
+    ("limit", "inputs"),
+    [(1000, {}), (500, {"mask_format": b"rle", "low_res_mask": True}), (6000, {"segmented_image": b"overlay"})],
+    ids=["estimated", "estimated logits", "estimated picture"],
+)
+def test_answer_above_the_limit_is_rejected(pipeline, limit, inputs):
+    pipeline.max_answer_bytes = limit
     with pytest.raises(Rejected, match="answer-too-large"):
-        segment(pipeline, call(8))
+        segment(pipeline, call(8, **inputs))
+
+
+def test_answer_that_grows_above_the_limit_is_rejected(pipeline):
+    pipeline.max_answer_bytes = 200  # records and RLE are only counted as they are made
+    with pytest.raises(Rejected, match="an answer of at most 200 bytes"):
+        segment(pipeline, call(8, mask_format=b"rle"))
+
+
+def test_warm_up_leaves_nothing_for_the_first_request():
+    warm_up()
+    assert masks._reused_buffer.cache_info().currsize == 1
 
 
 def test_model_for_short_requests_rejects_many_objects(pipeline):
@@ -131,16 +143,10 @@ def test_model_for_short_requests_rejects_many_objects(pipeline):
 
 @pytest.mark.parametrize(("threshold", "count"), [(None, 4), (0.85, 2), (0.95, 0)], ids=["default", "higher", "none"])
 def test_records_are_the_masks_above_the_thresholds(pipeline, threshold, count):
-    inputs: dict[str, Any] = {
-        "input_image": [png()],
-        "crop_box": np.array([0, 0, WIDTH, HEIGHT]),
-        "point_coords": np.array([[5, 5], [6, 6]], np.float32),
-        "stability_score_offset": [1.0],
-        "min_mask_region_area": [0],
-    }
-    if threshold is not None:
-        inputs["pred_iou_thresh"] = [threshold]
-    (lines,) = records(pipeline, call_with(**inputs))
+    inputs = {} if threshold is None else {"pred_iou_thresh": threshold}
+    clicks, crop = np.array([[5, 5], [6, 6]], np.float32), np.array([0, 0, WIDTH, HEIGHT])
+    asked = call(point_coords=clicks, crop_box=crop, stability_score_offset=1.0, min_mask_region_area=0, **inputs)
+    (lines,) = records(pipeline, asked)
     found = json.loads(b"".join(lines))
     assert len(found) == count
     assert {record["area"] for record in found} <= {24 * 32}
@@ -148,4 +154,4 @@ def test_records_are_the_masks_above_the_thresholds(pipeline, threshold, count):
 
 def test_crop_outside_of_the_image_is_rejected(pipeline):
     with pytest.raises(Rejected, match="crop_box"):
-        records(pipeline, call_with(input_image=[png()], crop_box=np.array([0, 0, WIDTH + 1, HEIGHT])))
+        records(pipeline, call(crop_box=np.array([0, 0, WIDTH + 1, HEIGHT])))
