@@ -19,7 +19,7 @@ from benchmarks.photo import CLICK, POINTS, SIZE, photo, unseen
 from benchmarks.raw import RawModel
 from benchmarks.service import Service, running
 from benchmarks.timing import interleaved, ratio_table, seconds
-from client.request import Photo
+from mobile_sam_client import Client, Embedding, Everything
 
 ROUNDS = 60
 BLOCKS = 6
@@ -109,10 +109,10 @@ def many_objects(image: KnownImage) -> str:
     return ratio_table(interleaved(arms, ROUNDS_OF_OBJECTS, "objects"), {together: single})
 
 
-def whole_image(known: Photo, image: KnownImage) -> str:
+def whole_image(sam: Client, known: Embedding, image: KnownImage) -> str:
     """Compare `/everything` on a grid of clicks to the same clicks one by one."""
     points = [[(x + 0.5) / GRID * SIZE[0], (y + 0.5) / GRID * SIZE[1]] for y in range(GRID) for x in range(GRID)]
-    everything: list[dict[str, Any]] = []
+    everything: list[Everything] = []
     options = {"multimask_output": True, "mask_format": "rle", "segmented_image": "none"}
     each = [image.prepared(pos_coords=[point], **options) for point in points]
 
@@ -121,13 +121,13 @@ def whole_image(known: Photo, image: KnownImage) -> str:
             send()
 
     def together() -> None:
-        everything.append(known.everything(lambda *_: None, points_per_side=GRID))
+        everything.append(sam.everything(known, points_per_side=GRID))
 
     taken, singly, candidates = seconds(together), seconds(one_by_one), 3 * len(points)
     return table(
         (f"{GRID} x {GRID} clicks", "s", "candidates/s"),
         [
-            (f"by `/everything`, {len(everything[0]['masks'])} masks kept", taken, candidates / taken),
+            (f"by `/everything`, {len(everything[0].masks)} masks kept", taken, candidates / taken),
             ("one by one", singly, candidates / singly),
         ],
     )
@@ -139,16 +139,16 @@ def measure(repository: Path, raw: RawModel, client: LoadClient) -> str:
     Raises:
         RuntimeError: the service encoded a known image again.
     """
-    with running(repository) as service:
-        known = Photo(service.url, photo())
-        image = KnownImage(service, known.embed()["image_id"])
+    with running(repository) as service, Client(service.url) as sam:
+        known = sam.embed(photo())
+        image = KnownImage(service, known.image_id)
         before = service.embeddings()
-        tables = [clicks(image, raw), many_objects(image), whole_image(known, image)]
+        tables = [clicks(image, raw), many_objects(image), whole_image(sam, known, image)]
         if service.embeddings()["encoded"] != before["encoded"]:
             raise RuntimeError("a click on a known image missed the embedding cache")
         tables.append(beside_encodes(service, image, client))
-    with running(repository, known_images=True) as service:
-        taken = seconds(lambda: Photo(service.url, photo()).segment(pos_coords=[CLICK], **QUIET))
+    with running(repository, known_images=True) as service, Client(service.url) as sam:
+        taken = seconds(lambda: sam.segment(photo(), pos_coords=[CLICK], segmented_image="none"))
         encoded = service.embeddings()["encoded"]
     tables.append(f"First click on a known image after a restart: {short(taken * 1e3)} ms, images encoded: {encoded}.")
     return "\n\n".join(tables)

@@ -11,8 +11,6 @@ default answer, a single mask. Prints tables of all weights and of methods witho
 from __future__ import annotations
 
 import argparse
-import io
-import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -30,7 +28,7 @@ from benchmarks.figures import table
 from benchmarks.objects import LabelledObject, Mask, Picture, iou, read_objects
 from benchmarks.repository import prepare
 from benchmarks.service import ROOT, running
-from client.request import Photo
+from mobile_sam_client import Client
 
 OUTPUT = ROOT / "out" / "quality"
 ROWS = 4
@@ -46,17 +44,15 @@ class Prediction:
 
     masks: Mask
     scores: list[float]
-    low_res: list[str]
+    low_res: list[Any]
 
 
-def ask(photo: Photo, **prompt: Any) -> Prediction:
+def ask(client: Client, image: Path, **prompt: Any) -> Prediction:
     """Return the service's masks for a prompt."""
-    parts = photo.segment(mask_format="npy", segmented_image="none", low_res_mask=True, **prompt)
-    masks = np.load(io.BytesIO(parts["mask"]))
-    result = json.loads(parts["result"])
-    scores = [mask["score"] for mask in result["masks"]]
-    low_res = [mask["low_res_mask"] for mask in result["masks"]]
-    return Prediction(masks.reshape(len(scores), result["height"], result["width"]), scores, low_res)
+    best = client.segment(image, segmented_image="none", low_res_mask=True, **prompt)
+    found = best.candidates or (best,)
+    scores, low_res = [one.score for one in found], [one.low_res_mask for one in found]
+    return Prediction(np.stack([one.mask for one in found]), scores, low_res)
 
 
 @dataclass
@@ -71,16 +67,16 @@ class Score:
     """Score that the service returned for the first click."""
 
 
-def click_until_good(photo: Photo, result: Score) -> None:
+def click_until_good(client: Client, result: Score) -> None:
     """Click until the IoU reaches all `TARGETS`, at least `CLICKS` and at most `MAX_CLICKS` times."""
     labelled = result.labelled
-    earlier: dict[str, str] = {}
+    earlier: dict[str, Any] = {}
     click: Click | None = Click(labelled.point, 1)
     clicks: list[Click] = []
     while click and len(clicks) < MAX_CLICKS and (len(clicks) < CLICKS or result.after[-1] < max(TARGETS)):
         clicks.append(click)
         points, labels = [click.point_xy for click in clicks], [click.label for click in clicks]
-        answer = ask(photo, pos_coords=points, labels=labels, **earlier)
+        answer = ask(client, labelled.file, pos_coords=points, labels=labels, **earlier)
         earlier = {"mask_input": answer.low_res[0]}
         result.after.append(iou(answer.masks[0], labelled.mask))
         if len(clicks) == 1:
@@ -94,15 +90,15 @@ def click_until_good(photo: Photo, result: Score) -> None:
 def measure(url: str, labelled: LabelledObject) -> Score:
     """Prompt the service with one object in all ways."""
     result = Score(labelled)
-    photo = Photo(url, labelled.file.read_bytes())
-    click_until_good(photo, result)
+    with Client(url) as client:
+        click_until_good(client, result)
+        three = ask(client, labelled.file, pos_coords=[labelled.point], multimask_output=True)
+        boxed = ask(client, labelled.file, box=labelled.box)
     for number in range(1, CLICKS + 1):
         result.iou[f"{number} click{'s' if number > 1 else ''}"] = iou_after(result.after, number)
-    three = ask(photo, pos_coords=[labelled.point], multimask_output=True)
     candidates = [iou(mask, labelled.mask) for mask in three.masks]
     result.iou["1 click, best of three candidates"] = max(candidates)
     result.iou["1 click, candidate of highest score"] = candidates[int(np.argmax(three.scores))]
-    boxed = ask(photo, box=labelled.box)
     result.iou["box"] = iou(boxed.masks[0], labelled.mask)
     result.shown["1 click, best of three candidates"] = three.masks[int(np.argmax(candidates))]
     result.shown["box"] = boxed.masks[0]

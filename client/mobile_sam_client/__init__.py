@@ -7,8 +7,7 @@ with Client() as client:
     found.mask  # (H, W) bool
 """
 
-from mobile_sam_client._async_client import AsyncClient
-from mobile_sam_client._client import Client
+from mobile_sam_client._client import AsyncClient, Client
 from mobile_sam_client._errors import (
     BodyTooLarge,
     FieldError,

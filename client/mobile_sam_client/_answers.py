@@ -8,30 +8,32 @@ import dataclasses
 import io
 import json
 from collections.abc import Iterator, Mapping
+from email.message import Message
+from email.parser import BytesParser
 from typing import Any
 
+import httpx
 import numpy as np
 import numpy.typing as npt
 
 from mobile_sam_client._errors import MobileSamError, NotThisService, one_line, problem_from_document
-from mobile_sam_client._multipart import parse_multipart
 from mobile_sam_client._prompts import MASK_SHAPE
 from mobile_sam_client._results import Embedding, Engine, Everything, Info, Record, Rle, Segmentation, Weights
-from mobile_sam_client._retries import parse_retry_after
 
 PROBLEM_TYPE = "application/problem+json"
 PNG = b"\x89PNG\r\n\x1a\n"
+LINE_END = b"\r\n"
 
 
-def error_from_response(status: int, headers: Mapping[str, str], body: bytes, url: str) -> MobileSamError:
+def error_from_response(response: httpx.Response, body: bytes, url: str) -> MobileSamError:
     """Return the error for a response whose status is not 200.
 
     Args:
-        status: HTTP status.
-        headers: response headers, case-insensitive.
-        body: the whole response body.
+        response: the response.
+        body: its whole body.
         url: requested URL.
     """
+    status, headers = response.status_code, response.headers
     content_type = headers.get("Content-Type", "")
     if content_type.startswith(PROBLEM_TYPE):
         try:
@@ -46,6 +48,12 @@ def error_from_response(status: int, headers: Mapping[str, str], body: bytes, ur
     text = next(iter(body.decode(errors="replace").splitlines()), "")
     got = one_line(f"{content_type or 'no Content-Type'}: {text}")
     return NotThisService(f"{url} is not a MobileSAM service: expected 200 or {PROBLEM_TYPE}, got {status} with {got}")
+
+
+def parse_retry_after(header: str | None) -> float | None:
+    """Return the seconds of a `Retry-After` header, or None if it is missing or a date."""
+    text = (header or "").strip()
+    return float(text) if text.isascii() and text.isdigit() else None
 
 
 @contextlib.contextmanager
@@ -132,6 +140,37 @@ def parse_progress_line(line: bytes, request_id: str | None) -> tuple[int, int, 
     if "problem" in step:
         raise problem_from_document(_check_object(step["problem"]), request_id)
     return int(step["done"]), int(step["total"]), parse_everything(step["result"]) if "result" in step else None
+
+
+def parse_multipart(content_type: str, body: bytes) -> dict[str, bytes]:
+    """Return the parts of a body by name, in their original order.
+
+    Args:
+        content_type: `Content-Type` header, which holds the boundary.
+        body: the whole body.
+
+    Raises:
+        ValueError: the body is not multipart/form-data, or is truncated.
+    """
+    header = Message()
+    header["Content-Type"] = content_type
+    boundary = header.get_boundary()
+    if header.get_content_type() != "multipart/form-data" or not boundary:
+        raise ValueError(f"expected multipart/form-data with a boundary, got {content_type or 'no Content-Type'}")
+    # Not parsed by `email`, which would search the pictures for line ends.
+    preamble, *pieces = (LINE_END + body).split(LINE_END + b"--" + boundary.encode())
+    if preamble or not pieces or not pieces[-1].startswith(b"--"):
+        raise ValueError(f"expected a multipart body with a closing boundary, got {len(body)} bytes without one")
+    return dict(_part(piece) for piece in pieces[:-1])
+
+
+def _part(piece: bytes) -> tuple[str, bytes]:
+    """Return the name and data of the bytes between two boundaries."""
+    headers, blank_line, data = piece.removeprefix(LINE_END).partition(2 * LINE_END)
+    name = BytesParser().parsebytes(headers).get_param("name", header="Content-Disposition")
+    if not blank_line or not isinstance(name, str):
+        raise ValueError("a part of the multipart body has no name")
+    return name, data
 
 
 def _parse_object(body: bytes) -> dict[str, Any]:

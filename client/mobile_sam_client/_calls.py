@@ -1,137 +1,209 @@
-"""API calls, shared by `Client` and `AsyncClient`."""
+"""The calls of the API as coroutines: `AsyncClient` inherits them, and `Client` runs them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+import random
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+import httpx
+import numpy as np
+import numpy.typing as npt
 
 from mobile_sam_client import _answers
-from mobile_sam_client._bodies import body_with_image_file, body_with_image_id
 from mobile_sam_client._errors import ImageNotCached, ServiceUnreachable
 from mobile_sam_client._images import ImageInput, Source, load_source
-from mobile_sam_client._known import KnownImages
-from mobile_sam_client._lines import LineBuffer
-from mobile_sam_client._prompts import Prompt, request_fields
+from mobile_sam_client._prompts import (
+    Box,
+    Labels,
+    Points,
+    Prompt,
+    body_with_image_file,
+    body_with_image_id,
+    request_fields,
+)
 from mobile_sam_client._results import Embedding, Everything, ImageResult, Info, Segmentation
-from mobile_sam_client._retries import RETRYABLE_STATUSES, parse_retry_after, retry_wait_s
-from mobile_sam_client._wire import Response, Wire
+from mobile_sam_client._settings import check_integer
+from mobile_sam_client._wire import Wire
 
 logger = logging.getLogger("mobile_sam_client")
 
 RESERVED_FIELDS = ("input_image", "image_id", "progress")
 """Fields of `/everything` set by the client itself."""
+RETRYABLE_STATUSES = (429, 503)
+"""Statuses worth retrying. Not 504: the server has already done the work once."""
+MAX_RETRY_WAIT_S = 30.0
+"""Upper bound, also for the wait that the service asks for."""
+FIRST_RETRY_WAIT_S = 0.2
+"""Longest wait before the first retry without `Retry-After`; doubled for each further retry."""
+MAX_KNOWN_IMAGES = 4096
 
+PictureStyle = Literal["overlay", "cutout", "none"]
+"""`overlay`: objects tinted and outlined; `cutout`: RGBA, transparent outside the objects; `none`: no picture."""
 ProgressCallback = Callable[[int, int], None]
 """Called with the number of steps done and the total."""
+T = TypeVar("T")
 Result = TypeVar("Result", bound=ImageResult)
 
 
 class Calls:
-    """Sends requests to one service and remembers the ids of images it has."""
+    """The calls of a client to one service."""
 
-    def __init__(self, wire: Wire, url: str, retries: int, model_version: int | None = None) -> None:
-        """Prepare the calls.
-
-        Args:
-            wire: HTTP connection to the service.
-            url: URL of the service, for error messages.
-            retries: maximum number of retries while the service is busy or unreachable.
-            model_version: requested version of the model; None for the newest.
-        """
-        self._wire, self._url, self._retries = wire, url, retries
-        self._version: dict[str, Any] = {} if model_version is None else {"model_version": int(model_version)}
+    def __init__(self, http: httpx.Client | httpx.AsyncClient, retries: int, model_version: int | None) -> None:
+        check_integer("retries", retries, 0)
+        if model_version is not None:
+            check_integer("model_version", model_version, 1, ", or None")
+        self.url = str(http.base_url).rstrip("/")
+        """URL of the service."""
+        self._wire, self._retries = Wire(http), retries
+        self._version = {} if model_version is None else {"model_version": int(model_version)}
         self._known = KnownImages()
 
     async def info(self) -> Info:
-        """Return the service's version, weights, engine and limits."""
-        body = await (await self._send_with_retries("GET", "/info", None)).read()
-        with _answers.expect_valid_answer(self._url):
-            return _answers.parse_info(body)
+        """Return the service's version, weights, engine and limits. Needs no API key."""
+        body = await self._wire.read(await self._send_with_retries("GET", "/info", None))
+        return await self._parse(lambda: _answers.parse_info(body))
 
     async def embed(self, image: ImageInput) -> Embedding:
-        """Encode an image ahead of the first prompt."""
+        """Encode an image ahead of the first prompt. Pass the result as `image` to later calls."""
         source = await self._wire.run(lambda: load_source(image))
 
-        async def read(response: Response) -> list[Embedding]:
-            body = await response.read()
-            with _answers.expect_valid_answer(self._url):
-                return [_answers.parse_embedding(body, source.file)]
+        async def read(response: httpx.Response) -> list[Embedding]:
+            body = await self._wire.read(response)
+            return [await self._parse(lambda: _answers.parse_embedding(body, source.file))]
 
         (embedding,) = await self._request_for_image("/embed", source, {}, read)
         return embedding
 
-    async def segment(self, image: ImageInput, prompt: Prompt, options: Mapping[str, Any]) -> Segmentation:
-        """Segment one object."""
+    async def segment(
+        self,
+        image: ImageInput,
+        *,
+        pos_coords: Points | None = None,
+        labels: Labels | None = None,
+        neg_coords: Points | None = None,
+        box: Box | None = None,
+        mask_input: npt.NDArray[np.floating[Any]] | None = None,
+        multimask_output: bool = False,
+        segmented_image: PictureStyle = "overlay",
+        low_res_mask: bool = False,
+    ) -> Segmentation:
+        """Segment an object given by points, a box, or both.
+
+        Args:
+            image: the image.
+            pos_coords: (N, 2) points, x then y, in pixels of the displayed image.
+            labels: (N,) labels of `pos_coords`: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right; default 1.
+            neg_coords: (N, 2) points outside the object.
+            box: x0, y0, x1, y1 around the object.
+            mask_input: (256, 256) logits, the `low_res_mask` of an earlier result, to refine it.
+            multimask_output: True to compute three candidate masks; the best is returned, with all in `candidates`.
+            segmented_image: style of the picture, `overlay`, `cutout` or `none`.
+            low_res_mask: True to return the mask's logits as `low_res_mask`.
+        """
         # Not sent as a list of one prompt, so that errors name `box`, not `prompts[0].box`.
-        (segmentation,) = await self._segment(image, {**request_fields(prompt), **options}, 1)
+        prompt = request_fields(Prompt(pos_coords, labels, neg_coords, box, mask_input))
+        (segmentation,) = await self._segment(
+            image,
+            1,
+            **prompt,
+            multimask_output=multimask_output,
+            segmented_image=segmented_image,
+            low_res_mask=low_res_mask,
+        )
         return segmentation
 
     async def segment_many(
-        self, image: ImageInput, prompts: Sequence[Prompt], options: Mapping[str, Any]
+        self,
+        image: ImageInput,
+        prompts: Sequence[Prompt],
+        *,
+        multimask_output: bool = False,
+        segmented_image: PictureStyle = "none",
+        low_res_mask: bool = False,
     ) -> list[Segmentation]:
-        """Segment several objects, returned in the order of the prompts."""
+        """Segment several objects in one request, with one result per prompt in the same order.
+
+        All results share one picture of all objects. The other arguments are those of `segment`. The number of prompts
+        is limited by `Info.max_objects`.
+        """
         prompts = list(prompts)
         if not prompts:
             return []
-        fields = {"prompts": [_prompt_fields(index, prompt) for index, prompt in enumerate(prompts)], **options}
-        return await self._segment(image, fields, len(prompts))
+        return await self._segment(
+            image,
+            len(prompts),
+            prompts=[_prompt_fields(index, prompt) for index, prompt in enumerate(prompts)],
+            multimask_output=multimask_output,
+            segmented_image=segmented_image,
+            low_res_mask=low_res_mask,
+        )
 
     async def everything(
-        self, image: ImageInput, on_progress: ProgressCallback | None, parameters: Mapping[str, Any]
+        self, /, image: ImageInput, *, on_progress: ProgressCallback | None = None, **parameters: float | None
     ) -> Everything:
-        """Segment everything in an image."""
+        """Segment everything in an image. `timeout` applies to each step, not to the whole call.
+
+        Args:
+            image: the image.
+            on_progress: called after each step with the number of steps done and the total.
+            parameters: parameters of Segment Anything's automatic mask generator, such as `points_per_side=16`. The
+                service rejects unknown names and lists the known ones.
+        """
         if reserved := [name for name in RESERVED_FIELDS if name in parameters]:
             raise TypeError(f"everything: {reserved[0]} is set by the client and cannot be a parameter")
         source = await self._wire.run(lambda: load_source(image))
 
-        async def read(response: Response) -> list[Everything]:
+        async def read(response: httpx.Response) -> list[Everything]:
             try:
                 return [await self._read_everything(response, on_progress)]
             finally:
-                await response.close()
+                await self._wire.close(response)
 
         (result,) = await self._request_for_image("/everything", source, {**parameters, "progress": True}, read)
         return result
 
-    async def _segment(self, image: ImageInput, fields: Mapping[str, Any], count: int) -> list[Segmentation]:
+    async def _segment(self, image: ImageInput, count: int, **fields: Any) -> list[Segmentation]:
         """Segment `count` objects."""
         source = await self._wire.run(lambda: load_source(image))
 
-        async def read(response: Response) -> list[Segmentation]:
-            content_type, body = response.headers.get("Content-Type", ""), await response.read()
-
-            def parse() -> list[Segmentation]:
-                with _answers.expect_valid_answer(self._url):
-                    return _answers.parse_segmentations(content_type, body, count)
-
-            return await self._wire.run(parse)
+        async def read(response: httpx.Response) -> list[Segmentation]:
+            content_type, body = response.headers.get("Content-Type", ""), await self._wire.read(response)
+            return await self._parse(lambda: _answers.parse_segmentations(content_type, body, count))
 
         return await self._request_for_image("/mobile_sam", source, {**fields, "mask_format": "rle"}, read)
 
-    async def _read_everything(self, response: Response, on_progress: ProgressCallback | None) -> Everything:
+    async def _read_everything(self, response: httpx.Response, on_progress: ProgressCallback | None) -> Everything:
         """Read a streamed answer line by line up to the result."""
-        request_id, lines = response.headers.get("X-Request-ID"), LineBuffer()
+        request_id = response.headers.get("X-Request-ID")
+        async for line in lines_of(self._wire.chunks(response)):
+            done, total, result = await self._parse(
+                lambda line=line: _answers.parse_progress_line(line, request_id)  # type: ignore[misc]
+            )
+            if on_progress is not None:
+                on_progress(done, total)
+            if result is not None:
+                return result
+        raise ServiceUnreachable(f"the answer of {self.url} ended before the result")
 
-        def parse(line: bytes) -> tuple[int, int, Everything | None]:
-            with _answers.expect_valid_answer(self._url):
-                return _answers.parse_progress_line(line, request_id)
+    async def _parse(self, parser: Callable[[], T]) -> T:
+        """Parse an answer; malformed ones raise `NotThisService`."""
 
-        while chunk := await response.chunk():
-            for line in lines.feed(chunk):
-                done, total, result = await self._wire.run(lambda line=line: parse(line))  # type: ignore[misc]
-                if on_progress is not None:
-                    on_progress(done, total)
-                if result is not None:
-                    return result
-        raise ServiceUnreachable(f"the answer of {self._url} ended before the result")
+        def parse() -> T:
+            with _answers.expect_valid_answer(self.url):
+                return parser()
+
+        return await self._wire.run(parse)
 
     async def _request_for_image(
         self,
         path: str,
         source: Source,
         fields: Mapping[str, Any],
-        read: Callable[[Response], Awaitable[list[Result]]],
+        read: Callable[[httpx.Response], Awaitable[list[Result]]],
     ) -> list[Result]:
         """Send a request about an image: by its id if known, or by its file if not, or if the id is no longer cached.
 
@@ -154,19 +226,18 @@ class Calls:
             self._known.remember(source.sha256, results[0].image_id)
         return results
 
-    async def _send_with_retries(self, method: str, path: str, body: bytes | None) -> Response:
+    async def _send_with_retries(self, method: str, path: str, body: bytes | None) -> httpx.Response:
         """Send a request, retrying while the service is busy or unreachable, until a response begins."""
         for attempt in range(self._retries + 1):
             retry_after: float | None = None
             try:
                 response = await self._wire.send(method, path, body)
-                if response.status == 200:
+                if response.status_code == 200:
                     return response
-                content = await response.read()
-                error = _answers.error_from_response(response.status, response.headers, content, self._url + path)
-                if response.status not in RETRYABLE_STATUSES:
+                error = _answers.error_from_response(response, await self._wire.read(response), self.url + path)
+                if response.status_code not in RETRYABLE_STATUSES:
                     raise error
-                retry_after = parse_retry_after(response.headers.get("Retry-After"))
+                retry_after = _answers.parse_retry_after(response.headers.get("Retry-After"))
             except ServiceUnreachable as unreachable:
                 error = unreachable
             if attempt == self._retries:
@@ -175,6 +246,59 @@ class Calls:
             logger.info("retrying in %.1f s (%d of %d): %s", seconds, attempt + 1, self._retries, error)
             await self._wire.sleep(seconds)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+class KnownImages:
+    """Thread-safe LRU map from a file's SHA-256 to its image id.
+
+    Image ids are scoped to an API key, so every client has its own map.
+    """
+
+    def __init__(self, capacity: int = MAX_KNOWN_IMAGES) -> None:
+        self._capacity = capacity
+        self._ids: OrderedDict[str, str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def id_of(self, sha256: str) -> str | None:
+        """Return the image id of a file, or None."""
+        with self._lock:
+            if sha256 in self._ids:
+                self._ids.move_to_end(sha256)
+            return self._ids.get(sha256)
+
+    def remember(self, sha256: str, image_id: str) -> None:
+        """Store the image id of a file."""
+        with self._lock:
+            self._ids[sha256] = image_id
+            self._ids.move_to_end(sha256)
+            while len(self._ids) > self._capacity:
+                self._ids.popitem(last=False)
+
+
+async def lines_of(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Split chunks into non-empty lines. Only `\\n` ends a line."""
+    partial: list[bytes] = []
+    async for chunk in chunks:
+        first, *others = chunk.split(b"\n")
+        partial.append(first)
+        if others:
+            for line in (b"".join(partial), *others[:-1]):
+                if line.strip():
+                    yield line
+            partial = others[-1:]
+
+
+def retry_wait_s(attempt: int, retry_after: float | None) -> float:
+    """Return the seconds to wait before the next retry.
+
+    Args:
+        attempt: number of retries made so far.
+        retry_after: seconds that the service asked for.
+    """
+    if retry_after is not None:
+        return min(retry_after, MAX_RETRY_WAIT_S)
+    longest = min(FIRST_RETRY_WAIT_S * 2**attempt, MAX_RETRY_WAIT_S)
+    return random.uniform(longest / 2, longest)  # noqa: S311 (jitter, not cryptography)
 
 
 def _prompt_fields(index: int, prompt: Prompt) -> dict[str, Any]:

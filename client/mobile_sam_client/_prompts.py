@@ -1,10 +1,11 @@
-"""Prompts and their request fields."""
+"""Prompts, and the JSON bodies of requests."""
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,31 +44,68 @@ def request_fields(prompt: Prompt) -> dict[str, Any]:
     Raises:
         ValueError: a field is not numeric, not finite, or has the wrong shape.
     """
-    fields = {
-        "pos_coords": _numbers("pos_coords", prompt.pos_coords, "(N, 2) numbers, x then y", (None, 2)),
-        "labels": _labels(prompt.labels),
-        "neg_coords": _numbers("neg_coords", prompt.neg_coords, "(N, 2) numbers, x then y", (None, 2)),
-        "box": _numbers("box", prompt.box, "four numbers, x0, y0, x1, y1", (4,)),
-        "mask_input": _mask_input(prompt.mask_input),
+    converters = {
+        "pos_coords": _points,
+        "labels": _labels,
+        "neg_coords": _points,
+        "box": _box,
+        "mask_input": _mask_input,
     }
-    return {name: value for name, value in fields.items() if value is not None}
+    given = {name: getattr(prompt, name) for name in converters}
+    return {name: converters[name](name, value) for name, value in given.items() if value is not None}
 
 
-def _numbers(name: str, value: Any, expected: str, shape: tuple[int | None, ...]) -> list[Any] | None:
-    """Convert a field to lists of finite floats.
+def body_with_image_id(image_id: str, fields: Mapping[str, Any]) -> bytes:
+    """Return a request body with an image id.
 
-    Args:
-        name: field name for the error.
-        value: value given by the caller.
-        expected: description of the expected value for the error.
-        shape: expected shape; None for any length.
+    Raises:
+        ValueError: a field is not a finite number, bool, string or list of these.
     """
-    if value is None:
-        return None
+    return _encode({"image_id": image_id, **fields})
+
+
+def body_with_image_file(file: bytes, fields: Mapping[str, Any]) -> bytes:
+    """Return a request body with an image file. Raises as `body_with_image_id`."""
+    # Base64 needs no escaping, so the file bypasses the JSON encoder, which would scan megabytes.
+    other_fields = _encode(fields)[1:]
+    comma = b"," if len(other_fields) > 1 else b""
+    return b"".join([b'{"input_image":"', base64.b64encode(file), b'"', comma, other_fields])
+
+
+def _encode(fields: Mapping[str, Any]) -> bytes:
+    return f"{{{','.join(_member(name, value) for name, value in fields.items())}}}".encode()
+
+
+def _member(name: str, value: object) -> str:
+    try:
+        return f"{json.dumps(name)}:{json.dumps(value, separators=(',', ':'), allow_nan=False, default=_to_python)}"
+    except (ValueError, TypeError):
+        expected = "finite numbers, bools, strings or lists of these"
+        raise ValueError(f"{name}: expected {expected}, got {value!r}"[:300]) from None
+
+
+def _to_python(value: object) -> Any:
+    """Convert NumPy scalars to Python numbers."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is not JSON serializable")
+
+
+def _points(name: str, value: Any) -> list[Any]:
+    expected = "(N, 2) numbers, x then y"
     array = _array(name, value, expected)
-    if not array.size and len(shape) > 1:
-        return []
-    if array.ndim != len(shape) or any(side not in {None, got} for side, got in zip(shape, array.shape, strict=True)):
+    return _finite(name, array, expected, array.ndim == 2 and array.shape[1] == 2) if array.size else []
+
+
+def _box(name: str, value: Any) -> list[Any]:
+    expected = "four numbers, x0, y0, x1, y1"
+    array = _array(name, value, expected)
+    return _finite(name, array, expected, array.shape == (4,))
+
+
+def _finite(name: str, array: npt.NDArray[Any], expected: str, shape_is_right: bool) -> list[Any]:
+    """Convert an array to lists of finite floats."""
+    if not shape_is_right:
         raise ValueError(f"{name}: expected {expected}, got shape {array.shape}")
     if not np.isfinite(array).all():
         raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
@@ -75,28 +113,24 @@ def _numbers(name: str, value: Any, expected: str, shape: tuple[int | None, ...]
     return numbers
 
 
-def _labels(value: Labels | None) -> list[int] | None:
-    if value is None:
-        return None
+def _labels(name: str, value: Any) -> list[int]:
     expected = "integers from 0 to 3, one per point of pos_coords"
-    array = _array("labels", value, expected)
+    array = _array(name, value, expected)
     if array.ndim != 1 or not np.isfinite(array).all() or (array % 1).any():
-        raise ValueError(f"labels: expected {expected}, got {value!r}"[:300])
+        raise ValueError(f"{name}: expected {expected}, got {value!r}"[:300])
     return [int(label) for label in array]
 
 
-def _mask_input(value: Any) -> str | None:
+def _mask_input(name: str, value: Any) -> str:
     """Return the logits as base64 of an .npy file."""
-    if value is None:
-        return None
     expected = "the low_res_mask of an earlier result, (256, 256) floating-point logits"
     array = np.asarray(value)
     if array.shape != MASK_SHAPE or array.dtype.kind != "f":
-        raise ValueError(f"mask_input: expected {expected}, got {array.dtype} of shape {array.shape}")
+        raise ValueError(f"{name}: expected {expected}, got {array.dtype} of shape {array.shape}")
     with np.errstate(over="ignore"):  # overflows to infinity, which is rejected below
         logits = array.astype("<f4", order="C")
     if not np.isfinite(logits).all():
-        raise ValueError("mask_input: expected finite float32 numbers, got NaN or infinity")
+        raise ValueError(f"{name}: expected finite float32 numbers, got NaN or infinity")
     file = io.BytesIO()
     np.save(file, logits)
     return base64.b64encode(file.getvalue()).decode()

@@ -41,26 +41,10 @@ def http_settings(url: str, api_key: str | None, timeout: float) -> dict[str, An
     }
 
 
-def checked_retries(retries: int) -> int:
-    """Return the number of retries.
-
-    Raises:
-        ValueError: it is not an integer of at least 0.
-    """
-    if not isinstance(retries, numbers.Integral) or retries < 0:
-        raise ValueError(f"retries: expected an integer of at least 0, got {retries!r}")
-    return retries
-
-
-def checked_version(version: int | None) -> int | None:
-    """Return the version of the model.
-
-    Raises:
-        ValueError: it is not None or an integer of at least 1.
-    """
-    if version is not None and (not isinstance(version, numbers.Integral) or version < 1):
-        raise ValueError(f"model_version: expected an integer of at least 1, or None, got {version!r}")
-    return version
+def check_integer(name: str, value: int, minimum: int, alternative: str = "") -> None:
+    """Raise `ValueError` unless the value is an integer of at least `minimum`."""
+    if not isinstance(value, numbers.Integral) or value < minimum:
+        raise ValueError(f"{name}: expected an integer of at least {minimum}{alternative}, got {value!r}")
 
 
 def _checked_url(url: str) -> str:

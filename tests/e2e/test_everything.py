@@ -12,7 +12,7 @@ import pytest
 import requests
 from pycocotools import mask as coco
 
-from client.request import Photo
+from mobile_sam_client import Client
 from tests.e2e.answers import problem, segmentation
 from tests.e2e.pictures import as_base64, scene
 
@@ -92,10 +92,12 @@ def test_crops_are_searched_and_small_regions_removed(server, image):
 
 def test_progress_reaches_the_client(server):
     steps = []
-    photo = Photo(server.url, scene(31))
-    result = photo.everything(lambda done, total: steps.append((done, total)), points_per_side=8, **NO_THRESHOLDS)
+    with Client(server.url) as client:
+        found = client.everything(
+            scene(31), on_progress=lambda *step: steps.append(step), points_per_side=8, **NO_THRESHOLDS
+        )
     assert steps == [(done, 4) for done in range(5)]
-    assert result["masks"]
+    assert found.masks
 
 
 def test_errors_come_before_the_first_progress_line(server, image):

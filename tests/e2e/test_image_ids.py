@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 
-from client.request import Photo
+from mobile_sam_client import Client, Embedding
 from tests.e2e.answers import parts, problem, segmentation
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import Server, serving, start_server
@@ -89,37 +87,37 @@ def test_image_and_id_together_are_rejected(server):
 
 def test_embeddings_survive_a_restart_and_the_client_resends_lost_images(restarted):
     server, photo, before = restarted
-    known = Photo(server.url, scene(15))
-    known.image_id = photo.image_id
-    assert json.loads(known.segment(**CLICK, **NPY_ONLY)["result"]) == before
-    assert server.embeddings() == {"found": 1, "shared": 0, "encoded": 0}
+    with Client(server.url) as client:
+        assert repr(client.segment(photo, **CLICK)) == before
+        assert server.embeddings() == {"found": 1, "shared": 0, "encoded": 0}
 
-    shutil.rmtree(server.log.parent / "embeddings")
-    assert json.loads(known.segment(**CLICK, **NPY_ONLY)["result"]) == before
+        shutil.rmtree(server.log.parent / "embeddings")
+        assert repr(client.segment(photo, **CLICK)) == before
     assert server.embeddings()["encoded"] == 1
 
 
 def test_cache_stays_below_its_size_limit(restarted):
     server, _, _ = restarted
-    first = server.post("/embed", input_image=as_base64(scene(0))).json()["image_id"]
+    client = Client(server.url)
+    first = client.embed(scene(0))
     for seed in range(1, 6):
         assert server.post("/embed", input_image=as_base64(scene(seed))).status_code == 200
         entries = os.scandir(server.log.parent / "embeddings")
         assert 0 < sum(entry.stat().st_size for entry in entries if entry.is_file()) <= CACHE_BYTES
-    answer = server.post(image_id=first, **CLICK, **NPY_ONLY)
+    answer = server.post(image_id=first.image_id, **CLICK, **NPY_ONLY)
     assert answer.status_code == 404
-    photo = Photo(server.url, scene(0))
-    photo.image_id = first
-    assert photo.segment(**CLICK, **NPY_ONLY)
+    with client:
+        assert client.segment(first, **CLICK).image_id == first.image_id
 
 
 @pytest.fixture(scope="module")
-def restarted(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Photo, Any]]:
+def restarted(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Embedding, str]]:
     """Restart a service with a small cache; return it, a photo encoded before the restart, and its earlier result."""
     folder = tmp_path_factory.mktemp("restarted")
     first = start_server(folder / "first log", MOBILE_SAM_MODEL_REPOSITORY=str(repository))
-    photo = Photo(first.url, scene(15))
-    before = json.loads(photo.segment(**CLICK, **NPY_ONLY)["result"])
+    with Client(first.url) as client:
+        photo = client.embed(scene(15))
+        before = repr(client.segment(photo, **CLICK))
     assert first.stop() == 0
     with serving(
         folder / "log", MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_EMBEDDING_CACHE_BYTES=str(CACHE_BYTES)
@@ -140,9 +138,3 @@ def test_service_without_a_writable_cache_works_and_warns_once(builtin_repositor
         warnings = server.log.read_text().count("embeddings are not kept")
         max_warnings = 4  # one per encoding process: two for new images, one for long requests, one for /everything
         assert 1 <= warnings <= max_warnings
-
-
-def test_client_raises_other_errors(server):
-    photo = Photo(server.url, b"no image")
-    with pytest.raises(requests.HTTPError, match="422"):
-        photo.embed()

@@ -47,7 +47,8 @@ def photo(tmp_path):
 def test_click_writes_mask_and_picture(server, photo):
     done = run(photo.parent, "photo.jpg", "--point", "60,40", "--url", server.url)
     assert done.returncode == 0, done.stderr
-    assert "photo.jpg: 120 x 80 pixels" in done.stdout
+    result = json.loads(done.stdout.splitlines()[0])
+    assert (result["width"], result["height"], len(result["masks"])) == (120, 80, 1)
     assert shape_of(photo.parent / "mask.png") == ("1", (120, 80))
     assert shape_of(photo.parent / "segmented_image.png") == ("RGB", (120, 80))
 
@@ -59,12 +60,10 @@ def test_box_and_negative_click_write_a_cutout(server, photo):
     assert shape_of(photo.parent / "cut.png") == ("RGBA", (120, 80))
 
 
-def test_everything_prints_progress_and_writes_records(server, photo):
+def test_everything_writes_records(server, photo):
     done = run(photo.parent, "photo.jpg", "--everything", "records.json", "--points-per-side", "4", "--url", server.url)
     assert done.returncode == 0, done.stderr
-    assert "100 %" in done.stderr
     result = json.loads((photo.parent / "records.json").read_text())
-    assert f"{len(result['masks'])} masks" in done.stdout
     assert (result["width"], result["height"]) == (120, 80)
 
 
@@ -106,7 +105,3 @@ def test_key_is_sent_and_retry_after_is_respected(builtin_repository, photo, tmp
         with ThreadPoolExecutor(3) as pool:
             done = list(pool.map(lambda _: run(photo.parent, *click, key=KEY), range(3)))
         assert [one.returncode for one in done] == [0, 0, 0]
-        paused = [one.stderr for one in done if one.stderr]
-        assert paused
-        for stderr in paused:
-            assert re.fullmatch(r"429: retrying in \d+ s, up to 5 times\n", stderr)

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+import json
+from dataclasses import fields
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from mobile_sam_client import AsyncClient, MobileSamError
-from mobile_sam_client._commands import options
-from mobile_sam_client._commands.coco import write_coco
-from mobile_sam_client._commands.coco_ids import CocoIds
-from mobile_sam_client._commands.connection import make_client, service_url
-from mobile_sam_client._commands.failures import EXIT_INTERRUPTED, CommandError, describe_with_file
-from mobile_sam_client._commands.files import check_writable, write_json
-from mobile_sam_client._commands.folder import list_images
-from mobile_sam_client._commands.output import print_error, print_line, print_note, print_weights, progress
-from mobile_sam_client._commands.prompt_file import read_prompts
-from mobile_sam_client._commands.records import Records
-from mobile_sam_client._commands.work import BatchFolders, BatchRunner, BatchState
+from mobile_sam_client import AsyncClient, MobileSamError, Prompt
+from mobile_sam_client._commands import connection
+from mobile_sam_client._commands.coco import CocoIds, write_coco
+from mobile_sam_client._commands.connection import DEFAULT_URL, Local, PointsPerSide, Url, examples, grid_fields
+from mobile_sam_client._commands.files import check_writable, list_images, write_json
+from mobile_sam_client._commands.output import (
+    EXIT_INTERRUPTED,
+    CommandError,
+    describe_with_file,
+    print_error,
+    print_line,
+    print_note,
+    print_weights,
+    progress,
+)
+from mobile_sam_client._commands.work import Batch
 from mobile_sam_client._settings import MAX_CONNECTIONS
 
 MAX_LISTED_FAILURES = 20
 """Failures printed; failures.json lists all of them."""
-EXAMPLES = options.examples(
+PROMPT_FIELDS = [field.name for field in fields(Prompt) if field.name != "mask_input"]
+BATCH_EXAMPLES = examples(
     "mobile-sam batch photos --out found",
     "mobile-sam batch photos --out found --points-per-side 16 --no-overlays",
     "mobile-sam batch photos --out found --prompts prompts.json",
@@ -50,13 +57,13 @@ def batch(
             show_default=False,
         ),
     ] = None,
-    points_per_side: options.PointsPerSide = None,
+    points_per_side: PointsPerSide = None,
     no_overlays: Annotated[bool, typer.Option("--no-overlays", help="Do not draw pictures.")] = False,
     concurrency: Annotated[
         int, typer.Option(min=1, max=MAX_CONNECTIONS, metavar="N", help="Number of concurrent requests.")
     ] = 4,
-    url: options.Url = options.DEFAULT_URL,
-    local: options.Local = False,
+    url: Url = DEFAULT_URL,
+    local: Local = False,
 ) -> None:
     """Segment all images of a folder: everything in them, or the objects of a prompt file.
 
@@ -77,23 +84,21 @@ def batch(
         raise typer.BadParameter("must not be the folder of the images", param_hint="--out")
     check_writable(out / "annotations.json")
     ids = CocoIds.read(out / "ids.json")
-    jobs = _jobs(folder, out, prompts, points_per_side)
-    folders = BatchFolders(folder, Records(out / "records"), out / "overlays", not no_overlays)
-    state = BatchState(len(jobs))
+    work = Batch(folder, out, not no_overlays, _jobs(folder, out, prompts, points_per_side))
     stop_reason: str | None = None
-    with service_url(url, local) as address:
+    with connection.service_url(url, local) as address:
         try:
-            asyncio.run(_run(address, folders, state, jobs, concurrency))
+            asyncio.run(_run(address, work, concurrency))
         except (MobileSamError, CommandError, KeyboardInterrupt) as error:
-            if not (state.processed or state.skipped or state.failures):  # nothing to write
+            if not (work.done or work.failures):  # nothing to write
                 raise
             stop_reason = "" if isinstance(error, KeyboardInterrupt) else describe_with_file(error)
-    _write_results(out, folders, state, ids)
+    _write_results(work, ids)
     if stop_reason is not None:
-        done = f"{len(state.done)} of {state.total} images are done, run the same command to resume"
+        done = f"{len(work.done)} of {len(work.jobs)} images are done, run the same command to resume"
         print_error(f"{stop_reason or 'interrupted'}; {done}")
         raise typer.Exit(1 if stop_reason else EXIT_INTERRUPTED)
-    if state.failures:
+    if work.failures:
         raise typer.Exit(1)
 
 
@@ -109,43 +114,82 @@ def _jobs(folder: Path, out: Path, prompts: Path | None, points_per_side: int | 
         return {name: {"prompts": objects} for name, objects in read_prompts(prompts).items()}
     if not names:
         raise CommandError(f"{folder}: no PNG, JPEG or WebP files found")
-    return {name: {"everything": options.grid_fields(points_per_side)} for name in names}
+    return {name: {"everything": grid_fields(points_per_side)} for name in names}
 
 
-async def _run(
-    url: str, folders: BatchFolders, state: BatchState, jobs: dict[str, dict[str, Any]], concurrency: int
-) -> None:
-    async with make_client(AsyncClient, url) as client:
+async def _run(url: str, work: Batch, concurrency: int) -> None:
+    async with connection.make_client(AsyncClient, url) as client:
         info = await client.info()
-        state.weights = info.weights
-        runner = BatchRunner(client, info, folders, state)
         with progress("Images") as bar:
-            bar.update(bar.task_ids[0], total=state.total)
-            await runner.run(jobs, concurrency, lambda: bar.advance(bar.task_ids[0]))
+            bar.update(bar.task_ids[0], total=len(work.jobs))
+            await work.run(client, info, concurrency, lambda: bar.advance(bar.task_ids[0]))
 
 
-def _write_results(out: Path, folders: BatchFolders, state: BatchState, ids: CocoIds) -> None:
+def _write_results(work: Batch, ids: CocoIds) -> None:
     """Write the files about all images and print a summary."""
-    images = (image for name in state.done if (image := folders.records.read(name)) is not None)
-    count = write_coco(out / "annotations.json", images, state.weights, ids)
+    out, failures = work.out, [{"file": name, "reason": reason} for name, reason in sorted(work.failures.items())]
+    images = (image for name in work.done if (image := work.records.read(name)) is not None)
+    count = write_coco(out / "annotations.json", images, work.weights, ids)
     ids.write(out / "ids.json")
-    failures = [{"file": name, "reason": reason} for name, reason in sorted(state.failures.items())]
     write_json(out / "failures.json", failures)
     table = Table(show_header=False, box=None)
     for label, number in [
-        ("images", state.total),
-        ("processed", len(state.processed)),
-        ("skipped", len(state.skipped)),
+        ("images", len(work.jobs)),
+        ("processed", len(work.processed)),
+        ("skipped", len(work.skipped)),
         ("failed", len(failures)),
         ("objects", count),
     ]:
         table.add_row(label, str(number))
     Console().print(table)
-    written = ["annotations.json", "ids.json", "failures.json", "records", *(["overlays"] if folders.draw else [])]
+    written = ["annotations.json", "ids.json", "failures.json", "records", *(["overlays"] if work.draw else [])]
     print_line(f"wrote {out}: {', '.join(written)}")
-    if state.weights:
-        print_weights(state.weights)
+    if work.weights:
+        print_weights(work.weights)
     for failure in failures[:MAX_LISTED_FAILURES]:
         print_note(f"failed: {failure['file']}: {failure['reason']}")
     if len(failures) > MAX_LISTED_FAILURES:
         print_note(f"failed: {len(failures) - MAX_LISTED_FAILURES} more, see {out / 'failures.json'}")
+
+
+def read_prompts(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """Read a JSON file with the objects of each image. A single object may stand without a list.
+
+    Returns:
+        The objects per image name, sorted by name. The service checks their values.
+
+    Raises:
+        CommandError: the file is malformed; the message says where.
+        OSError: the file cannot be read.
+    """
+    try:
+        document = json.loads(path.read_bytes(), parse_constant=_reject_constant)
+    except (ValueError, RecursionError) as error:
+        raise CommandError(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(document, dict) or not document:
+        expected = '{"photo.jpg": [{"pos_coords": [[x, y], ...], "box": [x0, y0, x1, y1]}, ...], ...}'
+        raise CommandError(f"{path}: expected {expected}, got {_short(document)}")
+    return {name: _objects(f"{path}: {name!r}", name, document[name]) for name in sorted(document)}
+
+
+def _objects(where: str, name: str, value: Any) -> list[dict[str, Any]]:
+    path = PurePosixPath(name)
+    if str(path) != name or path.is_absolute() or ".." in path.parts or not path.name:
+        raise CommandError(f"{where}: expected a path relative to the image folder, such as 'cats/one.jpg'")
+    objects = [value] if isinstance(value, dict) else value
+    if not isinstance(objects, list) or not objects:
+        raise CommandError(f"{where}: expected a list of objects, got {_short(value)}")
+    for index, given in enumerate(objects):
+        if not isinstance(given, dict) or not given or not set(given) <= set(PROMPT_FIELDS):
+            expected = f"expected some of {', '.join(PROMPT_FIELDS)}"
+            raise CommandError(f"{where}: object {index}: {expected}, got {_short(given)}")
+    return objects
+
+
+def _short(value: Any) -> str:
+    """Return the beginning of an invalid value for a message."""
+    return json.dumps(value)[:80]
+
+
+def _reject_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is not a JSON number")

@@ -1,9 +1,10 @@
-"""COCO annotation files with the single category "object"."""
+"""Objects as COCO annotations with the single category "object": their files, and results kept to resume a batch."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 from pycocotools import mask as rle_tools
 
 from mobile_sam_client import Record, Rle, Weights
-from mobile_sam_client._commands.coco_ids import CocoIds
-from mobile_sam_client._commands.files import atomic_writer
+from mobile_sam_client._commands.files import atomic_writer, write_json
+from mobile_sam_client._commands.output import CommandError
 
 CATEGORY = {"id": 1, "name": "object", "supercategory": ""}
 
@@ -29,13 +30,7 @@ class LabelledImage:
 
 
 def coco_object(rle: Rle, score: float, **more: Any) -> dict[str, Any]:
-    """Return a COCO annotation: `segmentation`, `area` in pixels, `bbox` (x, y, width, height), `score`.
-
-    Args:
-        rle: the mask.
-        score: 0 to 1.
-        more: further fields.
-    """
+    """Return a COCO annotation: `segmentation`, `area` in pixels, `bbox` (x, y, width, height), `score`, and more."""
     bbox = [int(value) for value in rle_tools.toBbox(rle)]
     return {"segmentation": rle, "area": int(rle_tools.area(rle)), "bbox": bbox, "score": score, **more}
 
@@ -43,6 +38,60 @@ def coco_object(rle: Rle, score: float, **more: Any) -> dict[str, Any]:
 def coco_objects(records: Iterable[Record]) -> list[dict[str, Any]]:
     """Return the COCO annotations of `Everything.masks`."""
     return [coco_object(record.rle, record.predicted_iou, stability_score=record.stability_score) for record in records]
+
+
+@dataclass(frozen=True)
+class ImageIds:
+    """Ids of an image and its objects."""
+
+    image: int
+    first_object: int
+    """Id of the first object; the others follow consecutively."""
+    objects: int
+    """Number of objects."""
+    objects_sha256: str
+
+
+class CocoIds:
+    """Assigned ids, counted from 1. An id is never reused for another image or object."""
+
+    def __init__(self, known: Mapping[str, ImageIds] | None = None) -> None:
+        """Continue from known ids by image name."""
+        self._known = dict(known or {})
+        self._next_image = max((ids.image for ids in self._known.values()), default=0) + 1
+        self._next_object = max((ids.first_object + ids.objects for ids in self._known.values()), default=1)
+
+    @classmethod
+    def read(cls, path: Path) -> CocoIds:
+        """Read the ids written by `write`; empty if the file does not exist.
+
+        Raises:
+            CommandError: the file is malformed.
+            OSError: the file cannot be read.
+        """
+        try:
+            return cls({name: ImageIds(**ids) for name, ids in json.loads(path.read_bytes()).items()})
+        except FileNotFoundError:
+            return cls()
+        except (ValueError, TypeError, AttributeError):
+            raise CommandError(
+                f"{path}: malformed, expected the ids written by an earlier run; delete the file to assign new ids"
+            ) from None
+
+    def write(self, path: Path) -> None:
+        """Write the ids for a later run."""
+        write_json(path, {name: asdict(ids) for name, ids in self._known.items()})
+
+    def assign(self, name: str, objects: Sequence[Mapping[str, Any]]) -> ImageIds:
+        """Return the ids of an image: known ones, or new ones for a new image or changed objects."""
+        sha256 = hashlib.sha256(json.dumps(objects, sort_keys=True).encode()).hexdigest()
+        known = self._known.get(name)
+        if known is None or known.objects_sha256 != sha256:
+            known = ImageIds(known.image if known else self._next_image, self._next_object, len(objects), sha256)
+            self._known[name] = known
+            self._next_image = max(self._next_image, known.image + 1)
+            self._next_object += len(objects)
+        return known
 
 
 def write_coco(path: Path, images: Iterable[LabelledImage], weights: Weights | None, ids: CocoIds) -> int:
@@ -77,3 +126,45 @@ def write_coco(path: Path, images: Iterable[LabelledImage], weights: Weights | N
                 file.write(json.dumps({**keys, **fields}).encode())
         file.write(f'\n], "images": {json.dumps(image_entries)}}}\n'.encode())
     return count
+
+
+class Records:
+    """A folder with the result of every image of a batch, used to resume it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use a folder, which need not exist yet."""
+        self._folder = folder
+
+    def read(self, name: str, question: dict[str, Any] | None = None) -> LabelledImage | None:
+        """Return the result for an image, or None if it is missing, damaged or answers another question.
+
+        Args:
+            name: path of the image relative to the image folder.
+            question: expected inputs of the result, as `record_question` returns them; None for any.
+        """
+        try:
+            record = json.loads(self._path(name).read_bytes())
+            if question is not None and record["question"] != question:
+                return None
+            return LabelledImage(name, record["width"], record["height"], record["objects"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, question: dict[str, Any], image: LabelledImage) -> None:
+        """Write the result for an image."""
+        write_json(self._path(image.file_name), {"question": question, **asdict(image)})
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.json"
+
+
+def record_question(image: bytes, asked: dict[str, Any], weights: Weights | None) -> dict[str, Any]:
+    """Return the inputs of an image's result, of which a record is reused only if they are equal.
+
+    Args:
+        image: the image file.
+        asked: request parameters, as JSON has them.
+        weights: weights of the service, or None if it does not report them.
+    """
+    sha256 = weights.sha256 if weights else None
+    return {"image_sha256": hashlib.sha256(image).hexdigest(), "asked": asked, "weights_sha256": sha256}

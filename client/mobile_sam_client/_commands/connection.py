@@ -1,22 +1,70 @@
-"""Clients for the options `--url` and `--local`."""
+"""Options that several commands share, and clients for `--url` and `--local`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
 
 from mobile_sam_client import Client, Problem
-from mobile_sam_client._commands.failures import CommandError, describe
+from mobile_sam_client._client import URL
 from mobile_sam_client._commands.local_service import local_service
-from mobile_sam_client._commands.output import log_to_stderr
+from mobile_sam_client._commands.output import CommandError, describe, log_to_stderr
 
 ClientType = TypeVar("ClientType")
 
+DEFAULT_URL = URL
 PROBE_TIMEOUT_S = 10
-probing_client = partial(Client, timeout=PROBE_TIMEOUT_S, retries=0)
-"""Client without retries, to find out quickly whether the service is reachable."""
+
+
+def _not_both(ctx: typer.Context, value: Any) -> Any:
+    """Reject `--url` together with `--local`."""
+    sources = [ctx.get_parameter_source(name) for name in ("url", "local")]
+    if all(source is not None and source.name == "COMMANDLINE" for source in sources):
+        raise typer.BadParameter("--url and --local cannot be combined")
+    return value
+
+
+Image = Annotated[Path, typer.Argument(metavar="IMAGE", help="PNG, JPEG or WebP file.", show_default=False)]
+Url = Annotated[
+    str,
+    typer.Option("--url", metavar="URL", envvar="MOBILE_SAM_URL", callback=_not_both, help="URL of the service."),
+]
+Local = Annotated[
+    bool,
+    typer.Option(
+        "--local",
+        callback=_not_both,
+        help="Start a service for this run only. Needs the project's checkout as the current folder, or a client "
+        "installed from it.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+PointsPerSide = Annotated[
+    int | None,
+    typer.Option(
+        "--points-per-side",
+        min=1,
+        max=64,
+        metavar="N",
+        help="Prompt with a grid of N x N points, by default 32: fewer are faster, more find smaller objects.",
+        show_default=False,
+    ),
+]
+
+
+def grid_fields(points_per_side: int | None) -> dict[str, int]:
+    """Return the request fields for the point grid; empty for the service's default."""
+    return {} if points_per_side is None else {"points_per_side": points_per_side}
+
+
+def examples(*lines: str) -> str:
+    """Return the examples at the end of a command's help."""
+    return "\n\n".join(["[bold]Examples[/]", *lines])
 
 
 @contextmanager
@@ -36,10 +84,15 @@ def connected_client(url: str, local: bool) -> Iterator[Client]:
     It fails at once if the service is unreachable, and prints retries to standard error.
     """
     with service_url(url, local) as address:
-        with make_client(probing_client, address) as client, suppress(Problem):  # a Problem shows that it is reachable
+        with probing_client(address) as client, suppress(Problem):  # a Problem shows that it is reachable
             client.info()
         with make_client(Client, address) as client, log_to_stderr():
             yield client
+
+
+def probing_client(url: str) -> Client:
+    """Create a client without retries, to find out quickly whether the service is reachable."""
+    return make_client(partial(Client, timeout=PROBE_TIMEOUT_S, retries=0), url)
 
 
 def make_client(client_type: Callable[[str], ClientType], url: str) -> ClientType:

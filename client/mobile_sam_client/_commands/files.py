@@ -1,4 +1,4 @@
-"""Reading images and writing files atomically."""
+"""Finding and reading images, and writing files atomically."""
 
 from __future__ import annotations
 
@@ -12,7 +12,38 @@ from typing import Any, BinaryIO
 
 import typer
 
-from mobile_sam_client._commands.failures import CannotWrite
+from mobile_sam_client._commands.output import CannotWrite
+
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
+
+
+def list_images(folder: Path, excluded: Path) -> list[str]:
+    """Return the sorted relative paths of all images in a folder and its subfolders.
+
+    Hidden files and folders are skipped, and links to folders are not followed.
+
+    Args:
+        folder: folder to search.
+        excluded: subfolder to skip.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    excluded = excluded.resolve()
+    found = []
+    for parent, folders, files in os.walk(folder, onerror=fail):
+        here = Path(parent)
+        folders[:] = [name for name in folders if not name.startswith(".") and (here / name).resolve() != excluded]
+        found += [
+            (here / name).relative_to(folder).as_posix()
+            for name in files
+            if Path(name).suffix.lower() in IMAGE_SUFFIXES and not name.startswith(".")
+        ]
+    return sorted(found)
 
 
 def read_image(path: Path) -> bytes:
@@ -54,21 +85,13 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file.
-
-    Raises:
-        CannotWrite: the file cannot be written.
-    """
+    """Write a file; raises as `atomic_writer`."""
     with atomic_writer(path) as file:
         file.write(content)
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Write a JSON file.
-
-    Raises:
-        CannotWrite: the file cannot be written.
-    """
+    """Write a JSON file; raises as `atomic_writer`."""
     write_bytes(path, json.dumps(document).encode() + b"\n")
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mobile_sam_client._commands.failures import CommandError
-from mobile_sam_client._commands.output import print_note, waiting
-from mobile_sam_client._commands.readiness import check_readiness
+import httpx
+
+from mobile_sam_client._commands.output import CommandError, print_note, waiting
 
 CHECKOUT_FILES = ("service.py", "Makefile", "model_repository")
 """Files that identify a checkout."""
@@ -27,11 +27,18 @@ STOP_TIMEOUT_S = 60
 KILL_TIMEOUT_S = 10
 """Time for the operating system to remove killed processes."""
 POLL_INTERVAL_S = 0.1
-
-
-# A background process waits for the end of the pipe held by this command and then terminates the process group, so that
-# no service is orphaned, even if this command is killed.
 SCRIPT = 'exec 3<&0; (read -r _ <&3; kill -TERM 0) & exec "$@" </dev/null 3<&-'
+"""A background process waits for the end of the pipe held by this command and then terminates the process group, so
+that no service is orphaned, even if this command is killed."""
+
+
+def why_not_ready(url: str, timeout: float) -> str | None:
+    """Return the answer of a service's `/readyz`, or the connection error; None if it is ready."""
+    try:
+        response = httpx.get(f"{url.rstrip('/')}/readyz", timeout=timeout)
+    except httpx.HTTPError as error:
+        return str(error) or type(error).__name__
+    return None if response.status_code == httpx.codes.OK else " ".join(response.text.split())[:200]
 
 
 class ServiceStartError(CommandError):
@@ -106,7 +113,7 @@ def local_service() -> Iterator[str]:
 
 def _wait_until_ready(service: subprocess.Popen[bytes], url: str, log: Path) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not check_readiness(url, timeout=5).ready:
+    while why_not_ready(url, timeout=5) is not None:
         if service.poll() is not None:
             raise ServiceStartError(f"the service did not start: {_failure_in_log(log)}; its log is {log}")
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Output: results to standard output, everything else to standard error, animations only on a terminal."""
+"""Output and errors: results go to standard output, all else to standard error, animations only to a terminal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -17,6 +18,33 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from mobile_sam_client import Weights
 from mobile_sam_client._calls import logger
 
+EXIT_INTERRUPTED = 130
+"""Exit status of a command ended by Ctrl-C, by shell convention."""
+
+
+class CommandError(Exception):
+    """A command failed; the message is one line."""
+
+
+class CannotWrite(CommandError):
+    """A file cannot be written."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(f"cannot write {path}: {error.strerror or error}")
+        self.errno = error.errno
+
+
+def describe(error: Exception) -> str:
+    """Return the error in one line, without a file name."""
+    text = error.strerror if isinstance(error, OSError) else None
+    return " ".join((text or str(error) or type(error).__name__).split())
+
+
+def describe_with_file(error: Exception) -> str:
+    """Return the error in one line, preceded by its file name if it has one."""
+    name = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+    return f"{name}{describe(error)}"
+
 
 def escape_unencodable_output() -> None:
     """Escape characters that standard output or error cannot encode, instead of failing."""
@@ -25,14 +53,12 @@ def escape_unencodable_output() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def print_line(line: str) -> None:
-    """Print a line of the result to standard output."""
-    typer.echo(_printable(line))
+def print_line(line: str, *, err: bool = False) -> None:
+    """Print a line of the result to standard output.
 
-
-def _printable(line: str) -> str:
-    """Replace control characters, such as those in file names, which could move the terminal's cursor."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in line)
+    Control characters, such as those in file names, are replaced: they could move the terminal's cursor.
+    """
+    typer.echo("".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in line), err=err)
 
 
 def print_json(document: dict[str, Any]) -> None:
@@ -42,7 +68,7 @@ def print_json(document: dict[str, Any]) -> None:
 
 def print_note(line: str) -> None:
     """Print a line to standard error."""
-    typer.echo(_printable(line), err=True)
+    print_line(line, err=True)
 
 
 def print_error(line: str) -> None:
@@ -77,11 +103,7 @@ def log_to_stderr() -> Iterator[None]:
 
 @contextmanager
 def progress(description: str) -> Iterator[Progress]:
-    """Show a progress bar with one task on standard error, if that is a terminal.
-
-    Args:
-        description: label of the bar.
-    """
+    """Show a progress bar with one task on standard error, if that is a terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

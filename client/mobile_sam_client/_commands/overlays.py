@@ -13,8 +13,8 @@ from PIL import Image, ImageOps
 from pycocotools import mask as rle_tools
 
 from mobile_sam_client import Rle
-from mobile_sam_client._commands.failures import CommandError
 from mobile_sam_client._commands.files import write_bytes
+from mobile_sam_client._commands.output import CommandError
 from mobile_sam_client._images import pixels_of
 
 Pixels = npt.NDArray[np.uint8]

@@ -12,9 +12,9 @@ from benchmarks import quality
 from benchmarks.clicks import MAX_CLICKS
 from benchmarks.objects import LabelledObject
 from benchmarks.quality import CLICKS, Prediction, Score, click_until_good, clicks_table, iou_table
-from client.request import Photo
+from mobile_sam_client import Client
 
-PHOTO = Photo("http://service.test", b"")
+CLIENT = Client("http://service.test")
 """Never sent: `ask` is replaced."""
 
 
@@ -35,7 +35,7 @@ class Service:
         self.widths = widths
         self.prompts: list[dict[str, Any]] = []
 
-    def __call__(self, _photo: Photo, **prompt: Any) -> Prediction:
+    def __call__(self, _client: Client, _image: Path, **prompt: Any) -> Prediction:
         self.prompts.append(prompt)
         mask = np.zeros((1, 30, 40), bool)
         mask[0, 10:20, 10 : 10 + self.widths[min(len(self.prompts), len(self.widths)) - 1]] = True
@@ -55,7 +55,7 @@ def test_clicks_continue_until_the_mask_is_good(monkeypatch, labelled, widths, c
     service = Service(widths)
     monkeypatch.setattr(quality, "ask", service)
     score = Score(labelled)
-    click_until_good(PHOTO, score)
+    click_until_good(CLIENT, score)
     assert len(score.after) == len(service.prompts) == clicks
     assert score.after[0] == widths[0] / 10
 
@@ -63,7 +63,7 @@ def test_clicks_continue_until_the_mask_is_good(monkeypatch, labelled, widths, c
 def test_each_click_refines_the_previous_mask(monkeypatch, labelled):
     service = Service([5])
     monkeypatch.setattr(quality, "ask", service)
-    click_until_good(PHOTO, Score(labelled))
+    click_until_good(CLIENT, Score(labelled))
     first, second, third = service.prompts[:3]
     assert first == {"pos_coords": [(15, 15)], "labels": [1]}
     assert (second["mask_input"], third["mask_input"]) == ("low 1", "low 2")

@@ -6,8 +6,10 @@ import dataclasses
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import requests
 import yaml
 
 from client import request
@@ -122,13 +124,21 @@ def test_redis_evicts_old_embeddings_and_is_isolated():
     }
 
 
-def test_client_command_matches_its_script():
+def test_client_command_matches_its_script(monkeypatch):
     client = SERVICES["client"]
     program, script, *arguments = client["command"]
     assert (program, f".{script}:{script}:ro") == ("python", client["volumes"][0])
-    options = request._parser().parse_args(arguments)
-    assert (ROOT / options.image.relative_to("/app")).is_file()
-    assert options.url == "http://mobile-sam:3000"
+    image, *options = arguments
+    sent = {}
+
+    def send(url, **fields):
+        sent[url] = fields
+        raise requests.ConnectionError
+
+    monkeypatch.setattr(request, "send", send)
+    with pytest.raises(SystemExit, match="cannot connect"):
+        request.main([str(ROOT / Path(image).relative_to("/app")), *options])
+    assert sent["http://mobile-sam:3000/mobile_sam"]["pos_coords"] == [[903, 310]]
     assert (client["restart"], client["profiles"]) == ("no", ["client"])
 
 

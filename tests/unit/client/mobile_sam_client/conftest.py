@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mobile_sam_client import AsyncClient, Client
-from mobile_sam_client._wire import AsyncWire, BlockingWire
+from mobile_sam_client._wire import Wire
 from tests.unit.client.mobile_sam_client.fake_service import FakeService, Reply, make_client
 
 
@@ -55,6 +55,5 @@ def waits(monkeypatch) -> list[float]:
     async def sleep(_: object, seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr(BlockingWire, "sleep", sleep)
-    monkeypatch.setattr(AsyncWire, "sleep", sleep)
+    monkeypatch.setattr(Wire, "sleep", sleep)
     return waited

@@ -139,9 +139,9 @@ def mask_with_area(number: int) -> Any:
     return mask
 
 
-def png(colour: int = 0, mode: str = "RGB") -> bytes:
+def png(colour: int = 0, mode: str = "RGB", size: tuple[int, int] = (6, 4)) -> bytes:
     file = io.BytesIO()
-    Image.new(mode, (6, 4), colour).save(file, "PNG")
+    Image.new(mode, size, colour).save(file, "PNG")
     return file.getvalue()
 
 
@@ -175,14 +175,19 @@ def segment_reply(masks: Any = None, rles: Any = None, picture: bytes | None = N
 
 
 def record(area: int) -> dict[str, Any]:
+    return record_of(mask_with_area(area), (0, 0, area, 1))
+
+
+def record_of(mask: Any, bbox_xywh: tuple[int, int, int, int]) -> dict[str, Any]:
+    """Return a record of /everything for a mask, (H, W) bool."""
     return {
-        "segmentation": rle(mask_with_area(area)),
-        "area": area,
-        "bbox": [0, 0, area, 1],
+        "segmentation": rle(mask),
+        "area": int(np.count_nonzero(mask)),
+        "bbox": bbox_xywh,
         "predicted_iou": 0.9,
-        "point_coords": [[1.5, 0.5]],
+        "point_coords": [[bbox_xywh[0] + 1.5, bbox_xywh[1] + 0.5]],
         "stability_score": 0.8,
-        "crop_box": [0, 0, 6, 4],
+        "crop_box": [0, 0, *mask.shape[::-1]],
     }
 
 

@@ -1,63 +1,109 @@
-"""Problem documents and malformed answers."""
+"""Parsing of answers: multipart bodies, problem documents, malformed answers."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
-import httpx
 import pytest
+from urllib3 import encode_multipart_formdata
 
-from mobile_sam_client import NotThisService, Unauthorized
-from mobile_sam_client._answers import (
-    error_from_response,
-    expect_valid_answer,
-    parse_embedding,
-    parse_info,
-    parse_progress_line,
-    parse_segmentations,
-)
+from mobile_sam_client import NotThisService, Problem
+from mobile_sam_client._answers import parse_multipart, parse_retry_after
 from tests.unit.client.mobile_sam_client.fake_service import (
+    FILE,
     IMAGE,
     INFO,
+    final_line,
+    json_reply,
+    lines_reply,
     low_res_mask,
+    make_reply,
     mask_result,
     mask_with_area,
     multipart,
+    png,
     record,
     rle,
+    segment_reply,
 )
 
 URL = "http://127.0.0.1:3000"
-PROBLEM = {"type": "urn:mobile-sam:unauthorized", "title": "No", "status": 401, "detail": "expected a key"}
+TYPE = "multipart/form-data; boundary=the-boundary"
+PICTURE = b"\x89PNG\r\n\x1a\n\r\n\r\n--\r\n\x00\xff\r"
+MASK = mask_result(0)
 
 
-def headers(content_type: str, **more: str) -> httpx.Headers:
-    return httpx.Headers({"content-type": content_type, **more})
+def test_body_encoded_by_urllib3_is_parsed():
+    fields: dict[str, Any] = {"mask": ("mask.png", PICTURE), "result": b'{"a": 1}', "empty": b""}
+    body, content_type = encode_multipart_formdata(fields)
+    assert parse_multipart(content_type, body) == {"mask": PICTURE, "result": b'{"a": 1}', "empty": b""}
 
 
-def test_problem_document_becomes_matching_error():
-    error = error_from_response(
-        401, headers("application/problem+json", **{"x-request-id": "id"}), json.dumps(PROBLEM).encode(), URL
-    )
-    assert isinstance(error, Unauthorized)
-    assert str(error) == "401 unauthorized: expected a key (request id)"
+def test_boundary_may_be_quoted_and_order_is_kept():
+    body = multipart([("second", b"2"), ("first", PICTURE)])
+    parts = parse_multipart('Multipart/Form-Data; charset=x; boundary="the-boundary"', body)
+    assert list(parts.items()) == [("second", b"2"), ("first", PICTURE)]
 
 
-def test_problem_document_without_status_uses_response_status():
-    body = json.dumps({"type": "about:blank", "title": "No"}).encode()
-    assert str(error_from_response(418, headers("application/problem+json"), body, URL)) == "418 blank: No"
+@pytest.mark.parametrize(
+    ("content_type", "body", "expected"),
+    [
+        ("application/json", b"{}", "expected multipart/form-data with a boundary, got application/json"),
+        ("", b"{}", "got no Content-Type"),
+        ("multipart/form-data", b"", "expected multipart/form-data with a boundary, got multipart/form-data"),
+        (TYPE, b"", "expected a multipart body with a closing boundary, got 0 bytes"),
+        (TYPE, multipart([("a", b"1")])[:-5], "expected a multipart body with a closing boundary"),
+        (TYPE, b"junk\r\n" + multipart([("a", b"1")]), "expected a multipart body with a closing boundary"),
+        (TYPE, b"--the-boundary\r\nA: b\r\n\r\n1\r\n--the-boundary--\r\n", "a part of the multipart body has no name"),
+        (TYPE, b"--the-boundary\r\nnothing\r\n--the-boundary--\r\n", "a part of the multipart body has no name"),
+    ],
+    ids=["JSON", "no type", "no boundary", "empty", "truncated", "preamble", "no name", "no blank line"],
+)
+def test_malformed_multipart_body_is_rejected(content_type, body, expected):
+    with pytest.raises(ValueError, match=expected):
+        parse_multipart(content_type, body)
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b'{"errors": [5]}', b'{"status": null}'])
-def test_malformed_problem_document_is_reported(body):
-    error = error_from_response(422, headers("application/problem+json"), body, URL)
-    assert isinstance(error, NotThisService)
-    assert str(error) == f"{URL} answered 422 with a malformed problem document"
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("3", 3.0), (" 0 ", 0.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-1", None), ("1.5", None), ("²", None)],
+    ids=["seconds", "zero", "date", "negative", "fraction", "not ASCII"],
+)
+def test_retry_after_is_parsed_if_it_is_seconds(header, seconds):
+    assert parse_retry_after(header) == seconds
 
 
-def test_redirect_is_reported_with_its_target():
-    error = error_from_response(308, headers("text/html", location="https://a.example/"), b"", URL)
-    assert str(error) == f"{URL} answered 308, a redirect to https://a.example/: use that URL instead"
+def test_problem_document_without_status_uses_response_status(client, service):
+    document = json.dumps({"type": "about:blank", "title": "No"}).encode()
+    service.reply_with(make_reply(document, "application/problem+json", 418))
+    with pytest.raises(Problem, match=r"^418 blank: No \(request the-request\)$"):
+        client.info()
+
+
+@pytest.mark.parametrize(
+    ("content_type", "status", "body", "message"),
+    [
+        *[
+            ("application/problem+json", 422, body, "{url} answered 422 with a malformed problem document")
+            for body in (b"{", b"[]", b'{"errors": [5]}', b'{"status": null}')
+        ],
+        ("text/html", 308, b"", "{url} answered 308, a redirect to https://a.example/: use that URL instead"),
+        (
+            "text/html",
+            502,
+            b"<h1>Bad\tGateway</h1>\n<hr>\n",
+            "{url} is not a MobileSAM service: expected 200 or application/problem+json, got 502 with text/html: "
+            "<h1>Bad Gateway</h1>",
+        ),
+    ],
+    ids=["incomplete", "list", "number as field error", "null status", "redirect", "HTML"],
+)
+def test_foreign_error_is_described_in_one_line(client, service, content_type, status, body, message):  # noqa: PLR0917
+    service.reply_with(make_reply(body, content_type, status, Location="https://a.example/"))
+    with pytest.raises(NotThisService) as raised:
+        client.info()
+    assert str(raised.value) == message.format(url=f"{URL}/info")
 
 
 @pytest.mark.parametrize(
@@ -65,64 +111,69 @@ def test_redirect_is_reported_with_its_target():
     [
         ({}, "'limits' is missing"),
         ({**INFO, "limits": None}, "'NoneType' object is not subscriptable"),
-        ({**INFO, "version": None, "limits": {}}, "'max_body_bytes' is missing"),
+        ({**INFO, "limits": {}}, "'max_body_bytes' is missing"),
         ([], "expected a JSON object, got list"),
     ],
     ids=["empty", "null limits", "empty limits", "list"],
 )
-def test_malformed_info_is_reported(document, reason):
-    with pytest.raises(NotThisService) as raised, expect_valid_answer(URL):
-        parse_info(json.dumps(document).encode())
-    assert reason in str(raised.value)
+def test_malformed_info_is_reported(client, service, document, reason):
+    service.reply_with(json_reply(document))
+    with pytest.raises(NotThisService, match=f"^{URL} sent an unexpected answer: {reason}"):
+        client.info()
 
 
-def test_answer_that_is_not_json_is_quoted():
-    with pytest.raises(NotThisService, match="expected JSON, got '<html>'"), expect_valid_answer(URL):
-        parse_info(b"<html>")
-
-
-def test_unknown_fields_are_ignored():
+def test_unknown_fields_are_ignored(client, service):
     image = {**IMAGE, "new": 1, "weights": {**IMAGE["weights"], "new": 1}}
-    assert parse_embedding(json.dumps(image).encode(), b"").width == 6
-    assert parse_info(json.dumps({**INFO, "new": 1}).encode()).max_objects == 3
+    service.reply_with(json_reply(image), json_reply({**INFO, "new": 1}))
+    assert client.embed(FILE).width == 6
+    assert client.info().max_objects == 3
 
 
 @pytest.mark.parametrize(
-    ("masks", "rles", "expected"),
+    ("reply", "expected"),
     [
-        ([mask_result(0)], [rle(mask_with_area(3))] * 2, "zip"),
-        ([mask_result(1)], [rle(mask_with_area(3))], r"expected masks of objects 0 to 0, got \[1\]"),
-        (
-            [mask_result(0), mask_result(1)],
-            [rle(mask_with_area(3))] * 2,
-            r"expected masks of objects 0 to 0, got \[0, 1\]",
-        ),
-        ([{**mask_result(0), "low_res_mask": "AAAA"}], rle(mask_with_area(3)), "allow_pickle"),
-        ([{**mask_result(0), "box": [1, 2, 3]}], rle(mask_with_area(3)), "not enough values"),
-        ([mask_result(0)], rle(mask_with_area(3).T), r"expected a mask of 4 x 6 pixels, got \[6, 4\]"),
+        (make_reply(b"<html>", "text/html"), "expected multipart/form-data"),
+        (segment_reply(picture=b"no picture"), "segmented_image is not a PNG file"),
+        (segment_reply([]), "zip"),
+        (segment_reply([MASK], [rle(mask_with_area(3))] * 2), "zip"),
+        (segment_reply([mask_result(1)]), r"expected masks of objects 0 to 0, got \[1\]"),
+        (segment_reply([MASK, mask_result(1)], [rle(mask_with_area(3))] * 2), r"objects 0 to 0, got \[0, 1\]"),
+        (segment_reply([{"object": 0, "score": 1}]), "'area' is missing"),
+        (segment_reply([{**MASK, "low_res_mask": "AAAA"}]), "allow_pickle"),
+        (segment_reply([{**MASK, "low_res_mask": low_res_mask()[:200]}]), ""),
+        (segment_reply([{**MASK, "box": [1, 2, 3]}]), "not enough values"),
+        (segment_reply(rles=rle(mask_with_area(3).T)), r"expected a mask of 4 x 6 pixels, got \[6, 4\]"),
     ],
-    ids=["too many masks", "wrong object", "too many objects", "bad low_res_mask", "incomplete box", "transposed"],
+    ids=[
+        *("HTML", "not a PNG", "no masks", "too many masks", "wrong object", "too many objects", "no area"),
+        *("bad low_res_mask", "truncated low_res_mask", "incomplete box", "transposed mask"),
+    ],
 )
-def test_inconsistent_masks_are_reported(masks, rles, expected):
-    body = multipart([("mask", json.dumps(rles).encode()), ("result", json.dumps({**IMAGE, "masks": masks}).encode())])
-    with pytest.raises(NotThisService, match=expected), expect_valid_answer(URL):
-        parse_segmentations("multipart/form-data; boundary=the-boundary", body, 1)
+def test_inconsistent_segmentation_is_reported(client, service, reply, expected):
+    service.reply_with(reply)
+    with pytest.raises(NotThisService, match=f"^{URL} sent an unexpected answer: .*{expected}"):
+        client.segment(FILE, pos_coords=[[1, 2]])
 
 
-def test_truncated_low_res_mask_is_reported():
-    masks = [{**mask_result(0), "low_res_mask": low_res_mask()[:200]}]
-    rles = rle(mask_with_area(3))
-    body = multipart([("mask", json.dumps(rles).encode()), ("result", json.dumps({**IMAGE, "masks": masks}).encode())])
-    with pytest.raises(NotThisService), expect_valid_answer(URL):
-        parse_segmentations("multipart/form-data; boundary=the-boundary", body, 1)
+TRANSPOSED = {**final_line(), "result": {**IMAGE, "masks": [{**record(2), "segmentation": rle(mask_with_area(2).T)}]}}
 
 
-def test_progress_line_without_result_is_valid():
-    assert parse_progress_line(b'{"done": 1, "total": 2}', None) == (1, 2, None)
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (make_reply(b"<html>\n", "text/html"), "expected JSON, got '<html>'"),
+        (lines_reply({"done": 1}), "'total' is missing"),
+        (lines_reply(TRANSPOSED), "expected a mask of 4 x 6 pixels"),
+    ],
+    ids=["HTML", "no total", "transposed mask"],
+)
+def test_inconsistent_streamed_answer_is_reported(client, service, reply, expected):
+    service.reply_with(reply)
+    with pytest.raises(NotThisService, match=expected):
+        client.everything(FILE)
 
 
-def test_record_of_wrong_size_is_reported():
-    wrong = {**record(2), "segmentation": rle(mask_with_area(2).T)}
-    line = json.dumps({"done": 1, "total": 1, "result": {**IMAGE, "masks": [wrong]}}).encode()
-    with pytest.raises(NotThisService, match="expected a mask of 4 x 6 pixels"), expect_valid_answer(URL):
-        parse_progress_line(line, None)
+@pytest.mark.parametrize("picture", [None, png()], ids=["none", "PNG"])
+def test_picture_part_is_optional(client, service, picture):
+    service.reply_with(segment_reply(picture=picture))
+    assert client.segment(FILE, pos_coords=[[1, 2]]).picture_png == picture

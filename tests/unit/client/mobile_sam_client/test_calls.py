@@ -1,7 +1,8 @@
-"""Image ids, retries and streamed answers."""
+"""Image ids, retries, streamed answers and concurrency."""
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import logging
 from typing import Any
@@ -10,20 +11,22 @@ import httpx
 import pytest
 
 from mobile_sam_client import (
+    AsyncClient,
     Client,
     ImageNotCached,
-    MobileSamError,
-    NotThisService,
     Problem,
     ServiceUnreachable,
     TooManyRequests,
     Unavailable,
 )
+from mobile_sam_client._calls import MAX_RETRY_WAIT_S, KnownImages, lines_of, retry_wait_s
+from mobile_sam_client._wire import run_blocking
 from tests.unit.client.mobile_sam_client.fake_service import (
     FILE,
     IMAGE,
     INFO,
     Chunks,
+    FakeService,
     failing_reply,
     final_line,
     json_reply,
@@ -120,21 +123,26 @@ def test_waits_double_without_retry_after(client, service, waits):
 
 
 @pytest.mark.parametrize(("status", "error"), [(429, TooManyRequests), (503, Unavailable)])
-def test_retries_are_limited(make, service, waits, status, error):
+@pytest.mark.parametrize("retries", [0, 2])
+def test_retries_are_limited(make, service, waits, status, error, retries):  # noqa: PLR0917
     service.reply_with(problem_reply(status, detail="32 requests wait already", Retry_After="1"))
     with pytest.raises(error, match="32 requests wait already") as raised:
-        make(service, retries=2).embed(FILE)
+        make(service, retries=retries).embed(FILE)
     assert raised.value.retry_after == 1
-    assert waits == [1, 1]
-    assert len(service.requests) == 3
+    assert waits == [1] * retries
+    assert len(service.requests) == retries + 1
 
 
-def test_retries_can_be_disabled(make, service, waits):
-    service.reply_with(problem_reply(503, Retry_After="1"))
-    with pytest.raises(Unavailable):
-        make(service, retries=0).info()
-    assert len(service.requests) == 1
-    assert not waits
+@pytest.mark.parametrize(("retry_after", "waited"), [(0, 0), (7, 7), (3600, MAX_RETRY_WAIT_S)])
+def test_retry_after_is_kept_up_to_the_maximum(retry_after, waited):
+    assert retry_wait_s(4, retry_after) == waited
+
+
+def test_backoff_doubles_with_jitter_up_to_the_maximum():
+    for attempt, longest in ((0, 0.2), (1, 0.4), (4, 3.2), (50, MAX_RETRY_WAIT_S)):
+        waits = [retry_wait_s(attempt, None) for _ in range(50)]
+        assert all(longest / 2 <= wait <= longest for wait in waits)
+        assert len(set(waits)) > 1
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 408, 413, 415, 422, 500, 504])
@@ -196,13 +204,15 @@ def test_problem_in_streamed_answer_is_raised_with_request_id(client, service, w
     assert not waits
 
 
-@pytest.mark.parametrize("size", [1, 7, 1000])
-def test_streamed_lines_may_be_split_anywhere(client, service, size):
-    service.reply_with(lines_reply({"done": 0, "total": 2}, {"done": 1, "total": 2}, final_line(1, 2), size=size))
-    steps = []
-    everything = client.everything(FILE, on_progress=lambda *step: steps.append(step))
-    assert steps == [(0, 2), (1, 2), (2, 2)]
-    assert [record.area for record in everything.masks] == [1, 2]
+LINES = 'one\n\n{"a": "\u2028 \x85"}\nthree\n'.encode()
+
+
+@pytest.mark.parametrize("size", range(1, len(LINES) + 1))
+def test_lines_do_not_depend_on_chunk_size(size):
+    async def lines() -> list[bytes]:
+        return [line async for line in lines_of(Chunks(LINES[at : at + size] for at in range(0, len(LINES), size)))]
+
+    assert run_blocking(lines()) == [b"one", '{"a": "\u2028 \x85"}'.encode(), b"three"]
 
 
 def test_error_in_callback_closes_the_response(client, service):
@@ -215,34 +225,6 @@ def test_error_in_callback_closes_the_response(client, service):
     with pytest.raises(KeyError, match="callback failed"):
         client.everything(FILE, on_progress=on_progress)
     assert body.closed
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        make_reply(b"<html>", "text/html"),
-        json_reply([]),
-        json_reply({**IMAGE, "masks": []}),
-        segment_reply([{"object": 0, "score": 1}]),
-        segment_reply(picture=b"no picture"),
-        segment_reply(rles={"size": [5, 6], "counts": "0"}),
-        segment_reply(masks=[]),
-    ],
-    ids=["HTML", "list", "not multipart", "mask without area", "not a PNG", "wrong mask size", "no masks"],
-)
-def test_unexpected_answer_is_reported(client, service, reply):
-    service.reply_with(reply)
-    with pytest.raises(NotThisService, match=r"^http://127\.0\.0\.1:3000 sent an unexpected answer: "):
-        client.segment(FILE, **CLICK)
-
-
-@pytest.mark.parametrize(
-    "reply", [make_reply(b"<html>\n", "text/html"), lines_reply({"done": 1})], ids=["HTML", "no total"]
-)
-def test_unexpected_streamed_answer_is_reported(client, service, reply):
-    service.reply_with(reply)
-    with pytest.raises(NotThisService):
-        client.everything(FILE)
 
 
 def test_retries_are_logged_without_the_key(make, service, caplog):
@@ -266,8 +248,62 @@ def test_client_is_thread_safe(service):
     assert sorted(set(uploaded)) == files  # two threads may upload the same file at once
 
 
-def test_all_errors_share_one_base_class(client, service):
-    for reply in (problem_reply(401), make_reply(b"", "text/html", 404), failing_reply(httpx.ReadTimeout)):
-        service.replies = [reply]
-        with pytest.raises(MobileSamError):
-            client.info()
+def test_least_recently_used_image_id_is_dropped():
+    known = KnownImages(2)
+    known.remember("a", "0")
+    known.remember("a", "1")
+    known.remember("b", "2")
+    assert known.id_of("a") == "1"
+    known.remember("c", "3")
+    assert [known.id_of(name) for name in "abc"] == ["1", None, "3"]
+
+
+def test_async_calls_run_concurrently():
+    service = FakeService()
+    service.reply_with(segment_reply())
+    files = [b"one", b"two", b"three"]
+    started: list[httpx.Request] = []
+    all_started = asyncio.Event()
+
+    async def handler(request: httpx.Request) -> httpx.Response:
+        started.append(request)
+        if len(started) == len(files):
+            all_started.set()
+        await all_started.wait()  # would hang if the requests were sequential
+        return service(request)
+
+    async def ask() -> None:
+        async with AsyncClient(transport=httpx.MockTransport(handler)) as client:
+            found = await asyncio.gather(*(client.segment(file, **CLICK) for file in files))
+            assert [segmentation.area for segmentation in found] == [3, 3, 3]
+
+    asyncio.run(ask())
+
+
+def test_cancelled_async_call_closes_the_response():
+    started = asyncio.Event()
+
+    class Endless(httpx.AsyncByteStream):
+        closed = False
+
+        async def __aiter__(self):
+            yield b'{"done": 0, "total": 2}\n'
+            started.set()
+            await asyncio.Event().wait()
+
+        async def aclose(self) -> None:
+            self.closed = True
+
+    stream = Endless()
+
+    async def ask() -> None:
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=stream))
+        async with AsyncClient(transport=transport) as client:
+            task = asyncio.create_task(client.everything(FILE))
+            await started.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(ask())
+    assert stream.closed

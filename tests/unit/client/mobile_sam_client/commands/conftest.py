@@ -9,8 +9,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from mobile_sam_client._commands import batch, connection, info
-from mobile_sam_client._commands.app import app
+from mobile_sam_client._commands import app, connection
 from tests.unit.client.mobile_sam_client.commands.fake_sam import FakeSam, picture
 
 Run = Callable[..., Result]
@@ -27,8 +26,7 @@ def sam(monkeypatch) -> FakeSam:
     def get(url: str, timeout: float) -> httpx.Response:
         return httpx.Response(200 if sam.ready else 503, text="ready" if sam.ready else "the model\nloads")
 
-    for module in (connection, batch, info):
-        monkeypatch.setattr(module, "make_client", make_client)
+    monkeypatch.setattr(connection, "make_client", make_client)
     monkeypatch.setattr(httpx, "get", get)
     return sam
 

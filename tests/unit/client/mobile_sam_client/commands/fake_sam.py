@@ -14,15 +14,18 @@ import numpy as np
 from PIL import Image
 
 from tests.unit.client.mobile_sam_client.fake_service import (
+    IMAGE,
     INFO,
     WEIGHTS,
     Reply,
     json_reply,
-    make_reply,
-    multipart,
+    lines_reply,
+    mask_result,
+    png,
+    record_of,
     rle,
+    segment_reply,
 )
-from tests.unit.client.mobile_sam_client.fake_service import lines as ndjson
 
 SIZE = (60, 40)
 SQUARES = ((0, 0, 20, 20), (30, 10, 40, 20))
@@ -58,9 +61,8 @@ class FakeSam:
         file = self.file_of(fields)
         if file in self.replies:
             return self.replies[file](request)
-        return {"/embed": self._embed, "/mobile_sam": self._segment, "/everything": self._everything}[request.url.path](
-            file, fields
-        )(request)
+        replies = {"/embed": self._embed, "/mobile_sam": self._segment, "/everything": self._everything}
+        return replies[request.url.path](file, fields)(request)
 
     @property
     def paths(self) -> list[str]:
@@ -79,49 +81,33 @@ class FakeSam:
             width, height = image.size
             if image.getexif().get(0x0112, 1) >= 5:
                 width, height = height, width
-        engine = {"encoder": "an encoder", "decoder": "a decoder"}
         image_id = hashlib.sha256(file).hexdigest()
-        origin = {"weights": self.weights, "engine": engine, "model_version": 1}
-        return {"image_id": image_id, "width": width, "height": height, **origin}
+        return {**IMAGE, "image_id": image_id, "width": width, "height": height, "weights": self.weights}
 
     def _embed(self, file: bytes, fields: dict[str, Any]) -> Reply:
         return json_reply(self._image(file))
 
     def _segment(self, file: bytes, fields: dict[str, Any]) -> Reply:
         image = self._image(file)
-        prompts = fields.get("prompts", [fields])
         masks, rles = [], []
-        for number, prompt in enumerate(prompts):
-            x0, y0, x1, y1 = map(int, prompt.get("box") or SQUARES[0])
-            masks.append({"object": number, "score": 0.75, "area": (x1 - x0) * (y1 - y0), "box": [x0, y0, x1, y1]})
-            rles.append(_square(image, (x0, y0, x1, y1)))
-        parts = [("mask", json.dumps(rles if "prompts" in fields else rles[0]).encode())]
-        if (style := fields["segmented_image"]) != "none":
-            shown = io.BytesIO()
-            Image.new("RGB" if style == "overlay" else "RGBA", (image["width"], image["height"])).save(shown, "PNG")
-            parts.append(("segmented_image", shown.getvalue()))
-        parts.append(("result", json.dumps({**image, "masks": masks}).encode()))
-        return make_reply(multipart(parts), "multipart/form-data; boundary=the-boundary")
+        for number, prompt in enumerate(fields.get("prompts", [fields])):
+            mask = _square(image, tuple(map(int, prompt.get("box") or SQUARES[0])))
+            box = list(prompt.get("box") or SQUARES[0])
+            masks.append({**mask_result(number, 0.75, int(mask.sum())), "box": box})
+            rles.append(rle(mask))
+        mode = {"overlay": "RGB", "cutout": "RGBA"}.get(fields["segmented_image"])
+        shown = None if mode is None else png(0, mode, (image["width"], image["height"]))
+        return segment_reply(masks, rles if "prompts" in fields else rles[0], shown, **image)
 
     def _everything(self, file: bytes, fields: dict[str, Any]) -> Reply:
         image = self._image(file)
         records = [
-            {
-                "segmentation": _square(image, square),
-                "area": (square[2] - square[0]) * (square[3] - square[1]),
-                "bbox": [square[0], square[1], square[2] - square[0], square[3] - square[1]],
-                "predicted_iou": 0.9,
-                "point_coords": [[square[0] + 1.5, square[1] + 0.5]],
-                "stability_score": 0.8,
-                "crop_box": [0, 0, image["width"], image["height"]],
-            }
-            for square in SQUARES
+            record_of(_square(image, (x0, y0, x1, y1)), (x0, y0, x1 - x0, y1 - y0)) for x0, y0, x1, y1 in SQUARES
         ]
-        steps = [{"done": 1, "total": 2}, {"done": 2, "total": 2, "result": {**image, "masks": records}}]
-        return make_reply(ndjson(*steps), "application/x-ndjson")
+        return lines_reply({"done": 1, "total": 2}, {"done": 2, "total": 2, "result": {**image, "masks": records}})
 
 
-def _square(image: dict[str, Any], box: tuple[int, int, int, int]) -> dict[str, Any]:
+def _square(image: dict[str, Any], box: tuple[int, ...]) -> Any:
     mask = np.zeros((image["height"], image["width"]), bool)
     mask[box[1] : box[3], box[0] : box[2]] = True
-    return rle(mask)
+    return mask

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
+import httpx
 import numpy as np
 import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from mobile_sam_client._commands import work
-from mobile_sam_client._commands.failures import CannotWrite
+from mobile_sam_client import AsyncClient
+from mobile_sam_client._commands import connection, work
+from mobile_sam_client._commands.output import CannotWrite
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
 from tests.unit.client.mobile_sam_client.fake_service import failing_reply, problem_reply
-
-import httpx  # isort: skip
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def numbers_of(output: str) -> dict[str, int]:
     return {label.strip(): int(number) for label, number in rows}
 
 
-def test_annotations_contain_all_images(run, sam, folder, tmp_path):
+def test_annotations_and_summary_contain_all_images(run, sam, folder, tmp_path):
     done = run("batch", "photos", "--out", "found")
     assert done.exit_code == 0, done.output
     loaded = COCO(tmp_path / "found" / "annotations.json")
@@ -58,9 +59,6 @@ def test_annotations_contain_all_images(run, sam, folder, tmp_path):
     np.testing.assert_array_equal(loaded.annToMask(second), expected)
     assert len({annotation["id"] for annotation in loaded.loadAnns(loaded.getAnnIds())}) == 6
 
-
-def test_summary_is_printed(run, sam, folder):
-    done = run("batch", "photos", "--out", "found")
     assert numbers_of(done.stdout) == {"images": 3, "processed": 3, "skipped": 0, "failed": 0, "objects": 6}
     assert "wrote found: annotations.json, ids.json, failures.json, records, overlays" in done.stdout
     assert "note: A note." in done.stderr
@@ -147,6 +145,28 @@ def test_printed_failures_are_limited(run, sam, folder, tmp_path):
     assert len(failures(tmp_path)) == 25
 
 
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_concurrency_is_used_and_not_exceeded(run, sam, folder, monkeypatch, concurrency):
+    running: list[int] = [0]
+    full = asyncio.Event()
+
+    async def handle(request):
+        if request.url.path == "/everything":
+            running.append(running[-1] + 1)
+            if running[-1] == concurrency:
+                full.set()
+            await full.wait()  # would hang with fewer concurrent requests
+            running.append(running[-1] - 1)
+        return sam(request)
+
+    monkeypatch.setattr(
+        connection, "make_client", lambda _, url: AsyncClient(url, transport=httpx.MockTransport(handle))
+    )
+    done = run("batch", "photos", "--out", "found", "--concurrency", concurrency)
+    assert done.exit_code == 0, done.output
+    assert max(running) == concurrency
+
+
 def test_lost_connection_is_one_failure_if_the_service_is_still_reachable(run, sam, folder, tmp_path):
     sam.replies[(folder / "b.png").read_bytes()] = failing_reply(httpx.ReadError, "reset")
     done = run("batch", "photos", "--out", "found")
@@ -169,8 +189,8 @@ def test_full_disk_stops_the_run(run, sam, folder, monkeypatch):
     [
         ("{", "prompts.json: not valid JSON: "),
         ("[]", 'prompts.json: expected {"photo.jpg": '),
-        ('{"a.jpg": []}', "prompts.json: 'a.jpg': expected a list of objects, got an empty list"),
-        ('{"a.jpg": 3}', "prompts.json: 'a.jpg': expected a list of objects, got a number"),
+        ('{"a.jpg": []}', "prompts.json: 'a.jpg': expected a list of objects, got []"),
+        ('{"a.jpg": 3}', "prompts.json: 'a.jpg': expected a list of objects, got 3"),
         ('{"a.jpg": [{"points": [[1, 2]]}]}', "'a.jpg': object 0: expected some of pos_coords, labels, neg_coords, bo"),
         ('{"a.jpg": [{}]}', "prompts.json: 'a.jpg': object 0: expected some of "),
         ('{"a.jpg": [{"box": [NaN, 0, 1, 1]}]}', "prompts.json: not valid JSON: NaN is not a JSON number"),

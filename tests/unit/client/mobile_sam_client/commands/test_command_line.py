@@ -1,16 +1,20 @@
-"""The command line as a whole: help, completion, error handling."""
+"""The command line as a whole, with `mobile-sam embed` and `mobile-sam info`."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 import mobile_sam_client
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
+from tests.unit.client.mobile_sam_client.fake_service import problem_reply
 
 COMMANDS = ("segment", "everything", "batch", "embed", "info")
 CLIENT = str(Path(mobile_sam_client.__file__).parents[1])
@@ -28,26 +32,21 @@ def run_process(*arguments: str, **environment: str) -> subprocess.CompletedProc
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_examples(run, command):
+def test_every_command_is_listed_and_has_examples(run, command):
+    assert f" {command} " in run("--help").output
     done = run(command, "--help")
     assert done.exit_code == 0
     assert f"mobile-sam {command}" in done.output.partition("Examples")[2]
 
 
-def test_help_lists_all_commands_and_is_the_default(run):
+def test_help_is_the_default(run):
     assert run("--help").output.split() == run().output.split()
-    assert all(f" {command} " in run("--help").output for command in COMMANDS)
 
 
 def test_completion_completes_commands():
     words = {"COMP_WORDS": "mobile-sam e", "COMP_CWORD": "1"}
     done = run_process(_MOBILE_SAM_COMPLETE="complete_bash", **words)
     assert done.stdout.split() == [b"everything", b"embed"]
-
-
-def test_completion_script_is_available():
-    done = run_process(_MOBILE_SAM_COMPLETE="source_bash")
-    assert b"_MOBILE_SAM_COMPLETE=complete_bash" in done.stdout
 
 
 def test_control_characters_in_file_names_are_replaced(run, sam, tmp_path):
@@ -74,11 +73,99 @@ def test_ctrl_c_prints_one_line(run, sam, photo):
 
 def test_broken_pipe_is_not_an_error():
     shell = f"{sys.executable} -m mobile_sam_client --help | head -c 1"
-    done = subprocess.run(
-        ["/bin/sh", "-c", shell],
-        env={**os.environ, "PYTHONPATH": CLIENT},
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
+    environment = {**os.environ, "PYTHONPATH": CLIENT}
+    done = subprocess.run(["/bin/sh", "-c", shell], env=environment, capture_output=True, check=False, timeout=60)
     assert done.stderr == b""
+
+
+def test_embed_prints_ids_and_continues_after_failures(run, sam, photo, tmp_path):
+    (tmp_path / "bad.png").write_bytes(b"bad")
+    (tmp_path / "last.png").write_bytes(last := picture(2))
+    sam.replies[b"bad"] = problem_reply(422, "invalid-image", "it is damaged")
+    done = run("embed", "photo.png", "absent.png", "bad.png", "last.png")
+    assert done.exit_code == 1
+    assert done.stdout.splitlines() == [
+        f"{hashlib.sha256(photo).hexdigest()}  photo.png",
+        f"{hashlib.sha256(last).hexdigest()}  last.png",
+    ]
+    assert done.stderr.splitlines() == [
+        "error: absent.png: No such file or directory",
+        "error: bad.png: 422 invalid-image: it is damaged (request the-request)",
+    ]
+
+
+def test_embed_stops_on_rejected_key(run, sam, photo):
+    sam.replies[photo] = problem_reply(401, "unauthorized", "expected a key")
+    done = run("embed", "photo.png", "photo.png")
+    assert (done.exit_code, len(sam.requests)) == (1, 1)
+    assert done.stderr == "error: 401 unauthorized: expected a key (request the-request)\n"
+
+
+def test_unreachable_service_is_reported_without_retries(run, sam, photo, waits):
+    sam.unreachable = True
+    for command in (("embed", "photo.png"), ("segment", "photo.png", "--point", "1,1"), ("everything", "photo.png")):
+        done = run(*command)
+        assert done.exit_code == 1
+        assert done.stderr == (
+            "error: cannot connect to http://127.0.0.1:3000 (refused); start the service with `make serve`\n"
+        )
+    assert not waits
+
+
+def test_retries_are_printed(run, sam, photo, waits):
+    def busy(request: httpx.Request) -> httpx.Response:
+        sam.replies.clear()
+        return problem_reply(503, "busy", "later", **{"Retry-After": "7"})(request)
+
+    sam.replies[photo] = busy
+    done = run("embed", "photo.png")
+    assert (done.exit_code, waits) == (0, [7])
+    assert done.stderr == "retrying in 7.0 s (1 of 5): 503 busy: later (request the-request)\n"
+
+
+def test_info_prints_the_service_details(run, sam):
+    done = run("info")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        "service   http://127.0.0.1:3000, version 1.2.3",
+        "state     ready",
+        "weights   none (sha256 000000000000)",
+        "          A note.",
+        "engine    encoder an encoder, decoder a decoder",
+        "versions  1, 3 (the last is the default)",
+        "API key   needed: MOBILE_SAM_API_KEY",
+        "limits    0.002 megapixels an image",
+        "          0.000953674 MiB and 3 objects a request",
+    ]
+
+
+def test_info_prints_why_the_service_is_not_ready(run, sam):
+    sam.ready, sam.weights = False, None
+    lines = run("info").stdout.splitlines()
+    assert "state     not ready: the model loads" in lines
+    assert "weights   unknown" in lines
+
+
+def test_info_as_json(run, sam, monkeypatch):
+    monkeypatch.setenv("MOBILE_SAM_URL", "http://sam.test:8000/")
+    info = json.loads(run("info", "--json").stdout)
+    assert (info["ready"], info["version"], info["weights"]["name"]) == (True, "1.2.3", "none")
+    assert (info["url"], info["max_objects"]) == ("http://sam.test:8000", 3)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"MOBILE_SAM_URL": "127.0.0.1:3000"}, "error: url: expected a URL such as http://127.0.0.1:3000, got "),
+        ({"MOBILE_SAM_API_KEY": "schlüssel"}, "error: MOBILE_SAM_API_KEY: expected printable ASCII\n"),
+        ({"MOBILE_SAM_URL": "http://127.0.0.1:9"}, "error: cannot connect to http://127.0.0.1:9 ("),
+    ],
+    ids=["invalid URL", "invalid key", "unreachable"],
+)
+def test_wrong_environment_is_reported_in_one_line(run, monkeypatch, variables, message):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    done = run("info")
+    assert done.exit_code == 1
+    assert done.stderr.startswith(message)
+    assert done.stderr.count("\n") == 1

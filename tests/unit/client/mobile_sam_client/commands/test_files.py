@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from mobile_sam_client._commands.failures import CannotWrite
 from mobile_sam_client._commands.files import atomic_writer, check_writable, write_bytes
+from mobile_sam_client._commands.output import CannotWrite
 
 
 def test_file_is_replaced_only_when_complete(tmp_path):

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from mobile_sam_client._commands import local_service as module
-from mobile_sam_client._commands.failures import CommandError
 from mobile_sam_client._commands.local_service import ServiceStartError, local_service
+from mobile_sam_client._commands.output import CommandError
 
 CLIENT = Path(module.__file__).parents[2]
 SERVICE = """

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from mobile_sam_client import Rle
-from mobile_sam_client._commands.failures import CommandError
+from mobile_sam_client._commands.output import CommandError
 from mobile_sam_client._commands.overlays import displayed_pixels, draw
 from tests.unit.client.mobile_sam_client.fake_service import rle
 
@@ -60,12 +60,9 @@ def test_small_object_is_drawn_on_top_of_large_one(step):
     assert tuple(drawn[24, 24]) != tuple(drawn[40, 40])
 
 
-def test_image_without_objects_is_unchanged():
-    np.testing.assert_array_equal(draw(GREY, []), GREY)
-
-
-def test_empty_mask_is_accepted():
-    np.testing.assert_array_equal(draw(GREY, [square(0, 0, 0)]), GREY)
+@pytest.mark.parametrize("rles", [[], [square(0, 0, 0)]], ids=["no objects", "empty mask"])
+def test_image_without_object_pixels_is_unchanged(rles):
+    np.testing.assert_array_equal(draw(GREY, rles), GREY)
 
 
 def test_mask_of_wrong_size_is_rejected():

@@ -9,10 +9,11 @@ import signal
 import httpx
 import pytest
 
-from mobile_sam_client._commands.records import Records
+from mobile_sam_client._commands.coco import Records
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
 from tests.unit.client.mobile_sam_client.fake_service import failing_reply, problem_reply
 
+RECORD = "found/records/b.png.json"
 BATCH = ("batch", "photos", "--out", "found", "--concurrency", "1")
 
 
@@ -55,21 +56,52 @@ def test_finished_images_are_skipped(run, files, requested, tmp_path):
     assert "skipped 4" in " ".join(done.stdout.split())
 
 
-def test_new_and_changed_images_are_processed(run, files, requested, tmp_path):
+@pytest.mark.parametrize(
+    ("change", "options", "expected"),
+    [
+        (lambda sam, folder: (folder / "photos/b.png").write_bytes(picture(10)), (), ["another"]),
+        (lambda sam, folder: (folder / "photos/e.png").write_bytes(picture(0)), (), ["a.png"]),
+        (lambda sam, folder: None, ("--points-per-side", "8"), ["a.png", "b.png", "c.png", "d.png"]),
+        (lambda sam, folder: sam.weights.update(sha256="1" * 64), (), ["a.png", "b.png", "c.png", "d.png"]),
+        *[
+            (
+                lambda sam, folder, damage=damage: (folder / "found/records/b.png.json").write_bytes(damage),
+                (),
+                ["b.png"],
+            )
+            for damage in (b"", b"{", b"[]", b"null", b'{"question": null}')
+        ],
+    ],
+    ids=[
+        *("changed image", "new image", "changed parameters", "changed weights"),
+        *("empty record", "truncated record", "list as record", "null as record", "record without question"),
+    ],
+)
+def test_only_outdated_results_are_redone(*, run, sam, files, requested, tmp_path, change, options, expected):
     run(*BATCH)
     requested()
-    (tmp_path / "photos" / "b.png").write_bytes(picture(10))
-    (tmp_path / "photos" / "e.png").write_bytes(files["a.png"])
-    run(*BATCH)
-    assert requested() == ["another", "a.png"]
-    assert annotated_images(tmp_path) == ["a.png", "b.png", "c.png", "d.png", "e.png"]
+    change(sam, tmp_path)
+    assert run(*BATCH, *options).exit_code == 0
+    assert requested() == expected
+    assert annotated_images(tmp_path) == sorted(path.name for path in (tmp_path / "photos").iterdir())
 
 
-def test_deleted_images_are_removed_from_the_results(run, files, requested, tmp_path):
+def test_missing_overlay_is_drawn_without_request(run, files, requested, tmp_path):
+    run(*BATCH, "--no-overlays")
+    requested()
     run(*BATCH)
-    (tmp_path / "photos" / "a.png").unlink()
-    run(*BATCH)
-    assert annotated_images(tmp_path) == ["b.png", "c.png", "d.png"]
+    assert requested() == []
+    assert len(list((tmp_path / "found" / "overlays").iterdir())) == 4
+
+
+def test_failed_image_is_retried_by_the_next_run(run, sam, files, requested, tmp_path):
+    sam.replies[files["b.png"]] = problem_reply(504, "inference-timeout", "too slow")
+    assert run(*BATCH).exit_code == 1
+    requested()
+    sam.replies.clear()
+    assert run(*BATCH).exit_code == 0
+    assert requested() == ["b.png"]
+    assert json.loads((tmp_path / "found" / "failures.json").read_text()) == []
 
 
 def ids(tmp_path) -> dict[str, tuple[int, list[int]]]:
@@ -117,13 +149,6 @@ def test_malformed_ids_are_reported_before_any_request(run, files, requested, tm
     assert requested() == []
 
 
-def test_changed_parameters_redo_all_images(run, files, requested):
-    run(*BATCH)
-    requested()
-    run(*BATCH, "--points-per-side", "8")
-    assert requested() == list(files)
-
-
 def test_changed_prompts_redo_only_their_images(run, sam, files, requested, tmp_path):
     prompts = {name: [{"box": [0, 0, 5, 5]}] for name in files}
     (tmp_path / "prompts.json").write_text(json.dumps(prompts))
@@ -135,46 +160,11 @@ def test_changed_prompts_redo_only_their_images(run, sam, files, requested, tmp_
     assert requested() == ["c.png"]
 
 
-def test_changed_weights_redo_all_images(run, sam, files, requested):
-    run(*BATCH)
-    requested()
-    sam.weights["sha256"] = "1" * 64
-    run(*BATCH)
-    assert requested() == list(files)
-
-
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b'{"question": null}'], ids=repr)
-def test_malformed_record_is_redone(run, files, requested, tmp_path, damage):
-    run(*BATCH)
-    requested()
-    (tmp_path / "found" / "records" / "b.png.json").write_bytes(damage)
-    assert run(*BATCH).exit_code == 0
-    assert requested() == ["b.png"]
-
-
-def test_missing_overlay_is_drawn_without_request(run, files, requested, tmp_path):
-    run(*BATCH, "--no-overlays")
-    requested()
-    run(*BATCH)
-    assert requested() == []
-    assert len(list((tmp_path / "found" / "overlays").iterdir())) == 4
-
-
 def test_outdated_overlay_is_deleted(run, files, requested, tmp_path):
     run(*BATCH)
     (tmp_path / "photos" / "b.png").write_bytes(picture(10))
     run(*BATCH, "--no-overlays")
     assert not (tmp_path / "found" / "overlays" / "b.png.jpg").exists()
-
-
-def test_failed_image_is_retried_by_the_next_run(run, sam, files, requested, tmp_path):
-    sam.replies[files["b.png"]] = problem_reply(504, "inference-timeout", "too slow")
-    assert run(*BATCH).exit_code == 1
-    requested()
-    sam.replies.clear()
-    assert run(*BATCH).exit_code == 0
-    assert requested() == ["b.png"]
-    assert json.loads((tmp_path / "found" / "failures.json").read_text()) == []
 
 
 def test_ctrl_c_keeps_results_and_explains_how_to_resume(*, request, run, sam, files, requested, tmp_path):

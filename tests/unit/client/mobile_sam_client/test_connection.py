@@ -1,0 +1,215 @@
+"""Arguments of a client; chunked uploads, timeouts and translated errors."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from mobile_sam_client import AsyncClient, Client, NotThisService, ServiceTimeout, ServiceUnreachable
+from mobile_sam_client._wire import CHUNK_BYTES, run_blocking
+from tests.unit.client.mobile_sam_client.fake_service import (
+    FILE,
+    IMAGE,
+    INFO,
+    Chunks,
+    failing_reply,
+    json_reply,
+    problem_reply,
+)
+
+KEY = "a-key-of-16-characters"
+
+
+@pytest.fixture
+def sent_key(make, service):
+    """Return the header that a client with these settings sends."""
+    service.reply_with(json_reply(INFO))
+
+    def sent_key(**settings):
+        make(service, **settings).info()
+        return service.requests[-1].headers.get("Authorization")
+
+    return sent_key
+
+
+@pytest.mark.parametrize("text", [KEY, f" {KEY}\n"], ids=["plain", "surrounding whitespace"])
+def test_key_is_sent_as_bearer_token_despite_netrc(sent_key, monkeypatch, tmp_path, text):
+    (tmp_path / "netrc").write_text("default login me password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert sent_key(api_key=text) == f"Bearer {KEY}"
+
+
+def test_key_is_read_from_environment_at_creation(make, service, monkeypatch):
+    service.reply_with(json_reply(INFO))
+    monkeypatch.setenv("MOBILE_SAM_API_KEY", KEY)
+    client = make(service)
+    monkeypatch.setenv("MOBILE_SAM_API_KEY", "another")
+    client.info()
+    assert service.requests[0].headers["Authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize(("given", "environment"), [("", KEY), (None, "")], ids=["empty argument", "empty variable"])
+def test_no_authorization_without_key(sent_key, monkeypatch, given, environment):
+    monkeypatch.setenv("MOBILE_SAM_API_KEY", environment)
+    assert sent_key(api_key=given) is None
+
+
+@pytest.mark.parametrize("key", ["geheimer-schlüssel", "two\nlines-of-a-key"], ids=["not ASCII", "two lines"])
+def test_invalid_key_is_rejected_without_showing_it(make, service, monkeypatch, key):
+    with pytest.raises(ValueError, match=r"^api_key: expected printable ASCII$"):
+        make(service, api_key=key)
+    monkeypatch.setenv("MOBILE_SAM_API_KEY", key)
+    with pytest.raises(ValueError, match=r"^MOBILE_SAM_API_KEY: expected printable ASCII$"):
+        make(service)
+
+
+def test_errors_do_not_contain_the_key(make, service):
+    service.reply_with(problem_reply(401, "unauthorized", "expected an API key"))
+    with pytest.raises(Exception, match="expected an API key") as raised:
+        make(service, api_key=KEY).info()
+    assert KEY not in f"{raised.value!r} {raised.value} {vars(raised.value)}"
+
+
+URL_EXPECTED = r"^url: expected a URL such as http://127\.0\.0\.1:3000, "
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        *[
+            ({"url": url}, URL_EXPECTED)
+            for url in ("localhost:3000", "ftp://a.example", "http://", "http://a.example/?x=1", "http://a:b:c", "")
+        ],
+        *[({"url": f"http://a.example:{port}"}, f"url: expected a port .*, got {port}") for port in (0, 65_536)],
+        *[({"timeout": value}, "timeout: expected a positive, finite") for value in (0, float("nan"), None, "5")],
+        *[({"retries": value}, f"retries: expected an integer .*, got {value}") for value in (-1, 1.5, None)],
+        *[
+            ({"model_version": value}, "model_version: expected an integer of at least 1, or None")
+            for value in (0, "2")
+        ],
+    ],
+    ids=str,
+)
+def test_invalid_argument_is_rejected(make, service, settings, message):
+    with pytest.raises(ValueError, match=message):
+        make(service, **settings)
+
+
+def test_url_with_password_is_rejected_without_showing_it(make, service):
+    with pytest.raises(ValueError, match="pass API keys as api_key") as raised:
+        make(service, url="http://me:secret@a.example")
+    assert "secret" not in str(raised.value)
+
+
+def test_url_may_have_a_path(make, service):
+    service.reply_with(json_reply(INFO))
+    client = make(service, url="http://127.0.0.1:3000/sam/")
+    client.info()
+    assert service.requests[0].path == "/sam/info"
+    assert client.url == "http://127.0.0.1:3000/sam"
+
+
+def test_repr_shows_only_the_url(make, service, kind):
+    client = make(service, api_key="the-secret-key")
+    shown = repr(client.client if kind is AsyncClient else client)
+    assert shown == f"{kind.__name__}('http://127.0.0.1:3000')"
+
+
+def test_closed_client_sends_no_requests(make, service, kind):
+    service.reply_with(json_reply(IMAGE))
+    client = make(service)
+    client.embed(FILE)
+    client.aclose() if kind is AsyncClient else client.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        client.embed(FILE)
+    assert len(service.requests) == 1
+
+
+@pytest.mark.parametrize("size", [1, CHUNK_BYTES, 3 * CHUNK_BYTES + 5], ids=["one byte", "one chunk", "several chunks"])
+def test_body_is_sent_in_chunks_with_content_length(kind, size):
+    """httpx applies its write timeout to each chunk."""
+    chunks: list[bytes] = []
+
+    class Transport(httpx.BaseTransport, httpx.AsyncBaseTransport):
+        def handle_request(self, request):
+            chunks.extend(request.stream)
+            return self.check(request)
+
+        async def handle_async_request(self, request):
+            chunks.extend([chunk async for chunk in request.stream])
+            return self.check(request)
+
+        def check(self, request):
+            assert request.headers["Content-Length"] == str(sum(map(len, chunks)))
+            assert "Transfer-Encoding" not in request.headers
+            assert request.headers["Content-Type"] == "application/json"
+            return json_reply(IMAGE)(request)
+
+    async def ask() -> None:
+        async with AsyncClient(transport=Transport()) as client:
+            await client.embed(bytes(size))
+
+    if kind is Client:
+        with Client(transport=Transport()) as client:
+            client.embed(bytes(size))
+    else:
+        asyncio.run(ask())
+    assert max(map(len, chunks)) <= CHUNK_BYTES
+    assert len(b"".join(chunks)) > size
+
+
+@pytest.mark.parametrize(("timeout", "write"), [(2.5, 60), (90, 90)], ids=["short", "long"])
+def test_timeout_does_not_limit_uploads(make, service, timeout, write):
+    service.reply_with(json_reply(IMAGE))
+    make(service, timeout=timeout).embed(FILE)
+    assert service.requests[0].timeout == {"connect": timeout, "read": timeout, "write": write, "pool": None}
+
+
+@pytest.mark.parametrize(("size", "extra_s"), [(300_000, 3), (4_000_000, 32)], ids=["small", "large"])
+def test_read_timeout_grows_with_the_upload(make, service, size, extra_s):
+    service.reply_with(json_reply(IMAGE))
+    make(service, timeout=2.5).embed(bytes(size))
+    assert service.requests[0].timeout["read"] == 2.5 + extra_s
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"), [(httpx.ReadTimeout, 2.5), (httpx.ConnectTimeout, 2.5), (httpx.WriteTimeout, 60)]
+)
+def test_timeout_is_not_retried(make, service, waits, error, seconds):
+    service.reply_with(failing_reply(error))
+    expected = rf"^no answer from http://127\.0\.0\.1:3000/embed within {seconds} s"
+    with pytest.raises(ServiceTimeout, match=expected):
+        make(service, timeout=2.5).embed(FILE)
+    assert len(service.requests) == 1
+    assert not waits
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (httpx.ReadError("reset"), ServiceUnreachable),
+        (httpx.RemoteProtocolError("peer closed connection without sending complete message body"), ServiceUnreachable),
+        (httpx.ReadTimeout("slow"), ServiceTimeout),
+        (httpx.DecodingError("no gzip"), NotThisService),
+    ],
+    ids=["lost", "truncated", "timeout", "malformed"],
+)
+@pytest.mark.parametrize("call", ["embed", "everything"])
+def test_error_during_the_response_is_translated(client, service, error, expected, call):
+    service.reply_with(lambda _: httpx.Response(200, stream=Chunks([b'{"done":', error])))
+    with pytest.raises(expected):
+        getattr(client, call)(FILE)
+    assert len(service.requests) == 1
+
+
+def test_non_http_server_is_reported(client, service):
+    service.reply_with(failing_reply(httpx.RemoteProtocolError, "illegal status line: bytearray(b'SSH-2.0')"))
+    with pytest.raises(NotThisService, match="illegal status line"):
+        client.embed(FILE)
+
+
+def test_run_blocking_rejects_suspension():
+    with pytest.raises(RuntimeError, match="was suspended"):
+        run_blocking(asyncio.sleep(0))
