@@ -89,6 +89,7 @@ def build() -> App:
     service = bentoml.legacy.Service("mobile_sam", runners=[runner])
     # The lambda delays the lookup: the runner has `infer` only once a worker has started.
     segmenter = TritonSegmenter(lambda **call: runner.infer(**call), settings.inference_timeout, plan.instances())  # noqa: PLW0108
+    app = App(service, segmenter, settings)
     guard = Guard(access.keys, access.rate)
     admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
     models = Models(
@@ -131,12 +132,12 @@ def build() -> App:
         admission=admission,
         health=lambda: health.read_health(Path(run.shared_file)),
         counts=Counts(),
-        check_room=lambda path, body: segmenter.check_room(body) if path == "/mobile_sam" else None,
+        check_room=lambda path, body: app.segmenter.check_room(body) if path == "/mobile_sam" else None,
         triton_metrics=triton_metrics,
         metrics_need_key=metrics_need_key,
         admin=admin,
     )
-    return App(service, segmenter, settings)
+    return app
 
 
 def _access(settings: Settings) -> _Access:

@@ -134,8 +134,9 @@ def check_hook(hook: Hook) -> None:
     except (ImportError, AttributeError):
         missing = name
     else:
-        code = getattr(getattr(target, "__init__", None), "__code__", None)
-        missing = ", ".join(sorted(hook.names - set(dir(target)) - set(code.co_names if code else ())))
+        codes = [getattr(getattr(kind, "__init__", None), "__code__", None) for kind in getattr(target, "__mro__", ())]
+        set_by_init = {attribute for code in codes if code for attribute in code.co_names}
+        missing = ", ".join(sorted(hook.names - set(dir(target)) - set_by_init))
     if missing:
         raise UnsupportedVersionError(f"unsupported version of {hook.since.split()[0]}: {module} has no {missing}")
 

@@ -15,6 +15,7 @@ from bentoml._internal.log import DATE_FORMAT, TRACED_LOG_FORMAT, TraceRecordFil
 from bentoml._internal.server.http.access import AccessLogMiddleware
 
 from tests.fuzz.hostile_text import HOSTILE, MARK, hostile_texts, is_forged
+from utils.api.answers import REFUSAL_LOG
 from utils.api.errors import RejectedByModel
 from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.observability.logs import VARIABLE, configure_logging
@@ -193,15 +194,15 @@ def test_refusal_is_logged_with_time_address_request_and_expectation(app, segmen
 
 
 @pytest.mark.parametrize("log", ["text"], indirect=True)
-def test_address_that_guesses_keys_is_named(app, segmenter, log, monkeypatch, service):
+def test_address_that_guesses_keys_is_named(app, segmenter, log, monkeypatch):
     from utils.edge.keys import ApiKeys
 
     keys = ApiKeys.of("name:a-key-of-enough-characters", None)
-    monkeypatch.setattr(service.guard, "_keys", keys)
+    monkeypatch.setattr("utils.edge.guard.Guard.authenticate", lambda _, scope: keys.name_of(scope["headers"]))
     monkeypatch.setattr("utils.api.answers.REFUSAL_LOG._max_lines", 20)
     guesses = [{"headers": [(b"x-api-key", b"guess-%d" % number)]} for number in range(50)]
     assert {status for status, _ in ask_all(app, guesses)} == {401}
-    service.REFUSAL_LOG.summarise_ended(all_windows=True)
+    REFUSAL_LOG.summarise_ended(all_windows=True)
     lines = log.getvalue().splitlines()
     assert len(lines) == 21
     assert all(ADDRESS in line and TIME.match(line) for line in lines)

@@ -9,8 +9,9 @@ import bentoml
 
 from utils.bento import disable_bentoml_limits, enable_worker_respawn, isolate_metrics, set_up_process_manager
 from utils.observability.traces import TracesError
-from utils.triton import flags, shared_memory
+from utils.triton.flags import server_flags
 from utils.triton.run import Run, remove_stale_folders
+from utils.triton.shared_memory import remove_stale_shared_memory
 
 
 def make_runner(repository: Path | str, control_mode: str = "none", *, auto_complete: bool = False) -> Any:
@@ -27,13 +28,13 @@ def make_runner(repository: Path | str, control_mode: str = "none", *, auto_comp
     set_up_process_manager(folder)
     isolate_metrics(folder)
     try:
-        server_flags = flags.server_flags(control_mode, auto_complete=auto_complete)
+        flags = server_flags(control_mode, auto_complete=auto_complete)
     except TracesError as error:
         raise SystemExit(f"error: {error}") from None
-    return bentoml.triton.Runner("triton", str(repository), tritonserver_type="http", cli_args=server_flags)
+    return bentoml.triton.Runner("triton", str(repository), tritonserver_type="http", cli_args=flags)
 
 
 def clean_up() -> None:
     """Remove shared memory and run folders of killed services."""
-    shared_memory.remove_stale_shared_memory()
+    remove_stale_shared_memory()
     remove_stale_folders()

@@ -108,7 +108,7 @@ def test_autoscaler_metric_is_exported_and_served_by_the_adapter():
     (values,) = read(KUBERNETES / "components" / "autoscaling" / "prometheus-adapter.yaml")
     (rule,) = values["rules"]["custom"]
     assert rule["seriesQuery"].startswith(f"{name}{{")
-    assert f'"{name}"' in (ROOT / "utils" / "edge" / "counts.py").read_text()
+    assert f'"{name}"' in (ROOT / "utils" / "observability" / "metrics.py").read_text()
 
 
 def test_prometheus_rule_has_the_alerts_of_the_monitoring_folder():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import logging
 import os
 import shutil
@@ -11,14 +10,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client import mmap_dict
 
 from tests.small_disk import fill, small_disk
 from utils.observability import counter_files
-from utils.observability.counter_files import INITIAL_BYTES, allocate_counters, counter_file_class
+from utils.observability.counter_files import INITIAL_BYTES, counter_file_class
 
 ROOT = Path(__file__).resolve().parents[4]
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -142,19 +140,6 @@ def test_removed_counter_file_is_restored(folder, make_counters, caplog):
     folder.mkdir()
     counters.write_value("b", 3.0, 0.0)
     assert stored(folder / "counter_1.db") == {"a": 2.0, "b": 3.0}
-
-
-def test_unsupported_prometheus_client_is_left_alone_with_an_error(monkeypatch, tmp_path, caplog):
-    class Other:
-        def __init__(self, filename: str) -> None:
-            self.file = filename
-
-    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
-    values: Any = importlib.import_module("prometheus_client.values")
-    monkeypatch.setattr(values, "MmapedDict", Other)
-    allocate_counters()
-    assert values.MmapedDict is Other
-    assert levels(caplog) == ["ERROR"]
 
 
 SCRIPT = """

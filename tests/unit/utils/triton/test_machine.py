@@ -122,7 +122,7 @@ def test_gpus_need_an_onnxruntime_with_gpu_support(monkeypatch, packages, backen
         return SimpleNamespace(backend_names=lambda: backends)
 
     monkeypatch.setattr(metadata, "version", version)
-    monkeypatch.setattr("utils.triton.find_installation", find)
+    monkeypatch.setattr("utils.triton.machine.installation.find_installation", find)
     assert can_use_gpus() is expected
 
 

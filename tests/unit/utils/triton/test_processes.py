@@ -37,7 +37,9 @@ def test_die_with_parent_ends_the_process_with_its_parent():
 
 
 def test_die_with_parent_notices_a_dead_parent():
-    program = "import time; from utils import processes; processes.die_with_parent(1_000_000_000); time.sleep(60)"
+    program = (
+        "import time; from utils.triton import processes; processes.die_with_parent(1_000_000_000); time.sleep(60)"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGTERM
 
 
@@ -53,7 +55,7 @@ def test_state_of_stopped_and_dead_processes(signum, letters):
 
 def test_raised_descriptor_limit_is_inherited():
     program = (
-        "import resource, subprocess, sys; from utils import processes;"
+        "import resource, subprocess, sys; from utils.triton import processes;"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 300)); processes.raise_descriptor_limit();"
         "print(subprocess.run(['sh', '-c', 'ulimit -n'], capture_output=True, text=True).stdout)"
     )
