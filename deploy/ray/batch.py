@@ -1,143 +1,114 @@
-"""Planning and execution of a batch with workers on Ray."""
+"""The command: plans a batch and runs it with workers on Ray."""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+import sys
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import Annotated, Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-import pyarrow as pa
 import ray
-from ray.data import ActorPoolStrategy, Dataset
+import typer
+from rich.console import Console
+from rich.progress import Progress
 
-from deploy.ray import todo
 from deploy.ray.files import find_images, open_store
+from deploy.ray.plan import BatchError, Image, make_plan
 from deploy.ray.results import Results
-from deploy.ray.todo import BatchError, Image
-from deploy.ray.worker import Hasher, Service, Worker
-from mobile_sam_client import Client
+from deploy.ray.worker import Worker
+from mobile_sam_client import AsyncClient, Client
 
+MAX_RETRIES = 20
+"""Retries while the service is busy or unreachable: about five minutes, and as long again to find out whether the
+service or the image is at fault. A service can restart in that time."""
 CPUS_PER_WORKER = 0.5
 """Workers mostly wait for the service."""
-MAX_BLOCKS = 20_000
-"""Maximum number of Ray blocks per dataset; an actor processes one at a time."""
-IMAGE = pa.struct([("path", pa.string()), ("size", pa.int64()), ("mtime_ns", pa.int64()), ("asked", pa.string())])
-TASKS = pa.schema([("part", pa.string()), ("images", pa.list_(IMAGE))])
-
-ProgressCallback = Callable[[int, int], None]
-"""Called with the number of images done and the total."""
 
 
-@dataclass(frozen=True)
-class BatchOptions:
-    """Options of a batch."""
+def run(
+    images: Annotated[
+        str,
+        typer.Argument(
+            help="Folder, pattern ('photos/**/*.jpg'), .txt file with one path per line, or Parquet file with a column "
+            "path and optionally prompts; a local path or a URI (s3://bucket/photos)."
+        ),
+    ],
+    *,
+    out: Annotated[str, typer.Option(metavar="FOLDER", help="Folder for the results, a path or a URI.")],
+    url: Annotated[
+        str, typer.Option(metavar="URL", help="URL of the service, for the workers and this command.")
+    ] = "http://127.0.0.1:3000",
+    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Number of actors.")] = 2,
+    in_flight: Annotated[int, typer.Option(min=1, max=16, metavar="N", help="Concurrent requests per worker.")] = 8,
+    part_size: Annotated[int, typer.Option(min=1, metavar="N", help="Images per Parquet file.")] = 128,
+    points_per_side: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=64, metavar="N", help="Grid of N x N points for images without prompts, by default 32."
+        ),
+    ] = None,
+) -> None:
+    """Segment many images with workers on Ray and write Parquet.
 
-    images: str
-    """Folder, image, pattern or list; see `deploy.ray.files.find_images`."""
-    out: str
-    """Folder for the results."""
-    url: str
-    """URL of the service, for the workers and this process."""
-    workers: int
-    in_flight: int
-    """Concurrent requests per worker."""
-    part_size: int
-    """Images per result file."""
-    everything: dict[str, Any]
-    """Parameters for images without prompts."""
+    An interrupted run can be resumed with the same command. Finished images
+    are skipped unless the image, the parameters or the service's weights have
+    changed. Images that fail do not stop the run.
 
-
-@dataclass(frozen=True)
-class BatchSummary:
-    """Numbers of images of a finished batch."""
-
-    images: int
-    skipped: int
-    """Finished by earlier runs."""
-    failed: int
-
-
-def run(options: BatchOptions, on_progress: ProgressCallback) -> BatchSummary:
-    """Run a batch.
-
-    Raises:
-        BatchError: the batch cannot be started or finished; finished images are kept.
-        MobileSamError: the request for the service's weights failed.
+    Exit status: 0 success, 1 failure.
     """
-    service = _service(options.url)
-    result_store, out = open_store(options.out)
-    results = Results(result_store, out.rstrip("/"))
-    store, images = find_images(options.images, results.folder, options.everything)
-    known, duplicates = results.read_known()
-    results.remove_rows(duplicates)
-    plan = todo.make_plan(images, known, service.weights)
-    if plan.todo or plan.unsure:
-        ray.init(ignore_reinit_error=True, logging_level="warning")
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
-        ray.data.DataContext.get_current().enable_progress_bars = False
-    hashes = _map(_path_table(plan.unsure), Hasher, [store], options.workers)
-    skipped = plan.done + _resolve_unsure(plan, hashes, known)
-    results.remove_rows(todo.outdated(plan.todo, known))
-    tasks = list(todo.parts(plan.todo, options.part_size, service.weights))
-    count = 0
-    on_progress(count, len(plan.todo))
-    for result in _map(_task_table(tasks), Worker, [store, results, service, options.in_flight], options.workers):
-        if result["error"] is not None:
-            raise BatchError(result["error"])
-        count += result["images"]
-        on_progress(count, len(plan.todo))
-    known.clear()  # saves memory with millions of images
-    known, _ = results.read_known()
-    results.write_failures(known)
-    if missing := [image.path for image in images if image.path not in known]:
-        raise BatchError(f"{len(missing)} images have no row, such as {missing[0]}: run the same command again")
-    return BatchSummary(len(images), skipped, sum(known[image.path].error is not None for image in images))
-
-
-def _service(url: str) -> Service:
+    started = time.monotonic()
     with Client(url) as client:
         info = client.info()
     if info.weights is None:
         raise BatchError(f"{url}: the service does not report its weights")
-    return Service(url, info.weights.sha256, info.max_objects)
+    weights, results = info.weights.sha256, Results(*open_store(out))
+    grid = {} if points_per_side is None else {"points_per_side": points_per_side}
+    store, listed = find_images(images, results.folder, grid)
+    todo, outdated = make_plan(listed, results.rows(), weights, store.hashes)
+    results.remove_rows(outdated)
+    connect = partial(AsyncClient, url, retries=MAX_RETRIES)
+    worker = (connect, weights, info.max_objects, in_flight, store.read, results)
+    try:
+        with Progress(console=Console(stderr=True)) as bar:
+            task = bar.add_task("Images", total=len(todo))
+            for part in _process(todo, math.ceil(len(todo) / part_size), worker, workers):
+                if part["error"]:
+                    raise BatchError(part["error"])
+                bar.advance(task, part["images"])
+    except KeyboardInterrupt:
+        print("error: interrupted; finished images are kept, run the same command to resume", file=sys.stderr)
+        raise
+    failed = len(listed.keys() & results.write_failures())
+    counts = f"{len(todo)} processed, {len(listed) - len(todo)} skipped, {failed} failed"
+    print(f"{len(listed)} images: {counts}; {time.monotonic() - started:.1f} s")
+    print(f"wrote {out}: parts, failures.json")
+    if failed:
+        raise typer.Exit(1)
 
 
-def _resolve_unsure(plan: todo.Plan, hashes: Iterable[dict[str, Any]], known: dict[str, todo.Known]) -> int:
-    """Move images with changed content to `plan.todo` and return the number of unchanged ones."""
-    current = {row["path"]: row["sha256"] for row in hashes}
-    changed = [
-        image for image in plan.unsure if current[image.path] is None or current[image.path] != known[image.path].sha256
-    ]
-    plan.todo = sorted(plan.todo + changed)
-    return len(plan.unsure) - len(changed)
+def _process(images: list[Image], parts: int, worker: tuple[object, ...], workers: int) -> Iterable[dict[str, Any]]:
+    """Yield the results of `Worker` for each part, a block of Ray's, as they arrive.
 
-
-def _path_table(images: Sequence[Image]) -> pa.Table:
-    return pa.table({"path": pa.array([image.path for image in images], pa.string())})
-
-
-def _task_table(parts: Sequence[tuple[str, Sequence[Image]]]) -> pa.Table:
-    rows = [{"part": name, "images": [image._asdict() for image in images]} for name, images in parts]
-    return pa.Table.from_pylist(rows, TASKS)
-
-
-def _map(tasks: pa.Table, actor: type, arguments: list[Any], workers: int) -> Iterable[dict[str, Any]]:
-    """Yield the results of actors for the rows of a table as they arrive.
-
-    Ray restarts an actor that dies, on another machine if necessary, and repeats its row.
+    Ray restarts a worker that dies, on another machine if necessary, and repeats its part.
     """
-    if not tasks.num_rows:
+    if not images:
         return []
-    blocks = min(tasks.num_rows, MAX_BLOCKS)
-    dataset: Dataset = ray.data.from_arrow(tasks, override_num_blocks=blocks).map(
-        actor,
-        fn_constructor_args=arguments,
-        compute=ActorPoolStrategy(size=min(workers, blocks), max_tasks_in_flight_per_actor=2),
+    ray.init(ignore_reinit_error=True, logging_level="warning")
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    blocks = ray.data.from_items([image._asdict() for image in images], override_num_blocks=parts)
+    results: Iterable[dict[str, Any]] = blocks.map_batches(
+        Worker,
+        fn_constructor_args=worker,
+        batch_size=None,
+        batch_format="pyarrow",
+        compute=ray.data.ActorPoolStrategy(size=min(workers, parts), max_tasks_in_flight_per_actor=2),
         num_cpus=CPUS_PER_WORKER,
-    )
-    results: Iterable[dict[str, Any]] = dataset.iter_rows()
+    ).iter_rows()
     return results

@@ -1,26 +1,27 @@
-"""File access: local folders, or URIs that pyarrow supports, such as `s3://`."""
+"""Images of a batch, in local folders or at URIs that pyarrow supports, such as `s3://`."""
 
 from __future__ import annotations
 
-import errno
+import hashlib
 import json
 import os
-import uuid
-from collections.abc import Iterator, Sequence
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from deploy.ray.names import folder_of, is_image, is_pattern, matcher
-from deploy.ray.todo import BatchError, Image, canonical_request, distinct
+from deploy.ray.plan import BatchError, Image
 
-MAX_PATHS_PER_QUERY = 10_000
-"""Paths per query for size and modification time."""
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 LIST_SUFFIXES = (".txt", ".parquet")
+MAX_READERS = 16
 
 
 @dataclass(frozen=True)
@@ -31,87 +32,60 @@ class Store:
     prefix: str
     """Prefix of its paths: `s3://` and the like, empty for local files."""
 
-    def read(self, path: str) -> bytes:
-        """Read a file.
-
-        Raises:
-            OSError: the file cannot be read, or is empty.
-        """
-        with self.system.open_input_stream(self.path_in_system(path)) as stream:
-            content: bytes = stream.read()
-        if not content:
-            raise OSError(errno.EINVAL, "expected a PNG, JPEG or WebP file, got an empty one", path)
-        return content
-
-    def write(self, path: str, content: Any) -> None:
-        """Create or replace a file atomically. Object stores do this themselves."""
-        target = self.path_in_system(path)
-        if not isinstance(self.system, fs.LocalFileSystem):
-            with self.system.open_output_stream(target) as stream:
-                stream.write(content)
-            return
-        folder, _, name = target.rpartition("/")
-        self.system.create_dir(folder)
-        draft = f"{folder}/.{name}.{uuid.uuid4().hex}"
-        try:
-            with self.system.open_output_stream(draft) as stream:
-                stream.write(content)
-            self.system.move(draft, target)
-        except BaseException:
-            Path(draft).unlink(missing_ok=True)
-            raise
+    def inside(self, path: str) -> str:
+        """Return the path as the file system takes it."""
+        return path.removeprefix(self.prefix)
 
     def exists(self, path: str) -> bool:
         """Return whether the file exists."""
-        found: bool = self.system.get_file_info(self.path_in_system(path)).type == fs.FileType.File
-        return found
+        return bool(self.system.get_file_info(self.inside(path)).is_file)
 
-    def delete(self, path: str) -> None:
-        """Delete a file."""
-        self.system.delete_file(self.path_in_system(path))
+    def read(self, path: str) -> bytes:
+        """Read a file."""
+        with self.system.open_input_stream(self.inside(path)) as stream:
+            return bytes(stream.read())
 
-    def files_in(self, folder: str) -> list[str]:
-        """Return the sorted paths of a folder's files, without hidden ones; empty if the folder does not exist."""
-        entries = self.system.get_file_info(fs.FileSelector(self.path_in_system(folder), allow_not_found=True))
-        return sorted(
-            self.prefix + entry.path
-            for entry in entries
-            if entry.type == fs.FileType.File and not entry.base_name.startswith(".")
-        )
+    def hashes(self, paths: list[str]) -> list[str | None]:
+        """Return the SHA-256 of files, None if unreadable."""
 
-    def path_in_system(self, path: str) -> str:
-        """Return the path without the prefix.
+        def sha256(path: str) -> str | None:
+            with suppress(OSError):
+                return hashlib.sha256(self.read(path)).hexdigest()
+            return None
 
-        Raises:
-            BatchError: the path belongs to another file system.
-        """
-        if not path.startswith(self.prefix) or (not self.prefix and "://" in path):
-            raise BatchError(f"{path}: expected all files of a batch at {self.prefix or 'local paths'}")
-        return path[len(self.prefix) :]
+        with ThreadPoolExecutor(MAX_READERS) as pool:
+            return list(pool.map(sha256, paths))
+
+    def write(self, path: str, content: Any) -> None:
+        """Create or replace a file atomically. Object stores do this themselves."""
+        if not isinstance(self.system, fs.LocalFileSystem):
+            with self.system.open_output_stream(self.inside(path)) as stream:
+                stream.write(content)
+            return
+        folder = Path(path).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".") as draft:
+            (Path(draft) / "file").write_bytes(content)
+            (Path(draft) / "file").replace(path)
 
 
 def open_store(place: str) -> tuple[Store, str]:
-    """Return the file system of a path or URI, and the path without URI options.
-
-    Raises:
-        BatchError: the file system is unknown or unreachable.
-    """
-    scheme, mark, rest = place.partition("://")
-    if not mark:
-        return Store(fs.LocalFileSystem(), ""), os.path.abspath(place)  # noqa: PTH100 (patterns are no paths)
-    if scheme == "file":
-        return Store(fs.LocalFileSystem(), ""), rest
-    rest, options, query = rest.partition("?")
+    """Return the file system of a path or URI, and the absolute path without URI options."""
+    scheme, _, rest = place.rpartition("://")
+    if scheme in {"", "file"}:
+        return Store(fs.LocalFileSystem(), ""), _absolute(rest)
+    rest, mark, options = rest.partition("?")
     root = f"{scheme}://{rest.partition('/')[0]}"
-    try:
-        system, path = fs.FileSystem.from_uri(f"{root}{options}{query}")
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        raise BatchError(f"{place}: cannot be opened: {' '.join(str(error).split())}") from None
-    return Store(system, root.removesuffix(path.rstrip("/"))), f"{scheme}://{rest}"
+    system, path = fs.FileSystem.from_uri(f"{root}{mark}{options}")
+    return Store(system, root.removesuffix(path.rstrip("/"))), f"{scheme}://{rest.rstrip('/')}"
 
 
-def find_images(place: str, excluded: str, everything: dict[str, Any]) -> tuple[Store, list[Image]]:
-    """Return the images of a batch, sorted by path.
+def _absolute(path: str) -> str:
+    return path if "://" in path else os.path.abspath(path)  # noqa: PTH100 (patterns are no paths)
+
+
+def find_images(place: str, excluded: str, everything: dict[str, Any]) -> tuple[Store, dict[str, Image]]:
+    """Return the images of a batch by path.
 
     Args:
         place: a folder, an image, a pattern such as `photos/**/*.jpg`, a `.txt` file with one path per line, or a
@@ -123,94 +97,65 @@ def find_images(place: str, excluded: str, everything: dict[str, Any]) -> tuple[
         BatchError: there are no images, or the list is invalid.
     """
     store, path = open_store(place)
-    default = canonical_request({"everything": everything})
-    try:
-        if path.lower().endswith(LIST_SUFFIXES):
-            rows = _read_text(store, path) if path.endswith(".txt") else _read_table(store, path)
-            rows = [(_absolute(name), request) for name, request in rows]
-            if rows and "://" in rows[0][0]:  # the images may be in another file system than the list
-                store, _ = open_store(rows[0][0])
-            images = [image._replace(asked=request or default) for image, request in _with_file_info(store, rows)]
-        else:
-            images = [
-                Image(store.prefix + entry.path, entry.size, entry.mtime_ns, default) for entry in _find(store, path)
-            ]
-    except OSError as error:
-        raise BatchError(f"{place}: {' '.join(str(error).split())}") from None
-    images = [image for image in images if not image.path.startswith(f"{excluded.rstrip('/')}/")]
-    if not images:
+    if path.lower().endswith(LIST_SUFFIXES):
+        listed = [(_absolute(name), prompts) for name, prompts in _read_list(store, path)]
+        if listed:  # the images may be in another file system than the list
+            store, _ = open_store(listed[0][0])
+        entries = store.system.get_file_info([store.inside(name) for name, _ in listed])
+    else:
+        entries = list(_find(store.system, store.inside(path)))
+        listed = [(store.prefix + entry.path, None) for entry in entries]
+    found: dict[str, Image] = {}
+    for (name, prompts), entry in zip(listed, entries, strict=True):
+        request = {"everything": everything} if prompts is None else {"prompts": _objects(name, prompts)}
+        asked = json.dumps(request, sort_keys=True, separators=(",", ":"))
+        size, mtime_ns = (entry.size, entry.mtime_ns) if entry.is_file else (None, None)  # a missing one fails later
+        image = found.setdefault(name, Image(name, size, mtime_ns, asked))
+        if image.asked != asked:
+            raise BatchError(f"{name}: listed twice with different prompts")
+    found = {name: image for name, image in found.items() if not name.startswith(f"{excluded}/")}
+    if not found:
         raise BatchError(f"{place}: no PNG, JPEG or WebP files found")
-    return store, distinct(images)
+    return store, found
 
 
-def _find(store: Store, path: str) -> Iterator[fs.FileInfo]:
-    """Yield the images of a folder, a pattern or a single path."""
-    target = store.path_in_system(path)
-    folder, matches = (folder_of(target), matcher(target)) if is_pattern(target) else (target, lambda _: True)
-    info = store.system.get_file_info(folder.rstrip("/") or "/")
-    if info.type == fs.FileType.NotFound:
-        raise FileNotFoundError(errno.ENOENT, "no such file or folder")
-    entries = [info]
+def _find(system: fs.FileSystem, target: str) -> Iterator[fs.FileInfo]:
+    """Yield the images of a folder, a pattern or a single path, without hidden ones."""
+    root, star, _ = target.partition("*")
+    (info,) = entries = system.get_file_info([(root.rpartition("/")[0] or "/") if star else target])
     if info.type == fs.FileType.Directory:
-        entries = store.system.get_file_info(fs.FileSelector(info.path, recursive=True))
-    root = info.path if info.type == fs.FileType.Directory else info.path.rpartition("/")[0]
+        entries = system.get_file_info(fs.FileSelector(info.path, recursive=True))
+    expressions = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
+    pieces = [expressions.get(piece, re.escape(piece)) for piece in re.split(r"(\*\*/|\*\*|\*)", target)]
+    matches = re.compile("".join(pieces) if star else ".*", re.DOTALL).fullmatch
     for entry in entries:
-        if entry.type == fs.FileType.File and is_image(entry.path, root) and matches(entry.path):
+        hidden = re.search(r"(^|/)\.", entry.path[len(root) :])
+        if entry.is_file and entry.path.lower().endswith(SUFFIXES) and not hidden and matches(entry.path):
             yield entry
 
 
-def _read_text(store: Store, path: str) -> list[tuple[str, str | None]]:
-    text = store.read(path).decode()
-    return [(line.strip(), None) for line in text.splitlines() if line.strip()]
-
-
-def _read_table(store: Store, path: str) -> list[tuple[str, str | None]]:
-    """Return paths and requests.
+def _read_list(store: Store, path: str) -> Iterable[tuple[str, Any]]:
+    """Return the paths and prompts of a list; None for everything.
 
     Raises:
-        BatchError: the file is not Parquet, or has wrong columns.
+        BatchError: a column is missing.
     """
-    try:
-        with store.system.open_input_file(store.path_in_system(path)) as source:
-            table = pq.read_table(source)
-    except pa.ArrowInvalid as error:
-        raise BatchError(f"{path}: expected a Parquet file: {' '.join(str(error).split())}") from None
-    if "path" not in table.column_names:
-        raise BatchError(f"{path}: expected a column path and optionally prompts, got {', '.join(table.column_names)}")
-    names = table["path"].to_pylist()
+    if path.lower().endswith(".txt"):
+        return [(line.strip(), None) for line in store.read(path).decode().splitlines() if line.strip()]
+    columns = pq.read_table(store.inside(path), filesystem=store.system).to_pydict()
+    names = columns.get("path", [None])
     if not all(isinstance(name, str) and name for name in names):
-        raise BatchError(f"{path}: expected strings in the column path")
-    if "prompts" not in table.column_names:
-        return [(name, None) for name in names]
-    return [
-        (name, canonical_request({"prompts": _prompts(f"{path}: {name}", value)}))
-        for name, value in zip(names, table["prompts"].to_pylist(), strict=True)
-    ]
+        raise BatchError(f"{path}: expected a column path of strings and optionally prompts, got {', '.join(columns)}")
+    return zip(names, columns.get("prompts", [None] * len(names)), strict=True)
 
 
-def _prompts(where: str, value: Any) -> list[dict[str, Any]]:
-    """Return the prompts of an image from JSON or from a list of structs."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError as error:
-            raise BatchError(f"{where}: expected JSON in the column prompts: {error}") from None
-    objects = [value] if isinstance(value, dict) else value
-    if not isinstance(objects, list) or not objects or not all(isinstance(fields, dict) for fields in objects):
+def _objects(name: str, prompts: Any) -> list[dict[str, Any]]:
+    """Return the objects of an image from JSON or from a list of structs."""
+    found = prompts
+    with suppress(ValueError):
+        found = json.loads(prompts) if isinstance(prompts, str) else prompts
+    found = [found] if isinstance(found, dict) else found
+    if not isinstance(found, list) or not found or not all(isinstance(fields, dict) for fields in found):
         form = '[{"pos_coords": [[x, y], ...], "box": [x0, y0, x1, y1]}, ...]'
-        raise BatchError(f"{where}: expected prompts such as {form}, got {str(value)[:100]}")
-    return [{name: field for name, field in fields.items() if field is not None} for fields in objects]
-
-
-def _absolute(path: str) -> str:
-    return path if "://" in path else os.path.abspath(path)  # noqa: PTH100 (as in `open_store`)
-
-
-def _with_file_info(store: Store, rows: Sequence[tuple[str, str | None]]) -> Iterator[tuple[Image, str | None]]:
-    """Yield listed images with size and modification time, and their requests. Missing files fail when processed."""
-    for start in range(0, len(rows), MAX_PATHS_PER_QUERY):
-        chunk = rows[start : start + MAX_PATHS_PER_QUERY]
-        infos = store.system.get_file_info([store.path_in_system(path) for path, _ in chunk])
-        for (path, request), info in zip(chunk, infos, strict=True):
-            found = info.type == fs.FileType.File
-            yield Image(path, info.size if found else None, info.mtime_ns if found else None, ""), request
+        raise BatchError(f"{name}: expected prompts such as {form}, got {str(prompts)[:100]}")
+    return [{field: value for field, value in fields.items() if value is not None} for fields in found]

@@ -5,13 +5,13 @@ python -m deploy.ray.measure
 
 from __future__ import annotations
 
+import io
 import itertools
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from PIL import Image
 from benchmarks.figures import ratios, spread, table
 from benchmarks.photo import unseen
 from benchmarks.service import ROOT, running
-from deploy.ray.batch import BatchOptions, run
+from deploy.ray.batch import run
 from mobile_sam_client import Client
 
 ROUNDS = 3
@@ -31,71 +31,52 @@ IMAGES_PER_PART = 4
 LOOP, COMMAND, RAY, RAY_RUNNING = "a loop with the client", "mobile-sam batch", "Ray", "Ray, once its workers run"
 
 
-def pictures() -> list[bytes]:
-    """Return JPEG files of 640 x 480 with a few blobs of colour."""
+def write_pictures(folder: Path, numbers: Iterator[int]) -> None:
+    """Write JPEG files of 640 x 480 with a few blobs of colour, which the service has not seen."""
     source = np.random.default_rng(0)
-    with tempfile.TemporaryDirectory() as folder:
-        files = []
-        for number in range(IMAGES):
-            coarse = Image.fromarray(source.integers(0, 255, (5, 6, 3), np.uint8))
-            file = Path(folder) / f"{number}.jpg"
-            coarse.resize((640, 480), Image.Resampling.BICUBIC).save(file, quality=90)
-            files.append(file.read_bytes())
-    return files
+    for number in range(IMAGES):
+        coarse, file = Image.fromarray(source.integers(0, 255, (5, 6, 3), np.uint8)), io.BytesIO()
+        coarse.resize((640, 480), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
+        (folder / f"{number:03}.jpg").write_bytes(unseen(file.getvalue(), next(numbers)))
 
 
-def by_loop(images: Path, _: Path, url: str) -> dict[str, float]:
+def by_loop(images: Path, _: Path, url: str) -> None:
     """Segment the images one after the other."""
-    started = time.perf_counter()
     with Client(url) as client:
         for file in sorted(images.iterdir()):
             client.everything(file, points_per_side=GRID)
-    return {LOOP: IMAGES / (time.perf_counter() - started)}
 
 
-def by_command(images: Path, out: Path, url: str) -> dict[str, float]:
+def by_command(images: Path, out: Path, url: str) -> None:
     """Run `mobile-sam batch` with its default of four concurrent requests."""
-    started = time.perf_counter()
     program = [sys.executable, "-m", "mobile_sam_client", "batch", str(images), "--out", str(out), "--url", url]
     subprocess.run([*program, "--no-overlays", "--points-per-side", str(GRID)], check=True, stdout=subprocess.DEVNULL)
-    return {COMMAND: IMAGES / (time.perf_counter() - started)}
 
 
-def by_ray(images: Path, out: Path, url: str) -> dict[str, float]:
-    """Run workers on a running Ray, with and without the start-up of the workers."""
-    started, seen = time.perf_counter(), list[tuple[float, int]]()
-
-    def on_progress(done: int, _: int) -> None:
-        if done:
-            seen.append((time.perf_counter(), done))
-
-    run(BatchOptions(str(images), str(out), url, WORKERS, 8, IMAGES_PER_PART, {"points_per_side": GRID}), on_progress)
-    total_rate = IMAGES / (time.perf_counter() - started)
-    # Measured from when each worker has finished a part, which excludes start-up.
-    (first, before), (last, after) = seen[WORKERS - 1], seen[-1]
-    return {RAY: total_rate, RAY_RUNNING: (after - before) / (last - first)}
-
-
-ARMS: tuple[Callable[[Path, Path, str], dict[str, float]], ...] = (by_loop, by_command, by_ray)
+def by_ray(images: Path, out: Path, url: str) -> None:
+    """Run workers on Ray, which keeps running between the rounds."""
+    run(str(images), out=str(out), url=url, workers=WORKERS, part_size=IMAGES_PER_PART, points_per_side=GRID)
 
 
 def main() -> None:
     """Measure and print a table."""
-    files, numbers = pictures(), itertools.count(time.time_ns())
-    found: dict[str, list[float]] = {}
+    numbers = itertools.count(time.time_ns())
+    rates: dict[str, list[float]] = {name: [] for name in (LOOP, COMMAND, RAY, RAY_RUNNING)}
     with tempfile.TemporaryDirectory() as temporary, running(ROOT / "model_repository") as service:
-        for turn in range(ROUNDS + 1):  # the first is to warm up
-            for arm in ARMS:
-                folder = Path(temporary) / "turn"
-                (folder / "images").mkdir(parents=True)
-                for number, file in enumerate(files):
-                    (folder / "images" / f"{number:03}.jpg").write_bytes(unseen(file, next(numbers)))
-                for name, rate in arm(folder / "images", folder / "out", service.url).items():
-                    if turn:
-                        found.setdefault(name, []).append(rate)
-                shutil.rmtree(folder)
-    rows = [(name, str(spread(rates)), str(ratios(rates, found[LOOP]))) for name, rates in found.items()]
-    print(table(("", "images/s (quartiles)", "of the loop's"), rows))
+        for turn in range(ROUNDS + 1):
+            for name, arm in ((LOOP, by_loop), (COMMAND, by_command), (RAY, by_ray)):
+                folder = Path(temporary) / f"{turn} {name}"
+                images, out = folder / "images", folder / "out"
+                images.mkdir(parents=True)
+                write_pictures(images, numbers)
+                started = time.perf_counter()
+                arm(images, out, service.url)
+                rates[name].append(IMAGES / (time.perf_counter() - started))
+                if arm is by_ray:  # from when each worker has written a part
+                    written = sorted(part.stat().st_mtime for part in (out / "parts").glob("*.parquet"))[WORKERS - 1 :]
+                    rates[RAY_RUNNING].append(IMAGES_PER_PART * (len(written) - 1) / (written[-1] - written[0]))
+    rows = [(name, str(spread(found[1:])), str(ratios(found[1:], rates[LOOP][1:]))) for name, found in rates.items()]
+    print(table(("", "images/s (quartiles)", "of the loop's"), rows))  # without the first round, a warm-up
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from tests.e2e.server import ROOT, Server, make_repository, start_server
 
 IMAGES = 90
 WORKERS = 2
-RUN_TIMEOUT_S = 240
+RUN_TIMEOUT_S = 480
 """Includes the start of Ray on a busy machine."""
 
 

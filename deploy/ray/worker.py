@@ -1,80 +1,132 @@
-"""Ray actors: segment the images of a part and write its file, or hash files."""
+"""The Ray actor that segments the images of a part and writes its file."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from deploy.ray.asking import Row, Segmenter
-from deploy.ray.files import Store
-from deploy.ray.results import Results, sha256_of
-from deploy.ray.todo import BatchError, Image
-from mobile_sam_client import AsyncClient
+from deploy.ray.plan import BatchError, Image, Row
+from mobile_sam_client import (
+    AsyncClient,
+    Everything,
+    MobileSamError,
+    NotThisService,
+    Prompt,
+    Segmentation,
+    ServiceUnreachable,
+    Unauthorized,
+)
 
-MAX_RETRIES = 20
-"""Retries while the service is busy or unreachable: about five minutes, and as long again to find out whether the
-service or the image is at fault. A service can restart in that time."""
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deploy.ray.results import Results
 
 
 @dataclass(frozen=True)
-class Service:
-    """Facts about the service that workers need."""
-
-    url: str
-    weights: str
-    """SHA-256 of the weights."""
-    max_objects: int
-    """Maximum number of prompts per request."""
-
-
 class Worker:
-    """Processes parts one after the other, with up to `in_flight` concurrent requests."""
+    """Processes parts one after the other."""
 
-    def __init__(self, images: Store, results: Results, service: Service, in_flight: int) -> None:
-        self._images, self._results, self._service, self._in_flight = images, results, service, in_flight
+    connect: Callable[[], AsyncClient]
+    """Returns a new client of the service."""
+    weights: str
+    """SHA-256 of the weights that all answers must come from."""
+    max_prompts: int
+    """Maximum number of prompts per request."""
+    in_flight: int
+    """Maximum number of concurrent requests."""
+    read: Callable[[str], bytes]
+    """Reads the file at a path; called once per image, in a thread."""
+    results: Results
 
-    def __call__(self, task: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, batch: pa.Table) -> dict[str, list[Any]]:
         """Process a part, unless a worker that died afterwards has already written it.
 
         Args:
-            task: `part`, its name, and `images`.
+            batch: the images, with the fields of `Image` as columns.
 
         Returns:
-            `images`: number of images; `error`: reason to stop the batch, or None. A raised error would arrive wrapped
-            in Ray's traceback.
+            `images`: number of images; `error`: reason to stop the batch, or empty. A raised error would arrive
+            wrapped in Ray's traceback.
         """
-        images = [Image(**image) for image in task["images"]]
+        images = [Image(**row) for row in batch.to_pylist()]
+        # A part that is repeated has the same name, so that it replaces the first.
+        digest = hashlib.sha256(json.dumps([self.weights, *images]).encode()).hexdigest()
+        path, error = self.results.part_path(f"part-{digest[:32]}.parquet"), ""
         try:
-            if not self._results.has_part(task["part"]):
-                self._results.write(task["part"], asyncio.run(self._rows(images)))
-        except BatchError as error:
-            return {"images": 0, "error": str(error)}
-        except OSError as error:
-            return {
-                "images": 0,
-                "error": f"cannot write {self._results.part_path(task['part'])}: {error.strerror or error}",
-            }
-        return {"images": len(images), "error": None}
+            if not self.results.store.exists(path):
+                self.results.write(path, asyncio.run(self.rows(images)))
+        except BatchError as stopped:
+            error = str(stopped)
+        except OSError as failed:
+            error = f"cannot write {path}: {failed.strerror or failed}"
+        return {"images": [len(images)], "error": [error]}
 
-    async def _rows(self, images: list[Image]) -> list[Row]:
-        slots = asyncio.Semaphore(self._in_flight)
-        async with AsyncClient(self._service.url, retries=MAX_RETRIES) as client:
-            segmenter = Segmenter(client, self._service.weights, self._service.max_objects)
+    async def rows(self, images: list[Image]) -> list[Row]:
+        """Return the row of each image, with its masks or its error.
+
+        Raises:
+            BatchError: the service is unreachable, rejects the API key, or has other weights.
+        """
+        slots = asyncio.Semaphore(self.in_flight)
+        async with self.connect() as client:
 
             async def row(image: Image) -> Row:
                 async with slots:
-                    return await segmenter.row(image, self._images.read)
+                    return await self._row(client, image)
 
             return await asyncio.gather(*map(row, images))
 
+    async def _row(self, client: AsyncClient, image: Image) -> Row:
+        row: Row = {**image._asdict(), "weights": self.weights, "masks": None}
+        try:
+            file = await asyncio.to_thread(self.read, image.path)
+            row["sha256"] = hashlib.sha256(file).hexdigest()
+            answers, masks = await self._segment(client, file, json.loads(image.asked))
+        except Unauthorized as error:
+            raise BatchError(f"{error}; set MOBILE_SAM_API_KEY where Ray is started") from None
+        except (MobileSamError, OSError, ValueError, TypeError) as error:
+            if isinstance(error, (ServiceUnreachable, NotThisService)):
+                try:
+                    await client.info()
+                except MobileSamError:
+                    raise BatchError(f"{error}; finished images are kept, run the same command to resume") from None
+            text = error.strerror if isinstance(error, OSError) else None
+            row["error"] = " ".join((text or str(error) or type(error).__name__).split())
+            return row
+        if others := {answer.weights.sha256 for answer in answers} - {self.weights}:
+            raise BatchError(
+                f"expected answers from weights {self.weights[:12]}, got one from {others.pop()[:12]}: use the same "
+                "weights for all services and run the same command again"
+            )
+        return row | {"width": answers[0].width, "height": answers[0].height, "masks": masks}
 
-class Hasher:
-    """Hashes files that may have changed."""
-
-    def __init__(self, images: Store) -> None:
-        self._images = images
-
-    def __call__(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Return the SHA-256 of the file at `path`, or None if it cannot be read."""
-        return {"path": task["path"], "sha256": sha256_of(self._images, task["path"])}
+    async def _segment(
+        self, client: AsyncClient, file: bytes, request: dict[str, Any]
+    ) -> tuple[list[Everything] | list[Segmentation], list[Row]]:
+        """Return the answers for an image, and its masks."""
+        if "everything" in request:
+            everything = await client.everything(file, **request["everything"])
+            return [everything], [
+                {
+                    **record.rle,
+                    "area": record.area,
+                    "bbox": record.bbox_xywh,
+                    "score": record.predicted_iou,
+                    "stability_score": record.stability_score,
+                    "point": record.point_coords[0],
+                }
+                for record in everything.masks
+            ]
+        prompts, found, masks = [Prompt(**fields) for fields in request["prompts"]], list[Segmentation](), list[Row]()
+        for start in range(0, len(prompts), self.max_prompts):
+            found += await client.segment_many(file, prompts[start : start + self.max_prompts])
+        for index, result in enumerate(found):
+            x0, y0, x1, y1 = result.box_xyxy
+            bbox = (x0, y0, x1 - x0, y1 - y0)
+            masks.append({**result.rle, "area": result.area, "bbox": bbox, "score": result.score, "prompt": index})
+        return found, masks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
@@ -10,16 +11,17 @@ pa = pytest.importorskip("pyarrow", reason="needs the extra `batch`: make batch-
 pq = pytest.importorskip("pyarrow.parquet")
 
 from deploy.ray.files import find_images, open_store  # noqa: E402
-from deploy.ray.results import SCHEMA, Results, sha256_of  # noqa: E402
-from deploy.ray.todo import BatchError  # noqa: E402
+from deploy.ray.plan import BatchError  # noqa: E402
+from deploy.ray.results import SCHEMA, Results  # noqa: E402
 
 ROW = {"path": "/p/a.jpg", "sha256": "s", "asked": "{}", "weights": "w", "size": 1, "mtime_ns": 2}
+FAILED = {**ROW, "path": "/p/b.jpg", "error": "no image"}
 
 
 @pytest.fixture
 def photos(tmp_path):
-    folder = tmp_path / "photos"
-    for name in ("b.jpg", "a.png", "deep/er/c.webp", ".hidden/d.jpg", "notes.md"):
+    folder = tmp_path / ".photos"
+    for name in ("b.JPG", "a.png", "deep/er/c.webp", "deep/(1)+.jpeg", ".hidden/d.jpg", ".e.jpg", "notes.md"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(name.encode())
     return folder
@@ -27,152 +29,126 @@ def photos(tmp_path):
 
 @pytest.fixture
 def results(tmp_path):
-    store, folder = open_store(str(tmp_path / "out"))
-    return Results(store, folder)
+    return Results(*open_store(str(tmp_path / "out")))
 
 
-def find(place, excluded="/nowhere", **everything):
-    store, images = find_images(str(place), excluded, everything)
-    return store, [image.path for image in images], images
+@pytest.fixture
+def paths(results):
+    """Paths of two parts."""
+    return [results.part_path(f"part-{number}.parquet") for number in (1, 2)]
 
 
 @pytest.mark.parametrize(
     ("pattern", "names"),
     [
-        ("", ["a.png", "b.jpg", "deep/er/c.webp"]),
-        ("/b.jpg", ["b.jpg"]),
-        ("/*.jpg", ["b.jpg"]),
-        ("/**/*.webp", ["deep/er/c.webp"]),
+        ("", ["a.png", "b.JPG", "deep/(1)+.jpeg", "deep/er/c.webp"]),
+        ("/b.JPG", ["b.JPG"]),
+        ("/*.*", ["a.png", "b.JPG"]),
+        ("/**/*e*", ["deep/(1)+.jpeg", "deep/er/c.webp"]),
         ("/d*/*/c.webp", ["deep/er/c.webp"]),
+        ("/deep/(1)+.*", ["deep/(1)+.jpeg"]),
     ],
-    ids=["folder", "image", "pattern", "recursive pattern", "folder pattern"],
+    ids=["folder", "image", "pattern", "recursive pattern", "folder pattern", "regex characters"],
 )
 def test_images_are_found(photos, pattern, names):
-    store, paths, images = find(f"{photos}{pattern}", points_per_side=8)
-    assert paths == [f"{photos}/{name}" for name in names]
-    assert {image.asked for image in images} == {'{"everything":{"points_per_side":8}}'}
-    assert [store.read(path) for path in paths] == [name.encode() for name in names]
-    assert [image.size for image in images] == [len(name) for name in names]
+    store, images = find_images(f"{photos}{pattern}", "/nowhere", {"points_per_side": 8})
+    assert sorted(images) == [f"{photos}/{name}" for name in names]
+    assert {image.asked for image in images.values()} == {'{"everything":{"points_per_side":8}}'}
+    for path, image in images.items():
+        assert store.read(path).decode() == path.removeprefix(f"{photos}/")
+        assert (image.size, image.mtime_ns) == (len(store.read(path)), (photos / path).stat().st_mtime_ns)
 
 
 def test_result_folder_is_excluded(photos):
-    assert find(photos, excluded=f"{photos}/deep")[1] == [f"{photos}/a.png", f"{photos}/b.jpg"]
+    assert sorted(find_images(str(photos), f"{photos}/deep", {})[1]) == [f"{photos}/a.png", f"{photos}/b.JPG"]
 
 
-def test_list_may_contain_missing_files(photos, tmp_path):
-    (tmp_path / "list.txt").write_text(f"{photos}/b.jpg\n\n{photos}/gone.jpg\n")
-    _, paths, images = find(tmp_path / "list.txt")
-    assert paths == [f"{photos}/b.jpg", f"{photos}/gone.jpg"]
-    assert [image.size for image in images] == [5, None]
+def test_list_may_contain_missing_files_and_repeated_ones(photos, tmp_path):
+    (tmp_path / "list.txt").write_text(f"{photos}/b.JPG\n\n{photos}/gone.jpg\n{photos}/b.JPG\n")
+    _, images = find_images(str(tmp_path / "list.txt"), "/nowhere", {})
+    assert [(path, image.size) for path, image in images.items()] == [
+        (f"{photos}/b.JPG", 5),
+        (f"{photos}/gone.jpg", None),
+    ]
 
 
 @pytest.mark.parametrize(
     "prompts",
-    [['{"box": [1, 2, 3, 4]}', '[{"pos_coords": [[1, 2]]}]'], [[{"box": [1, 2, 3, 4], "labels": None}]] * 2],
+    [['{"box": [1, 2, 3, 4]}', None], [[{"box": [1, 2, 3, 4], "labels": None}], None]],
     ids=["JSON", "structs"],
 )
 def test_prompts_are_read_from_their_column(photos, tmp_path, prompts):
-    table = pa.table({"path": [f"{photos}/a.png", f"{photos}/b.jpg"], "prompts": prompts})
+    table = pa.table({"path": [f"{photos}/a.png", f"{photos}/b.JPG"], "prompts": prompts})
     pq.write_table(table, tmp_path / "list.parquet")
-    _, _, images = find(tmp_path / "list.parquet")
-    assert json.loads(images[0].asked) == {"prompts": [{"box": [1, 2, 3, 4]}]}
+    _, images = find_images(str(tmp_path / "list.parquet"), "/nowhere", {})
+    assert [image.asked for image in images.values()] == ['{"prompts":[{"box":[1,2,3,4]}]}', '{"everything":{}}']
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("columns", "message"),
     [
-        (lambda folder: folder / "nothing", "no such file or folder"),
-        (lambda folder: folder / "*.gif", "no PNG, JPEG or WebP files found"),
-        (lambda folder: "moon://photos", "moon://photos: cannot be opened"),
-        (lambda folder: _parquet(folder, {"file": ["a"]}), "expected a column path and optionally prompts, got file"),
-        (lambda folder: _parquet(folder, {"path": ["a"], "prompts": ["{"]}), "expected JSON in the column prompts"),
-        (lambda folder: _parquet(folder, {"path": ["a"], "prompts": ["[]"]}), r"expected prompts such as .*, got \[\]"),
-        (
-            lambda folder: _text(folder, "a.jpg\ns3://b/c.jpg\n"),
-            "expected all files of a batch at local paths",
-        ),
-        (lambda folder: _file(folder, "list.parquet", b"no"), "expected a Parquet file"),
+        ({"file": ["a"]}, "expected a column path of strings and optionally prompts, got file"),
+        ({"path": ["a"], "prompts": ["{"]}, r"expected prompts such as .*, got \{"),
+        ({"path": ["a"], "prompts": ["[]"]}, r"expected prompts such as .*, got \[\]"),
+        ({"path": ["a", "a"], "prompts": ['{"box": []}', "{}"]}, "listed twice with different prompts"),
     ],
-    ids=["no folder", "no match", "bad scheme", "no column", "bad JSON", "no prompts", "two systems", "not Parquet"],
+    ids=["no column", "bad JSON", "no prompts", "two prompts"],
 )
-def test_invalid_input_is_reported(photos, make, message):
+def test_invalid_list_is_reported(tmp_path, columns, message):
+    pq.write_table(pa.table(columns), tmp_path / "list.parquet")
     with pytest.raises(BatchError, match=message):
-        find(make(photos))
+        find_images(str(tmp_path / "list.parquet"), "/nowhere", {})
 
 
-def _file(folder, name, content):
-    (folder / name).write_bytes(content)
-    return folder / name
+@pytest.mark.parametrize("place", ["nothing", "*.gif"], ids=["no folder", "no match"])
+def test_no_images_are_an_error(photos, place):
+    with pytest.raises(BatchError, match="no PNG, JPEG or WebP files found"):
+        find_images(f"{photos}/{place}", "/nowhere", {})
 
 
-def _text(folder, text):
-    return _file(folder, "list.txt", text.encode())
+def test_unknown_file_system_is_an_error():
+    with pytest.raises(ValueError, match="moon://photos"):
+        open_store("moon://photos")
 
 
-def _parquet(folder, columns):
-    pq.write_table(pa.table(columns), folder / "list.parquet")
-    return folder / "list.parquet"
+def test_hashes_are_those_of_readable_files(results, photos):
+    sha256 = hashlib.sha256(b"a.png").hexdigest()
+    assert results.store.hashes([f"{photos}/gone", f"{photos}/a.png"]) == [None, sha256]
 
 
-def test_rows_are_read_back(results):
-    results.write("part-1.parquet", [{**ROW, "masks": []}, {**ROW, "path": "/p/b.jpg", "error": "no image"}])
-    known, duplicates = results.read_known()
-    assert (known["/p/a.jpg"].sha256, known["/p/a.jpg"].part, known["/p/b.jpg"].error) == (
-        "s",
-        "part-1.parquet",
-        "no image",
-    )
-    assert duplicates == {}
+def test_rows_are_read_back(results, paths, tmp_path):
+    results.write(paths[0], [{**ROW, "masks": []}])
+    results.write(paths[0], [{**ROW, "masks": []}, FAILED])  # replaces the first
+    (tmp_path / "out" / "parts" / ".draft").write_bytes(b"half")
+    first, second = results.rows()
+    assert first == {**ROW, "error": None, "part": paths[0]}
+    assert (second["path"], second["error"]) == ("/p/b.jpg", "no image")
 
 
-def test_part_written_twice_exists_once(results):
-    for _ in range(2):
-        results.write("part-1.parquet", [ROW])
-    assert results.has_part("part-1.parquet")
-    assert len(pq.read_table(results.part_path("part-1.parquet"))) == 1
-
-
-def test_failed_write_leaves_no_file(results, tmp_path):
+def test_failed_write_leaves_no_file(results, paths, tmp_path):
     (tmp_path / "out" / "parts" / "part-1.parquet").mkdir(parents=True)
     with pytest.raises(OSError, match="part-1"):
-        results.write("part-1.parquet", [ROW])
+        results.write(paths[0], [ROW])
     assert [file.name for file in (tmp_path / "out" / "parts").iterdir()] == ["part-1.parquet"]
 
 
-def test_temporary_files_are_not_parts(results, tmp_path):
-    results.write("part-1.parquet", [ROW])
-    (tmp_path / "out" / "parts" / ".part-2.parquet.abc").write_bytes(b"half")
-    assert list(results.read_known()[0]) == ["/p/a.jpg"]
-
-
-def test_removing_rows_deletes_empty_parts(results):
-    results.write("part-1.parquet", [ROW, {**ROW, "path": "/p/b.jpg"}])
-    results.write("part-2.parquet", [{**ROW, "path": "/p/c.jpg"}])
-    results.remove_rows({"part-1.parquet": {"/p/a.jpg"}, "part-2.parquet": {"/p/c.jpg"}})
-    assert list(results.read_known()[0]) == ["/p/b.jpg"]
-    assert not results.has_part("part-2.parquet")
-    assert pq.read_table(results.part_path("part-1.parquet")).schema.equals(SCHEMA)
-
-
-def test_duplicate_rows_are_found(results):
-    results.write("part-1.parquet", [ROW])
-    results.write("part-2.parquet", [ROW])
-    assert results.read_known()[1] == {"part-2.parquet": {"/p/a.jpg"}}
+def test_removing_rows_deletes_empty_parts(results, paths):
+    results.write(paths[0], [ROW, FAILED])
+    results.write(paths[1], [{**ROW, "path": "/p/c.jpg"}])
+    results.remove_rows({paths[0]: {"/p/a.jpg"}, paths[1]: {"/p/c.jpg"}})
+    assert [row["path"] for row in results.rows()] == ["/p/b.jpg"]
+    assert not results.store.exists(paths[1])
+    assert pq.read_table(paths[0]).schema.equals(SCHEMA)
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 no more PAR1"], ids=["empty", "malformed"])
-def test_malformed_part_is_reported(results, tmp_path, content):
-    (tmp_path / "out" / "parts").mkdir(parents=True)
-    (tmp_path / "out" / "parts" / "part-1.parquet").write_bytes(content)
-    with pytest.raises(BatchError, match=r"part-1.parquet: not a valid part of a batch.*delete it"):
-        results.read_known()
+def test_malformed_part_is_reported(results, paths, content):
+    results.store.write(paths[0], content)
+    with pytest.raises(BatchError, match=r"not a valid part of a batch, delete it.*part-1.parquet"):
+        list(results.rows())
 
 
-def test_failures_are_written(results, tmp_path):
-    results.write("part-1.parquet", [ROW, {**ROW, "path": "/p/b.jpg", "error": "no image"}])
-    results.write_failures(results.read_known()[0])
+def test_failures_are_written(results, paths, tmp_path):
+    results.write(paths[0], [ROW, FAILED])
+    assert results.write_failures() == {"/p/b.jpg"}
     assert json.loads((tmp_path / "out" / "failures.json").read_text()) == [{"file": "/p/b.jpg", "reason": "no image"}]
-
-
-def test_missing_file_has_no_sha256(results, tmp_path):
-    assert sha256_of(results.store, str(tmp_path / "gone")) is None

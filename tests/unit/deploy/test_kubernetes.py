@@ -1,119 +1,92 @@
-"""The objects in deploy/kubernetes are valid for the API, and their references resolve."""
+"""The objects in deploy/kubernetes are valid for the API, their references resolve, and they fit the service."""
 
 from __future__ import annotations
 
-import copy
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
 
-from tests.unit.deploy.cluster import KUBERNETES, OVERLAYS, container, each_overlay, named, pod
-from tests.unit.deploy.kustomize import KustomizeError, Object, build, containers, read
+from utils.api.errors import Unauthorized
+from utils.edge.keys import ApiKeys
+from utils.edge.lifecycle import FINISH_TIMEOUT_S, TRITON_STOP_TIMEOUT_S
+from utils.edge.middleware import LIVE, METRICS, READY, STATIC
+from utils.page import ROUTE
+from utils.settings import PREFIX, Settings
+from utils.triton.machine import Machine
+from utils.triton.plan import make_plan
+from utils.triton.shared_memory import MIN_SHARED_MEMORY_AT_START_BYTES, SHARED_MEMORY
 
+ROOT = Path(__file__).resolve().parents[3]
+KUBERNETES = ROOT / "deploy" / "kubernetes"
 VERSIONS = ("1.30", kubernetes_validate.latest_version())
 """The oldest version with all fields, and the newest with schemas."""
 WITHOUT_SCHEMA = {"PodMonitor", "PrometheusRule"}
 """Custom resources of the Prometheus operator."""
-FILES = sorted(KUBERNETES.rglob("*.yaml"))
+RESIDENT_BYTES = 1.9e9
+"""Memory of the whole service on two cores (docs/performance.md)."""
+DECODING_BYTES = 430e6
+"""Memory for decoding the largest accepted image (docs/security.md)."""
+UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+
+Object = dict[str, Any]
+each_overlay = pytest.mark.parametrize("overlay", ["cpu", "gpu", "example"])
+
+
+@cache
+def build(overlay: str) -> list[Object]:
+    """Return the objects of an overlay, without the suffixes of generated names."""
+    program = shutil.which("kubectl")
+    if program is None:
+        pytest.skip("no kubectl on PATH; `kubectl kustomize` needs no cluster")
+    command = [program, "kustomize", str(KUBERNETES / "overlays" / overlay)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(re.sub(r"\b(mobile-sam-settings)-[a-z0-9]{10}\b", r"\1", done.stdout)))
+
+
+def named(overlay: str, kind: str, name: str = "mobile-sam") -> Object:
+    (found,) = (obj for obj in build(overlay) if (obj["kind"], obj["metadata"]["name"]) == (kind, name))
+    return found
+
+
+def pod(overlay: str) -> Object:
+    spec: Object = named(overlay, "Deployment")["spec"]["template"]["spec"]
+    return spec
+
+
+def container(overlay: str) -> Object:
+    only: Object
+    (only,) = pod(overlay)["containers"]
+    return only
+
+
+def size(quantity: str) -> int:
+    """Return the bytes of a Kubernetes quantity."""
+    found = re.fullmatch(r"(\d+)(\D*)", quantity)
+    assert found, quantity
+    return int(found[1]) * UNITS[found[2]]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @each_overlay
 def test_every_object_is_valid(overlay, version):
-    objects = [obj for obj in OVERLAYS[overlay] if obj["kind"] not in WITHOUT_SCHEMA]
+    objects = [obj for obj in build(overlay) if obj["kind"] not in WITHOUT_SCHEMA]
     assert len(objects) >= 10
     for obj in objects:
         kubernetes_validate.validate(obj, version, strict=True)
 
 
-@pytest.mark.parametrize(
-    ("kind", "path", "value"),
-    [
-        ("Deployment", "spec.template.spec.terminationGracePeriodSecond", 50),
-        ("Deployment", "spec.template.spec.containers.0.readinessProbe.httpGet.pth", "/readyz"),
-        ("Deployment", "spec.template.spec.containers.0.livenessProbe.periodSeconds", "10s"),
-        ("Deployment", "spec.template.spec.volumes.0.emptyDir", "Memory"),
-        ("Deployment", "spec.template.spec.containers.0.envFrom.0.configmapRef", {"name": "mobile-sam-settings"}),
-        ("Service", "spec.ports.0.targetport", "http"),
-        ("PodDisruptionBudget", "spec.maxUnavailabe", 1),
-        ("NetworkPolicy", "spec.ingress.0.form", []),
-    ],
-    ids=[
-        "in a pod",
-        "in a probe",
-        "string for a number",
-        "string for an object",
-        "in a list",
-        "port",
-        "budget",
-        "peer",
-    ],
-)
-def test_misspelt_field_or_wrong_type_is_rejected(kind, path, value):
-    obj = copy.deepcopy(named("cpu", kind))
-    *parents, last = path.split(".")
-    node: Any = obj
-    for part in parents:
-        node = node[int(part) if part.isdigit() else part]
-    node[last] = value
-    with pytest.raises(kubernetes_validate.ValidationError, match=re.escape(f"'{last}'") + "|is not of type"):
-        kubernetes_validate.validate(obj, VERSIONS[-1], strict=True)
-
-
-@each_overlay
-def test_kubectl_builds_the_same_objects(overlay):
-    program = shutil.which("kubectl")
-    if program is None:
-        pytest.skip("no kubectl on PATH; `kubectl kustomize` needs no cluster")
-    done = subprocess.run(
-        [program, "kustomize", KUBERNETES / "overlays" / overlay], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    expected = list(yaml.safe_load_all(re.sub(r"\b(mobile-sam-settings)-[a-z0-9]{10}\b", r"\1", done.stdout)))
-
-    def by_name(obj):
-        return obj["kind"], obj["metadata"]["name"]
-
-    assert sorted(expected, key=by_name) == sorted(OVERLAYS[overlay], key=by_name)
-
-
-@pytest.mark.parametrize(
-    ("kustomization", "message"),
-    [
-        ("patches: [{path: patch.yaml}]", "expected one Deployment nobody, got 0"),
-        ("resources: [elsewhere.yaml]", "elsewhere.yaml does not exist"),
-        ("commonLabels: {a: b}", "unsupported fields: commonLabels"),
-        ("images: [{name: other, newTag: '1'}]", "no container has the image other"),
-    ],
-    ids=["patch without target", "missing file", "unsupported field", "unused image"],
-)
-def test_invalid_kustomization_is_an_error(tmp_path, kustomization, message):
-    (tmp_path / "kustomization.yaml").write_text(kustomization)
-    (tmp_path / "patch.yaml").write_text("{kind: Deployment, metadata: {name: nobody}}")
-    with pytest.raises(KustomizeError, match=message):
-        build(tmp_path)
-
-
-def test_every_file_belongs_to_an_overlay():
-    kustomizations = [file for file in FILES if file.name == "kustomization.yaml"]
-    used = {file.resolve() for file in kustomizations}
-    for file in kustomizations:
-        (content,) = read(file)
-        paths = [*content.get("resources", []), *(patch.get("path") for patch in content.get("patches", []))]
-        used |= {(file.parent / path).resolve() for path in paths if path}
-    helm_values = KUBERNETES / "components" / "autoscaling" / "prometheus-adapter.yaml"
-    assert {file.resolve() for file in FILES} - used == {helm_values}
-
-
 def selectors(obj: Object) -> Iterator[Object]:
     """Yield the label selectors of an object for pods in its own namespace."""
-    spec = obj["spec"]
+    spec = obj.get("spec", {})
     yield from (spec[name].get("matchLabels", spec[name]) for name in ("selector", "podSelector") if name in spec)
     for rule in [*spec.get("ingress", []), *spec.get("egress", [])] if obj["kind"] == "NetworkPolicy" else []:
         for peer in [*rule.get("from", []), *rule.get("to", [])]:
@@ -122,45 +95,134 @@ def selectors(obj: Object) -> Iterator[Object]:
 
 
 @each_overlay
-def test_every_selector_matches_pods(overlay):
-    labels = [obj["spec"]["template"]["metadata"]["labels"] for obj in OVERLAYS[overlay] if obj["kind"] == "Deployment"]
-    found = [selector for obj in OVERLAYS[overlay] if "spec" in obj for selector in selectors(obj)]
+def test_every_selector_matches_pods_and_every_named_port_exists(overlay):
+    templates = [obj["spec"]["template"] for obj in build(overlay) if obj["kind"] == "Deployment"]
+    found = [selector for obj in build(overlay) for selector in selectors(obj)]
     assert len(found) >= 8
     for selector in found:
-        assert any(selector.items() <= pod_labels.items() for pod_labels in labels), selector
-
-
-@each_overlay
-def test_every_named_port_exists_in_a_container(overlay):
-    text = yaml.safe_dump(OVERLAYS[overlay])
-    declared = {port["name"] for one in containers(OVERLAYS[overlay]) for port in one["ports"]}
-    used = set(re.findall(r"(?:^|\s)(?:port|targetPort): ([a-z]+)$", text, re.MULTILINE))
-    assert used == declared == {"http", "redis"}
-
-
-@each_overlay
-def test_mounts_and_volumes_correspond(overlay):
-    mounts = [mount["name"] for mount in container(overlay)["volumeMounts"]]
-    assert sorted(mounts) == sorted(volume["name"] for volume in pod(overlay)["volumes"])
-
-
-@each_overlay
-def test_settings_come_from_an_existing_config_map(overlay):
-    (source,) = container(overlay)["envFrom"]
-    assert named(overlay, "ConfigMap", source["configMapRef"]["name"])["data"]
-
-
-@each_overlay
-@pytest.mark.parametrize("name", ["mobile-sam", "mobile-sam-redis"])
-def test_pods_are_restricted(overlay, name):
-    spec, only = pod(overlay, name), container(overlay, name)
-    assert spec["automountServiceAccountToken"] is False
-    assert spec["securityContext"]["runAsNonRoot"] is True
-    assert spec["securityContext"]["runAsUser"] > 0
-    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert only["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
+        assert any(selector.items() <= template["metadata"]["labels"].items() for template in templates), selector
+    declared = {
+        port["name"] for template in templates for one in template["spec"]["containers"] for port in one["ports"]
     }
-    assert not re.search(r":latest$|^[^:]*$", only["image"])
+    used = re.findall(r"(?:^|\s)(?:port|targetPort): ([a-z]+)$", yaml.safe_dump(build(overlay)), re.MULTILINE)
+    assert set(used) == declared == {"http", "redis"}
+
+
+@each_overlay
+def test_pods_meet_the_restricted_standard(overlay):
+    for spec in [obj["spec"]["template"]["spec"] for obj in build(overlay) if obj["kind"] == "Deployment"]:
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert [one["securityContext"] for one in spec["containers"]] == [
+            {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+        ]
+
+
+@each_overlay
+def test_settings_exist_in_the_service(overlay):
+    (source,) = container(overlay)["envFrom"]
+    values = dict(named(overlay, "ConfigMap", source["configMapRef"]["name"])["data"])
+    values |= {variable["name"]: variable.get("value", "secret") for variable in container(overlay)["env"]}
+    own = {name: value for name, value in values.items() if name.startswith(PREFIX)}
+    assert {name.removeprefix(PREFIX).lower() for name in own} <= set(Settings.__dataclass_fields__)
+    assert Settings.from_environment(own).redis_url == "redis://:$(REDIS_PASSWORD)@mobile-sam-redis:6379/0"
+
+
+def test_pod_matches_user_port_and_folders_of_the_images():
+    spec, only = pod("cpu"), container("cpu")
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    cache_folders = set(re.findall(r"\bMOBILE_SAM_CACHE_DIR=(\S+)", dockerfile))
+    assert set(re.findall(r"^USER (\d+:\d+)$", dockerfile, re.MULTILINE)) == {
+        f"{spec['securityContext']['runAsUser']}:{spec['securityContext']['runAsGroup']}"
+    }
+    assert set(re.findall(r"^EXPOSE (\d+)$", dockerfile, re.MULTILINE)) == {str(only["ports"][0]["containerPort"])}
+    mounts = {mount["mountPath"] for mount in only["volumeMounts"]}
+    assert mounts == {str(SHARED_MEMORY), "/tmp", "/etc/mobile-sam/keys", *cache_folders}
+
+
+@each_overlay
+def test_probes_and_grace_period_fit_the_service(overlay):
+    only = container(overlay)
+    assert only["readinessProbe"]["httpGet"]["path"] == READY
+    assert {only[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe")} <= set(LIVE)
+    wait = only["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pod(overlay)["terminationGracePeriodSeconds"] >= wait + FINISH_TIMEOUT_S + 1 + TRITON_STOP_TIMEOUT_S + 2
+
+
+@each_overlay
+def test_volumes_are_large_enough(overlay):
+    volumes = {volume["name"]: volume.get("emptyDir") for volume in pod(overlay)["volumes"]}
+    settings = named(overlay, "ConfigMap", "mobile-sam-settings")["data"]
+    assert {mount["name"] for mount in container(overlay)["volumeMounts"]} == set(volumes)
+    assert volumes["shared-memory"]["medium"] == "Memory"
+    assert size(volumes["shared-memory"]["sizeLimit"]) >= 2 * MIN_SHARED_MEMORY_AT_START_BYTES
+    assert size(volumes["cache"]["sizeLimit"]) >= int(settings["MOBILE_SAM_EMBEDDING_CACHE_BYTES"]) + 2**30
+    on_disk = sum(size(volumes[name]["sizeLimit"]) for name in ("cache", "tmp"))
+    assert size(container(overlay)["resources"]["limits"]["ephemeral-storage"]) > on_disk
+
+
+def test_memory_limit_covers_the_worst_load():
+    limits = container("cpu")["resources"]["limits"]
+    cores = int(limits["cpu"])
+    plan = make_plan(Machine(cores, bf16=True, gpus=0, openvino=True), "mobile_sam")
+    processes = sum(plan.instances().values())
+    (shared,) = (volume["emptyDir"] for volume in pod("cpu")["volumes"] if volume["name"] == "shared-memory")
+    bodies = cores * 8 * Settings().max_body_bytes
+    needed = RESIDENT_BYTES + processes * DECODING_BYTES + bodies + size(shared["sizeLimit"])
+    assert size(limits["memory"]) > needed
+
+
+def test_autoscaler_metric_is_exported_and_served_by_the_adapter():
+    (metric,) = named("example", "HorizontalPodAutoscaler")["spec"]["metrics"]
+    name = metric["pods"]["metric"]["name"]
+    adapter = yaml.safe_load((KUBERNETES / "components" / "autoscaling" / "prometheus-adapter.yaml").read_text())
+    (rule,) = adapter["rules"]["custom"]
+    assert rule["seriesQuery"].startswith(f"{name}{{")
+    assert f'"{name}"' in (ROOT / "utils" / "observability" / "metrics.py").read_text()
+
+
+def test_prometheus_rule_has_the_alerts_of_the_monitoring_folder():
+    rule = named("example", "PrometheusRule")
+    assert rule["spec"] == yaml.safe_load((ROOT / "deploy" / "monitoring" / "alerts.yml").read_text())
+    (endpoint,) = named("example", "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert endpoint["path"] == METRICS
+    assert {"targetLabel": "job", "replacement": "mobile_sam"} in endpoint["relabelings"]
+    assert 'job="mobile_sam"' in rule["spec"]["groups"][0]["rules"][0]["expr"]
+
+
+def test_ingress_exposes_all_paths_except_metrics_and_health():
+    spec = named("example", "Ingress")["spec"]
+    paths = {entry["path"] for entry in spec["rules"][0]["http"]["paths"]}
+    assert paths == {"/", "/docs.json", "/info", "/mobile_sam", "/embed", "/everything", ROUTE, STATIC}
+    assert paths.isdisjoint({METRICS, READY, *LIVE})
+
+
+def test_ingress_limits_exceed_those_of_the_service():
+    annotations = named("example", "Ingress")["metadata"]["annotations"]
+    settings = Settings()
+    assert int(annotations["nginx.org/client-max-body-size"].removesuffix("m")) * 2**20 > settings.max_body_bytes
+    assert int(annotations["nginx.org/proxy-read-timeout"].removesuffix("s")) > settings.inference_timeout + 5
+
+
+def test_running_pod_sees_a_changed_secret(tmp_path):
+    # As the kubelet does: keys.txt is a link into a linked folder, and that link is replaced.
+    def write(version: str, key: str) -> None:
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "keys.txt").write_text(f"alice:{key}\n")
+        (tmp_path / version / "keys.txt").chmod(0o440)
+        (tmp_path / "..data_tmp").symlink_to(version)
+        (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+
+    old, new = "a" * 16, "b" * 16
+    now = 0.0
+    write("..1", old)
+    (tmp_path / "keys.txt").symlink_to("..data/keys.txt")
+    keys = ApiKeys.of(None, tmp_path / "keys.txt", clock=lambda: now)
+    assert keys is not None
+    assert keys.name_of([(b"x-api-key", old.encode())]) == "alice"
+    write("..2", new)
+    now = 1.5
+    assert keys.name_of([(b"x-api-key", new.encode())]) == "alice"
+    with pytest.raises(Unauthorized):
+        keys.name_of([(b"x-api-key", old.encode())])

@@ -1,0 +1,63 @@
+"""Plan of a batch: which images to segment, and which rows of earlier runs to remove before."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+Row = dict[str, Any]
+"""Row of an image; its columns are those of `deploy.ray.results.SCHEMA`."""
+
+
+class BatchError(Exception):
+    """A batch failed; the message is one line with cause and remedy."""
+
+
+class Image(NamedTuple):
+    """An image and its request."""
+
+    path: str
+    size: int | None
+    """Bytes of the file; None if it does not exist."""
+    mtime_ns: int | None
+    """Modification time, or None if unknown."""
+    asked: str
+    """Request as canonical JSON: `everything` with its parameters, or a list of `prompts`."""
+
+
+def make_plan(
+    images: Mapping[str, Image],
+    rows: Iterable[Row],
+    weights: str,
+    hashes: Callable[[list[str]], Iterable[str | None]],
+) -> tuple[list[Image], dict[str, set[str]]]:
+    """Return the images to segment, sorted, and the images per part whose rows must be removed.
+
+    An image is finished if it has a row without an error for the same request, weights and file. A file with another
+    size or time than before is hashed. Two rows of one image exist only if two batches wrote to the folder at once.
+
+    Args:
+        images: all images by path.
+        rows: rows of earlier runs, each with its `part`.
+        weights: SHA-256 of the service's weights.
+        hashes: returns the SHA-256 of the files at paths, None if unreadable.
+    """
+    todo, seen, unsure, outdated = dict(images), set[str](), list[Row](), defaultdict[str, set[str]](set)
+    for row in rows:
+        path = row["path"]
+        image = images.get(path)
+        wanted = image is None or (row["asked"], row["weights"], row["error"]) == (image.asked, weights, None)
+        if path in seen or not wanted:
+            outdated[row["part"]].add(path)
+        elif image is not None and image.mtime_ns is not None and tuple(row[name] for name in Image._fields) == image:
+            del todo[path]
+        elif image is not None:
+            unsure.append(row)
+        seen.add(path)
+    for row, sha256 in zip(unsure, hashes([row["path"] for row in unsure]), strict=True):
+        if sha256 == row["sha256"]:
+            del todo[row["path"]]
+        else:
+            outdated[row["part"]].add(row["path"])
+    return sorted(todo.values()), outdated

@@ -1,0 +1,158 @@
+"""Parts of a batch: rows of images, errors that stop the batch, and parts that exist already."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.ray.plan import BatchError, Image
+from deploy.ray.worker import Worker
+from mobile_sam_client import AsyncClient
+from tests.unit.client.mobile_sam_client import fake_service as fake
+
+EVERYTHING = Image("/p/a.jpg", 10, 20, '{"everything":{"points_per_side":8}}')
+REACHABLE = fake.json_reply(fake.INFO)
+WEIGHTS = fake.WEIGHTS["sha256"]
+
+
+class FakeResults:
+    """Results in memory."""
+
+    def __init__(self):
+        self.parts: dict[str, Any] = {}
+        self.store = SimpleNamespace(exists=self.parts.__contains__)
+        self.write = self.parts.__setitem__
+
+    def part_path(self, name):
+        return name
+
+
+def make_worker(*replies, read=lambda _: fake.FILE, weights=WEIGHTS):
+    """Return a worker and the service that it asks."""
+    service = fake.FakeService()
+    service.reply_with(*replies)
+    connect = partial(AsyncClient, fake.URL, transport=httpx.MockTransport(service), retries=0)
+    results: Any = FakeResults()
+    return Worker(connect, weights, 2, 4, read, results), service
+
+
+def with_prompts(*prompts):
+    return EVERYTHING._replace(asked=json.dumps({"prompts": prompts}))
+
+
+def segment(image, *replies, **options):
+    """Return the row of an image, and the requests to the service."""
+    worker, service = make_worker(*replies, **options)
+    (row,) = asyncio.run(worker.rows([image]))
+    return row, service.requests
+
+
+def test_everything_becomes_a_row():
+    row, requests = segment(EVERYTHING, fake.lines_reply(fake.final_line(3, 5)))
+    assert requests[0].fields["points_per_side"] == 8
+    masks = row.pop("masks")
+    sha256 = hashlib.sha256(fake.FILE).hexdigest()
+    assert row == {**EVERYTHING._asdict(), "sha256": sha256, "weights": WEIGHTS, "width": 6, "height": 4}
+    assert masks[0] == {
+        **fake.rle(fake.mask_with_area(3)),
+        "area": 3,
+        "bbox": (0, 0, 3, 1),
+        "score": 0.9,
+        "stability_score": 0.8,
+        "point": (1.5, 0.5),
+    }
+    assert [mask["area"] for mask in masks] == [3, 5]
+
+
+def test_prompts_are_split_into_requests_of_the_maximum_size():
+    two = fake.segment_reply([fake.mask_result(0), fake.mask_result(1)], [fake.rle(fake.mask_with_area(3))] * 2)
+    row, requests = segment(with_prompts(*[{"box": [0, 0, 3, 1]}] * 3), two, fake.segment_reply())
+    assert [len(request.fields["prompts"]) for request in requests] == [2, 1]
+    assert [(mask["prompt"], mask["bbox"], mask["score"]) for mask in row["masks"]] == [
+        (number, (0, 0, 3, 1), 0.5) for number in range(3)
+    ]
+
+
+def cannot_read(_):
+    raise FileNotFoundError(2, "No such file or directory", "/p/a.jpg")
+
+
+@pytest.mark.parametrize(
+    ("image", "replies", "options", "error"),
+    [
+        (EVERYTHING, [], {"read": cannot_read}, "No such file or directory"),
+        (EVERYTHING, [], {"read": lambda _: b""}, "image: expected a PNG, JPEG or WebP file, got 0 bytes"),
+        (EVERYTHING, [fake.problem_reply(422, "invalid-image", "no image")], {}, "422 invalid-image: no image .*"),
+        (
+            EVERYTHING,
+            [fake.failing_reply(httpx.ReadError, "gone"), REACHABLE],
+            {},
+            r"the connection .* was lost \(gone\)",
+        ),
+        (with_prompts({"circle": 1}), [], {}, ".* unexpected keyword argument 'circle'"),
+        (with_prompts({"box": [1]}), [], {}, r"prompts\[0\].box: expected four numbers, .*"),
+    ],
+    ids=["no file", "empty file", "no image", "connection lost", "no such field", "no box"],
+)
+def test_failed_image_becomes_a_row_with_its_error(image, replies, options, error):
+    row, _ = segment(image, *replies, **options)
+    assert re.fullmatch(error, row["error"])
+    assert row["masks"] is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "weights", "message"),
+    [
+        (fake.problem_reply(401, "unauthorized", "no key"), WEIGHTS, "set MOBILE_SAM_API_KEY where Ray is started"),
+        (fake.failing_reply(httpx.ConnectError, "refused"), WEIGHTS, "run the same command to resume"),
+        (
+            fake.lines_reply(fake.final_line(3)),
+            "other",
+            "expected answers from weights other, got one from 000000000000",
+        ),
+    ],
+    ids=["rejected key", "unreachable", "other weights"],
+)
+def test_service_error_stops_the_batch(reply, weights, message):
+    with pytest.raises(BatchError, match=message):
+        segment(EVERYTHING, reply, weights=weights)
+
+
+def process(worker, *images):
+    return worker(SimpleNamespace(to_pylist=lambda: [image._asdict() for image in images]))
+
+
+def test_part_that_exists_is_not_segmented_again():
+    worker, service = make_worker(fake.lines_reply(fake.final_line(3)))
+    for _ in range(2):  # as after the death of a worker that had just written it
+        assert process(worker, EVERYTHING) == {"images": [1], "error": [""]}
+    (rows,) = worker.results.parts.values()
+    assert [row["path"] for row in rows] == [EVERYTHING.path]
+    assert len(service.requests) == 1
+
+
+def test_part_name_depends_on_images_requests_and_weights():
+    names = []
+    for image, weights in [(EVERYTHING, WEIGHTS), (with_prompts(), WEIGHTS), (EVERYTHING, "other")]:
+        worker, _ = make_worker(read=cannot_read, weights=weights)
+        process(worker, image)
+        names += worker.results.parts
+    assert len(set(names)) == 3
+
+
+def test_part_that_cannot_be_written_stops_the_batch():
+    def disk_full(*_):
+        raise OSError(28, "No space left on device")
+
+    worker, _ = make_worker(read=cannot_read)
+    worker.results.write = disk_full
+    (error,) = process(worker, EVERYTHING)["error"]
+    assert re.fullmatch(r"cannot write part-[0-9a-f]{32}\.parquet: No space left on device", error)
