@@ -8,7 +8,6 @@ OBJECTS ?= $(SHARED)/quality
 PYTHON ?= python3
 VENV ?= .venv
 PEERS_VENV ?= .venv-peers
-INT8_VENV ?= .venv-int8
 BUILDER ?= docker
 NAME ?=
 
@@ -22,7 +21,7 @@ EXAMPLES := $(sort $(patsubst examples/%/service.py,%,$(wildcard examples/*/serv
 text_generation_needs := env-text
 bentoml_runner_needs := weights
 
-.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-estimates quality gate gate-int8 page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
+.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-estimates quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
 
 serve: weights ## serve on HOST:PORT
 	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
@@ -82,7 +81,7 @@ bench-full: env-bench ## run all measurements and write them into docs/performan
 bench-estimates: env ## compare the times of masks and pictures with the estimates by which requests are refused
 	@$(BIN)/python -m benchmarks.estimates
 
-bench-peers: env-bench env-peers ## compare the service with the official predictor and two servers around it; writes docs/performance.md; 5 minutes
+bench-peers: env-bench env-peers ## compare the service with the official predictor and a server around it; writes docs/performance.md; 5 minutes
 	@$(RUN) python -m benchmarks.bench_peers $(PEERS_VENV)
 
 bench-page: env-dev weights ## measure clicks in the page until the painted mask; writes docs/performance.md; needs Chromium
@@ -93,11 +92,6 @@ quality: env-dev ## measure IoU and number of clicks on OBJECTS with WEIGHTS, by
 
 gate: env-bench ## compare masks and times of the engines on OBJECTS with WEIGHTS, by default official and builtin
 	@$(RUN) python -m benchmarks.gate $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
-
-gate-int8: weights ## compare the encoder in int8 and bfloat16 on OBJECTS; installs NNCF into an environment of its own; 20 minutes
-	@$(PYTHON) -m utils.environment install $(INT8_VENV) $(HARDWARE) bench
-	@$(INT8_VENV)/bin/python -m pip install --quiet --disable-pip-version-check nncf==3.4.0
-	@$(INT8_VENV)/bin/python -m benchmarks.int8 $(OBJECTS)
 
 page-picture: env-dev ## take docs/images/page.jpg from a running `make serve WEIGHTS=official`; needs Chromium
 	@$(RUN) python -m tools.page_picture http://127.0.0.1:$(PORT) docs/images/page.jpg
@@ -157,4 +151,4 @@ lock: ## lock the newest allowed versions; needs uv
 	echo "uv>=0.13" | uv pip compile - --universal --python-version 3.10 --generate-hashes --no-header --no-annotate -o requirements/uv.txt
 
 clean: ## remove the environment and the generated model files
-	rm -rf $(VENV) $(PEERS_VENV) $(INT8_VENV) model_repository/*/1/model.onnx model_repository/*/1/weights.json model_repository/*/[2-9]
+	rm -rf $(VENV) $(PEERS_VENV) model_repository/*/1/model.onnx model_repository/*/1/weights.json model_repository/*/[2-9]

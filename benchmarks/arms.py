@@ -1,53 +1,65 @@
-"""Servers under measurement: requests for the mask of a click, and readers of their answers."""
+"""Servers under measurement: their requests for the mask of a click, and readers of their answers."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
+import itertools
 import json
-import os
 import shutil
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from email.message import Message
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pybase64
 from PIL import Image
 from requests_toolbelt.multipart.decoder import MultipartDecoder
-from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 from urllib3 import encode_multipart_formdata
 
-from benchmarks.load import Connection, Request, Run
+from benchmarks.load import Connection, Outcome, Request, Run, perform
 from benchmarks.objects import Mask, iou
-from benchmarks.photo import CLICK, POINTS, photo
-from benchmarks.service import ROOT, Server, Service, serving
+from benchmarks.photo import CLICK, POINTS, photo, unseen
+from benchmarks.service import ROOT, Server, Service, running, serving
 from examples.bentoml_runner.predictor import REPOSITORY
-from utils.triton import tensors
 
-OURS, TRITON, SAME_ENGINE = "ours", "ours, straight to Triton", "ours, ONNX Runtime f32"
+OURS, SAME_ENGINE = "ours", "ours, ONNX Runtime f32"
 WITHOUT_TRITON, PLAIN_BENTOML, PLAIN_FASTAPI = "ours without Triton", "plain BentoML", "plain FastAPI"
-MODULES = ROOT / "model_repository" / "mobile_sam" / "1"
-JSON = {"Content-Type": "application/json"}
+COLD, CACHED, MIXED = WORKLOADS = ("cold", "cached", "mixed")
+"""Every click on a new image; every click on a known one; every fifth on a new one."""
+ENCODE = "encode"
+"""Additional workload of the raw model: the encoder alone."""
+NEW_OF_MIXED = 5
 MIN_IOU = 0.95
 """IoU between the masks of two arms; engines and precisions differ in a few pixels."""
 
 Point = tuple[int, int]
 
+_numbers = itertools.count(time.time_ns())  # new images also differ from those of earlier runs, which a cache may hold
+_points = itertools.cycle(POINTS)
 
-class Arm(ABC):
+
+class Arm(Protocol):
+    """One row of the tables: a server, or the raw model."""
+
+    def turn(self, workload: str, callers: int, count: int, client: Executor) -> Outcome:
+        """Perform `count` requests of a workload."""
+
+
+class ServerArm(ABC):
     """Server with its request and answer format."""
 
-    refusal: bytes | None = None
-    """Text in answers that report an error with status 200."""
     takes_image_ids = False
     """True if requests can name an image by its id."""
 
-    def __init__(self, name: str, server: Server, port: int | None = None) -> None:
-        self.name, self.server, self.port = name, server, port or server.port
+    def __init__(self, server: Server) -> None:
+        self.server = server
 
     @abstractmethod
     def click(self, image: bytes | str, point: Point) -> Request:
@@ -57,12 +69,40 @@ class Arm(ABC):
     def read(self, body: bytes, headers: Message) -> Mask:
         """Return the mask in an answer, (H, W) bool."""
 
-    def run(self, requests: Sequence[Request], concurrency: int = 1, due: Sequence[float] | None = None) -> Run:
-        """Return a run of these requests."""
-        return Run(self.port, requests, concurrency, due, self.refusal)
+    def masks(self, points: Sequence[Point]) -> list[Mask]:
+        """Return the masks of clicks on `photo()`, each (H, W) bool."""
+        connection = Connection(self.server.port)
+        return [self.read(*connection.ask(self.click(photo(), point))) for point in points]
+
+    def clicks(self, workload: str, count: int) -> list[Request]:
+        """Return the requests of a workload; known images are named by their id if the server supports that."""
+        known = hashlib.sha256(photo()).hexdigest() if self.takes_image_ids else photo()
+        return [self.click(new_photo() if is_new(workload, index) else known, next(_points)) for index in range(count)]
+
+    def turn(
+        self, workload: str, callers: int, count: int, client: Executor, due: Sequence[float] | None = None
+    ) -> Outcome:
+        """Perform `count` requests of a workload, at the times `due` if those are given.
+
+        Raises:
+            LoadError: the server returned an error.
+            RuntimeError: the service encoded more or fewer images than were new.
+        """
+        run = Run(self.server.port, self.clicks(workload, count), callers, due)
+        encoded, cpu = self._encoded(), self.server.cpu_seconds()
+        outcome = client.submit(perform, run).result()
+        outcome.cpu_seconds = self.server.cpu_seconds() - cpu
+        if isinstance(self.server, Service):
+            found, expected = self._encoded() - encoded, sum(is_new(workload, index) for index in range(count))
+            if found != expected:
+                raise RuntimeError(f"{workload}, {callers} callers: expected {expected} encoded images, got {found}")
+        return outcome
+
+    def _encoded(self) -> int:
+        return self.server.embeddings()["encoded"] if isinstance(self.server, Service) else 0
 
 
-class Ours(Arm):
+class Ours(ServerArm):
     """Service, or a server with the same HTTP contract."""
 
     takes_image_ids = True
@@ -76,39 +116,7 @@ class Ours(Arm):
         return read_png(MultipartDecoder(body, headers["Content-Type"]).parts[0].content)
 
 
-class Triton(Arm):
-    """Triton of the service, called without BentoML."""
-
-    takes_image_ids = True
-    refusal = b'"slug"'
-
-    def click(self, image: bytes | str, point: Point) -> Request:
-        """Return the request for a click on an image, given as file or id."""
-        new = isinstance(image, bytes)
-        values = {
-            tensors.INPUT_IMAGE if new else tensors.IMAGE_ID: np.array([image], np.object_),
-            tensors.POINT_COORDS: np.array([[point]], np.float32),
-            tensors.POINT_LABELS: np.ones((1, 1), np.int32),
-            tensors.MASK_FORMAT: np.array([b"png"], np.object_),
-            tensors.SEGMENTED_IMAGE: np.array([b"none"], np.object_),
-        }
-        inputs = []
-        for tensor, value in values.items():
-            inputs.append(InferInput(tensor.name, list(value.shape), tensor.datatype))
-            inputs[-1].set_data_from_numpy(value, binary_data=True)
-        outputs = [InferRequestedOutput(tensor.name, binary_data=True) for tensor in tensors.SEGMENT_OUTPUTS]
-        body, length = InferenceServerClient.generate_request_body(inputs, outputs=outputs)
-        model = tensors.SEGMENT if new else tensors.SEGMENT_CACHED
-        return Request(f"/v2/models/{model}/infer", {"Inference-Header-Content-Length": str(length)}, bytes(body))
-
-    def read(self, body: bytes, headers: Message) -> Mask:
-        """Return the mask in an answer, (H, W) bool."""
-        length = int(headers["Inference-Header-Content-Length"])
-        answer = InferenceServerClient.parse_response_body(body, header_length=length)
-        return read_png(answer.as_numpy(tensors.MASK.name)[0])
-
-
-class PlainBentoml(Arm):
+class PlainBentoml(ServerArm):
     """BentoML's own descriptors: takes a form, returns nested lists."""
 
     def click(self, image: bytes | str, point: Point) -> Request:
@@ -123,7 +131,7 @@ class PlainBentoml(Arm):
         return np.array(json.loads(body), bool)
 
 
-class PlainFastapi(Arm):
+class PlainFastapi(ServerArm):
     """Server that takes the service's request and returns only the mask."""
 
     def click(self, image: bytes | str, point: Point) -> Request:
@@ -137,7 +145,7 @@ class PlainFastapi(Arm):
 
 def json_request(path: str = "/mobile_sam", **fields: Any) -> Request:
     """Return a JSON request."""
-    return Request(path, JSON, json.dumps(fields).encode())
+    return Request(path, {"Content-Type": "application/json"}, json.dumps(fields).encode())
 
 
 def image_fields(image: bytes | str) -> dict[str, str]:
@@ -151,25 +159,34 @@ def read_png(data: bytes) -> Mask:
     return mask
 
 
-def engines_of(service: Service, image: bytes) -> tuple[str, str]:
+def engines_of(service: Service) -> tuple[str, str]:
     """Return the engines of encoder and decoder, as named in the service's answer."""
-    request = json_request(**image_fields(image), pos_coords=[CLICK], mask_format="rle", segmented_image="none")
+    request = json_request(**image_fields(new_photo()), pos_coords=[CLICK], mask_format="rle", segmented_image="none")
     body, headers = Connection(service.port).ask(request)
     result = json.loads(MultipartDecoder(body, headers["Content-Type"]).parts[-1].content)
-    engine = result.get("engine", {"encoder": "onnxruntime f32", "decoder": "onnxruntime f32"})
-    return engine["encoder"], engine["decoder"]
+    return result["engine"]["encoder"], result["engine"]["decoder"]
+
+
+def is_new(workload: str, index: int) -> bool:
+    """Return whether the request at this index of a workload is on a new image."""
+    return workload == COLD or (workload == MIXED and index % NEW_OF_MIXED == 0)
+
+
+def new_photo() -> bytes:
+    """Return `photo()` as a file that no server has seen."""
+    return unseen(photo(), next(_numbers))
 
 
 @contextmanager
-def all_arms(
-    repository: Path, service: Service, same_engine: Service, engines: tuple[str, str]
-) -> Iterator[dict[str, Arm]]:
-    """Start the peers, check that all arms return the same masks, and yield the arms by name.
+def start_arms(
+    names: Collection[str], repository: Path, service: Service, engines: tuple[str, str]
+) -> Iterator[dict[str, ServerArm]]:
+    """Start the named servers, check that all return the same masks, and yield them by name.
 
     Args:
+        names: names of the arms to start.
         repository: the model repository.
-        service: our service, on the engines of its choice.
-        same_engine: our service, on the engine of the plain peers.
+        service: the running service.
         engines: engines of encoder and decoder.
     """
     embeddings = ROOT / ".cache" / "benchmark-embeddings-without-triton"
@@ -179,39 +196,43 @@ def all_arms(
         "BENCHMARK_ENCODER": engines[0],
         "BENCHMARK_DECODER": engines[1],
         "BENCHMARK_EMBEDDING_CACHE_DIR": str(embeddings),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(MODULES)]),
+        "PYTHONPATH": str(ROOT),
     }
     with contextlib.ExitStack() as stack:
 
         def start(name: str, *command: str) -> Server:
             return stack.enter_context(serving(name, command, environment))
 
-        arms: list[Arm] = [
-            Ours(OURS, service),
-            Triton(TRITON, service, service.triton_port()),
-            Ours(SAME_ENGINE, same_engine),
-            Ours(WITHOUT_TRITON, start("without-triton", "bentoml", "serve", "benchmarks.peers.without_triton:svc")),
-            PlainBentoml(PLAIN_BENTOML, start("bentoml", "bentoml", "serve", "examples.bentoml_runner.service:svc")),
-            PlainFastapi(PLAIN_FASTAPI, start("fastapi", "uvicorn", "benchmarks.peers.plain_fastapi:app")),
-        ]
+        arms: dict[str, ServerArm] = {}
+        if OURS in names:
+            arms[OURS] = Ours(service)
+        if SAME_ENGINE in names:
+            arms[SAME_ENGINE] = Ours(stack.enter_context(running(repository, engine="onnxruntime")))
+        if WITHOUT_TRITON in names:
+            arms[WITHOUT_TRITON] = Ours(
+                start("without-triton", "bentoml", "serve", "benchmarks.peers.without_triton:svc")
+            )
+        if PLAIN_BENTOML in names:
+            arms[PLAIN_BENTOML] = PlainBentoml(
+                start("bentoml", "bentoml", "serve", "examples.bentoml_runner.service:svc")
+            )
+        if PLAIN_FASTAPI in names:
+            arms[PLAIN_FASTAPI] = PlainFastapi(start("fastapi", "uvicorn", "benchmarks.peers.plain_fastapi:app"))
         check_masks(arms)
-        yield {arm.name: arm for arm in arms}
+        yield arms
 
 
-def check_masks(arms: Sequence[Arm]) -> None:
+def check_masks(arms: Mapping[str, ServerArm]) -> None:
     """Compare the masks of all arms for each click of `POINTS`; for two clicks if an arm encodes the image every time.
 
     Raises:
         RuntimeError: an arm's mask differs from the first arm's.
     """
     expected: list[Mask] = []
-    for arm in arms:
-        found = [
-            arm.read(*Connection(arm.port).ask(arm.click(photo(), point), arm.refusal))
-            for point in (POINTS if arm.takes_image_ids else POINTS[:2])
-        ]
+    for name, arm in arms.items():
+        found = arm.masks(POINTS if arm.takes_image_ids else POINTS[:2])
         expected = expected or found
-        same = [iou(mask, other) for mask, other in zip(found, expected, strict=False)]
-        print(f"{arm.name}: {len(found)} masks, IoU with those of {arms[0].name} at least {min(same):.3f}")
-        if min(same) < MIN_IOU:
-            raise RuntimeError(f"{arm.name}: expected masks of IoU {MIN_IOU} or more, got {min(same):.3f}")
+        same = min(iou(mask, other) for mask, other in zip(found, expected, strict=False))
+        print(f"{name}: {len(found)} masks, IoU with the first arm's at least {same:.3f}")
+        if same < MIN_IOU:
+            raise RuntimeError(f"{name}: expected masks of IoU {MIN_IOU} or more, got {same:.3f}")

@@ -1,7 +1,8 @@
 """Comparison of the service with the raw model and its peers.
 
-    python -m benchmarks.bench           a quick run of about 3 minutes
-    python -m benchmarks.bench --full    everything; writes the figures and plots of docs/performance.md
+    python -m benchmarks.bench                  a quick run of about 3 minutes
+    python -m benchmarks.bench --full           everything; writes the figures of docs/performance.md
+    python -m benchmarks.bench --only cached    one workload of the service, the raw model, the service without Triton
 
 Measured with the official weights and, for the page, also with the built-in ones: their encoder is many times smaller,
 which makes overhead visible. The arms take turns within each round, so that other load on the machine affects all of
@@ -11,103 +12,163 @@ them alike; a ratio is the median of the rounds' ratios. All figures go to out/b
 from __future__ import annotations
 
 import argparse
-import shutil
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+import hashlib
+from collections.abc import Collection, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from benchmarks import answer, cold, goals, interactive, machine, parts, plots, suite
-from benchmarks.arms import engines_of
-from benchmarks.load import LoadClient
-from benchmarks.photo import photo
+from benchmarks import interactive, parts, report, where
+from benchmarks.arms import COLD, OURS, WITHOUT_TRITON, WORKLOADS, Arm, Ours, engines_of, json_request, start_arms
+from benchmarks.engines import ONNX_RUNTIME
+from benchmarks.figures import seconds
+from benchmarks.goals import Extras, Goal, as_table, goals, summary
+from benchmarks.load import Connection, load_client
+from benchmarks.loops import Cell, Cells, closed_loop, memory_line, open_loops, open_table, plan
+from benchmarks.photo import CLICK, photo
 from benchmarks.raw import RawModel
-from benchmarks.report import BLOCKS, BUILTIN, OFFICIAL, OUTPUT, PAGE, with_blocks, write_json
-from benchmarks.repository import prepare
-from benchmarks.service import ROOT, running
+from benchmarks.service import BUILTIN, OFFICIAL, Service, prepare, running
 
-PICTURES = ROOT / "docs" / "images"
-ANSWER_PICTURE, LATENCY_PICTURE = "bench-answer.svg", "bench-latency.svg"
-SUITE, COLD, INTERACTIVE, PARTS = KINDS = ("suite", "cold", "interactive", "parts")
+ROUNDS, ROUNDS_QUICK = 5, 3
+STARTS = 3
+"""Starts of the service, to measure the first request after each."""
+WHERE, NEW_IMAGES, KNOWN_IMAGES, PARTS = OTHERS = ("where", "new-images", "known-images", "parts")
+"""Measurements besides the loops."""
 
 
+@dataclass
 class Report:
     """Results so far, printed as soon as they are measured."""
 
-    def __init__(self, full: bool) -> None:
-        self.blocks: dict[str, str] = {}
-        self.json: dict[str, Any] = {"full": full, "machine": machine.machine()}
-        self.judged: list[goals.Goal] = []
-        rounds = f"{suite.ROUNDS if full else suite.ROUNDS_QUICK} rounds."
-        self.show("machine", f"{machine.line(self.json['machine'])} {rounds}")
+    blocks: dict[str, str] = field(default_factory=dict)
+    judged: list[Goal] = field(default_factory=list)
+    cells: dict[str, Cells] = field(default_factory=dict)
+    """Closed loops by weights."""
 
     def show(self, name: str, text: str) -> None:
         """Print a block and keep it for the page."""
         self.blocks[name] = text
         print(f"\n== {name} ==\n{text}", flush=True)
 
-    def judge(self, found: Sequence[goals.Goal]) -> None:
+    def judge(self, found: Collection[Goal]) -> None:
         """Add goals and show all so far."""
         self.judged += found
-        self.show("goals", goals.as_table(self.judged))
-
-    def write(self) -> None:
-        """Write the results so far to `OUTPUT`."""
-        write_json(OUTPUT / "results.json", {**self.json, "tables": self.blocks})
-        (OUTPUT / "tables.md").write_text("\n\n".join(f"## {name}\n\n{text}" for name, text in self.blocks.items()))
+        self.show("goals", as_table(self.judged))
 
 
-def measure(kinds: tuple[str, ...], full: bool, client: LoadClient, report: Report) -> None:
-    """Measure with the official weights."""
-    repository = prepare(OFFICIAL)
-    if SUITE in kinds:
-        results = suite.measure(repository, client, full)
-        for name, text in results.blocks().items():
-            report.show(name, text)
-        report.judge(results.judged)
-        report.json[OFFICIAL] = results.as_json()
-        plots.answer(answer.answers_per_second(results.cells), OUTPUT / ANSWER_PICTURE)
-        plots.latency(results.cells, OUTPUT / LATENCY_PICTURE)
-    if {COLD, INTERACTIVE, PARTS} & set(kinds):
+def raw_name(engines: tuple[str, str]) -> str:
+    """Return the name of the raw model on these engines of encoder and decoder."""
+    return f"raw, {' and '.join(dict.fromkeys(engines))}"
+
+
+def first_request(service: Service) -> float:
+    """Return the latency of the first click, on a new image, in seconds."""
+    (request,) = Ours(service).clicks(COLD, 1)
+    return seconds(lambda: Connection(service.port).ask(request))
+
+
+def size_ratio(service: Service) -> float:
+    """Return the size of an answer with an RLE mask over that of one with a JSON mask; `photo()` must be known."""
+    image_id = hashlib.sha256(photo()).hexdigest()
+    rle, json = (
+        json_request(image_id=image_id, pos_coords=[CLICK], mask_format=mask_format, segmented_image="none")
+        for mask_format in ("rle", "json")
+    )
+    connection = Connection(service.port)
+    return len(connection.ask(rle)[0]) / len(connection.ask(json)[0])
+
+
+def select(planned: Mapping[Cell, int], only: str | None, raw: str) -> dict[Cell, int]:
+    """Return the cells to measure: all, or those of one workload for the service, the raw model and without Triton."""
+    arms = {OURS, WITHOUT_TRITON, raw}
+    return {cell: count for cell, count in planned.items() if not only or (cell.workload == only and cell.arm in arms)}
+
+
+def measure_loops(
+    weights: str, client: Executor, result: Report, *, rounds: int, only: str | None = None, full: bool = False
+) -> None:
+    """Measure the loops with a set of weights, and, if `full`, the first requests."""
+    repository, extras = prepare(weights), Extras()
+    for _ in range(STARTS - 1 if full else 0):
         with running(repository) as service:
-            raw = RawModel(repository, *engines_of(service, photo()))
-            if COLD in kinds:
-                report.show(COLD, cold.measure(service, raw))
-        if INTERACTIVE in kinds:
-            report.show(INTERACTIVE, interactive.measure(repository, raw, client))
-        if PARTS in kinds:
-            report.show(PARTS, parts.measure(raw))
-    report.write()
+            extras.first_requests.append(first_request(service))
+    with running(repository) as service:
+        if not only:
+            extras.first_requests.append(first_request(service))
+        engines = engines_of(service)
+        raw = raw_name(engines)
+        models = {
+            raw_name(each): RawModel(repository, *each)
+            for each in dict.fromkeys([engines, (ONNX_RUNTIME, ONNX_RUNTIME)])
+            if not only or each == engines
+        }
+        planned = select(plan(models, full), only, raw)
+        with start_arms({cell.arm for cell in planned}, repository, service, engines) as servers:
+            arms: dict[str, Arm] = {**models, **servers}
+            cells = closed_loop(arms, planned, client, rounds)
+            if full:
+                extras.loops = open_loops(servers[OURS], cells, client)
+            memory = memory_line(servers)
+        if not only:
+            extras.sizes.append(size_ratio(service))
+            if weights == OFFICIAL:
+                result.show("where", where.measure(service))
+    closed = f"{cells.as_table()}\n\n{memory}"
+    judged = goals(cells, raw, extras)
+    result.cells[weights] = cells
+    if weights == BUILTIN:
+        result.show("closed-builtin", closed)
+        result.judge([replace(goal, name=f"built-in weights: {goal.name}") for goal in judged])
+        return
+    if not only:
+        chose = f"This service chose: encoder {engines[0]}, decoder {engines[1]}."
+        result.show("answer", f"{summary(cells)}\n\n{chose}")
+    result.show("closed", closed)
+    if extras.loops:
+        result.show("open", open_table(extras.loops))
+    result.judge(judged)
 
 
-def measure_builtin(client: LoadClient, report: Report) -> None:
-    """Measure the closed loop with the built-in weights."""
-    results = suite.measure(prepare(BUILTIN), client, full=False)
-    report.show("closed-builtin", results.blocks()["closed"])
-    report.judge([replace(goal, name=f"built-in weights: {goal.name}") for goal in results.judged])
-    report.json[BUILTIN] = results.as_json()
-    report.write()
+def measure_others(kinds: Collection[str], repository: Path, client: Executor, result: Report) -> None:
+    """Measure single steps and kinds of clicks with the official weights."""
+    with running(repository) as service:
+        if WHERE in kinds:
+            result.show("where", where.measure(service))
+        raw = RawModel(repository, *engines_of(service))
+        if NEW_IMAGES in kinds:
+            result.show("cold", interactive.new_images(service, raw))
+    if KNOWN_IMAGES in kinds:
+        result.show("interactive", interactive.known_images(repository, raw, client))
+    if PARTS in kinds:
+        result.show("parts", parts.measure(raw))
 
 
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="everything, about 10 minutes, and write the page")
-    parser.add_argument("--only", choices=KINDS, help="one kind of measurement; does not write the page")
-    arguments = parser.parse_args()
-    with_page = arguments.full and not arguments.only
-    if with_page:
-        with_blocks(PAGE.read_text(), dict.fromkeys(BLOCKS, ""))  # fail now instead of after 10 minutes
-    kinds = (arguments.only,) if arguments.only else KINDS if arguments.full else (SUITE,)
-    report = Report(arguments.full)
-    with LoadClient() as client:
-        measure(kinds, arguments.full, client, report)
-        if with_page:
-            measure_builtin(client, report)
-    if with_page:
-        PAGE.write_text(with_blocks(PAGE.read_text(), report.blocks))
-        for picture in (ANSWER_PICTURE, LATENCY_PICTURE):
-            shutil.copy(OUTPUT / picture, PICTURES)
-    print(f"wrote {OUTPUT}/results.json, tables.md and pictures")
+    parser.add_argument("--only", choices=(*WORKLOADS, *OTHERS), help="one measurement; does not write the page")
+    parser.add_argument("--rounds", type=int, help=f"rounds of the closed loop ({ROUNDS_QUICK}, or {ROUNDS} if full)")
+    given = parser.parse_args()
+    if given.full and given.only:
+        parser.error("expected --full or --only, got both")
+    if given.full:
+        report.with_blocks(report.PAGE.read_text(), dict.fromkeys(report.BLOCKS, ""))  # fail now, not after 10 minutes
+    rounds = given.rounds or (ROUNDS if given.full else ROUNDS_QUICK)
+    result = Report()
+    result.show("machine", f"{report.machine()} {rounds} rounds.")
+    with load_client() as client:
+        if given.only in OTHERS:
+            measure_others([given.only], prepare(OFFICIAL), client, result)
+        else:
+            measure_loops(OFFICIAL, client, result, rounds=rounds, only=given.only, full=given.full)
+        if given.full:
+            report.write_results("results", result.blocks, result.cells)
+            measure_others([NEW_IMAGES, KNOWN_IMAGES, PARTS], prepare(OFFICIAL), client, result)
+            measure_loops(BUILTIN, client, result, rounds=ROUNDS_QUICK)
+    report.write_results("results", result.blocks, result.cells)
+    if given.full:
+        report.write_blocks(result.blocks)
 
 
 if __name__ == "__main__":

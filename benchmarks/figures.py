@@ -1,11 +1,17 @@
-"""Percentiles, quartiles and ratios of measured times, and Markdown tables."""
+"""Times of functions that take turns, their percentiles, quartiles and ratios, and Markdown tables."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from tqdm import tqdm
+
+WARM_UP = 3
+"""Uncounted rounds of `interleaved`."""
 
 
 @dataclass(frozen=True)
@@ -60,3 +66,36 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Run a function; return the seconds it takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def interleaved(arms: Mapping[str, Callable[[], object]], rounds: int, title: str) -> dict[str, list[float]]:
+    """Time the arms in turns; return the seconds of each arm in each round after the warm-up."""
+    times: dict[str, list[float]] = {name: [] for name in arms}
+    for index in tqdm(range(WARM_UP + rounds), desc=title, unit="round"):
+        for name, work in arms.items():
+            taken = seconds(work)
+            if index >= WARM_UP:
+                times[name].append(taken)
+    return times
+
+
+def ratio_table(times: Mapping[str, Sequence[float]], baselines: Mapping[str, str]) -> str:
+    """Return a table of each arm's median, 95th percentile and median ratio to its baseline.
+
+    Args:
+        times: seconds of each arm in each round.
+        baselines: name of the baseline, for each arm that has one.
+    """
+    rows = []
+    for name, values in times.items():
+        base = baselines.get(name)
+        over = (ratios(values, times[base]), base) if base else ("", "")
+        rows.append((name, statistics.median(values) * 1e3, percentile(values, 95) * 1e3, *over))
+    return table(("", "p50 ms", "p95 ms", "ratio (quartiles)", "to"), rows)

@@ -10,27 +10,21 @@ service chooses an engine only if it keeps the masks and is faster.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
 from benchmarks.engines import ENGINES, ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32, Array, Engine, load
-from benchmarks.figures import table
-from benchmarks.objects import LabelledObject, Mask, iou, read_objects
+from benchmarks.figures import interleaved, ratio_table, table
+from benchmarks.objects import LabelledObject, Mask, iou, read_objects, read_picture
 from benchmarks.raw import RawModel
-from benchmarks.repository import prepare
-from benchmarks.service import ROOT
-from benchmarks.timing import interleaved, ratio_table
-from utils.triton.machine import has_bf16
-
-sys.path.append(str(ROOT / "model_repository" / "mobile_sam" / "1"))  # as in Triton
-
+from benchmarks.service import BUILTIN, OFFICIAL, prepare
 from orchestrator import images, prompts
 from orchestrator.masks import upsample
+from utils.triton.machine import has_bf16
 
 MIN_IOU = 0.98
 MAX_DROP = 0.003
@@ -54,40 +48,43 @@ LARGE_BATCH = 8
 
 
 class Networks:
-    """An encoder and a decoder on several engines."""
+    """Encoder and decoder of a model repository on several engines."""
 
-    def __init__(self, encoder: Path, decoder: Path) -> None:
-        self._graphs = {"encoder": encoder, "decoder": decoder}
-        self._loaded: dict[tuple[str, str], Engine] = {}
-        self._embeddings: dict[tuple[Path, str], Array] = {}
+    def __init__(self, repository: Path) -> None:
+        self._repository = repository
+        self._engine = cache(self._load)
+        self._embedding = cache(self._encode)
 
     def masks(self, labelled: LabelledObject, engines: Pair) -> list[Mask]:
         """Return eight (H, W) bool masks: the single one and three candidates for the click, then for the box."""
-        size_hw, frame = (labelled.image.shape[0], labelled.image.shape[1]), images.to_frame(labelled.image)
-        key = (labelled.file, engines[0])
-        if key not in self._embeddings:
-            image: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
-            self._embeddings[key] = self._engine("encoder", engines[0]).run(["image_embeddings"], image)[0].copy()
+        encoder, decoder = engines
+        embedding, frame_hw, size_hw = self._embedding(labelled.file, encoder)
         x0, y0, x1, y1 = labelled.box
         found: list[Mask] = []
         for points, labels in (([labelled.point], [1]), ([(x0, y0), (x1, y1)], [2, 3])):
             in_image = np.array([points], np.float32), np.array([labels], np.int32)
-            coords, frame_labels = prompts.to_frame(*in_image, size_hw, frame.size_hw)
+            coords, frame_labels = prompts.to_frame(*in_image, size_hw, frame_hw)
             feed: dict[str, Array] = {
-                "image_embeddings": self._embeddings[key],
+                "image_embeddings": embedding,
                 "point_coords": coords,
                 "point_labels": frame_labels,
                 "mask_input": np.zeros((1, 1, 256, 256), np.float32),
                 "has_mask_input": np.zeros(1, np.float32),
             }
-            (logits,) = self._engine("decoder", engines[1]).run(["low_res_masks"], feed)
-            found += [upsample(low_res, frame.size_hw, size_hw) > 0 for low_res in logits[0]]
+            (logits,) = self._engine("decoder", decoder).run(["low_res_masks"], feed)
+            found += [upsample(low_res, frame_hw, size_hw) > 0 for low_res in logits[0]]
         return found
 
-    def _engine(self, part: str, engine: str) -> Engine:
-        if (part, engine) not in self._loaded:
-            self._loaded[part, engine] = load(self._graphs[part], engine)
-        return self._loaded[part, engine]
+    def _load(self, part: str, engine: str) -> Engine:
+        return load(self._repository / f"mobile_sam_{part}" / "1" / "model.onnx", engine)
+
+    def _encode(self, file: Path, engine: str) -> tuple[Array, tuple[int, int], tuple[int, int]]:
+        """Return the embedding, and the height and width of the frame and of the picture."""
+        picture = read_picture(file)
+        frame = images.to_frame(picture)
+        inputs: dict[str, Array] = {"images": frame.pixels[None], "sizes_hw": np.array([frame.size_hw], np.int32)}
+        embedding = self._engine("encoder", engine).run(["image_embeddings"], inputs)[0].copy()
+        return embedding, frame.size_hw, (picture.shape[0], picture.shape[1])
 
 
 def agreement(made: Sequence[Mask], expected: Sequence[Mask]) -> list[float]:
@@ -120,7 +117,7 @@ def keeps_masks(agreed: Array, human: Array, human_f32: Array) -> bool:
 
 def compare(weights: str, repository: Path, objects: Sequence[LabelledObject]) -> list[Sequence[object]]:
     """Return one row of the mask table per pair of engines."""
-    networks = Networks(*(repository / f"mobile_sam_{part}" / "1" / "model.onnx" for part in ("encoder", "decoder")))
+    networks = Networks(repository)
     pairs = [BASELINE, *(pair for pair in OTHERS if OPENVINO_BF16 not in pair or has_bf16())]
     agreed: dict[Pair, list[list[float]]] = {pair: [] for pair in pairs}
     human: dict[Pair, list[tuple[float, float, float]]] = {pair: [] for pair in pairs}
@@ -167,7 +164,7 @@ def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="photographs with outlined objects")
-    parser.add_argument("--weights", nargs="+", default=["official", "builtin"], help="default: official and builtin")
+    parser.add_argument("--weights", nargs="+", default=[OFFICIAL, BUILTIN], help="default: official and builtin")
     options = parser.parse_args()
     objects = read_objects(options.folder)
     rows, times = [], []

@@ -1,4 +1,4 @@
-"""Load client for all servers, in a process of its own, with keep-alive connections and prepared bodies.
+"""Load client for all servers, with keep-alive connections and prepared bodies; runs in a process of its own.
 
 Closed loop: each connection sends its next request once it has its answer. Open loop: each request is due at a fixed
 time, whatever the server does, and its latency counts from then.
@@ -14,10 +14,10 @@ import random
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from email.message import Message
-from multiprocessing.connection import Connection as Pipe
-from types import TracebackType
 
 OPEN_LOOP_CONNECTIONS = 64
 TIMEOUT_S = 120
@@ -43,8 +43,6 @@ class Run:
     concurrency: int = 1
     due: Sequence[float] | None = None
     """Open loop only: send time of each request, in seconds after the start."""
-    refusal: bytes | None = None
-    """Text in answers that report an error with status 200."""
 
 
 @dataclass
@@ -58,6 +56,8 @@ class Outcome:
     answer_bytes: int = 0
     """Total size of all bodies."""
     client_cpu_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    """CPU time of what was measured: the server's processes, or this process for the raw model."""
 
 
 class LoadError(RuntimeError):
@@ -71,11 +71,11 @@ class Connection:
         self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
         self._used = 0.0
 
-    def ask(self, request: Request, refusal: bytes | None = None) -> tuple[bytes, Message]:
+    def ask(self, request: Request) -> tuple[bytes, Message]:
         """Send a request; return body and headers of the answer.
 
         Raises:
-            LoadError: the answer is not a 200, contains `refusal`, or does not arrive.
+            LoadError: there is no answer, or its status is not 200.
         """
         if time.monotonic() - self._used > MAX_IDLE_S:
             self._http.close()
@@ -86,7 +86,7 @@ class Connection:
         except (OSError, http.client.HTTPException) as error:
             raise LoadError(f"{request.path}: {type(error).__name__}: {error}") from error
         self._used = time.monotonic()
-        if response.status != 200 or (refusal and refusal in body):
+        if response.status != 200:
             raise LoadError(f"{request.path}: {response.status}: {body[:500]!r}")
         return body, response.headers
 
@@ -105,28 +105,19 @@ def poisson(rate: float, count: int, seed: int) -> list[float]:
     return times
 
 
-def even(rate: float, count: int) -> list[float]:
-    """Return evenly spaced arrival times, `rate` per second."""
-    return [number / rate for number in range(count)]
-
-
 def perform(run: Run) -> Outcome:
     """Send the requests of a run from threads of this process.
 
     Raises:
         LoadError: a request failed, see `Connection.ask`; no further one is sent.
     """
-    outcome, errors = Outcome(), list[LoadError]()
-    lock, turn = threading.Lock(), iter(range(len(run.requests)))
+    outcome, lock, failed = Outcome(), threading.Lock(), threading.Event()
+    turn = iter(range(len(run.requests)))
     count = min(len(run.requests), run.concurrency if run.due is None else OPEN_LOOP_CONNECTIONS)
-    gate = threading.Barrier(count + 1)
-    begun = 0.0
 
     def work() -> None:
-        connection = Connection(run.port)
-        gate.wait()
-        try:
-            while not errors:
+        with closing(Connection(run.port)) as connection:
+            while not failed.is_set():
                 with lock:
                     index = next(turn, None)
                 if index is None:
@@ -135,79 +126,25 @@ def perform(run: Run) -> Outcome:
                 if run.due is not None:
                     start = begun + run.due[index]
                     time.sleep(max(0.0, start - time.perf_counter()))
-                body, _ = connection.ask(run.requests[index], run.refusal)
+                try:
+                    body, _ = connection.ask(run.requests[index])
+                except LoadError:
+                    failed.set()
+                    raise
                 taken = time.perf_counter() - start
                 with lock:
                     outcome.latencies.append(taken)
                     outcome.answer_bytes += len(body)
-        except LoadError as error:
-            errors.append(error)
-        finally:
-            connection.close()
 
-    threads = [threading.Thread(target=work) for _ in range(count)]
-    for thread in threads:
-        thread.start()
     cpu, begun = time.process_time(), time.perf_counter()
-    gate.wait()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(count) as pool:
+        workers = [pool.submit(work) for _ in range(count)]
     outcome.seconds, outcome.client_cpu_seconds = time.perf_counter() - begun, time.process_time() - cpu
-    if errors:
-        raise errors[0]
+    for worker in workers:
+        worker.result()
     return outcome
 
 
-class LoadClient:
-    """Process that performs runs, one at a time."""
-
-    def __enter__(self) -> LoadClient:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve_runs, args=(theirs,), daemon=True)
-        self._process.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._process.is_alive():
-            self._pipe.send(None)
-        self._process.join(TIMEOUT_S)
-
-    def begin(self, run: Run) -> None:
-        """Start a run."""
-        self._pipe.send(run)
-
-    def busy(self) -> bool:
-        """Return whether the current run is still in progress."""
-        return not self._pipe.poll()
-
-    def end(self) -> Outcome:
-        """Wait for the current run to finish.
-
-        Raises:
-            LoadError: the run failed.
-        """
-        answer = self._pipe.recv()
-        if isinstance(answer, str):
-            raise LoadError(answer)
-        assert isinstance(answer, Outcome)
-        return answer
-
-    def run(self, run: Run) -> Outcome:
-        """Perform a run.
-
-        Raises:
-            LoadError: the run failed.
-        """
-        self.begin(run)
-        return self.end()
-
-
-def _serve_runs(pipe: Pipe) -> None:
-    while (run := pipe.recv()) is not None:
-        try:
-            pipe.send(perform(run))
-        except LoadError as error:
-            pipe.send(str(error))
+def load_client() -> ProcessPoolExecutor:
+    """Return a process that performs runs, one at a time: `client.submit(perform, run)`."""
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,6 @@ Picture = NDArray[np.uint8]
 class LabelledObject:
     """Object with its human mask: `image` (H, W, 3) uint8 RGB, `mask` (H, W) bool, `point` xy, `box` xyxy."""
 
-    name: str
     file: Path
     image: Picture
     mask: Mask
@@ -32,25 +32,23 @@ class LabelledObject:
 
 def read_objects(folder: Path) -> list[LabelledObject]:
     """Read all objects of a folder, sorted by picture."""
-    objects = []
-    pictures: dict[str, Picture] = {}
-    for entry in sorted(json.loads((folder / "objects.json").read_text()), key=lambda e: str(e["image"])):
-        name = entry["image"]
-        if name not in pictures:
-            pictures[name] = np.asarray(Image.open(folder / name).convert("RGB"))
-        labels = np.asarray(Image.open(folder / entry["mask"]))
-        mask = labels == entry["label"]
-        objects.append(
-            LabelledObject(
-                f"{name} {entry['label']}",
-                folder / name,
-                pictures[name],
-                mask,
-                tuple(entry["point"]),
-                tuple(entry["box"]),
-            )
+    entries = json.loads((folder / "objects.json").read_text())
+    return [
+        LabelledObject(
+            folder / entry["image"],
+            read_picture(folder / entry["image"]),
+            np.asarray(Image.open(folder / entry["mask"])) == entry["label"],
+            tuple(entry["point"]),
+            tuple(entry["box"]),
         )
-    return objects
+        for entry in sorted(entries, key=lambda entry: str(entry["image"]))
+    ]
+
+
+@cache
+def read_picture(file: Path) -> Picture:
+    """Return a picture, (H, W, 3) uint8 RGB."""
+    return np.asarray(Image.open(file).convert("RGB"))
 
 
 def iou(one: Mask, other: Mask) -> float:

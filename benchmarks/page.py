@@ -15,15 +15,13 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import Page, ViewportSize
 
-from benchmarks import machine
 from benchmarks.arms import engines_of
 from benchmarks.browser import chromium
-from benchmarks.figures import table
+from benchmarks.figures import percentile, seconds, table
 from benchmarks.photo import photo
 from benchmarks.raw import RawModel
-from benchmarks.report import CLICKS_IN_PAGE, PAGE, with_blocks
+from benchmarks.report import CLICKS_IN_PAGE, machine, write_blocks
 from benchmarks.service import ROOT, running
-from benchmarks.timing import seconds
 
 RUNS = 2
 CLICKS = 60
@@ -44,7 +42,7 @@ class Clicks:
     def row(self) -> list[str]:
         """Return the cells of a row of `as_table`, without the first."""
         painted, service, decoder = (statistics.median(times) for times in (self.painted, self.service, self.decoder))
-        worst = float(np.percentile(self.painted, 95))
+        worst = percentile(self.painted, 95)
         return [f"{value:.0f} ms" for value in (painted, worst, service, decoder, painted - decoder)]
 
 
@@ -92,13 +90,13 @@ def main() -> None:
         image = Path(folder) / "photo.jpg"
         image.write_bytes(photo())
         page = browser.new_page(viewport=VIEWPORT)
-        encoder, decoder = engines_of(service, photo())
+        encoder, decoder = engines_of(service)
         raw = RawModel(repository, encoder, decoder)
         runs = [measure(page, service.url, image, raw) for _ in range(RUNS)]
-    about = f"With the {weights} weights, decoder {decoder}. {machine.line(machine.machine())}"
+    about = f"With the {weights} weights, decoder {decoder}. {machine()}"
     text = f"{about}\n\n{as_table(runs)}\n\nThe goal is at most {GOAL_MS} ms over the raw decoder."
     print(text)
-    PAGE.write_text(with_blocks(PAGE.read_text(), {CLICKS_IN_PAGE: text}))
+    write_blocks({CLICKS_IN_PAGE: text})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -13,15 +12,10 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from benchmarks.arms import MODULES
-from benchmarks.figures import percentile, table
+from benchmarks.figures import interleaved, percentile, ratio_table, table
 from benchmarks.photo import SIZE, photo
 from benchmarks.raw import RawModel
 from benchmarks.service import ROOT
-from benchmarks.timing import interleaved, ratio_table
-
-sys.path.append(str(MODULES))  # as in Triton
-
 from orchestrator import images
 from orchestrator.cache import EmbeddingCache, Entry
 from orchestrator.png import encode_bilevel_png, encode_png, pack_mask
@@ -45,7 +39,7 @@ def pictures() -> str:
     }
     return ratio_table(
         interleaved(arms, ROUNDS, "PNG"),
-        {"picture, orchestrator.png": "picture, OpenCV", "mask, mobile_sam_png": "mask, OpenCV"},
+        {"picture, orchestrator.png": "picture, OpenCV", "mask, orchestrator.png": "mask, OpenCV"},
     )
 
 

@@ -5,7 +5,7 @@
 prompts a running service with every object of a folder (see `benchmarks.objects`): a click, three candidates, a box,
 and further clicks (see `benchmarks.clicks`), each refining the previous mask through `mask_input`. Every click gets the
 default answer, a single mask. Prints tables of all weights and of methods without a model, and writes them to
-`out/quality/` with a picture of the best, middle and worst objects for each set of weights.
+`out/quality/`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,13 @@ import cv2
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.baselines import baselines
 from benchmarks.clicks import MAX_CLICKS, Click, clicks_to_reach, iou_after, next_click, number_of_clicks
 from benchmarks.figures import table
-from benchmarks.objects import LabelledObject, Mask, Picture, iou, read_objects
-from benchmarks.repository import prepare
-from benchmarks.service import ROOT, running
+from benchmarks.objects import LabelledObject, Mask, iou, read_objects
+from benchmarks.service import BUILTIN, OFFICIAL, ROOT, prepare, running
 from mobile_sam_client import Client
 
 OUTPUT = ROOT / "out" / "quality"
-ROWS = 4
-"""Best, middle and worst objects each on the sheet."""
 CLICKS = 5
 """Minimum number of clicks on every object."""
 TARGETS = (0.85, 0.90)
@@ -57,19 +53,17 @@ def ask(client: Client, image: Path, **prompt: Any) -> Prediction:
 
 @dataclass
 class Score:
-    """IoU of one object's masks: by kind of prompt, and after 1, 2, ... clicks; masks for the sheet."""
+    """IoU of one object's masks: by kind of prompt, and after 1, 2, ... clicks."""
 
-    labelled: LabelledObject
     after: list[float] = field(default_factory=list)
     iou: dict[str, float] = field(default_factory=dict)
-    shown: dict[str, Mask] = field(default_factory=dict)
     score: float = 0.0
     """Score that the service returned for the first click."""
 
 
-def click_until_good(client: Client, result: Score) -> None:
-    """Click until the IoU reaches all `TARGETS`, at least `CLICKS` and at most `MAX_CLICKS` times."""
-    labelled = result.labelled
+def click_until_good(client: Client, labelled: LabelledObject) -> Score:
+    """Click on an object until the IoU reaches all `TARGETS`, at least `CLICKS` and at most `MAX_CLICKS` times."""
+    result = Score()
     earlier: dict[str, Any] = {}
     click: Click | None = Click(labelled.point, 1)
     clicks: list[Click] = []
@@ -81,17 +75,14 @@ def click_until_good(client: Client, result: Score) -> None:
         result.after.append(iou(answer.masks[0], labelled.mask))
         if len(clicks) == 1:
             result.score = answer.scores[0]
-            result.shown["1 click"] = answer.masks[0]
-        if len(clicks) <= CLICKS:
-            result.shown[f"{CLICKS} clicks"] = answer.masks[0]
         click = next_click(answer.masks[0], labelled.mask, clicks)
+    return result
 
 
 def measure(url: str, labelled: LabelledObject) -> Score:
     """Prompt the service with one object in all ways."""
-    result = Score(labelled)
     with Client(url) as client:
-        click_until_good(client, result)
+        result = click_until_good(client, labelled)
         three = ask(client, labelled.file, pos_coords=[labelled.point], multimask_output=True)
         boxed = ask(client, labelled.file, box=labelled.box)
     for number in range(1, CLICKS + 1):
@@ -100,8 +91,6 @@ def measure(url: str, labelled: LabelledObject) -> Score:
     result.iou["1 click, best of three candidates"] = max(candidates)
     result.iou["1 click, candidate of highest score"] = candidates[int(np.argmax(three.scores))]
     result.iou["box"] = iou(boxed.masks[0], labelled.mask)
-    result.shown["1 click, best of three candidates"] = three.masks[int(np.argmax(candidates))]
-    result.shown["box"] = boxed.masks[0]
     return result
 
 
@@ -138,39 +127,59 @@ def clicks_table(scores: Mapping[str, Sequence[Score]]) -> str:
     return table(["", *scores], rows)
 
 
-def drawn(labelled: LabelledObject, mask: Mask, caption: str, width: int = 240) -> Picture:
-    """Return the image with `mask` tinted, the human outline and the click."""
-    picture = labelled.image.astype(np.float32)
-    picture[mask] = 0.5 * picture[mask] + 0.5 * np.array([255, 60, 60], np.float32)
-    shown = picture.astype(np.uint8)
-    outline, _ = cv2.findContours(labelled.mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
-    cv2.drawContours(shown, outline, -1, (60, 255, 60), 2)
-    cv2.circle(shown, (int(labelled.point[0]), int(labelled.point[1])), 6, (255, 255, 0), -1)
-    scale = width / max(shown.shape[:2])
-    small = cv2.resize(shown, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
-    tile = np.zeros((width + 16, width, 3), np.uint8)
-    tile[16 : 16 + small.shape[0], : small.shape[1]] = small
-    cv2.putText(tile, caption, (3, 12), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (255, 255, 255), 1, cv2.LINE_AA)
-    return tile
+def flood_fill(labelled: LabelledObject, tolerance: int) -> Mask:
+    """Return the selection of a magic wand: neighbours within `tolerance` of the clicked colour, in Lab."""
+    lab = cv2.cvtColor(labelled.image, cv2.COLOR_RGB2LAB)
+    filled = np.zeros((lab.shape[0] + 2, lab.shape[1] + 2), np.uint8)
+    flags = 4 | cv2.FLOODFILL_MASK_ONLY | cv2.FLOODFILL_FIXED_RANGE | (1 << 8)
+    start = (int(labelled.point[0]), int(labelled.point[1]))
+    cv2.floodFill(lab, filled, start, (0,), (tolerance,) * 3, (tolerance,) * 3, flags)
+    mask: Mask = filled[1:-1, 1:-1] > 0
+    return mask
 
 
-def sheet(scores: Sequence[Score], rows: int) -> Picture:
-    """Return rows of the best, middle and worst objects by one click, with kinds of prompts as columns."""
-    ranked = sorted(scores, key=lambda score: -score.iou["1 click"])
-    middle = len(ranked) // 2 - rows // 2
-    chosen = [*ranked[:rows], *ranked[middle : middle + rows], *ranked[-rows:]]
-    lines = [
-        np.hstack([drawn(s.labelled, mask, f"{name} {s.iou[name]:.2f}") for name, mask in s.shown.items()])
-        for s in chosen
-    ]
-    return np.vstack(lines)
+def grab_cut(labelled: LabelledObject, from_box: bool) -> Mask:
+    """Run five iterations of GrabCut, from the box or from a disc around the click."""
+    height, width = labelled.mask.shape
+    state = np.full((height, width), cv2.GC_PR_BGD, np.uint8)
+    if from_box:
+        x0, y0, x1, y1 = (int(value) for value in labelled.box)
+        state[:] = cv2.GC_BGD
+        state[y0:y1, x0:x1] = cv2.GC_PR_FGD
+    else:
+        centre = (int(labelled.point[0]), int(labelled.point[1]))
+        cv2.circle(state, centre, max(height, width) // 8, (cv2.GC_PR_FGD,), -1)
+        cv2.circle(state, centre, 5, (cv2.GC_FGD,), -1)
+    if not (state & 1 == 0).any():  # the box covers the image: no background (even states)
+        return np.ones((height, width), bool)
+    cv2.setRNGSeed(0)
+    backwards = np.ascontiguousarray(labelled.image[..., ::-1])
+    models = np.zeros((1, 65)), np.zeros((1, 65))
+    cv2.grabCut(backwards, state, (0, 0, 0, 0), *models, 5, cv2.GC_INIT_WITH_MASK)
+    found: Mask = (state == cv2.GC_FGD) | (state == cv2.GC_PR_FGD)
+    return found
+
+
+def baselines(labelled: LabelledObject) -> dict[str, float]:
+    """Return each baseline's IoU with the human mask."""
+    box = np.zeros(labelled.mask.shape, bool)
+    x0, y0, x1, y1 = (int(value) for value in labelled.box)
+    box[y0:y1, x0:x1] = True
+    fills = [iou(flood_fill(labelled, tolerance), labelled.mask) for tolerance in (10, 20, 35)]
+    return {
+        "flood fill in Lab from the click": fills[1],
+        "flood fill, best of three tolerances": max(fills),
+        "GrabCut from the click": iou(grab_cut(labelled, from_box=False), labelled.mask),
+        "GrabCut from the box": iou(grab_cut(labelled, from_box=True), labelled.mask),
+        "the box itself": iou(box, labelled.mask),
+    }
 
 
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="photographs with outlined objects")
-    parser.add_argument("--weights", nargs="+", default=["official", "builtin"], help="default: official and builtin")
+    parser.add_argument("--weights", nargs="+", default=[OFFICIAL, BUILTIN], help="default: official and builtin")
     engine = os.environ.get("MOBILE_SAM_ENGINE", "auto")
     parser.add_argument("--engine", default=engine, help="as in MOBILE_SAM_ENGINE; default: %(default)s")
     options = parser.parse_args()
@@ -181,8 +190,6 @@ def main() -> None:
         name = Path(weights).stem
         with running(prepare(weights), engine=options.engine) as service:
             scores[name] = [measure(service.url, labelled) for labelled in tqdm(objects, desc=name, unit="object")]
-        picture = cv2.cvtColor(sheet(scores[name], ROWS), cv2.COLOR_RGB2BGR)
-        cv2.imwrite(str(OUTPUT / f"sheet-{name}.png"), picture)
     with ProcessPoolExecutor() as pool:
         others = list(tqdm(pool.map(baselines, objects), desc="without a model", total=len(objects), unit="object"))
     tables = (
@@ -192,7 +199,7 @@ def main() -> None:
     )
     report = "\n\n".join([f"Objects: {len(objects)}.", *tables])
     (OUTPUT / "tables.md").write_text(report + "\n")
-    print(f"{report}\n\nwrote {OUTPUT}/tables.md and a sheet of masks for each set of weights")
+    print(f"{report}\n\nwrote {OUTPUT}/tables.md")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
+import psutil
 
+from benchmarks.arms import CACHED, COLD, ENCODE
 from benchmarks.engines import ONNX_RUNTIME, Array, load
+from benchmarks.figures import seconds
+from benchmarks.load import Outcome
 
 
 class RawModel:
@@ -47,3 +53,16 @@ class RawModel:
     def click_on_a_new_image(self) -> None:
         """Encode and decode, as every cold request must."""
         self.decode(self.encode())
+
+    def turn(self, workload: str, callers: int, count: int, client: Executor) -> Outcome:  # noqa: ARG002
+        """Run a workload in this process, for one caller."""
+        works: dict[str, Callable[[], object]] = {
+            COLD: self.click_on_a_new_image,
+            CACHED: self.decode,
+            ENCODE: self.encode,
+        }
+        before = psutil.Process().cpu_times()
+        latencies = [seconds(works[workload]) for _ in range(count)]
+        after = psutil.Process().cpu_times()
+        cpu = after.user + after.system - before.user - before.system
+        return Outcome(latencies, sum(latencies), cpu_seconds=cpu)

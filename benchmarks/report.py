@@ -1,51 +1,60 @@
-"""Output of measurements: JSON files and generated blocks of the documentation."""
+"""Description of the machine, files of results, and the generated blocks of the documentation."""
 
 from __future__ import annotations
 
-import dataclasses
+import datetime
+import os
+import platform
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import orjson
+import psutil
 
-from benchmarks.closed import Cells
-from benchmarks.figures import percentile
+from benchmarks.loops import Cells
 from benchmarks.service import ROOT
 
 OUTPUT = ROOT / "out" / "bench"
 PAGE = ROOT / "docs" / "performance.md"
-OFFICIAL, BUILTIN = "official", "builtin"
 BLOCKS = ("machine", "answer", "goals", "closed", "open", "where", "cold", "interactive", "parts", "closed-builtin")
 """Blocks of the page that a full run generates, all but the last with the official weights."""
 PEERS, CLICKS_IN_PAGE = "peers", "page"
 """Blocks of the page that `make bench-peers` and `make bench-page` generate."""
+PACKAGES = ("bentoml", "nvidia-pytriton", "tritonclient", "onnxruntime", "openvino", "fastapi", "numpy")
+FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
-def cells_as_json(cells: Cells) -> list[dict[str, Any]]:
-    """Return all cells with their rounds."""
-    found = []
-    for cell, outcomes in cells.rounds.items():
-        rounds = [
-            {
-                "seconds": outcome.seconds,
-                "latencies_ms": [round(latency * 1e3, 3) for latency in outcome.latencies],
-                "server_cpu_seconds": cpu,
-                "client_cpu_seconds": outcome.client_cpu_seconds,
-            }
-            for outcome, cpu in zip(outcomes, cells.cpu_seconds[cell], strict=True)
-        ]
-        p50, p95, p99 = (percentile(cells.latencies(cell), percent) * 1e3 for percent in (50, 95, 99))
-        summary = {"p50_ms": p50, "p95_ms": p95, "p99_ms": p99, "answers_per_s": cells.throughputs(cell)}
-        found.append({**dataclasses.asdict(cell), **summary, **cells.per_request(cell), "rounds": rounds})
-    return found
+def machine() -> str:
+    """Return date, processor, memory and package versions as a line of text."""
+    text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
+    model = re.search(r"^model name\s*: (.*)", text, re.MULTILINE)
+    flags = (re.search(r"^flags\s*: (.*)", text, re.MULTILINE) or ["", ""])[1].split()
+    features = ", ".join(name for name in FEATURES if name in flags)
+    installed = {each.name for each in metadata.distributions()}
+    versions = "".join(f", {name} {metadata.version(name)}" for name in PACKAGES if name in installed)
+    date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    memory = f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
+    processor = model[1] if model else platform.processor()
+    return (
+        f"Measured on {date} on {os.cpu_count()} cores of an {processor} ({features}), {memory}. "
+        f"Python {platform.python_version()}{versions}."
+    )
 
 
-def write_json(path: Path, results: Mapping[str, Any]) -> None:
-    """Write a JSON file, with dataclasses as objects."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(orjson.dumps(results, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
+def write_results(name: str, blocks: Mapping[str, str], cells: Mapping[str, Cells]) -> None:
+    """Write tables and closed loops by weights to files of this name in `OUTPUT`, as text and as JSON."""
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    loops = {
+        weights: [{**asdict(cell), "rounds": outcomes} for cell, outcomes in each.rounds.items()]
+        for weights, each in cells.items()
+    }
+    document = orjson.dumps({"tables": blocks, "closed_loop": loops}, option=orjson.OPT_INDENT_2)
+    (OUTPUT / f"{name}.json").write_bytes(document)
+    (OUTPUT / f"{name}.md").write_text("\n\n".join(f"## {name}\n\n{text}" for name, text in blocks.items()))
+    print(f"wrote {OUTPUT / name}.json and .md")
 
 
 def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
@@ -62,3 +71,13 @@ def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
         return f"<!-- bench {match[1]} -->\n{blocks[match[1]]}\n<!-- end -->" if match[1] in blocks else match[0]
 
     return re.sub(r"^<!-- bench (\S+) -->\n.*?<!-- end -->$", fill, page, flags=re.DOTALL | re.MULTILINE)
+
+
+def write_blocks(blocks: Mapping[str, str], page: Path = PAGE) -> None:
+    """Write generated blocks into a page.
+
+    Raises:
+        ValueError: the page lacks a block.
+    """
+    page.write_text(with_blocks(page.read_text(), blocks))
+    print(f"wrote {page}")

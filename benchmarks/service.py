@@ -19,8 +19,12 @@ from pathlib import Path
 import psutil
 import requests
 
+from mobile_sam_onnx import Preparer
+
 ROOT = Path(__file__).resolve().parent.parent
 READY_TIMEOUT_S = 60
+OFFICIAL, BUILTIN = "official", "builtin"
+"""Weights of the measurements."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +73,32 @@ class Service(Server):
         raise RuntimeError("no tritonserver among the service's processes")
 
 
+def prepare(weights: str) -> Path:
+    """Return a model repository with these weights, apart from the checkout's own; exported by the first run.
+
+    Args:
+        weights: `official`, `builtin`, `random`, or the path of a checkpoint.
+
+    Raises:
+        MobileSamOnnxError: the weights are unavailable or unsuitable.
+    """
+    repository = ROOT / ".cache" / f"benchmark-{Path(weights).name}" / "model_repository"
+    shutil.copytree(
+        ROOT / "model_repository",
+        repository,
+        ignore=shutil.ignore_patterns("*.onnx", "weights.json", "__pycache__"),
+        dirs_exist_ok=True,
+    )
+    Preparer(repository, print).prepare(weights)
+    return repository
+
+
 @contextmanager
 def running(repository: Path, *, engine: str = "auto", known_images: bool = False) -> Iterator[Service]:
     """Start the service of this checkout on a free port and wait until it is ready.
 
     Args:
-        repository: the model repository.
+        repository: the model repository, as returned by `prepare`.
         engine: as in `MOBILE_SAM_ENGINE`; services of different engines may run at once.
         known_images: keep the embeddings of the last run.
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import requests
 from tqdm import tqdm
 
-from benchmarks.arms import Arm
-from benchmarks.figures import table
-from benchmarks.load import Connection, Request
+from benchmarks.arms import CACHED, COLD, Ours
+from benchmarks.figures import seconds, table
+from benchmarks.load import Connection
+from benchmarks.photo import CLICK, photo
 from benchmarks.service import Service
-from benchmarks.timing import seconds
 
 KNOWN, NEW, ENCODER, DECODER = "mobile_sam_cached", "mobile_sam", "mobile_sam_encoder", "mobile_sam_decoder"
+CLICKS = {COLD: 10, CACHED: 40}
+"""Number of clicks by workload."""
 COUNTERS = ("request", "queue", "compute_input", "compute_infer", "compute_output")
 LINE = re.compile(r'^nv_inference_(\w+)_duration_us\{model="(\w+)",version="\d+"\} (\d+)', re.MULTILINE)
 
@@ -38,15 +40,20 @@ def durations(text: str) -> Durations:
     return {(model, counter): int(us) / 1e6 for counter, model, us in LINE.findall(text) if counter in COUNTERS}
 
 
-def profile(service: Service, arm: Arm, clicks: Sequence[Request]) -> list[Step]:
-    """Send requests one after the other; return the steps of the mean request."""
-    connection = Connection(arm.port)
-    before = durations(requests.get(service.metrics_url, timeout=5).text)
-    taken = [seconds(lambda: connection.ask(request)) for request in tqdm(clicks, desc="where the time goes")]  # noqa: B023
-    connection.close()
-    after = durations(requests.get(service.metrics_url, timeout=5).text)
-    spent = {key: (after[key] - before.get(key, 0.0)) / len(clicks) for key in after}
-    return steps(statistics.mean(taken), spent)
+def measure(service: Service) -> str:
+    """Send clicks one after the other; return a table of the steps of the mean click."""
+    rows: list[tuple[object, ...]] = []
+    arm, connection = Ours(service), Connection(service.port)
+    connection.ask(arm.click(photo(), CLICK))
+    for workload, count in CLICKS.items():
+        clicks = arm.clicks(workload, count)
+        before = durations(requests.get(service.metrics_url, timeout=5).text)
+        taken = [seconds(partial(connection.ask, click)) for click in tqdm(clicks, desc=f"steps of a {workload} click")]
+        after = durations(requests.get(service.metrics_url, timeout=5).text)
+        spent = {key: (after[key] - before.get(key, 0.0)) / count for key in after}
+        for step in steps(statistics.mean(taken), spent):
+            rows.append((f"{workload} click", step.name, step.seconds * 1e3, f"{step.share:.0%}"))
+    return table(("", "step", "mean ms", "share"), rows)
 
 
 def steps(whole: float, spent: Durations) -> list[Step]:
@@ -77,11 +84,3 @@ def steps(whole: float, spent: Durations) -> list[Step]:
         }
     found = [Step(name, value, value / whole) for name, value in parts.items() if value]
     return [*found, Step("the whole request", whole, 1.0)]
-
-
-def as_table(profiles: dict[str, list[Step]]) -> str:
-    """Return a table of all profiles."""
-    rows = [
-        (kind, step.name, step.seconds * 1e3, f"{step.share:.0%}") for kind, found in profiles.items() for step in found
-    ]
-    return table(("", "step", "mean ms", "share"), rows)

@@ -1,17 +1,17 @@
-"""Batches from shards: pick scenes, crop and jitter them, and pick target masks."""
+"""Batches of freshly generated scenes: crop and jitter them, and pick target masks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from training.prompts import GRID, SLOTS, first_prompt
-from training.shards import SCENES, Shard, complete_shards
-from training.studio import MAX_LEAVES, SIDE
+from training.prompts import GRID, first_prompt
+from training.scenes import MAX_LEAVES, SIDE, make_scene
+from training.textures import TextureBank
 
 Rng = np.random.Generator
 
@@ -78,7 +78,9 @@ def _targets(rng: Rng, leaves: NDArray[np.uint8], nodes: NDArray[np.uint64], cou
     masks = [mask for mask in masks if (mask > 0.5).sum() > 12]
     # Masks that fill little of their box are harder, and rarer among generated shapes than among real objects.
     odds = np.array([1.2 - _fill(mask > 0.5) for mask in masks])
-    picked = rng.choice(len(masks), min(count, len(masks)), replace=False, p=odds / odds.sum()) if masks else []
+    if not masks:
+        return []
+    picked = rng.choice(len(masks), min(count, len(masks)), replace=False, p=odds / odds.sum())
     return [masks[at] for at in picked]
 
 
@@ -88,37 +90,15 @@ def _fill(mask: NDArray[np.bool_]) -> float:
     return float(mask.sum()) / max(width * height, 1)
 
 
-class Batches:
-    """Random batches from all complete shards of a folder."""
-
-    def __init__(self, folder: Path, images: int, prompts: int) -> None:
-        self.folder, self.images, self.prompts = folder, images, prompts
-        self.shards: dict[Path, Shard] = {}
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Add new shards."""
-        for path in complete_shards(self.folder):
-            if path not in self.shards:
-                self.shards[path] = Shard(path)
-
-    def draw(self, rng: Rng) -> Batch:
-        """Return a batch, which depends only on `rng` and the shards."""
-        images: list[NDArray[np.uint8]] = []
-        valid, targets, points, labels = [], [], [], []
-        shards = list(self.shards.values())
-        while len(images) < self.images:
-            shard, index = shards[int(rng.integers(len(shards)))], int(rng.integers(SCENES))
-            image, leaves = _viewed(rng, shard.images[index], shard.leaves[index])
-            nodes = shard.nodes[index]
-            masks = _targets(rng, leaves, nodes[nodes > 0], self.prompts)
-            if not masks:
-                continue
-            masks = [masks[at % len(masks)] for at in range(self.prompts)]
-            prompts = [first_prompt(rng, mask > 0.5) for mask in masks]
-            images.append(image)
-            valid.append(leaves > 0)
-            targets.append(np.stack(masks))
-            points.append(np.stack([p for p, _ in prompts]).reshape(self.prompts, SLOTS, 2))
-            labels.append(np.stack([q for _, q in prompts]))
-        return Batch(np.stack(images), np.stack(valid), np.stack(targets), np.stack(points), np.stack(labels))
+def draw_batch(rng: Rng, bank: TextureBank, images: int, prompts: int) -> Batch:
+    """Return a batch of `images` scenes with `prompts` targets each, which depends only on the generator's state."""
+    drawn: list[tuple[NDArray[Any], ...]] = []
+    while len(drawn) < images:
+        scene = make_scene(rng, bank)
+        image, leaves = _viewed(rng, scene.image, scene.leaves)
+        masks = _targets(rng, leaves, scene.nodes, prompts)
+        if masks:
+            masks = [masks[at % len(masks)] for at in range(prompts)]
+            points, labels = zip(*(first_prompt(rng, mask > 0.5) for mask in masks), strict=True)
+            drawn.append((image, leaves > 0, np.stack(masks), np.stack(points), np.stack(labels)))
+    return Batch(*(np.stack(arrays) for arrays in zip(*drawn, strict=True)))

@@ -50,7 +50,8 @@ def dappled(rng: Rng, side: int) -> Alpha:
     """Return patches of sun and shade, independent of objects, as a factor: (side, side) float32."""
     field = smooth_field(rng, side, int(rng.integers(3, 20))) + 0.5 * smooth_field(rng, side, 40)
     patches = 1 / (1 + np.exp(-field * rng.uniform(2, 10)))
-    return (1 - rng.uniform(0.2, 0.65) * patches).astype(np.float32)
+    factor: Alpha = (1 - rng.uniform(0.2, 0.65) * patches).astype(np.float32)
+    return factor
 
 
 def photograph(rng: Rng, picture: Picture) -> NDArray[np.uint8]:

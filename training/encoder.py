@@ -28,16 +28,6 @@ def pack(maps: dict[str, Tensor]) -> Tensor:
     return torch.cat(parts, 1)
 
 
-def unpack(embedding: Tensor) -> dict[str, Tensor]:
-    """Reverse `pack`."""
-    maps, start = {}, 0
-    for name, channels, side in LAYOUT:
-        taken = channels * side * side // 4096
-        maps[name] = embedding[:, start : start + taken].reshape(-1, channels, side, side)
-        start += taken
-    return maps
-
-
 def opponent(rgb: Tensor) -> Tensor:
     """Convert RGB 0..1, (N, 3, H, W), to lightness, red-green and yellow-blue, each about -2..2."""
     red, green, blue = rgb[:, :1], rgb[:, 1:2], rgb[:, 2:3]
@@ -68,7 +58,7 @@ class Encoder(nn.Module):
         self.kernels = Mix(96, KERNELS * KERNEL_WIDTH)
         with torch.no_grad():
             self.likeness.weight.mul_(2)
-            self.costs.bias.fill_(-2.5)  # type: ignore[union-attr]
+            self.costs.bias.fill_(-2.5)
             self.costs.weight[:, 48:] = 0
             for cost in range(COSTS):
                 self.costs.weight[cost, 48:51] = 0.5 * (cost + 1)

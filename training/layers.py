@@ -31,7 +31,7 @@ class Block(nn.Module):
             self.depth.weight[:, :, 2, 2] += 0.8
             self.narrow.weight.mul_(0.25)
         for convolution in (self.depth, self.wide, self.narrow):
-            nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
+            nn.init.zeros_(convolution.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, C, H, W) to (N, C, H, W)."""

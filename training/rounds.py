@@ -1,4 +1,4 @@
-"""Interactive rounds of a training step: a first prompt, then corrections of the prediction."""
+"""Interactive rounds of a training step, a first prompt and then corrections of the prediction, and their loss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from training.batches import Batch
 from training.conditioning import Prompts
 from training.decoder import Decoder
 from training.encoder import Encoder
-from training.losses import answer_loss
 from training.prompts import correct
 
 
@@ -62,3 +61,32 @@ def rounds(model: Segmenter, batch: Batch, rng: np.random.Generator, count: int)
                 points[index], labels[index] = points[index].copy(), labels[index].copy()
                 correct(rng, points[index], labels[index], answers[at], batch.targets[index] > 0.5)
     return total / count, report
+
+
+def overlap(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+    """Return the IoU (N, T) of `logits` (N, T, S, S) > 0 with `target` (N, S, S) > 0.5, inside `valid` (N, S, S)."""
+    answer = (logits > 0) & (valid[:, None] > 0)
+    wanted = (target > 0.5)[:, None]
+    shared = (answer & wanted).sum((-1, -2)).float()
+    return shared / ((answer | wanted).sum((-1, -2)).float() + 1e-6)
+
+
+def mask_loss(logits: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+    """Return the mean binary cross-entropy plus one minus the soft IoU inside the valid part, (N, T)."""
+    goal = target[:, None].expand_as(logits)
+    seen = valid[:, None]
+    cross = nn.functional.binary_cross_entropy_with_logits(logits, goal, reduction="none") * seen
+    chance = torch.sigmoid(logits) * seen
+    shared = (chance * goal).sum((-1, -2))
+    union = (chance + goal).sum((-1, -2)) - shared
+    return cross.sum((-1, -2)) / seen.sum((-1, -2)) + 1 - shared / (union + 1e-6)
+
+
+def answer_loss(logits: Tensor, scores: Tensor, target: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the loss and each mask's IoU (N, 4), for `logits` (N, 4, S, S) and predicted IoU `scores` (N, 4)."""
+    each = mask_loss(logits, target, valid)
+    found = overlap(logits.detach(), target, valid)
+    candidates = each[:, 1:]
+    best = candidates.amin(1)
+    loss = each[:, 0].mean() + best.mean() + 0.08 * candidates.mean() + 2 * ((scores - found) ** 2).mean()
+    return loss, found

@@ -20,16 +20,16 @@ def _canvas() -> Parts:
 
 def _fill(canvas: Parts, points: Points, part: int) -> None:
     """Fill a polygon; `points` (N, 2) in the unit square, x then y."""
-    cv2.fillPoly(canvas, [np.round(points * UNIT).astype(np.int32)], part)
+    cv2.fillPoly(canvas, [np.round(points * UNIT).astype(np.int32)], (part,))
 
 
 def _oval(canvas: Parts, centre: tuple[float, float], radii: tuple[float, float], degrees: float, part: int) -> None:
     axes = (max(int(radii[0] * UNIT), 1), max(int(radii[1] * UNIT), 1))
-    cv2.ellipse(canvas, (int(centre[0] * UNIT), int(centre[1] * UNIT)), axes, degrees, 0, 360, part, -1)
+    cv2.ellipse(canvas, (int(centre[0] * UNIT), int(centre[1] * UNIT)), axes, degrees, 0, 360, (part,), -1)
 
 
 def _limb(canvas: Parts, points: Points, width: float, part: int) -> None:
-    cv2.polylines(canvas, [np.round(points * UNIT).astype(np.int32)], False, part, max(int(width * UNIT), 1))
+    cv2.polylines(canvas, [np.round(points * UNIT).astype(np.int32)], False, (part,), max(int(width * UNIT), 1))
 
 
 def ring(rng: Rng, wobble: float, count: int = 60) -> Points:
@@ -135,7 +135,7 @@ def person(rng: Rng) -> Parts:
         )
     _oval(canvas, (0.5, 0.17), (0.065, 0.085), 0, 3)
     _limb(canvas, np.array([[0.5, 0.2], [0.5, 0.28]]), 0.06, 3)
-    cv2.ellipse(canvas, (UNIT // 2, int(0.15 * UNIT)), (int(0.075 * UNIT), int(0.085 * UNIT)), 0, 180, 360, 4, -1)
+    cv2.ellipse(canvas, (UNIT // 2, int(0.15 * UNIT)), (int(0.075 * UNIT), int(0.085 * UNIT)), 0, 180, 360, (4,), -1)
     if rng.random() < 0.4:
         _fill(canvas, np.array([[0.4, 0.12], [0.6, 0.12], [0.56, 0.05], [0.44, 0.05]]), 4)
     if bust:

@@ -46,11 +46,11 @@ def _leaves(rng: Rng) -> Grey:
         grey = int(rng.integers(256))
         if kind < 0.7:
             axes = (max(int(size), 1), max(int(size * rng.uniform(0.2, 1)), 1))
-            cv2.ellipse(canvas, centre, axes, rng.uniform(0, 180), 0, 360, grey, -1, cv2.LINE_AA)
+            cv2.ellipse(canvas, centre, axes, rng.uniform(0, 180), 0, 360, (grey,), -1, cv2.LINE_AA)
         else:
             angles = np.sort(rng.random(5)) * 2 * np.pi
             corners = np.stack([np.cos(angles), np.sin(angles)], 1) * size + centre
-            cv2.fillPoly(canvas, [corners.astype(np.int32)], grey, cv2.LINE_AA)
+            cv2.fillPoly(canvas, [corners.astype(np.int32)], (grey,), cv2.LINE_AA)
     return canvas
 
 
@@ -63,7 +63,7 @@ def _strokes(rng: Rng) -> Grey:
     angles = rng.normal(0, spread, count)
     steps = np.stack([np.cos(angles), np.sin(angles)], 1) * (length * rng.uniform(0.4, 1.2, (count, 1)))
     for start, end, grey in zip(starts, starts + steps, rng.integers(0, 256, count), strict=True):
-        cv2.line(canvas, start.astype(int).tolist(), end.astype(int).tolist(), int(grey), thick, cv2.LINE_AA)
+        cv2.line(canvas, start.astype(int).tolist(), end.astype(int).tolist(), (int(grey),), thick, cv2.LINE_AA)
     return canvas
 
 

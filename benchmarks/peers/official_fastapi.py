@@ -1,4 +1,7 @@
-"""Official predictor behind FastAPI: takes JSON, returns the mask as PNG, keeps the last image's embedding."""
+"""Official predictor behind FastAPI: takes JSON, returns the mask as PNG, keeps the last image's embedding.
+
+`/seconds` times the predictor inside this process, without HTTP and PNG.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,19 @@ import hashlib
 import io
 import os
 import threading
-from typing import Annotated
+import time
+from importlib import metadata
+from typing import Annotated, Any
 
 import numpy as np
+import torch
 from fastapi import Body, FastAPI, HTTPException, Response
 from PIL import Image, UnidentifiedImageError
 
 from benchmarks.peers.official import load
+
+PACKAGES = ("torch", "torchvision", "timm", "mobilesam-mirror", "fastapi", "numpy")
+Points = Annotated[list[tuple[float, float]], Body()]
 
 app = FastAPI()
 predictor = load(os.environ["OFFICIAL_CHECKPOINT"])
@@ -28,9 +37,16 @@ def ready() -> str:
     return "ready"
 
 
+@app.get("/about")
+def about() -> str:
+    """Return package versions and PyTorch's number of threads."""
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
+    return f"{versions}; {torch.get_num_threads()} threads of PyTorch"
+
+
 @app.post("/mobile_sam")
 def segment(
-    pos_coords: Annotated[list[tuple[float, float]], Body()],
+    pos_coords: Points,
     input_image: Annotated[str | None, Body()] = None,
     image_id: Annotated[str | None, Body()] = None,
 ) -> Response:
@@ -49,9 +65,35 @@ def segment(
                 raise HTTPException(404, "the predictor holds another image: send the image again")
             predictor.set_image(picture)
             shown = digest
-        masks, _, _ = predictor.predict(
-            point_coords=np.array(pos_coords), point_labels=np.ones(len(pos_coords), int), multimask_output=False
-        )
+        mask = click(*pos_coords)
     answer = io.BytesIO()
-    Image.fromarray(masks[0]).save(answer, "PNG")
+    Image.fromarray(mask).save(answer, "PNG")
     return Response(answer.getvalue(), media_type="image/png")
+
+
+@app.post("/seconds")
+def seconds(points: Points, input_image: Annotated[str, Body()], cold: Annotated[bool, Body()]) -> dict[str, Any]:
+    """Time a click at each point of a base64 image, decoding and encoding it anew for each if `cold`.
+
+    Returns:
+        The `seconds` of each click, and the `cpu_seconds` of all.
+    """
+    file, found = base64.b64decode(input_image), []
+    if not cold:
+        predictor.set_image(np.asarray(Image.open(io.BytesIO(file)).convert("RGB")))
+    cpu = time.process_time()
+    for point in points:
+        start = time.perf_counter()
+        if cold:
+            predictor.set_image(np.asarray(Image.open(io.BytesIO(file)).convert("RGB")))
+        click(point)
+        found.append(time.perf_counter() - start)
+    return {"seconds": found, "cpu_seconds": time.process_time() - cpu}
+
+
+def click(*points: tuple[float, float]) -> Any:
+    """Return the mask of clicks on the predictor's image, (H, W) bool."""
+    masks, _, _ = predictor.predict(
+        point_coords=np.array(points, float), point_labels=np.ones(len(points), int), multimask_output=False
+    )
+    return masks[0]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.repository import prepare
+from benchmarks.service import prepare
 from tests.chaos import victims
 from tests.chaos.figures import AnswerKind, Figure, Scenario, Start, starter
 from tests.chaos.scenarios import bodies, clock, connections, costly, disks, forging, kills, load

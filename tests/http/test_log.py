@@ -198,6 +198,7 @@ def test_address_that_guesses_keys_is_named(app, segmenter, log, monkeypatch):
     from utils.edge.keys import ApiKeys
 
     keys = ApiKeys.of("name:a-key-of-enough-characters", None)
+    assert keys
     monkeypatch.setattr("utils.edge.guard.Guard.authenticate", lambda _, scope: keys.name_of(scope["headers"]))
     monkeypatch.setattr("utils.api.answers.REFUSAL_LOG._max_lines", 20)
     guesses = [{"headers": [(b"x-api-key", b"guess-%d" % number)]} for number in range(50)]

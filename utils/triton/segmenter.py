@@ -90,6 +90,9 @@ class Segmenter(Protocol):
     async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
         """Encode an image ahead of the first prompt and return the result as JSON."""
 
+    def check_room(self, body: bytes) -> None:
+        """Reject a segmentation request before it is parsed if it would be refused later."""
+
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         """Segment objects in an image."""
 

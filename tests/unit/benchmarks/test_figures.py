@@ -13,16 +13,11 @@ from benchmarks.figures import percentile, ratios, short, spread, table
         pytest.param(50, 50, id="median"),
         pytest.param(95, 95, id="p95"),
         pytest.param(99, 99, id="p99"),
-        pytest.param(100, 100, id="largest"),
         pytest.param(0, 1, id="smallest"),
     ],
 )
 def test_percentile_is_one_of_the_values(percent, expected):
     assert percentile(list(range(100, 0, -1)), percent) == expected
-
-
-def test_percentile_of_one_value_is_that_value():
-    assert percentile([7.0], 99) == 7.0
 
 
 def test_percentile_of_no_values_is_rejected():
