@@ -69,8 +69,8 @@ audit: env-dev ## look for known vulnerabilities in the locked requirements
 chaos: env-chaos ## kill, stop, flood, fuzz and overload the service; about 25 minutes
 	@$(RUN) python -m tests.chaos.run --weights builtin official
 
-chaos-full: env-chaos ## the same for longer, with 20 minutes of soak test and 10 of guided fuzzing
-	@$(RUN) python -m tests.chaos.run --weights builtin official --stops 20 --search-minutes 10 --soak-minutes 20 --guided-minutes 10
+chaos-full: env-chaos ## the same for longer, with 20 minutes of soak test
+	@$(RUN) python -m tests.chaos.run --weights builtin official --stops 20 --search-minutes 10 --soak-minutes 20
 
 bench: env-bench ## compare the service with the raw model and its peers; about 3 minutes
 	@$(RUN) python -m benchmarks.bench

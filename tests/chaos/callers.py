@@ -10,10 +10,11 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
 from PIL import Image
 
 TIMEOUT_S = 90
@@ -61,32 +62,31 @@ class Outcomes:
         """Return the outcomes of successful requests."""
         return [outcome for outcome in self.all if outcome.ok]
 
-    def faults(self) -> list[Outcome]:
-        """Return server errors, other than "busy" and "unavailable", and lost requests."""
-        return [outcome for outcome in self.all if outcome.status >= 500 and outcome.status not in (503, 504)] + [
-            outcome for outcome in self.all if outcome.reason == "lost"
-        ]
+    def faults(self) -> int:
+        """Return the number of server errors, other than "busy" and "unavailable", and of lost requests."""
+        return sum(
+            outcome.reason == "lost" or (outcome.status >= 500 and outcome.status not in (503, 504))
+            for outcome in self.all
+        )
 
 
 Body = Callable[[], tuple[str, bytes]]
 """Function that returns the next request: path and body."""
 
 
-def photo(seed: int, width: int = 640, height: int = 480) -> bytes:
-    """Return a JPEG file that depends on the seed."""
-    draw = random.Random(seed)
-    small = Image.new("RGB", (16, 12))
-    small.putdata([(draw.randrange(256), draw.randrange(256), draw.randrange(256)) for _ in range(16 * 12)])
+def photo(seed: int) -> bytes:
+    """Return a JPEG file of 640 x 480 pixels that depends on the seed."""
+    small = np.random.default_rng(seed).integers(0, 256, (12, 16, 3), dtype=np.uint8)
     file = io.BytesIO()
-    small.resize((width, height), Image.Resampling.BICUBIC).save(file, "JPEG", quality=85)
+    Image.fromarray(small).resize((640, 480), Image.Resampling.BICUBIC).save(file, "JPEG", quality=85)
     return file.getvalue()
 
 
-def click(image: bytes, x: int = 300, y: int = 200) -> tuple[str, bytes]:
+def click(image: bytes) -> tuple[str, bytes]:
     """Return path and body of a click on an image."""
     fields = {
         "input_image": base64.b64encode(image).decode(),
-        "pos_coords": [[x, y]],
+        "pos_coords": [[300, 200]],
         "mask_format": "rle",
         "segmented_image": "none",
     }
@@ -120,94 +120,66 @@ def mixed(images: int = 20, new: float = 0.2, seed: int = 0, prepared: int = 100
     return body
 
 
-class Caller(threading.Thread):
-    """Thread that sends one request after the other."""
+def ask(connection: http.client.HTTPConnection, path: str, body: bytes) -> Outcome:
+    """Send a request, over a new connection if it is closed, and wait for the answer."""
+    began, kept = time.monotonic(), connection.sock is not None
+    status, reason = 0, "refused"
+    try:
+        if not kept:
+            connection.connect()
+        reason = "lost"
+        connection.request("POST", path, body, JSON)
+        response = connection.getresponse()
+        data = response.read()
+        status, reason = response.status, "ok" if response.status == 200 else slug(data)
+    except (OSError, http.client.HTTPException) as error:
+        connection.close()
+        if kept and isinstance(error, (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)):
+            reason = "closed"
+    return Outcome(began, time.monotonic() - began, status, reason)
 
-    def __init__(
-        self, port: int, body: Body, record: Callable[[Outcome], None], *, pause: float, keep: bool, address: str
-    ) -> None:
-        """Create a caller.
 
-        Args:
-            port: port of a server on this machine.
-            body: source of requests.
-            record: callback for the outcome of each request.
-            pause: minimum seconds between the starts of two requests.
-            keep: reuse the connection.
-            address: source address, one of this machine's.
-        """
-        super().__init__(daemon=True)
-        self._address = address
-        self._port, self._body, self._record, self._pause, self._keep = port, body, record, pause, keep
-        self._connection: http.client.HTTPConnection | None = None
-        self._stopped = threading.Event()
-
-    def run(self) -> None:
-        """Send requests until `end` is called."""
-        while not self._stopped.is_set():
-            path, body = self._body()
-            outcome = self._ask(path, body)
-            self._record(outcome)
-            # Back off if the server is away or busy.
-            self._stopped.wait(max(self._pause - outcome.seconds, 0.05 if outcome.status in (0, 503) else 0))
-        if self._connection:
-            self._connection.close()
-
-    def end(self) -> None:
-        """Stop after the current request."""
-        self._stopped.set()
-
-    def _ask(self, path: str, body: bytes) -> Outcome:
-        began = time.monotonic()
-        status, reason, kept = 0, "", self._connection is not None
-        try:
-            if self._connection is None:
-                self._connection = http.client.HTTPConnection(
-                    "127.0.0.1", self._port, timeout=TIMEOUT_S, source_address=(self._address, 0)
-                )
-                self._connection.connect()
-        except OSError:
-            self._connection = None
-            return Outcome(began, time.monotonic() - began, 0, "refused")
-        try:
-            self._connection.request("POST", path, body, JSON)
-            response = self._connection.getresponse()
-            data = response.read()
-            status, reason = response.status, "ok"
-            if status != 200:
-                is_problem = response.headers.get("Content-Type") == "application/problem+json"
-                reason = json.loads(data)["type"].rpartition(":")[2] if is_problem else f"{status} that is no problem"
-            if response.will_close or not self._keep:
-                self._connection.close()
-                self._connection = None
-        except (OSError, http.client.HTTPException) as error:
-            nothing_came = isinstance(error, (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError))
-            reason = "closed" if kept and nothing_came else "lost"
-            if self._connection:
-                self._connection.close()
-            self._connection = None
-        return Outcome(began, time.monotonic() - began, status, reason)
+def slug(answer: bytes) -> str:
+    """Return the last part of a problem's type, or the beginning of an answer that is no problem."""
+    try:
+        return str(json.loads(answer)["type"]).rpartition(":")[2]
+    except (ValueError, KeyError):
+        return f"no problem: {answer[:50]!r}"
 
 
 @contextmanager
 def crowd(
     port: int, body: Body, callers: int, *, pause: float = 0.0, keep: bool = True, address: str = "127.0.0.1"
 ) -> Iterator[Outcomes]:
-    """Run concurrent callers until the context ends; all their requests have an outcome then."""
-    outcomes = Outcomes()
-    threads = [Caller(port, body, outcomes.all.append, pause=pause, keep=keep, address=address) for _ in range(callers)]
-    for caller in threads:
-        caller.start()
+    """Run concurrent callers until the context ends; all their requests have an outcome then.
+
+    Args:
+        port: port of a server on this machine.
+        body: source of requests.
+        callers: number of callers.
+        pause: minimum seconds between the starts of two requests of a caller.
+        keep: reuse connections.
+        address: source address, one of this machine's.
+    """
+    outcomes, stopped = Outcomes(), threading.Event()
+
+    def call() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, TIMEOUT_S, source_address=(address, 0))
+        while not stopped.is_set():
+            outcome = ask(connection, *body())
+            outcomes.all.append(outcome)
+            if not keep:
+                connection.close()
+            # Back off if the server is away or busy.
+            stopped.wait(max(pause - outcome.seconds, 0.05 if outcome.status in (0, 503) else 0))
+        connection.close()
+
+    threads = [threading.Thread(target=call, daemon=True) for _ in range(callers)]
+    for thread in threads:
+        thread.start()
     try:
         yield outcomes
     finally:
-        for caller in threads:
-            caller.end()
-        for caller in threads:
-            caller.join(TIMEOUT_S)
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """Return the percentile for a share from 0 to 1; 0 if there are no values."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+        stopped.set()
+        for thread in threads:
+            thread.join(TIMEOUT_S)

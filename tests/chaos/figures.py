@@ -106,24 +106,43 @@ def wait_for_answers(outcomes: Outcomes) -> None:
     assert victims.until(lambda: len(outcomes.answered()) >= before + 20, 60) < 60
 
 
-def unexpected_outcomes(name: str, outcomes: Outcomes, expected: set[str]) -> Iterator[Figure]:
-    unexpected = {reason: count for reason, count in outcomes.reasons().items() if reason not in expected}
-    seen = ", ".join(f"{reason} {count}" for reason, count in outcomes.reasons().most_common())
-    yield Figure(name, f"unexpected outcomes ({seen})", sum(unexpected.values()), 0)
+def unexpected_outcomes(name: str, outcomes: Outcomes, expected: set[str]) -> Figure:
+    """Return the number of outcomes that are not among the expected ones."""
+    reasons = outcomes.reasons()
+    unexpected = sum(count for reason, count in reasons.items() if reason not in expected)
+    return Figure(name, f"unexpected outcomes ({listed(reasons)})", unexpected, 0)
+
+
+def listed(counts: Counter[str], most: int | None = None) -> str:
+    """Return counts as text, the greatest first."""
+    return ", ".join(f"{what} {count}" for what, count in counts.most_common(most))
 
 
 def recovery(name: str, outcomes: Outcomes) -> Figure:
+    """Return the share of good answers."""
     share = len(outcomes.answered()) / len(outcomes.all)
     return Figure(name, "share of good answers once ready again", share, 1, at_least=True)
 
 
-def port_of(server: Server) -> int:
-    return int(server.url.rpartition(":")[2])
+def ready_afterwards(name: str, server: Server) -> Figure:
+    """Return whether the service is ready now."""
+    return Figure(name, "ready afterwards", abs(victims.readiness(server) - 200), 0)
 
 
-def restarts(server: Server) -> int:
+def died(name: str, server: Server, workers: list[psutil.Process]) -> Figure:
+    """Return the number of workers that are no longer there."""
+    return Figure(name, "workers that died", len(set(workers) - set(victims.workers(server))), 0)
+
+
+def restarts(name: str, server: Server) -> Figure:
     """Return the number of Triton's restarts."""
-    return int(sum(count for _, count in _samples(server, "mobile_sam_triton_restarts_total")))
+    count = sum(count for _, count in _samples(server, "mobile_sam_triton_restarts_total"))
+    return Figure(name, "restarts of Triton", count, 0)
+
+
+def not_run(name: str, why: str) -> Figure:
+    """Return the figure of a scenario that cannot run here."""
+    return Figure(f"{name}: not run: {why}", "runs", 0, 1, at_least=True)
 
 
 def _samples(server: Server, name: str) -> Iterator[tuple[dict[str, str], float]]:

@@ -8,10 +8,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-MARK = "FORGED"
-"""Part of every hostile string."""
-YEAR = "1999"
-"""Year of forged lines, never of the service's own."""
+from tests.fuzz.hostile_text import BEGINNINGS, hostile_text
+
 LINES = re.compile(
     r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} \[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\] \[[\w: -]+\] "  # BentoML's
     r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ [\w.]+:\d+\] "  # Triton's
@@ -19,28 +17,6 @@ LINES = re.compile(
     r"|Signal \(\d+\) received\.$"
 )
 """Start of every genuine line."""
-BREAKS = ("\n", "\r\n", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029")
-CONTROLS = (
-    "\x1b[31m",
-    "\x1b]0;x\x07",
-    "\x00",
-    "\x08",
-    "\x7f",
-    "\x9b2J",
-    "\u202e",
-    "\u200b",
-    "\ufeff",
-    "\ud800",
-    "%s%n",
-    "{0}",
-)
-FAKES = (
-    f"{YEAR}-01-01T00:00:00+0000 [ERROR] [cli] {MARK}",
-    f"E0101 00:00:00.000000 1 server.cc:1] {MARK} {YEAR}",
-    f'{{"time":"{YEAR}-01-01T00:00:00.000Z","level":"error","message":"{MARK}"}}',
-    f"[ERROR] {MARK}",
-)
-FAKED = tuple(fake[:20] for fake in FAKES)
 PATHS = ("/mobile_sam", "/embed", "/everything")
 FIELDS = (
     *("input_image", "image_id", "model_version", "pos_coords", "labels", "neg_coords", "box", "mask_input", "prompts"),
@@ -54,12 +30,6 @@ HEADERS = (
     *("tracestate", "baggage", "X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "Referer", "Range", "Expect"),
     *("If-None-Match", "Accept-Language", "Upgrade", "Connection", "Bentoml-Payload-Meta", "X-B3-TraceId"),
 )
-
-
-def hostile_text(draw: random.Random) -> str:
-    """Return a string that would forge a line or move a terminal's cursor if it is logged unescaped."""
-    end = draw.choice(BREAKS)
-    return f"x{draw.choice(CONTROLS)}{end}{draw.choice(FAKES)}{draw.choice(('', end))}{draw.choice(CONTROLS)}"
 
 
 def attempts(seed: int, count: int) -> Iterator[bytes]:
@@ -114,7 +84,7 @@ def count_forged(log: bytes) -> Counter[str]:
     found: Counter[str] = Counter()
     # Bytes that are not UTF-8 become unprintable characters.
     for line in log.decode("utf-8", "surrogateescape").split("\n"):
-        if line and (not LINES.match(line) or line.startswith(FAKED)):
+        if line and (not LINES.match(line) or line.startswith(BEGINNINGS)):
             found["lines"] += 1
         # The service's own line breaks are only \n.
         found["characters"] += sum(not char.isprintable() for char in line)

@@ -14,17 +14,18 @@ import resource
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from tests.chaos.flood import HEAD
 
 Attempt = Callable[..., Awaitable[str]]
 """Coroutine function of the port, the number of the connection, its deadline, and further arguments."""
 NICENESS = 10
 """Priority of attackers, which in reality have machines of their own."""
-HEAD = "POST {} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 CHUNK_BYTES = 256 * 1024
 SLOW_READ_BYTES = 1000
 RETRY_S = 0.05
@@ -85,18 +86,13 @@ def _attack(attempt: Attempt, port: int, connections: int, seconds: float, more:
 
 async def flood_requests(port: int, number: int, over: float, requests: Sequence[Request]) -> str:
     """Send one of the requests and read the answer."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    status = asyncio.create_task(_status(reader))
-    try:
+    async with _connected(port) as (writer, status):
         for part in requests[number % len(requests)].data():
             writer.write(part)
             await writer.drain()
             if status.done():  # refused before the whole body is sent
                 break
         return await status
-    finally:
-        status.cancel()
-        writer.transport.abort()
 
 
 async def leave_unread(port: int, number: int, over: float, requests: Sequence[Request]) -> str:
@@ -121,18 +117,13 @@ async def send_endless_heads(port: int, number: int, over: float) -> str:
     """Send an endless head, trailer or chunk extension; the kind depends on the connection."""
     draw = random.Random(number)
     start, part = ENDLESS[number % len(ENDLESS)]
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    status = asyncio.create_task(_status(reader))
-    try:
+    async with _connected(port) as (writer, status):
         writer.write(start)
         while time.monotonic() < over and not status.done():
             # Each name is new, in case the server keeps one value per name.
             writer.write(b"".join(part % draw.getrandbits(32) for _ in range(100)))
             await writer.drain()
         return await asyncio.wait_for(status, 5)
-    finally:
-        status.cancel()
-        writer.transport.abort()
 
 
 CHUNKED = HEAD.format("/embed").encode() + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -151,13 +142,21 @@ ENDLESS = (
 
 async def hold_half_open(port: int, number: int, over: float) -> str:
     """Send half a request line or head and wait until the server hangs up."""
+    starts = (b"", b"POST /mobile", HEAD.format("/mobile_sam").encode(), b"GET /readyz HTTP/1.1\r\nHo")
+    async with _connected(port) as (writer, status):
+        writer.write(starts[number % len(starts)])
+        return await status
+
+
+@asynccontextmanager
+async def _connected(port: int) -> AsyncIterator[tuple[asyncio.StreamWriter, asyncio.Task[str]]]:
+    """Connect; yield the writer and a task that reads the answer, and abort the connection at the end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    status = asyncio.create_task(_status(reader))
     try:
-        writer.write(
-            (b"", b"POST /mobile", HEAD.format("/mobile_sam").encode(), b"GET /readyz HTTP/1.1\r\nHo")[number % 4]
-        )
-        return await _status(reader)
+        yield writer, status
     finally:
+        status.cancel()
         writer.transport.abort()
 
 

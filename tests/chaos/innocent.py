@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.chaos.callers import Outcomes, click, crowd, percentile, photo
-from tests.chaos.figures import Figure, port_of
+from benchmarks.figures import percentile
+from tests.chaos.callers import Outcomes, click, crowd, photo
+from tests.chaos.figures import Figure, listed
 from tests.e2e.server import Server
 
 ADDRESS = "127.0.0.2"
@@ -26,40 +27,35 @@ class InnocentCaller:
             server: a running service.
             alone_s: seconds to click without attackers.
         """
-        self._port = port_of(server)
+        self._port = server.port
         self._body = click(photo(4711))
         with self.clicking():
             time.sleep(1.0)  # encode the image
-        with self.clicking() as outcomes:
+        with self.clicking() as self._alone:
             time.sleep(alone_s)
-        self.alone = outcomes
-        self.attacked = Outcomes()
+        self._attacked = Outcomes()
 
     @contextmanager
     def clicking(self) -> Iterator[Outcomes]:
-        """Click until the context ends; the outcomes are also kept in `attacked`."""
+        """Click until the context ends; `figures` is about the latest clicks."""
         with crowd(self._port, lambda: self._body, 1, pause=PAUSE_S, keep=False, address=ADDRESS) as outcomes:
-            self.attacked = outcomes
+            self._attacked = outcomes
             yield outcomes
 
-    def figures(
-        self, name: str, max_slowdown: float | None = None, expected: frozenset[str] = frozenset()
-    ) -> Iterator[Figure]:
+    def figures(self, name: str, max_slowdown: float | None = None) -> Iterator[Figure]:
         """Return figures of the latest clicks.
 
         Args:
             name: name of the scenario.
             max_slowdown: goal for the ratio of p95 to that without attackers; None: no goal.
-            expected: reasons that do not count as failures.
         """
-        reasons = self.attacked.reasons()
-        failed = {reason: n for reason, n in reasons.items() if reason != "ok" and reason not in expected}
-        seen = ", ".join(f"{reason} {n}" for reason, n in reasons.most_common())
-        yield Figure(name, f"innocent caller: failed clicks ({seen})", sum(failed.values()), 0)
-        yield Figure(name, "innocent caller: answered clicks", len(self.attacked.answered()), 1, at_least=True)
+        reasons, answered = self._attacked.reasons(), len(self._attacked.answered())
+        failed = len(self._attacked.all) - answered
+        yield Figure(name, f"innocent caller: failed clicks ({listed(reasons)})", failed, 0)
+        yield Figure(name, "innocent caller: answered clicks", answered, 1, at_least=True)
         if max_slowdown is not None:
             alone, attacked = (
-                1000 * percentile([outcome.seconds for outcome in outcomes.answered()], 0.95)
-                for outcomes in (self.alone, self.attacked)
+                1000 * percentile([outcome.seconds for outcome in outcomes.answered()] or [0.0], 95)
+                for outcomes in (self._alone, self._attacked)
             )
             yield Figure(name, f"innocent caller: p95 (alone {alone:.0f} ms)", attacked, max_slowdown * alone, "ms")

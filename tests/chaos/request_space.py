@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tests.fuzz.body_parts import FLOAT32, npy
+from tests.fuzz.hostile_requests import FLOAT32, npy
 
 Point = tuple[Any, ...]
 """One option per dimension, in the order of the space."""
@@ -50,25 +50,27 @@ SEGMENT_DIMENSIONS = ("mask_input", "points", "objects")
 COMMON_DIMENSIONS = ("content", "image_source", "file_format", "size")
 
 
-def point(**options: Any) -> Point:
-    """Return the point with these options and otherwise the cheapest."""
-    return tuple(options.get(name, cheapest) for name, (cheapest, *_) in SPACE.items())
+def point(path: str = "/mobile_sam", **options: Any) -> Point:
+    """Return the point with these options, and the cheapest where one is left out or does not affect the path."""
+    used = {name: option for name, option in options.items() if name in dimensions(path)}
+    return tuple(({"path": path} | used).get(name, cheapest) for name, (cheapest, *_) in SPACE.items())
 
 
 @functools.lru_cache(maxsize=32)
 def image_file(width: int, height: int, file_format: str, content: str) -> bytes:
     """Return an image file with a format and content of `SPACE`."""
-    draw = np.random.default_rng(0)
     if content == "flat":
         pixels = np.full((height, width, 3), 128, np.uint8)
     elif content == "stripes":
-        pixels = np.repeat(np.indices((height, width)).sum(axis=0)[..., None] // 4 % 2 * 255, 3, axis=2).astype(
-            np.uint8
-        )
+        stripes = np.indices((height, width)).sum(axis=0) // 4 % 2 * 255
+        pixels = np.repeat(stripes[..., None], 3, axis=2).astype(np.uint8)
     else:
-        block = 2 if content == "noise" else 64
-        small = draw.integers(0, 256, (-(-height // block), -(-width // block), 3), dtype=np.uint8)
-        resampling = Image.Resampling.NEAREST if content == "noise" else Image.Resampling.BILINEAR
+        block, resampling = {
+            "noise": (2, Image.Resampling.NEAREST),
+            "photo": (64, Image.Resampling.BILINEAR),
+        }[content]
+        size_hw = (-(-height // block), -(-width // block))
+        small = np.random.default_rng(0).integers(0, 256, (*size_hw, 3), dtype=np.uint8)
         pixels = np.asarray(Image.fromarray(small).resize((width, height), resampling))
     file = io.BytesIO()
     options = {"JPEG": {"quality": 85}, "PNG": {"compress_level": 1}, "WEBP": {"method": 0}}[file_format]
@@ -81,15 +83,6 @@ def dimensions(path: str) -> list[str]:
     used = {*COMMON_DIMENSIONS, *OPTIONS[path]}
     used |= set(SEGMENT_DIMENSIONS) if path == "/mobile_sam" else {"thresholds"} if path == "/everything" else set()
     return [name for name in SPACE if name in used]
-
-
-def relevant(point: Point) -> Point:
-    """Return the point with the cheapest option in each dimension that does not affect the request."""
-    used = dimensions(point[0])
-    return tuple(
-        option if name in {*used, "path"} else options[0]
-        for (name, options), option in zip(SPACE.items(), point, strict=True)
-    )
 
 
 def request(point: Point, objects: int | None = None) -> tuple[str, bytes]:
@@ -132,5 +125,5 @@ def renew_image(body: bytes) -> bytes:
 
 def describe(point: Point) -> str:
     """Return the path of a point and the options that are not the cheapest."""
-    chosen = zip(SPACE.items(), relevant(point), strict=True)
+    chosen = zip(SPACE.items(), point, strict=True)
     return ", ".join(f"{name} {option}" for (name, options), option in chosen if name == "path" or option != options[0])

@@ -35,7 +35,6 @@ SCENARIOS: dict[str, Scenario] = {
     "bombs": bodies.bombs,
     "fuzz": load.fuzzed,
     "soak": load.soak,
-    "guided": load.guided,
     "tmp-full": disks.full_temporary_folder,
     "cache-full": disks.full_cache,
     "shm-full": disks.full_shared_memory,
@@ -110,15 +109,16 @@ def main() -> int:
         "--weights", nargs="+", default=["builtin"], help="run all scenarios with the first weights, some with each"
     )
     parser.add_argument("--soak-minutes", type=float, default=0, help="length of the soak test; 0: none")
-    parser.add_argument("--guided-minutes", type=float, default=0, help="length of guided fuzzing; 0: none")
     parser.add_argument("--search-minutes", type=float, default=1, help="length of the search for costly requests")
     parser.add_argument("--stops", type=int, default=10, help="number of stops under load")
     parser.add_argument("--output", type=Path, default=Path("out/chaos"), help="folder for results and logs")
     options = parser.parse_args()
-    lengths = {"soak": options.soak_minutes, "guided": options.guided_minutes}
-    names = options.only or [name for name in SCENARIOS if lengths.get(name, 1)]
-    settings: dict[str, dict[str, float]] = {name: {"minutes": minutes} for name, minutes in lengths.items() if minutes}
-    settings |= {"stop": {"times": options.stops}, "costly": {"search_s": 60 * options.search_minutes}}
+    names = options.only or [name for name in SCENARIOS if name != "soak" or options.soak_minutes]
+    settings: dict[str, dict[str, float]] = {
+        "soak": {"minutes": options.soak_minutes or 20},
+        "stop": {"times": options.stops},
+        "costly": {"search_s": 60 * options.search_minutes},
+    }
     figures: list[Figure] = []
     answers: dict[str, Counter[AnswerKind]] = defaultdict(Counter)
     options.output.mkdir(parents=True, exist_ok=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 
 import pytest
 from pydantic import BaseModel
 
 from tests.chaos.costliest import climb
-from tests.chaos.request_space import SPACE, Point, dimensions, point, relevant, renew_image, request
+from tests.chaos.request_space import SPACE, Point, dimensions, point, renew_image, request
 from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest, parse_body
 
 MADE_UP = {"format": ("a", "b", "c"), "more": (False, True), "count": (1, 4, 16, 64)}
@@ -26,51 +27,40 @@ def product(point: Point) -> float:
     return 0.0 if work > 100 else float(work)
 
 
-class Budget:
-    """Budget that is spent after `count` calls."""
-
-    def __init__(self, count: int) -> None:
-        self._left = count
-
-    def __call__(self) -> bool:
-        self._left -= 1
-        return self._left < 0
+def local_maximum(point: Point) -> float:
+    return 100.0 if point == ("c", True, 64) else float(point[0] == "b") - point[1] - point[2]
 
 
-def test_climb_finds_the_costliest_point_below_a_limit():
-    found = climb(MADE_UP, product, Budget(10_000))
-    assert (found.point, found.value) == (("b", True, 16), 96.0)
-
-
-def test_climb_visits_each_point_once_and_ends_after_all():
+@pytest.mark.parametrize(
+    ("value", "costliest"),
+    [
+        pytest.param(product, ("b", True, 16), id="below a limit"),
+        pytest.param(local_maximum, ("c", True, 64), id="beyond a local maximum"),
+    ],
+)
+def test_climb_visits_each_point_once_and_finds_the_costliest(value: Callable[[Point], float], costliest: Point):
     asked: list[Point] = []
 
-    def value(point: Point) -> float:
+    def recorded(point: Point) -> float:
         asked.append(point)
-        return product(point)
+        return value(point)
 
-    climb(MADE_UP, value, lambda: False)
+    assert climb(MADE_UP, recorded, lambda: False) == costliest
     assert sorted(asked) == sorted(itertools.product(*MADE_UP.values()))
-
-
-def test_climb_leaves_a_local_maximum():
-    def value(point: Point) -> float:
-        return 100.0 if point == ("c", True, 64) else float(point[0] == "b") - point[1] - point[2]
-
-    assert climb(MADE_UP, value, Budget(10_000), seed=1).value == 100
 
 
 @pytest.mark.parametrize("budget", [0, 5])
 def test_climb_ends_when_the_budget_is_spent(budget: int):
     asked: list[Point] = []
 
-    def value(point: Point) -> float:
+    def recorded(point: Point) -> float:
         asked.append(point)
         return product(point)
 
-    found = climb(MADE_UP, value, Budget(budget))
+    left = iter([False] * budget)
+    found = climb(MADE_UP, recorded, lambda: next(left, True))
     assert 1 <= len(asked) <= budget + 1
-    assert found.value == max(map(product, asked))
+    assert product(found) == max(map(product, asked))
 
 
 @pytest.mark.parametrize("path", SPACE["path"])
@@ -79,7 +69,7 @@ def test_request_is_valid_at_both_ends_of_each_dimension(path: str, image_source
     for end in (0, -1):
         chosen = {name: options[end] for name, options in SPACE.items()}
         chosen |= {"size": (64, 48), "path": path, "image_source": image_source}
-        asked, body = request(tuple(chosen.values()))
+        asked, body = request(point(**chosen))
         assert asked == path
         parsed = parse_body(body, MODELS[path]).model_dump(exclude_none=True)
         assert set(parsed) & {"input_image", "image_id"} == {"image_id" if image_source == "by id" else "input_image"}
@@ -101,8 +91,9 @@ def test_renew_image_changes_only_the_image():
 
 
 @pytest.mark.parametrize("path", SPACE["path"])
-def test_relevant_resets_unused_dimensions_to_the_cheapest_option(path: str):
+def test_point_takes_the_cheapest_option_of_dimensions_that_do_not_affect_its_path(path: str):
     costly = {name: options[-1] for name, options in SPACE.items()} | {"path": path}
-    used = {name: costly[name] for name in dimensions(path)}
-    assert relevant(tuple(costly.values())) == point(path=path, **used)
-    assert {"size", "content"} < set(used) < set(SPACE)
+    chosen = dict(zip(SPACE, point(**costly), strict=True))
+    cheap = {name for name, option in chosen.items() if option == SPACE[name][0] and name != "path"}
+    assert cheap == set(SPACE) - {"path", *dimensions(path)}
+    assert {"size", "content"} < set(dimensions(path)) < set(SPACE)

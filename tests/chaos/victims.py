@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import requests
@@ -14,6 +17,7 @@ import requests
 from tests.e2e.server import Server
 
 SHARED_MEMORY = Path("/dev/shm")
+Sample = TypeVar("Sample")
 
 
 def family(server: Server) -> list[psutil.Process]:
@@ -24,27 +28,24 @@ def family(server: Server) -> list[psutil.Process]:
 
 def triton(server: Server) -> psutil.Process:
     """Return the tritonserver process, below the watchdog."""
-    return _the(server, lambda process: process.name() == "tritonserver")[0]
+    return _those(server, lambda process: process.name() == "tritonserver")[0]
 
 
 def stubs(server: Server, model: str = "") -> list[psutil.Process]:
     """Return the processes of a Python model, or of all Python models."""
-    return _the(
+    of_model = f"/{model}/1/" if model else ""
+    return _those(
         server,
-        lambda process: (
-            process.name().startswith("triton_python") and f"/{model}/1/" in " ".join(process.cmdline())
-            if model
-            else process.name().startswith("triton_python")
-        ),
+        lambda process: process.name().startswith("triton_python") and of_model in " ".join(process.cmdline()),
     )
 
 
 def workers(server: Server) -> list[psutil.Process]:
     """Return the API workers."""
-    return _the(server, lambda process: "http_api_server" in " ".join(process.cmdline()))
+    return _those(server, lambda process: "http_api_server" in " ".join(process.cmdline()))
 
 
-def _the(server: Server, wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
+def _those(server: Server, wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
     found = []
     for process in family(server):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -57,6 +58,11 @@ def left_over(processes: list[psutil.Process], seconds: float) -> list[str]:
     """Return the command lines of processes that are still alive after so many seconds."""
     _, alive = psutil.wait_procs(processes, timeout=seconds)
     return [" ".join(process.cmdline())[:100] for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def cpu_seconds(processes: list[psutil.Process]) -> float:
+    """Return the CPU time of the processes that are alive."""
+    return sum(sum(process.cpu_times()[:2]) for process in processes if process.is_running())
 
 
 def regions(server: Server) -> list[Path]:
@@ -115,3 +121,31 @@ def until(condition: Callable[[], bool], seconds: float, every: float = 0.05) ->
             return float("inf")
         time.sleep(every)
     return time.monotonic() - began
+
+
+def readiness_over(server: Server, seconds: float) -> list[bool]:
+    """Return whether the service was ready, asked five times per second."""
+    answers, over = [], time.monotonic() + seconds
+    while time.monotonic() < over:
+        answers.append(readiness(server) == 200)
+        time.sleep(0.2)
+    return answers
+
+
+@contextmanager
+def sampling(take: Callable[[], Sample], every: float) -> Iterator[list[Sample]]:
+    """Call a function now and then until the context ends, once at least; yield its results so far."""
+    samples, over = [take()], threading.Event()
+
+    def sample() -> None:
+        while not over.wait(every):
+            with contextlib.suppress(psutil.Error):
+                samples.append(take())
+
+    sampler = threading.Thread(target=sample, daemon=True)
+    sampler.start()
+    try:
+        yield samples
+    finally:
+        over.set()
+        sampler.join()

@@ -37,6 +37,11 @@ class Server:
     log: Path
     metrics_url: str
 
+    @property
+    def port(self) -> int:
+        """Return the port of the URL."""
+        return int(self.url.rpartition(":")[2])
+
     def post(self, path: str = "/mobile_sam", **fields) -> requests.Response:
         return requests.post(f"{self.url}{path}", json=fields, timeout=60)
 

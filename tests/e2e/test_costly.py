@@ -117,14 +117,13 @@ def test_clicks_are_answered_during_many_long_requests(impatient, image_id):
 
 
 def test_large_responses_use_neither_shared_memory_nor_worker_memory(impatient, image_id):
-    port = int(impatient.url.rpartition(":")[2])
     body = json.dumps({"image_id": image_id, "pos_coords": [[2500, 2500]], **LARGE}).encode()
     headers = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     shared = sum(region.stat().st_size for region in victims.regions(impatient))
     workers = victims.workers(impatient)
     with contextlib.ExitStack() as connections:
         before = [psutil.Process(worker.pid).memory_info().rss for worker in workers]
-        callers = [connections.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(2)]
+        callers = [connections.enter_context(socket.create_connection(("127.0.0.1", impatient.port))) for _ in range(2)]
         for caller in callers:
             caller.settimeout(READY_TIMEOUT_S)
             caller.sendall(f"POST /mobile_sam HTTP/1.1\r\n{headers}\r\n\r\n".encode() + body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import json
 import re
@@ -9,15 +10,22 @@ from typing import Any
 
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 
-from tests.fuzz.body_parts import IMAGE
+from tests.fuzz.hostile_requests import IMAGES
 
-PROMPTS = ("pos_coords", "labels", "neg_coords", "box", "mask_input")
+IMAGE = base64.b64encode(IMAGES[0]).decode()
+PROMPTS: tuple[dict[str, Any], ...] = (
+    {"pos_coords": [[1, 0.5], [40, 50]], "labels": [1, 0]},
+    {"box": [0, 0, 64, 64], "neg_coords": [[3, 3]]},
+    {"prompts": [{"pos_coords": [[1, 1]]}, {"box": [0, 0, 9, 9]}]},
+)
+"""Prompts on the image, which has 64 x 64 pixels."""
+OBJECTS = ("pos_coords", "labels", "neg_coords", "box", "mask_input", "prompts")
 MAX_VALUES = {"points_per_side": 4, "crop_n_layers": 0}
 """Limits of fields that make requests slow."""
 
 
 def valid_image(context: Any, case: Any, **kwargs: Any) -> None:
-    """Put a real image and a small grid of clicks into most valid requests."""
+    """Put a real image with prompts and a small grid of clicks into most valid requests."""
     body = case.body
     mode = case.meta.generation.mode.value if case.meta else "positive"
     if mode != "positive" or not isinstance(body, dict):
@@ -25,30 +33,11 @@ def valid_image(context: Any, case: Any, **kwargs: Any) -> None:
     if case.path == "/everything":
         for name, maximum in MAX_VALUES.items():
             body[name] = min(body.get(name, maximum), maximum)
-    if len(str(body)) % 4 == 0:
-        return
-    body.pop("image_id", None)
-    body["input_image"] = IMAGE
-    if case.path == "/mobile_sam":
-        if body.get("prompts"):
-            for name in PROMPTS:
-                body.pop(name, None)
-        for fields in body.get("prompts") or [body]:
-            put_on_image(fields)
-
-
-def put_on_image(fields: dict[str, Any]) -> None:
-    """Move an object's points and box into the image of two pixels, with as many labels as points."""
-    for name in ("pos_coords", "neg_coords"):
-        if fields.get(name):
-            fields[name] = [[x % 2, y % 1] for x, y in fields[name]]
-    if not fields.get("pos_coords"):
-        fields["pos_coords"] = [[1, 0.5]]
-    if fields.get("labels") is not None:
-        fields["labels"] = [1] * len(fields["pos_coords"])
-    if fields.get("box"):
-        fields["box"] = [0, 0, 2, 1]
-    fields.pop("mask_input", None)
+    size = len(str(body))
+    if size % 4:
+        for name in ("image_id", *OBJECTS):
+            body.pop(name, None)
+        body |= {"input_image": IMAGE} | (PROMPTS[size % 3] if case.path == "/mobile_sam" else {})
 
 
 def parts(context: Any, response: Any) -> dict[str, Any]:

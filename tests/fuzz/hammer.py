@@ -1,8 +1,8 @@
 """Fuzzer that sends nearly valid requests to a running service and checks every answer.
 
-`python -m tests.fuzz.hammer http://127.0.0.1:3000 --count 20000 --seed 1 --concurrency 8` sends the corpus, every body
-and every image in a valid body, then `--count` requests of a seed. The exit status is 1 if an answer breaks the
-contract; each violation is printed with the options that reproduce it.
+`python -m tests.fuzz.hammer http://127.0.0.1:3000 --count 20000 --seed 1` sends the corpus, every body and every image
+in a valid body, then `--count` requests of a seed, in batches. The exit status is 1 if an answer breaks the contract;
+each violation is printed with the options that send its batch again.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import argparse
 import base64
 import contextlib
 import http.client
-import itertools
 import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from tests.fuzz.make_corpus import BODIES, IMAGES, odd_images
-from tests.fuzz.mutate import FuzzRequest, requests
-from tests.fuzz.odd_bodies import odd_bodies
-from tests.fuzz.verdict import BUSY, FuzzAnswer, faults
+from tests.fuzz.corpus import BODIES, CORPUS, IMAGES
+from tests.fuzz.hostile_requests import BATCH, FuzzRequest, post, requests_of_batch
+from tests.fuzz.verdict import FuzzAnswer, faults
 
+CONNECTIONS = 8
 TIMEOUT_S, FRAMED_TIMEOUT_S = 60, 3
 FORMATS = ("json", "npy", "png", "rle", "polygon")
 
@@ -48,11 +48,10 @@ class Record:
     hung_up: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, shot: Shot, answer: FuzzAnswer, seconds: float, *, tolerate_busy: bool) -> None:
+    def add(self, shot: Shot, answer: FuzzAnswer, seconds: float) -> None:
         """Check and record an answer."""
-        found = faults(shot.request, answer, tolerate_busy=tolerate_busy)
-        busy = tolerate_busy and answer.status in BUSY
-        if shot.status not in {None, answer.status} and not busy:
+        found = faults(shot.request, answer)
+        if shot.status not in {None, answer.status}:
             found.append(f"{answer.status} instead of {shot.status}: {answer.body[:200]!r}")
         with self.lock:
             self.answers[answer.status, answer.kind] += 1
@@ -69,32 +68,23 @@ class Record:
 
 
 def corpus() -> Iterator[Shot]:
-    """Yield every body for its own path and others, and every image for `/embed` and `/mobile_sam`."""
-    for name, odd in odd_bodies().items():
-        data = (BODIES / name).read_bytes()
-        own = name.split("/")[0]
-        for path in ("mobile_sam", "embed", "everything"):
-            status = odd.status if path == own else None
-            # For another path, a body may be a request that takes long.
-            if path in {own, "embed"}:
-                yield Shot(f"corpus/bodies/{name} to /{path}", _post(f"/{path}", data), status)
-    for number, (name, image) in enumerate(odd_images().items()):
-        fields = {"input_image": base64.b64encode((IMAGES / name).read_bytes()).decode()}
+    """Yield every body for two paths, and every image for `/embed` and `/mobile_sam`."""
+    for name, expected in BODIES.items():
+        data = (CORPUS / name).read_bytes()
+        yield Shot(f"corpus/{name} to /mobile_sam", post("/mobile_sam", data), expected.status)
+        yield Shot(f"corpus/{name} to /embed", post("/embed", data))
+    for number, (name, outcome) in enumerate(IMAGES.items()):
+        fields = {"input_image": base64.b64encode((CORPUS / name).read_bytes()).decode()}
         click = {"pos_coords": [[0, 0]], "mask_format": FORMATS[number % len(FORMATS)]}
         style = {"segmented_image": ("overlay", "cutout")[number % 2]}
+        status = outcome if isinstance(outcome, int) else 200
         for path, more in (("/embed", {}), ("/mobile_sam", click | style)):
-            body = json.dumps(fields | more).encode()
-            yield Shot(f"corpus/images/{name} to {path}", _post(path, body), image.status or 200)
+            yield Shot(f"corpus/{name} to {path}", post(path, json.dumps(fields | more).encode()), status)
 
 
-def seeded(seed: int, count: int, first: int) -> Iterator[Shot]:
-    """Yield the requests of a seed."""
-    for index, one in enumerate(requests(seed, count, first), first):
-        yield Shot(f"--seed {seed} --first {index} --count 1 --no-corpus", one)
-
-
-def _post(path: str, body: bytes) -> FuzzRequest:
-    return FuzzRequest("POST", path, [("Content-Type", "application/json")], body)
+def batch_of(seed: int, batch: int, size: int = BATCH) -> list[Shot]:
+    """Return the requests of a batch."""
+    return [Shot(f"--seed {seed} --batch {batch}", request) for request in requests_of_batch(seed, batch, size)]
 
 
 def send(connection: http.client.HTTPConnection, request: FuzzRequest) -> FuzzAnswer:
@@ -114,36 +104,38 @@ def send(connection: http.client.HTTPConnection, request: FuzzRequest) -> FuzzAn
     return FuzzAnswer(response.status, (response.getheader("content-type") or "").split(";")[0], body)
 
 
-def shoot(url: str, shots: Iterator[Shot], record: Record, deadline: float, *, tolerate_busy: bool) -> None:
-    """Send requests one after the other, over a new connection whenever the server closes the current one."""
-    host = urlsplit(url)
-    assert host.hostname
-    connection = http.client.HTTPConnection(host.hostname, host.port, timeout=TIMEOUT_S)
-    while time.monotonic() < deadline:
-        with record.lock:
-            shot = next(shots, None)
-        if shot is None:
-            break
-        for last_try in (False, True):
-            fresh = connection.sock is None
-            if shot.request.framed:
-                connection.close()
-                connection.timeout = FRAMED_TIMEOUT_S
-            began = time.monotonic()
-            try:
-                answer = send(connection, shot.request)
-                record.add(shot, answer, time.monotonic() - began, tolerate_busy=tolerate_busy)
-                break
-            except (OSError, http.client.HTTPException) as error:
-                connection.close()
-                # The server may close an idle connection, but not a new one.
-                if fresh or last_try or shot.request.framed:
-                    record.fail(shot, error)
-                    break
+class Gun(threading.local):
+    """Sender of requests with a connection per thread, reopened whenever the server closes it."""
+
+    def __init__(self, url: str, record: Record) -> None:
+        host = urlsplit(url)
+        assert host.hostname
+        self._host, self._port, self._record = host.hostname, host.port, record
+        self._connection = self._connect(TIMEOUT_S)
+
+    def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+
+    def shoot(self, shot: Shot) -> None:
+        """Send a request and record its answer; one with unusual framing gets a connection of its own."""
         if shot.request.framed:
+            with contextlib.closing(self._connect(FRAMED_TIMEOUT_S)) as own:
+                self._ask(own, shot, last_try=True)
+        # The server may close an idle connection, but not a new one.
+        elif not self._ask(self._connection, shot, last_try=self._connection.sock is None):
+            self._ask(self._connection, shot, last_try=True)
+
+    def _ask(self, connection: http.client.HTTPConnection, shot: Shot, *, last_try: bool) -> bool:
+        """Send a request; return whether it is done with, or worth another try."""
+        began = time.monotonic()
+        try:
+            self._record.add(shot, send(connection, shot.request), time.monotonic() - began)
+        except (OSError, http.client.HTTPException) as error:
             connection.close()
-            connection.timeout = TIMEOUT_S
-    connection.close()
+            if last_try:
+                self._record.fail(shot, error)
+            return last_try
+        return True
 
 
 def report(record: Record, seconds: float) -> int:
@@ -164,28 +156,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url", help="URL of the service")
     parser.add_argument("--count", type=int, default=20_000, help="number of requests of the seed")
-    parser.add_argument("--first", type=int, default=0, help="index of the first request of the seed")
     parser.add_argument("--seed", type=int, default=1, help="seed of the requests")
-    parser.add_argument("--concurrency", type=int, default=8, help="number of connections")
-    parser.add_argument("--seconds", type=float, default=3600, help="time limit")
-    parser.add_argument("--no-corpus", action="store_true", help="send only the requests of the seed")
-    parser.add_argument("--tolerate-busy", action="store_true", help="do not count 429 and 503 as violations")
+    parser.add_argument("--batch", type=int, help="send only this batch of the seed, and no corpus")
+    parser.add_argument("--seconds", type=float, default=3600, help="time limit; no batch begins later")
     options = parser.parse_args(arguments)
-    began = time.monotonic()
-    shots = itertools.chain(() if options.no_corpus else corpus(), seeded(options.seed, options.count, options.first))
-    record = Record()
-    threads = [
-        threading.Thread(
-            target=shoot,
-            args=(options.url, shots, record, began + options.seconds),
-            kwargs={"tolerate_busy": options.tolerate_busy},
-        )
-        for _ in range(options.concurrency)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    began, record = time.monotonic(), Record()
+    gun = Gun(options.url, record)
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        if options.batch is not None:
+            list(pool.map(gun.shoot, batch_of(options.seed, options.batch)))
+        else:
+            sending = pool.map(gun.shoot, corpus())
+            for start in range(0, options.count, BATCH):
+                batch = batch_of(options.seed, start // BATCH, min(BATCH, options.count - start))
+                list(sending)  # wait, and raise what was raised
+                if time.monotonic() - began > options.seconds:
+                    break
+                sending = pool.map(gun.shoot, batch)
+            list(sending)
     return report(record, time.monotonic() - began)
 
 

@@ -26,6 +26,7 @@ TEMPLATES = (
 FORGED = (
     f"[ERROR] {MARK}",
     f"2026-01-01T00:00:00+0000 [INFO] [api_server] {MARK}",
+    f"E0101 00:00:00.000000 1 server.cc:1] {MARK}",
     f'{{"level":"error","message":"{MARK}"}}',
     f"Traceback ({MARK}):\n  File {MARK}",
     f"{MARK}: an exception",
@@ -37,13 +38,17 @@ HOSTILE = tuple(f"x{piece}{FORGED[number % len(FORGED)]}" for number, piece in e
 """One text per piece."""
 
 
+def hostile_text(draw: Random) -> str:
+    """Return a text of up to a few hundred characters, or of several thousand, with a line break and a forged line."""
+    pieces = draw.choices((*PIECES, *FORGED, "x", " ", "\u00e9"), k=draw.randint(1, 12))
+    pieces.insert(draw.randrange(len(pieces) + 1), draw.choice(LINE_ENDS) + draw.choice(FORGED))
+    return "".join(pieces) * (draw.randint(10, 40) if draw.random() < 0.02 else 1)
+
+
 def hostile_texts(count: int, seed: int) -> Iterator[str]:
-    """Yield reproducible texts of up to a few hundred characters, some of several thousand."""
-    random = Random(seed)
-    for _ in range(count):
-        pieces = random.choices((*PIECES, *FORGED, "x", " ", "\u00e9"), k=random.randint(1, 12))
-        pieces.insert(random.randrange(len(pieces) + 1), random.choice(LINE_ENDS) + random.choice(FORGED))
-        yield "".join(pieces) * (random.randint(10, 40) if random.random() < 0.02 else 1)
+    """Yield reproducible texts."""
+    draw = Random(seed)
+    return (hostile_text(draw) for _ in range(count))
 
 
 def is_forged(log: str) -> bool:

@@ -7,14 +7,14 @@ import json
 import pytest
 
 from tests.fuzz.hammer import Record, Shot, report
-from tests.fuzz.mutate import FuzzRequest
+from tests.fuzz.hostile_requests import FuzzRequest
 from tests.fuzz.verdict import JSON, LINES, MULTIPART, PROBLEM, FuzzAnswer, faults
 
 PARTS = b'--b\r\nContent-Disposition: form-data; name="mask"\r\n\r\n[]\r\n--b--\r\n'
 
 
 def post(path: str = "/embed", method: str = "POST", *headers: tuple[str, str]) -> FuzzRequest:
-    return FuzzRequest(method, path, list(headers), b"{}")
+    return FuzzRequest(method, path, headers, b"{}")
 
 
 def problem(status: int, /, **members: object) -> FuzzAnswer:
@@ -64,23 +64,16 @@ def test_invalid_answers_are_violations(request_, answer):
     assert faults(request_, answer)
 
 
-def test_busy_answers_are_tolerated_on_request():
-    assert faults(post(), problem(503), tolerate_busy=True) == []
-    assert faults(post(), problem(429), tolerate_busy=True) == []
-    assert faults(post(), problem(504), tolerate_busy=True)
-    assert faults(post(), FuzzAnswer(503, "text/plain", b"busy"), tolerate_busy=True)
-
-
 def test_violation_is_reported_with_the_options_to_reproduce_it(capsys):
     record = Record()
-    record.add(Shot("--seed 1 --first 7", post()), problem(422), 0.1, tolerate_busy=False)
+    record.add(Shot("--seed 1 --batch 7", post()), problem(422), 0.1)
     assert report(record, 1) == 0
-    record.add(Shot("--seed 1 --first 8", post()), problem(500), 0.1, tolerate_busy=False)
-    record.add(Shot("corpus/bodies/x", post(), status=200), problem(422), 0.1, tolerate_busy=False)
-    record.fail(Shot("--seed 1 --first 9", post()), TimeoutError("timed out"))
+    record.add(Shot("--seed 1 --batch 8", post()), problem(500), 0.1)
+    record.add(Shot("corpus/bodies/x", post(), status=200), problem(422), 0.1)
+    record.fail(Shot("--seed 1 --batch 9", post()), TimeoutError("timed out"))
     assert report(record, 1) == 1
     printed = capsys.readouterr().out
-    assert "VIOLATION --seed 1 --first 8: 500" in printed
+    assert "VIOLATION --seed 1 --batch 8: 500" in printed
     assert "VIOLATION corpus/bodies/x: 422 instead of 200" in printed
-    assert "VIOLATION --seed 1 --first 9: no answer, TimeoutError" in printed
+    assert "VIOLATION --seed 1 --batch 9: no answer, TimeoutError" in printed
     assert "3 violations" in printed

@@ -3,53 +3,45 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import socket
 import struct
 import subprocess
 import sys
-import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 
 import psutil
+import requests
 
 from tests.chaos import victims
 from tests.chaos.callers import JSON, click, photo
-from tests.chaos.figures import MEGABYTE, Figure, Start, port_of
+from tests.chaos.figures import MEGABYTE, Figure, Start
+from tests.e2e.server import Server
 
 
 def bombs(start: Start, gigabytes: float = 1.0) -> Iterator[Figure]:
     """Send small files with many pixels, and an endless body."""
     with start() as server:
-        port = port_of(server)
-        _ask(port, *click(photo(1)))
+        _click(server, photo(1))
         for name, image in (("a PNG of 30,000 x 30,000 pixels", _bomb()), ("a PNG header of 2^31 pixels", _header())):
-            inside = victims.stubs(server) + victims.workers(server)
-            before, work = victims.resident(inside), _cpu(inside)
-            with _peak(inside) as peak:
-                status, data = _ask(port, *click(image))
-            yield Figure(name, "status", status, 499)
-            yield Figure(name, "is a problem", float(b"urn:mobile-sam:" in data), 1, at_least=True)
-            yield Figure(name, "work", 1000 * (_cpu(inside) - work), 100, "ms")
-            yield Figure(name, "more memory", (peak() - before) / MEGABYTE, 50, "MB")
+            with _watching(victims.stubs(server) + victims.workers(server)) as cost:
+                answer = _click(server, image)
+            yield Figure(name, "status", answer.status_code, 499)
+            yield Figure(name, "is a problem", float(b"urn:mobile-sam:" in answer.content), 1, at_least=True)
+            yield Figure(name, "work", cost["ms"], 100, "ms")
+            yield Figure(name, "more memory", cost["MB"], 50, "MB")
         for announced in (True, False):
             name = f"a body of {gigabytes:g} GB{'' if announced else ' without a length'}"
-            inside = victims.workers(server)
-            before, work = victims.resident(inside), _cpu(inside)
-            with _peak(inside) as peak:
-                status = _send_zeros(port, int(gigabytes * 2**30), announced=announced)
+            with _watching(victims.workers(server)) as cost:
+                status = _send_zeros(server.port, int(gigabytes * 2**30), announced=announced)
             yield Figure(name, "status", abs(status - 413), 0)
-            yield Figure(name, "work", 1000 * (_cpu(inside) - work), 100 if announced else 1000, "ms")
-            yield Figure(name, "more memory, in caps of 32 MiB", (peak() - before) / (32 * MEGABYTE), 2)
+            yield Figure(name, "work", cost["ms"], 100 if announced else 1000, "ms")
+            yield Figure(name, "more memory, in caps of 32 MiB", cost["MB"] / 32, 2)
 
 
-def _ask(port: int, path: str, body: bytes) -> tuple[int, bytes]:
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
-        connection.request("POST", path, body, JSON)
-        response = connection.getresponse()
-        return response.status, response.read()
+def _click(server: Server, image: bytes) -> requests.Response:
+    path, body = click(image)
+    return requests.post(server.url + path, body, headers=JSON, timeout=60)
 
 
 def _bomb() -> bytes:
@@ -83,21 +75,11 @@ def _send_zeros(port: int, size: int, *, announced: bool) -> int:
     return int(answer.split()[1]) if answer.startswith(b"HTTP/1.1 ") else 0
 
 
-def _cpu(processes: Sequence[psutil.Process]) -> float:
-    return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
-
-
-@contextmanager
-def _peak(processes: list[psutil.Process]) -> Iterator[Callable[[], int]]:
-    """Sample the processes' memory every 5 ms; yield a function that returns the peak."""
-    peak, over = [victims.resident(processes)], threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.005):
-            peak[0] = max(peak[0], victims.resident(processes))
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    yield lambda: peak[0]
-    over.set()
-    watcher.join()
+@contextlib.contextmanager
+def _watching(processes: list[psutil.Process]) -> Iterator[dict[str, float]]:
+    """Measure until the context ends: CPU time in `ms`, and growth of resident memory at its peak in `MB`."""
+    cost: dict[str, float] = {}
+    work = victims.cpu_seconds(processes)
+    with victims.sampling(lambda: victims.resident(processes), 0.005) as sizes:
+        yield cost
+    cost |= {"ms": 1000 * (victims.cpu_seconds(processes) - work), "MB": (max(sizes) - sizes[0]) / MEGABYTE}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.chaos import victims
-from tests.chaos.figures import Figure, Start, restarts
+from tests.chaos.figures import Figure, Start, died, not_run, restarts
 from tests.chaos.innocent import InnocentCaller
 
 LIBRARY = "faketime/libfaketimeMT.so.1"
@@ -22,7 +21,7 @@ def moved_clock(start: Start, each_s: float = 5) -> Iterator[Figure]:
     name = f"the clock set {len(STEPS)} times"
     libraries = [path for folder in (Path("/usr/lib"), Path("/usr/local/lib")) for path in folder.glob(f"**/{LIBRARY}")]
     if not libraries:
-        yield Figure(f"{name}: not run: {LIBRARY} is missing (Debian: faketime)", "runs", 0, 1, at_least=True)
+        yield not_run(name, f"{LIBRARY} is missing (Debian: faketime)")
         return
     with TemporaryDirectory() as folder:
         setting = Path(folder) / "time"
@@ -36,18 +35,15 @@ def moved_clock(start: Start, each_s: float = 5) -> Iterator[Figure]:
         }
         with start(**faked) as server:
             innocent = InnocentCaller(server, alone_s=3)
-            workers, wrong = victims.workers(server), 0
+            workers, ready = victims.workers(server), list[bool]()
             with innocent.clicking():
                 for step in STEPS:
                     setting.write_text(step)
-                    until = time.monotonic() + each_s
-                    while time.monotonic() < until:
-                        wrong += victims.readiness(server) != 200
-                        time.sleep(0.2)
+                    ready += victims.readiness_over(server, each_s)
             yield from innocent.figures(name)
-            yield Figure(name, "probes without a 200", wrong, 0)
-            yield Figure(name, "restarts of Triton", restarts(server), 0)
-            yield Figure(name, "workers that died", len(set(workers) - set(victims.workers(server))), 0)
+            yield Figure(name, "probes without a 200", ready.count(False), 0)
+            yield restarts(name, server)
+            yield died(name, server, workers)
             yield Figure(name, "years that the log shows", len(_years(server.log)), 2, at_least=True)
 
 

@@ -6,7 +6,6 @@ The service gets small disks of its own in a mount namespace.
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import os
 import shutil
@@ -20,13 +19,15 @@ from tempfile import TemporaryDirectory
 
 from tests.chaos import victims
 from tests.chaos.callers import Outcomes, click, crowd, mixed
-from tests.chaos.figures import MEGABYTE, Figure, Start, port_of, restarts, unexpected_outcomes
+from tests.chaos.figures import MEGABYTE, Figure, Start, died, not_run, restarts, unexpected_outcomes
 from tests.chaos.innocent import InnocentCaller
 from tests.chaos.request_space import image_file
 from tests.e2e.server import Server
+from tests.small_disk import fill
 
 NAMESPACES = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
 """Commands that run another in a mount namespace: as superuser, and as another user if the kernel allows it."""
+MOUNTING_FORBIDDEN = "mounting is not allowed"
 ODD = [
     (path, body)
     for path in ("/mobile_sam", "/embed", "/everything", "/nowhere", "/docs.json", "/readyz")
@@ -35,6 +36,7 @@ ODD = [
 """Requests whose answers the service's metrics count under many different labels."""
 MAX_DETECTION_S = 10.0
 """Time after which readiness must be right: the watchdog's own inferences notice the fault."""
+SHORTAGE_REASONS = {"ok", "inference-unavailable", "overloaded"}
 
 
 def full_temporary_folder(start: Start, seconds: float = 15) -> Iterator[Figure]:
@@ -54,23 +56,25 @@ def _on_full_disk(
     start: Start, name: str, folder: Path, megabytes: int, seconds: float, **settings: str
 ) -> Iterator[Figure]:
     if (through := _disk_at(folder, megabytes)) is None:
-        yield Figure(f"{name}: not run: mounting is not allowed", "runs", 0, 1, at_least=True)
+        yield not_run(name, MOUNTING_FORBIDDEN)
         return
     with start(through=through, **settings) as server:
         innocent = InnocentCaller(server, alone_s=3)
         workers = victims.workers(server)
-        new_images = mixed(images=1, new=1.0, prepared=20)
-        port, odd = port_of(server), itertools.cycle(ODD)
-        others, refused = crowd(port, new_images, 1, pause=0.5), crowd(port, lambda: next(odd), 1, pause=0.1)
+        new_images, odd = mixed(images=1, new=1.0, prepared=20), itertools.cycle(ODD)
+        others, refused = (
+            crowd(server.port, new_images, 1, pause=0.5),
+            crowd(server.port, lambda: next(odd), 1, pause=0.1),
+        )
         with _full(server, folder), innocent.clicking(), others as answered, refused as problems:
             time.sleep(seconds)
             ready = victims.readiness(server)
         yield from innocent.figures(name)
-        yield from unexpected_outcomes(f"{name}, new images", answered, {"ok"})
-        yield Figure(f"{name}, odd requests", f"faults of {len(problems.all)}", len(problems.faults()), 0)
+        yield unexpected_outcomes(f"{name}, new images", answered, {"ok"})
+        yield Figure(f"{name}, odd requests", f"faults of {len(problems.all)}", problems.faults(), 0)
         yield Figure(name, "ready while full", abs(ready - 200), 0)
-        yield Figure(name, "workers that died", len(set(workers) - set(victims.workers(server))), 0)
-        yield Figure(name, "restarts of Triton", restarts(server), 0)
+        yield died(name, server, workers)
+        yield restarts(name, server)
 
 
 def full_shared_memory(start: Start, seconds: float = 25) -> Iterator[Figure]:
@@ -78,7 +82,7 @@ def full_shared_memory(start: Start, seconds: float = 25) -> Iterator[Figure]:
     name = "full shared memory"
     shm = victims.SHARED_MEMORY
     if (through := _disk_at(shm, 1024)) is None:
-        yield Figure(f"{name}: not run: mounting is not allowed", "runs", 0, 1, at_least=True)
+        yield not_run(name, MOUNTING_FORBIDDEN)
         return
     with start(through=through) as server:
         innocent = InnocentCaller(server, alone_s=3)
@@ -86,7 +90,7 @@ def full_shared_memory(start: Start, seconds: float = 25) -> Iterator[Figure]:
 
         large = click(image_file(1200, 1200, "PNG", "noise"))
         untrue, asked = 0, 0
-        with innocent.clicking() as small, crowd(port_of(server), lambda: large, 1, pause=0.5) as outcomes:
+        with innocent.clicking() as small, crowd(server.port, lambda: large, 1, pause=0.5) as outcomes:
             with _full(server, shm, left=MEGABYTE):
                 until = time.monotonic() + seconds
                 time.sleep(MAX_DETECTION_S)
@@ -99,14 +103,14 @@ def full_shared_memory(start: Start, seconds: float = 25) -> Iterator[Figure]:
             freed = time.monotonic()
             well = victims.until(lambda: victims.readiness(server) == 200, 60)
             time.sleep(5)
-        yield from unexpected_outcomes(f"{name}, clicks", small, {"ok", "inference-unavailable", "overloaded"})
-        yield from unexpected_outcomes(f"{name}, large images", outcomes, {"ok", "inference-unavailable", "overloaded"})
+        yield unexpected_outcomes(f"{name}, clicks", small, SHORTAGE_REASONS)
+        yield unexpected_outcomes(f"{name}, large images", outcomes, SHORTAGE_REASONS)
         yield Figure(name, f"checks of {asked} that were ready although images were refused", untrue, 0)
         yield Figure(name, "ready again after", well, 30, "s")
         later = Outcomes([*small.after(freed + well).all, *outcomes.after(freed + well).all])
-        yield from unexpected_outcomes(f"{name}, afterwards", later, {"ok"})
+        yield unexpected_outcomes(f"{name}, afterwards", later, {"ok"})
         yield Figure(name, "answers afterwards", len(later.answered()), 2, at_least=True)
-        yield Figure(name, "workers that died", len(set(workers) - set(victims.workers(server))), 0)
+        yield died(name, server, workers)
 
 
 def cleaned_folders(start: Start, seconds: float = 10) -> Iterator[Figure]:
@@ -117,20 +121,16 @@ def cleaned_folders(start: Start, seconds: float = 10) -> Iterator[Figure]:
         removed = list(Path(folder).iterdir())
         for entry in removed:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        wrong = 0
         with innocent.clicking():
-            until = time.monotonic() + seconds
-            while time.monotonic() < until:
-                wrong += victims.readiness(server) != 200
-                time.sleep(0.2)
+            ready = victims.readiness_over(server, seconds)
         yield from innocent.figures(f"{name} ({len(removed)})")
-        yield Figure(name, "probes without a 200", wrong, 0)
-        with crowd(port_of(server), mixed(images=4, prepared=30), 6) as outcomes:
+        yield Figure(name, "probes without a 200", ready.count(False), 0)
+        with crowd(server.port, mixed(images=4, prepared=30), 6) as outcomes:
             victims.until(lambda: len(outcomes.answered()) >= 20, 30)
             server.process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 server.process.wait(60)
-        yield from unexpected_outcomes(f"{name}, then SIGTERM under load", outcomes, {"ok", "stopping", "refused"})
+        yield unexpected_outcomes(f"{name}, then SIGTERM under load", outcomes, {"ok", "stopping", "refused"})
 
 
 def _disk_at(folder: Path, megabytes: int) -> list[str] | None:
@@ -149,18 +149,9 @@ def _full(server: Server, folder: Path, left: int = 0) -> Iterator[None]:
     seen = Path(f"/proc/{server.process.pid}/root{folder}")
     disk = os.statvfs(seen)
     assert disk.f_frsize * disk.f_blocks <= 1024 * MEGABYTE, f"{folder} is not a disk of the service's own"
-    filler = seen / "filler"
+    filler = fill(seen)
     try:
-        with filler.open("wb", buffering=0) as file:
-            free = disk.f_frsize * disk.f_bavail - left
-            try:
-                while free > 0:
-                    free -= file.write(bytes(min(free, MEGABYTE)))
-                while left == 0:
-                    file.write(bytes(4096))
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    raise
+        os.truncate(filler, filler.stat().st_size - left)
         yield
     finally:
-        filler.unlink(missing_ok=True)
+        filler.unlink()

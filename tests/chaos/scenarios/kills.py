@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 import psutil
+import requests
 
 from tests.chaos import victims
-from tests.chaos.callers import Outcomes, click, crowd, mixed, photo
-from tests.chaos.figures import Figure, Start, port_of, recovery, unexpected_outcomes, wait_for_answers
+from tests.chaos.callers import JSON, Outcomes, click, crowd, mixed, photo
+from tests.chaos.figures import Figure, Start, recovery, unexpected_outcomes, wait_for_answers
 from tests.e2e.server import Server
 
 OUTAGE_REASONS = {"ok", "inference-unavailable", "inference-timeout", "closed"}
 """Allowed outcomes while Triton is down."""
 MODELS = ("mobile_sam", "mobile_sam_cached", "mobile_sam_everything", "mobile_sam_encoder", "mobile_sam_decoder")
+
+
+def _outage(server: Server) -> tuple[float, float]:
+    """Return the seconds until the service is not ready, and from then until it is ready again."""
+    gone = victims.until(lambda: victims.readiness(server) != 200, 30, 0.01)
+    return gone, victims.until(lambda: victims.readiness(server) == 200, 90)
 
 
 def killed_triton(start: Start) -> Iterator[Figure]:
@@ -26,37 +32,35 @@ def killed_triton(start: Start) -> Iterator[Figure]:
     began = time.monotonic()
     with start() as server:
         load = time.monotonic() - began
-        with crowd(port_of(server), mixed(), 4) as outcomes:
+        with crowd(server.port, mixed(), 4) as outcomes:
             wait_for_answers(outcomes)
             victims.triton(server).kill()
-            gone = victims.until(lambda: victims.readiness(server) != 200, 10, 0.01)
-            back = victims.until(lambda: victims.readiness(server) == 200, 60)
+            gone, back = _outage(server)
             moment = time.monotonic()
             wait_for_answers(outcomes)
         yield Figure(name, "not ready after", gone, 10, "s")
         yield Figure(name, f"ready again after (a start takes {load:.1f} s)", back, 15 + load, "s")
-        yield from unexpected_outcomes(name, outcomes, OUTAGE_REASONS)
+        yield unexpected_outcomes(name, outcomes, OUTAGE_REASONS)
         yield recovery(name, outcomes.after(moment))
 
 
 def killed_stubs(start: Start, models: Sequence[str] = MODELS) -> Iterator[Figure]:
     """Kill one process of each Python model."""
-    with start() as server, crowd(port_of(server), mixed(), 2) as outcomes:
+    with start() as server, crowd(server.port, mixed(), 2) as outcomes:
         for model in models:
             name = f"kill -9 a process of {model}"
             victims.stubs(server, model)[0].kill()
-            yield Figure(
-                name, "not ready after", victims.until(lambda: victims.readiness(server) != 200, 30, 0.02), 10, "s"
-            )
-            yield Figure(name, "healed after", victims.until(lambda: victims.readiness(server) == 200, 90), 60, "s")
-    yield from unexpected_outcomes("kill -9 a process of a model", outcomes, OUTAGE_REASONS)
+            gone, back = _outage(server)
+            yield Figure(name, "not ready after", gone, 10, "s")
+            yield Figure(name, "healed after", back, 60, "s")
+    yield unexpected_outcomes("kill -9 a process of a model", outcomes, OUTAGE_REASONS)
 
 
 def stopped(start: Start, who: Callable[[Server], psutil.Process] = victims.triton) -> Iterator[Figure]:
     """Suspend tritonserver, or another process, under load."""
     name = f"SIGSTOP {'tritonserver' if who is victims.triton else 'a process of a model'}"
     # In a container, BentoML restarts nothing.
-    with start(BENTOML_CONTAINERIZED="true") as server, crowd(port_of(server), mixed(), 4) as outcomes:
+    with start(BENTOML_CONTAINERIZED="true") as server, crowd(server.port, mixed(), 4) as outcomes:
         wait_for_answers(outcomes)
         who(server).suspend()
         answers = []
@@ -73,14 +77,14 @@ def stopped(start: Start, who: Callable[[Server], psutil.Process] = victims.trit
         yield Figure(name, "slowest answer of /readyz", max(answers), 2, "s")
         moment = time.monotonic()
         wait_for_answers(outcomes)
-    yield from unexpected_outcomes(name, outcomes, OUTAGE_REASONS)
+    yield unexpected_outcomes(name, outcomes, OUTAGE_REASONS)
     yield recovery(name, outcomes.after(moment))
 
 
 def killed_worker(start: Start) -> Iterator[Figure]:
     """Kill an API worker under load, in a container, where BentoML does not start another."""
     name = "kill -9 an API worker"
-    with start(BENTOML_CONTAINERIZED="true") as server, crowd(port_of(server), mixed(), 4) as outcomes:
+    with start(BENTOML_CONTAINERIZED="true") as server, crowd(server.port, mixed(), 4) as outcomes:
         count = len(victims.workers(server))
         wait_for_answers(outcomes)
         moment = time.monotonic()
@@ -99,24 +103,24 @@ def killed_service(start: Start) -> Iterator[Figure]:
     name = "kill -9 the service"
     with start() as server:
         family = victims.family(server)
-        with crowd(port_of(server), mixed(), 2) as outcomes:
+        with crowd(server.port, mixed(), 2) as outcomes:
             wait_for_answers(outcomes)
             server.process.kill()
             server.process.wait()
-        port = port_of(server)
         began = time.monotonic()
-        with start(port=port) as again:
+        with start(port=server.port) as again:
             yield Figure(name, "ready again on the same port after", time.monotonic() - began, 60, "s")
             yield Figure(name, "processes left", len(victims.left_over(family, 45)), 0)
             yield Figure(name, "regions of shared memory left", len(victims.regions(server)), 0)
-            answer = again.post(**json.loads(click(photo(1))[1]))
+            path, body = click(photo(1))
+            answer = requests.post(again.url + path, body, headers=JSON, timeout=60)
             yield Figure(name, "status of a click then", answer.status_code, 200)
 
 
 def told_to_stop(start: Start, times: int = 20) -> Iterator[Figure]:
     """Send SIGTERM twice under load, repeatedly."""
     name = f"SIGTERM under load, {times} times"
-    slowest, left, memory, all_outcomes, codes = 0.0, 0, 0, Outcomes(), set()
+    slowest, left, all_outcomes, codes = 0.0, 0, Outcomes(), set()
     for number in range(times):
         with start() as server:
             family = victims.family(server)
@@ -124,7 +128,7 @@ def told_to_stop(start: Start, times: int = 20) -> Iterator[Figure]:
             assert victims.stubs(server)
             assert victims.regions(server)
             # Alternate between keep-alive and new connections.
-            with crowd(port_of(server), mixed(seed=number), 6, keep=number % 2 == 0) as outcomes:
+            with crowd(server.port, mixed(seed=number), 6, keep=number % 2 == 0) as outcomes:
                 wait_for_answers(outcomes)
                 began = time.monotonic()
                 server.process.send_signal(signal.SIGTERM)
@@ -136,9 +140,8 @@ def told_to_stop(start: Start, times: int = 20) -> Iterator[Figure]:
                     codes.add(-1)
                 slowest = max(slowest, time.monotonic() - began)
             all_outcomes.all += outcomes.all
-            left += len(victims.left_over(family, 2))
-            memory += len(victims.regions(server))
+            left += len(victims.left_over(family, 2)) + len(victims.regions(server))
     yield Figure(name, "slowest exit", slowest, 40, "s")
-    yield from unexpected_outcomes(name, all_outcomes, {"ok", "stopping", "refused"})
-    yield Figure(name, "processes and regions left", left + memory, 0)
+    yield unexpected_outcomes(name, all_outcomes, {"ok", "stopping", "refused"})
+    yield Figure(name, "processes and regions left", left, 0)
     yield Figure(name, "exit status other than 0", len(codes - {0}), 0)

@@ -5,19 +5,26 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
+
+from benchmarks.figures import percentile
 from tests.chaos import victims
-from tests.chaos.callers import crowd, mixed, percentile
-from tests.chaos.figures import MEGABYTE, Figure, Start, port_of, unexpected_outcomes
+from tests.chaos.callers import crowd, mixed
+from tests.chaos.figures import MEGABYTE, Figure, Start, ready_afterwards, unexpected_outcomes
 from tests.chaos.flood import flood
+from tests.e2e.server import ROOT
+
+CONTRACT = ROOT / "tests" / "fuzz" / "schemathesis.toml"
 
 
 def overload(start: Start, seconds: float = 60) -> Iterator[Figure]:
     """Send five times as many requests as the service can answer."""
     name = f"5 x capacity for {seconds:g} s"
     with start() as server:
-        port = port_of(server)
+        port = server.port
         with crowd(port, mixed(seed=1), 8):
             time.sleep(3)  # fill the caches
         before = _capacity(port, seconds / 3, seed=2)
@@ -35,9 +42,9 @@ def overload(start: Start, seconds: float = 60) -> Iterator[Figure]:
             "answers/s",
             at_least=True,
         )
-        yield Figure(name, f"p99 of {len(refused)} refusals", 1000 * percentile(refused, 0.99), 100, "ms")
-        yield from unexpected_outcomes(name, outcomes, {"ok", "overloaded", "closed"})
-        yield Figure(name, "ready afterwards", abs(victims.readiness(server) - 200), 0)
+        yield Figure(name, f"p99 of {len(refused)} refusals", 1000 * percentile(refused or [0.0], 99), 100, "ms")
+        yield unexpected_outcomes(name, outcomes, {"ok", "overloaded", "closed"})
+        yield ready_afterwards(name, server)
 
 
 def _capacity(port: int, seconds: float, seed: int) -> float:
@@ -52,44 +59,36 @@ def _capacity(port: int, seconds: float, seed: int) -> float:
 def fuzzed(start: Start, count: int = 55_000) -> Iterator[Figure]:
     """Send the corpus, mutated requests, and requests generated from the OpenAPI document."""
     with start() as server:
-        for name, module, more in (
-            (f"the corpus and {count} mutated requests", "hammer", ["--count", str(count), "--seconds", "600"]),
-            ("requests generated from the OpenAPI document", "contract", ["--examples", "20", "--seconds", "40"]),
+        hammer = [sys.executable, "-m", "tests.fuzz.hammer", server.url, "--count", str(count), "--seconds", "900"]
+        program = Path(sys.executable).with_name("schemathesis")
+        contract = [str(program), "--config-file", str(CONTRACT), "run", f"{server.url}/docs.json", "--url", server.url]
+        for name, command in (
+            (f"the corpus and {count} mutated requests", hammer),
+            ("requests generated from the OpenAPI document", contract),
         ):
-            status = subprocess.run([sys.executable, "-m", f"tests.fuzz.{module}", server.url, *more], check=False)
+            status = subprocess.run(command, cwd=ROOT, check=False)
             yield Figure(name, "violations found", status.returncode, 0)
-        yield Figure("fuzzing", "ready afterwards", abs(victims.readiness(server) - 200), 0)
-
-
-def guided(_: Start, minutes: float = 10) -> Iterator[Figure]:
-    """Fuzz the decoders, guided by code coverage."""
-    for target in ("images", "bodies"):
-        command = [sys.executable, "-m", "tests.fuzz.guided", target, "--seconds", str(int(30 * minutes))]
-        status = subprocess.run(command, check=False)
-        yield Figure(f"guided fuzzing of {target}, {minutes / 2:g} minutes", "unexpected", status.returncode, 0)
+        yield ready_afterwards("fuzzing", server)
 
 
 def soak(start: Start, minutes: float = 20) -> Iterator[Figure]:
     """Run mixed callers for a long time; memory and file descriptors should not grow."""
     name = f"soak, {minutes:g} minutes"
-    with start() as server, crowd(port_of(server), mixed(images=50, new=0.05), 4, pause=0.02) as outcomes:
+    with start() as server, crowd(server.port, mixed(images=50, new=0.05), 4, pause=0.02) as outcomes:
         warm = min(180.0, 20 * minutes)
         time.sleep(warm)
-        samples: list[tuple[float, int, int]] = []
+        minutes_in, memory, descriptors = list[float](), list[float](), list[int]()
         over = time.monotonic() + 60 * minutes - warm
         while time.monotonic() < over:
             inside = victims.family(server)
-            samples.append((time.monotonic() / 60, victims.resident(inside), sum(p.num_fds() for p in inside)))
+            minutes_in.append(time.monotonic() / 60)
+            memory.append(victims.resident(inside) / MEGABYTE)
+            descriptors.append(sum(process.num_fds() for process in inside))
             time.sleep(5)
-        yield Figure(name, "memory slope", _slope([(at, size / MEGABYTE) for at, size, _ in samples]), 1, "MB/min")
-        yield Figure(name, "file descriptors, slope", _slope([(at, float(fds)) for at, _, fds in samples]), 0.5, "/min")
+        for label, values, goal, unit in (
+            ("memory slope", memory, 1.0, "MB/min"),
+            ("file descriptors, slope", descriptors, 0.5, "/min"),
+        ):
+            yield Figure(name, label, float(np.polyfit(minutes_in, values, 1)[0]), goal, unit)
         done = list(outcomes.all)
         yield Figure(name, f"failed of {len(done)} requests", sum(not outcome.ok for outcome in done), 0)
-
-
-def _slope(points: Sequence[tuple[float, float]]) -> float:
-    """Return the slope of the least-squares line through the points."""
-    count = len(points)
-    middle_x, middle_y = (sum(point[axis] for point in points) / count for axis in (0, 1))
-    spread = sum((x - middle_x) ** 2 for x, _ in points)
-    return sum((x - middle_x) * (y - middle_y) for x, y in points) / spread if spread else 0.0
