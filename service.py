@@ -36,14 +36,7 @@ svc = app.service
 async def mobile_sam(body: bytes) -> Response:
     """Segment objects in an image, given points or boxes; return masks and a picture."""
     request = parse_body(body, SegmentRequest)
-    job = Job(
-        to_prompts(request),
-        request.multimask_output,
-        request.mask_format,
-        request.segmented_image,
-        request.low_res_mask,
-        request.model_version,
-    )
+    job = Job(to_prompts(request), request, request.model_version)
     return multipart(await app.segmenter.segment(image_source(request), job), request.mask_format)
 
 

@@ -19,8 +19,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-EXCHANGE = "exchange"
-"""Name of the input that describes the file: JSON, as `utils.triton.exchange` of the service writes it."""
+CALL = "call"
+"""Name of the input with all but arrays and the image: JSON, as `utils.triton.exchange` of the service writes it."""
 INLINE_BYTES = 64 * 1024
 """Largest part of an answer that goes through Triton."""
 FILE = re.compile(r"/proc/[0-9]+/fd/[0-9]+")
@@ -48,15 +48,26 @@ class Call:
             ValueError: the description names a file that the service cannot have made.
         """
         self._tensor = tensor
-        description = tensor(EXCHANGE)
-        exchange: dict[str, Any] = {} if description is None else json.loads(description[0])
-        self._file, self._inode = str(exchange.get("file", "")), int(exchange.get("inode", 0))
+        description = tensor(CALL)
+        call: dict[str, Any] = {} if description is None else json.loads(description[0])
+        self._file, self._inode = str(call.get("file", "")), int(call.get("inode", 0))
         if self._file and not FILE.fullmatch(self._file):
-            raise ValueError(f"exchange: expected a file such as /proc/1/fd/2, got {self._file[:80]!r}")
-        self._deadline = float(exchange.get("deadline", "inf"))
-        self._inputs: dict[str, dict[str, Any]] = exchange.get("inputs", {})
-        self.light: bool = exchange.get("light", False)
+            raise ValueError(f"{CALL}: expected a file such as /proc/1/fd/2, got {self._file[:80]!r}")
+        self._deadline = float(call.get("deadline", "inf"))
+        self._inputs: dict[str, dict[str, Any]] = call.get("inputs", {})
+        self.light: bool = call.get("light", False)
         """Whether this model must refuse costly requests."""
+        self.image_id: str | None = call.get("image_id")
+        """SHA-256 of the image file. With a file, only the service's own is trusted."""
+        self.owner: str = call.get("owner", "")
+        """Owner of the image; an image id works for its owner only."""
+        self.options: dict[str, Any] = call.get("options", {})
+        """Options of the request by the names of the HTTP API's fields."""
+
+    @property
+    def from_service(self) -> bool:
+        """Return whether the call has a file, which only the service on this machine can make."""
+        return bool(self._file)
 
     def read(self, name: str) -> Array | None:
         """Return an input, None if it was left out. Text and files are object arrays of bytes."""
@@ -70,10 +81,10 @@ class Call:
             return np.array([data], np.object_)
         return np.frombuffer(data, location["dtype"]).reshape(location["shape"])
 
-    def read_one(self, name: str, default: Any = None) -> Any:
-        """Return the only value of an input, `default` if it was left out; text and files are bytes."""
-        array = self.read(name)
-        return default if array is None else array[0]
+    def read_file(self) -> bytes | None:
+        """Return the image file, None if it was left out."""
+        array = self.read("input_image")
+        return None if array is None else bytes(array[0])
 
     def raise_if_cancelled(self) -> None:
         """Check that somebody still waits for the answer.

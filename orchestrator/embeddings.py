@@ -14,7 +14,7 @@ import numpy.typing as npt
 from orchestrator import images
 from orchestrator.cache import EmbeddingCache, Entry
 from orchestrator.png import Strip
-from orchestrator.problems import NOT_CACHED, Rejected, rejected
+from orchestrator.problems import UnknownImage
 from orchestrator.redis_tier import RedisTier
 from orchestrator.stages import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
 
@@ -100,7 +100,7 @@ class Embeddings:
     def find(
         self,
         file: bytes | None,
-        image_id: str | None,
+        image_id: str,
         check: Callable[[tuple[int, int]], None] = lambda _: None,
         owner: str = "",
         check_cost: Callable[[tuple[int, int], bool], None] = lambda *_: None,
@@ -108,8 +108,8 @@ class Embeddings:
         """Return the image with its embedding; processes that need the same image at the same time encode it once.
 
         Args:
-            file: a PNG, JPEG or WebP file; or
-            image_id: id of the image from an earlier answer.
+            file: a PNG, JPEG or WebP file; None if the image is known by its id.
+            image_id: SHA-256 of the file, in hexadecimal.
             owner: owner of the image. Owners share nothing: an image id works for its owner only, and the response
                 time does not reveal that another owner has sent the same file.
             check: called with height and width of the displayed image before it is encoded; may raise.
@@ -117,18 +117,17 @@ class Embeddings:
                 whether the image is new; may raise.
 
         Raises:
-            Rejected: the image cannot be used, or no image has this id.
+            Rejected: the image cannot be used.
+            UnknownImage: no image has this id, or this process encodes none.
         """
-        if file is not None:
-            image_id = hashlib.sha256(file).hexdigest()
-        elif image_id is None or not IMAGE_ID.fullmatch(image_id):
-            raise _not_cached((image_id or "")[:80])
+        if not IMAGE_ID.fullmatch(image_id):
+            raise UnknownImage
 
         def source() -> tuple[bytes, images.RGB]:
             # After a change of weights, the file comes from the cache entries of the old ones.
             data = self._cache.image_file(key) if file is None else file
             if data is None:
-                raise _not_cached(image_id)
+                raise UnknownImage
             with self._stages(DECODE):
                 image = images.open_image(data, self._max_pixels)
                 check_cost((image.height, image.width), True)
@@ -163,7 +162,7 @@ class Embeddings:
         entry = self._look_up(key)
         if entry is None:
             if self._encode is None:
-                raise _not_cached(image_id)
+                raise UnknownImage
             with contextlib.ExitStack() as stack:
                 with self._stages(WAIT):
                     stack.enter_context(self._cache.encode_lock(key))
@@ -206,7 +205,3 @@ class Embeddings:
     def _store(self, key: str, entry: Entry) -> None:
         with self._stages(STORE):
             self._cache.put(key, entry)
-
-
-def _not_cached(image_id: str) -> Rejected:
-    return rejected(NOT_CACHED, "image_id", "the id of a cached image; send the image again as input_image", image_id)

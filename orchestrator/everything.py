@@ -45,15 +45,16 @@ class Thresholds:
 def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
     """Return the records of a batch as a JSON list."""
     image = pipeline.find(call)
-    crop = checked_crop(call.read("crop_box"), image.size_hw)
+    options = call.options
+    crop = checked_crop(options["crop_box"], image.size_hw)
     part = pipeline.embeddings.crop(image, crop)
     points_xy = call.read("point_coords")
     assert points_xy is not None  # not optional in config.pbtxt
     thresholds = Thresholds(
-        float(call.read_one("pred_iou_thresh", pipeline.thresholds["pred_iou_thresh"])),
-        float(call.read_one("stability_score_thresh", pipeline.thresholds["stability_score_thresh"])),
-        float(call.read_one("stability_score_offset")),
-        int(call.read_one("min_mask_region_area")),
+        float(options.get("pred_iou_thresh", pipeline.thresholds["pred_iou_thresh"])),
+        float(options.get("stability_score_thresh", pipeline.thresholds["stability_score_thresh"])),
+        float(options["stability_score_offset"]),
+        int(options["min_mask_region_area"]),
     )
     frame_hw = images.frame_size_hw(part.size_hw)
     in_crop: npt.NDArray[np.float32] = (points_xy - np.array(crop[:2], np.float32))[:, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -49,10 +50,10 @@ class Pipeline:
         check_cost: Callable[[tuple[int, int], bool], None] = lambda *_: None,
     ) -> EncodedImage:
         """Return the image of a request with its embedding; checks as in `Embeddings.find`."""
-        image_id: bytes | None = call.read_one("image_id")
-        name = None if image_id is None else image_id.decode("ascii", "replace")
-        owner = call.read_one("image_owner", b"").decode("ascii", "replace")
-        return self.embeddings.find(call.read_one("input_image"), name, check, owner, check_cost)
+        file, image_id = call.read_file(), call.image_id
+        if file is not None and not (image_id and call.from_service):
+            image_id = hashlib.sha256(file).hexdigest()
+        return self.embeddings.find(file, image_id or "", check, call.owner, check_cost)
 
     def decode(
         self,

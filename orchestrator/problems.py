@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from typing import Any
 
 MAX_LINE = 2000
 
@@ -30,17 +30,15 @@ class Rejected(Exception):
         self.title = title
         self.errors = list(errors)
 
-    def encode(self) -> bytes:
-        """Return UTF-8 JSON with `status`, `slug`, `title` and `errors`."""
-        document = {"status": self.status, "slug": self.slug, "title": self.title, "errors": self.errors}
-        return json.dumps(document).encode()
+    def document(self) -> dict[str, Any]:
+        """Return `status`, `slug`, `title` and `errors`."""
+        return {"status": self.status, "slug": self.slug, "title": self.title, "errors": self.errors}
 
 
 IMAGE_TOO_LARGE = (413, "image-too-large", "The image has too many pixels")
 UNREADABLE_IMAGE = (422, "invalid-image", "The image cannot be read")
 UNDECODABLE_IMAGE = (422, "invalid-image", "The image cannot be decoded")
 UNSUPPORTED_IMAGE = (415, "unsupported-image-format", "The image format is not supported")
-NOT_CACHED = (404, "image-not-cached", "The image is not cached")
 INVALID_REQUEST = (422, "invalid-request", "The request is not valid")
 ANSWER_TOO_LARGE = (422, "answer-too-large", "The answer would be too large")
 TOO_MUCH_WORK = (422, "too-much-work", "The answer would take too long")
@@ -51,8 +49,9 @@ def rejected(problem: tuple[int, str, str], field: str, expected: str, got: str)
     return Rejected(*problem, [{"field": field, "expected": expected, "got": got}])
 
 
-class CostlyRequest(Rejected):
+class CostlyRequest(Exception):
     """A request too expensive for this model, which serves short ones only; the service sends it to another model."""
 
-    def __init__(self) -> None:
-        super().__init__(503, "costly", "For another process", [])
+
+class UnknownImage(Exception):
+    """A request names an image that has no embedding here; the service sends the file, or another model has it."""

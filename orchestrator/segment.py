@@ -27,14 +27,15 @@ OUTPUTS = ("mask", "picture", "result")
 def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     """Return the bodies of the parts `mask`, `segmented_image` and `result`."""
     points_xy, labels = call.read("point_coords"), call.read("point_labels")
-    candidates = bool(call.read_one("multimask_output", False))
+    options = call.options
+    candidates = bool(options.get("multimask_output", False))
     objects = 0 if points_xy is None or labels is None else len(points_xy)
     workload = Workload(
         objects,
         objects * (3 if candidates else 1),
-        call.read_one("mask_format", b"json").decode(),
-        call.read_one("segmented_image", b"none").decode(),
-        bool(call.read_one("low_res_mask", False)),
+        options.get("mask_format", "json"),
+        options.get("segmented_image", "none"),
+        bool(options.get("low_res_mask", False)),
         0 if labels is None else sum(prompts.count_points(labels)),
     )
 

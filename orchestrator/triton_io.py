@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
 from orchestrator import everything, images, segment
@@ -22,13 +23,15 @@ from orchestrator.embeddings import Embeddings
 from orchestrator.masks import release_logits
 from orchestrator.memory import IdleMemoryRelease, return_large_blocks_on_free
 from orchestrator.pipeline import Pipeline
-from orchestrator.problems import Rejected, one_line
+from orchestrator.problems import CostlyRequest, Rejected, UnknownImage, one_line
 from orchestrator.redis_tier import RedisTier
 from orchestrator.stages import Stages
 from orchestrator.warm_up import warm_up
 
 Array = npt.NDArray[Any]
 
+OUTCOME = "outcome"
+"""Name of the output that says how the request ended: JSON."""
 PROBE = "probe"
 """Request id of health checks, which the metrics do not count."""
 BACKGROUND_NICE = 10
@@ -115,26 +118,31 @@ class OrchestratorModel:
     def _answer(self, request: Any) -> Any:
         """Return the response to a request.
 
-        A request that is rejected gets a `problem` instead; other errors become Triton errors.
+        The outcome of a request without an answer says why: a `problem` to correct, an image that is not `known`, or a
+        request too `costly` for this model. Other errors become Triton errors.
         """
         self._counts, self._trace = request.request_id() != PROBE, request.trace()
-        problem = b""
+        parts = [b""] * len(self.outputs)
         try:
             with self._idle_release.request() if self._counts else contextlib.nullcontext():
                 call = Call(lambda name: read_tensor(request, name))
                 self._pipeline.stages.begin(call.raise_if_cancelled, counts=self._counts)
                 parts, spooled = call.send(self.work(self._pipeline, call))
+                outcome: dict[str, Any] = {"spooled": spooled}
         except Rejected as rejected:
-            parts, spooled, problem = [b""] * len(self.outputs), [0] * len(self.outputs), rejected.encode()
+            outcome = {"problem": rejected.document()}
+        except UnknownImage:
+            outcome = {"known": False}
+        except CostlyRequest:
+            outcome = {"costly": True}
         except RequestCancelled as error:
             self._cancelled.add(1, model=self._name)
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"request cancelled: {error}"))
         except Exception as error:
             pb_utils.Logger.log_error(one_line(f"mobile_sam: {type(error).__name__}: {error}"))
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
-        named = zip((*self.outputs, "problem"), (*parts, problem), strict=True)
-        tensors = [pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in named]
-        return pb_utils.InferenceResponse([*tensors, pb_utils.Tensor("spooled", np.array(spooled, np.int64))])
+        named = zip((*self.outputs, OUTCOME), (*parts, orjson.dumps(outcome)), strict=True)
+        return pb_utils.InferenceResponse([pb_utils.Tensor(name, np.array([data], np.object_)) for name, data in named])
 
     def _encode(self, frame: images.Frame) -> npt.NDArray[np.float16]:
         """Return the embedding of an image, (1, 64, 64, 256) float16."""

@@ -25,7 +25,7 @@ from orchestrator.call import Call
 from orchestrator.embeddings import Embeddings
 from orchestrator.images import Frame
 from orchestrator.pipeline import Pipeline
-from orchestrator.problems import Rejected
+from orchestrator.problems import Rejected, UnknownImage
 from orchestrator.segment import segment
 from orchestrator.stages import Stages
 from utils.api.answers import JsonBody, MultipartAnswer, errors_as_problems, multipart
@@ -39,7 +39,7 @@ from utils.edge.guard import Guard
 from utils.edge.middleware import Edge, Limits
 from utils.observability.metrics import Counts
 from utils.triton.health import Health
-from utils.triton.segmenter import Job, Segmentation, image_inputs, job_inputs
+from utils.triton.segmenter import Job, Segmentation, image_file, job_inputs, job_options
 
 ENCODER, DECODER, CACHE = "BENCHMARK_ENCODER", "BENCHMARK_DECODER", "BENCHMARK_EMBEDDING_CACHE_DIR"
 """Environment variables with the engines and the folder of the embeddings."""
@@ -67,13 +67,15 @@ class InProcessSegmenter:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._segment, image, job)
 
     def _segment(self, image: ImageSource, job: Job) -> Segmentation:
-        inputs = {tensor.name: array for tensor, array in (image_inputs(image) | job_inputs(job)).items()}
+        inputs = {tensor.name: array for tensor, array in (image_file(image) | job_inputs(job)).items()}
+        described = {"image_id": image.image_id, "owner": image.owner, "options": job_options(job)}
+        inputs["call"] = np.array([orjson.dumps(described)], np.object_)
         call, pipeline = Call(inputs.get), self._pipeline()
         pipeline.stages.begin(call.raise_if_cancelled, counts=False)
         try:
             mask, picture, result = (b"".join(part) for part in segment(pipeline, call))
-        except Rejected as rejected:
-            raise ServiceError(rejected.encode().decode()) from None
+        except (Rejected, UnknownImage) as error:
+            raise ServiceError(str(error)) from None
         return Segmentation(mask, picture or None, result)
 
     def _encode(self, frame: Frame) -> Array:
@@ -116,9 +118,8 @@ segmenter = InProcessSegmenter()
 async def mobile_sam(body: bytes) -> Response:
     """Segment objects in an image, given points or boxes; return masks and a picture."""
     request = parse_body(body, SegmentRequest)
-    prompts, image = to_prompts(request), image_source(request)
-    job = Job(prompts, request.multimask_output, request.mask_format, request.segmented_image, request.low_res_mask)
-    return multipart(await segmenter.segment(image, job), request.mask_format)
+    job = Job(to_prompts(request), request)
+    return multipart(await segmenter.segment(image_source(request), job), request.mask_format)
 
 
 async def no_metrics() -> bytes:

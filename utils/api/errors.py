@@ -5,6 +5,7 @@
     ├── MalformedBody         400   the body is not valid JSON
     ├── Unauthorized          401   the API key is missing or unknown
     ├── UnknownPath           404   there is no such path
+    ├── ImageNotCached        404   the image id is unknown, or the image is no longer cached
     ├── WrongMethod           405   the path does not support the method
     ├── SlowBody              408   the body did not arrive in time
     ├── ModelChange           409   models cannot be loaded or unloaded, at least not now
@@ -217,6 +218,21 @@ class UnknownPath(ServiceError):
     def of(cls, path: str) -> UnknownPath:
         """Return an error that names the path."""
         return cls(f"there is no path {quoted(path, 200)}; the page at / lists all paths", logged="unknown path")
+
+
+class ImageNotCached(ServiceError):
+    """The image id is unknown, or the image is no longer cached."""
+
+    status = 404
+    slug = "image-not-cached"
+    title = "The image is not cached"
+
+    @classmethod
+    def of(cls, image_id: str) -> ImageNotCached:
+        """Return an error that names the image."""
+        expected = "the id of a cached image; send the image again as input_image"
+        error = FieldError("image_id", expected, image_id)
+        return cls(summary([error]), [error])
 
 
 class WrongMethod(ServiceError):

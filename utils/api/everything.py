@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from utils.api.errors import AnswerTooLarge, InferenceTimeout, NotLoaded, RejectedByModel
+from utils.api.errors import AnswerTooLarge, InferenceTimeout, NotLoaded
 from utils.api.images import ImageSource
 from utils.api.requests import EverythingRequest, invalid
-from utils.triton.segmenter import NOT_CACHED, GridBatch, Segmenter, unknown_version
+from utils.triton.segmenter import GridBatch, Segmenter, unknown_version
 
 MAX_GRID_POINTS = 20_000
 """Maximum number of points in all grids of a request: about five minutes on two cores."""
@@ -27,6 +27,8 @@ POINTS_PER_BATCH = 16
 """Points per inference request: few enough for a click between two batches not to wait long."""
 RECORD_OVERHEAD_BYTES = 400
 """Size of a record without its RLE counts."""
+MODEL_OPTIONS = {"pred_iou_thresh", "stability_score_thresh", "stability_score_offset", "min_mask_region_area"}
+"""Fields of a request that the model applies."""
 INTERNAL_KEYS = ("box", "tidied")
 """Keys of the model's records that are not part of the response."""
 
@@ -88,12 +90,11 @@ async def _segment_by_one_version(
     done, total = 0, sum(len(batches) for _, batches in work)
     yield Progress(done, total)
     kept: list[Record] = []
-    known = ImageSource(None, result["image_id"], image.owner)
     for _, batches in work:
         found: list[Record] = []
         size = sum(map(_record_bytes, kept))
         for batch in batches:
-            records = await _records(segmenter, known, image, batch)
+            records = await segmenter.records(image, batch)
             size += sum(map(_record_bytes, records))
             if size > max_answer_bytes:
                 raise AnswerTooLarge.of(max_answer_bytes)
@@ -108,16 +109,6 @@ async def _segment_by_one_version(
         for name in INTERNAL_KEYS:
             del record[name]
     yield Progress(total, total, {**result, "masks": kept})
-
-
-async def _records(segmenter: Segmenter, known: ImageSource, image: ImageSource, batch: GridBatch) -> list[Record]:
-    """Return the records of a batch; send the image again if it is no longer cached."""
-    try:
-        return await segmenter.records(known, batch)
-    except RejectedByModel as error:
-        if error.problem().slug != NOT_CACHED or image.file is None:
-            raise
-    return await segmenter.records(image, batch)
 
 
 async def result_of(steps: AsyncIterator[Progress], timeout: float) -> bytes:
@@ -182,16 +173,9 @@ def grid(box: Box, per_side: int) -> npt.NDArray[np.float32]:
 
 def _batches(crop: Box, request: EverythingRequest, layer: int, model_version: int) -> list[GridBatch]:
     points = grid(crop, _points_per_side(request, layer))
+    options = {"crop_box": crop, **request.model_dump(include=MODEL_OPTIONS, exclude_none=True)}
     return [
-        GridBatch(
-            crop,
-            points[start : start + POINTS_PER_BATCH],
-            request.pred_iou_thresh,
-            request.stability_score_thresh,
-            request.stability_score_offset,
-            request.min_mask_region_area,
-            model_version,
-        )
+        GridBatch(points[start : start + POINTS_PER_BATCH], options, model_version)
         for start in range(0, len(points), POINTS_PER_BATCH)
     ]
 

@@ -104,8 +104,8 @@ class EmbedRequest(ImageFields):
     """An image to encode ahead of the first prompt."""
 
 
-class SegmentRequest(ObjectFields, ImageFields):
-    """An image and the objects to segment: one in the top-level fields, or several in `prompts`."""
+class PromptFields(ObjectFields):
+    """The objects to segment: one in the top-level fields, or several in `prompts`."""
 
     prompts: Annotated[
         list[ObjectFields] | None,
@@ -116,6 +116,11 @@ class SegmentRequest(ObjectFields, ImageFields):
             "`mask_input`, in place of the same fields at the top level",
         ),
     ] = None
+
+
+class SegmentOptions(BaseModel):
+    """Options of a request; the orchestrator gets them under the same names."""
+
     multimask_output: Annotated[
         bool,
         Field(description="false: the best mask; true: three candidates (whole, part and sub-part)"),
@@ -144,6 +149,10 @@ class SegmentRequest(ObjectFields, ImageFields):
             "points"
         ),
     ] = False
+
+
+class SegmentRequest(SegmentOptions, PromptFields, ImageFields):
+    """An image and the objects to segment: one in the top-level fields, or several in `prompts`."""
 
 
 class EverythingRequest(ImageFields):

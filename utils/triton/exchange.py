@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,18 +73,18 @@ class Exchange:
                 self._size += data.nbytes
         return inline
 
-    def describe(self, *, light: bool) -> npt.NDArray[np.object_]:
-        """Return the value of the models' input `exchange`.
+    def describe(self, call: Mapping[str, Any]) -> npt.NDArray[np.object_]:
+        """Return the value of the models' input `call`.
 
         Args:
-            light: make the model reject costly requests.
+            call: everything that does not concern the file.
         """
         description = {
+            **call,
             "file": f"/proc/{os.getpid()}/fd/{self._fd}",
             "inode": os.fstat(self._fd).st_ino,
             "deadline": self.deadline,
             "inputs": self._inputs,
-            "light": light,
         }
         return np.array([orjson.dumps(description)], np.object_)
 

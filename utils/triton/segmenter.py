@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,10 +16,19 @@ import numpy.typing as npt
 import orjson
 from tritonclient.http import InferRequestedOutput
 
-from utils.api.errors import FieldError, InvalidRequest, NotLoaded, Overloaded, Problem, RejectedByModel, summary
+from utils.api.errors import (
+    FieldError,
+    ImageNotCached,
+    InvalidRequest,
+    NotLoaded,
+    Overloaded,
+    Problem,
+    RejectedByModel,
+    summary,
+)
 from utils.api.images import ImageSource
 from utils.api.prompts import Prompts
-from utils.api.requests import MaskFormat, PictureStyle, has_more_than, invalid
+from utils.api.requests import SegmentOptions, has_more_than, invalid
 from utils.edge.turns import FairSemaphore
 from utils.observability import spans
 from utils.observability.context import ADDRESS, CALLER
@@ -28,7 +36,6 @@ from utils.triton import tensors
 from utils.triton.exchange import Content, Exchange, Spooled, as_bytes
 from utils.triton.inference import UNCOMPRESSED, infer_input, service_errors
 
-NOT_CACHED, COSTLY = "image-not-cached", "costly"
 MIN_COSTLY_OBJECTS = 13
 """A request with this many objects is costly on any image, and is sent to the costly model at once."""
 MAX_COSTLY_WAITING = 8
@@ -49,10 +56,7 @@ class Job:
     """The objects to segment, and the format of the response."""
 
     prompts: Prompts
-    multimask_output: bool
-    mask_format: MaskFormat
-    picture_style: PictureStyle
-    low_res_mask: bool
+    options: SegmentOptions
     model_version: int | None = None
     """None: the newest loaded version."""
 
@@ -72,14 +76,10 @@ class Segmentation:
 class GridBatch:
     """Grid points on a crop of an image, and the thresholds for their masks."""
 
-    crop_box: tuple[int, int, int, int]
-    """x0, y0, x1, y1 in pixels of the image."""
     points_xy: npt.NDArray[np.float32]
     """(N, 2) float32, x then y, pixels of the image."""
-    pred_iou_thresh: float | None
-    stability_score_thresh: float | None
-    stability_score_offset: float
-    min_mask_region_area: int
+    options: Mapping[str, Any]
+    """`crop_box` (x0, y0, x1, y1 in pixels of the image) and the thresholds, as config.pbtxt describes them."""
     model_version: int
     """The version that encoded the image."""
 
@@ -128,7 +128,7 @@ class TritonSegmenter:
 
     async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
         """Encode an image ahead of the first prompt and return the result as JSON."""
-        outputs = await self._infer_by_cost(image, {}, model_version=model_version)
+        outputs = await self._infer_by_cost(image, {}, await _call_of(image, {}), model_version=model_version)
         return as_bytes(outputs[tensors.RESULT])
 
     def check_room(self, body: bytes) -> None:
@@ -150,28 +150,22 @@ class TritonSegmenter:
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         """Segment objects in an image."""
-        outputs = await self._infer_by_cost(image, job_inputs(job), job.prompts.fields, job.model_version)
+        call = await _call_of(image, job_options(job))
+        outputs = await self._infer_by_cost(image, job_inputs(job), call, job.prompts.fields, job.model_version)
         return Segmentation(outputs[tensors.MASK], outputs[tensors.PICTURE] or None, outputs[tensors.RESULT])
 
     async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
         """Return the automatic masks of a batch that reach the thresholds."""
-        inputs = image_inputs(image) | {
-            tensors.CROP_BOX: np.array(batch.crop_box, np.int32),
-            tensors.GRID_COORDS: batch.points_xy,
-            tensors.STABILITY_SCORE_OFFSET: np.array([batch.stability_score_offset], np.float32),
-            tensors.MIN_MASK_REGION_AREA: np.array([batch.min_mask_region_area], np.int32),
-        }
-        for tensor, value in (
-            (tensors.PRED_IOU_THRESH, batch.pred_iou_thresh),
-            (tensors.STABILITY_SCORE_THRESH, batch.stability_score_thresh),
-        ):
-            if value is not None:
-                inputs[tensor] = np.array([value], np.float32)
+        inputs, call = {tensors.GRID_COORDS: batch.points_xy}, await _call_of(image, batch.options)
         with Exchange(self._deadline()) as exchange:
-            infer = self._inference(exchange, model_version=batch.model_version)
-            found: list[dict[str, Any]] = orjson.loads(
-                as_bytes((await infer(tensors.EVERYTHING, inputs))[tensors.RECORDS])
-            )
+            infer = self._inference(exchange, call, model_version=batch.model_version)
+            try:
+                outputs = await infer(tensors.EVERYTHING, inputs)
+            except ImageNotCached:  # no longer
+                if image.file is None:
+                    raise
+                outputs = await infer(tensors.EVERYTHING, inputs | image_file(image))
+            found: list[dict[str, Any]] = orjson.loads(as_bytes(outputs[tensors.RECORDS]))
         exchange.close()
         return found
 
@@ -179,6 +173,7 @@ class TritonSegmenter:
         self,
         image: ImageSource,
         inputs: dict[tensors.Tensor, npt.NDArray[Any]],
+        call: Mapping[str, Any],
         fields: Sequence[Sequence[str]] = (),
         model_version: int | None = None,
     ) -> dict[tensors.Tensor, Content]:
@@ -187,41 +182,47 @@ class TritonSegmenter:
         The first one gets only the image id, even if the request has a file, and is never busy with encoding.
         """
         with Exchange(self._deadline()) as exchange:
-            infer = self._inference(exchange, fields, model_version)
+            infer = self._inference(exchange, call, fields, model_version)
             try:
-                return await self._try_models(infer, image, inputs, objects=len(fields))
+                return await self._try_models(infer, inputs, image_file(image), objects=len(fields))
             except NotLoaded:
                 if model_version is None:
                     raise
                 raise unknown_version(model_version) from None
 
     async def _try_models(
-        self, infer: Infer, image: ImageSource, inputs: dict[tensors.Tensor, npt.NDArray[Any]], *, objects: int
+        self,
+        infer: Infer,
+        inputs: dict[tensors.Tensor, npt.NDArray[Any]],
+        file: dict[tensors.Tensor, npt.NDArray[Any]],
+        *,
+        objects: int,
     ) -> dict[tensors.Tensor, Content]:
-        with_image = image_inputs(image) | inputs
         if objects < MIN_COSTLY_OBJECTS:
-            with_id = image_inputs(ImageSource(None, await _image_id(image), image.owner)) | inputs
-            reason = NOT_CACHED
-            for model, values in ((tensors.SEGMENT_CACHED, with_id), (tensors.SEGMENT, with_image)):
-                if reason == NOT_CACHED:
-                    try:
-                        return await infer(model, values)
-                    except RejectedByModel as error:
-                        reason = error.problem().slug
-                        if reason != COSTLY and (reason != NOT_CACHED or model == tensors.SEGMENT):
-                            raise
-        return await infer(tensors.SEGMENT_COSTLY, with_image)
+            try:
+                try:
+                    return await infer(tensors.SEGMENT_CACHED, inputs)
+                except ImageNotCached:
+                    return await infer(tensors.SEGMENT, inputs | file)
+            except _CostlyRequest:
+                pass
+        return await infer(tensors.SEGMENT_COSTLY, inputs | file)
 
     def _deadline(self) -> float:
         return time.monotonic() + self._timeout
 
     def _inference(
-        self, exchange: Exchange, fields: Sequence[Sequence[str]] = (), model_version: int | None = None
+        self,
+        exchange: Exchange,
+        call: Mapping[str, Any],
+        fields: Sequence[Sequence[str]] = (),
+        model_version: int | None = None,
     ) -> Infer:
         """Return a function that runs models for one request.
 
         Args:
             exchange: file of the request; closed after a response without parts in it.
+            call: the request's image id, owner and options.
             fields: request path of each point of each object, for error messages.
             model_version: version to use; None: the newest.
         """
@@ -240,7 +241,7 @@ class TritonSegmenter:
                             await asyncio.sleep(FULL_QUEUE_WAIT_S)
                             await slot.enter_async_context(semaphore.slot(caller))
                 light = model in (tensors.SEGMENT_CACHED, tensors.SEGMENT)
-                values = {**await exchange.put(inputs), tensors.EXCHANGE: exchange.describe(light=light)}
+                values = {**await exchange.put(inputs), tensors.CALL: exchange.describe({**call, "light": light})}
                 sent = [infer_input(tensor.name, tensor.datatype, value) for tensor, value in values.items()]
                 outputs = [InferRequestedOutput(tensor.name, binary_data=True) for tensor in tensors.MODELS[model][1]]
                 with spans.infer_span(model) as trace_headers:
@@ -252,26 +253,35 @@ class TritonSegmenter:
         async def infer(model: str, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> dict[tensors.Tensor, Content]:
             with service_errors(self._timeout):
                 result = await asyncio.wait_for(infer_in_slot(model, inputs), exchange.deadline - time.monotonic())
-            return _contents(model, result, exchange, fields)
+            return _contents(model, result, exchange, call["image_id"], fields)
 
         return infer
 
 
+class _CostlyRequest(Exception):
+    """The model leaves the request to the one for costly requests."""
+
+
 def _contents(
-    model: str, result: Any, exchange: Exchange, fields: Sequence[Sequence[str]]
+    model: str, result: Any, exchange: Exchange, image_id: str, fields: Sequence[Sequence[str]]
 ) -> dict[tensors.Tensor, Content]:
     """Return the outputs of a model, inline or in the request's file.
 
     Raises:
         RejectedByModel: the model returned a problem.
+        ImageNotCached: the model does not know the image.
+        _CostlyRequest: the request is for another model.
     """
-    parts = [tensor for tensor in tensors.MODELS[model][1] if tensor not in (tensors.SPOOLED, tensors.PROBLEM)]
-    problem = result.as_numpy(tensors.PROBLEM.name)[0]
-    if problem:
+    outcome = orjson.loads(result.as_numpy(tensors.OUTCOME.name)[0])
+    if problem := outcome.get("problem"):
         raise RejectedByModel(_problem(problem, fields))
+    if not outcome.get("known", True):
+        raise ImageNotCached.of(image_id)
+    if outcome.get("costly"):
+        raise _CostlyRequest
     contents: dict[tensors.Tensor, Content] = {}
     offset = 0
-    for tensor, size in zip(parts, result.as_numpy(tensors.SPOOLED.name).tolist(), strict=True):
+    for tensor, size in zip(tensors.MODELS[model][1][:-1], outcome["spooled"], strict=True):
         contents[tensor] = Spooled(exchange, offset, size) if size else result.as_numpy(tensor.name)[0]
         offset += size
     if not offset:
@@ -284,6 +294,11 @@ def unknown_version(model_version: int) -> InvalidRequest:
     return invalid("model_version", "a loaded version; GET /info lists them", str(model_version))
 
 
+async def _call_of(image: ImageSource, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the image id, the owner and the options, as the models' input `call` has them."""
+    return {"image_id": await _image_id(image), "owner": image.owner, "options": options}
+
+
 async def _image_id(image: ImageSource) -> str:
     if image.file is None:
         return image.image_id or ""
@@ -292,37 +307,30 @@ async def _image_id(image: ImageSource) -> str:
     return (await asyncio.to_thread(hashlib.sha256, image.file)).hexdigest()
 
 
+def job_options(job: Job) -> dict[str, Any]:
+    """Return the options of a job by the names of the HTTP API's fields."""
+    return job.options.model_dump(include=set(SegmentOptions.model_fields))
+
+
 def job_inputs(job: Job) -> dict[tensors.Tensor, npt.NDArray[Any]]:
-    """Return the input tensors that describe a job."""
+    """Return the input tensors with the prompts of a job."""
     prompts = job.prompts
-    inputs = {
+    inputs: dict[tensors.Tensor, npt.NDArray[Any]] = {
         tensors.POINT_COORDS: prompts.points_xy,
         tensors.POINT_LABELS: prompts.labels,
-        tensors.MULTIMASK_OUTPUT: np.array([job.multimask_output]),
-        tensors.MASK_FORMAT: _bytes(job.mask_format.encode()),
-        tensors.SEGMENTED_IMAGE: _bytes(job.picture_style.encode()),
-        tensors.LOW_RES_MASK: np.array([job.low_res_mask]),
     }
     if len(prompts.masks):
         inputs |= {tensors.MASK_INPUT: prompts.masks, tensors.MASK_INPUT_OBJECT: prompts.mask_objects}
     return inputs
 
 
-def image_inputs(image: ImageSource) -> dict[tensors.Tensor, npt.NDArray[Any]]:
-    """Return the input tensors that send or name an image."""
-    owner = {tensors.IMAGE_OWNER: _bytes(image.owner.encode())} if image.owner else {}
-    if image.file is not None:
-        return {tensors.INPUT_IMAGE: _bytes(image.file), **owner}
-    return {tensors.IMAGE_ID: _bytes((image.image_id or "").encode()), **owner}
+def image_file(image: ImageSource) -> dict[tensors.Tensor, npt.NDArray[Any]]:
+    """Return the input tensor with the image file, if the request has one."""
+    return {} if image.file is None else {tensors.INPUT_IMAGE: np.array([image.file], np.object_)}
 
 
-def _bytes(data: bytes) -> npt.NDArray[np.object_]:
-    return np.array([data], np.object_)
-
-
-def _problem(document: bytes, fields: Sequence[Sequence[str]]) -> Problem:
-    """Parse a problem of the orchestrator, with points named by their request paths."""
-    problem = json.loads(document)
+def _problem(problem: Mapping[str, Any], fields: Sequence[Sequence[str]]) -> Problem:
+    """Return a problem of the orchestrator, with points named by their request paths."""
     errors = [FieldError(_field(e["field"], fields), e["expected"], e["got"]) for e in problem["errors"]]
     return Problem(problem["status"], problem["slug"], problem["title"], summary(errors), errors)
 

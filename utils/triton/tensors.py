@@ -10,11 +10,11 @@ SEGMENT = "mobile_sam"
 SEGMENT_CACHED = "mobile_sam_cached"
 """The same for images whose embedding is cached; it rejects others."""
 SEGMENT_COSTLY = "mobile_sam_costly"
-"""The same for costly requests, which the two others reject when `exchange` says `light`."""
+"""The same for costly requests, which the two others reject when `call` says `light`."""
 EVERYTHING = "mobile_sam_everything"
 """Computes a batch of automatic masks."""
 
-DataType = Literal["BYTES", "BOOL", "INT32", "INT64", "FP32"]
+DataType = Literal["BYTES", "INT32", "FP32"]
 
 
 @dataclass(frozen=True)
@@ -26,64 +26,29 @@ class Tensor:
     shape: tuple[int, ...]
 
 
-EXCHANGE = Tensor("exchange", "BYTES", (1,))
-"""JSON of `utils.triton.exchange`: the file with large values, and the deadline."""
-SPOOLED = Tensor("spooled", "INT64", (-1,))
-"""Size in bytes of each output that was written to that file, one after the other; 0 for inline outputs."""
+CALL = Tensor("call", "BYTES", (1,))
+"""JSON of `utils.triton.exchange`: the options and the image id, the file with large values, the deadline."""
+OUTCOME = Tensor("outcome", "BYTES", (1,))
+"""JSON with one of: `spooled`, the bytes of each other output that the file holds, one after the other; `problem`;
+`known`: false, the image has no embedding there; `costly`: true, the request is for `SEGMENT_COSTLY`."""
 INPUT_IMAGE = Tensor("input_image", "BYTES", (1,))
-IMAGE_ID = Tensor("image_id", "BYTES", (1,))
-IMAGE_OWNER = Tensor("image_owner", "BYTES", (1,))
-PROBLEM = Tensor("problem", "BYTES", (1,))
 
 POINT_COORDS = Tensor("point_coords", "FP32", (-1, -1, 2))
 POINT_LABELS = Tensor("point_labels", "INT32", (-1, -1))
 MASK_INPUT = Tensor("mask_input", "FP32", (-1, 256, 256))
 MASK_INPUT_OBJECT = Tensor("mask_input_object", "INT32", (-1,))
-MULTIMASK_OUTPUT = Tensor("multimask_output", "BOOL", (1,))
-MASK_FORMAT = Tensor("mask_format", "BYTES", (1,))
-SEGMENTED_IMAGE = Tensor("segmented_image", "BYTES", (1,))
-LOW_RES_MASK = Tensor("low_res_mask", "BOOL", (1,))
-SEGMENT_INPUTS = (
-    EXCHANGE,
-    INPUT_IMAGE,
-    IMAGE_ID,
-    IMAGE_OWNER,
-    POINT_COORDS,
-    POINT_LABELS,
-    MASK_INPUT,
-    MASK_INPUT_OBJECT,
-    MULTIMASK_OUTPUT,
-    MASK_FORMAT,
-    SEGMENTED_IMAGE,
-    LOW_RES_MASK,
-)
+SEGMENT_INPUTS = (CALL, INPUT_IMAGE, POINT_COORDS, POINT_LABELS, MASK_INPUT, MASK_INPUT_OBJECT)
 
 MASK = Tensor("mask", "BYTES", (1,))
 PICTURE = Tensor("picture", "BYTES", (1,))
 RESULT = Tensor("result", "BYTES", (1,))
-SEGMENT_OUTPUTS = (MASK, PICTURE, RESULT, SPOOLED, PROBLEM)
+SEGMENT_OUTPUTS = (MASK, PICTURE, RESULT, OUTCOME)
 
-CROP_BOX = Tensor("crop_box", "INT32", (4,))
 GRID_COORDS = Tensor("point_coords", "FP32", (-1, 2))
-PRED_IOU_THRESH = Tensor("pred_iou_thresh", "FP32", (1,))
-STABILITY_SCORE_THRESH = Tensor("stability_score_thresh", "FP32", (1,))
-STABILITY_SCORE_OFFSET = Tensor("stability_score_offset", "FP32", (1,))
-MIN_MASK_REGION_AREA = Tensor("min_mask_region_area", "INT32", (1,))
-EVERYTHING_INPUTS = (
-    EXCHANGE,
-    INPUT_IMAGE,
-    IMAGE_ID,
-    IMAGE_OWNER,
-    CROP_BOX,
-    GRID_COORDS,
-    PRED_IOU_THRESH,
-    STABILITY_SCORE_THRESH,
-    STABILITY_SCORE_OFFSET,
-    MIN_MASK_REGION_AREA,
-)
+EVERYTHING_INPUTS = (CALL, INPUT_IMAGE, GRID_COORDS)
 
 RECORDS = Tensor("records", "BYTES", (1,))
-EVERYTHING_OUTPUTS = (RECORDS, SPOOLED, PROBLEM)
+EVERYTHING_OUTPUTS = (RECORDS, OUTCOME)
 
 MODELS = {
     SEGMENT: (SEGMENT_INPUTS, SEGMENT_OUTPUTS),

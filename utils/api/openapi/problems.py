@@ -11,6 +11,7 @@ from utils.api.errors import (
     BodyTooLarge,
     FieldError,
     HeadTooLarge,
+    ImageNotCached,
     InferenceFailed,
     InferenceTimeout,
     InferenceUnavailable,
@@ -68,16 +69,7 @@ SERVICE_PROBLEMS: tuple[Problem, ...] = (
 """Problems of inference requests found by the service."""
 
 IMAGE_PROBLEMS: tuple[Problem, ...] = (
-    _rejected(
-        404,
-        "image-not-cached",
-        "The image is not cached",
-        FieldError(
-            "image_id",
-            "the id of a cached image; send the image again as input_image",
-            "no-such-image",
-        ),
-    ),
+    ImageNotCached.of("no-such-image").problem(),
     _rejected(
         413,
         "image-too-large",

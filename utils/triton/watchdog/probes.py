@@ -15,8 +15,8 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from utils.triton import tensors
 from utils.triton.tensors import Tensor
@@ -57,8 +57,6 @@ class Probe:
     inputs: Sequence[tuple[str, str, Sequence[int], bytes]]
     """Name, data type, shape and little-endian values of each input."""
     outputs: Sequence[str]
-    accepted_problems: Sequence[str] = field(default_factory=tuple)
-    """Slugs of the `problem` output that also prove that the model works."""
 
 
 class HttpRequest(NamedTuple):
@@ -75,15 +73,12 @@ def probes() -> list[Probe]:
     prompt = [
         _input(tensors.POINT_COORDS, (1, 1, 2), POINT_XY),
         _input(tensors.POINT_LABELS, (1, 1), POSITIVE),
-        _input(tensors.MASK_FORMAT, (1,), _bytes_element(b"rle")),
     ]
-    image = _input(tensors.INPUT_IMAGE, (1,), _bytes_element(IMAGE))
-    image_id = _input(tensors.IMAGE_ID, (1,), _bytes_element(hashlib.sha256(IMAGE).hexdigest().encode()))
+    image = [_input(tensors.INPUT_IMAGE, (1,), _bytes_element(IMAGE)), _call({"mask_format": "rle"})]
     grid = [
-        _input(tensors.CROP_BOX, (4,), struct.pack("<4i", 0, 0, 8, 8)),
+        _input(tensors.INPUT_IMAGE, (1,), _bytes_element(IMAGE)),
         _input(tensors.GRID_COORDS, (1, 2), POINT_XY),
-        _input(tensors.STABILITY_SCORE_OFFSET, (1,), struct.pack("<f", 1)),
-        _input(tensors.MIN_MASK_REGION_AREA, (1,), struct.pack("<i", 0)),
+        _call({"crop_box": [0, 0, 8, 8], "stability_score_offset": 1, "min_mask_region_area": 0}),
     ]
     masks = [output.name for output in tensors.SEGMENT_OUTPUTS]
     records = [output.name for output in tensors.EVERYTHING_OUTPUTS]
@@ -102,11 +97,11 @@ def probes() -> list[Probe]:
     return [
         Probe(ENCODER, frame, ["image_embeddings"]),
         Probe(DECODER, decoder_inputs, ["iou_predictions"]),
-        Probe(tensors.SEGMENT, [image, *prompt], masks),
-        Probe(tensors.SEGMENT_COSTLY, [image, *prompt], masks),
-        # Always the answer if the embedding cache is off.
-        Probe(tensors.SEGMENT_CACHED, [image_id, *prompt], masks, ("image-not-cached",)),
-        Probe(tensors.EVERYTHING, [image, *grid], records),
+        Probe(tensors.SEGMENT, [*image, *prompt], masks),
+        Probe(tensors.SEGMENT_COSTLY, [*image, *prompt], masks),
+        # It never knows the image if the embedding cache is off.
+        Probe(tensors.SEGMENT_CACHED, [_call({"mask_format": "rle"}), *prompt], masks),
+        Probe(tensors.EVERYTHING, grid, records),
     ]
 
 
@@ -173,13 +168,13 @@ def run_probe(probe: Probe, port: int, timeout: float) -> None:
         raise ProbeError(f"{probe.model} answered {status}: {answer[:200].decode('utf-8', 'replace')}")
     try:
         values = _output_values(answer, length)
-        problem = values.get("problem", b"")[4:]
-        slug = json.loads(problem)["slug"] if problem else ""
-    except (ValueError, KeyError, TypeError):
+        outcome = values.get(tensors.OUTCOME.name, b"")[4:]
+        problem = json.loads(outcome).get("problem") if outcome else None
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise ProbeError(f"{probe.model} sent an invalid response: {answer[:80]!r}") from None
     missing = [name for name in probe.outputs if not values.get(name)]
-    if slug and slug not in probe.accepted_problems:
-        raise ProbeError(f"{probe.model} answered {problem[:200].decode('utf-8', 'replace')}")
+    if problem:
+        raise ProbeError(f"{probe.model} answered {json.dumps(problem)[:200]}")
     if missing:
         raise ProbeError(f"{probe.model} answered without {', '.join(missing)}")
 
@@ -238,6 +233,12 @@ def _output_values(answer: bytes, json_bytes: int) -> dict[str, bytes]:
 def _input(tensor: Tensor, shape: Sequence[int], data: bytes) -> tuple[str, str, Sequence[int], bytes]:
     assert tensor.datatype == "BYTES" or len(data) == 4 * math.prod(shape)
     return tensor.name, tensor.datatype, shape, data
+
+
+def _call(options: Mapping[str, Any]) -> tuple[str, str, Sequence[int], bytes]:
+    """Return the input that describes a call with the probes' image."""
+    call = {"image_id": hashlib.sha256(IMAGE).hexdigest(), "options": options}
+    return _input(tensors.CALL, (1,), _bytes_element(json.dumps(call).encode()))
 
 
 def _bytes_element(data: bytes) -> bytes:
