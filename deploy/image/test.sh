@@ -78,8 +78,8 @@ build_image() {
     local before
     before=$(buildah images --quiet "$IMAGE" 2>/dev/null || true)
     # The OCI format has no health check.
-    buildah build --format docker --layers --target cpu --tag "$IMAGE" \
-        --build-arg CPU_BASE="$BASE" --build-arg WEIGHTS=builtin \
+    buildah build --format docker --layers --tag "$IMAGE" \
+        --build-arg HARDWARE=cpu --build-arg CPU_BASE="$BASE" --build-arg WEIGHTS=builtin \
         --secret id=pip,src="$WORK/pip.conf" --secret id=ca,src="$WORK/ca.crt" "$ROOT" \
         >"$WORK/build.log" 2>&1 || fail "$(tail -30 "$WORK/build.log")"
     if [ -n "$before" ] && [ "$before" != "$(buildah images --quiet "$IMAGE")" ]; then
@@ -165,7 +165,7 @@ run_by_buildah() { # IMAGE
 }
 
 need
-(cd "$ROOT" && "$PYTHON" -m deploy.image.pip_config "$WORK")
+(cd "$ROOT" && "$PYTHON" -m tools.pip_config "$WORK")
 
 say "Debian 12 base"
 make_base
@@ -202,7 +202,7 @@ forget
 
 say "Bento"
 mkdir "$WORK/project"
-tar --create --directory "$ROOT" --exclude __pycache__ service.py README.md LICENSE bentofile.yaml requirements utils triton_backends \
+tar --create --directory "$ROOT" --exclude __pycache__ service.py README.md LICENSE bentofile.yaml requirements orchestrator utils triton_backends \
     model_repository | tar --extract --directory "$WORK/project"
 # Replaces BentoML's base python:3.11-slim, with a Python environment in /usr/local.
 buildah build --layers --tag "$BENTO_BASE" --volume "$WORK:/mnt:ro" --file - "$WORK" >"$WORK/build.log" 2>&1 <<END || fail "$(tail -30 "$WORK/build.log")"

@@ -39,7 +39,7 @@ OTHER_VARIABLES = {
 """Variables of the clients, of the orchestrator alone and of Triton alone."""
 MESSAGE = re.compile(r"^\*\*(?:`` (.+) ``|`(.+)`)\*\*$", re.MULTILINE)
 FORMATTED = re.compile(r"%0?\d*[sdrgo]")
-SOURCES = ("service.py", "utils", "mobile_sam_onnx", "triton_backends", "orchestrator", "client")
+SOURCES = ("service.py", "utils", "mobile_sam_onnx", "triton_backends", "orchestrator", "client", "tools")
 every_page = pytest.mark.parametrize("page", TEXTS)
 
 

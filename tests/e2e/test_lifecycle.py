@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -99,18 +98,3 @@ def test_triton_listens_on_loopback_only_and_rejects_control_requests(server):
     assert requests.get(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5).status_code == 200
     answer = requests.post(f"http://127.0.0.1:{port}/v2/repository/index", timeout=5)
     assert answer.status_code == 403
-
-
-def test_environment_check_reports_a_port_in_use_in_one_line(server):
-    host, port = server.url.removeprefix("http://").split(":")
-    check = subprocess.run(
-        [sys.executable, "-m", "utils.environment", "check", host, port],
-        cwd=ROOT,
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert check.returncode == 1
-    assert check.stderr.startswith(f"error: port {port} of {host} is in use")
-    assert check.stderr.count("\n") == 1

@@ -74,3 +74,12 @@ def test_a_moved_private_part_stops_the_service_with_one_line(monkeypatch, targe
     monkeypatch.setattr(bento, "HOOKS", [hook])
     with pytest.raises(SystemExit, match=f"^error: unsupported version of uvicorn: {message}$"):
         bento.check_hooks()
+
+
+def test_foreign_address_is_a_one_line_error():
+    with pytest.raises(SystemExit, match=r"^error: cannot listen on 192\.0\.2\.1:3000: [^\n]+$"):
+        bento.check_address("192.0.2.1", 3000)
+
+
+def test_free_address_is_usable():
+    bento.check_address("127.0.0.1", 0)

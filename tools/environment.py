@@ -1,0 +1,259 @@
+"""Set up an environment from locked requirements: `python3 -m tools.environment .venv cpu client`.
+
+pip installs uv, and uv the rest; if uv cannot have pip's configuration, pip installs the rest. Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tools import pip_config
+from utils import triton
+
+ROOT = Path(__file__).resolve().parent.parent
+MIN_PYTHON, MAX_PYTHON = (3, 10), (3, 12)
+MIN_GLIBC = (2, 35)
+MIN_FREE_DISK_BYTES = 2_000_000_000
+PROJECT = "client"
+"""Requirements with a project folder of the same name, which is installed as editable."""
+UNFINISHED = "unfinished"
+"""Content of a stamp during an installation, or after an interrupted one."""
+
+
+class InstallationError(Exception):
+    """The environment cannot be set up on this machine."""
+
+
+def check_platform() -> None:
+    """Check that Python, and without a Triton on PATH also the platform, support the wheel's Triton.
+
+    Raises:
+        InstallationError: Python, the platform or the C library is not supported.
+    """
+    if not MIN_PYTHON <= sys.version_info[:2] <= MAX_PYTHON:
+        raise InstallationError(
+            f"Python 3.{MIN_PYTHON[1]} to 3.{MAX_PYTHON[1]} is required, this is {platform.python_version()}: "
+            "choose one with `make PYTHON=python3.12`"
+        )
+    if shutil.which(triton.LAUNCHER):
+        return
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        raise InstallationError(
+            f"the embedded Triton supports only Linux on x86-64, this is {platform.system()} on "
+            f"{platform.machine()}: use the container image, or put a tritonserver on PATH"
+        )
+    library, number = platform.libc_ver()
+    if library == "glibc" and tuple(int(part) for part in number.split(".")[:2]) < MIN_GLIBC:
+        raise InstallationError(
+            f"the embedded Triton requires glibc 2.35 (Debian 12, Ubuntu 22.04) or newer, this is {number}"
+        )
+    try:
+        triton.shared_libpython()
+    except triton.TritonSetupError as error:
+        raise InstallationError(str(error)) from None
+
+
+class Stamp:
+    """Record in an environment of the installed requirements.
+
+    Attributes:
+        files: the locked requirements.
+    """
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self.files = [ROOT / "requirements" / f"{name}.txt" for name in names]
+        inputs = [*self.files, *[ROOT / PROJECT / "pyproject.toml"] * (PROJECT in names)]
+        self._wanted = hashlib.sha256(b"".join([sys.version.encode(), *map(Path.read_bytes, inputs)])).hexdigest()
+        self._file = folder / f"installed-requirements-{'-'.join(names)}"
+
+    def is_current(self) -> bool:
+        """Return whether the current requirements are installed."""
+        return self._content() == self._wanted
+
+    def begin(self) -> bool:
+        """Mark the installation as unfinished; return whether an earlier one was interrupted."""
+        interrupted = self._content() == UNFINISHED
+        self._file.write_text(UNFINISHED)
+        return interrupted
+
+    def finish(self) -> None:
+        """Mark the installation as complete."""
+        self._file.write_text(self._wanted)
+
+    def _content(self) -> str:
+        return self._file.read_text() if self._file.is_file() else ""
+
+
+def install(folder: Path, names: Sequence[str]) -> None:
+    """Create or update an environment if needed. A second process waits for the first.
+
+    Args:
+        folder: the environment.
+        names: names of requirements files in `requirements/`, without extension.
+
+    Raises:
+        InstallationError: the disk is too full, or `venv`, pip or uv failed.
+        OSError: a file cannot be read or written.
+    """
+    stamp = Stamp(folder, names)
+    if stamp.is_current():
+        return
+    free = shutil.disk_usage(ROOT).free
+    if free < MIN_FREE_DISK_BYTES:
+        needed = MIN_FREE_DISK_BYTES // 10**6
+        raise InstallationError(f"not enough disk space: {needed} MB needed, {free // 10**6} MB free")
+    with _locked(folder):
+        if stamp.is_current():
+            return
+        python = folder / "bin" / "python"
+        if not (folder / "bin" / "pip").exists():
+            _create(folder)
+        configured = _configuration_for_uv(python)
+        if configured and _install_uv(folder, python):
+            arguments, environment = configured
+            # Otherwise all processes of the first start would compile the same modules at once.
+            command = [str(folder / "bin" / "uv"), "pip", "install", "--no-config", "--compile-bytecode", "--no-deps"]
+            command += ["--python", str(python), *arguments, *["--reinstall"] * stamp.begin()]
+        else:
+            command, environment = _pip(python, stamp), {**os.environ}
+        files = [option for file in stamp.files for option in ("-r", str(file))]
+        _run([*command, "--require-hashes", *files], environment, " and ".join(f"{name}.txt" for name in names))
+        if PROJECT in names:
+            _run([*command, "--no-build-isolation", "--editable", str(ROOT / PROJECT)], environment, PROJECT)
+        stamp.finish()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of the environment."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "install.lock").open("w") as file:  # uv uses .lock
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another installation into {folder}", flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _create(folder: Path) -> None:
+    """Create the environment with pip."""
+    print(f"creating {folder} with Python {platform.python_version()}", flush=True)
+    try:
+        venv.create(folder, with_pip=True, symlinks=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise InstallationError(
+            f"Python cannot create a virtual environment ({type(error).__name__}): on Debian or Ubuntu install "
+            f"python3.{sys.version_info.minor}-venv"
+        ) from None
+
+
+def _configuration_for_uv(python: Path) -> tuple[list[str], dict[str, str]] | None:
+    """Return uv's arguments and environment for pip's configuration, or None if uv does not support an option of it.
+
+    Raises:
+        InstallationError: pip cannot be run, or cannot read its configuration.
+    """
+    try:
+        arguments, variables = pip_config.for_uv(pip_config.read(python))
+    except (OSError, subprocess.CalledProcessError) as error:
+        message = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1]
+        raise InstallationError(f"{python} -m pip config list: {message}") from None
+    except pip_config.UnsupportedOptionError as option:
+        _report_slow(f"uv does not support the option {option} of pip's configuration")
+        return None
+    environment = {**os.environ, **variables}
+    base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    if not _writable(Path(environment.get("UV_CACHE_DIR") or Path(base, "uv"))):
+        environment["UV_NO_CACHE"] = "1"
+    return arguments, environment
+
+
+def _writable(folder: Path) -> bool:
+    """Create a folder if needed; return whether it is writable."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
+
+
+def _install_uv(folder: Path, python: Path) -> bool:
+    """Install uv with pip; return whether pip's index has it.
+
+    Raises:
+        InstallationError: pip failed for another reason.
+    """
+    stamp = Stamp(folder, ["uv"])
+    if stamp.is_current():
+        return True
+    command = [*_pip(python, stamp), "--require-hashes", "-r", str(stamp.files[0])]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if "No matching distribution found" in done.stdout and "Retrying" not in done.stdout:  # the index was reached
+        _report_slow("pip's index does not have uv")
+        return False
+    if done.returncode:
+        print(done.stdout, end="", file=sys.stderr)
+        raise _failure("uv.txt")
+    stamp.finish()
+    return True
+
+
+def _pip(python: Path, stamp: Stamp) -> list[str]:
+    """Return a pip command; after an interrupted one it reinstalls packages that look installed."""
+    command = [str(python), "-m", "pip", "install", "--no-deps", "--disable-pip-version-check"]
+    return [*command, *["--ignore-installed"] * stamp.begin()]
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str], what: str) -> None:
+    """Run a command that installs packages and prints its progress.
+
+    Raises:
+        InstallationError: it failed.
+    """
+    if subprocess.run(command, env=environment, check=False).returncode:
+        raise _failure(what)
+
+
+def _failure(what: str) -> InstallationError:
+    """Return the error for a command that has printed why it failed."""
+    return InstallationError(
+        f"could not install {what}: see the output above; check the network, the disk and `pip config list`, "
+        "then run the same `make` again"
+    )
+
+
+def _report_slow(reason: str) -> None:
+    """Print why pip installs the packages."""
+    print(f"{reason}: pip installs the packages, which takes longer", flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Set up an environment; return the exit status."""
+    try:
+        check_platform()
+        install(Path(arguments[0]), arguments[1:])
+    except InstallationError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"error: {error.filename or ''}: {os.strerror(error.errno or 0)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("error: interrupted: run the same `make` again to continue", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
