@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tools import pip_config
-from utils import triton
+from utils.triton import installation
 
 ROOT = Path(__file__).resolve().parent.parent
 MIN_PYTHON, MAX_PYTHON = (3, 10), (3, 12)
@@ -45,7 +45,7 @@ def check_platform() -> None:
             f"Python 3.{MIN_PYTHON[1]} to 3.{MAX_PYTHON[1]} is required, this is {platform.python_version()}: "
             "choose one with `make PYTHON=python3.12`"
         )
-    if shutil.which(triton.LAUNCHER):
+    if shutil.which(installation.LAUNCHER):
         return
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         raise InstallationError(
@@ -58,8 +58,8 @@ def check_platform() -> None:
             f"the embedded Triton requires glibc 2.35 (Debian 12, Ubuntu 22.04) or newer, this is {number}"
         )
     try:
-        triton.shared_libpython()
-    except triton.TritonSetupError as error:
+        installation.shared_libpython()
+    except installation.TritonSetupError as error:
         raise InstallationError(str(error)) from None
 
 
