@@ -9,13 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import bentoml
 from starlette.middleware.cors import CORSMiddleware
 
 from utils.api.answers import REFUSAL_LOG
 from utils.api.info import Info, describe
 from utils.api.openapi import pages
-from utils.bento import check_hooks, disconnect, refuse_to_serve, static_files, triton_address
+from utils.bento import (
+    check_hooks,
+    disconnect,
+    refuse_to_serve,
+    service_with_document,
+    static_files,
+    triton_address,
+)
 from utils.edge.admin import Admin
 from utils.edge.admission import Admission
 from utils.edge.guard import Guard
@@ -86,7 +92,11 @@ def build() -> App:
         os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(service_info["limits"]["max_image_pixels"]))
     runner = make_runner(served, settings.model_control_mode)
     run = Run.current()
-    service = bentoml.legacy.Service("mobile_sam", runners=[runner])
+    metrics_need_key = settings.metrics == "key"
+    documents = pages(
+        need_key=access.keys is not None, metrics_need_key=metrics_need_key, admin=access.admin_keys is not None
+    )
+    service = service_with_document("mobile_sam", runner, bytes(documents["/docs.json"].body))
     # The lambda delays the lookup: the runner has `infer` only once a worker has started.
     segmenter = TritonSegmenter(lambda **call: runner.infer(**call), settings.inference_timeout, plan.instances())  # noqa: PLW0108
     app = App(service, segmenter, settings)
@@ -116,21 +126,20 @@ def build() -> App:
             expose_headers=["Retry-After", REQUEST_ID_HEADER.decode()],
         )
     trace_requests(service, WORK_PATHS)
-    metrics_need_key = settings.metrics == "key"
     admin = Admin(Guard(access.admin_keys, None), models, settings.model_control_mode) if access.admin_keys else None
     service.add_asgi_middleware(
         Edge,
         work_paths=WORK_PATHS,
         file_paths=static_files() | page_files(),
         pages={
-            **pages(need_key=access.keys is not None, metrics_need_key=metrics_need_key, admin=admin is not None),
+            **documents,
             **page_pages(),
             "/info": Info(service_info, models.versions, triton_metrics),
         },
         limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
         guard=guard,
         admission=admission,
-        health=lambda: health.read_health(Path(run.shared_file)),
+        health=health.HealthReader(Path(run.shared_file)),
         counts=Counts(),
         check_room=lambda path, body: app.segmenter.check_room(body) if path == "/mobile_sam" else None,
         triton_metrics=triton_metrics,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import json
 import logging
 import os
 import socket
@@ -67,6 +68,12 @@ HOOKS = (
         "_exclusive_running_command _stopping loop",
         "knows whether a command that must not be interrupted is running",
         "circus 0.18",
+    ),
+    _hook(
+        "bentoml.legacy:Service",
+        "openapi_spec",
+        "replaced by the service's own document, which `bentoml build` writes into the Bento",
+        "bentoml 1.4",
     ),
     _hook(
         "bentoml.serving:find_triton_binary",
@@ -248,6 +255,21 @@ def isolate_metrics(folder: Path) -> None:
 def disable_tracing() -> None:
     """Turn off BentoML's own spans, which are never sent and would come between the exported ones."""
     BentoMLContainer.tracing_excluded_urls.set(ExcludeList([".*"]))
+
+
+def service_with_document(name: str, runner: Any, document: bytes) -> Any:
+    """Return a `bentoml.legacy.Service` with another OpenAPI document than BentoML's, also in a Bento.
+
+    Args:
+        name: name of the service.
+        runner: its runner.
+        document: OpenAPI document as JSON.
+    """
+
+    class Service(bentoml.legacy.Service):  # type: ignore[misc]
+        openapi_spec = property(lambda _: json.loads(document))
+
+    return Service(name, runners=[runner])
 
 
 def triton_address(runner: str) -> str:

@@ -19,7 +19,7 @@ from urllib3.filepost import choose_boundary
 
 from utils.api.errors import MEDIA_TYPE, Problem, ServiceError, UnsupportedMedia
 from utils.api.requests import MaskFormat
-from utils.observability.context import ADDRESS, REQUEST_ID, TARGET
+from utils.observability.context import ADDRESS, REASON, REQUEST_ID, TARGET
 from utils.observability.floods import FloodLog
 from utils.triton.exchange import Content, as_bytes, chunks
 from utils.triton.segmenter import Segmentation
@@ -38,8 +38,6 @@ MASK_PARTS: dict[MaskFormat, tuple[str, str | None]] = {
 }
 """Content type and file name of the `mask` part, by format."""
 
-PROBLEM_HEADER = "X-Problem"
-"""Internal header with the problem's slug; the edge counts answers by it and removes it."""
 MAX_UNSTREAMED_BYTES = 1_000_000
 """Size up to which an answer is sent in one piece."""
 REFUSAL_LOG = FloodLog(logger, max_lines=20, window_s=10)
@@ -124,8 +122,10 @@ def problem_of(error: Exception) -> Problem:
 
 
 def problem_response(problem: Problem) -> Response:
-    """Return an `application/problem+json` answer."""
-    return Response(problem.encode(), problem.status, {**problem.headers, PROBLEM_HEADER: problem.slug}, MEDIA_TYPE)
+    """Return an `application/problem+json` answer, and note its reason for the metrics."""
+    if reason := REASON.get(None):
+        reason.slug = problem.slug
+    return Response(problem.encode(), problem.status, problem.headers, MEDIA_TYPE)
 
 
 def errors_as_problems(api: Callable[[bytes], Awaitable[Response]]) -> Callable[[Any], Awaitable[Response]]:

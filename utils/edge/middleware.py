@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from utils.api.answers import PROBLEM_HEADER, REFUSAL_LOG, problem_of, problem_response
+from utils.api.answers import REFUSAL_LOG, problem_of, problem_response
 from utils.api.errors import (
     MEDIA_TYPE,
     BodyTooLarge,
@@ -47,7 +47,16 @@ from utils.edge.guard import Guard, address
 from utils.edge.protocol import REFUSAL_EXTENSION
 from utils.edge.turns import ActiveCallers, FairSemaphore
 from utils.observability import spans
-from utils.observability.context import ADDRESS, CALLER, REQUEST_ID, TARGET, TRACE_ID, request_id
+from utils.observability.context import (
+    ADDRESS,
+    CALLER,
+    REASON,
+    REQUEST_ID,
+    TARGET,
+    TRACE_ID,
+    AnswerReason,
+    request_id,
+)
 from utils.observability.metrics import OTHER_PATH, Counts, health_metrics
 from utils.observability.text import shown
 from utils.triton.health import Health
@@ -141,6 +150,7 @@ class Edge:
         REQUEST_ID.set(request_id(scope["headers"]))
         ADDRESS.set(shown(address(scope)))
         TARGET.set(f"{shown(scope['method'], 20)} {shown(scope['path'], 200)}")
+        REASON.set(AnswerReason())
         REFUSAL_LOG.summarise_ended()
         TRACE_ID.set(spans.trace_id())
         spans.set_attribute(spans.REQUEST_ID, REQUEST_ID.get())
@@ -150,7 +160,8 @@ class Edge:
             await self._route(scope, receive, answer, body)
         except ClientDisconnected:
             if not answer.started:
-                answer.count(CLIENT_CLOSED_REQUEST, "caller-left")
+                REASON.get().slug = "caller-left"
+                answer.count(CLIENT_CLOSED_REQUEST)
         except Exception as error:
             if answer.started:
                 raise
@@ -158,7 +169,7 @@ class Edge:
         finally:
             body.release()
 
-    async def _route(self, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
+    async def _route(self, scope: Scope, receive: Receive, send: AnswerSender, body: Body) -> None:
         if refusal := scope.get("extensions", {}).get(REFUSAL_EXTENSION):
             raise refusal
         hosts = sum(name == b"host" for name, _ in scope["headers"])
@@ -197,7 +208,7 @@ class Edge:
             return problem_response(InferenceUnavailable(f"{health.state}: {health.reason}").problem())
         return PlainTextResponse("ready\n")
 
-    async def _work(self, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
+    async def _work(self, scope: Scope, receive: Receive, send: AnswerSender, body: Body) -> None:
         """Check a request that runs inference, and have the application answer it."""
         name = self._guard.authenticate(scope)
         await self._guard.check_rate(scope, name)
@@ -219,7 +230,7 @@ class Edge:
         self._check_room(scope["path"], data[0])
         with self.admission.slot(caller) as slot:
             self.counts.set_in_progress(self.admission.in_progress)
-            send = _replace_foreign_errors(scope, receive, _count_answer_bytes(scope, receive, send, slot))
+            send.slot = slot
             try:
                 await run_application(
                     self.app,
@@ -257,36 +268,71 @@ class Edge:
 
 
 class AnswerSender:
-    """The `send` of one request: adds headers to the answer, and counts it."""
+    """The `send` of one request: adds headers to the answer, and counts it.
+
+    Work in a slot is checked as well: error answers of other software become problem documents, and answers beyond the
+    bytes that may wait for their readers are refused before they start. An answer without a length is a stream: only one
+    piece of it waits at a time.
+    """
 
     def __init__(self, edge: Edge, path: str, send: Send) -> None:
         self._edge, self._path, self._send = edge, path, send
         self.started = False
         """True once the start of an answer was sent."""
+        self.slot: Slot | None = None
+        """Slot of the work that makes the answer."""
+        self._replaced = False
 
     async def __call__(self, message: Message) -> None:
         """Send a part of the answer."""
+        if self._replaced:
+            return
         if message["type"] == "http.response.start":
-            self.started = True
-            headers = MutableHeaders(raw=list(message.get("headers", [])))
-            for name, value in SECURITY_HEADERS.items():
-                headers.setdefault(name, value)
-            headers["X-Request-ID"] = REQUEST_ID.get()
-            if self._path in self._edge.work_paths:
-                headers.setdefault("Cache-Control", "no-store")
-            if self._edge.admission.stopping:
-                headers["Connection"] = "close"
-            self.count(message["status"], headers.get(PROBLEM_HEADER, "ok"))
-            del headers[PROBLEM_HEADER]
-            message = {**message, "headers": headers.raw}
-        await self._send(message)
+            if self.slot and (problem := self._problem_instead(message, self.slot)):
+                self._replaced = True
+                response = problem_response(problem)
+                await self._start({"type": message["type"], "status": problem.status, "headers": response.raw_headers})
+                await self._send({"type": "http.response.body", "body": response.body})
+                return
+            await self._start(message)
+        else:
+            await self._send(message)
 
-    def count(self, status: int, reason: str) -> None:
+    def count(self, status: int) -> None:
         """Count the answer under one of a bounded number of paths."""
-        edge, path = self._edge, self._path
+        edge, path, reason = self._edge, self._path, REASON.get().slug
         label = STATIC if path in edge.file_paths else path if path in edge.methods else OTHER_PATH
         edge.counts.count_answer(label, status, reason)
         spans.set_attribute(spans.REASON, reason)
+
+    def _problem_instead(self, message: Message, slot: Slot) -> Problem | None:
+        """Return the problem to send instead of an answer that starts, if any."""
+        status, headers = message["status"], {name.lower(): value for name, value in message.get("headers", ())}
+        if status < 400:
+            try:
+                if (length := headers.get(b"content-length")) is not None:
+                    slot.start_answer(int(length))
+            except Overloaded as error:
+                return problem_of(error)
+        elif not headers.get(b"content-type", b"").startswith(MEDIA_TYPE.encode()):
+            phrase = HTTPStatus(status).phrase
+            kept = {k.decode("latin-1"): v.decode("latin-1") for k, v in headers.items() if k not in REPLACED_HEADERS}
+            return Problem(status, phrase.lower().replace(" ", "-"), phrase, phrase, headers=kept)
+        return None
+
+    async def _start(self, message: Message) -> None:
+        """Send the start of an answer with the headers that every answer has."""
+        self.started = True
+        headers = MutableHeaders(raw=list(message.get("headers", [])))
+        for name, value in SECURITY_HEADERS.items():
+            headers.setdefault(name, value)
+        headers["X-Request-ID"] = REQUEST_ID.get()
+        if self._path in self._edge.work_paths:
+            headers.setdefault("Cache-Control", "no-store")
+        if self._edge.admission.stopping:
+            headers["Connection"] = "close"
+        self.count(message["status"])
+        await self._send({**message, "headers": headers.raw})
 
 
 def _append_to_body(send: Send, extra: bytes) -> Send:
@@ -306,48 +352,3 @@ def _append_to_body(send: Send, extra: bytes) -> Send:
         await send(message)
 
     return appending
-
-
-def _count_answer_bytes(scope: Scope, receive: Receive, send: Send, slot: Slot) -> Send:
-    """Return a `send` that counts the bytes of a successful answer, or refuses it before it starts.
-
-    Answers without a length are streams: only one piece at a time waits to be read.
-    """
-    refused = False
-
-    async def counted(message: Message) -> None:
-        nonlocal refused
-        if message["type"] == "http.response.start" and message["status"] < 400:
-            length = MutableHeaders(raw=list(message["headers"])).get("Content-Length")
-            try:
-                if length is not None:
-                    slot.start_answer(int(length))
-            except Overloaded as error:
-                refused = True
-                await problem_response(problem_of(error))(scope, receive, send)
-        if not refused:
-            await send(message)
-
-    return counted
-
-
-def _replace_foreign_errors(scope: Scope, receive: Receive, send: Send) -> Send:
-    """Return a `send` that replaces error answers of other software by problem documents."""
-    replaced = False
-
-    async def filtered(message: Message) -> None:
-        nonlocal replaced
-        if message["type"] == "http.response.start" and message["status"] >= 400:
-            headers = {name.lower(): value for name, value in message["headers"]}
-            if not headers.get(b"content-type", b"").startswith(MEDIA_TYPE.encode()):
-                replaced = True
-                phrase = HTTPStatus(message["status"]).phrase
-                problem = Problem(message["status"], phrase.lower().replace(" ", "-"), phrase, phrase)
-                kept = {
-                    k.decode("latin-1"): v.decode("latin-1") for k, v in headers.items() if k not in REPLACED_HEADERS
-                }
-                await problem_response(replace(problem, headers=kept))(scope, receive, send)
-        if not replaced:
-            await send(message)
-
-    return filtered

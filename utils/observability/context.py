@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Iterable
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 CALLER: ContextVar[str] = ContextVar("caller", default="")
 """Name of the request's API key; empty where no keys are used."""
@@ -17,6 +18,17 @@ TARGET: ContextVar[str] = ContextVar("target", default="")
 """Method and path of the request, bounded and printable."""
 TRACE_ID: ContextVar[str] = ContextVar("trace_id", default="")
 """OpenTelemetry trace id; empty where the request is not traced."""
+
+
+@dataclass
+class AnswerReason:
+    """Reason of an answer for metrics and traces: the slug of its problem, or `ok`."""
+
+    slug: str = "ok"
+
+
+REASON: ContextVar[AnswerReason] = ContextVar("reason")
+"""Set once per request; whoever makes a problem document changes its slug."""
 
 REQUEST_ID_HEADER = b"x-request-id"
 VALID_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
