@@ -253,7 +253,7 @@ def isolate_metrics(folder: Path) -> None:
 
 
 def disable_tracing() -> None:
-    """Turn off BentoML's own spans, which are never sent and would come between the exported ones."""
+    """Turn off BentoML's own spans, which take time, are never sent and would come between the exported ones."""
     BentoMLContainer.tracing_excluded_urls.set(ExcludeList([".*"]))
 
 

@@ -41,6 +41,7 @@ def trace_requests(svc: Any, paths: Collection[str]) -> None:
     Raises:
         TracesError: as `traces.collector`.
     """
+    disable_tracing()
     url = traces.collector_url()
     if url is None:
         return
@@ -51,7 +52,6 @@ def trace_requests(svc: Any, paths: Collection[str]) -> None:
     trace.set_tracer_provider(provider)
     if not propagate.get_global_textmap().fields:  # OTEL_PROPAGATORS=none
         propagate.set_global_textmap(NoParents())
-    disable_tracing()
     svc.add_asgi_middleware(TracingMiddleware, paths=frozenset(paths), provider=provider)
 
     @svc.on_startup  # type: ignore[untyped-decorator]
