@@ -271,8 +271,8 @@ class AnswerSender:
     """The `send` of one request: adds headers to the answer, and counts it.
 
     Work in a slot is checked as well: error answers of other software become problem documents, and answers beyond the
-    bytes that may wait for their readers are refused before they start. An answer without a length is a stream, and only
-    one piece of it waits.
+    bytes that may wait for their readers are refused before they start. Answers without a length are streams, of which
+    only one piece waits at a time.
     """
 
     def __init__(self, edge: Edge, path: str, send: Send) -> None:
