@@ -49,7 +49,8 @@ class FakeSegmenter:
         self.jobs.append((image, job))
         if self.error:
             raise self.error
-        return Segmentation(b"the mask", None if job.picture_style == "none" else b"the picture", b'{"masks": []}')
+        picture = None if job.options.segmented_image == "none" else b"the picture"
+        return Segmentation(b"the mask", picture, b'{"masks": []}')
 
     async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
         self.batches.append((image, batch))

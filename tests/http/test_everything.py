@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from utils.api.errors import InferenceUnavailable, Problem, RejectedByModel
+from utils.api.errors import ImageNotCached, InferenceUnavailable, Problem, RejectedByModel
 from utils.api.images import ImageSource
 
 IMAGE = base64.b64encode(b"an image file").decode()
@@ -60,9 +60,8 @@ def test_request_reaches_the_segmenter(http, segmenter):
     post_everything(http, points_per_side=1, pred_iou_thresh=0.5, stability_score_offset=2.0, min_mask_region_area=7)
     ((_, batch),) = segmenter.batches
     assert batch.points_xy.tolist() == [[20, 15]]
-    assert batch.pred_iou_thresh == 0.5
-    assert batch.stability_score_thresh is None
-    assert (batch.stability_score_offset, batch.min_mask_region_area) == (2.0, 7)
+    thresholds = {"pred_iou_thresh": 0.5, "stability_score_offset": 2.0, "min_mask_region_area": 7}
+    assert batch.options == {"crop_box": (0, 0, 40, 30), **thresholds}
 
 
 def test_progress_is_streamed_with_the_result_in_the_last_line(http):
@@ -78,7 +77,7 @@ def test_progress_is_streamed_with_the_result_in_the_last_line(http):
 
 @pytest.mark.parametrize("progress", [False, True], ids=["document", "lines"])
 def test_error_before_the_first_line_has_its_status(http, segmenter, progress):
-    segmenter.error = RejectedByModel(Problem(404, "image-not-cached", "a title", "a detail"))
+    segmenter.error = ImageNotCached.of("an id")
     response = post_everything(http, progress=progress)
     assert response.status_code == 404
     assert response.headers["content-type"] == "application/problem+json"
@@ -112,12 +111,6 @@ def test_error_after_the_first_line_is_the_last_line(http, segmenter, caplog, *,
 def test_batch_error_without_progress_has_its_status(http, segmenter):
     segmenter.batch_errors = [None, InferenceUnavailable("starting")]
     assert post_everything(http).status_code == 503
-
-
-def test_image_evicted_between_batches_is_sent_again(http, segmenter):
-    segmenter.batch_errors = [None, RejectedByModel(Problem(404, "image-not-cached", "a title", "a detail"))]
-    assert post_everything(http).status_code == 200
-    assert [image.file for image, _ in segmenter.batches] == [None, None, b"an image file", None]
 
 
 def test_timeout_is_a_504_with_advice(http, service, segmenter, monkeypatch):

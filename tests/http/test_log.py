@@ -16,7 +16,7 @@ from bentoml._internal.server.http.access import AccessLogMiddleware
 
 from tests.fuzz.hostile_text import HOSTILE, MARK, hostile_texts, is_forged
 from utils.api.answers import REFUSAL_LOG
-from utils.api.errors import RejectedByModel
+from utils.api.errors import ImageNotCached, RejectedByModel
 from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.observability.logs import VARIABLE, configure_logging
 from utils.triton.segmenter import _problem
@@ -138,12 +138,12 @@ def test_log_lines_are_printable_and_bounded(app, segmenter, log, part):
 def test_orchestrator_errors_forge_no_line(app, segmenter, log):
     for text in TEXTS:
         errors = [{"field": text, "expected": "an id", "got": text}]
-        document = {"status": 404, "slug": "image-not-cached", "title": "Not known", "errors": errors}
-        segmenter.error = RejectedByModel(_problem(json.dumps(document).encode(), ()))
-        status, answer = asyncio.run(ask(app, body=b'{"image_id": "a"}'))
-        assert status == 404
-        assert all(value.isprintable() for value in json.loads(answer)["errors"][0].values())
-    assert len(log.getvalue().splitlines()) == len(TEXTS)
+        document = {"status": 404, "slug": "image-not-known", "title": "Not known", "errors": errors}
+        for segmenter.error in (RejectedByModel(_problem(document, ())), ImageNotCached.of(text)):
+            status, answer = asyncio.run(ask(app, body=b'{"image_id": "a"}'))
+            assert status == 404
+            assert all(value.isprintable() for value in json.loads(answer)["errors"][0].values())
+    assert len(log.getvalue().splitlines()) == 2 * len(TEXTS)
     assert not is_forged(log.getvalue())
 
 

@@ -11,15 +11,17 @@ import pytest
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 
 from utils.api.errors import (
+    ImageNotCached,
     InferenceFailed,
     InferenceTimeout,
     InferenceUnavailable,
     Overloaded,
     Problem,
     RejectedByModel,
+    ServiceError,
 )
 from utils.api.images import ImageSource
-from utils.triton.segmenter import Segmentation
+from utils.triton.segmenter import Segmentation, job_options
 
 IMAGE = base64.b64encode(b"an image file").decode()
 
@@ -33,21 +35,14 @@ def parts(response):
 
 
 def test_request_reaches_the_segmenter(http, segmenter):
-    segment(
-        http,
-        neg_coords=[[3, 4]],
-        box=[0, 0, 9, 9],
-        multimask_output=True,
-        mask_format="npy",
-        segmented_image="cutout",
-        low_res_mask=True,
-    )
+    options = {"multimask_output": True, "mask_format": "npy", "segmented_image": "cutout", "low_res_mask": True}
+    segment(http, neg_coords=[[3, 4]], box=[0, 0, 9, 9], model_version=7, **options)
     ((image, job),) = segmenter.jobs
     assert image == ImageSource(b"an image file", None)
     assert job.prompts.points_xy.tolist() == [[[1, 2], [3, 4], [0, 0], [9, 9]]]
     assert job.prompts.labels.tolist() == [[1, 0, 2, 3]]
-    assert (job.multimask_output, job.mask_format, job.picture_style) == (True, "npy", "cutout")
-    assert job.low_res_mask is True
+    assert job_options(job) == options
+    assert job.model_version == 7
 
 
 def test_image_can_be_given_by_its_id(http, segmenter):
@@ -125,7 +120,7 @@ each_endpoint = pytest.mark.parametrize("path", BODIES)
         (InferenceTimeout("too long"), 504),
         (InferenceFailed("failed"), 500),
         (RejectedByModel(Problem(415, "unsupported-image-format", "t", "d")), 415),
-        (RejectedByModel(Problem(404, "image-not-cached", "t", "d")), 404),
+        (ImageNotCached.of("an id"), 404),
         (RuntimeError("a bug with a /secret/path"), 500),
     ],
     ids=lambda value: type(value).__name__,
@@ -137,7 +132,7 @@ def test_segmenter_errors_become_problems(http, segmenter, path, error, status):
     assert response.headers["content-type"] == "application/problem+json"
     problem = response.json()
     assert problem["status"] == status
-    if isinstance(error, RejectedByModel):
+    if isinstance(error, ServiceError):
         assert problem["type"] == f"urn:mobile-sam:{error.problem().slug}"
     assert "secret" not in response.text
 

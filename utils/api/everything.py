@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,7 @@ async def _segment_by_one_version(
     done, total = 0, sum(len(batches) for _, batches in work)
     yield Progress(done, total)
     kept: list[Record] = []
+    image = replace(image, image_id=result["image_id"])
     for _, batches in work:
         found: list[Record] = []
         size = sum(map(_record_bytes, kept))

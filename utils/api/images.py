@@ -17,7 +17,7 @@ IMAGE_FILE = "base64 of a PNG, JPEG or WebP file"
 
 @dataclass(frozen=True)
 class ImageSource:
-    """An image file or an image id; the other one is None."""
+    """An image file, an image id, or both if the id of the file is known."""
 
     file: bytes | None
     """A PNG, JPEG or WebP file."""

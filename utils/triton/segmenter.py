@@ -300,7 +300,7 @@ async def _call_of(image: ImageSource, options: Mapping[str, Any]) -> dict[str, 
 
 
 async def _image_id(image: ImageSource) -> str:
-    if image.file is None:
+    if image.image_id is not None or image.file is None:
         return image.image_id or ""
     if len(image.file) <= MAX_BLOCKING_HASH_BYTES:
         return hashlib.sha256(image.file).hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from utils.api.errors import (
     AnswerTooLarge,
+    ImageNotCached,
     InferenceTimeout,
     InferenceUnavailable,
     InvalidRequest,
@@ -24,8 +26,7 @@ from utils.api.images import ImageSource
 from utils.api.requests import EverythingRequest
 from utils.triton.segmenter import GridBatch, Job, Segmentation
 
-FILE, ID = ImageSource(b"file", None), ImageSource(None, "the id")
-FORGOTTEN = RejectedByModel(Problem(404, "image-not-cached", "a title", "a detail"))
+FILE = ImageSource(b"file", None, "me")
 MAX_BYTES = 10_000
 SEGMENTATION = {"size": [80, 100], "counts": "c" * 100}
 IMAGE = {"image_id": "the id", "width": 100, "height": 80, "model_version": 4}
@@ -57,6 +58,9 @@ class FakeSegmenter:
         self.embedded.append(image)
         self.asked_version = model_version
         return json.dumps(IMAGE).encode()
+
+    def check_room(self, body: bytes) -> None:
+        raise NotImplementedError
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         raise NotImplementedError
@@ -183,7 +187,7 @@ def test_each_layer_has_its_own_crops_and_grid():
         segmenter, points_per_side=8, crop_n_layers=2, crop_n_points_downscale_factor=4, crop_overlap_ratio=0.0
     )
     assert [(step.done, step.total) for step in steps] == [(done, 24) for done in range(25)]
-    batches = [(batch.crop_box, len(batch.points_xy)) for _, batch in segmenter.requests]
+    batches = [(batch.options["crop_box"], len(batch.points_xy)) for _, batch in segmenter.requests]
     assert batches[:4] == [((0, 0, 100, 80), 16)] * 4
     assert batches[4:8] == [
         ((0, 0, 50, 40), 4),
@@ -195,27 +199,16 @@ def test_each_layer_has_its_own_crops_and_grid():
     assert segmenter.requests[4][1].points_xy.tolist() == [[12.5, 10], [37.5, 10], [12.5, 30], [37.5, 30]]
 
 
-def test_thresholds_reach_the_model():
+@pytest.mark.parametrize(
+    "thresholds", [{}, {"pred_iou_thresh": 0.5, "stability_score_thresh": 0.25}], ids=["of the model", "of the request"]
+)
+def test_thresholds_reach_the_model(thresholds):
     segmenter = FakeSegmenter()
-    steps_of(
-        segmenter,
-        points_per_side=1,
-        pred_iou_thresh=0.5,
-        stability_score_thresh=0.25,
-        stability_score_offset=2.0,
-        min_mask_region_area=7,
-    )
+    fields = {"stability_score_offset": 2.0, "min_mask_region_area": 7, **thresholds}
+    steps_of(segmenter, points_per_side=1, model_version=4, **fields)
     ((_, batch),) = segmenter.requests
-    assert (batch.pred_iou_thresh, batch.stability_score_thresh) == (0.5, 0.25)
-    assert (batch.stability_score_offset, batch.min_mask_region_area) == (2.0, 7)
-
-
-def test_absent_thresholds_are_left_to_the_model():
-    segmenter = FakeSegmenter()
-    steps_of(segmenter, points_per_side=1)
-    ((_, batch),) = segmenter.requests
-    assert batch.pred_iou_thresh is None
-    assert batch.stability_score_thresh is None
+    assert batch.options == {"crop_box": (0, 0, 100, 80), **fields}
+    assert batch.model_version == 4
 
 
 def test_result_has_the_image_and_the_records_without_internal_keys():
@@ -228,34 +221,24 @@ def test_progress_before_the_last_has_no_result():
     assert Progress(1, 2).as_json() == {"done": 1, "total": 2}
 
 
-def test_image_is_sent_once_and_then_referenced_by_its_id():
+@pytest.mark.parametrize("image", [FILE, ImageSource(None, "an id")], ids=["a file", "an id"])
+def test_batches_name_the_image_by_its_id(image):
     segmenter = FakeSegmenter()
-    steps_of(segmenter, points_per_side=5)
-    assert segmenter.embedded == [FILE]
-    assert [image for image, _ in segmenter.requests] == [ID, ID]
-
-
-def test_image_that_was_evicted_meanwhile_is_sent_again():
-    segmenter = FakeSegmenter([record((0, 0, 10, 10))], FORGOTTEN, [record((50, 50, 70, 70))])
-    result = steps_of(segmenter, points_per_side=5)[-1].result
-    assert result is not None
-    assert len(result["masks"]) == 2
-    assert [image for image, _ in segmenter.requests] == [ID, ID, FILE]
-    assert segmenter.requests[1][1] is segmenter.requests[2][1]
-
-
-def test_image_id_that_was_evicted_meanwhile_is_rejected():
-    with pytest.raises(RejectedByModel) as caught:
-        steps_of(FakeSegmenter([], FORGOTTEN), ID, points_per_side=5)
-    assert caught.value is FORGOTTEN
+    steps_of(segmenter, image, points_per_side=5)
+    assert segmenter.embedded == [image]
+    assert [found for found, _ in segmenter.requests] == [replace(image, image_id="the id")] * 2
 
 
 @pytest.mark.parametrize(
     "error",
-    [InferenceUnavailable("starting"), RejectedByModel(Problem(422, "invalid-request", "a title", "a detail"))],
+    [
+        InferenceUnavailable("starting"),
+        RejectedByModel(Problem(422, "invalid-request", "a title", "a detail")),
+        ImageNotCached.of("the id"),
+    ],
     ids=lambda error: type(error).__name__,
 )
-def test_other_errors_are_not_retried(error):
+def test_errors_of_a_batch_are_not_retried(error):
     segmenter = FakeSegmenter([], error)
     with pytest.raises(type(error)) as caught:
         steps_of(segmenter, points_per_side=5)

@@ -15,6 +15,7 @@ from tritonclient.utils import InferenceServerException
 from orchestrator.call import Call, RequestCancelled
 from orchestrator.costs import Workload
 from utils.api.errors import (
+    ImageNotCached,
     InferenceFailed,
     InferenceTimeout,
     InferenceUnavailable,
@@ -25,6 +26,7 @@ from utils.api.errors import (
 )
 from utils.api.images import ImageSource
 from utils.api.prompts import Prompts
+from utils.api.requests import SegmentRequest
 from utils.observability.context import ADDRESS, CALLER
 from utils.triton import tensors
 from utils.triton.exchange import as_bytes, chunks
@@ -46,34 +48,26 @@ TWO = Prompts(
     np.ones((1, 256, 256), np.float32),
     np.array([1], np.int32),
 )
-BATCH = GridBatch((0, 0, 9, 9), np.array([[1, 2], [3, 4]], np.float32), None, None, 1.0, 0, 3)
+THRESHOLDS = {"stability_score_thresh": 0.25, "stability_score_offset": 2.0, "min_mask_region_area": 7}
+BATCH = GridBatch(np.array([[1, 2], [3, 4]], np.float32), {"crop_box": (1, 2, 30, 40), **THRESHOLDS}, 3)
+OPTIONS = {"multimask_output": True, "mask_format": "png", "segmented_image": "none", "low_res_mask": True}
+UNKNOWN, COSTLY = {"known": False}, {"costly": True}
 
 
 def job_of(prompts: Prompts) -> Job:
-    return Job(prompts, True, "png", "none", True)
+    return Job(prompts, SegmentRequest.model_validate({**OPTIONS, "model_version": 7}))
 
 
-def problem_of(slug: str = "invalid-request", status: int = 422, field: str = "input_image") -> bytes:
+def problem_of(slug: str = "invalid-request", field: str = "input_image") -> dict:
     errors = [{"field": field, "expected": "this", "got": "that"}]
-    return json.dumps({"status": status, "slug": slug, "title": "a title", "errors": errors}).encode()
+    return {"problem": {"status": 422, "slug": slug, "title": "a title", "errors": errors}}
 
 
-NOT_CACHED = problem_of("image-not-cached", 404, "image_id")
-IS_COSTLY = problem_of("costly", 503)
-
-
-class Result:
+class Result(dict):
     """Like `tritonclient.http.InferResult`."""
 
-    def __init__(self, model: str, outputs: dict[str, bytes], spooled: dict[str, int]) -> None:
-        self.outputs = outputs
-        parts = [tensor.name for tensor in tensors.MODELS[model][1][:-2]]
-        self.spooled = [spooled.get(part, 0) for part in parts]
-
     def as_numpy(self, name: str):
-        if name == "spooled":
-            return np.array(self.spooled, np.int64)
-        return np.array([self.outputs.get(name, b"")], np.object_)
+        return np.array([self.get(name, b"")], np.object_)
 
 
 def bytes_of(value: np.ndarray) -> bytes:
@@ -83,15 +77,15 @@ def bytes_of(value: np.ndarray) -> bytes:
 class Client:
     """Fake of `tritonclient.http.aio.InferenceServerClient.infer` that stores the calls.
 
-    Like the models, it writes large outputs to the file of the request.
+    Like the models, it writes large outputs to the file of the request, and knows any image whose file it gets.
     """
 
     def __init__(
-        self, error: BaseException | None = None, problems: dict[str, bytes] | None = None, **outputs: bytes
+        self, error: BaseException | None = None, outcomes: dict[str, dict] | None = None, **outputs: bytes
     ) -> None:
-        self.error, self.problems, self.outputs = error, problems or {}, outputs
+        self.error, self.outcomes, self.outputs = error, outcomes or {}, outputs
         self.calls: list[dict] = []
-        self.exchanges: list[Call] = []
+        self.received: list[Call] = []
         self.large: list[dict[str, bytes]] = []
         """Inputs of each call that were in its file."""
         self.delays: dict[str, float] = {}
@@ -99,19 +93,21 @@ class Client:
     async def infer(self, **call):
         self.calls.append(call)
         model = call["model_name"]
-        described = np.array([self.sent(-1)["exchange"][2][4:]], np.object_)
-        exchange = Call({"exchange": described}.get)
-        self.exchanges.append(exchange)
-        read = {tensor.name: exchange.read(tensor.name) for tensor in tensors.MODELS[model][0][1:]}
+        inputs, (*outputs, _) = tensors.MODELS[model]
+        sent = self.sent(-1)
+        received = Call({"call": np.array([sent["call"][2][4:]], np.object_)}.get)
+        self.received.append(received)
+        read = {tensor.name: received.read(tensor.name) for tensor in inputs[1:]}
         self.large.append({name: bytes_of(value) for name, value in read.items() if value is not None})
-        await asyncio.sleep(self.delays.get(call["model_name"], 0))
+        await asyncio.sleep(self.delays.get(model, 0))
         if self.error:
             raise self.error
-        if call["model_name"] in self.problems:
-            return Result(model, {"problem": self.problems[model]}, {})
-        parts = [tensor.name for tensor in tensors.MODELS[model][1][:-2]]
-        inline, spooled = exchange.send([[self.outputs.get(part, b"")] for part in parts])
-        return Result(model, dict(zip(parts, inline, strict=True)), dict(zip(parts, spooled, strict=True)))
+        outcome = self.outcomes.get(model)
+        if outcome and not (outcome == UNKNOWN and "input_image" in sent | self.large[-1]):
+            return Result(outcome=json.dumps(outcome).encode())
+        inline, spooled = received.send([[self.outputs.get(output.name, b"")] for output in outputs])
+        parts = dict(zip((output.name for output in outputs), inline, strict=True))
+        return Result(parts, outcome=json.dumps({"spooled": spooled}).encode())
 
     @property
     def models(self) -> list[str]:
@@ -141,6 +137,13 @@ def records(client: Client, image: ImageSource = NEW, batch: GridBatch = BATCH):
     return asyncio.run(segmenter_of(client).records(image, batch))
 
 
+def values(client: Client, index: int) -> dict[str, bytes]:
+    """Return the inputs of a call without its description; those of one BYTES element without their length."""
+    sent = {name: data[4:] if kind == "BYTES" else data for name, (kind, _, data) in client.sent(index).items()}
+    del sent["call"]
+    return sent | client.large[index]
+
+
 def numbers(data: bytes, dtype) -> list[float]:
     return list(np.frombuffer(data, dtype))
 
@@ -155,12 +158,10 @@ def test_segment_without_picture_returns_none():
 
 
 def test_embed_sends_no_prompts_and_returns_the_result():
-    client = Client(result=b"r")
-    assert embed(client, KNOWN) == b"r"
-    assert set(client.sent()) == {"image_id", "exchange"}
-    client = Client(problems={"mobile_sam_cached": NOT_CACHED}, result=b"r")
+    client = Client(outcomes={"mobile_sam_cached": UNKNOWN}, result=b"r")
     assert embed(client, NEW) == b"r"
-    assert set(client.sent(1)) == {"input_image", "exchange"}
+    assert [set(client.sent(index)) for index in range(2)] == [{"call"}, {"call", "input_image"}]
+    assert client.received[0].options == {}
 
 
 def test_records_are_parsed():
@@ -170,28 +171,14 @@ def test_records_are_parsed():
 @pytest.mark.parametrize(
     ("call", "model", "absent"),
     [
-        pytest.param(lambda client: segment(client, NEW, TWO), tensors.SEGMENT_CACHED, {"input_image"}, id="new image"),
-        pytest.param(
-            lambda client: segment(client, KNOWN, TWO), tensors.SEGMENT_CACHED, {"input_image"}, id="known image"
-        ),
+        pytest.param(lambda client: segment(client, NEW, TWO), tensors.SEGMENT_CACHED, {"input_image"}, id="segment"),
         pytest.param(
             lambda client: segment(client, NEW, ONE),
             tensors.SEGMENT_CACHED,
             {"input_image", "mask_input", "mask_input_object"},
             id="no mask input",
         ),
-        pytest.param(
-            lambda client: records(client, KNOWN),
-            tensors.EVERYTHING,
-            {"input_image", "pred_iou_thresh", "stability_score_thresh"},
-            id="automatic masks",
-        ),
-        pytest.param(
-            lambda client: records(client, NEW, GridBatch((0, 0, 9, 9), BATCH.points_xy, 0.5, 0.25, 2.0, 7, 3)),
-            tensors.EVERYTHING,
-            {"image_id"},
-            id="automatic masks with thresholds",
-        ),
+        pytest.param(lambda client: records(client, NEW), tensors.EVERYTHING, {"input_image"}, id="automatic masks"),
     ],
 )
 def test_inputs_and_outputs_match_the_declared_tensors(call, model, absent):
@@ -200,7 +187,7 @@ def test_inputs_and_outputs_match_the_declared_tensors(call, model, absent):
     assert client.models == [model]
     inputs, outputs = tensors.MODELS[model]
     sent = client.sent()
-    assert {tensor.name for tensor in inputs} - set(sent) - set(client.large[0]) == absent | {"image_owner"}
+    assert {tensor.name for tensor in inputs} - set(sent) - set(client.large[0]) == absent
     declared = {tensor.name: tensor for tensor in inputs}
     for name, (datatype, shape, _) in sent.items():
         assert datatype == declared[name].datatype
@@ -217,22 +204,14 @@ def test_values_are_sent_unchanged():
     assert numbers(data["point_labels"], np.int32) == [1, -2, 2, 3]
     assert numbers(client.large[0]["mask_input"], np.float32) == [1] * 256 * 256
     assert numbers(data["mask_input_object"], np.int32) == [1]
-    assert numbers(data["multimask_output"], bool) == [True]
-    assert numbers(data["low_res_mask"], bool) == [True]
-    for name, value in (("image_id", b"an id"), ("mask_format", b"png"), ("segmented_image", b"none")):
-        assert data[name] == len(value).to_bytes(4, "little") + value
+    assert (client.received[0].image_id, client.received[0].options) == ("an id", OPTIONS)
 
 
 def test_thresholds_are_sent_unchanged():
     client = Client(records=b"[]")
-    records(client, NEW, GridBatch((1, 2, 30, 40), BATCH.points_xy, 0.5, 0.0, 2.0, 7, 3))
-    data = {name: value for name, (_, _, value) in client.sent().items()}
-    assert numbers(data["crop_box"], np.int32) == [1, 2, 30, 40]
-    assert numbers(data["point_coords"], np.float32) == [1, 2, 3, 4]
-    assert numbers(data["pred_iou_thresh"], np.float32) == [0.5]
-    assert numbers(data["stability_score_thresh"], np.float32) == [0]
-    assert numbers(data["stability_score_offset"], np.float32) == [2]
-    assert numbers(data["min_mask_region_area"], np.int32) == [7]
+    records(client)
+    assert numbers(client.sent()["point_coords"][2], np.float32) == [1, 2, 3, 4]
+    assert client.received[0].options == {"crop_box": [1, 2, 30, 40], **THRESHOLDS}
 
 
 CALLS = pytest.mark.parametrize("call", [segment, embed])
@@ -249,38 +228,38 @@ def test_cached_image_uses_only_the_cached_model(call, image):
 @CALLS
 @pytest.mark.parametrize("image", [NEW, KNOWN, LARGE], ids=["a file", "an id", "a large file"])
 def test_uncached_image_falls_back_to_the_full_model(call, image):
-    client = Client(problems={"mobile_sam_cached": NOT_CACHED}, result=b"r")
-    call(client, image)
+    client = Client(outcomes={"mobile_sam_cached": UNKNOWN}, result=b"r")
+    call(client, replace(image, owner="me"))
     assert client.models == ["mobile_sam_cached", "mobile_sam"]
-    first, second = (
-        {name: value[4:] for name, (_, _, value) in client.sent(index).items()} | client.large[index]
-        for index in range(2)
-    )
+    assert values(client, 1) == values(client, 0) | ({"input_image": image.file} if image.file else {})
+    assert "input_image" not in values(client, 0)
     name = image.image_id or hashlib.sha256(image.file).hexdigest()
-    assert first.pop("image_id") == name.encode()
-    assert second.pop("image_id" if image.file is None else "input_image") == (image.file or name.encode())
-    del first["exchange"], second["exchange"]
-    assert first == second
+    assert [(received.image_id, received.owner) for received in client.received] == [(name, "me")] * 2
+    assert client.received[0].options == client.received[1].options
 
 
 @CALLS
 @pytest.mark.parametrize("known", [True, False])
 def test_costly_request_falls_back_to_the_costly_model(call, known):
-    problems = {"mobile_sam_cached": IS_COSTLY if known else NOT_CACHED, "mobile_sam": IS_COSTLY}
-    client = Client(problems=problems, result=b"r")
+    outcomes = {"mobile_sam_cached": COSTLY if known else UNKNOWN, "mobile_sam": COSTLY}
+    client = Client(outcomes=outcomes, result=b"r")
     call(client, LARGE)
     models = ["mobile_sam_cached", "mobile_sam", "mobile_sam_costly"]
     assert client.models == ([models[0], models[2]] if known else models)
-    assert [exchange.light for exchange in client.exchanges] == [name != "mobile_sam_costly" for name in client.models]
+    assert [received.light for received in client.received] == [name != "mobile_sam_costly" for name in client.models]
     assert client.large[-1]["input_image"] == LARGE.file
 
 
 @CALLS
-def test_rejection_by_the_full_model_is_final(call):
-    client = Client(problems={"mobile_sam_cached": NOT_CACHED, "mobile_sam": problem_of("image-too-large")})
-    with pytest.raises(RejectedByModel):
+@pytest.mark.parametrize(
+    "models", [["mobile_sam_cached"], ["mobile_sam_cached", "mobile_sam"]], ids=["first", "second"]
+)
+def test_rejection_by_a_model_is_final(call, models):
+    client = Client(outcomes={"mobile_sam_cached": UNKNOWN} | {models[-1]: problem_of("image-too-large")})
+    with pytest.raises(RejectedByModel) as caught:
         call(client)
-    assert client.models == ["mobile_sam_cached", "mobile_sam"]
+    assert caught.value.problem().slug == "image-too-large"
+    assert client.models == models
 
 
 def many(objects: int) -> Prompts:
@@ -347,14 +326,14 @@ def test_large_parts_stay_in_the_file_until_they_are_read():
     mask, result = b"m" * 70_000, b"r" * 600_000
     client = Client(mask=mask, picture=b"p", result=result)
     answer = segment(client)
-    (exchange,) = client.exchanges
-    exchange.raise_if_cancelled()
+    (received,) = client.received
+    received.raise_if_cancelled()
     assert [len(part) for part in (answer.mask, answer.picture, answer.result)] == [70_000, 1, 600_000]
     assert [as_bytes(part) for part in (answer.mask, answer.picture, answer.result)] == [mask, b"p", result]
     assert [len(piece) for piece in chunks(answer.result)] == [262_144, 262_144, 75_712]
     del answer
     with pytest.raises(RequestCancelled, match="the client has disconnected"):
-        exchange.raise_if_cancelled()
+        received.raise_if_cancelled()
 
 
 @pytest.mark.parametrize("call", [segment, embed, records])
@@ -363,34 +342,36 @@ def test_models_notice_that_the_caller_disconnected(call):
     with pytest.raises(InferenceUnavailable):
         call(client)
     with pytest.raises(RequestCancelled, match="the client has disconnected"):
-        client.exchanges[0].raise_if_cancelled()
+        client.received[0].raise_if_cancelled()
 
 
-@CALLS
-def test_unknown_image_id_is_rejected(call):
-    client = Client(problems={"mobile_sam_cached": NOT_CACHED, "mobile_sam": NOT_CACHED})
-    with pytest.raises(RejectedByModel) as caught:
+@pytest.mark.parametrize(
+    ("call", "models"),
+    [
+        (segment, ["mobile_sam_cached", "mobile_sam"]),
+        (embed, ["mobile_sam_cached", "mobile_sam"]),
+        (records, ["mobile_sam_everything"]),
+    ],
+)
+def test_unknown_image_without_a_file_is_a_404_that_names_its_id(call, models):
+    client = Client(outcomes=dict.fromkeys(models, UNKNOWN))
+    with pytest.raises(ImageNotCached) as caught:
         call(client, KNOWN)
     problem = caught.value.problem()
     assert (problem.status, problem.slug) == (404, "image-not-cached")
-    assert problem.detail == "image_id: expected this, got that"
+    assert [(error.field, error.got) for error in problem.errors] == [("image_id", "an id")]
+    assert client.models == models
 
 
-@CALLS
-def test_other_rejections_are_final(call):
-    client = Client(problems={"mobile_sam_cached": problem_of("image-too-large")})
-    with pytest.raises(RejectedByModel) as caught:
-        call(client)
-    assert caught.value.problem().slug == "image-too-large"
-    assert client.models == ["mobile_sam_cached"]
-
-
-def test_records_of_an_evicted_image_are_rejected():
-    client = Client(problems={"mobile_sam_everything": NOT_CACHED})
-    with pytest.raises(RejectedByModel) as caught:
-        records(client, KNOWN)
-    assert caught.value.problem().slug == "image-not-cached"
-    assert client.models == ["mobile_sam_everything"]
+@pytest.mark.parametrize("image", [NEW, LARGE], ids=["a file", "a large file"])
+@pytest.mark.parametrize("image_id", [None, "an id"], ids=["id from the file", "known id"])
+def test_file_of_an_image_that_is_no_longer_cached_is_sent_with_the_batch(image, image_id):
+    client = Client(outcomes={"mobile_sam_everything": UNKNOWN}, records=b"[1]")
+    assert records(client, replace(image, image_id=image_id, owner="me")) == [1]
+    assert values(client, 1) == values(client, 0) | {"input_image": image.file}
+    assert "input_image" not in values(client, 0)
+    name = image_id or hashlib.sha256(image.file).hexdigest()
+    assert [(received.image_id, received.owner) for received in client.received] == [(name, "me")] * 2
 
 
 @pytest.mark.parametrize("model", ["mobile_sam_cached", "mobile_sam"])
@@ -404,9 +385,9 @@ def test_records_of_an_evicted_image_are_rejected():
     ],
 )
 def test_problem_names_points_by_their_request_paths(model, prompts, field, name):
-    problems = {"mobile_sam_cached": NOT_CACHED} | {model: problem_of(field=field)}
+    outcomes = {"mobile_sam_cached": UNKNOWN} | {model: problem_of(field=field)}
     with pytest.raises(RejectedByModel) as caught:
-        segment(Client(problems=problems), prompts=prompts)
+        segment(Client(outcomes=outcomes), prompts=prompts)
     problem = caught.value.problem()
     assert problem.status == 422
     assert problem.errors[0].field == name
@@ -452,7 +433,7 @@ def test_triton_messages_do_not_reach_the_caller(call, error, expected):
 )
 @pytest.mark.parametrize("slow", ["mobile_sam_cached", "mobile_sam"])
 def test_slow_triton_is_a_timeout(call, slow):
-    client = Client(problems={"mobile_sam_cached": NOT_CACHED})
+    client = Client(outcomes={"mobile_sam_cached": UNKNOWN})
     client.delays = {slow: 600, "mobile_sam_everything": 600}
     with pytest.raises(InferenceTimeout, match=r"no response within 0\.05 s"):
         asyncio.run(call(segmenter_of(client, timeout=0.05)))
@@ -460,7 +441,7 @@ def test_slow_triton_is_a_timeout(call, slow):
 
 @pytest.mark.parametrize("method", ["embed", "segment"])
 def test_second_call_gets_the_remaining_time(monkeypatch, method):
-    client = Client(problems={"mobile_sam_cached": NOT_CACHED})
+    client = Client(outcomes={"mobile_sam_cached": UNKNOWN})
     client.delays = {"mobile_sam_cached": 0.05}
     timeouts, wait_for = [], asyncio.wait_for
 
@@ -480,17 +461,6 @@ def test_triton_responses_are_requested_uncompressed():
     client = Client(mask=b"m", result=b"r")
     segment(client)
     assert client.calls[0]["headers"] == {"Accept-Encoding": "identity"}
-
-
-@pytest.mark.parametrize("image", [NEW, KNOWN], ids=["a file", "an id"])
-def test_image_owner_is_sent_to_every_model(image):
-    client = Client(problems={"mobile_sam_cached": NOT_CACHED}, records=b"[]")
-    owned = replace(image, owner="me")
-    segment(client, owned)
-    records(client, owned)
-    assert client.models == ["mobile_sam_cached", "mobile_sam", "mobile_sam_everything"]
-    for index in range(3):
-        assert client.sent(index)["image_owner"] == ("BYTES", (1,), b"\x02\x00\x00\x00me")
 
 
 def test_excess_requests_wait_and_cancelled_ones_are_dropped():
@@ -526,7 +496,7 @@ def test_slots_are_shared_fairly_between_callers(who):
         await asyncio.gather(*(asyncio.create_task(send(*each)) for each in requests))
 
     asyncio.run(crowd())
-    assert [client.sent(index)["image_id"][2][4:] for index in range(4)] == [b"1", b"2", b"4", b"3"]
+    assert [received.image_id for received in client.received] == ["1", "2", "4", "3"]
 
 
 def test_wait_for_a_slot_counts_towards_the_timeout():
@@ -546,7 +516,7 @@ NOT_LOADED = "Request for unknown model: 'mobile_sam_cached' version 7 is not fo
 
 @pytest.mark.parametrize(("version", "sent"), [(None, ""), (7, "7")], ids=["the newest", "a version"])
 def test_requested_version_is_sent_to_every_model(version, sent):
-    client = Client(problems={"mobile_sam_cached": NOT_CACHED}, result=b"r", mask=b"m")
+    client = Client(outcomes={"mobile_sam_cached": UNKNOWN}, result=b"r", mask=b"m")
     asyncio.run(segmenter_of(client).segment(NEW, replace(job_of(ONE), model_version=version)))
     asyncio.run(segmenter_of(client).embed(NEW, version))
     assert client.models == ["mobile_sam_cached", "mobile_sam"] * 2

@@ -17,6 +17,7 @@ from orchestrator.problems import Rejected
 from utils.api.errors import (
     AnswerTooLarge,
     BodyTooLarge,
+    ImageNotCached,
     ModelChange,
     RejectedByModel,
     ServiceError,
@@ -76,7 +77,8 @@ def test_problems_of_the_orchestrator_are_documented():
     sources = [file.read_text() for file in (ROOT / "orchestrator").glob("*.py")]
     found = {(int(status), slug, title) for text in sources for status, slug, title in IN_ORCHESTRATOR.findall(text)}
     raised = {(status, slug) for status, slug, _ in found}
-    assert {(problem.status, problem.slug, problem.title) for problem in (*IMAGE_PROBLEMS, *MASK_PROBLEMS)} <= found
+    examples = {(problem.status, problem.slug, problem.title) for problem in (*IMAGE_PROBLEMS, *MASK_PROBLEMS)}
+    assert examples - {(ImageNotCached.status, ImageNotCached.slug, ImageNotCached.title)} <= found
     assert raised <= documented("/mobile_sam")
     too_much = {(422, "answer-too-large"), (422, "too-much-work")}
     assert raised - documented("/embed") == too_much
