@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 
+from tests.unit.triton_backends.conftest import BACKENDS
 from tests.unit.triton_backends.graphs import Request, TritonModelException, config, load, write_model, x
 
 
@@ -147,3 +150,38 @@ def test_memory_of_large_runs_is_released_without_further_runs(backend, tmp_path
         time.sleep(0.01)
     assert compiled.released == 1
     check_doubled(model, 10, 100)
+
+
+def test_requests_of_many_shapes_do_not_grow_the_decoder(tmp_path):
+    program = f"""
+import random, runpy, sys, types
+import numpy as np, onnx, psutil
+from mobile_sam_onnx.builtin import WEIGHTS, build_decoder, load_weights
+sys.modules["triton_python_backend_utils"] = types.SimpleNamespace(TritonModelException=Exception)
+backend = runpy.run_path({str(BACKENDS / "openvino" / "model.py")!r})
+onnx.save(build_decoder(load_weights(WEIGHTS)), {str(tmp_path / "decoder.onnx")!r})
+core = backend["ov"].Core()
+compiled = core.compile_model({str(tmp_path / "decoder.onnx")!r}, "CPU", backend["properties"]({{}}, core))
+request = compiled.create_infer_request()
+def run(prompts, points):
+    request.infer({{
+        "image_embeddings": np.zeros((1, 64, 64, 256), np.float16),
+        "point_coords": np.zeros((prompts, points, 2), np.float32),
+        "point_labels": np.ones((prompts, points), np.float32),
+        "mask_input": np.zeros((1, 1, 256, 256), np.float32),
+        "has_mask_input": np.zeros(1, np.float32),
+    }}, share_inputs=True)
+def memory():
+    compiled.release_memory()
+    backend["ctypes"].CDLL(None).malloc_trim(0)
+    return psutil.Process().memory_info().rss // 2**20
+run(8, 64)
+before = memory()
+for number in range(80):
+    run(1 + number % 8, 1 + number * 7 % 64)
+print(memory() - before)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=BACKENDS.parent, capture_output=True, text=True, check=True
+    )
+    assert int(ran.stdout) < 60  # 130 with OpenVINO's defaults
