@@ -66,7 +66,13 @@ class Call:
 
     @property
     def from_service(self) -> bool:
-        """Return whether the call has a file, which only the service on this machine can make."""
+        """Return whether the call has a file that only the service on this machine can have made.
+
+        Raises:
+            RequestCancelled: the file is gone, or not one of the service.
+        """
+        if self._file:
+            self._open("rb").close()
         return bool(self._file)
 
     def read(self, name: str) -> Array | None:

@@ -22,7 +22,7 @@ MODELS = [
     "mobile_sam_encoder",
     "mobile_sam_everything",
 ]
-REQUIRED_INPUTS = {tensors.EVERYTHING: {"crop_box", "point_coords", "stability_score_offset", "min_mask_region_area"}}
+REQUIRED_INPUTS = {tensors.EVERYTHING: {"call", "point_coords"}}
 
 
 def config(model: str) -> model_config_pb2.ModelConfig:

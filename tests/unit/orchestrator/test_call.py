@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -22,10 +23,10 @@ SMALL = b"a few bytes"
 MASKS = np.arange(2 * 256 * 256, dtype=np.float32).reshape(2, 256, 256)
 
 
-def call_of(exchange: Exchange, inputs: dict | None = None, *, light: bool = True) -> Call:
+def call_of(exchange: Exchange, inputs: dict | None = None, **described: Any) -> Call:
     """Return the call that a model gets."""
     inline = asyncio.run(exchange.put(inputs or {}))
-    values = {tensor.name: value for tensor, value in inline.items()} | {"exchange": exchange.describe(light=light)}
+    values = {tensor.name: value for tensor, value in inline.items()} | {"call": exchange.describe(described)}
     return Call(values.get)
 
 
@@ -44,9 +45,9 @@ def exchange() -> Exchange:
 def test_only_values_up_to_the_same_limit_go_through_triton_in_both_directions(exchange):
     values = {
         tensors.INPUT_IMAGE: np.array([bytes(INLINE_BYTES + 1)], np.object_),
-        tensors.IMAGE_ID: np.array([bytes(INLINE_BYTES)], np.object_),
+        tensors.POINT_COORDS: np.zeros((INLINE_BYTES // 8, 1, 2), np.float32),
     }
-    assert set(asyncio.run(exchange.put(values))) == {tensors.IMAGE_ID}
+    assert set(asyncio.run(exchange.put(values))) == {tensors.POINT_COORDS}
     _, sizes = call_of(exchange).send([[bytes(INLINE_BYTES + 1)], [bytes(INLINE_BYTES)]])
     assert sizes == [INLINE_BYTES + 1, 0]
 
@@ -56,17 +57,21 @@ def test_small_and_large_inputs_arrive_unchanged(exchange):
         exchange,
         {
             tensors.INPUT_IMAGE: np.array([LARGE], np.object_),
-            tensors.IMAGE_ID: np.array([SMALL], np.object_),
             tensors.MASK_INPUT: MASKS,
-            tensors.MULTIMASK_OUTPUT: np.array([True]),
+            tensors.POINT_LABELS: np.array([[1, 0]], np.int32),
         },
+        image_id="a",
+        owner="Zoë",
+        options={"mask_format": "rle", "multimask_output": True},
     )
-    assert call.read_one("input_image") == LARGE
-    assert call.read_one("image_id") == SMALL
+    assert call.read_file() == LARGE
     assert bytes_of(call, "mask_input") == MASKS.tobytes()
-    assert call.read_one("multimask_output") is np.True_
+    labels = call.read("point_labels")
+    assert labels is not None
+    assert labels.tolist() == [[1, 0]]
     assert call.read("point_coords") is None
-    assert call.read_one("mask_format", b"json") == b"json"
+    assert (call.image_id, call.owner) == ("a", "Zoë")
+    assert call.options == {"mask_format": "rle", "multimask_output": True}
 
 
 def test_inputs_are_available_to_a_second_model(exchange):
@@ -74,8 +79,8 @@ def test_inputs_are_available_to_a_second_model(exchange):
     first = call_of(exchange, {tensors.MASK_INPUT: MASKS}, light=True)
     second = call_of(exchange, {tensors.MASK_INPUT: MASKS, tensors.INPUT_IMAGE: image}, light=False)
     assert (first.light, second.light) == (True, False)
-    assert first.read("input_image") is None
-    assert second.read_one("input_image") == LARGE
+    assert first.read_file() is None
+    assert second.read_file() == LARGE
     assert bytes_of(second, "mask_input") == MASKS.tobytes()
 
 
@@ -91,8 +96,9 @@ def test_large_parts_of_an_answer_are_written_to_the_file_in_order(exchange):
 
 
 def test_without_a_file_all_values_go_through_triton():
-    call = Call({"image_id": np.array([SMALL], np.object_)}.get)
-    assert not call.light
+    call = Call({"input_image": np.array([SMALL], np.object_)}.get)
+    assert call.read_file() == SMALL
+    assert (call.light, call.image_id, call.owner, call.options) == (False, None, "", {})
     call.raise_if_cancelled()
     assert call.send([[LARGE, SMALL], []]) == ([LARGE + SMALL, b""], [0, 0])
 
@@ -130,12 +136,14 @@ def test_request_of_a_disconnected_client_is_cancelled(exchange, use, reused, tm
     assert other.read_bytes() == b"untouched"
 
 
-def test_only_memory_files_of_the_service_are_written_to(tmp_path):
+def test_only_memory_files_of_the_service_are_trusted_and_written_to(tmp_path):
     victim = tmp_path / "victim"
     victim.write_bytes(b"untouched")
     fd = os.open(victim, os.O_RDWR)
     description = {"file": f"/proc/{os.getpid()}/fd/{fd}", "inode": os.fstat(fd).st_ino, "deadline": 1e18}
-    call = Call({"exchange": np.array([orjson.dumps(description)], np.object_)}.get)
+    call = Call({"call": np.array([orjson.dumps(description)], np.object_)}.get)
+    with pytest.raises(RequestCancelled):
+        assert call.from_service
     with pytest.raises(RequestCancelled):
         call.send([[LARGE]])
     os.close(fd)
@@ -146,7 +154,7 @@ def test_only_memory_files_of_the_service_are_written_to(tmp_path):
 def test_other_paths_are_rejected(file):
     description = orjson.dumps({"file": file, "inode": 1})
     with pytest.raises(ValueError, match="expected a file such as /proc/1/fd/2"):
-        Call({"exchange": np.array([description], np.object_)}.get)
+        Call({"call": np.array([description], np.object_)}.get)
 
 
 def test_memory_file_is_closed_with_the_last_part_of_an_answer():

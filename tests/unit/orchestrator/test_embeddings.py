@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ from PIL import Image
 from orchestrator import images
 from orchestrator.cache import EMBEDDING_SHAPE, Entry
 from orchestrator.embeddings import ENCODED, FOUND, SHARED, Embeddings
-from orchestrator.problems import Rejected
+from orchestrator.problems import Rejected, UnknownImage
 from orchestrator.stages import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
 
 MAX_PIXELS = 10_000
@@ -32,6 +31,11 @@ def photo(seed: int = 0) -> bytes:
 
 def digest(file: bytes) -> str:
     return hashlib.sha256(file).hexdigest()
+
+
+def sent(seed: int = 0) -> tuple[bytes, str]:
+    """Return an image file and its id."""
+    return photo(seed), digest(photo(seed))
 
 
 class Encoder:
@@ -92,7 +96,7 @@ def rejection(work: Callable[[], object]) -> Rejected:
 
 
 def test_new_image_is_scaled_and_encoded(open_embeddings, encoder, counted):
-    image = open_embeddings().find(photo(), None)
+    image = open_embeddings().find(*sent())
     assert image.image_id == digest(photo())
     assert image.size_hw == (HEIGHT, WIDTH)
     assert bytes(image.entry.file) == photo()
@@ -106,9 +110,9 @@ def test_new_image_is_scaled_and_encoded(open_embeddings, encoder, counted):
 @pytest.mark.parametrize("by", ["file", "id"])
 def test_known_image_is_found_and_not_encoded(open_embeddings, encoder, counted, same_process, by):
     embeddings = open_embeddings()
-    first = embeddings.find(photo(), None)
+    first = embeddings.find(*sent())
     later = embeddings if same_process else open_embeddings()
-    image = later.find(photo(), None) if by == "file" else later.find(None, digest(photo()))
+    image = later.find(*sent()) if by == "file" else later.find(None, digest(photo()))
     assert (image.image_id, image.size_hw) == (first.image_id, first.size_hw)
     assert np.array_equal(image.entry.embedding, first.entry.embedding)
     assert len(encoder.frames) == 1
@@ -117,14 +121,14 @@ def test_known_image_is_found_and_not_encoded(open_embeddings, encoder, counted,
 
 def test_embedding_of_another_machine_comes_from_redis(open_embeddings, open_cache, tmp_path, encoder, counted):
     redis = SharedEntries()
-    first = open_embeddings(redis=redis, at=tmp_path / "another machine").find(photo(), None)
+    first = open_embeddings(redis=redis, at=tmp_path / "another machine").find(*sent())
     here = open_embeddings(redis=redis)
     for source in (SHARED, FOUND):
         image = here.find(None, digest(photo()))
         assert np.array_equal(image.entry.embedding, first.entry.embedding)
         assert image.size_hw == (HEIGHT, WIDTH)
         assert counted[-1] == source
-    assert open_embeddings(redis=None).find(photo(), None).image_id == first.image_id
+    assert open_embeddings(redis=None).find(*sent()).image_id == first.image_id
     assert counted == [ENCODED, SHARED, FOUND, FOUND]
     assert len(encoder.frames) == 1
 
@@ -147,7 +151,7 @@ def test_concurrent_processes_encode_an_image_once(folder, tmp_path, start):
         file = Path(sys.argv[2]).read_bytes()
         print("ready", flush=True)
         sys.stdin.readline()
-        embeddings.find(file, None)
+        embeddings.find(file, "a" * 64)
     """
     file = tmp_path / "photo.png"
     file.write_bytes(photo())
@@ -164,23 +168,21 @@ def test_failed_encoding_stores_nothing_and_can_be_retried(open_embeddings, enco
         raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        open_embeddings(encode=failing).find(photo(), None)
+        open_embeddings(encode=failing).find(*sent())
     assert counted == []
-    open_embeddings().find(photo(), None)
+    open_embeddings().find(*sent())
     assert counted == [ENCODED]
 
 
 def test_without_an_encoder_only_cached_images_are_accepted(open_embeddings, counted):
-    open_embeddings().find(photo(), None)
+    open_embeddings().find(*sent())
     redis = SharedEntries()
     cached = open_embeddings(encode=None, redis=redis)
-    assert cached.find(photo(), None).size_hw == (HEIGHT, WIDTH)
+    assert cached.find(*sent()).size_hw == (HEIGHT, WIDTH)
     assert cached.find(None, digest(photo())).size_hw == (HEIGHT, WIDTH)
-    for arguments in ((photo(1), None), (None, digest(photo(1)))):
-        rejected = rejection(lambda arguments=arguments: cached.find(*arguments))  # type: ignore[misc]
-        assert (rejected.status, rejected.slug) == (404, "image-not-cached")
-        assert rejected.errors[0]["field"] == "image_id"
-        assert rejected.errors[0]["got"] == digest(photo(1))
+    for file in (photo(1), None):
+        with pytest.raises(UnknownImage):
+            cached.find(file, digest(photo(1)))
     assert counted == [ENCODED, FOUND, FOUND]
 
 
@@ -188,8 +190,7 @@ def test_without_an_encoder_only_cached_images_are_accepted(open_embeddings, cou
     "image_id",
     [
         pytest.param(digest(b"never seen"), id="unknown"),
-        pytest.param(None, id="neither image nor id"),
-        pytest.param("", id="empty"),
+        pytest.param("", id="neither image nor id"),
         pytest.param("abc", id="too short"),
         pytest.param("A" * 64, id="upper case"),
         pytest.param("g" * 64, id="not hexadecimal"),
@@ -198,20 +199,16 @@ def test_without_an_encoder_only_cached_images_are_accepted(open_embeddings, cou
         pytest.param("a" * 100_000, id="far too long"),
     ],
 )
-def test_unknown_image_id_is_a_404(open_embeddings, counted, image_id):
-    rejected = rejection(lambda: open_embeddings().find(None, image_id))
-    assert (rejected.status, rejected.slug) == (404, "image-not-cached")
-    (error,) = rejected.errors
-    assert error["field"] == "image_id"
-    assert "input_image" in error["expected"]
-    assert error["got"] == (image_id or "")[:80]
+def test_image_id_that_is_none_is_unknown(open_embeddings, counted, image_id):
+    with pytest.raises(UnknownImage):
+        open_embeddings().find(None, image_id)
     assert counted == []
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["new image", "known image"])
 def test_check_gets_the_size_and_can_reject_before_encoding(open_embeddings, encoder, counted, known):
     if known:
-        open_embeddings().find(photo(), None)
+        open_embeddings().find(*sent())
     encoder.frames.clear()
     sizes = []
 
@@ -219,7 +216,7 @@ def test_check_gets_the_size_and_can_reject_before_encoding(open_embeddings, enc
         sizes.append(size_hw)
         raise Rejected(422, "invalid-request", "", [])
 
-    assert rejection(lambda: open_embeddings().find(photo(), None, check)).slug == "invalid-request"
+    assert rejection(lambda: open_embeddings().find(*sent(), check)).slug == "invalid-request"
     assert sizes == [(HEIGHT, WIDTH)]
     assert encoder.frames == []
 
@@ -240,7 +237,7 @@ def large_png() -> bytes:
     ],
 )
 def test_invalid_image_is_rejected_and_not_encoded(open_embeddings, encoder, folder, file, status):
-    rejected = rejection(lambda: open_embeddings().find(file, None))
+    rejected = rejection(lambda: open_embeddings().find(file, digest(file)))
     assert (rejected.status, rejected.errors[0]["field"]) == (status, "input_image")
     assert encoder.frames == []
     assert [path for path in folder.glob("*") if path.is_file()] == []
@@ -248,7 +245,7 @@ def test_invalid_image_is_rejected_and_not_encoded(open_embeddings, encoder, fol
 
 def test_pixels_of_a_cached_image_are_decoded_from_its_entry(open_embeddings):
     wanted = images.decode(images.open_image(photo(), MAX_PIXELS))
-    assert np.array_equal(open_embeddings().find(photo(), None).decode().pixels, wanted)
+    assert np.array_equal(open_embeddings().find(*sent()).decode().pixels, wanted)
     assert np.array_equal(open_embeddings().find(None, digest(photo())).decode().pixels, wanted)
 
 
@@ -262,7 +259,7 @@ def test_pixels_of_the_last_image_are_reused_until_released(open_embeddings, mon
 
     monkeypatch.setattr(images, "open_image", counted)
     embeddings = open_embeddings()
-    names = [embeddings.find(photo(seed), None).image_id for seed in (1, 2)]
+    names = [embeddings.find(*sent(seed)).image_id for seed in (1, 2)]
     assert len(opened) == 2
     for name, count in ((names[1], 2), (names[0], 3), (names[0], 3), (names[1], 4)):
         image = embeddings.find(None, name)
@@ -276,7 +273,7 @@ def test_pixels_of_the_last_image_are_reused_until_released(open_embeddings, mon
 
 def test_crop_has_its_own_embedding_which_is_cached(open_embeddings, encoder, counted):
     embeddings = open_embeddings()
-    whole = embeddings.find(photo(), None)
+    whole = embeddings.find(*sent())
     crop = embeddings.crop(whole, (10, 5, 30, 20))
     assert crop.size_hw == (15, 20)
     assert crop.image_id != whole.image_id
@@ -292,9 +289,9 @@ def test_crop_has_its_own_embedding_which_is_cached(open_embeddings, encoder, co
 
 def test_crops_of_different_boxes_images_and_owners_differ(open_embeddings, counted):
     embeddings = open_embeddings()
-    first, second = embeddings.find(photo(1), None), embeddings.find(photo(2), None)
+    first, second = embeddings.find(*sent(1)), embeddings.find(*sent(2))
     assert first.entry.embedding.flat[0] != second.entry.embedding.flat[0]
-    other = embeddings.find(photo(1), None, owner="you")
+    other = embeddings.find(*sent(1), owner="you")
     crops = [embeddings.crop(image, (0, 0, 20, 20)) for image in (first, second, other)]
     crops.append(embeddings.crop(first, (1, 0, 21, 20)))
     assert len({crop.image_id for crop in crops}) == 4
@@ -303,26 +300,26 @@ def test_crops_of_different_boxes_images_and_owners_differ(open_embeddings, coun
 
 def test_crop_of_the_whole_image_is_the_image(open_embeddings, counted):
     embeddings = open_embeddings()
-    whole = embeddings.find(photo(), None)
+    whole = embeddings.find(*sent())
     assert embeddings.crop(whole, (0, 0, WIDTH, HEIGHT)) is whole
     assert counted == [ENCODED]
 
 
 @pytest.mark.parametrize("later_weights", ["f" * 64, "b" * 64], ids=["same weights", "other weights"])
 def test_image_id_works_for_its_owner_only(open_embeddings, later_weights):
-    mine = open_embeddings().find(photo(), None, owner="me")
+    mine = open_embeddings().find(*sent(), owner="me")
     assert mine.image_id == digest(photo())
     embeddings = open_embeddings(fingerprint=later_weights)
     for other in ("you", ""):
-        rejected = rejection(partial(embeddings.find, None, mine.image_id, owner=other))
-        assert rejected.slug == "image-not-cached"
+        with pytest.raises(UnknownImage):
+            embeddings.find(None, mine.image_id, owner=other)
     assert embeddings.find(None, mine.image_id, owner="me").size_hw == (HEIGHT, WIDTH)
 
 
 def test_same_file_is_encoded_once_per_owner(open_embeddings, encoder):
     embeddings = open_embeddings()
     for owner in ("me", "you", "me"):
-        assert embeddings.find(photo(), None, owner=owner).image_id == digest(photo())
+        assert embeddings.find(*sent(), owner=owner).image_id == digest(photo())
     assert len(encoder.frames) == 2
 
 
@@ -337,7 +334,7 @@ def test_stages_of_a_lookup_are_timed(open_embeddings, redis, first):
     stages = StageRecorder()
     embeddings = open_embeddings(redis=redis, stages=stages)
     for expected in (first, [CACHE]):
-        embeddings.find(photo(), None)
+        embeddings.find(*sent())
         assert stages.names == expected
         stages.names.clear()
     open_embeddings(stages=stages).find(None, digest(photo())).decode()
@@ -345,7 +342,7 @@ def test_stages_of_a_lookup_are_timed(open_embeddings, redis, first):
 
 
 def test_image_cached_for_other_weights_is_encoded_by_its_id(open_embeddings, counted, encoder):
-    first = open_embeddings(fingerprint="a" * 64).find(photo(), None)
+    first = open_embeddings(fingerprint="a" * 64).find(*sent())
     later = open_embeddings(fingerprint="b" * 64)
     image = later.find(None, first.image_id)
     assert (image.image_id, image.size_hw, bytes(image.entry.file)) == (first.image_id, (HEIGHT, WIDTH), photo())
@@ -353,4 +350,5 @@ def test_image_cached_for_other_weights_is_encoded_by_its_id(open_embeddings, co
     assert len(encoder.frames) == 2
     # The entry of a crop has no image file.
     crop = open_embeddings(fingerprint="a" * 64).crop(first, (10, 5, 30, 20))
-    assert rejection(lambda: later.find(None, crop.key)).slug == "image-not-cached"
+    with pytest.raises(UnknownImage):
+        later.find(None, crop.key)

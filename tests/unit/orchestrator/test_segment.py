@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 from typing import Any
@@ -21,6 +22,7 @@ from orchestrator.problems import CostlyRequest, Rejected
 from orchestrator.segment import segment
 from orchestrator.stages import Stages
 from orchestrator.warm_up import warm_up
+from utils.triton.exchange import Exchange
 
 WIDTH, HEIGHT = 64, 48
 TOP_LEFT_BOX = [0, 0, 32, 24]
@@ -57,13 +59,15 @@ def png() -> bytes:
     return file.getvalue()
 
 
-def call(objects: int = 1, *, light: bool = False, **inputs: Any) -> Call:
-    """Return a call with a click for each object; single values need no list."""
-    tensors: dict[str, Any] = {"input_image": [png()], "exchange": [json.dumps({"light": light}).encode()]}
+def call(objects: int = 1, *, light: bool = False, points: Any = None, **options: Any) -> Call:
+    """Return a call with a click for each object, or with `points` in place of their coordinates."""
+    described = {"light": light, "options": options}
+    tensors: dict[str, Any] = {"input_image": [png()], "call": [json.dumps(described).encode()]}
     if objects:
         tensors["point_coords"] = np.full((objects, 1, 2), 5, np.float32)
         tensors["point_labels"] = np.ones((objects, 1), np.int32)
-    tensors |= {name: value if isinstance(value, np.ndarray) else [value] for name, value in inputs.items()}
+    if points is not None:
+        tensors["point_coords"] = np.array(points, np.float32)
     return Call(tensors.get)
 
 
@@ -89,7 +93,7 @@ def test_click_returns_mask_and_result(pipeline):
 
 
 def test_candidates_of_several_objects_are_listed_in_order_with_logits(pipeline):
-    asked = call(2, multimask_output=True, mask_format=b"npy", low_res_mask=True, segmented_image=b"cutout")
+    asked = call(2, multimask_output=True, mask_format="npy", low_res_mask=True, segmented_image="cutout")
     mask, picture, result = parts(pipeline, asked)
     assert np.load(io.BytesIO(mask)).shape == (6, HEIGHT, WIDTH)
     assert Image.open(io.BytesIO(picture)).mode == "RGBA"
@@ -104,30 +108,40 @@ def test_without_prompts_the_image_is_only_encoded(pipeline):
     mask, picture, result = parts(pipeline, call(0))
     assert mask == picture == b""
     assert "masks" not in result
-    by_id: dict[str, Any] = {"image_id": [result["image_id"].encode()]}
+    by_id: dict[str, Any] = {"call": [json.dumps({"image_id": result["image_id"]}).encode()]}
     assert parts(pipeline, Call(by_id.get))[2]["image_id"] == result["image_id"]
+
+
+def test_image_id_with_a_file_is_trusted_from_the_service_only(pipeline):
+    claimed = {"image_id": "c" * 64}
+    inputs = {"input_image": np.array([png()], np.object_)}
+    by_others = Call((inputs | {"call": np.array([json.dumps(claimed).encode()], np.object_)}).get)
+    assert pipeline.find(by_others).image_id == hashlib.sha256(png()).hexdigest()
+    with Exchange(1e18) as exchange:
+        by_service = Call((inputs | {"call": exchange.describe(claimed)}).get)
+        assert pipeline.find(by_service).image_id == "c" * 64
 
 
 def test_click_outside_of_the_image_is_rejected_before_decoding(pipeline):
     with pytest.raises(Rejected, match=r"points\[0\]\[0\]"):
-        segment(pipeline, call(point_coords=np.full((1, 1, 2), 1000, np.float32)))
+        segment(pipeline, call(points=[[[1000, 1000]]]))
 
 
 @pytest.mark.parametrize(
-    ("limit", "inputs"),
-    [(1000, {}), (500, {"mask_format": b"rle", "low_res_mask": True}), (6000, {"segmented_image": b"overlay"})],
+    ("limit", "options"),
+    [(1000, {}), (500, {"mask_format": "rle", "low_res_mask": True}), (6000, {"segmented_image": "overlay"})],
     ids=["estimated", "estimated logits", "estimated picture"],
 )
-def test_answer_above_the_limit_is_rejected(pipeline, limit, inputs):
+def test_answer_above_the_limit_is_rejected(pipeline, limit, options):
     pipeline.max_answer_bytes = limit
     with pytest.raises(Rejected, match="answer-too-large"):
-        segment(pipeline, call(8, **inputs))
+        segment(pipeline, call(8, **options))
 
 
 def test_answer_that_grows_above_the_limit_is_rejected(pipeline):
     pipeline.max_answer_bytes = 200  # records and RLE are only counted as they are made
     with pytest.raises(Rejected, match="an answer of at most 200 bytes"):
-        segment(pipeline, call(8, mask_format=b"rle"))
+        segment(pipeline, call(8, mask_format="rle"))
 
 
 def test_warm_up_leaves_nothing_for_the_first_request():
@@ -143,10 +157,14 @@ def test_model_for_short_requests_rejects_many_objects(pipeline):
 
 @pytest.mark.parametrize(("threshold", "count"), [(None, 4), (0.85, 2), (0.95, 0)], ids=["default", "higher", "none"])
 def test_records_are_the_masks_above_the_thresholds(pipeline, threshold, count):
-    inputs = {} if threshold is None else {"pred_iou_thresh": threshold}
-    clicks, crop = np.array([[5, 5], [6, 6]], np.float32), np.array([0, 0, WIDTH, HEIGHT])
-    asked = call(point_coords=clicks, crop_box=crop, stability_score_offset=1.0, min_mask_region_area=0, **inputs)
-    (lines,) = records(pipeline, asked)
+    options: dict[str, Any] = {
+        "crop_box": [0, 0, WIDTH, HEIGHT],
+        "stability_score_offset": 1.0,
+        "min_mask_region_area": 0,
+    }
+    if threshold is not None:
+        options["pred_iou_thresh"] = threshold
+    (lines,) = records(pipeline, call(points=[[5, 5], [6, 6]], **options))
     found = json.loads(b"".join(lines))
     assert len(found) == count
     assert {record["area"] for record in found} <= {24 * 32}
@@ -154,4 +172,4 @@ def test_records_are_the_masks_above_the_thresholds(pipeline, threshold, count):
 
 def test_crop_outside_of_the_image_is_rejected(pipeline):
     with pytest.raises(Rejected, match="crop_box"):
-        records(pipeline, call(crop_box=np.array([0, 0, WIDTH + 1, HEIGHT])))
+        records(pipeline, call(crop_box=[0, 0, WIDTH + 1, HEIGHT]))

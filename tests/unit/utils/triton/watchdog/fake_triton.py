@@ -1,8 +1,9 @@
 """Fake `tritonserver` with a child process, which answers probes and simulates faults on files in its folder.
 
-Input files: `errors` (all inferences fail), `silent` (no inference is answered), `mute` (nor are metrics), `busy` (the
-orchestrator's models do not answer but make progress), `unloaded` (no model is loaded), `refuses` (exits at start),
-`swap` (replaces the child process and removes the file), `loaded` (lists ready versions as `model/version`).
+Input files: `errors` (all inferences fail), `problems` (the orchestrator rejects all requests), `silent` (no inference
+is answered), `mute` (nor are metrics), `busy` (the orchestrator's models do not answer but make progress), `unloaded`
+(no model is loaded), `refuses` (exits at start), `swap` (replaces the child process and removes the file), `loaded`
+(lists ready versions as `model/version`).
 Output files: `starts` has one line per start, `ended` exists after a graceful stop.
 """
 
@@ -56,6 +57,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         outputs = json.loads(data[: int(self.headers["Inference-Header-Content-Length"])])["outputs"]
         values = {output["name"]: b"\0\0\0\0" for output in outputs}
+        if exists("problems") and "outcome" in values:
+            values["outcome"] += b'{"problem": {"status": 422}}'
         descriptions = [
             {"name": name, "parameters": {"binary_data_size": len(value)}} for name, value in values.items()
         ]

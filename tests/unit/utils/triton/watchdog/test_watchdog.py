@@ -172,7 +172,7 @@ def test_a_briefly_stopped_triton_is_not_restarted(watched):
 
 @pytest.mark.parametrize(
     ("fault", "cause"),
-    [("errors", "failed"), ("silent", "hung"), ("mute", "hung")],
+    [("errors", "failed"), ("problems", "failed"), ("silent", "hung"), ("mute", "hung")],
 )
 def test_a_failing_or_hung_triton_is_restarted(watched, fault, cause):
     file = watched.folder / fault
