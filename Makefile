@@ -22,7 +22,7 @@ EXAMPLES := $(sort $(patsubst examples/%/service.py,%,$(wildcard examples/*/serv
 text_generation_needs := env-text
 bentoml_runner_needs := weights
 
-.PHONY: serve example known-example known-port test text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-estimates quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
+.PHONY: serve example known-example known-port test test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-estimates quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
 
 serve: known-port weights ## serve on HOST:PORT
 	@exec $(RUN) bentoml serve service.py:svc --host $(HOST) --port $(PORT)
@@ -37,9 +37,12 @@ known-example:
 known-port:
 	@[ "$(PORT)" -gt 0 ] 2>/dev/null && [ "$(PORT)" -lt 65536 ] || { echo 'error: PORT must be a number from 1 to 65535, got "$(PORT)"' >&2; exit 1; }
 
-test: env-dev ## run all tests: first those without a service, on two cores, then the end-to-end tests
+test: env-dev ## run the tests on two cores: first those without a service, then the end-to-end tests but the slow ones
 	@$(RUN) pytest -n 2 --dist loadfile -m "not e2e"
-	@$(RUN) pytest -m e2e
+	@$(RUN) pytest -n 2 --dist loadfile -m "e2e and not slow"
+
+test-slow: env-dev ## run the slow end-to-end tests: kills, restarts, full disks, engines, swaps of models, the Bento
+	@$(RUN) pytest -m slow
 
 check: env-dev ## run linters, formatter, dependency and type checkers, and audit
 	@$(BIN)/ruff check

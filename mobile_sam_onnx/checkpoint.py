@@ -2,21 +2,37 @@
 
 import zipfile
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import SafetensorError, deserialize
 
-from mobile_sam_onnx.array_files import read_npz, read_safetensors
 from mobile_sam_onnx.errors import CheckpointError
-from mobile_sam_onnx.torch_legacy import read_torch_legacy
-from mobile_sam_onnx.torch_zip import read_torch_zip
+from mobile_sam_onnx.torch_files import read_torch_legacy, read_torch_zip
+from mobile_sam_onnx.torch_pickle import widen_bfloat16
 
 ZIP_MAGIC = b"PK\x03\x04"
 PICKLE_MAGIC = b"\x80"
 TAR_MAGIC_OFFSET = 257
+MAX_ARCHIVE_BYTES = 2**30  # uncompressed; MobileSAM in float64 is 81 MB
+SAFETENSORS_TYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": "<u2",  # widened to float32 below
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "|i1",
+    "U8": "|u1",
+    "BOOL": "|b1",
+}
+
+Arrays = dict[str, npt.NDArray[np.generic]]
 
 
-def load_checkpoint(path: Path | str) -> dict[str, npt.NDArray[np.generic]]:
+def load_checkpoint(path: Path | str) -> Arrays:
     """Return the state dict of a file: array by key, of any numeric type and shape, which the builders check.
 
     Raises:
@@ -27,9 +43,9 @@ def load_checkpoint(path: Path | str) -> dict[str, npt.NDArray[np.generic]]:
         with path.open("rb") as file:
             head = file.read(512)
         if path.suffix == ".safetensors":
-            return read_safetensors(path)
+            return _read_safetensors(path)
         if head.startswith(ZIP_MAGIC):
-            return read_npz(path) if _is_npz(path) else read_torch_zip(path)
+            return _read_npz(path) if _is_npz(path) else read_torch_zip(path)
         if head.startswith(PICKLE_MAGIC):
             return read_torch_legacy(path)
     except OSError as error:
@@ -43,9 +59,54 @@ def load_checkpoint(path: Path | str) -> dict[str, npt.NDArray[np.generic]]:
     raise CheckpointError(f"expected a PyTorch checkpoint, .safetensors or .npz, got {path.name} of another format")
 
 
+def _read_safetensors(path: Path) -> Arrays:
+    """Return the tensors of a safetensors file; bfloat16, which NumPy lacks, becomes float32."""
+    try:
+        tensors = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
+    except SafetensorError as error:
+        raise CheckpointError(f"truncated or damaged file {path.name}: {error}") from error
+    arrays: Arrays = {}
+    for key, tensor in tensors:
+        kind = tensor["dtype"]
+        if kind not in SAFETENSORS_TYPES:
+            raise CheckpointError(f"expected {key} to hold numbers of a type in NumPy, got {kind}")
+        flat = np.frombuffer(tensor["data"], SAFETENSORS_TYPES[kind])
+        arrays[key] = (widen_bfloat16(flat) if kind == "BF16" else flat).reshape(tensor["shape"])
+    return arrays
+
+
 def _is_npz(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return all(name.endswith(".npy") for name in archive.namelist())
     except (zipfile.BadZipFile, NotImplementedError) as error:
         raise CheckpointError(f"truncated or damaged checkpoint {path.name}: {error}") from error
+
+
+def _read_npz(path: Path) -> Arrays:
+    """Return the arrays of an `.npz` file, without unpickling; sizes are checked before any array is made."""
+    arrays: Arrays = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(info.file_size for info in archive.infolist()) > MAX_ARCHIVE_BYTES:
+                raise CheckpointError(f"expected at most {MAX_ARCHIVE_BYTES} bytes in {path.name}, got more")
+            for info in archive.infolist():
+                key = info.filename.removesuffix(".npy")
+                with archive.open(info) as file:
+                    shape, fortran, dtype = _npy_header(file)
+                    expected = int(np.prod([dtype.itemsize, *shape], dtype=object))
+                    if dtype.hasobject or expected + file.tell() != info.file_size:
+                        raise CheckpointError(f"expected {key} to hold {shape} numbers, got {info.file_size} bytes")
+                    flat = np.frombuffer(file.read(), dtype)
+                arrays[key] = flat.reshape(shape, order="F" if fortran else "C")
+    except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
+        raise CheckpointError(f"truncated or damaged file {path.name}: {error}") from error
+    return arrays
+
+
+def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    formats: Any = np.lib.format
+    first_version = formats.read_magic(file) == (1, 0)
+    header: tuple[tuple[int, ...], bool, np.dtype[Any]]
+    header = (formats.read_array_header_1_0 if first_version else formats.read_array_header_2_0)(file)
+    return header

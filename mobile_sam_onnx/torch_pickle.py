@@ -121,10 +121,15 @@ def state_dict(content: object) -> Mapping[str, Tensor]:
     return content
 
 
+def widen_bfloat16(bits: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
+    """Return the float32 values of bfloat16 ones, given as uint16."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
 def to_native(flat: npt.NDArray[np.generic], storage: Storage) -> npt.NDArray[np.generic]:
     """Return the values of a storage in this machine's byte order, bfloat16 as float32."""
     if storage.kind == "BFloat16Storage":
-        return (flat.astype(np.uint32) << 16).view(np.float32)
+        return widen_bfloat16(flat)
     return flat.astype(flat.dtype.newbyteorder("="), copy=False)
 
 

@@ -41,15 +41,8 @@ class Preparer:
         Raises:
             MobileSamOnnxError: the weights cannot be fetched or read, or the export cannot be written.
         """
-        if choice == "auto":
-            return self._auto()
-        if choice == "official":
-            return self._official()
-        if choice == "builtin":
-            return self._builtin()
-        if choice == "random":
-            return self._random()
-        return self.from_file(Path(choice))
+        named = {"auto": self._auto, "official": self._official, "builtin": self._builtin, "random": self._random}
+        return named[choice]() if choice in named else self.from_file(Path(choice))
 
     def from_file(self, path: Path) -> Identity:
         """Export the weights in a file.

@@ -5,13 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from mobile_sam_onnx import DownloadError
 from mobile_sam_onnx.official import fetch_official
 from mobile_sam_onnx.sources import OFFICIAL, OFFICIAL_PACKAGE
 from tests.e2e.server import ROOT, Server, make_repository, serving, wait_for_stopped_servers
+
+SHARED_SERVICES = {
+    "tests/e2e/test_keys.py": "keyed",
+    "tests/e2e/test_traces.py": "keyed",
+    "tests/e2e/test_docs.py": "official",
+    "tests/e2e/test_official_parity.py": "official",
+}
+"""Services that few files share, so that only one process of `pytest -n` starts them."""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -19,6 +29,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             terminalreporter.write_line(f"{name}: {value}")
+
+
+class FilesWithTheirService(LoadFileScheduling):
+    """Scheduler of `--dist loadfile` that also keeps files with a service of their own together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return SHARED_SERVICES.get(file, file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return FilesWithTheirService(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,8 +14,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mobile_sam_onnx.builtin import WEIGHTS, build_decoder, build_encoder, load_weights
+from mobile_sam_onnx.builtin import as_float32, build_decoder, build_encoder
 from mobile_sam_onnx.builtin.layout import MASK_CLAMP
+from mobile_sam_onnx.checkpoint import load_checkpoint
+from mobile_sam_onnx.sources import BUILTIN
 from training.conditioning import Prompts
 from training.encoder import pack
 from training.rounds import Segmenter
@@ -39,7 +41,7 @@ def compare(weights: Path) -> dict[str, float]:
     picks one of its four masks, which the network leaves in order.
     """
     rng = np.random.default_rng(0)
-    state = load_weights(weights)
+    state = as_float32(load_checkpoint(weights))
     model = Segmenter()
     model.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
     coarse = torch.from_numpy(rng.uniform(0, 255, (1, 3, 24, 24)).astype(np.float32))
@@ -85,7 +87,7 @@ def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", type=Path, required=True, help="checkpoint to export")
-    parser.add_argument("--out", type=Path, default=WEIGHTS, help="file to write")
+    parser.add_argument("--out", type=Path, default=BUILTIN, help="file to write")
     given = parser.parse_args()
     export(given.checkpoint, given.out)
     print(f"{given.out}: {given.out.stat().st_size / 1e6:.2f} MB")

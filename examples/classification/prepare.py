@@ -20,7 +20,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from examples.classification.architecture import NARROW, random_state
 from examples.classification.graph import build_graph
-from mobile_sam_onnx import CheckpointError, DownloadError, ExportError, MobileSamOnnxError, load_checkpoint
+from mobile_sam_onnx import CheckpointError, DownloadError, ExportError, MobileSamOnnxError
+from mobile_sam_onnx.checkpoint import load_checkpoint
 from mobile_sam_onnx.download import cache_directory, download
 from mobile_sam_onnx.identity import sha256_of
 from mobile_sam_onnx.model import replace_file

@@ -9,9 +9,8 @@ from spox import Tensor, Var, argument, build
 
 from mobile_sam_onnx.builtin.conditioning import conditions, earlier_mask, unpack
 from mobile_sam_onnx.builtin.encoder import set_versions
-from mobile_sam_onnx.builtin.layers import average, conv, double, floats, ints, part, reshape, stage
+from mobile_sam_onnx.builtin.layers import State, average, conv, double, floats, ints, part, reshape, stage
 from mobile_sam_onnx.builtin.layout import CHANNELS, FRAME, GUIDES, SIDE, TOKENS
-from mobile_sam_onnx.builtin.weights import State
 
 _CELLS = SIDE * SIDE
 

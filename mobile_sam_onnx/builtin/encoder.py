@@ -7,9 +7,8 @@ import onnx
 import spox.opset.ai.onnx.v17 as op
 from spox import Tensor, Var, argument, build
 
-from mobile_sam_onnx.builtin.layers import average, conv, double, floats, ints, part, reshape, stage
+from mobile_sam_onnx.builtin.layers import State, average, conv, double, floats, ints, part, reshape, stage
 from mobile_sam_onnx.builtin.layout import CHANNELS, FRAME, IMAGE_SIDE, LAYOUT, SIDE
-from mobile_sam_onnx.builtin.weights import State
 
 IR_VERSION = 8
 OPSET = 17

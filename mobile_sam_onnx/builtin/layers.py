@@ -9,7 +9,7 @@ import spox.opset.ai.onnx.v17 as op
 from numpy.typing import ArrayLike, NDArray
 from spox import Var
 
-from mobile_sam_onnx.builtin.weights import State
+State = dict[str, NDArray[np.float32]]
 
 
 def floats(value: ArrayLike) -> Var:

@@ -24,7 +24,11 @@ from mobile_sam_onnx.checkpoint import load_checkpoint
 from mobile_sam_onnx.sources import BUILTIN
 
 ROOT = Path(__file__).resolve().parents[2]
-READY_TIMEOUT_S, STOP_TIMEOUT_S = 60, 40
+READY_TIMEOUT_S, STOP_TIMEOUT_S = 120, 40
+KEYS = {"alice": "alice-key-of-24-letters", "bob": "bobs-key-of-24-letters.."}
+"""API keys of the service with keys, by caller."""
+ORIGIN = "https://annotate.example"
+"""Origin of pages that may call the service with keys."""
 _stopping: list[Server] = []
 
 
@@ -121,7 +125,7 @@ def serve_expecting_failure(port: int | None = None, **environment: str) -> subp
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=READY_TIMEOUT_S,
     )
 
 

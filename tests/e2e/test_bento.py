@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.server import ROOT, serving
 from utils.api.openapi import EXAMPLE
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 PARTS = (
     "service.py",

@@ -36,7 +36,7 @@ def test_info_describes_the_service(client):
     info = client.info()
     assert info.weights is not None
     assert not info.key_needed
-    assert (info.max_image_pixels, info.max_objects) == (20_000_000, 256)
+    assert (info.max_image_pixels, info.max_objects) == (25_000_000, 256)
     assert client.embed(scene(900)).weights == info.weights
 
 

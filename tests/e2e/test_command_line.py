@@ -73,6 +73,7 @@ def test_batch_resumes_after_a_failure(server, tmp_path):
             assert overlay.size == (image["width"], image["height"])
 
 
+@pytest.mark.slow
 def test_local_service_uses_the_key_and_leaves_no_process(tmp_path):
     if _weights() != "builtin":
         pytest.skip("the checkout lacks the built-in weights: run `make weights WEIGHTS=builtin`")

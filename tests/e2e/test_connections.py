@@ -12,14 +12,14 @@ import requests
 
 from tests.e2e.server import launch_server
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 MAX_DESCRIPTORS = 256
 HALF_OPEN_CONNECTIONS, CONNECTIONS_PER_PROBE = 2000, 25
 
 
-def test_probes_are_answered_despite_exhausted_file_descriptors(repository, tmp_path):
-    server = launch_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_ENGINE="openvino")
+def test_probes_are_answered_despite_exhausted_file_descriptors(builtin_repository, tmp_path):
+    server = launch_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository))
     # The limits apply before the service imports anything; it raises the soft limit itself.
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (MAX_DESCRIPTORS // 2, MAX_DESCRIPTORS))
     host, port = server.url.removeprefix("http://").split(":")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import io
 import json
@@ -20,9 +19,10 @@ from PIL import Image
 
 from tests.chaos import victims
 from tests.chaos.callers import click, photo
+from tests.e2e.pictures import as_base64
 from tests.e2e.server import READY_TIMEOUT_S, Server, serving
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 TIMEOUT_S = 5
 MEBIBYTE = 2**20
 LARGE = {"mask_format": "json", "segmented_image": "cutout"}
@@ -30,21 +30,24 @@ LARGE = {"mask_format": "json", "segmented_image": "cutout"}
 
 
 @pytest.fixture(scope="module")
-def impatient(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def impatient(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Run a service with a short inference timeout."""
     log = tmp_path_factory.mktemp("costly") / "log"
-    settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "MOBILE_SAM_INFERENCE_TIMEOUT": str(TIMEOUT_S)}
+    settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), "MOBILE_SAM_INFERENCE_TIMEOUT": str(TIMEOUT_S)}
     with serving(log, **settings) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def image_id(impatient: Server) -> str:
+    return large_image_id(impatient)
+
+
+def large_image_id(server: Server) -> str:
     """Return the id of an image of 25 megapixels."""
     file = io.BytesIO()
     Image.effect_noise((50, 50), 80).convert("RGB").resize((5000, 5000)).save(file, "JPEG")
-    answer = impatient.post("/embed", input_image=base64.b64encode(file.getvalue()).decode())
-    return str(answer.json()["image_id"])
+    return str(server.post("/embed", input_image=as_base64(file.getvalue())).json()["image_id"])
 
 
 def objects(count: int) -> list[dict]:
@@ -116,14 +119,15 @@ def test_clicks_are_answered_during_many_long_requests(impatient, image_id):
     assert "restarting Triton" not in impatient.log.read_text()
 
 
-def test_large_responses_use_neither_shared_memory_nor_worker_memory(impatient, image_id):
+def test_large_responses_use_neither_shared_memory_nor_worker_memory(server):
+    image_id = large_image_id(server)
     body = json.dumps({"image_id": image_id, "pos_coords": [[2500, 2500]], **LARGE}).encode()
     headers = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    shared = sum(region.stat().st_size for region in victims.regions(impatient))
-    workers = victims.workers(impatient)
+    shared = sum(region.stat().st_size for region in victims.regions(server))
+    workers = victims.workers(server)
     with contextlib.ExitStack() as connections:
         before = [psutil.Process(worker.pid).memory_info().rss for worker in workers]
-        callers = [connections.enter_context(socket.create_connection(("127.0.0.1", impatient.port))) for _ in range(2)]
+        callers = [connections.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(2)]
         for caller in callers:
             caller.settimeout(READY_TIMEOUT_S)
             caller.sendall(f"POST /mobile_sam HTTP/1.1\r\n{headers}\r\n\r\n".encode() + body)
@@ -131,6 +135,6 @@ def test_large_responses_use_neither_shared_memory_nor_worker_memory(impatient, 
         grown = [worker.memory_info().rss - rss for worker, rss in zip(workers, before, strict=True)]
     assert starts == [b"HTTP/1.1 200"] * 2
     assert max(grown) < 50 * MEBIBYTE
-    assert sum(region.stat().st_size for region in victims.regions(impatient)) - shared < 50 * MEBIBYTE
-    answer = impatient.post(image_id=image_id, pos_coords=[[2500, 2500]], **LARGE)
+    assert sum(region.stat().st_size for region in victims.regions(server)) - shared < 50 * MEBIBYTE
+    answer = server.post(image_id=image_id, pos_coords=[[2500, 2500]], **LARGE)
     assert len(answer.content) == int(answer.headers["Content-Length"]) > 50 * MEBIBYTE

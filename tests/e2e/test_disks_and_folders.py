@@ -20,18 +20,19 @@ from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import READY_TIMEOUT_S, Server, start_server
 from tests.small_disk import fill, small_disk
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 CLICK: dict[str, Any] = {"pos_coords": [[100, 100]], "mask_format": "rle", "segmented_image": "none"}
 
 
 @pytest.fixture
-def start(repository: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+def start(builtin_repository: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Return a function that starts the service with two API workers."""
     started = []
 
     def start_with(**environment: str) -> Server:
-        settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(repository), "BENTOML_CONFIG_OPTIONS": "api_server.workers=2"}
-        started.append(start_server(tmp_path / "log", "service.py:svc", None, **settings, **environment))
+        settings = {"BENTOML_CONFIG_OPTIONS": "api_server.workers=2", **environment}
+        settings["MOBILE_SAM_MODEL_REPOSITORY"] = str(builtin_repository)
+        started.append(start_server(tmp_path / "log", "service.py:svc", None, **settings))
         return started[-1]
 
     yield start_with

@@ -13,7 +13,7 @@ import requests
 from pycocotools import mask as coco
 
 from mobile_sam_client import Client
-from tests.e2e.answers import problem, segmentation
+from tests.e2e.answers import segmentation
 from tests.e2e.pictures import as_base64, scene
 
 pytestmark = pytest.mark.e2e
@@ -100,14 +100,6 @@ def test_progress_reaches_the_client(server):
     assert found.masks
 
 
-def test_errors_come_before_the_first_progress_line(server, image):
-    answer = server.post("/everything", **image, points_per_side=0, progress=True)
-    assert answer.status_code == 422
-    assert problem(answer)["errors"][0]["field"] == "points_per_side"
-    answer = server.post("/everything", image_id="0" * 64, progress=True)
-    assert answer.status_code == 404
-
-
 def disconnect_after_two_lines(url: str, fields: dict[str, Any]) -> None:
     with requests.post(url, json={**fields, "progress": True}, stream=True, timeout=30) as answer:
         lines = answer.iter_lines()
@@ -127,7 +119,7 @@ def test_work_is_aborted_when_the_caller_disconnects(server, image, send):
     deadline = time.monotonic() + 60
     last, runs = -1, server.metric("nv_inference_exec_count", "mobile_sam_decoder")
     while runs != last and time.monotonic() < deadline:
-        time.sleep(2)
+        time.sleep(1)
         last, runs = runs, server.metric("nv_inference_exec_count", "mobile_sam_decoder")
     assert runs == last
     assert runs - before < 64 * 64 // 16

@@ -14,12 +14,12 @@ from tests.chaos.figures import Scenario, Start, end
 from tests.chaos.scenarios import bodies, connections, forging, kills, load
 from tests.e2e.server import Server, start_server
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 SPEED_UNITS = {"s", "ms", "answers/s"}
 
 
 @pytest.fixture(scope="module")
-def start(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+def start(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Return a function that reuses a service with the same settings from an earlier scenario or starts a new one."""
     running: dict[str, Server] = {}
 
@@ -29,7 +29,7 @@ def start(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         server = running.pop(str(settings), None)
         if port or server is None or server.process.poll() is not None:
             log = tmp_path_factory.mktemp("faults") / "log"
-            server = start_server(log, port=port, MOBILE_SAM_MODEL_REPOSITORY=str(repository), **settings)
+            server = start_server(log, port=port, MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository), **settings)
         try:
             yield server
         except BaseException:

@@ -80,7 +80,7 @@ def test_info_and_readiness_are_parsed(client, models):
     info = operation("operation.info").sync(client=client)
     assert isinstance(info, models.Info)
     assert info.key_needed is False
-    assert info.limits.max_image_pixels == 20_000_000
+    assert info.limits.max_image_pixels == 25_000_000
     assert isinstance(info.weights, models.Weights)
     assert operation("operation.readyz").sync(client=client) == "ready\n"
 
@@ -90,7 +90,7 @@ def test_embed_is_parsed(client, models):
     assert isinstance(image, models.Image)
     assert (image.width, image.height) == (480, 320)
     assert isinstance(image.weights, models.Weights)
-    assert image.engine.encoder.startswith("openvino")
+    assert image.engine.encoder
 
 
 def test_everything_is_parsed(client, models):

@@ -22,7 +22,7 @@ from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import Server, make_repository, serving, write_other_weights
 from utils.triton.versions import LOAD_ORDER
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 KEY = {"X-API-Key": "an-operators-own-key"}
 CLICK: dict[str, Any] = {"pos_coords": [[100, 80]], "mask_format": "rle", "segmented_image": "none"}

@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from mobile_sam_onnx import build_decoder, build_encoder, load_checkpoint
 from mobile_sam_onnx.architecture import Architecture, random_state
+from mobile_sam_onnx.checkpoint import load_checkpoint
+from mobile_sam_onnx.model import build_decoder, build_encoder
 from tests.unit.mobile_sam_onnx.file_server import Server, serving_weights
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -29,36 +30,29 @@ class Runnable(Protocol):
     def __call__(self, **inputs: npt.NDArray[Any]) -> list[npt.NDArray[Any]]: ...
 
 
-def session(model: Any) -> Runnable:
+def session(model: Any, *outputs: str) -> Runnable:
+    """Load an ONNX model in ONNX Runtime; it computes these outputs, by default all but the single masks."""
     onnxruntime = pytest.importorskip("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 2
     runtime = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-    # The single masks are part of the low-resolution masks, as another test checks.
-    outputs = [output.name for output in runtime.get_outputs() if output.name != "single_masks"]
+    every = [output.name for output in runtime.get_outputs() if output.name != "single_masks"]
 
     def run(**inputs: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        answers: list[npt.NDArray[Any]] = runtime.run(outputs, inputs)
+        answers: list[npt.NDArray[Any]] = runtime.run(outputs or every, inputs)
         return answers
 
     return run
 
 
 @pytest.fixture(scope="session")
-def run_model() -> Callable[[Any], Runnable]:
-    """Function that loads an ONNX model in ONNX Runtime."""
+def run_model() -> Callable[..., Runnable]:
     return session
 
 
 @pytest.fixture(scope="session")
 def small_state() -> Mapping[str, npt.NDArray[np.generic]]:
     return random_state(SMALL)
-
-
-@pytest.fixture(scope="session")
-def small_encoder(small_state: Arrays) -> Runnable:
-    return session(build_encoder(small_state))
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from mobile_sam_onnx import CheckpointError, build_decoder, build_encoder, load_checkpoint
+from mobile_sam_onnx import CheckpointError
+from mobile_sam_onnx.checkpoint import load_checkpoint
+from mobile_sam_onnx.model import build_decoder, build_encoder
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -32,25 +34,26 @@ def test_safetensors_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "entry",
+    ("entry", "message"),
     [
-        {"dtype": "F16", "shape": [2, 3], "data_offsets": [0, 14]},
-        {"dtype": "F16", "shape": [2, 3], "data_offsets": [4, 16]},
-        {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 12]},
-        {"dtype": "F16", "shape": [-2, -3], "data_offsets": [0, 12]},
-        {"dtype": "F8", "shape": [12], "data_offsets": [0, 12]},
-        {"shape": [12]},
-        [],
+        ({"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 12]}, "truncated or damaged file a.safetensors: "),
+        ({"dtype": "F16", "shape": [2, 3], "data_offsets": [4, 16]}, "truncated or damaged file a.safetensors: "),
+        ({"dtype": "F8_E4M3", "shape": [12], "data_offsets": [0, 12]}, "expected a to hold numbers of a type in NumPy"),
     ],
-    ids=["too long", "outside the file", "wrong type", "negative sizes", "unknown type", "no offsets", "not an object"],
+    ids=["wrong type", "outside the file", "unknown type"],
 )
-def test_inconsistent_safetensors_are_rejected(tmp_path: Path, entry: Any) -> None:
-    with pytest.raises(CheckpointError):
+def test_inconsistent_safetensors_are_rejected(tmp_path: Path, entry: Any, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
         load_checkpoint(safetensors(tmp_path / "a.safetensors", {"a": entry}, bytes(12)))
 
 
-def test_truncated_safetensors_are_rejected(tmp_path: Path) -> None:
-    (tmp_path / "a.safetensors").write_bytes((2**40).to_bytes(8, "little") + b"{}")
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff" * 64, (4).to_bytes(8, "little") + b"nope", (2**40).to_bytes(8, "little") + b"{}"],
+    ids=["empty", "noise", "no json", "large header"],
+)
+def test_damaged_safetensors_are_rejected(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.safetensors").write_bytes(content)
     with pytest.raises(CheckpointError, match="truncated or damaged"):
         load_checkpoint(tmp_path / "a.safetensors")
 

@@ -1,18 +1,96 @@
+"""The graphs of both architectures, a small MobileSAM and the built-in model: signatures, batches, padding."""
+
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime
 import pytest
 
-from mobile_sam_onnx import CheckpointError, build_decoder, build_encoder, builtin
+from mobile_sam_onnx import CheckpointError
 from mobile_sam_onnx.architecture import Architecture, random_state
 from mobile_sam_onnx.attention import relative_bias
+from mobile_sam_onnx.checkpoint import load_checkpoint
+from mobile_sam_onnx.model import build_decoder, build_encoder
+from mobile_sam_onnx.sources import BUILTIN
 
 Arrays = dict[str, npt.NDArray[Any]]
-GENERATOR = np.random.default_rng(0)
+CLICKS_XY, CLICK_LABELS = (
+    [[[500, 300], [0, 0]], [[350, 150], [650, 450]], [[100, 700], [500, 300]]],
+    [[1, -2], [2, 3], [1, 0]],
+)
+
+
+@dataclass(frozen=True)
+class Model:
+    """Both graphs of an architecture and functions that run them."""
+
+    graphs: dict[str, onnx.ModelProto]
+    encoder: Any
+    decoder: Any
+    channels: int
+
+    def encode(self, image: npt.NDArray[np.uint8], *sizes_hw: tuple[int, int]) -> Any:
+        return self.encoder(images=image, sizes_hw=np.array(sizes_hw, np.int32))[0]
+
+    def decode(self, embedding: Any, points: Any, labels: Any, mask: Any = None, has_mask: Any = None) -> Any:
+        """Return low-resolution masks (N, 4, 256, 256) and scores (N, 4)."""
+        mask = np.zeros((1, 1, 256, 256), np.float32) if mask is None else mask
+        used = np.zeros(len(mask)) if has_mask is None else has_mask
+        return self.decoder(
+            image_embeddings=embedding,
+            point_coords=np.array(points, np.float32),
+            point_labels=np.array(labels, np.float32),
+            mask_input=mask,
+            has_mask_input=np.array(used, np.float32),
+        )
+
+
+def built(state: Any, run_model: Any, channels: int) -> Model:
+    graphs = {"encoder": build_encoder(state), "decoder": build_decoder(state)}
+    return Model(graphs, run_model(graphs["encoder"]), run_model(graphs["decoder"]), channels)
+
+
+@pytest.fixture(scope="module")
+def small(small_state: Arrays, run_model: Any) -> Model:
+    return built(small_state, run_model, 64)
+
+
+@pytest.fixture(scope="module")
+def builtin(run_model: Any) -> Model:
+    return built(load_checkpoint(BUILTIN), run_model, 256)
+
+
+@pytest.fixture(scope="module", params=["small", "builtin"])
+def model(request: pytest.FixtureRequest) -> Model:
+    found: Model = request.getfixturevalue(request.param)
+    return found
+
+
+def frame_with_disc(
+    size_hw: tuple[int, int] = (768, 1024), centre_xy: tuple[int, int] = (500, 300), padding: int = 0
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+    """Return (1, 1024, 1024, 3) uint8, an orange disc on green, top left, within `padding`; and the disc."""
+    image = np.full((1, 1024, 1024, 3), padding, np.uint8)
+    height, width = size_hw
+    y, x = np.mgrid[0:height, 0:width]
+    disc = (x - centre_xy[0]) ** 2 + (y - centre_xy[1]) ** 2 < 150**2
+    grain = np.random.default_rng(0).integers(-8, 9, (height, width, 1))
+    image[0, :height, :width] = np.where(disc[..., None], (220, 120, 30), (40, 110, 50)) + grain
+    return image, disc
+
+
+@pytest.fixture(scope="module")
+def embedding(model: Model) -> Any:
+    """Embedding of a picture with a disc."""
+    return model.encode(frame_with_disc()[0], (768, 1024)).copy()
+
+
+def assert_close(found: Any, expected: Any) -> None:
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-4 * max(1, np.abs(other).max()))
 
 
 def signature(values: Any) -> dict[str, tuple[str, list[str | int]]]:
@@ -25,67 +103,93 @@ def signature(values: Any) -> dict[str, tuple[str, list[str | int]]]:
     }
 
 
-def prompts(points: int, objects: int = 1, masks: int = 1) -> Arrays:
-    return {
-        "image_embeddings": np.random.default_rng(1).standard_normal((1, 64, 64, 64)).astype(np.float16),
-        "point_coords": np.random.default_rng(2).uniform(0, 1024, (objects, points, 2)).astype(np.float32),
-        "point_labels": np.random.default_rng(3).integers(0, 4, (objects, points)).astype(np.float32),
-        "mask_input": np.random.default_rng(4).standard_normal((masks, 1, 256, 256)).astype(np.float32),
-        "has_mask_input": np.zeros(masks, np.float32),
+def test_graphs_have_the_declared_signatures(model: Model) -> None:
+    encoder, decoder = model.graphs["encoder"].graph, model.graphs["decoder"].graph
+    assert signature(encoder.input) == {"images": ("UINT8", ["N", 1024, 1024, 3]), "sizes_hw": ("INT32", ["N", 2])}
+    outputs = signature([*encoder.output, *decoder.output])
+    assert {name: (kind, shape[1:]) for name, (kind, shape) in outputs.items()} == {
+        "image_embeddings": ("FLOAT16", [64, 64, model.channels]),
+        "low_res_masks": ("FLOAT", [4, 256, 256]),
+        "iou_predictions": ("FLOAT", [4]),
+        "single_masks": ("FLOAT", [1, 256, 256]),
     }
-
-
-def test_published_model_has_the_declared_signatures() -> None:
-    state = random_state(Architecture())
-    encoder, decoder = build_encoder(state), build_decoder(state)
-    assert signature(encoder.graph.input) == {
-        "images": ("UINT8", ["N", 1024, 1024, 3]),
-        "sizes_hw": ("INT32", ["N", 2]),
-    }
-    assert list(signature(encoder.graph.output)) == ["image_embeddings"]
-    kind, shape = signature(encoder.graph.output)["image_embeddings"]
-    assert (kind, shape[1:]) == ("FLOAT16", [64, 64, 256])
-    assert signature(decoder.graph.input) == {
-        "image_embeddings": ("FLOAT16", [1, 64, 64, 256]),
+    assert signature(decoder.input) == {
+        "image_embeddings": ("FLOAT16", [1, 64, 64, model.channels]),
         "point_coords": ("FLOAT", ["N", "P", 2]),
         "point_labels": ("FLOAT", ["N", "P"]),
         "mask_input": ("FLOAT", ["M", 1, 256, 256]),
         "has_mask_input": ("FLOAT", ["M"]),
     }
-    outputs = signature(decoder.graph.output)
-    assert list(outputs) == ["low_res_masks", "iou_predictions", "single_masks"]
-    assert outputs["low_res_masks"][1][1:] == [4, 256, 256]
-    assert outputs["single_masks"][1][1:] == [1, 256, 256]
-    assert outputs["iou_predictions"][1][1:] == [4]
-    for model in (encoder, decoder):
-        onnx.checker.check_model(model, full_check=True)
-        assert model.ir_version <= 10
-        assert {entry.domain for entry in model.opset_import} <= {"", "ai.onnx"}
 
 
-def test_smaller_encoder_runs_on_a_batch(small_encoder: Any) -> None:
-    images = GENERATOR.integers(0, 256, (2, 1024, 1024, 3)).astype(np.uint8)
-    (answer,) = small_encoder(images=images, sizes_hw=np.array([[1024, 700], [512, 1024]], np.int32))
-    assert answer.shape == (2, 64, 64, 64)
-    assert np.isfinite(answer).all()
-    assert 0.1 < answer.std(dtype=np.float32) < 10
+@pytest.mark.parametrize("name", ["encoder", "decoder"])
+def test_graphs_are_valid_and_use_standard_operators(model: Model, name: str) -> None:
+    graph = model.graphs[name]
+    onnx.checker.check_model(graph, full_check=True)
+    assert graph.ir_version <= 10
+    assert {(entry.domain, 17 <= entry.version <= 20) for entry in graph.opset_import} <= {
+        ("", True),
+        ("ai.onnx", True),
+    }
 
 
-def test_pixels_outside_the_valid_area_are_ignored(small_encoder: Any) -> None:
-    images = np.zeros((2, 1024, 1024, 3), np.uint8)
-    images[0] = 255
-    images[:, :300, :1024] = GENERATOR.integers(0, 256, (300, 1024, 3))
-    (answer,) = small_encoder(images=images, sizes_hw=np.array([[300, 1024]] * 2, np.int32))
-    np.testing.assert_array_equal(answer[0], answer[1])
+@pytest.mark.parametrize("size_hw", [(768, 1024), (1024, 699)], ids=["wide", "tall"])
+def test_padding_is_ignored(model: Model, size_hw: tuple[int, int]) -> None:
+    black, white = (frame_with_disc(size_hw, padding=padding)[0] for padding in (0, 255))
+    np.testing.assert_array_equal(model.encode(black, size_hw), model.encode(white, size_hw))
 
 
-def test_attention_biases_affect_the_output(small_state: Arrays, small_encoder: Any, run_model: Any) -> None:
-    images = GENERATOR.integers(0, 256, (1, 1024, 1024, 3)).astype(np.uint8)
-    inputs = {"images": images, "sizes_hw": np.array([[1024, 1024]], np.int32)}
-    (biased,) = small_encoder(**inputs)
+def test_batch_of_images_is_encoded_as_single_images(model: Model) -> None:
+    one, other = frame_with_disc()[0], frame_with_disc((1024, 512), centre_xy=(200, 600))[0]
+    both = model.encode(np.concatenate([one, other]), (768, 1024), (1024, 512))
+    assert both.shape == (2, 64, 64, model.channels)
+    assert np.isfinite(both).all()
+    assert_close(both, [model.encode(one, (768, 1024))[0], model.encode(other, (1024, 512))[0]])
+
+
+def test_batch_of_prompts_is_decoded_as_single_prompts(model: Model, embedding: Any) -> None:
+    masks, scores = model.decode(embedding, CLICKS_XY, CLICK_LABELS)
+    assert masks.shape == (3, 4, 256, 256)
+    for index, (points, labels) in enumerate(zip(CLICKS_XY, CLICK_LABELS, strict=True)):
+        assert_close((masks[index : index + 1], scores[index : index + 1]), model.decode(embedding, [points], [labels]))
+
+
+def test_absent_points_are_ignored(model: Model, embedding: Any) -> None:
+    alone = model.decode(embedding, [[[500, 300]]], [[1]])
+    assert_close(model.decode(embedding, [[[500, 300], [700, 20], [1e4, -3]]], [[1, -2, -2]]), alone)
+
+
+def test_mask_input_is_shared_or_per_prompt(model: Model, embedding: Any) -> None:
+    points, labels = [[[500, 300]], [[100, 700]]], [[1], [1]]
+    mask = model.decode(embedding, points[:1], labels[:1])[0][:, :1]
+    shared = model.decode(embedding, points, labels, mask, [1])
+    assert_close(shared, model.decode(embedding, points, labels, np.repeat(mask, 2, 0), [1, 1]))
+    own = model.decode(embedding, points, labels, np.concatenate([mask, -mask]), [0, 1])
+    assert_close([values[:1] for values in own], model.decode(embedding, points[:1], labels[:1]))
+    assert_close([values[1:] for values in own], model.decode(embedding, points[1:], labels[1:], -mask, [1]))
+
+
+def test_mask_input_without_has_mask_is_ignored(model: Model, embedding: Any) -> None:
+    empty, full = (
+        model.decode(embedding, [[[500, 300]]], [[1]], np.full((1, 1, 256, 256), value, np.float32))
+        for value in (0, 30)
+    )
+    np.testing.assert_array_equal(empty[0], full[0])
+
+
+def test_single_masks_are_the_first_low_res_masks(model: Model, embedding: Any, run_model: Any) -> None:
+    single = run_model(model.graphs["decoder"], "single_masks")
+    inputs = {"mask_input": np.zeros((1, 1, 256, 256), np.float32), "has_mask_input": np.zeros(1, np.float32)}
+    inputs |= {"image_embeddings": embedding, "point_coords": np.array(CLICKS_XY, np.float32)}
+    (masks,) = single(**inputs, point_labels=np.array(CLICK_LABELS, np.float32))
+    np.testing.assert_array_equal(masks, model.decode(embedding, CLICKS_XY, CLICK_LABELS)[0][:, :1])
+
+
+def test_attention_biases_affect_the_output(small: Model, small_state: Arrays, run_model: Any) -> None:
+    image = frame_with_disc()[0]
     without = {key: value * (0 if key.endswith("attention_biases") else 1) for key, value in small_state.items()}
-    (zeroed,) = run_model(build_encoder(without))(**inputs)
-    assert np.abs(biased - zeroed).max() > 1e-2
+    (zeroed,) = run_model(build_encoder(without))(images=image, sizes_hw=np.array([[768, 1024]], np.int32))
+    assert np.abs(small.encode(image, (768, 1024)) - zeroed).max() > 1e-2
 
 
 def test_relative_bias_depends_on_absolute_offsets() -> None:
@@ -99,87 +203,90 @@ def test_too_few_down_samplings_are_rejected() -> None:
         build_encoder(random_state(shallow))
 
 
-def test_batched_prompts_match_single_prompts(small_decoder: Any) -> None:
-    inputs = prompts(points=3, objects=4)
-    masks, scores = small_decoder(**inputs)
-    assert masks.shape == (4, 4, 256, 256)
-    for index in range(4):
-        alone = {**inputs, **{name: inputs[name][index : index + 1] for name in ("point_coords", "point_labels")}}
-        expected_masks, expected_scores = small_decoder(**alone)
-        np.testing.assert_allclose(masks[index], expected_masks[0], atol=1e-5 * np.abs(expected_masks).max())
-        np.testing.assert_allclose(scores[index], expected_scores[0], atol=1e-5)
-
-
-def test_absent_points_are_ignored(small_decoder: Any) -> None:
-    inputs = prompts(points=2)
-    filler = np.array([[[5.0, 900.0], [1e4, -3.0], [0.0, 0.0]]], np.float32)
-    filled = {
-        **inputs,
-        "point_coords": np.concatenate([inputs["point_coords"], filler], axis=1),
-        "point_labels": np.concatenate([inputs["point_labels"], np.full((1, 3), -2, np.float32)], axis=1),
-    }
-    for answer, expected in zip(small_decoder(**filled), small_decoder(**inputs), strict=True):
-        np.testing.assert_allclose(answer, expected, atol=1e-5 * np.abs(expected).max())
-
-
-def test_padding_point_differs_from_an_absent_point(small_decoder: Any) -> None:
-    inputs = prompts(points=2)
-    inputs["point_labels"][0, 1] = -1
-    absent = {**inputs, "point_labels": np.array([[inputs["point_labels"][0, 0], -2]], np.float32)}
-    assert np.abs(small_decoder(**inputs)[0] - small_decoder(**absent)[0]).max() > 1e-3
-
-
-def test_coordinates_of_a_padding_point_are_ignored(small_decoder: Any) -> None:
-    inputs = prompts(points=1)
-    inputs["point_labels"][:] = -1
-    elsewhere = {**inputs, "point_coords": inputs["point_coords"] + 50}
-    np.testing.assert_array_equal(small_decoder(**inputs)[0], small_decoder(**elsewhere)[0])
-
-
-def test_mask_input_is_shared_by_all_prompts(small_decoder: Any) -> None:
-    inputs = prompts(points=2, objects=3)
-    inputs["has_mask_input"] = np.ones(1, np.float32)
-    repeated = {
-        **inputs,
-        "mask_input": np.repeat(inputs["mask_input"], 3, axis=0),
-        "has_mask_input": np.ones(3, np.float32),
-    }
-    for answer, expected in zip(small_decoder(**inputs), small_decoder(**repeated), strict=True):
-        np.testing.assert_allclose(answer, expected, atol=1e-5 * np.abs(expected).max())
-
-
-def test_mask_input_per_prompt(small_decoder: Any) -> None:
-    inputs = prompts(points=2, objects=2, masks=2)
-    inputs["has_mask_input"] = np.array([0, 1], np.float32)
-    inputs["mask_input"][0] = np.nan  # unused
-    masks, _ = small_decoder(**inputs)
-    for index in range(2):
-        alone = {name: value[index : index + 1] for name, value in inputs.items() if name != "image_embeddings"}
-        expected, _ = small_decoder(image_embeddings=inputs["image_embeddings"], **alone)
-        np.testing.assert_allclose(masks[index], expected[0], atol=1e-5 * np.abs(expected).max())
+def test_padding_point_has_no_coordinates_and_differs_from_an_absent_point(small: Model) -> None:
+    embedding = np.random.default_rng(1).standard_normal((1, 64, 64, 64)).astype(np.float16)
+    padded, elsewhere, absent = (
+        small.decode(embedding, [[[500, 300], second]], [[1, label]])[0]
+        for second, label in (([700, 20], -1), ([750, 70], -1), ([700, 20], -2))
+    )
+    np.testing.assert_array_equal(padded, elsewhere)
+    assert np.abs(padded - absent).max() > 1e-3
 
 
 def test_openvino_matches_for_changing_numbers_of_prompts_and_masks(
-    small_state: Arrays, small_decoder: Any, tmp_path: Path
+    small: Model, small_decoder: Any, tmp_path: Path
 ) -> None:
     openvino = pytest.importorskip("openvino")
     file = tmp_path / "decoder.onnx"
-    onnx.save(build_decoder(small_state), file)
+    onnx.save(small.graphs["decoder"], file)
     request = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
+    rng = np.random.default_rng(1)
     for points, objects, masks, has_mask in [(2, 1, 1, 0), (2, 3, 1, 0), (2, 1, 1, 0), (4, 2, 2, 1), (4, 2, 1, 0)]:
-        inputs = prompts(points, objects, masks) | {"has_mask_input": np.full(masks, has_mask, np.float32)}
+        inputs = {
+            "image_embeddings": rng.standard_normal((1, 64, 64, 64)).astype(np.float16),
+            "point_coords": rng.uniform(0, 1024, (objects, points, 2)).astype(np.float32),
+            "point_labels": rng.integers(0, 4, (objects, points)).astype(np.float32),
+            "mask_input": rng.standard_normal((masks, 1, 256, 256)).astype(np.float32),
+            "has_mask_input": np.full(masks, has_mask, np.float32),
+        }
         answer = request.infer(inputs)
         for name, expected in zip(("low_res_masks", "iou_predictions"), small_decoder(**inputs), strict=True):
             np.testing.assert_allclose(answer[name], expected, atol=1e-4 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("built", ["small", "builtin"])
-def test_single_masks_are_the_first_low_res_masks(small_state: Arrays, built: str) -> None:
-    model = build_decoder(small_state) if built == "small" else builtin.build_decoder(builtin.load_weights())
-    runtime = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    inputs = prompts(points=2, objects=3)
-    channels = runtime.get_inputs()[0].shape[3]
-    inputs["image_embeddings"] = GENERATOR.standard_normal((1, 64, 64, channels)).astype(np.float16)
-    single, every = runtime.run(["single_masks", "low_res_masks"], inputs)
-    assert single.shape == (3, 1, 256, 256)
-    np.testing.assert_array_equal(single, every[:, :1])
+def test_builtin_weights_are_small() -> None:
+    assert BUILTIN.stat().st_size <= 8e6
+
+
+@pytest.mark.parametrize(
+    ("points", "labels"),
+    [([[500, 300]], [1]), ([[350, 150], [650, 450]], [2, 3]), ([[450, 330], [100, 100]], [1, 0])],
+    ids=["click", "box", "positive and negative click"],
+)
+def test_builtin_model_segments_a_disc(builtin: Model, points: Any, labels: Any) -> None:
+    image, disc = frame_with_disc()
+    masks, scores = builtin.decode(builtin.encode(image, (768, 1024)), [points], [labels])
+    found = np.kron(masks[0, 0] > 0, np.ones((4, 4), bool))[:768, :1024]
+    assert (found & disc).sum() / (found | disc).sum() > 0.85
+    assert 0.7 < scores[0, 0] <= 1
+
+
+def test_builtin_model_ignores_the_official_padding_point(builtin: Model) -> None:
+    embedding = builtin.encode(frame_with_disc()[0], (768, 1024))
+    padded = builtin.decode(embedding, [[[500, 300], [700, 20]]], [[1, -1]])
+    assert_close(padded, builtin.decode(embedding, [[[500, 300]]], [[1]]))
+
+
+def own_box(mask: Any) -> tuple[float, float, float, float]:
+    """Return the box x0, y0, x1, y1 of a mask (256, 256) in pixels of the frame, to the decoder's 128 cells a side."""
+    rows, columns = np.nonzero(mask.reshape(128, 2, 128, 2).mean(axis=(1, 3)) > 0)
+    return columns.min() * 8, rows.min() * 8, columns.max() * 8 + 8, rows.max() * 8 + 8
+
+
+def box_iou(one: Any, other: Any) -> float:
+    width = max(0, min(one[2], other[2]) - max(one[0], other[0]))
+    height = max(0, min(one[3], other[3]) - max(one[1], other[1]))
+    areas = [(x1 - x0) * (y1 - y0) for x0, y0, x1, y1 in (one, other)]
+    return float(width * height / (sum(areas) - width * height))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_single_box_selects_mask_by_score_and_box_iou(builtin: Model, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    embedding = builtin.encode(frame_with_disc(centre_xy=(400 + 20 * seed, 300))[0], (768, 1024))
+    x0, y0 = rng.uniform(50, 400), rng.uniform(50, 300)
+    box = (x0, y0, x0 + rng.uniform(100, 500), y0 + rng.uniform(100, 400))
+    masks, scores = builtin.decode(embedding, [[box[:2], box[2:]]], [[2, 3]])
+    ranks = [
+        score * box_iou(own_box(mask), box) if (mask > 0).any() else 0
+        for mask, score in zip(masks[0] > 0, scores[0], strict=True)
+    ]
+    # Up-sampling from the decoder's 128 cells moves an edge by at most one cell.
+    assert ranks[0] >= max(ranks) - 0.05
+
+
+def test_single_click_selects_mask_by_score(builtin: Model) -> None:
+    embedding = builtin.encode(frame_with_disc()[0], (768, 1024))
+    for point in ([500, 300], [100, 700], [620, 320], [900, 50]):
+        _, scores = builtin.decode(embedding, [[point]], [[1]])
+        assert scores[0, 0] >= scores[0, 1:].max()

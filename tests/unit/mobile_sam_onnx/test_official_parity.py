@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mobile_sam_onnx import build_decoder, build_encoder, load_checkpoint
+from mobile_sam_onnx.checkpoint import load_checkpoint
+from mobile_sam_onnx.model import build_decoder, build_encoder
 from orchestrator import images, prompts
 from orchestrator.masks import upsample
 from tests.parity.cases import (

@@ -156,10 +156,12 @@ def test_requests_of_many_shapes_do_not_grow_the_decoder(tmp_path):
     program = f"""
 import random, runpy, sys, types
 import numpy as np, onnx, psutil
-from mobile_sam_onnx.builtin import WEIGHTS, build_decoder, load_weights
+from mobile_sam_onnx.builtin import as_float32, build_decoder
+from mobile_sam_onnx.checkpoint import load_checkpoint
+from mobile_sam_onnx.sources import BUILTIN
 sys.modules["triton_python_backend_utils"] = types.SimpleNamespace(TritonModelException=Exception)
 backend = runpy.run_path({str(BACKENDS / "openvino" / "model.py")!r})
-onnx.save(build_decoder(load_weights(WEIGHTS)), {str(tmp_path / "decoder.onnx")!r})
+onnx.save(build_decoder(as_float32(load_checkpoint(BUILTIN))), {str(tmp_path / "decoder.onnx")!r})
 core = backend["ov"].Core()
 compiled = core.compile_model({str(tmp_path / "decoder.onnx")!r}, "CPU", backend["properties"]({{}}, core))
 request = compiled.create_infer_request()

@@ -1,0 +1,139 @@
+"""Readers of PyTorch's two checkpoint formats that can build only numpy arrays.
+
+Since 1.6 `torch.save` writes a zip archive with a pickle, `<root>/data.pkl`, whose tensors refer to raw storages,
+`<root>/data/<key>`, by persistent id. The files of earlier versions, of which many are published, have five pickles: a
+magic number, the format's version, the machine's byte order and type sizes, the state dict, and the keys of its
+storages. The storages follow in the order of the keys, each after its length.
+"""
+
+import io
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from mobile_sam_onnx.errors import CheckpointError
+from mobile_sam_onnx.torch_pickle import (
+    MAX_PICKLE_BYTES,
+    STORAGES,
+    Storage,
+    Tensor,
+    array,
+    printable,
+    state_dict,
+    to_native,
+    unpickle,
+)
+
+MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
+LENGTH = np.dtype("<i8")
+"""Length of a storage in a legacy file, in front of its values."""
+
+
+def read_torch_zip(path: Path) -> dict[str, npt.NDArray[np.generic]]:
+    """Return the state dict of a PyTorch zip checkpoint; bfloat16 becomes float32. Arrays may share memory.
+
+    Raises:
+        CheckpointError: the file is damaged, unsafe, or not a (wrapped) dict of tensors.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if name == "data.pkl" or name.endswith("/data.pkl")]
+            if len(names) != 1:
+                raise CheckpointError(
+                    f"expected one data.pkl in {path.name}, got {len(names)}: not a PyTorch checkpoint"
+                )
+            root = names[0].removesuffix("data.pkl")
+            info = archive.getinfo(names[0])
+            if info.file_size > MAX_PICKLE_BYTES:
+                raise CheckpointError(f"expected data.pkl of at most {MAX_PICKLE_BYTES} bytes, got {info.file_size}")
+            with archive.open(info) as file:
+                entries = state_dict(unpickle(file))
+            order = b"little"
+            if f"{root}byteorder" in archive.namelist():
+                with archive.open(f"{root}byteorder") as file:
+                    order = file.read(16)
+            if order not in (b"little", b"big"):
+                raise CheckpointError(f"expected byteorder little or big, got {order!r}")
+            storages = _ZipStorages(archive, f"{root}data/", "<" if order == b"little" else ">", path.stat().st_size)
+            return {key: array(key, tensor, storages.get) for key, tensor in entries.items()}
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        raise CheckpointError(f"truncated or damaged checkpoint {path.name}: {error}") from error
+
+
+class _ZipStorages:
+    """Raw storages of an archive, each read once; together they may not exceed the size of the file."""
+
+    def __init__(self, archive: zipfile.ZipFile, folder: str, order: str, budget: int) -> None:
+        self._archive, self._folder, self._order, self._budget = archive, folder, order, budget
+        self._read: dict[Storage, npt.NDArray[np.generic]] = {}
+
+    def get(self, storage: Storage) -> npt.NDArray[np.generic]:
+        if storage not in self._read:
+            self._read[storage] = self._load(storage)
+        return self._read[storage]
+
+    def _load(self, storage: Storage) -> npt.NDArray[np.generic]:
+        try:
+            info = self._archive.getinfo(self._folder + storage.key)
+        except KeyError:
+            raise CheckpointError(f"expected storage {printable(storage.key)} in the file, got none") from None
+        dtype = np.dtype(self._order + STORAGES[storage.kind])
+        expected = storage.length * dtype.itemsize
+        if info.compress_type != zipfile.ZIP_STORED or info.file_size < expected:
+            raise CheckpointError(
+                f"expected storage {printable(storage.key)} of {expected} uncompressed bytes, got {info.compress_size}"
+            )
+        self._budget -= info.file_size
+        if self._budget < 0:
+            raise CheckpointError("expected storages that fit into the file, got more bytes than it has")
+        return to_native(np.frombuffer(self._archive.read(info), dtype, storage.length), storage)
+
+
+def read_torch_legacy(path: Path) -> dict[str, npt.NDArray[np.generic]]:
+    """Return the state dict of a legacy checkpoint; bfloat16 becomes float32. Arrays may share memory.
+
+    Raises:
+        CheckpointError: the file is damaged, unsafe, big-endian, or not a (wrapped) dict of tensors.
+    """
+    with path.open("rb") as file:
+        pickles = io.BytesIO(file.read(MAX_PICKLE_BYTES))
+    if unpickle(pickles) != MAGIC or unpickle(pickles) != VERSION:
+        raise CheckpointError(f"expected a PyTorch checkpoint, got {path.name}, a pickle of something else")
+    system = unpickle(pickles)
+    if not isinstance(system, dict) or system.get("little_endian") is not True:
+        raise CheckpointError(f"expected little-endian values, which {path.name} does not declare")
+    entries = state_dict(unpickle(pickles))
+    keys = unpickle(pickles)
+    storages = _legacy_storages(path, pickles.tell(), entries, keys)
+
+    def values(storage: Storage) -> npt.NDArray[np.generic]:
+        if storage not in storages:
+            raise CheckpointError(
+                f"expected storage {printable(storage.key)} in the file, got none of its kind and length"
+            )
+        return storages[storage]
+
+    return {key: array(key, tensor, values) for key, tensor in entries.items()}
+
+
+def _legacy_storages(
+    path: Path, offset: int, entries: Mapping[str, Tensor], keys: object
+) -> dict[Storage, npt.NDArray[np.generic]]:
+    """Return the values of all storages, which begin at a byte offset of the file."""
+    named = {entry.storage.key: entry.storage for entry in entries.values() if isinstance(entry.storage, Storage)}
+    if not isinstance(keys, list) or not all(isinstance(key, str) and key in named for key in keys):
+        raise CheckpointError(f"expected the keys of the tensors' storages in {path.name}, got something else")
+    found, size = {}, path.stat().st_size
+    for storage in (named[key] for key in keys):
+        dtype = np.dtype(STORAGES[storage.kind]).newbyteorder("<")
+        end = offset + LENGTH.itemsize + storage.length * dtype.itemsize
+        if end > size or int(np.fromfile(path, LENGTH, 1, offset=offset)[0]) != storage.length:
+            raise CheckpointError(
+                f"truncated or damaged checkpoint {path.name}: expected {storage.length} values at byte {offset}"
+            )
+        flat = np.fromfile(path, dtype, storage.length, offset=offset + LENGTH.itemsize)
+        found[storage], offset = to_native(flat, storage), end
+    return found

@@ -1,0 +1,264 @@
+"""PyTorch's checkpoints, zip and legacy: read exactly, and nothing in them can run code or take much memory."""
+
+import io
+import pickle
+import struct
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mobile_sam_onnx import CheckpointError
+from mobile_sam_onnx.checkpoint import load_checkpoint
+from mobile_sam_onnx.torch_files import LENGTH
+from tests.unit.mobile_sam_onnx.torch_writer import Call, Global, tensor, write_legacy, write_zip
+
+VALUES = np.arange(12, dtype=np.float32).reshape(3, 4)
+Write = Callable[..., Path]
+
+
+@pytest.fixture(params=[write_zip, write_legacy], ids=["zip", "legacy"])
+def write(request: pytest.FixtureRequest) -> Write:
+    """Writer of either format."""
+    write: Write = request.param
+    return write
+
+
+def test_tensors_are_read_with_type_and_shape(tmp_path: Path, write: Write) -> None:
+    content = {
+        "a": tensor("0", (3, 4)),
+        "half": tensor("10", (12,), "HalfStorage"),
+        "count": tensor("2", (), "LongStorage"),
+        "bfloat16": tensor("3", (3, 4), "BFloat16Storage"),
+        "transposed": tensor("0", (4, 3), length=12, stride=(1, 4)),
+        "column": tensor("0", (3,), length=12, offset=1, stride=(4,)),
+    }
+    storages: dict[str, Any] = {
+        "10": VALUES.astype(np.float16).ravel(),
+        "0": VALUES,
+        "2": np.array([7]),
+        "3": (VALUES.view(np.uint32) >> 16).astype("<u2"),
+    }
+    state = load_checkpoint(write(tmp_path / "a.pt", content, storages))
+    np.testing.assert_array_equal(state["a"], VALUES)
+    assert state["half"].dtype == np.float16
+    np.testing.assert_array_equal(state["half"], VALUES.ravel())
+    assert state["count"].shape == ()
+    assert state["count"] == 7
+    assert state["bfloat16"].dtype == np.float32
+    np.testing.assert_array_equal(state["bfloat16"], VALUES)
+    np.testing.assert_array_equal(state["transposed"], VALUES.T)
+    np.testing.assert_array_equal(state["column"], VALUES[:, 1])
+
+
+def test_file_written_by_pytorch_is_read() -> None:
+    state = load_checkpoint(Path(__file__).with_name("torch_legacy.pth"))
+    assert {key: (value.dtype.name, value.shape) for key, value in state.items()} == {
+        "conv.weight": ("float16", (2, 3, 1, 1)),
+        "bn.running_mean": ("float32", (2,)),
+        "bn.num_batches_tracked": ("int64", ()),
+    }
+    np.testing.assert_array_equal(state["conv.weight"].ravel(), np.arange(6) / 4)
+    np.testing.assert_array_equal(state["bn.running_mean"], [-1.5, 2])
+    assert state["bn.num_batches_tracked"] == 9
+
+
+@pytest.mark.parametrize("byteorder", ["little", "big", None])
+def test_both_byte_orders_of_zip_files_are_read(tmp_path: Path, byteorder: str | None) -> None:
+    values = VALUES.astype(">f4" if byteorder == "big" else "<f4")
+    state = load_checkpoint(write_zip(tmp_path / "a.pt", {"a": tensor("0", (3, 4))}, {"0": values}, byteorder))
+    np.testing.assert_array_equal(state["a"], VALUES)
+
+
+@pytest.mark.parametrize("wrapper", ["model", "state_dict"])
+def test_wrapped_and_prefixed_state_dicts_are_read(tmp_path: Path, write: Write, wrapper: str) -> None:
+    content = {wrapper: {"module.a": tensor("0", (3, 4))}, "epoch": 3}
+    assert list(load_checkpoint(write(tmp_path / "a.pt", content, {"0": VALUES}))) == ["a"]
+
+
+def test_parameters_are_read_as_tensors(tmp_path: Path, write: Write) -> None:
+    parameter = Call(Global("torch._utils", "_rebuild_parameter"), tensor("0", (3, 4)), True, {})
+    state = load_checkpoint(write(tmp_path / "a.pt", {"a": parameter}, {"0": VALUES}))
+    np.testing.assert_array_equal(state["a"], VALUES)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("os", "system"),
+        ("posix", "system"),
+        ("builtins", "eval"),
+        ("__builtin__", "exec"),
+        ("numpy.core.multiarray", "_reconstruct"),
+        ("torch", "load"),
+        ("torch._utils", "_rebuild_tensor_v2.__globals__"),
+    ],
+    ids=str,
+)
+def test_other_references_are_rejected_by_name(tmp_path: Path, write: Write, module: str, name: str) -> None:
+    path = write(tmp_path / "a.pt", {"a": Call(Global(module, name), "touch /tmp/never")}, {})
+    with pytest.raises(CheckpointError, match=f"refused.*{module}.{name}"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"size": (3, 5)},
+        {"offset": 1},
+        {"offset": -1},
+        {"size": (2**30, 2**30), "stride": (0, 0)},
+        {"stride": (4, -1)},
+        {"stride": (4,)},
+        {"size": ("3", 4)},
+        {"size": (2**70, 1)},
+        {"length": 2**35},
+        {"length": 13},
+    ],
+    ids=str,
+)
+def test_tensor_outside_its_storage_is_rejected(tmp_path: Path, write: Write, changes: dict[str, Any]) -> None:
+    path = write(tmp_path / "a.pt", {"a": tensor("0", (3, 4), **changes)}, {"0": VALUES})
+    with pytest.raises(CheckpointError, match="expected"):
+        load_checkpoint(path)
+
+
+def test_missing_storage_is_rejected(tmp_path: Path, write: Write) -> None:
+    with pytest.raises(CheckpointError, match="expected storage 0 in the file"):
+        load_checkpoint(write(tmp_path / "a.pt", {"a": tensor("0", (3, 4))}, {}))
+
+
+def test_compressed_storages_are_rejected(tmp_path: Path) -> None:
+    zeros = {"0": np.zeros(2**24, np.float32)}
+    path = write_zip(tmp_path / "a.pt", {"a": tensor("0", (2**24,))}, zeros, compression=zipfile.ZIP_DEFLATED)
+    with pytest.raises(CheckpointError, match="uncompressed"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [[1, 2], {}, {"a": 1}, {"a": "text"}, {1: tensor("0", (3, 4))}, {"model": {"a": {"b": 1}}}],
+    ids=["list", "empty", "number", "text", "numeric key", "nested dict"],
+)
+def test_content_other_than_a_dict_of_tensors_is_rejected(tmp_path: Path, write: Write, content: Any) -> None:
+    with pytest.raises(CheckpointError, match="expected a dict of tensors"):
+        load_checkpoint(write(tmp_path / "a.pt", content, {"0": VALUES}))
+
+
+@pytest.mark.parametrize("keep", [4, 40, 200, -47, -8, -1], ids=str)
+def test_truncated_file_is_rejected(tmp_path: Path, write: Write, keep: int) -> None:
+    path = write(tmp_path / "a.pt", {"a": tensor("0", (3, 4))}, {"0": VALUES})
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(CheckpointError, match=r"truncated or damaged|damaged one"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        pytest.param({"magic": 7}, "a pickle of something else", id="magic"),
+        pytest.param({"system": {"little_endian": False}}, "expected little-endian values", id="big-endian"),
+        pytest.param({"system": None}, "expected little-endian values", id="no system"),
+        pytest.param({"keys": ["1"]}, "expected the keys of the tensors' storages", id="unknown key"),
+        pytest.param({"keys": [["0"]]}, "expected the keys of the tensors' storages", id="list as key"),
+        pytest.param({"keys": "0"}, "expected the keys of the tensors' storages", id="text instead of a list"),
+    ],
+)
+def test_other_legacy_pickles_are_rejected(tmp_path: Path, changes: Any, message: str) -> None:
+    path = write_legacy(tmp_path / "a.pth", {"a": tensor("0", (3, 4))}, {"0": VALUES}, **changes)
+    with pytest.raises(CheckpointError, match=message):
+        load_checkpoint(path)
+
+
+def test_legacy_storage_of_another_length_is_rejected(tmp_path: Path) -> None:
+    path = write_legacy(tmp_path / "a.pth", {"a": tensor("0", (3, 4))}, {"0": VALUES})
+    path.write_bytes(path.read_bytes().replace(LENGTH.type(12).tobytes(), LENGTH.type(11).tobytes()))
+    with pytest.raises(CheckpointError, match="expected 12 values"):
+        load_checkpoint(path)
+
+
+def test_legacy_storage_with_two_lengths_is_rejected(tmp_path: Path) -> None:
+    content = {"a": tensor("0", (3, 4)), "b": tensor("0", (2, 4))}
+    with pytest.raises(CheckpointError, match="got none of its kind and length"):
+        load_checkpoint(write_legacy(tmp_path / "a.pth", content, {"0": VALUES[:2]}))
+
+
+@pytest.mark.parametrize(("view", "accepted"), [((None,), True), ((("1", 0, 12),), False)], ids=["none", "view"])
+def test_view_of_a_legacy_storage_is_rejected(tmp_path: Path, view: Any, accepted: bool) -> None:
+    path = write_legacy(tmp_path / "a.pth", {"a": tensor("0", (3, 4), view=view)}, {"0": VALUES})
+    if accepted:
+        np.testing.assert_array_equal(load_checkpoint(path)["a"], VALUES)
+    else:
+        with pytest.raises(CheckpointError, match="expected a storage as persistent id"):
+            load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("pickled", "zipped", "message"),
+    [
+        (b"\x80\x02}q\x00(X\xff\xff\x00\x00abc", True, "damaged"),
+        (pickle.dumps({"a": io.DEFAULT_BUFFER_SIZE}, 2), False, "a pickle of something else"),
+    ],
+    ids=["damaged", "other"],
+)
+def test_unreadable_pickle_is_a_one_line_error(tmp_path: Path, pickled: bytes, zipped: bool, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message) as caught:
+        load_checkpoint(pickle_file(tmp_path / "a.pt", pickled, zipped))
+    assert "\n" not in str(caught.value)
+
+
+def pickle_file(path: Path, pickled: bytes, zipped: bool) -> Path:
+    path.write_bytes(pickled)
+    if zipped:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("archive/data.pkl", pickled)
+    return path
+
+
+MEMO, COUNT = struct.pack("<I", 2**24), struct.pack("<Q", 2**26)
+
+
+@pytest.mark.parametrize(
+    "pickled",
+    [b"}r" + MEMO + b".", b"}p16777216\n.", b"\x96" + COUNT + b".", b"\x8e" + COUNT + b".", b"\x8d" + COUNT + b"."],
+    ids=["long_binput", "put", "bytearray8", "binbytes8", "binunicode8"],
+)
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
+def test_small_pickle_with_large_sizes_needs_little_memory(tmp_path: Path, pickled: bytes, zipped: bool) -> None:
+    path = pickle_file(tmp_path / "a.pt", b"\x80\x02" + pickled, zipped)
+    assert path.stat().st_size < 200
+    message, peak = rejection(path)
+    assert message.startswith("expected ")
+    assert message.isprintable()
+    assert peak < 20 * 2**20  # the legacy reader reads up to 16 MiB at once
+
+
+def test_large_byteorder_entry_is_not_read_completely(tmp_path: Path) -> None:
+    large = "x" * 2**26
+    content = {"a": tensor("0", (3, 4))}
+    path = write_zip(tmp_path / "a.pt", content, {"0": VALUES}, large, compression=zipfile.ZIP_DEFLATED)
+    message, peak = rejection(path)
+    assert message == "expected byteorder little or big, got b'xxxxxxxxxxxxxxxx'"
+    assert peak < 2**20
+
+
+def rejection(path: Path) -> tuple[str, int]:
+    """Return the error of reading a file, and the most memory that it took."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError) as caught:
+            load_checkpoint(path)
+        return str(caught.value), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_other_zip_files_are_rejected(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    with pytest.raises(CheckpointError, match="not a PyTorch checkpoint"):
+        load_checkpoint(tmp_path / "a.zip")
