@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.server import ROOT, base_environment, serve_expecting_failure
+from tests.e2e.server import serve_expecting_failure
 
 pytestmark = pytest.mark.e2e
 Ended = subprocess.CompletedProcess[str]
@@ -73,11 +72,3 @@ def test_failed_start_ends_with_one_line(starts, folder, busy_port, case, messag
     assert message.format(folder=folder, port=busy_port) in ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr
     assert "Could not bind" not in ended.stdout
-
-
-def test_environment_check_reports_a_port_in_use_in_one_line(busy_port):
-    command = [sys.executable, "-m", "utils.environment", "check", "127.0.0.1", str(busy_port)]
-    check = subprocess.run(command, cwd=ROOT, env=base_environment(), capture_output=True, text=True, check=False)
-    assert check.returncode == 1
-    assert check.stderr.startswith(f"error: port {busy_port} of 127.0.0.1 is in use")
-    assert check.stderr.count("\n") == 1
