@@ -37,9 +37,9 @@ from graph_model import GraphModel, Signature, parameter
 Array = npt.NDArray[Any]
 
 DEVICE = "CPU"
-CACHED_PRIMITIVES = 128
-"""Compiled primitives that OpenVINO keeps, about twelve for each combination of numbers of prompts and points. With its
-default of 5,000, MobileSAM's decoder grows by 0.7 GB in 100 requests of different shapes; with 128, by 0.07 GB."""
+CACHED_PRIMITIVES = 96
+"""Compiled primitives that OpenVINO keeps, about ten for each combination of numbers of prompts and points. With its
+default of 5,000, MobileSAM's decoder grows by 0.7 GB in 100 requests of different shapes; with 96, by 0.04 GB."""
 PASSED_THROUGH = ("INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS", "NUM_STREAMS")
 LARGE_RUN_FACTOR, MEMORY_KEPT_S = 8, 15.0
 """Memory is released if no run in this time had an input this many times as large as the smallest seen."""

@@ -111,14 +111,19 @@ async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
 
 
 def problem_of(error: Exception) -> Problem:
-    """Log an error, without values that the caller sent, and return its problem document."""
+    """Log an error, without values that the caller sent, and return its problem document.
+
+    The error loses its traceback, whose frames hold the request's body until the cyclic collector runs.
+    """
+    address, request = ADDRESS.get(), f"{TARGET.get()} (request {REQUEST_ID.get()})"
     if isinstance(error, ServiceError):
         problem = error.problem()
-        address, request = ADDRESS.get(), f"{TARGET.get()} (request {REQUEST_ID.get()})"
         REFUSAL_LOG.log(problem.slug, f"{address} {request}: {problem.status} {problem.slug}: {error.logged}", address)
-        return problem
-    logger.error("%s %s (request %s): unexpected error", ADDRESS.get(), TARGET.get(), REQUEST_ID.get(), exc_info=error)
-    return ServiceError("unexpected error; see the server's log").problem()
+    else:
+        logger.error("%s %s: unexpected error", address, request, exc_info=error)
+        problem = ServiceError("unexpected error; see the server's log").problem()
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return problem
 
 
 def problem_response(problem: Problem) -> Response:

@@ -129,6 +129,7 @@ class WorkerLifecycle:
         while True:
             await asyncio.sleep(TRIM_INTERVAL_S)
             if not self._admission.in_progress:
+                gc.collect()  # requests of disconnected callers can end in cycles with their bodies
                 await asyncio.to_thread(trim)
 
     def _orphaned(self) -> bool:

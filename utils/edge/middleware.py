@@ -246,8 +246,6 @@ class Edge:
 
     async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
         response = problem_response(problem_of(error))
-        # Break the reference cycle of the error and this request's frames: the cyclic collector rarely runs.
-        error.__traceback__ = None
         if isinstance(error, Overloaded) and (delay_s := self._throttle.delay_s(CALLER.get() or ADDRESS.get())):
             body.release()
             await asyncio.sleep(delay_s)

@@ -179,11 +179,11 @@ def memory():
     return psutil.Process().memory_info().rss // 2**20
 run(8, 64)
 before = memory()
-for number in range(80):
-    run(1 + number % 8, 1 + number * 7 % 64)
+for number in range(300):
+    run(1 + number % 8, 1 + number * 7 % 61)
 print(memory() - before)
 """
     ran = subprocess.run(
         [sys.executable, "-c", program], cwd=BACKENDS.parent, capture_output=True, text=True, check=True
     )
-    assert int(ran.stdout) < 60  # 130 with OpenVINO's defaults
+    assert int(ran.stdout) < 200  # 400 with OpenVINO's defaults

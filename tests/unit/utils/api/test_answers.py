@@ -6,7 +6,8 @@ import pytest
 from urllib3.fields import RequestField
 from urllib3.filepost import encode_multipart_formdata
 
-from utils.api.answers import MASK_PARTS, multipart
+from utils.api.answers import MASK_PARTS, multipart, problem_of
+from utils.api.errors import InvalidRequest
 from utils.triton.segmenter import Segmentation
 
 
@@ -35,3 +36,16 @@ def test_multipart_answer_equals_urllib3s_encoding(mask_format, picture):
 def test_each_answer_has_its_own_boundary():
     answers = [multipart(Segmentation(b"", None, b""), "json") for _ in range(2)]
     assert answers[0].headers["content-type"] != answers[1].headers["content-type"]
+
+
+def test_reported_error_releases_the_frames_it_passed():
+    def fail(body: bytes) -> None:
+        try:
+            raise TimeoutError
+        except TimeoutError:
+            raise InvalidRequest("a detail") from None
+
+    with pytest.raises(InvalidRequest) as caught:
+        fail(b"a large body")
+    problem_of(caught.value)
+    assert (caught.value.__traceback__, caught.value.__context__, caught.value.__cause__) == (None, None, None)
