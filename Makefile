@@ -22,7 +22,7 @@ EXAMPLES := $(sort $(patsubst examples/%/service.py,%,$(wildcard examples/*/serv
 text_generation_needs := env-text
 bentoml_runner_needs := weights
 
-.PHONY: serve example known-example known-port test test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-estimates quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
+.PHONY: serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-estimates quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
 
 serve: known-port weights ## serve on HOST:PORT
 	@exec $(RUN) bentoml serve service.py:svc --host $(HOST) --port $(PORT)
@@ -40,6 +40,12 @@ known-port:
 test: env-dev ## run the tests on two cores: first those without a service, then the end-to-end tests but the slow ones
 	@$(RUN) pytest -n 2 --dist loadfile -m "not e2e"
 	@$(RUN) pytest -n 2 --dist loadfile -m "e2e and not slow"
+
+coverage: env-dev ## measure the statement coverage of what is shipped, by the tests without a service; 5 minutes
+	@$(BIN)/coverage erase
+	@$(RUN) coverage run -m pytest -q -m "not e2e"
+	@$(BIN)/coverage combine -q
+	@$(BIN)/coverage report
 
 test-slow: env-dev ## run the slow end-to-end tests: kills, restarts, full disks, engines, swaps of models, the Bento
 	@$(RUN) pytest -m slow
