@@ -139,7 +139,7 @@ def build() -> App:
         limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
         guard=guard,
         admission=admission,
-        health=health.HealthReader(Path(run.shared_file)),
+        health=lambda: health.read_health(Path(run.shared_file)),
         counts=Counts(),
         check_room=lambda path, body: app.segmenter.check_room(body) if path == "/mobile_sam" else None,
         triton_metrics=triton_metrics,

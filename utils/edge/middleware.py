@@ -18,6 +18,7 @@ BentoML's own limits on time and concurrency, which are outside of this middlewa
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -76,6 +77,7 @@ REPLACED_HEADERS = {b"content-type", b"content-length"}
 STATIC = "/static_content"
 MAX_LARGE_BODIES = 2
 """Large bodies that a worker reads at once: they take much of the event loop's time."""
+MAX_HEALTH_AGE_S = 0.1
 CLIENT_CLOSED_REQUEST = 499
 """nginx's status for requests whose caller disconnected; used in metrics only."""
 
@@ -132,6 +134,7 @@ class Edge:
         self.work_paths, self.file_paths, self._pages = work_paths, file_paths, pages
         self._limits, self._guard, self.admission = limits, guard, admission
         self._health, self.counts, self._metrics_need_key = health, counts, metrics_need_key
+        self._health_read_at, self._last_health = -float("inf"), Health("starting")
         self._triton_metrics, self._check_room = triton_metrics, check_room
         self._throttle, self._active_addresses = RefusalThrottle(), ActiveCallers()
         self._large_bodies = FairSemaphore(MAX_LARGE_BODIES, active=self._active_addresses)
@@ -208,6 +211,13 @@ class Edge:
             return problem_response(InferenceUnavailable(f"{health.state}: {health.reason}").problem())
         return PlainTextResponse("ready\n")
 
+    def _recent_health(self) -> Health:
+        """Return Triton's state, read at most `MAX_HEALTH_AGE_S` ago: reading takes longer than the other checks."""
+        now = time.monotonic()
+        if now - self._health_read_at > MAX_HEALTH_AGE_S:
+            self._health_read_at, self._last_health = now, self._health()
+        return self._last_health
+
     async def _work(self, scope: Scope, receive: Receive, send: AnswerSender, body: Body) -> None:
         """Check a request that runs inference, and have the application answer it."""
         name = self._guard.authenticate(scope)
@@ -217,7 +227,7 @@ class Edge:
         self._throttle.note_request(caller)
         self._active_addresses.note(ADDRESS.get())
         self.admission.check(caller)
-        health = self._health()
+        health = self._recent_health()
         if health.stopping:
             raise Stopping(STOPPING_DETAIL)
         if not health.accepts_requests:

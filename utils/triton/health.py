@@ -24,8 +24,6 @@ from utils.triton import processes
 
 MAX_RECORD_AGE_S = 5.0
 """Age at which a record is stale; the watchdog writes twice a second."""
-MAX_READ_AGE_S = 0.1
-"""Age at which a worker reads the record again."""
 HEADER = struct.Struct("<II")
 """Length in bytes and CRC-32 of the record that follows."""
 SLOT_BYTES = 32_768
@@ -107,21 +105,6 @@ def read_health(file: Path) -> Health:
     if time.monotonic() - health.written_at > MAX_RECORD_AGE_S:
         return Health("failing", "the health of Triton is unknown: its watchdog does not respond", health.restarts)
     return health
-
-
-class HealthReader:
-    """Reader of the health record for many requests."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._read_at, self._health = -float("inf"), Health("starting")
-
-    def __call__(self) -> Health:
-        """Return the health, at most `MAX_READ_AGE_S` old."""
-        now = time.monotonic()
-        if now - self._read_at > MAX_READ_AGE_S:
-            self._read_at, self._health = now, read_health(self._file)
-        return self._health
 
 
 class RequestsLock:
