@@ -212,9 +212,9 @@ class Edge:
         return PlainTextResponse("ready\n")
 
     def _recent_health(self) -> Health:
-        """Return Triton's state, read at most `MAX_HEALTH_AGE_S` ago: reading takes longer than the other checks."""
+        """Return Triton's state, at most `MAX_HEALTH_AGE_S` old while it accepts requests: reading it takes a while."""
         now = time.monotonic()
-        if now - self._health_read_at > MAX_HEALTH_AGE_S:
+        if now - self._health_read_at > MAX_HEALTH_AGE_S or not self._last_health.accepts_requests:
             self._health_read_at, self._last_health = now, self._health()
         return self._last_health
 
