@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import os
 import resource
 import socket
+import struct
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,6 +33,10 @@ HEADERS_TIMEOUT_S = 20.0
 """Time for a complete request on an open connection. uvicorn itself closes connections idle between requests."""
 ANSWER_STALL_TIMEOUT_S = 60.0
 """Time after which an answer is dropped if its reader takes no further byte."""
+
+
+SO_ATTACH_FILTER, BPF_RETURN = 26, 0x06
+"""Socket option and instruction of Linux's packet filters (Documentation/networking/filter.rst in its sources)."""
 
 
 class Connection(Protocol):
@@ -182,6 +189,21 @@ class Sweeper:
         return closed
 
 
+def ignore_new_connections(server: Any) -> None:
+    """Drop the first packet of new connections, in all processes that listen on the port.
+
+    Connections that already wait to be accepted can then be answered; `stop_listening` would reset them. Callers of new
+    ones try again after a second, when the port refuses them.
+
+    Args:
+        server: a `uvicorn.Server`.
+    """
+    instruction = ctypes.create_string_buffer(struct.pack("HBBI", BPF_RETURN, 0, 0, 0))  # accept 0 bytes
+    program = struct.pack("HL", 1, ctypes.addressof(instruction))
+    for listening in _listening(server):
+        listening.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+
+
 def stop_listening(server: Any) -> None:
     """Make the port refuse connections in all processes that listen on it.
 
@@ -190,10 +212,17 @@ def stop_listening(server: Any) -> None:
     Args:
         server: a `uvicorn.Server`.
     """
+    for listening in _listening(server):
+        with contextlib.suppress(OSError):
+            listening.shutdown(socket.SHUT_RDWR)
+
+
+def _listening(server: Any) -> Iterator[socket.socket]:
+    """Yield copies of a server's listening sockets."""
     for listener in getattr(server, "servers", []):
         for listening in listener.sockets:
-            with socket.socket(fileno=os.dup(listening.fileno())) as own, contextlib.suppress(OSError):
-                own.shutdown(socket.SHUT_RDWR)
+            with socket.socket(fileno=os.dup(listening.fileno())) as own:
+                yield own
 
 
 async def sweep_forever(server: Any) -> None:

@@ -22,7 +22,13 @@ import uvicorn
 
 from orchestrator.memory import return_large_blocks_on_free, trim
 from utils.edge.admission import Admission
-from utils.edge.connections import Connections, allowed_connections, stop_listening, sweep_forever
+from utils.edge.connections import (
+    Connections,
+    allowed_connections,
+    ignore_new_connections,
+    stop_listening,
+    sweep_forever,
+)
 from utils.edge.protocol import install
 from utils.triton import health, processes
 
@@ -33,6 +39,8 @@ FINISH_TIMEOUT_S = 25.0
 TRITON_STOP_TIMEOUT_S = 12.0
 """Time to wait for Triton's end; the watchdog kills it earlier."""
 POLL_INTERVAL_S = 0.02
+LAST_ANSWERS_S = 0.2
+"""Time to refuse the requests of connections that were accepted last."""
 TRIM_INTERVAL_S = 15.0
 
 
@@ -121,6 +129,8 @@ class WorkerLifecycle:
         await _wait_for(
             lambda: health.read_health(self._file).state == "stopped" or self._orphaned(), TRITON_STOP_TIMEOUT_S
         )
+        ignore_new_connections(self._server)
+        await asyncio.sleep(LAST_ANSWERS_S)
         stop_listening(self._server)
         close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from utils.edge.connections import (
     Connections,
     Sweeper,
     allowed_connections,
+    ignore_new_connections,
     stop_listening,
     sweep_forever,
 )
@@ -176,3 +178,19 @@ def test_few_descriptors_reduce_the_number_of_connections(monkeypatch, caplog):
     assert MIN_CONNECTIONS <= allowed <= 256 - RESERVED_DESCRIPTORS
     assert "instead of 1000: this process is limited to 256 file descriptors" in caplog.text
     assert allowed_connections(MIN_CONNECTIONS) == MIN_CONNECTIONS
+
+
+def test_waiting_connections_are_accepted_while_new_ones_are_ignored():
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as late:
+        server = SimpleNamespace(servers=[SimpleNamespace(sockets=[listening])])
+        with socket.create_connection(listening.getsockname()) as waiting:
+            ignore_new_connections(server)
+            late.setblocking(False)
+            assert late.connect_ex(listening.getsockname()) == errno.EINPROGRESS
+            accepted, _ = listening.accept()
+            with accepted:
+                accepted.sendall(b"answer")
+                assert waiting.recv(6) == b"answer"
+        listening.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            listening.accept()
