@@ -64,14 +64,6 @@ class Service(Server):
         """Return the number of embeddings by source since the start."""
         return embedding_counts(self.metrics_url)
 
-    def triton_port(self) -> int:
-        """Return the HTTP port from Triton's command line."""
-        for process in self.processes():
-            found = re.search(r"--http-port[= ](\d+)", " ".join(process.cmdline()))
-            if found and "tritonserver" in process.name():
-                return int(found[1])
-        raise RuntimeError("no tritonserver among the service's processes")
-
 
 def prepare(weights: str) -> Path:
     """Return a model repository with these weights, apart from the checkout's own; exported by the first run.

@@ -175,13 +175,7 @@ class JsonBody(bentoml.io.JSON):
 
 
 class MultipartAnswer(bentoml.io.Multipart):
-    """Descriptor of a multipart answer made by the API function; OpenAPI shows the parts."""
-
-    def openapi_responses(self) -> Any:
-        """Return the description of the 200 answer."""
-        responses = super().openapi_responses()
-        responses["description"] = "the parts `mask`, `segmented_image` (left out for `none`) and `result`"
-        return responses
+    """Descriptor of a multipart answer made by the API function."""
 
     async def to_http_response(self, obj: Response, ctx: Any = None) -> Response:  # noqa: ARG002
         """Return the response unchanged."""
