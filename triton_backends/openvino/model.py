@@ -19,6 +19,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
@@ -32,17 +33,21 @@ import openvino as ov
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))  # Triton knows the backend's own folder only
-from graph_model import GraphModel, Signature, parameter
+from graph_model import GraphModel, Signature, first_line, parameter
 
 Array = npt.NDArray[Any]
 
 DEVICE = "CPU"
 CACHED_PRIMITIVES = 96
 """Compiled primitives that OpenVINO keeps, about ten for each combination of numbers of prompts and points. With its
-default of 5,000, MobileSAM's decoder grows by 0.7 GB in 100 requests of different shapes; with 96, by 0.04 GB."""
+default of 5,000, MobileSAM's decoder grows by 0.7 GB in 100 requests of different shapes; with 96, by 0.06 GB."""
+M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES = -3, 2 * 2**20
+"""Parameter of mallopt(3), and its value: blocks from this size on return to the kernel when they are freed. In the
+heap one small block in use above them would keep them."""
 PASSED_THROUGH = ("INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS", "NUM_STREAMS")
-LARGE_RUN_FACTOR, MEMORY_KEPT_S = 8, 15.0
-"""Memory is released if no run in this time had an input this many times as large as the smallest seen."""
+LARGE_RUN_FACTOR, MEMORY_KEPT_S = 8, 30.0
+"""Memory is released after this time without large runs, or without runs of other shapes than the first. A run is large
+if one of its inputs is this many times as large as the smallest seen."""
 TRITON_TYPES = {
     "f32": "TYPE_FP32",
     "f16": "TYPE_FP16",
@@ -64,15 +69,19 @@ class TritonPythonModel(GraphModel):
         """Load a graph: ONNX or OpenVINO's own format."""
         if args["model_instance_kind"] != "CPU":
             raise pb_utils.TritonModelException(f"openvino runs on KIND_CPU, not on {args['model_instance_kind']}")
+        libc("mallopt", M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
         core = ov.Core()
         model = core.read_model(path)
         self.one_by_one = fix_batch(model, config)
-        self.compiled = core.compile_model(model, DEVICE, properties(config, core))
+        options = properties(config, core)
+        self.compile: Callable[[], ov.CompiledModel] = lambda: core.compile_model(model, DEVICE, options)
+        self.compiled = self.compile()
         # The outputs are in the request's memory: each run of one `execute` needs its own request.
         self.requests = [self.compiled.create_infer_request()]
         self.used = 0
+        self.first_feed: dict[str, Array] = {}
         self.smallest: dict[str, int] = {}
-        self.last, self.last_large = 0.0, math.inf
+        self.last_large = self.last_other = math.inf
         self.lock = Lock()
         Thread(target=self._watch, daemon=True).start()
         # From the uncompiled model: compiled tensors have additional names.
@@ -82,9 +91,7 @@ class TritonPythonModel(GraphModel):
         """Answer the requests."""
         with self.lock:
             self.used = 0
-            responses = super().execute(requests)
-            self.last = time.monotonic()
-        return responses
+            return super().execute(requests)
 
     def run(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
         """Run the model, item by item if its batch size is fixed, and return the named outputs."""
@@ -103,38 +110,50 @@ class TritonPythonModel(GraphModel):
             self.requests.append(self.compiled.create_infer_request())
         request = self.requests[self.used]
         self.used += 1
-        if self.used == 1:  # the outputs of earlier runs are not used any more
-            self._release_memory()
-        self._note_large_run({name: array.size for name, array in feed.items()})
+        self._note_run(feed)
         answer = request.infer(feed, share_inputs=True, share_outputs=True)
         return [answer[name] for name in names]
 
-    def _note_large_run(self, sizes: dict[str, int]) -> None:
-        """Remember the time of a large run; `sizes` are the numbers of values in each input."""
-        self.smallest = {name: min(size, self.smallest.get(name, size)) for name, size in sizes.items()}
-        if any(size >= LARGE_RUN_FACTOR * self.smallest[name] for name, size in sizes.items()):
+    def _note_run(self, feed: dict[str, Array]) -> None:
+        """Remember when there was a run of other shapes than the first, and when a large one."""
+        self.first_feed = self.first_feed or {name: np.zeros_like(array) for name, array in feed.items()}
+        self.smallest = {name: min(array.size, self.smallest.get(name, array.size)) for name, array in feed.items()}
+        # The first shapes are those of Triton's warm-up, and of the watchdog's probes.
+        if any(array.shape != self.first_feed[name].shape for name, array in feed.items()):
+            self.last_other = time.monotonic()
+        if any(array.size >= LARGE_RUN_FACTOR * self.smallest[name] for name, array in feed.items()):
             self.last_large = time.monotonic()
 
-    def _release_memory(self) -> None:
-        """Release the memory of large runs if there has been none for `MEMORY_KEPT_S`.
-
-        OpenVINO keeps the memory of its largest run; for MobileSAM's decoder with 500 points that exceeds the model's.
-        The run after a release takes longer.
-        """
-        if time.monotonic() - self.last_large > MEMORY_KEPT_S:
-            self.compiled.release_memory()
-            self.last_large = math.inf
-            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
-            if trim:
-                trim(0)
-
     def _watch(self) -> None:
-        """Release memory when there are no runs at all."""
         while True:
             time.sleep(MEMORY_KEPT_S / 3)
-            with self.lock:
-                if time.monotonic() - self.last > MEMORY_KEPT_S / 3:  # Triton has copied the outputs
-                    self._release_memory()
+            now = time.monotonic()
+            if now - min(self.last_other, self.last_large) > MEMORY_KEPT_S:
+                try:
+                    self._renew()
+                except Exception as error:  # the model in use stays
+                    pb_utils.Logger.log_warn(f"openvino: memory is not released: {first_line(error)}")
+
+    def _renew(self) -> None:
+        """Replace the compiled model by a new one, which OpenVINO offers no other way to free of cached primitives.
+
+        It also keeps the memory of its largest run, which for MobileSAM's decoder with 500 points exceeds the model's.
+        A new one takes 0.2 s, while requests use the old one. Outputs that Triton still reads keep their own memory.
+        """
+        compiled = self.compile()
+        request = compiled.create_infer_request()
+        request.infer(self.first_feed)  # spares the next request most of the preparation
+        with self.lock:
+            self.compiled, self.requests = compiled, [request]
+            self.last_other = self.last_large = math.inf
+        libc("malloc_trim", 0)
+
+
+def libc(function: str, *values: int) -> None:
+    """Call a function that only glibc has; elsewhere do nothing."""
+    call = getattr(ctypes.CDLL(None), function, None)
+    if call:
+        call(*values)
 
 
 def fix_batch(model: ov.Model, config: dict[str, Any]) -> bool:

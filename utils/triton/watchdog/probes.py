@@ -87,10 +87,11 @@ def probes() -> list[Probe]:
         ("images", "UINT8", (1, side, side, 3), bytes(side * side * 3)),
         ("sizes_hw", "INT32", (1, 2), struct.pack("<2i", side, side)),
     ]
+    # One click with its padding point: the shapes of Triton's warm-up, for which the decoder always stays prepared.
     decoder_inputs = [
         ("image_embeddings", "FP16", (1, 64, 64, 256), bytes(256 * 64 * 64 * 2)),
-        ("point_coords", "FP32", (1, 1, 2), POINT_XY),
-        ("point_labels", "FP32", (1, 1), struct.pack("<f", 1)),
+        ("point_coords", "FP32", (1, 2, 2), 2 * POINT_XY),
+        ("point_labels", "FP32", (1, 2), struct.pack("<2f", 1, -1)),
         ("mask_input", "FP32", (1, 1, 256, 256), bytes(256 * 256 * 4)),
         ("has_mask_input", "FP32", (1,), bytes(4)),
     ]
