@@ -1,8 +1,10 @@
-"""Common part of backends that run one graph: batching of requests, and checks of config.pbtxt against the graph."""
+"""Common part of backends that run one graph: batching of requests, and config.pbtxt completed from and checked against
+the graph."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,19 @@ import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
 Array = npt.NDArray[Any]
 
-Signature = dict[str, tuple[str, int]]
-"""Triton data type and number of dimensions, by tensor name."""
+Signature = dict[str, tuple[str, list[int]]]
+"""Triton data type and shape by tensor name, -1 for a variable size."""
+DEFAULT_MAX_BATCH_SIZE = 4
+"""Maximum batch size of a model that does not state one, as in NVIDIA's backends."""
 
 
 class GraphModel:
-    """Instance of a model that is one graph; a backend implements `load` and `run`."""
+    """Instance of a model that is one graph; a backend implements `read`, `load` and `run`."""
+
+    @classmethod
+    def read(cls, path: Path) -> tuple[Signature, Signature]:
+        """Return the inputs and outputs of the graph in a file."""
+        raise NotImplementedError
 
     def load(self, path: Path, config: dict[str, Any], args: dict[str, str]) -> tuple[Signature, Signature]:
         """Load the graph of a file and return its inputs and outputs."""
@@ -27,19 +36,35 @@ class GraphModel:
         """Run the graph on all inputs and return the named outputs, which stay valid until the next `execute`."""
         raise NotImplementedError
 
+    @classmethod
+    def auto_complete_config(cls, auto_complete_model_config: Any) -> Any:
+        """Add what config.pbtxt leaves out: inputs, outputs and batching, as NVIDIA's backends do.
+
+        Triton calls it before `initialize`, in a process of its own, unless auto-complete is disabled. If config.pbtxt
+        declares no inputs, a graph whose tensors all have a variable first size, and others, is batched.
+        """
+        completed = auto_complete_model_config
+        config = completed.as_dict()
+        inputs, outputs = readable(cls.read, model_file(Path(pb_utils.get_model_dir()), config))
+        shapes = [shape for _, shape in [*inputs.values(), *outputs.values()]]
+        max_batch_size = config["max_batch_size"]
+        if not max_batch_size and not config["input"] and all(shape[:1] == [-1] and shape[1:] for shape in shapes):
+            max_batch_size = DEFAULT_MAX_BATCH_SIZE
+            completed.set_max_batch_size(max_batch_size)
+            completed.set_dynamic_batching()
+        batch = 1 if max_batch_size else 0
+        for side, graph, add in (("input", inputs, completed.add_input), ("output", outputs, completed.add_output)):
+            declared = {entry["name"] for entry in config[side]}
+            for name, (data_type, shape) in graph.items():
+                if name not in declared:
+                    add({"name": name, "data_type": data_type, "dims": shape[batch:]})
+        return completed
+
     def initialize(self, args: dict[str, str]) -> None:
         """Load the model; Triton reports an exception as the model's load error."""
         config = json.loads(args["model_config"])
-        filename = config.get("default_model_filename") or "model.onnx"
-        path = Path(args["model_repository"]) / args["model_version"] / filename
-        if not path.is_file():
-            raise pb_utils.TritonModelException(f"{path}: no such file; `make weights` writes it")
-        try:
-            inputs, outputs = self.load(path, config, args)
-        except pb_utils.TritonModelException:
-            raise
-        except Exception as error:  # engines raise many types
-            raise pb_utils.TritonModelException(f"{path}: {first_line(error)}") from None
+        path = model_file(Path(args["model_repository"]) / args["model_version"], config)
+        inputs, outputs = readable(self.load, path, config, args)
         self.batched = int(config.get("max_batch_size", 0)) > 0
         for side, graph in (("input", inputs), ("output", outputs)):
             check_signature(config, side, graph, path)
@@ -85,6 +110,34 @@ class GraphModel:
         return [dict(zip(names, answer, strict=True)) for answer in zip(*parts, strict=True)]
 
 
+def model_file(folder: Path, config: dict[str, Any]) -> Path:
+    """Return the graph's file in the folder of a model version.
+
+    Raises:
+        TritonModelException: there is none.
+    """
+    path = folder / (config.get("default_model_filename") or "model.onnx")
+    if not path.is_file():
+        raise pb_utils.TritonModelException(f"{path}: no such file; `make weights` writes it")
+    return path
+
+
+def readable(
+    read: Callable[..., tuple[Signature, Signature]], path: Path, *arguments: Any
+) -> tuple[Signature, Signature]:
+    """Return `read(path, *arguments)`; its errors name the file.
+
+    Raises:
+        TritonModelException: the engine cannot use the file.
+    """
+    try:
+        return read(path, *arguments)
+    except pb_utils.TritonModelException:
+        raise
+    except Exception as error:  # engines raise many types
+        raise pb_utils.TritonModelException(f"{path}: {first_line(error)}") from None
+
+
 def parameter(config: dict[str, Any], key: str) -> str | None:
     """Return an entry of `parameters`, or None."""
     entry = config.get("parameters", {}).get(key)
@@ -105,5 +158,6 @@ def check_signature(config: dict[str, Any], side: str, graph: Signature, path: P
     """
     batch = 1 if int(config.get("max_batch_size", 0)) > 0 else 0
     declared = {entry["name"]: (entry["data_type"], len(entry["dims"]) + batch) for entry in config[side]}
-    if graph != declared:
-        raise pb_utils.TritonModelException(f"{path}: {side}s are {graph}, config.pbtxt declares {declared}")
+    found = {name: (data_type, len(shape)) for name, (data_type, shape) in graph.items()}
+    if found != declared:
+        raise pb_utils.TritonModelException(f"{path}: {side}s are {found}, config.pbtxt declares {declared}")

@@ -47,6 +47,14 @@ TRITON_TYPES = {
 class TritonPythonModel(GraphModel):
     """One instance of an ONNX model."""
 
+    @classmethod
+    def read(cls, path: Path) -> tuple[Signature, Signature]:
+        """Return the inputs and outputs of an ONNX file."""
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return signature(session.get_inputs()), signature(session.get_outputs())
+
     def load(self, path: Path, config: dict[str, Any], args: dict[str, str]) -> tuple[Signature, Signature]:
         """Load an ONNX file."""
         options = session_options(config)
@@ -142,5 +150,11 @@ def expect_name(accelerator: dict[str, Any], name: str) -> None:
 
 
 def signature(nodes: list[Any]) -> Signature:
-    """Return type and number of dimensions of a model's inputs or outputs, by name."""
-    return {node.name: (TRITON_TYPES.get(node.type, node.type), len(node.shape)) for node in nodes}
+    """Return type and shape of a model's inputs or outputs, by name."""
+    return {
+        node.name: (
+            TRITON_TYPES.get(node.type, node.type),
+            [size if isinstance(size, int) else -1 for size in node.shape],
+        )
+        for node in nodes
+    }

@@ -65,6 +65,12 @@ TRITON_TYPES = {
 class TritonPythonModel(GraphModel):
     """One instance of a model run by OpenVINO."""
 
+    @classmethod
+    def read(cls, path: Path) -> tuple[Signature, Signature]:
+        """Return the inputs and outputs of a file: ONNX or OpenVINO's own format."""
+        model = ov.Core().read_model(path)
+        return signature(model.inputs), signature(model.outputs)
+
     def load(self, path: Path, config: dict[str, Any], args: dict[str, str]) -> tuple[Signature, Signature]:
         """Load a graph: ONNX or OpenVINO's own format."""
         if args["model_instance_kind"] != "CPU":
@@ -72,6 +78,7 @@ class TritonPythonModel(GraphModel):
         libc("mallopt", M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
         core = ov.Core()
         model = core.read_model(path)
+        read = signature(model.inputs), signature(model.outputs)
         self.one_by_one = fix_batch(model, config)
         options = properties(config, core)
         self.compile: Callable[[], ov.CompiledModel] = lambda: core.compile_model(model, DEVICE, options)
@@ -84,8 +91,7 @@ class TritonPythonModel(GraphModel):
         self.last_large = self.last_other = math.inf
         self.lock = Lock()
         Thread(target=self._watch, daemon=True).start()
-        # From the uncompiled model: compiled tensors have additional names.
-        return signature(model.inputs), signature(model.outputs)
+        return read  # compiled tensors have additional names
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer the requests."""
@@ -110,12 +116,12 @@ class TritonPythonModel(GraphModel):
             self.requests.append(self.compiled.create_infer_request())
         request = self.requests[self.used]
         self.used += 1
-        self._note_run(feed)
         answer = request.infer(feed, share_inputs=True, share_outputs=True)
+        self._note_run(feed)
         return [answer[name] for name in names]
 
     def _note_run(self, feed: dict[str, Array]) -> None:
-        """Remember when there was a run of other shapes than the first, and when a large one."""
+        """Remember that a run of other shapes than the first, or a large one, has ended."""
         self.first_feed = self.first_feed or {name: np.zeros_like(array) for name, array in feed.items()}
         self.smallest = {name: min(array.size, self.smallest.get(name, array.size)) for name, array in feed.items()}
         # The first shapes are those of Triton's warm-up, and of the watchdog's probes.
@@ -192,11 +198,11 @@ def properties(config: dict[str, Any], core: ov.Core) -> dict[str, str]:
 
 
 def signature(ports: list[Any]) -> Signature:
-    """Return type and number of dimensions of a model's inputs or outputs, by name."""
+    """Return type and shape of a model's inputs or outputs, by name."""
     return {
         port.get_any_name(): (
             TRITON_TYPES.get(port.get_element_type().get_type_name(), port.get_element_type().get_type_name()),
-            port.get_partial_shape().rank.get_length(),
+            [-1 if size.is_dynamic else size.get_length() for size in port.get_partial_shape()],
         )
         for port in ports
     }

@@ -22,8 +22,8 @@ class Request:
         return self.names
 
 
-def write_model(folder: Path, width: int | str = "W") -> None:
-    """Write a model with y = x + x and n = size of the batch."""
+def write_model(folder: Path, width: int | str = "W", *, count: bool = True) -> None:
+    """Write a model with y = x + x and, with `count`, n = size of the batch."""
     graph = helper.make_graph(
         [
             helper.make_node("Add", ["x", "x"], ["y"]),
@@ -34,7 +34,7 @@ def write_model(folder: Path, width: int | str = "W") -> None:
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", width])],
         [
             helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", width]),
-            helper.make_tensor_value_info("n", TensorProto.INT64, ["N"]),
+            *([helper.make_tensor_value_info("n", TensorProto.INT64, ["N"])] if count else []),
         ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
