@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,13 +60,13 @@ HOOKS = (
     _hook(
         "bentoml._internal.utils.circus:Arbiter",
         "exit_stack stop",
-        "replaces the process manager: private sockets instead of TCP ports, a one-line error for a port in use, and a "
-        "stop signal that is never lost",
+        "replaces the process manager: private sockets instead of TCP ports, one-line errors for a port in use and for "
+        "a Triton that cannot start, and a stop signal that is never lost",
         "bentoml 1.4",
     ),
     _hook(
         "circus.arbiter:Arbiter",
-        "_exclusive_running_command _stopping loop",
+        "_exclusive_running_command _stopping loop start",
         "knows whether a command that must not be interrupted is running",
         "circus 0.18",
     ),
@@ -79,6 +80,12 @@ HOOKS = (
         "bentoml.serving:find_triton_binary",
         "",
         "replaced by one that exits with a one-line error where Triton cannot run: it runs before the service's hooks",
+        "bentoml 1.4",
+    ),
+    _hook(
+        "bentoml.triton:Runner",
+        "protocol_address",
+        "set for Tritons that people look at: BentoML chooses a random port",
         "bentoml 1.4",
     ),
     _hook(
@@ -175,14 +182,16 @@ def enable_worker_respawn() -> None:
     os.environ.pop(CONTAINERIZED, None)
 
 
-def set_up_process_manager(folder: Path) -> None:
-    """Make BentoML's process manager listen on sockets in a private folder, and report a port in use in one line.
+def set_up_process_manager(folder: Path, failure: Callable[[], str]) -> None:
+    """Make BentoML's process manager listen on sockets in a private folder, and exit with one line after an error.
 
     The process manager starts any program for any client, and by default it listens on TCP ports of this machine. If
-    the service's port is in use, its default output includes a traceback.
+    the service's port is in use, its default output includes a traceback; if a process cannot start, it tries again
+    without end.
 
     Args:
         folder: folder that only this user can enter.
+        failure: called after the processes have ended; returns the error that ended them, or an empty string.
     """
     endpoints = {
         "endpoint": f"ipc://{folder}/manager",
@@ -195,6 +204,13 @@ def set_up_process_manager(folder: Path) -> None:
                 if listener.port:  # Unix sockets and sockets on any free port have none
                     check_address(listener.host, listener.port)
             super().__init__(*arguments, **{**options, **endpoints})
+
+        def start(self, *arguments: Any, **options: Any) -> Any:
+            """Run until the service has stopped."""
+            ended = super().start(*arguments, **options)
+            if reason := failure():
+                raise SystemExit(f"error: {reason}")
+            return ended
 
         def stop(self) -> Any:
             """Stop even without the temporary folder or while a worker starts, when BentoML ignores the signal."""
@@ -270,6 +286,16 @@ def service_with_document(name: str, runner: Any, document: bytes) -> Any:
         openapi_spec = property(lambda _: json.loads(document))
 
     return Service(name, runners=[runner])
+
+
+def set_triton_address(runner: Any, address: str) -> None:
+    """Set the address of a runner's Triton, by default a random port.
+
+    Args:
+        runner: a `bentoml.triton.Runner` that has not been started.
+        address: HOST:PORT.
+    """
+    vars(runner)["protocol_address"] = address  # a cached property
 
 
 def triton_address(runner: str) -> str:

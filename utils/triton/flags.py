@@ -11,12 +11,13 @@ RESTRICTED_APIS = "model-repository,model-config,shared-memory,statistics,trace,
 SHARED_MEMORY_REGION_BYTES = 8 * 1024 * 1024
 
 
-def server_flags(control_mode: str = "none", *, auto_complete: bool = False) -> list[str]:
+def server_flags(control_mode: str = "none", *, auto_complete: bool = False, restricted: bool = True) -> list[str]:
     """Return flags for `tritonserver`, in addition to BentoML's (repository, HTTP port and address).
 
     Args:
         control_mode: Triton's model control mode: `none`, `explicit` or `poll`.
         auto_complete: let models complete their own config.pbtxt.
+        restricted: require the service's key for `RESTRICTED_APIS`.
     """
     run = Run.current()
     # Without a driver, Triton would log long warnings about GPU memory and GPU metrics.
@@ -32,7 +33,7 @@ def server_flags(control_mode: str = "none", *, auto_complete: bool = False) -> 
         *(["--load-model=*"] if control_mode == "explicit" else []),
         *traces.triton_flags(),
         "--log-info=false",
-        f"--http-restricted-api={RESTRICTED_APIS}:{KEY_HEADER}={run.key}",
+        *([f"--http-restricted-api={RESTRICTED_APIS}:{KEY_HEADER}={run.key}"] if restricted else []),
         f"--backend-config=python,shm-region-prefix-name={run.shm_prefix}",
         # The default regions of 1 MB grow in steps of 1 MB, but an image takes 3 MB and an answer 4 MB and more.
         f"--backend-config=python,shm-default-byte-size={SHARED_MEMORY_REGION_BYTES}",
@@ -40,17 +41,19 @@ def server_flags(control_mode: str = "none", *, auto_complete: bool = False) -> 
     ]
 
 
-def grpc_flags(port: int) -> list[str]:
+def grpc_flags(port: int, *, restricted: bool = True) -> list[str]:
     """Return flags that enable gRPC on a loopback port; they must follow BentoML's own, which disable it.
 
     Args:
         port: a free port.
+        restricted: require the service's key for `RESTRICTED_APIS`.
     """
+    header = restricted_header().items() if restricted else ()
     return [
         "--allow-grpc=true",
         "--grpc-address=127.0.0.1",
         f"--grpc-port={port}",
-        *(f"--grpc-restricted-protocol={RESTRICTED_APIS}:{key}={value}" for key, value in restricted_header().items()),
+        *(f"--grpc-restricted-protocol={RESTRICTED_APIS}:{key}={value}" for key, value in header),
     ]
 
 

@@ -34,7 +34,7 @@ MAX_REASON_CHARACTERS = 2000
 MAX_READ_ATTEMPTS = 5
 """Attempts to read a record, in case both slots are replaced during one."""
 
-State = Literal["starting", "ready", "failing", "restarting", "stopping", "stopped"]
+State = Literal["starting", "ready", "failing", "restarting", "stopping", "stopped", "failed"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Health:
 
     state: State
     """`ready`: every model has completed an inference recently. `failing`: one has not, but Triton may still answer.
-    `starting`, `restarting`: Triton does not answer yet. `stopping`, `stopped`: the service is shutting down."""
+    `starting`, `restarting`: Triton does not answer yet. `stopping`, `stopped`: the service is shutting down. `failed`:
+    it does so because Triton cannot start."""
     reason: str = ""
     """Reason for any state but `ready`."""
     restarts: Mapping[str, int] = field(default_factory=dict)
@@ -61,7 +62,7 @@ class Health:
     @property
     def stopping(self) -> bool:
         """Return whether Triton is stopping or has stopped."""
-        return self.state in {"stopping", "stopped"}
+        return self.state in {"stopping", "stopped", "failed"}
 
     @property
     def accepts_requests(self) -> bool:
@@ -97,7 +98,7 @@ def read_health(file: Path) -> Health:
     if record is None:
         return Health("starting", "Triton is starting")
     health = Health(**record)
-    if health.state == "stopped":
+    if health.state in {"stopped", "failed"}:
         return health
     pid, started = health.watchdog
     if processes.start_time(pid) != started:

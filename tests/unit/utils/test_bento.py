@@ -21,7 +21,7 @@ from bentoml.serving import create_watcher
 from utils.bento import set_up_process_manager
 folder, case = Path(sys.argv[1]), sys.argv[2]
 if case != "unchanged":
-    set_up_process_manager(folder)
+    set_up_process_manager(folder, lambda: "model mul cannot be loaded" if case == "failed" else "")
 sleeper = create_watcher(name="sleeper", args=["-c", "import time; time.sleep(600)"], use_sockets=False)
 arbiter = circus.create_standalone_arbiter([sleeper], sockets=[])
 if case != "busy":
@@ -44,6 +44,7 @@ arbiter.start(cb=ready)
     [
         pytest.param("busy", 0, id="while a worker starts"),
         pytest.param("folder removed", 0, id="after the temporary folder was removed"),
+        pytest.param("failed", 1, id="after Triton could not start"),
         pytest.param("unchanged", 9, id="unchanged BentoML ignores the signal"),
     ],
 )

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
+import sys
 import time
+from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from threading import Thread
+from typing import IO, NamedTuple
 
 from utils.triton import processes
+from utils.triton.installation import NVIDIA_DRIVER
 from utils.triton.shared_memory import SHARED_MEMORY
 from utils.triton.watchdog.timings import Timings
 
@@ -18,6 +23,14 @@ STUB_NAME = "triton_python_b"
 """Process name of a Python model, truncated by the kernel."""
 DIED, STOPPED, FAILED, HUNG = "died", "stopped", "failed", "hung"
 """Causes of a restart, as the metric `mobile_sam_triton_restarts_total` labels them."""
+LOAD_ERROR = re.compile(
+    r"(?:failed to load|Poll failed for model directory) '(?P<model>[^']+)'"
+    r"(?: version \d+)?: (?P<cause>.+?)(?:\\n|\"?$)"
+)
+FINAL_ERROR = re.compile(r"^error: (?P<cause>.+)")
+ERROR_LINES_KEPT = 200
+HARMLESS_WITHOUT_GPU = re.compile(rb"CudaDriverHelper has not been initialized|unable to create stream for ensemble")
+"""Errors that Triton logs on a machine without an NVIDIA driver."""
 
 
 class RestartReason(NamedTuple):
@@ -51,7 +64,16 @@ class TritonServer:
             processes.die_with_parent(parent)
 
         self.started_at = time.monotonic()
-        self._process = subprocess.Popen(command, start_new_session=True, preexec_fn=prepare)  # noqa: PLW1509
+        self._process = subprocess.Popen(
+            command,
+            start_new_session=True,
+            preexec_fn=prepare,  # noqa: PLW1509
+            stderr=subprocess.PIPE,
+        )
+        assert self._process.stderr is not None
+        self._errors: deque[str] = deque(maxlen=ERROR_LINES_KEPT)
+        self._copying = Thread(target=self._copy_errors, args=[self._process.stderr], daemon=True)
+        self._copying.start()
         self._reap_timeout_s = self._timings.reap_timeout_s if models_change else 0.0
         self._dead_since: dict[int, float] = {}
         self._stubs: dict[int, str] = {}
@@ -72,6 +94,24 @@ class TritonServer:
     def exit_status(self) -> int | None:
         """Return the exit status, or None while the server runs."""
         return self._process.poll()
+
+    def _copy_errors(self, stream: IO[bytes]) -> None:
+        """Write Triton's standard error to the watchdog's, and remember the last lines."""
+        for line in stream:
+            if HARMLESS_WITHOUT_GPU.search(line) and not NVIDIA_DRIVER.exists():
+                continue
+            self._errors.append(line.decode("utf-8", "replace").rstrip())
+            with contextlib.suppress(OSError):
+                sys.stderr.buffer.write(line)
+                sys.stderr.buffer.flush()
+
+    def start_error(self) -> str:
+        """Return why the server ended while it was starting: the model and the cause, or an empty string if unknown."""
+        self._copying.join(timeout=1)
+        for line in self._errors:
+            if found := LOAD_ERROR.search(line):
+                return f"model {found['model']} cannot be loaded: {found['cause']}"
+        return next((found["cause"] for found in map(FINAL_ERROR.match, self._errors) if found), "")
 
     def process_fault(self) -> RestartReason | None:
         """Return which process has died or was stopped (`DIED`, `STOPPED`), or None if all run."""

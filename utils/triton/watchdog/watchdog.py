@@ -6,6 +6,7 @@ whose Python processes have died, which reports itself ready while every inferen
 - checks Triton's processes, and probes every model that has not completed a request recently;
 - publishes the health for `/readyz` and for the API workers (`utils.triton.health`);
 - restarts Triton after it has died, lost a process, been stopped, or hung;
+- stops the service with an error if Triton cannot start at all, for example because a model cannot be loaded;
 - kills stopped API workers, so that BentoML starts others;
 - on SIGTERM waits until no API worker has a request in Triton, then stops it.
 
@@ -60,11 +61,11 @@ class Watchdog:
         """
         self._command, self._run, self._parent, self._timings = command, run, parent, timings
         self._file = Path(run.shared_file)
-        self._workers = Workers(manager)
+        self._manager, self._workers = manager, Workers(manager)
         self._port = int(next(arg for arg in command if arg.startswith("--http-port=")).partition("=")[2])
         settings = Settings.from_environment()
         self._hang_timeout_s = settings.inference_timeout + timings.hang_margin_s
-        self._models_change = settings.model_control_mode != "none"
+        self._models_change = "--model-control-mode=none" not in command
         self._folders = self._linked_folders(settings)
         self._polls = settings.model_control_mode == "poll"
         self._hidden: set[int] = set()
@@ -72,6 +73,7 @@ class Watchdog:
         self._last: tuple[State, str] = ("starting", STARTING)
         self._stopped_since: float | None = None
         self._attempts = 0
+        self._was_ready = False
         self._folder_lost = False
 
     def run(self) -> int:
@@ -106,15 +108,19 @@ class Watchdog:
                 self._repair_service()
                 became_ready = not ready and examination.all_succeeded()
                 if became_ready:
-                    ready, self._attempts = True, 0
+                    ready, self._was_ready, self._attempts = True, True, 0
                     triton.update_stubs()
                 elif ready and self._models_change:
                     triton.update_stubs()
                     self._link_versions()
                 reason = self._restart_reason(triton, examination, ready=ready)
-                if became_ready and versions.any_replaced(stamps):
+                if (became_ready or (reason and not ready)) and versions.any_replaced(stamps):
                     # The weights of one export could run with the network of another.
                     reason = RestartReason(FAILED, "model files were replaced while Triton loaded them")
+                elif reason and reason.cause == FAILED and not self._was_ready:
+                    triton.kill()
+                    self._fail(reason.detail)
+                    return ""
                 if reason:
                     logger.error("restarting Triton: %s", reason.detail)
                     self._publish("restarting", reason.detail)
@@ -167,7 +173,8 @@ class Watchdog:
         fault = triton.process_fault()
         self._stopped_since = (self._stopped_since or now) if fault and fault.cause == STOPPED else None
         if fault and fault.cause == DIED:
-            return fault
+            error = "" if ready else triton.start_error()
+            return RestartReason(FAILED, error) if error else fault
         if self._stopped_since is not None:
             # The process may be continued; until then nothing answers.
             return fault if now - self._stopped_since > self._timings.stopped_grace_s else None
@@ -176,6 +183,13 @@ class Watchdog:
             late = now - triton.started_at > timeout_s
             return RestartReason(HUNG, f"Triton was not ready after {timeout_s:g} s") if late else None
         return examination.restart_reason()
+
+    def _fail(self, reason: str) -> None:
+        """Have BentoML stop the service, which then reports the reason, and wait for that."""
+        self._publish("failed", reason)
+        os.kill(self._manager, signal.SIGTERM)
+        while not self._wait_for_stop(self._timings.tick_s):
+            self._publish("failed", reason)
 
     def _stop(self, triton: TritonServer, *, ready: bool) -> None:
         """Stop Triton once no API worker needs it."""

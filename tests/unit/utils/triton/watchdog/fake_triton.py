@@ -2,8 +2,8 @@
 
 Input files: `errors` (all inferences fail), `problems` (the orchestrator rejects all requests), `silent` (no inference
 is answered), `mute` (nor are metrics), `busy` (the orchestrator's models do not answer but make progress), `unloaded`
-(no model is loaded), `refuses` (exits at start), `swap` (replaces the child process and removes the file), `loaded`
-(lists ready versions as `model/version`).
+(no model is loaded), `refuses` (writes its text as an error and exits at start), `swap` (replaces the child process and
+removes the file), `loaded` (lists ready versions as `model/version`).
 Output files: `starts` has one line per start, `ended` exists after a graceful stop.
 """
 
@@ -91,7 +91,7 @@ def main() -> None:
     with (FOLDER / "starts").open("a") as starts:
         starts.write(f"{os.getpid()}\n")
     if exists("refuses"):
-        sys.exit(1)
+        sys.exit((FOLDER / "refuses").read_text() or 1)
     # Before threads start, so that none of them receives it.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     child = start_child()

@@ -57,6 +57,19 @@ sys.exit(watchdog.main(sys.argv[1:], {TIMINGS}))
 """
 
 
+MANAGER = f"""
+import signal, subprocess, sys
+watchdog = subprocess.Popen([sys.executable, "-c", {PROGRAM!r}, *sys.argv[1:]])
+signal.signal(signal.SIGTERM, lambda *_: watchdog.terminate())
+sys.exit(7 if watchdog.wait() == 0 else 1)
+"""
+"""Stand-in for BentoML's process manager; ends with status 7 after it was asked to stop."""
+LOAD_ERROR = """\
+E1122 model_lifecycle.cc:642] "failed to load 'mul' version 1: Internal: no number\\n\\nAt:\\n  1/model.py"
+error: creating server: Internal - failed to load all models
+"""
+
+
 @dataclass
 class Watched:
     """A running watchdog."""
@@ -98,28 +111,41 @@ def settings() -> dict[str, str]:
     return {}
 
 
-@pytest.fixture
-def watched(tmp_path: Path, settings: dict[str, str]) -> Iterator[Watched]:
-    """A watchdog with a ready Triton."""
-    command = tmp_path / "server"
+def start(folder: Path, settings: dict[str, str], program: str = PROGRAM) -> Watched:
+    """Start a watchdog.
+
+    Args:
+        folder: folder of the fake Triton.
+        settings: environment variables of the service.
+        program: program that starts the watchdog.
+    """
+    command = folder / "server"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
     port, metrics_port = free_ports(2)
-    run = Run(str(tmp_path / "run"), str(tmp_path / "shared"), "key", f"test_watchdog_{os.getpid()}_", metrics_port)
+    run = Run(str(folder / "run"), str(folder / "shared"), "key", f"test_watchdog_{os.getpid()}_", metrics_port)
+    mode = settings.get("MOBILE_SAM_MODEL_CONTROL_MODE", "none")
     running = subprocess.Popen(
         [
-            *(sys.executable, "-c", PROGRAM, command, f"--http-port={port}", f"--metrics-port={metrics_port}"),
-            f"--model-repository={tmp_path / 'deployed'}",
+            *(sys.executable, "-c", program, command, f"--http-port={port}", f"--metrics-port={metrics_port}"),
+            *(f"--model-repository={folder / 'deployed'}", f"--model-control-mode={mode}"),
         ],
         env={
             **os.environ,
-            "FAKE_TRITON": str(tmp_path),
+            "FAKE_TRITON": str(folder),
             VARIABLE: json.dumps(asdict(run)),
             "MOBILE_SAM_INFERENCE_TIMEOUT": "0.5",
             **settings,
         },
     )
-    watched = Watched(running, tmp_path)
+    return Watched(running, folder)
+
+
+@pytest.fixture
+def watched(tmp_path: Path, settings: dict[str, str]) -> Iterator[Watched]:
+    """A watchdog with a ready Triton."""
+    watched = start(tmp_path, settings)
+    running = watched.process
     try:
         watched.wait_until(lambda: watched.health.ready)
         yield watched
@@ -207,13 +233,35 @@ def test_a_busy_model_is_not_hung_but_a_silent_one_is(watched):
     assert set(watched.health.restarts) == {"hung"}
 
 
-def test_a_failing_start_is_retried(watched):
-    (watched.folder / "refuses").touch()
+def test_a_later_start_that_fails_is_retried(watched):
+    (watched.folder / "refuses").write_text(LOAD_ERROR)
     os.kill(watched.starts()[0], signal.SIGKILL)
     watched.wait_until(lambda: len(watched.starts()) >= 4)
     assert not watched.health.accepts_requests
+    watched.wait_until(lambda: watched.health.reason == "model mul cannot be loaded: Internal: no number")
     (watched.folder / "refuses").unlink()
     watched.wait_until(lambda: watched.health.ready)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param(LOAD_ERROR, "model mul cannot be loaded: Internal: no number", id="model"),
+        pytest.param(
+            "E1 \"Poll failed for model directory 'mul': no text proto\"\n",
+            "model mul cannot be loaded: no text proto",
+            id="config",
+        ),
+        pytest.param("error: no such port\n", "no such port", id="server"),
+    ],
+)
+def test_first_start_that_fails_stops_the_service_with_the_reason(tmp_path, capfd, text, reason):
+    (tmp_path / "refuses").write_text(text)
+    watched = start(tmp_path, {}, MANAGER)
+    assert watched.process.wait(TIMEOUT_S) == 7
+    assert len(watched.starts()) == 1
+    assert (watched.health.state, watched.health.reason) == ("failed", reason)
+    assert text.strip() in capfd.readouterr().err
 
 
 def test_stop_signal_stops_triton_gracefully_and_leaves_no_process(watched):
