@@ -10,6 +10,7 @@ VENV ?= .venv
 PEERS_VENV ?= .venv-peers
 BUILDER ?= docker
 NAME ?=
+OPEN ?=
 
 # With an NVIDIA driver, the CUDA build of ONNX Runtime is installed.
 HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
@@ -27,9 +28,9 @@ bentoml_runner_needs := weights
 serve: known-port weights ## serve on HOST:PORT
 	@exec $(RUN) bentoml serve service.py:svc --host $(HOST) --port $(PORT)
 
-example: known-example known-port env $($(NAME)_needs) ## serve one of examples/ on HOST:PORT: NAME=ensemble
+example: known-example known-port env $($(NAME)_needs) ## serve one of examples/ on HOST:PORT: NAME=ensemble; OPEN=1 opens its Triton on ports 8000 to 8002
 	@$(if $(wildcard examples/$(NAME)/prepare.py),$(RUN) python -m examples.$(NAME).prepare)
-	@exec $(RUN) bentoml serve examples.$(NAME).service:svc --host $(HOST) --port $(PORT)
+	@EXAMPLE_OPEN=$(if $(OPEN),8000) exec $(RUN) bentoml serve examples.$(NAME).service:svc --host $(HOST) --port $(PORT)
 
 known-example:
 	@$(if $(filter-out $(EXAMPLES),$(or $(NAME),none)),$(error NAME: expected one of $(EXAMPLES), got "$(NAME)"))

@@ -2,28 +2,43 @@
 
 triton_runner = embedded.runner(Path(__file__).with_name("model_repository"))
 svc = bentoml.legacy.Service("name", runners=[triton_runner])
-svc.on_deployment(embedded.check)
+embedded.prepare(svc)
+
+With EXAMPLE_OPEN=8000, Triton listens on this machine's ports 8000 (HTTP), 8001 (gRPC) and 8002 (metrics), where its
+control API needs no key.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import bentoml
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from utils.bento import check_address, set_triton_address
 from utils.settings import Settings, SettingsError
 from utils.triton import installation
-from utils.triton.run import Run
+from utils.triton.flags import grpc_flags
+from utils.triton.run import METRICS_PORT_VARIABLE, Run
 from utils.triton.runner import clean_up, make_runner
 from utils.triton.shared_memory import check_shared_memory
 
+OPEN = int(os.environ.get("EXAMPLE_OPEN") or 0)
+HTTP_PORT, GRPC_PORT, METRICS_PORT = OPEN, OPEN + 1, OPEN + 2
+POLICY = "default-src 'self' 'unsafe-inline' data:"
 
-def runner(repository: Path, *, auto_complete: bool = False) -> Any:
+
+def runner(repository: Path, *, auto_complete: bool = False, grpc_port: int | None = None) -> Any:
     """Set up Triton and return a `bentoml.triton.Runner` named "triton".
 
     Args:
         repository: model repository, a folder per model.
-        auto_complete: let models complete their own config.pbtxt.
+        auto_complete: let models complete their own config.pbtxt; always, if Triton is open.
+        grpc_port: also serve gRPC on this port of this machine.
 
     Raises:
         SystemExit: Triton cannot be set up on this machine.
@@ -32,13 +47,53 @@ def runner(repository: Path, *, auto_complete: bool = False) -> Any:
         installation.prepare(Settings.from_environment().cache_dir)
     except (SettingsError, installation.TritonSetupError) as error:
         raise SystemExit(f"error: {error}") from None
+    if OPEN:
+        os.environ.setdefault(METRICS_PORT_VARIABLE, str(METRICS_PORT))
+        grpc_port = GRPC_PORT
     replace(Run.current(), probe_models=False).publish()
-    return make_runner(repository, auto_complete=auto_complete)
+    mode = "explicit" if OPEN else "none"
+    made = make_runner(repository, mode, auto_complete=auto_complete or bool(OPEN), restricted=not OPEN)
+    if grpc_port is not None:
+        made.cli_args.extend(grpc_flags(grpc_port, restricted=not OPEN))
+    if OPEN:
+        set_triton_address(made, f"127.0.0.1:{HTTP_PORT}")
+    return made
+
+
+def prepare(service: bentoml.legacy.Service) -> None:
+    """Check this machine before the service starts; keep its Swagger page from loading anything from other hosts."""
+    service.on_deployment(check)
+    service.add_asgi_middleware(OwnContentOnly)
+
+
+class OwnContentOnly:
+    """Middleware that adds a Content-Security-Policy: BentoML's page loads scripts and images from other hosts."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Wrap an application."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a connection."""
+
+        async def send_with_policy(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["Content-Security-Policy"] = POLICY
+            await send(message)
+
+        await self._app(scope, receive, send_with_policy)
 
 
 def check() -> None:
-    """Clean up after killed services, and exit with an error if there is too little shared memory."""
+    """Clean up after killed services, and exit with an error if Triton lacks shared memory or a port."""
     clean_up()
+    if OPEN:
+        for port in (HTTP_PORT, GRPC_PORT, METRICS_PORT):
+            check_address("127.0.0.1", port)
+        print(
+            f"Triton, with its control API: HTTP http://127.0.0.1:{HTTP_PORT}, gRPC 127.0.0.1:{GRPC_PORT}, "
+            f"metrics http://127.0.0.1:{METRICS_PORT}/metrics"
+        )
     try:
         check_shared_memory()
     except installation.TritonSetupError as error:

@@ -3,22 +3,26 @@
 .venv/bin/python examples/bentoml_runner/client.py photo.jpg 320 240
 """
 
+import argparse
 import sys
 from pathlib import Path
 
 import bentoml
 from bentoml.exceptions import BentoMLException
-from httpx import ConnectError
+from httpx import HTTPError
 
-URL = "http://127.0.0.1:3000"
-
-if len(sys.argv) != 4:
-    sys.exit(__doc__)
+parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+parser.add_argument("picture", type=Path)
+parser.add_argument("x", type=float, help="point on the object, pixels from the left")
+parser.add_argument("y", type=float, help="pixels from the top")
+parser.add_argument("--url", default="http://127.0.0.1:3000", help="URL of the service")
+options = parser.parse_args()
+click = {"input_image": options.picture, "pos_coords": [[options.x, options.y]]}
 try:
-    click = {"input_image": Path(sys.argv[1]), "pos_coords": [[float(sys.argv[2]), float(sys.argv[3])]]}
-    with bentoml.SyncHTTPClient(URL) as client:
+    # BentoML's client waits for a service without a timeout of its own for 30 s.
+    with bentoml.SyncHTTPClient(options.url, server_ready_timeout=0) as client:
         mask = client.segment(**click)
         client.segmented_image(**click).save("segmented_image.png")
-except (BentoMLException, ConnectError, OSError, ValueError) as error:
-    sys.exit(f"error: {error}")
+except (BentoMLException, HTTPError, OSError, ValueError) as error:
+    sys.exit(f"error: {error or type(error).__name__} (service: {options.url})")
 print(f"{mask.sum()} of {mask.size} pixels; wrote segmented_image.png")

@@ -20,7 +20,6 @@ from utils.api.answers import JsonAnswer, JsonBody, errors_as_problems, json_res
 from utils.api.images import IMAGE_FILE, decode_base64
 from utils.api.openapi import EXAMPLE_IMAGE
 from utils.api.requests import parse_body
-from utils.triton.flags import grpc_flags
 from utils.triton.inference import infer
 
 CLASSES = 1000
@@ -39,10 +38,9 @@ EXAMPLE = {"image": EXAMPLE_IMAGE["input_image"], "top_k": 3}
 
 # By default the folder that `prepare.py` writes to.
 repository = Path(os.environ.get("MODEL_REPOSITORY") or Path(__file__).with_name("model_repository"))
-triton_runner = embedded.runner(repository)
-triton_runner.cli_args.extend(grpc_flags(int(os.environ.get("GRPC_PORT") or 8001)))
+triton_runner = embedded.runner(repository, grpc_port=int(os.environ.get("GRPC_PORT") or 8001))
 svc = bentoml.legacy.Service("classification", runners=[triton_runner])
-svc.on_deployment(embedded.check)
+embedded.prepare(svc)
 
 
 @svc.api(input=JsonBody(ClassifyRequest, EXAMPLE), output=JsonAnswer(), route="/classify")

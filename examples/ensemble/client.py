@@ -3,22 +3,27 @@
 .venv/bin/python examples/ensemble/client.py
 """
 
+import argparse
 import sys
 from typing import Any
 
 import requests
 
-URL = "http://127.0.0.1:3000"
 INPUTS: dict[str, list[float]] = {"input0": [1, 2, 3, 4], "input1": [4, 3, 2, 1]}
+
+parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+parser.add_argument("--url", default="http://127.0.0.1:3000", help="URL of the service")
+url = parser.parse_args().url
 
 
 def ask(model: str, **inputs: list[float]) -> dict[str, Any]:
     """Return the outputs of a model, or the problem document of an error."""
     try:
-        answer = requests.post(f"{URL}/{model}", json=inputs, timeout=30)
+        document: dict[str, Any] = requests.post(f"{url}/{model}", json=inputs, timeout=30).json()
     except requests.ConnectionError:
-        sys.exit(f"error: cannot connect to {URL}; start the example with `make example NAME=ensemble`")
-    document: dict[str, Any] = answer.json()
+        sys.exit(f"error: cannot connect to {url}; start the example with `make example NAME=ensemble`")
+    except requests.RequestException as error:
+        sys.exit(f"error: {url}: {error}")
     return document
 
 

@@ -5,6 +5,7 @@ make example NAME=ensemble
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -34,9 +35,10 @@ class Inputs(BaseModel):
 EXAMPLE = {"input0": [1, 2, 3, 4], "input1": [4, 3, 2, 1]}
 
 # add_sub completes its configuration in `auto_complete_config`.
-triton_runner = embedded.runner(Path(__file__).with_name("model_repository"), auto_complete=True)
+repository = Path(os.environ.get("MODEL_REPOSITORY") or Path(__file__).with_name("model_repository"))
+triton_runner = embedded.runner(repository, auto_complete=True)
 svc = bentoml.legacy.Service("ensemble", runners=[triton_runner])
-svc.on_deployment(embedded.check)
+embedded.prepare(svc)
 
 
 async def answer(body: bytes, model: str, *outputs: str) -> Response:

@@ -46,13 +46,13 @@ EXAMPLE = {"text_input": "Once upon a time", "max_new_tokens": 32, "temperature"
 repository = Path(os.environ.get("MODEL_REPOSITORY") or Path(__file__).with_name("model_repository"))
 triton_runner = embedded.runner(repository)
 svc = bentoml.legacy.Service("text_generation", runners=[triton_runner])
+embedded.prepare(svc)
 admission = Admission(MAX_CONCURRENT_TEXTS, max_body_bytes=0)
 
 
 @svc.on_deployment
 def check() -> None:
-    """Exit with one line if Triton or the language model cannot be loaded; log Triton's address."""
-    embedded.check()
+    """Exit with one line if the language model cannot be loaded; log Triton's address."""
     script = repository / "text_generation_stream" / "1" / "text_generation_check.py"
     if subprocess.run([sys.executable, script], check=False).returncode:
         raise SystemExit(1)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from benchmarks.service import free_ports
 from tests.e2e.pages import Block, Reader, blocks
 from tests.e2e.server import ROOT, Server, serving
+from utils.bento import check_address
 
 
 @pytest.fixture(scope="module")
@@ -34,3 +37,13 @@ def readme(name: str) -> list[Block]:
     """Return the blocks of an example's README, without those that only run `make`."""
     page = f"examples/{name}/README.md"
     return [block for block in blocks(page, (ROOT / page).read_text()) if not block.only_make]
+
+
+def consecutive_ports(count: int) -> int:
+    """Return the first of consecutive free ports."""
+    while True:
+        (first,) = free_ports(1)
+        with contextlib.suppress(SystemExit, OverflowError):
+            for port in range(first, first + count):
+                check_address("127.0.0.1", port)
+            return first

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import psutil
 import pytest
 import requests
 
+from benchmarks.service import free_ports
 from tests.e2e.answers import problem
-from tests.e2e.examples.conftest import readme
-from tests.e2e.server import Server
+from tests.e2e.examples.conftest import consecutive_ports, readme
+from tests.e2e.pages import Reader
+from tests.e2e.server import ROOT, Server
 
 pytestmark = pytest.mark.e2e
 INPUTS = {"input0": [1, 2, 3, 4], "input1": [4, 3, 2, 0.5]}
@@ -46,8 +53,50 @@ def wait_until_ready(server: Server, times: int) -> None:
 
 
 def test_client_prints_the_output_in_the_readme(reader):
-    _, client, shown = readme("ensemble")
+    _, client, shown, *_ = readme("ensemble")
     assert reader.run(client) == shown.code
+
+
+@pytest.fixture
+def opened(serve):
+    """First port of an open Triton, and its metrics address."""
+    port = consecutive_ports(3)
+    return port, serve("ensemble", EXAMPLE_OPEN=str(port)).metrics_url
+
+
+def test_open_triton_prints_the_output_in_the_readme(opened, tmp_path):
+    first, metrics_url = opened
+    *_, commands, shown = readme("ensemble")
+    addresses = {
+        "127.0.0.1:8000": f"127.0.0.1:{first}",
+        "127.0.0.1:8001": f"127.0.0.1:{first + 1}",
+        "127.0.0.1:8002/metrics": metrics_url,
+    }
+    code = commands.code.replace("triton_client.py", "triton_client.py --grpc 127.0.0.1:8001")
+    for default, address in addresses.items():
+        code = code.replace(default, address)
+    printed = Reader(tmp_path, "").run(replace(commands, code=code))
+    assert printed == shown.code
+
+
+def test_model_that_cannot_be_loaded_ends_the_service_with_one_line(tmp_path):
+    repository = tmp_path / "model_repository"
+    shutil.copytree(ROOT / "examples" / "ensemble" / "model_repository", repository)
+    config = repository / "mul" / "config.pbtxt"
+    config.write_text(config.read_text().replace('string_value: "1e12"', 'string_value: "many"'))
+    ended = subprocess.run(
+        [sys.executable, "-m", "bentoml", "serve", "examples.ensemble.service:svc", "--port", str(free_ports(1)[0])],
+        cwd=ROOT,
+        env={**os.environ, "MODEL_REPOSITORY": str(repository)},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1
+    *_, last = ended.stderr.splitlines()
+    assert last.startswith("error: model mul cannot be loaded: Internal: ")
+    assert last.endswith("largest: expected a positive number, got 'many'")
 
 
 def test_ensemble_equals_its_steps_in_sequence(example):
