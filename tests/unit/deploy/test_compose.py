@@ -18,8 +18,8 @@ from utils.edge.lifecycle import FINISH_TIMEOUT_S, TRITON_STOP_TIMEOUT_S
 from utils.settings import PREFIX, Settings
 from utils.triton.shared_memory import MIN_SHARED_MEMORY_AT_START_BYTES
 
-MAIN, SECRETS = "docker-compose.yml", "deploy/compose.secrets.yml"
-COMPOSE, WITH_SECRETS = (yaml.safe_load((ROOT / name).read_text()) for name in (MAIN, SECRETS))
+MAIN, SECRETS, TEXT = "docker-compose.yml", "deploy/compose.secrets.yml", "examples/text_generation/docker-compose.yml"
+COMPOSE, WITH_SECRETS, WITH_TEXT = (yaml.safe_load((ROOT / name).read_text()) for name in (MAIN, SECRETS, TEXT))
 SERVICES = COMPOSE["services"]
 SET_BY_THE_IMAGE = {"model_repository", "cache_dir", "model_control_mode", "admin_keys", "admin_keys_file"}
 """Settings that stay as they are; the models do not change."""
@@ -33,7 +33,7 @@ def amount(text: str) -> int:
     return int(number) * UNITS[unit]
 
 
-@pytest.mark.parametrize("file", [MAIN, SECRETS])
+@pytest.mark.parametrize("file", [MAIN, SECRETS, TEXT])
 def test_file_matches_the_compose_schema(file):
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", file]
     checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
@@ -52,6 +52,18 @@ def test_container_is_restricted_and_its_files_exist(name):
     for volume in service.get("volumes", []):
         source = volume.partition(":")[0]
         assert (ROOT / source).exists() if source.startswith("./") else source in COMPOSE["volumes"]
+
+
+def test_text_generation_runs_like_the_service():
+    server, service = WITH_TEXT["services"]["server"], SERVICES["mobile-sam"]
+    equal = ("read_only", "cap_drop", "security_opt", "ports", "volumes", "tmpfs", "shm_size", "stop_grace_period")
+    assert {key: server[key] for key in equal} == {key: service[key] for key in equal}
+    assert server["healthcheck"]["test"] == service["healthcheck"]["test"]
+    folder = (ROOT / TEXT).parent
+    assert (folder / server["build"]["context"] / server["build"]["dockerfile"]).is_file()
+    _, program, url = WITH_TEXT["services"]["client"]["entrypoint"]
+    assert (ROOT / program).is_file()
+    assert url == "--url=http://server:3000"
 
 
 @pytest.mark.parametrize("name", ["mobile-sam", "mobile-sam-gpu"])

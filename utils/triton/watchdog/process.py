@@ -29,8 +29,10 @@ LOAD_ERROR = re.compile(
 )
 FINAL_ERROR = re.compile(r"^error: (?P<cause>.+)")
 ERROR_LINES_KEPT = 200
-HARMLESS_WITHOUT_GPU = re.compile(rb"CudaDriverHelper has not been initialized|unable to create stream for ensemble")
-"""Errors that Triton logs on a machine without an NVIDIA driver."""
+HARMLESS_WITHOUT_GPU = re.compile(
+    rb"CudaDriverHelper has not been initialized|unable to create stream for ensemble|no pinned memory pool"
+)
+"""Messages that Triton logs on a machine without an NVIDIA driver."""
 
 
 class RestartReason(NamedTuple):
