@@ -21,6 +21,7 @@ INSTALL := $(PYTHON) -m tools.environment
 EXAMPLES := $(sort $(patsubst examples/%/service.py,%,$(wildcard examples/*/service.py)))
 # Prerequisites of single examples.
 text_generation_needs := env-text
+model_store_needs := env-text
 bentoml_runner_needs := weights
 
 .PHONY: serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-estimates quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
@@ -67,8 +68,8 @@ check: env-dev ## run linters, formatter, dependency and type checkers, and audi
 s3-test: env-storage ## test models from S3, with a local stand-in
 	@$(RUN) pytest tests/storage
 
-text-test: env-text ## test examples/text_generation with a tiny GPT-2
-	@$(RUN) pytest tests/e2e/examples/test_text_generation.py
+text-test: env-text ## test the examples with a language model, with a tiny GPT-2
+	@$(RUN) pytest tests/e2e/examples/test_text_generation.py tests/e2e/examples/test_model_store.py
 
 batch-test: env-batch ## test batches on a local Ray whose workers get killed; about 5 minutes
 	@$(RUN) pytest deploy/ray tests/unit/deploy/test_batch_files.py
