@@ -177,7 +177,7 @@ def test_openapi_bounds_equal_those_of_the_model(example):
 @pytest.mark.e2e
 def test_readme_commands_run(example, reader, monkeypatch):
     monkeypatch.setenv("TRITON", triton_url(example))
-    client, whole = readme("text_generation")
+    client, whole, _ = readme("text_generation")
     text = reader.run(client)
     assert text.startswith("Once upon a time")
     assert len(text) > len("Once upon a time")

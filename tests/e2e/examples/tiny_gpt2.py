@@ -1,4 +1,4 @@
-"""Write an untrained two-layer GPT-2 and a byte-level ASCII tokenizer into a folder.
+"""Write an untrained small GPT-2 and a byte-level ASCII tokenizer into a folder.
 
 python -m tests.e2e.examples.tiny_gpt2 FOLDER                           writes the model
 python -m tests.e2e.examples.tiny_gpt2 FOLDER "a text" 20               continuation of the text by transformers itself
@@ -27,7 +27,7 @@ def make(folder: Path) -> None:
     wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
     wrapped.save_pretrained(folder)
     torch.manual_seed(7)
-    shape = {"n_positions": CONTEXT, "n_embd": 32, "n_layer": 2, "n_head": 2}
+    shape = {"n_positions": CONTEXT, "n_embd": 32, "n_layer": 8, "n_head": 2}
     # Larger initial weights than usual, so that the output depends on the prompt.
     config = GPT2Config(vocab_size=len(wrapped), **shape, bos_token_id=None, eos_token_id=None, initializer_range=0.3)
     GPT2LMHeadModel(config).save_pretrained(folder)
