@@ -40,7 +40,7 @@ Array = npt.NDArray[Any]
 DEVICE = "CPU"
 CACHED_PRIMITIVES = 96
 """Compiled primitives that OpenVINO keeps, about ten for each combination of numbers of prompts and points. With its
-default of 5,000, MobileSAM's decoder grows by 0.7 GB in 100 requests of different shapes; with 96, by 0.06 GB."""
+default of 5,000, MobileSAM's decoder grows by 0.7 GB in 100 requests of different shapes; with 96, by 0.09 GB."""
 M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES = -3, 2 * 2**20
 """Parameter of mallopt(3), and its value: blocks from this size on return to the kernel when they are freed. In the
 heap one small block in use above them would keep them."""

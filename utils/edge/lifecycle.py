@@ -126,9 +126,7 @@ class WorkerLifecycle:
             return
         await self._disconnect()
         self._lock.release()
-        await _wait_for(
-            lambda: health.read_health(self._file).state == "stopped" or self._orphaned(), TRITON_STOP_TIMEOUT_S
-        )
+        await _wait_for(lambda: health.read_health(self._file).ended or self._orphaned(), TRITON_STOP_TIMEOUT_S)
         ignore_new_connections(self._server)
         await asyncio.sleep(LAST_ANSWERS_S)
         stop_listening(self._server)

@@ -62,7 +62,12 @@ class Health:
     @property
     def stopping(self) -> bool:
         """Return whether Triton is stopping or has stopped."""
-        return self.state in {"stopping", "stopped", "failed"}
+        return self.ended or self.state == "stopping"
+
+    @property
+    def ended(self) -> bool:
+        """Return whether Triton has ended and is not started again."""
+        return self.state in {"stopped", "failed"}
 
     @property
     def accepts_requests(self) -> bool:
@@ -98,7 +103,7 @@ def read_health(file: Path) -> Health:
     if record is None:
         return Health("starting", "Triton is starting")
     health = Health(**record)
-    if health.state in {"stopped", "failed"}:
+    if health.ended:
         return health
     pid, started = health.watchdog
     if processes.start_time(pid) != started:

@@ -214,7 +214,7 @@ def memory():
 run(1, 2)
 first = model.compiled
 before = memory()
-for number in range(200):
+for number in range(400):
     run(1 + number % 8, 1 + number * 7 % 61)
 grown = memory() - before
 deadline = time.monotonic() + 40
@@ -228,5 +228,5 @@ with model.lock:
         [sys.executable, "-c", program], cwd=BACKENDS.parent, capture_output=True, text=True, check=True
     )
     busy, idle = map(int, ran.stdout.split())
-    assert busy < 500  # 1,000 with OpenVINO's defaults
-    assert idle < 30
+    assert busy < 500  # 434 here; 647 if OpenVINO keeps 5,000 primitives, its default
+    assert idle < 30  # 434 without the renewal
