@@ -99,6 +99,10 @@ def test_log_lines_are_json_with_the_request_id_except_tritons(keyed):
     headers = {"X-Request-ID": "one-of-this-test", "X-API-Key": ALICE}
     response = requests.post(f"{keyed.url}/embed", json={"image_id": "0" * 64}, headers=headers, timeout=5)
     assert response.status_code == 404
+    deadline = time.monotonic() + 20  # the access line is written after the answer
+    while not re.search(r"bentoml\.access.*one-of-this-test|one-of-this-test.*bentoml\.access", keyed.log.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     lines = keyed.log.read_text().splitlines()
     others = [line for line in lines if not line.startswith("{")]
     assert not [line for line in others if not re.match(r"[EWI]\d{4} |Signal", line)]
