@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from orchestrator import costs, images
-from orchestrator.masks import MaskPart, area_and_box, upsample
+from orchestrator.masks import MaskPart, area_and_box, remove_small_regions, upsample
 from orchestrator.pictures import Picture
 
 SIZE_HW = (5000, 5000)
@@ -61,6 +61,7 @@ def main() -> int:
         part.encode()
 
     rows = [("a mask", nanoseconds(make_mask), costs.UPSAMPLE_NS)]
+    rows.append(("small regions removed", nanoseconds(partial(remove_small_regions, mask, 100)), costs.TIDY_NS))
     rows += [(f"as {name}", nanoseconds(partial(make_part, name)), ns) for name, ns in costs.FORMAT_NS.items()]
     for style in ("overlay", "cutout"):
         picture = Picture(pixels, style)

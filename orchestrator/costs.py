@@ -18,6 +18,8 @@ UPSAMPLE_NS = 2.5
 """One mask scaled to the image's size, its area and its box."""
 FORMAT_NS = {"json": 1.6, "npy": 0.5, "png": 0.5, "rle": 2.0, "polygon": 20.0}
 """One mask encoded; the rings of polygons have a limit of their own."""
+TIDY_NS = 17.0
+"""Small regions of one mask removed."""
 DRAW_NS = {"none": 0.0, "overlay": 9.0, "cutout": 0.2}
 """One object drawn in the picture."""
 PICTURE_NS = {"none": 0.0, "overlay": 35.0, "cutout": 35.0}
@@ -28,6 +30,7 @@ DECODE_NS = 9.0
 FORMAT_BYTES = {"json": 2.001, "npy": 1.0, "png": 0.126, "rle": 0.0, "polygon": 0.0}
 """Largest number of bytes of a mask per pixel. The last two depend on the mask and are counted when it is encoded."""
 PICTURE_BYTES = {"none": 0, "overlay": 3, "cutout": 4}
+BASE64_GROWTH = 4 / 3
 LOW_RES_BYTES = 350_000
 """One `low_res_mask` in the result: 256 x 256 float32 in base64."""
 
@@ -51,6 +54,10 @@ class Workload:
     low_res: bool = False
     points: int = 0
     """Points of all objects together."""
+    tidy: bool = False
+    """Whether small regions are removed."""
+    document: bool = False
+    """Whether the answer is one JSON document, with binary contents as base64."""
 
     def __post_init__(self) -> None:
         """Reject values that the service never sends; a caller who asks Triton directly finds the error in its log."""
@@ -69,14 +76,16 @@ class Workload:
             new: whether the image must be encoded.
         """
         once = (DECODE_NS if new else 0) + PICTURE_NS[self.style]
-        each = self.masks * (UPSAMPLE_NS + FORMAT_NS[self.mask_format]) + self.objects * DRAW_NS[self.style]
+        mask = UPSAMPLE_NS + FORMAT_NS[self.mask_format] + TIDY_NS * self.tidy
+        each = self.masks * mask + self.objects * DRAW_NS[self.style]
         return self.objects * PROMPT_S + self.points * POINT_S + 1e-9 * pixels * (once + each)
 
     def answer_bytes(self, pixels: int) -> int:
         """Return the largest size of the answer, without the formats whose size depends on the mask."""
         low_res = self.masks * LOW_RES_BYTES if self.low_res else 0
         masks = self.masks * FORMAT_BYTES[self.mask_format] * pixels
-        return int(low_res + masks + PICTURE_BYTES[self.style] * pixels)
+        binary = masks + PICTURE_BYTES[self.style] * pixels
+        return int(low_res + binary * (BASE64_GROWTH if self.document else 1))
 
     def is_light(self, pixels: int, *, new: bool = True) -> bool:
         """Return whether other requests may wait for this one; arguments as in `work_s`."""

@@ -11,14 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 import orjson
 
 from orchestrator import images, prompts
 from orchestrator.call import Call, Part
-from orchestrator.masks import Logits, Mask, area_and_box, json_list, rle, upsample
+from orchestrator.masks import Logits, area_and_box, json_list, remove_small_regions, rle, upsample
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import INVALID_REQUEST, rejected
 from orchestrator.stages import RECORD, UPSAMPLE
@@ -108,30 +107,6 @@ def is_truncated(box: Box, crop: Box, size_hw: tuple[int, int]) -> bool:
     near_crop = (abs(side - edge) <= EDGE_MARGIN_PIXELS for side, edge in zip(box, crop, strict=True))
     near_image = (abs(side - edge) <= EDGE_MARGIN_PIXELS for side, edge in zip(box, whole, strict=True))
     return any(crop and not image for crop, image in zip(near_crop, near_image, strict=True))
-
-
-def remove_small_regions(mask: Mask, min_area: int) -> tuple[Mask, bool]:
-    """Fill holes and remove islands smaller than `min_area`; the largest island stays.
-
-    Args:
-        mask: (H, W) bool.
-        min_area: area in pixels.
-
-    Returns:
-        The new mask, and whether it differs from the old one.
-    """
-    changed = False
-    for holes in (True, False):
-        count, regions, stats, _ = cv2.connectedComponentsWithStats((mask ^ holes).view(np.uint8), connectivity=8)
-        sizes = stats[1:, cv2.CC_STAT_AREA]
-        if count < 2 or not (sizes < min_area).any():
-            continue
-        keep = np.concatenate([[False], sizes >= min_area])
-        if not holes and not keep.any():
-            keep[1 + int(sizes.argmax())] = True
-        mask = keep[regions] ^ holes
-        changed = True
-    return mask, changed
 
 
 def record(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import io
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from pycocotools import mask as coco
 
 from orchestrator.images import FRAME
 from orchestrator.png import encode_bilevel_png, pack_mask
-from orchestrator.polygons import MAX_RINGS, polygons
+from orchestrator.polygons import MAX_RINGS, TOLERANCE_PIXELS, polygons
 from orchestrator.problems import ANSWER_TOO_LARGE, rejected
 
 FORMATS = ("json", "npy", "png", "rle", "polygon")
@@ -29,7 +30,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def upsample(logits: Logits, frame_hw: tuple[int, int], size_hw: tuple[int, int]) -> Logits:
-    """Scale low-resolution logits to the size of the image; the mask is where they are above 0.
+    """Scale low-resolution logits to the size of the image; the mask is where they are above a threshold, by default 0.
 
     The steps are those of the official predictor: bilinear to the 1024-frame, crop to the valid area, bilinear to the
     image.
@@ -86,6 +87,44 @@ def _extent(values: npt.NDArray[np.bool_]) -> tuple[int, int]:
     return (first, past) if values.any() else (0, 0)
 
 
+def remove_small_regions(mask: Mask, min_area: int) -> tuple[Mask, bool]:
+    """Fill holes and remove islands smaller than `min_area`; the largest island stays.
+
+    Args:
+        mask: (H, W) bool.
+        min_area: area in pixels.
+
+    Returns:
+        The new mask, and whether there were such regions, even if the largest of them stays.
+    """
+    height, width = mask.shape
+    x, y, w, h = cv2.boundingRect(mask.view(np.uint8))
+    # The mask's box with a margin of one pixel, through which the background outside is connected.
+    left, top, right, bottom = max(x - 1, 0), max(y - 1, 0), min(x + w + 1, width), min(y + h + 1, height)
+    if w == width or h == height or height * width - (right - left) * (bottom - top) < min_area:
+        left, top, right, bottom = 0, 0, width, height  # the background outside is in two parts, or may be a hole
+    part = mask[top:bottom, left:right]
+    changed = False
+    for holes in (True, False):
+        _, regions, stats, _ = cv2.connectedComponentsWithStats((part ^ holes).view(np.uint8), connectivity=8)
+        areas = stats[:, cv2.CC_STAT_AREA]
+        if holes:
+            areas[regions[0, 0]] += top * width + left * (bottom - top)
+            areas[regions[-1, -1]] += (height - bottom) * width + (width - right) * (bottom - top)
+        small = areas < min_area
+        small[0] = False
+        if not small.any():
+            continue
+        if not holes and small[1:].all():
+            small[1 + int(areas[1:].argmax())] = False
+        part, changed = part ^ small[regions], True
+    if not changed:
+        return mask, False
+    tidied = mask.copy()
+    tidied[top:bottom, left:right] = part
+    return tidied, True
+
+
 class MaskPart:
     """The `mask` part of an answer, encoded mask by mask, so that the masks need not be in memory together.
 
@@ -96,18 +135,26 @@ class MaskPart:
     - `polygon`: as `polygons.polygons` returns it, or a list of those.
     """
 
-    def __init__(self, mask_format: str, size_hw: tuple[int, int], count: int | None) -> None:
+    def __init__(
+        self,
+        mask_format: str,
+        size_hw: tuple[int, int],
+        count: int | None,
+        polygon_tolerance: float = TOLERANCE_PIXELS,
+    ) -> None:
         """Make an empty part.
 
         Args:
             mask_format: one of `FORMATS`.
             size_hw: height and width of each mask.
             count: number of masks that will be added; None: a single one, not wrapped in a list.
+            polygon_tolerance: as of `polygons.polygons`.
 
         Raises:
             Rejected: the PNG file would have more rows than PNG libraries read.
         """
         self._format, self._size_hw, self._count = mask_format, size_hw, count
+        self._polygon_tolerance = polygon_tolerance
         self._pieces: list[Any] = []
         self._rings_left = MAX_RINGS
         if mask_format == "png" and (rows := (count or 1) * size_hw[0]) > MAX_PNG_ROWS:
@@ -120,20 +167,31 @@ class MaskPart:
         Raises:
             Rejected: the polygons of all masks have too many rings.
         """
-        if self._format == "json":
-            piece: Any = _nested_lists(mask)
-        elif self._format == "rle":
-            piece = orjson.dumps(rle(mask))
-        elif self._format == "polygon":
-            shapes = polygons(mask, self._rings_left)
-            self._rings_left -= sum(map(len, shapes))
-            piece = orjson.dumps(shapes)
-        elif self._format == "png":
-            piece = pack_mask(mask)
-        else:
-            piece = np.ascontiguousarray(mask)
+        piece = self._piece(mask)
         self._pieces.append(piece)
         return memoryview(piece).nbytes
+
+    def json_member(self, mask: Mask) -> bytes:
+        """Return a mask that is not part of the part, as a member of a JSON object: `"rle":{...}`; PNG as base64.
+
+        Raises:
+            Rejected: as `add`.
+        """
+        piece = self._piece(mask)
+        if self._format == "png":
+            piece = b'"%s"' % base64.b64encode(encode_bilevel_png([piece], self._size_hw[1]))
+        return b'"%s":%s' % (self._format.encode(), piece)
+
+    def _piece(self, mask: Mask) -> Any:
+        if self._format == "json":
+            return _nested_lists(mask)
+        if self._format == "rle":
+            return orjson.dumps(rle(mask))
+        if self._format == "polygon":
+            shapes = polygons(mask, self._rings_left, self._polygon_tolerance)
+            self._rings_left -= sum(map(len, shapes))
+            return orjson.dumps(shapes)
+        return pack_mask(mask) if self._format == "png" else np.ascontiguousarray(mask)
 
     def encode(self) -> list[Any]:
         """Return the whole part, in pieces."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cv2
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.problems import ANSWER_TOO_LARGE, rejected
 
-MAX_DEVIATION_PIXELS = 0.5
-"""Largest distance of a ring from the edge of the mask, in pixels of the image."""
+TOLERANCE_PIXELS = 0.5
+"""Default of the largest distance of a ring from the edge of the mask, in pixels of the image."""
 
 MAX_RINGS = 50_000
 """Rings in all masks of an answer together. Each takes 20 us; a mask of noise has thirty thousand."""
@@ -18,12 +20,12 @@ Mask = npt.NDArray[np.bool_]
 Ring = list[list[float]]
 
 
-def polygons(mask: Mask, max_rings: int = MAX_RINGS) -> list[list[Ring]]:
+def polygons(mask: Mask, max_rings: int = MAX_RINGS, tolerance: float = TOLERANCE_PIXELS) -> list[list[Ring]]:
     """Return a mask as polygons, each a list of rings: the outer one first, then its holes.
 
     A ring is a list of [x, y], in pixels of the image with whole numbers at pixel edges: a single pixel at column 3
     and row 5 is the square from [3, 5] to [4, 6]. The last point is joined to the first. Rings are simplified to
-    within half a pixel of the mask's edge.
+    within `tolerance` pixels of the mask's edge; polygons and holes that vanish thereby are left out.
 
     Raises:
         Rejected: the mask has more than `max_rings` rings.
@@ -37,11 +39,11 @@ def polygons(mask: Mask, max_rings: int = MAX_RINGS) -> list[list[Ring]]:
         expected = f"at most {MAX_RINGS} outlines and holes in all masks together; ask for rle or png instead"
         raise rejected(ANSWER_TOO_LARGE, "mask_format", expected, "polygon, with more")
     parents = hierarchy[0, :, 3]  # -1 for an outer contour, otherwise the contour around the hole
-    found = {index: [_ring(contours[index], x, y)] for index in np.flatnonzero(parents < 0).tolist()}
+    rings = [_ring(contour, x, y, tolerance) for contour in contours]
+    found = {index: [rings[index]] for index in np.flatnonzero(parents < 0).tolist() if len(rings[index]) >= 3}
     for index in np.flatnonzero(parents >= 0).tolist():
-        hole = _ring(contours[index], x, y)
-        if len(hole) >= 3:
-            found[int(parents[index])].append(hole)
+        if len(rings[index]) >= 3 and (shape := found.get(int(parents[index]))):
+            shape.append(rings[index])
     return list(found.values())
 
 
@@ -60,14 +62,14 @@ def _edges(mask: Mask) -> npt.NDArray[np.uint8]:
     return fine
 
 
-def _ring(contour: npt.NDArray[np.int32], x: int, y: int) -> Ring:
+def _ring(contour: npt.NDArray[Any], x: int, y: int, tolerance: float) -> Ring:
     """Return a contour of the fine grid, simplified, in pixels of the image."""
-    simple = cv2.approxPolyDP(_with_corners(contour[:, 0]), 2 * MAX_DEVIATION_PIXELS, closed=True)[:, 0]
+    simple = cv2.approxPolyDP(_with_corners(contour[:, 0]), 2 * tolerance, closed=True)[:, 0]
     ring: Ring = (simple / 2 + (x, y)).tolist()
     return ring
 
 
-def _with_corners(contour: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+def _with_corners(contour: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Insert the pixel corners, at even coordinates, that a contour (N, 2) of the fine grid cuts diagonally."""
     following = np.roll(contour, -1, axis=0)
     diagonal = np.flatnonzero((contour != following).all(axis=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,32 @@ from orchestrator import images, prompts
 from orchestrator.call import Call, Part
 from orchestrator.costs import Workload
 from orchestrator.embeddings import EncodedImage
-from orchestrator.masks import Logits, Mask, MaskPart, area_and_box, json_list, upsample
+from orchestrator.masks import Logits, Mask, MaskPart, area_and_box, json_list, remove_small_regions, upsample
 from orchestrator.pictures import Picture
 from orchestrator.pipeline import Pipeline
+from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
 from orchestrator.stages import MASK, PICTURE, UPSAMPLE
 
 OUTPUTS = ("mask", "picture", "result")
 
 
+@dataclass(frozen=True)
+class MaskOptions:
+    """How masks are made from logits."""
+
+    threshold: float = 0.0
+    """The mask is where the logits are above this."""
+    min_region_area: int = 0
+    """Pixels; smaller holes are filled, smaller islands removed. 0: neither."""
+    polygon_tolerance: float = TOLERANCE_PIXELS
+
+
 def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
-    """Return the bodies of the parts `mask`, `segmented_image` and `result`."""
+    """Return the bodies of the parts `mask`, `segmented_image` and `result`.
+
+    With the option `document` the result has all contents, and the other two are empty.
+    """
     points_xy, labels = call.read("point_coords"), call.read("point_labels")
     options = call.options
     candidates = bool(options.get("multimask_output", False))
@@ -37,6 +53,13 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
         options.get("segmented_image", "none"),
         bool(options.get("low_res_mask", False)),
         0 if labels is None else sum(prompts.count_points(labels)),
+        bool(options.get("min_mask_region_area", 0)),
+        bool(options.get("document", False)),
+    )
+    mask_options = MaskOptions(
+        float(options.get("mask_threshold", 0)),
+        int(options.get("min_mask_region_area", 0)),
+        float(options.get("polygon_tolerance", TOLERANCE_PIXELS)),
     )
 
     def check(size_hw: tuple[int, int]) -> None:
@@ -55,26 +78,40 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
         return [], [], [orjson.dumps(result)]
     mask_inputs = prompts.mask_inputs(call.read("mask_input"), call.read("mask_input_object"), objects)
     decoded = pipeline.decode(image, points_xy, labels, *mask_inputs, candidates=candidates)
-    mask, picture, records = draw(image, workload, decoded, pipeline.max_answer_bytes)
-    return mask, picture, [orjson.dumps(result)[:-1], b',"masks":', *records, b"}"]
+    mask, picture, records = draw(image, workload, decoded, pipeline.max_answer_bytes, mask_options)
+    document = [orjson.dumps(result)[:-1], b',"masks":', *records, b"}"]
+    if not workload.document:
+        return mask, picture, document
+    if picture:
+        document[-1:] = [b',"segmented_image":"', *map(base64.b64encode, picture), b'"}']
+    return [], [], document
 
 
 def draw(
-    image: EncodedImage, workload: Workload, decoded: Iterable[tuple[Logits, npt.NDArray[np.float32]]], max_bytes: int
+    image: EncodedImage,
+    workload: Workload,
+    decoded: Iterable[tuple[Logits, npt.NDArray[np.float32]]],
+    max_bytes: int,
+    options: MaskOptions = MaskOptions(),
 ) -> tuple[Part, Part, Part]:
-    """Return the mask part, the picture, and the JSON list that describes the masks; the picture shows the best ones.
+    """Return the mask part, the picture, and the JSON list that describes the masks.
+
+    The picture shows the candidate with the highest score of each object. With `workload.document` the masks are in the
+    list.
 
     Args:
         image: the image.
         workload: formats and number of the masks.
         decoded: logits (K, 256, 256) and predicted IoU (K,) of each object, both float32.
         max_bytes: largest size of the three together.
+        options: how masks are made.
 
     Raises:
         Rejected: they are larger, or the masks do not fit into the format.
     """
     frame_hw, stages = images.frame_size_hw(image.size_hw), image.stages
-    masks = MaskPart(workload.mask_format, image.size_hw, None if workload.masks == 1 else workload.masks)
+    count = None if workload.masks == 1 or workload.document else workload.masks
+    masks = MaskPart(workload.mask_format, image.size_hw, count, options.polygon_tolerance)
     records: list[bytes] = []
     bytes_left = max_bytes
 
@@ -94,14 +131,20 @@ def draw(
         best = int(scores.argmax())
         for number, (low_res, score) in enumerate(zip(logits, scores, strict=True)):
             with stages(UPSAMPLE):
-                mask: Mask = upsample(low_res, frame_hw, image.size_hw) > 0
+                mask: Mask = upsample(low_res, frame_hw, image.size_hw) > options.threshold
             with stages(MASK):
-                reserve(masks.add(mask))
+                if options.min_region_area:
+                    mask, _ = remove_small_regions(mask, options.min_region_area)
                 area, box = area_and_box(mask)
             record: dict[str, Any] = {"object": index, "score": round(float(score), 4), "area": area, "box": box}
             if workload.low_res:
                 record["low_res_mask"] = npy_base64(low_res)
             records.append(orjson.dumps(record))
+            with stages(MASK):
+                if workload.document:
+                    records[-1] = records[-1][:-1] + b"," + masks.json_member(mask) + b"}"
+                else:
+                    reserve(masks.add(mask))
             reserve(len(records[-1]))
             if picture is not None and number == best:
                 with stages(PICTURE):
@@ -112,7 +155,7 @@ def draw(
             encoded = [picture.encode()]
         reserve(len(encoded[0]))
     with stages(MASK):
-        return masks.encode(), encoded, json_list(records)
+        return [] if workload.document else masks.encode(), encoded, json_list(records)
 
 
 def npy_base64(array: npt.NDArray[Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import cv2
 import numpy as np
 import pytest
 from pycocotools import mask as coco
@@ -14,7 +13,6 @@ from orchestrator.everything import (
     Thresholds,
     is_truncated,
     record,
-    remove_small_regions,
     stability_score,
 )
 
@@ -76,42 +74,6 @@ CROP = (100, 50, 300, 250)
 )
 def test_mask_near_a_crop_edge_inside_the_image_is_truncated(box, crop, expected):
     assert is_truncated(box, crop, (500, 400)) is expected
-
-
-def official_small_regions(mask: np.ndarray, min_area: int, mode: str) -> tuple[np.ndarray, bool]:
-    """Copy of `remove_small_regions` in Segment Anything's `utils/amg.py`."""
-    correct_holes = mode == "holes"
-    working_mask = (correct_holes ^ mask).astype(np.uint8)
-    n_labels, regions, stats, _ = cv2.connectedComponentsWithStats(working_mask, connectivity=8)
-    sizes = stats[:, -1][1:]
-    small_regions = [i + 1 for i, s in enumerate(sizes) if s < min_area]
-    if len(small_regions) == 0:
-        return mask, False
-    fill_labels = [0, *small_regions]
-    if not correct_holes:
-        fill_labels = [i for i in range(n_labels) if i not in fill_labels]
-        if len(fill_labels) == 0:
-            fill_labels = [int(np.argmax(sizes)) + 1]
-    return np.isin(regions, fill_labels), True
-
-
-def test_small_regions_are_removed_as_by_the_official_generator():
-    generator = np.random.default_rng(0)
-    kinds = set()
-    for _ in range(200):
-        noise = generator.standard_normal(generator.integers(2, 30, 2)).astype(np.float32)
-        mask = cv2.resize(noise, (60, 50), interpolation=cv2.INTER_CUBIC) > generator.uniform(-3, 3)
-        min_area = int(generator.integers(1, 60))
-        filled, holes = official_small_regions(mask, min_area, "holes")
-        wanted, islands = official_small_regions(filled, min_area, "islands")
-        tidied, changed = remove_small_regions(mask, min_area)
-        assert np.array_equal(tidied, wanted)
-        assert changed == (holes or islands)
-        kinds.add((holes, islands, bool(wanted.any()), 0 < wanted.sum() < min_area))
-    # Holes filled, islands removed, both, neither; empty masks; and masks with nothing but small islands.
-    assert {kind[:2] for kind in kinds} == {(False, False), (False, True), (True, False), (True, True)}
-    assert any(not kind[2] for kind in kinds)
-    assert any(kind[3] for kind in kinds)
 
 
 def test_record_has_the_official_keys_and_two_more():

@@ -13,7 +13,7 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from orchestrator import masks
-from orchestrator.masks import MaskPart
+from orchestrator.masks import MaskPart, remove_small_regions
 from orchestrator.polygons import polygons
 from orchestrator.problems import Rejected
 
@@ -212,3 +212,41 @@ def test_area_and_box_of_random_masks(size_hw):
         area, found = masks.area_and_box(mask)
         assert (area, found) == (len(ys), box)
         assert {type(number) for number in (area, *found)} == {int}
+
+
+def official_small_regions(mask: np.ndarray, min_area: int, mode: str) -> tuple[np.ndarray, bool]:
+    """Copy of `remove_small_regions` in Segment Anything's `utils/amg.py`."""
+    correct_holes = mode == "holes"
+    working_mask = (correct_holes ^ mask).astype(np.uint8)
+    n_labels, regions, stats, _ = cv2.connectedComponentsWithStats(working_mask, connectivity=8)
+    sizes = stats[:, -1][1:]
+    small_regions = [i + 1 for i, s in enumerate(sizes) if s < min_area]
+    if len(small_regions) == 0:
+        return mask, False
+    fill_labels = [0, *small_regions]
+    if not correct_holes:
+        fill_labels = [i for i in range(n_labels) if i not in fill_labels]
+        if len(fill_labels) == 0:
+            fill_labels = [int(np.argmax(sizes)) + 1]
+    return np.isin(regions, fill_labels), True
+
+
+def test_small_regions_are_removed_as_by_the_official_generator():
+    generator = np.random.default_rng(0)
+    kinds = set()
+    for number in range(400):
+        noise = generator.standard_normal(generator.integers(2, 30, 2)).astype(np.float32)
+        mask = cv2.resize(noise, (60, 50), interpolation=cv2.INTER_CUBIC) > generator.uniform(-3, 3)
+        if number % 2:  # far from some of the image's borders
+            mask[: generator.integers(50)] = mask[:, generator.integers(60) :] = False
+        min_area = int(generator.integers(1, 60))
+        filled, holes = official_small_regions(mask, min_area, "holes")
+        wanted, islands = official_small_regions(filled, min_area, "islands")
+        tidied, changed = remove_small_regions(mask, min_area)
+        assert np.array_equal(tidied, wanted)
+        assert changed == (holes or islands)
+        kinds.add((holes, islands, bool(wanted.any()), 0 < wanted.sum() < min_area))
+    # Holes filled, islands removed, both, neither; empty masks; and masks with nothing but small islands.
+    assert {kind[:2] for kind in kinds} == {(False, False), (False, True), (True, False), (True, True)}
+    assert any(not kind[2] for kind in kinds)
+    assert any(kind[3] for kind in kinds)

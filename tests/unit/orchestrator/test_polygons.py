@@ -6,8 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from orchestrator import polygons as polygons_module
-from orchestrator.polygons import MAX_DEVIATION_PIXELS, polygons
+from orchestrator.polygons import TOLERANCE_PIXELS, polygons
 
 
 def drawn(*rows: str) -> np.ndarray:
@@ -89,12 +88,11 @@ def test_pixels_touching_at_a_corner_are_one_polygon():
     assert corners(hole) == rectangle(1, 1, 2, 2)
 
 
-def test_unsimplified_rings_enclose_exactly_the_mask(monkeypatch):
-    monkeypatch.setattr(polygons_module, "MAX_DEVIATION_PIXELS", 0)
+def test_unsimplified_rings_enclose_exactly_the_mask():
     generator = np.random.default_rng(0)
     for _ in range(60):
         mask = generator.random(generator.integers(1, 14, 2)) < generator.uniform(0.1, 0.9)
-        assert np.array_equal(filled(polygons(mask), mask.shape, 2), finer(mask, 2))
+        assert np.array_equal(filled(polygons(mask, tolerance=0), mask.shape, 2), finer(mask, 2))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -106,16 +104,19 @@ def test_polygons_of_smooth_masks_match_the_mask(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rings_deviate_at_most_half_a_pixel_from_the_edge(seed):
+@pytest.mark.parametrize("tolerance", [TOLERANCE_PIXELS, 3])
+def test_rings_deviate_at_most_the_tolerance_from_the_edge(seed, tolerance):
     mask = blob(seed)
-    lines = np.array([side for polygon in polygons(mask) for ring in polygon for side in sides(ring)])
+    lines = np.array(
+        [side for polygon in polygons(mask, tolerance=tolerance) for ring in polygon for side in sides(ring)]
+    )
     start, along = lines[:, 0], lines[:, 1] - lines[:, 0]
     around = cv2.blur(np.pad(mask, 1).astype(np.float32), (2, 2), anchor=(0, 0))[:-1, :-1]  # mean at each corner
     edge = np.argwhere((around > 0) & (around < 1))[:, None, ::-1].astype(float)
     share = (((edge - start) * along).sum(-1) / (along**2).sum(-1)).clip(0, 1)
     distance = np.linalg.norm(start + share[..., None] * along - edge, axis=-1).min(axis=1)
     assert len(distance) > 100
-    assert distance.max() <= MAX_DEVIATION_PIXELS
+    assert distance.max() <= tolerance
 
 
 def test_rings_stay_inside_the_image_and_are_simplified():

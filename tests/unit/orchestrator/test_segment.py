@@ -104,6 +104,57 @@ def test_candidates_of_several_objects_are_listed_in_order_with_logits(pipeline)
     assert (logits.shape, logits.dtype) == ((256, 256), np.float32)
 
 
+@pytest.mark.parametrize(
+    ("mask_format", "masks_of"),
+    [
+        ("rle", json.loads),
+        ("polygon", json.loads),
+        ("png", lambda part: np.split(np.asarray(Image.open(io.BytesIO(part))), 2)),
+    ],
+    ids=["rle", "polygon", "png"],
+)
+def test_document_has_the_contents_of_the_parts(pipeline, mask_format, masks_of):
+    options = {"mask_format": mask_format, "segmented_image": "overlay", "low_res_mask": True}
+    wanted = parts(pipeline, call(2, **options))
+    mask, picture, document = parts(pipeline, call(2, document=True, **options))
+    assert (mask, picture) == (b"", b"")
+    assert base64.b64decode(document.pop("segmented_image")) == wanted[1]
+    found = [record.pop(mask_format) for record in document["masks"]]
+    assert document == wanted[2]
+    if mask_format == "png":
+        found = [np.asarray(Image.open(io.BytesIO(base64.b64decode(each)))) for each in found]
+    for each, expected in zip(found, masks_of(wanted[0]), strict=True):
+        assert np.array_equal(each, expected)
+
+
+def test_document_without_prompts_has_no_masks(pipeline):
+    assert "masks" not in parts(pipeline, call(0, document=True))[2]
+
+
+def test_mask_is_where_the_logits_are_above_the_threshold(pipeline):
+    areas = [parts(pipeline, call(mask_threshold=at))[2]["masks"][0]["area"] for at in (-20, -9, 0, 9, 20)]
+    assert areas[0] == WIDTH * HEIGHT
+    assert areas[4] == 0
+    assert areas == sorted(areas, reverse=True)
+
+
+def test_small_islands_are_removed_from_mask_area_and_picture(pipeline):
+    def with_island(inputs, outputs):
+        logits, scores = decoder(inputs, outputs)
+        logits[..., 160:180, 200:220] = 10
+        return [logits, scores]
+
+    pipeline.run_decoder = with_island
+    with_it, without = (
+        parts(pipeline, call(mask_format="npy", segmented_image="cutout", **options))
+        for options in ({}, {"min_mask_region_area": 100})
+    )
+    assert with_it[2]["masks"][0]["area"] > without[2]["masks"][0]["area"]
+    mask = np.load(io.BytesIO(without[0]))
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(without[1])))[..., 3] > 0, mask)
+    assert without[2]["masks"][0]["box"] == TOP_LEFT_BOX
+
+
 def test_without_prompts_the_image_is_only_encoded(pipeline):
     mask, picture, result = parts(pipeline, call(0))
     assert mask == picture == b""
