@@ -7,18 +7,19 @@ from starlette.responses import Response
 
 from utils.api.answers import (
     JsonAnswer,
-    JsonBody,
     MultipartAnswer,
+    RequestBody,
     errors_as_problems,
     json_lines,
     json_response,
-    multipart,
+    segmentation_response,
 )
 from utils.api.everything import everything as segment_everything
 from utils.api.everything import result_of
 from utils.api.images import image_source
 from utils.api.openapi import EXAMPLE, EXAMPLE_IMAGE
 from utils.api.prompts import to_prompts
+from utils.api.received import JSON, Received, apply_answer_type
 from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest, parse_body
 from utils.app import build
 from utils.triton.segmenter import Job
@@ -28,32 +29,35 @@ svc = app.service
 
 
 @svc.api(
-    input=JsonBody(SegmentRequest, EXAMPLE),
+    input=RequestBody(SegmentRequest, EXAMPLE),
     output=MultipartAnswer(mask=bentoml.io.File(), segmented_image=bentoml.io.Image(), result=bentoml.io.JSON()),
     route="/mobile_sam",
 )
 @errors_as_problems
-async def mobile_sam(body: bytes) -> Response:
+async def mobile_sam(received: Received) -> Response:
     """Segment objects in an image, given points or boxes; return masks and a picture."""
-    request = parse_body(body, SegmentRequest)
-    job = Job(to_prompts(request), request, request.model_version)
-    return multipart(await app.segmenter.segment(image_source(request), job), request.mask_format)
+    request = parse_body(received.fields, SegmentRequest)
+    apply_answer_type(request, received.answer_type)
+    job = Job(to_prompts(request), request, request.model_version, document=received.answer_type == JSON)
+    segmentation = await app.segmenter.segment(image_source(request, received.file), job)
+    return segmentation_response(segmentation, request.mask_format, received.answer_type)
 
 
-@svc.api(input=JsonBody(EmbedRequest, EXAMPLE_IMAGE), output=JsonAnswer(), route="/embed")
+@svc.api(input=RequestBody(EmbedRequest, EXAMPLE_IMAGE), output=JsonAnswer(), route="/embed")
 @errors_as_problems
-async def embed(body: bytes) -> Response:
+async def embed(received: Received) -> Response:
     """Encode an image before its first prompt; return its id."""
-    request = parse_body(body, EmbedRequest)
-    return json_response(await app.segmenter.embed(image_source(request), request.model_version))
+    request = parse_body(received.fields, EmbedRequest)
+    return json_response(await app.segmenter.embed(image_source(request, received.file), request.model_version))
 
 
-@svc.api(input=JsonBody(EverythingRequest, EXAMPLE_IMAGE), output=JsonAnswer(), route="/everything")
+@svc.api(input=RequestBody(EverythingRequest, EXAMPLE_IMAGE), output=JsonAnswer(), route="/everything")
 @errors_as_problems
-async def everything(body: bytes) -> Response:
+async def everything(received: Received) -> Response:
     """Segment everything in an image; return the records of Segment Anything's automatic mask generator."""
-    request = parse_body(body, EverythingRequest)
-    steps = segment_everything(app.segmenter, image_source(request), request, app.settings.max_answer_bytes)
+    request = parse_body(received.fields, EverythingRequest)
+    image = image_source(request, received.file)
+    steps = segment_everything(app.segmenter, image, request, app.settings.max_answer_bytes)
     if request.progress:
         return await json_lines(step.as_json() async for step in steps)
     return json_response(await result_of(steps, app.settings.inference_timeout))

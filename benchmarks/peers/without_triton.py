@@ -28,11 +28,12 @@ from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected, UnknownImage
 from orchestrator.segment import segment
 from orchestrator.stages import Stages
-from utils.api.answers import JsonBody, MultipartAnswer, errors_as_problems, multipart
+from utils.api.answers import MultipartAnswer, RequestBody, errors_as_problems, segmentation_response
 from utils.api.errors import ServiceError
 from utils.api.images import ImageSource, image_source
 from utils.api.openapi import EXAMPLE
 from utils.api.prompts import to_prompts
+from utils.api.received import JSON, Received, apply_answer_type
 from utils.api.requests import SegmentRequest, parse_body
 from utils.edge.admission import Admission
 from utils.edge.guard import Guard
@@ -110,16 +111,18 @@ segmenter = InProcessSegmenter()
 
 
 @svc.api(
-    input=JsonBody(SegmentRequest, EXAMPLE),
+    input=RequestBody(SegmentRequest, EXAMPLE),
     output=MultipartAnswer(mask=bentoml.io.File(), segmented_image=bentoml.io.Image(), result=bentoml.io.JSON()),
     route="/mobile_sam",
 )
 @errors_as_problems
-async def mobile_sam(body: bytes) -> Response:
+async def mobile_sam(received: Received) -> Response:
     """Segment objects in an image, given points or boxes; return masks and a picture."""
-    request = parse_body(body, SegmentRequest)
-    job = Job(to_prompts(request), request)
-    return multipart(await segmenter.segment(image_source(request), job), request.mask_format)
+    request = parse_body(received.fields, SegmentRequest)
+    apply_answer_type(request, received.answer_type)
+    job = Job(to_prompts(request), request, document=received.answer_type == JSON)
+    segmentation = await segmenter.segment(image_source(request, received.file), job)
+    return segmentation_response(segmentation, request.mask_format, received.answer_type)
 
 
 async def no_metrics() -> bytes:

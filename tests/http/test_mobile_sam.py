@@ -35,13 +35,21 @@ def parts(response):
 
 
 def test_request_reaches_the_segmenter(http, segmenter):
-    options = {"multimask_output": True, "mask_format": "npy", "segmented_image": "cutout", "low_res_mask": True}
+    options = {
+        "multimask_output": True,
+        "mask_format": "npy",
+        "segmented_image": "cutout",
+        "low_res_mask": True,
+        "min_mask_region_area": 9,
+        "mask_threshold": 0.5,
+        "polygon_tolerance": 2.0,
+    }
     segment(http, neg_coords=[[3, 4]], box=[0, 0, 9, 9], model_version=7, **options)
     ((image, job),) = segmenter.jobs
     assert image == ImageSource(b"an image file", None)
     assert job.prompts.points_xy.tolist() == [[[1, 2], [3, 4], [0, 0], [9, 9]]]
     assert job.prompts.labels.tolist() == [[1, 0, 2, 3]]
-    assert job_options(job) == options
+    assert job_options(job) == {**options, "document": False}
     assert job.model_version == 7
 
 

@@ -17,7 +17,8 @@ from starlette.responses import Response, StreamingResponse
 from urllib3.fields import RequestField
 from urllib3.filepost import choose_boundary
 
-from utils.api.errors import MEDIA_TYPE, Problem, ServiceError, UnsupportedMedia
+from utils.api.errors import MEDIA_TYPE, Problem, ServiceError
+from utils.api.received import FORM, PNG, Received, receive
 from utils.api.requests import MaskFormat
 from utils.observability.context import ADDRESS, REASON, REQUEST_ID, TARGET
 from utils.observability.floods import FloodLog
@@ -43,7 +44,16 @@ MAX_UNSTREAMED_BYTES = 1_000_000
 REFUSAL_LOG = FloodLog(logger, max_lines=20, window_s=10)
 
 
-def multipart(segmentation: Segmentation, mask_format: MaskFormat) -> Response:
+def segmentation_response(segmentation: Segmentation, mask_format: MaskFormat, answer_type: str) -> Response:
+    """Return masks and picture as multipart, as one JSON document, or as the picture or the mask alone."""
+    if answer_type == FORM:
+        return _multipart(segmentation, mask_format)
+    if answer_type == PNG:
+        return _sized_response([segmentation.picture or segmentation.mask], PNG)
+    return json_response(segmentation.result)
+
+
+def _multipart(segmentation: Segmentation, mask_format: MaskFormat) -> Response:
     """Return the answer with the parts `mask`, `segmented_image` if there is one, and `result`, in this order."""
     mask_type, mask_file = MASK_PARTS[mask_format]
     parts = [_part("mask", segmentation.mask, mask_type, mask_file)]
@@ -86,7 +96,7 @@ def _part(name: str, data: Content, content_type: str, filename: str | None) -> 
     return part.render_headers().encode(), data
 
 
-def json_response(document: bytes) -> Response:
+def json_response(document: Content) -> Response:
     """Return an answer in JSON."""
     return _sized_response([document], "application/json")
 
@@ -133,49 +143,48 @@ def problem_response(problem: Problem) -> Response:
     return Response(problem.encode(), problem.status, problem.headers, MEDIA_TYPE)
 
 
-def errors_as_problems(api: Callable[[bytes], Awaitable[Response]]) -> Callable[[Any], Awaitable[Response]]:
+def errors_as_problems(api: Callable[[Received], Awaitable[Response]]) -> Callable[[Any], Awaitable[Response]]:
     """Decorate an API function so that its errors become problem documents and one line in the log.
 
     BentoML itself answers errors with a plain 500 and logs a traceback.
     """
 
     @functools.wraps(api)
-    async def answer(body: bytes | ServiceError) -> Response:
+    async def answer(received: Received | ServiceError) -> Response:
         try:
-            if isinstance(body, ServiceError):
-                raise body
-            return await api(body)
+            if isinstance(received, ServiceError):
+                raise received
+            return await api(received)
         except Exception as error:
             return problem_response(problem_of(error))
 
     return answer
 
 
-class JsonBody(bentoml.io.JSON):
-    """Descriptor of a JSON request body, passed to the API function as bytes; OpenAPI shows the model.
+class RequestBody(bentoml.io.JSON):
+    """Descriptor of a request, passed to the API function as it arrived; OpenAPI shows the model.
 
     The API function does the parsing: errors raised in a descriptor do not reach the caller.
     """
 
     def __init__(self, model: type[BaseModel], example: dict[str, Any]) -> None:
         super().__init__(pydantic_model=model)
-        self._example = example
+        self._model, self._example = model, example
 
     def openapi_example(self) -> dict[str, Any]:
         """Return the example that Swagger UI sends."""
         return self._example
 
-    async def from_http_request(self, request: Request) -> bytes | ServiceError:
-        """Return the body, or the error if it is refused."""
-        content_type = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
-        if content_type != "application/json" and not content_type.endswith("+json"):
-            return UnsupportedMedia.of(content_type)
-        # Not `request.body()`, which keeps the body in memory until the end of the request. One chunk is not copied.
-        return b"".join([chunk async for chunk in request.stream() if chunk])
+    async def from_http_request(self, request: Request) -> Received | ServiceError:
+        """Return the request, or the error if it is refused."""
+        try:
+            return await receive(request, self._model)
+        except ServiceError as error:
+            return error
 
 
 class MultipartAnswer(bentoml.io.Multipart):
-    """Descriptor of a multipart answer made by the API function."""
+    """Descriptor of a multipart or other answer made by the API function."""
 
     async def to_http_response(self, obj: Response, ctx: Any = None) -> Response:  # noqa: ARG002
         """Return the response unchanged."""

@@ -3,14 +3,16 @@
     ServiceError                    base class; carries the HTTP status and the problem type
     ├── MalformedRequest      400   the request is not valid HTTP (RFC 9112)
     ├── MalformedBody         400   the body is not valid JSON
+    ├── MalformedForm         400   the body is not valid multipart/form-data
     ├── Unauthorized          401   the API key is missing or unknown
     ├── UnknownPath           404   there is no such path
     ├── ImageNotCached        404   the image id is unknown, or the image is no longer cached
     ├── WrongMethod           405   the path does not support the method
+    ├── NotAcceptable         406   the answer has none of the media types that the caller accepts
     ├── SlowBody              408   the body did not arrive in time
     ├── ModelChange           409   models cannot be loaded or unloaded, at least not now
     ├── BodyTooLarge          413   the body has too many bytes
-    ├── UnsupportedMedia      415   the Content-Type is not JSON
+    ├── UnsupportedMedia      415   the Content-Type is neither JSON, multipart/form-data nor an image's
     ├── InvalidRequest        422   a field is missing, unknown, of the wrong type or out of range
     ├── AnswerTooLarge        422   the answer would have too many bytes
     ├── TooManyRequests       429   the caller exceeded the rate limit
@@ -168,6 +170,20 @@ class MalformedBody(ServiceError):
         return cls(summary([error]), [error])
 
 
+class MalformedForm(ServiceError):
+    """The body is not valid multipart/form-data."""
+
+    status = 400
+    slug = "malformed-form"
+    title = "The body is not valid multipart/form-data"
+
+    @classmethod
+    def of(cls, got: str) -> MalformedForm:
+        """Return an error that says what is wrong with the body."""
+        error = FieldError("body", "multipart/form-data with the parts image and request (RFC 7578)", got)
+        return cls(summary([error]), [error])
+
+
 class InvalidRequest(ServiceError):
     """A field is missing, unknown, of the wrong type or out of range."""
 
@@ -257,6 +273,20 @@ class WrongMethod(ServiceError):
         return {"Allow": ", ".join(self._allowed)}
 
 
+class NotAcceptable(ServiceError):
+    """The answer has none of the media types that the caller accepts."""
+
+    status = 406
+    slug = "not-acceptable"
+    title = "The accepted media types are not available"
+
+    @classmethod
+    def of(cls, available: Sequence[str], got: str) -> NotAcceptable:
+        """Return an error that names the available media types and the accepted ones."""
+        expected = f"expected an Accept header with {', '.join(available)} or */*"
+        return cls(f"{expected}, got {got}", logged=expected)
+
+
 class SlowBody(ServiceError):
     """The body did not arrive in time."""
 
@@ -310,7 +340,7 @@ class TooManyRequests(ServiceError):
 
 
 class UnsupportedMedia(ServiceError):
-    """The Content-Type is not JSON."""
+    """The Content-Type is neither JSON, multipart/form-data nor an image's."""
 
     status = 415
     slug = "unsupported-media-type"
@@ -319,7 +349,7 @@ class UnsupportedMedia(ServiceError):
     @classmethod
     def of(cls, got: str) -> UnsupportedMedia:
         """Return an error that names the received content type."""
-        expected = "expected Content-Type application/json"
+        expected = "expected Content-Type application/json, multipart/form-data or image/..."
         return cls(f"{expected}, got {shown(got)}", logged=expected)
 
 

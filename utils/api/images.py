@@ -13,6 +13,7 @@ from utils.observability.text import quoted
 
 WHITESPACE = b" \t\r\n"
 IMAGE_FILE = "base64 of a PNG, JPEG or WebP file"
+URLS = ("http://", "https://")
 
 
 @dataclass(frozen=True)
@@ -26,18 +27,31 @@ class ImageSource:
     """Name of the request's API key; cached embeddings are separate per owner."""
 
 
-def image_source(request: ImageFields) -> ImageSource:
+def image_source(request: ImageFields, file: bytes | None = None) -> ImageSource:
     """Return the image of a request, owned by the caller; the request's `input_image` is set to None.
 
+    Args:
+        request: the fields of the request.
+        file: the image file, if it is not in the fields.
+
     Raises:
-        InvalidRequest: not exactly one of `input_image` and `image_id`, or not base64.
+        InvalidRequest: not exactly one image, no base64, or an empty file.
     """
+    if file is not None:
+        if request.input_image is not None or request.image_id is not None:
+            name = "image_id" if request.input_image is None else "input_image"
+            raise invalid(name, "exactly one image", "one in the body as well")
+        if not file:
+            raise invalid("image", "a PNG, JPEG or WebP file", "an empty file")
+        return ImageSource(file, None, CALLER.get())
     if (request.input_image is None) == (request.image_id is None):
         got = "neither" if request.image_id is None else "both"
         raise invalid("input_image", "exactly one of input_image and image_id", got)
     if request.input_image is None:
         return ImageSource(None, request.image_id, CALLER.get())
     text, request.input_image = request.input_image, None  # frees the text while the request is processed
+    if text[:8].lower().startswith(URLS):
+        raise invalid("input_image", f"{IMAGE_FILE}; URLs are not fetched", f"the URL {quoted(text, 200)}")
     return ImageSource(decode_base64(text, "input_image", IMAGE_FILE), None, CALLER.get())
 
 

@@ -5,7 +5,9 @@ Bounds and descriptions are declared in the models, so that the OpenAPI document
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Collection
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -16,6 +18,9 @@ from utils.observability.text import quoted, shown
 MAX_POINTS = 256
 MAX_OBJECTS = 256
 MAX_VERSION = 2**31 - 1
+MAX_REGION_AREA = 10**9
+MAX_THRESHOLD = 20
+"""The model's logits are rarely beyond this."""
 MAX_VALUES = 20_000
 """Maximum number of values in a body. The largest valid request, 256 objects with 4096 points and labels, has 14,000.
 Reporting the errors of an invalid body takes 3 microseconds per value on the event loop."""
@@ -26,6 +31,25 @@ MAX_ERRORS = 20
 """Maximum number of offending fields in one problem document."""
 TUPLES = {"pos_coords": (2, "[x, y]"), "neg_coords": (2, "[x, y]"), "box": (1, "[x0, y0, x1, y1]")}
 """Depth of the number tuples in a field, and their expected form."""
+
+OTHER_NAMES = {
+    "bbox": "box",
+    "boxes": "box",
+    "file": "image",
+    "format": "mask_format",
+    "image": "input_image",
+    "input_image": "image",
+    "min_area": "min_mask_region_area",
+    "multimask": "multimask_output",
+    "negative_points": "neg_coords",
+    "picture": "segmented_image",
+    "point": "pos_coords",
+    "point_coords": "pos_coords",
+    "point_labels": "labels",
+    "points": "pos_coords",
+    "threshold": "mask_threshold",
+}
+"""Names that other programs use, and the fields or parts that are meant."""
 
 Coordinate = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
 Point = Annotated[tuple[Coordinate, Coordinate], Field(description="[x, y] in pixels of the displayed image")]
@@ -123,7 +147,10 @@ class SegmentOptions(BaseModel):
 
     multimask_output: Annotated[
         bool,
-        Field(description="false: the best mask; true: three candidates (whole, part and sub-part)"),
+        Field(
+            description="false: one mask, for prompts that are unambiguous; true: three candidates (whole, part and "
+            "sub-part), which is better for parts of objects"
+        ),
     ] = False
     mask_format: Annotated[
         MaskFormat,
@@ -132,14 +159,16 @@ class SegmentOptions(BaseModel):
             "several masks; `npy`: a NumPy file with the same shape as bool; `png`: a 1-bit image, several masks "
             'stacked vertically; `rle`: COCO compressed RLE, `{"size": [H, W], "counts": "..."}`; `polygon`: `[[outer '
             "ring, hole, ...], ...]`, each ring a list of `[x, y]`, with integer coordinates at pixel edges. Several "
-            "masks as `rle` or `polygon` form a list"
+            "masks as `rle` or `polygon` form a list. In a JSON answer each mask is separate, as `rle` (the default), "
+            "`polygon` or base64 `png`"
         ),
     ] = "json"
     segmented_image: Annotated[
         PictureStyle,
         Field(
             description="content of the `segmented_image` part, a PNG. `overlay`: the image with the objects tinted "
-            "and outlined; `cutout`: RGBA, transparent outside of the objects; `none`: no such part"
+            "and outlined; `cutout`: RGBA, transparent outside of the objects; `none`: no such part. The default of "
+            "JSON and PNG answers is `none`"
         ),
     ] = "overlay"
     low_res_mask: Annotated[
@@ -149,6 +178,33 @@ class SegmentOptions(BaseModel):
             "points"
         ),
     ] = False
+    min_mask_region_area: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=MAX_REGION_AREA,
+            description="fill holes and remove islands with fewer pixels than this; the largest island stays",
+        ),
+    ] = 0
+    mask_threshold: Annotated[
+        float,
+        Field(
+            ge=-MAX_THRESHOLD,
+            le=MAX_THRESHOLD,
+            allow_inf_nan=False,
+            description="the mask is where the logits are above this: higher values give smaller masks",
+        ),
+    ] = 0.0
+    polygon_tolerance: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=100,
+            allow_inf_nan=False,
+            description="for `polygon`: how far rings may be from the edge of the mask, in pixels; more gives fewer "
+            "points",
+        ),
+    ] = 0.5
 
 
 class SegmentRequest(SegmentOptions, PromptFields, ImageFields):
@@ -202,7 +258,7 @@ class EverythingRequest(ImageFields):
         int, Field(ge=1, le=16, description="the grid of layer i has `points_per_side` divided by this factor^i")
     ] = 1
     min_mask_region_area: Annotated[
-        int, Field(ge=0, le=10**9, description="fill holes and remove islands with fewer pixels than this")
+        int, Field(ge=0, le=MAX_REGION_AREA, description="fill holes and remove islands with fewer pixels than this")
     ] = 0
     progress: Annotated[
         bool,
@@ -255,6 +311,25 @@ def invalid(field: str, expected: str, got: str) -> InvalidRequest:
     return InvalidRequest.of([FieldError(field, expected, got)])
 
 
+def unknown_field(name: str, known: Collection[str], kind: str) -> InvalidRequest:
+    """Return the error for a name that is not known.
+
+    Args:
+        name: the received name.
+        known: the names that are known.
+        kind: what they are, such as `field`.
+    """
+    return InvalidRequest.of([_unknown(_path((name,)), name, known, kind)])
+
+
+def _unknown(path: str, name: str, known: Collection[str], kind: str) -> FieldError:
+    meant = OTHER_NAMES.get(name.lower())
+    if meant not in known:
+        meant = next(iter(difflib.get_close_matches(name[:64].lower(), known, n=1, cutoff=0.75)), None)
+    suggestion = f" (did you mean {meant}?)" if meant else ""
+    return FieldError(path, f"one of the {kind}s {', '.join(known)}", f"an unknown {kind}{suggestion}")
+
+
 def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
     """Convert a pydantic error."""
     location, kind, value = detail["loc"], detail["type"], detail.get("input")
@@ -268,8 +343,7 @@ def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
     if kind == "missing":
         return FieldError(path, "a value", "nothing")
     if kind == "extra_forbidden":
-        known = ObjectFields.model_fields if inner else model.model_fields
-        return FieldError(path, f"one of the fields {', '.join(known)}", "an unknown field")
+        return _unknown(path, str(name), ObjectFields.model_fields if inner else model.model_fields, "field")
     if not path:
         return FieldError("body", "a JSON object", _describe(value))
     if name == "labels" and len(location) == inner + 2:

@@ -62,7 +62,7 @@ from utils.observability.metrics import OTHER_PATH, Counts, health_metrics
 from utils.observability.text import shown
 from utils.triton.health import Health
 
-LIVE, READY, METRICS = ("/livez", "/healthz"), "/readyz", "/metrics"
+LIVE, READY, METRICS = ("/livez", "/healthz"), ("/readyz", "/health"), "/metrics"
 READ, WRITE = ("GET", "HEAD"), ("POST",)
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -140,7 +140,7 @@ class Edge:
         self._large_bodies = FairSemaphore(MAX_LARGE_BODIES, active=self._active_addresses)
         self._admin, self._admin_methods = admin, admin.methods() if admin else {}
         self.methods: Mapping[str, tuple[str, ...]] = {
-            **dict.fromkeys([*pages, *file_paths, *LIVE, READY, METRICS], READ),
+            **dict.fromkeys([*pages, *file_paths, *LIVE, *READY, METRICS], READ),
             **dict.fromkeys(work_paths, WRITE),
             **self._admin_methods,
         }
@@ -190,7 +190,7 @@ class Edge:
             await self._pages[path](scope, receive, send)
         elif path in LIVE:
             await PlainTextResponse("alive\n")(scope, receive, send)
-        elif path == READY:
+        elif path in READY:
             await self._readiness()(scope, receive, send)
         elif path == METRICS:
             if self._metrics_need_key:

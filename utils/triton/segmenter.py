@@ -28,7 +28,7 @@ from utils.api.errors import (
 )
 from utils.api.images import ImageSource
 from utils.api.prompts import Prompts
-from utils.api.requests import SegmentOptions, has_more_than, invalid
+from utils.api.requests import BYTE_ORDER_MARK, SegmentOptions, has_more_than, invalid
 from utils.edge.turns import FairSemaphore
 from utils.observability import spans
 from utils.observability.context import ADDRESS, CALLER
@@ -42,6 +42,8 @@ MAX_COSTLY_WAITING = 8
 """Maximum number of costly requests waiting in one API worker, so that clicks keep their slots."""
 FULL_QUEUE_WAIT_S = 1.0
 """Time a costly request waits for room in a full queue before it is rejected."""
+JSON_MARGIN = b" \t\r\n" + BYTE_ORDER_MARK
+"""Bytes that may come before a JSON object."""
 POINT = re.compile(r"points\[(\d+)\]\[(\d+)\]")
 """Field name of a point in the orchestrator's problems."""
 MAX_BLOCKING_HASH_BYTES = 1_000_000
@@ -59,11 +61,13 @@ class Job:
     options: SegmentOptions
     model_version: int | None = None
     """None: the newest loaded version."""
+    document: bool = False
+    """Whether the result contains masks and picture."""
 
 
 @dataclass(frozen=True)
 class Segmentation:
-    """The contents of the response parts."""
+    """The contents of the response parts; in a document, `result` alone."""
 
     mask: Content
     picture: Content | None
@@ -135,7 +139,7 @@ class TritonSegmenter:
         """Reject a costly segmentation request before it is parsed if the costly queue is full.
 
         Args:
-            body: JSON body. Its braces are counted as objects; base64 images have none.
+            body: the body. The braces of a JSON body are counted as objects; base64 images have none.
 
         Raises:
             Overloaded: the request is costly, and the queue is full.
@@ -145,7 +149,7 @@ class TritonSegmenter:
             if semaphore:
                 semaphore.check()
         except Overloaded:
-            if has_more_than(MIN_COSTLY_OBJECTS, b"{", body):
+            if body[:100].lstrip(JSON_MARGIN).startswith(b"{") and has_more_than(MIN_COSTLY_OBJECTS, b"{", body):
                 raise
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
@@ -309,7 +313,7 @@ async def _image_id(image: ImageSource) -> str:
 
 def job_options(job: Job) -> dict[str, Any]:
     """Return the options of a job by the names of the HTTP API's fields."""
-    return job.options.model_dump(include=set(SegmentOptions.model_fields))
+    return {**job.options.model_dump(include=set(SegmentOptions.model_fields)), "document": job.document}
 
 
 def job_inputs(job: Job) -> dict[tensors.Tensor, npt.NDArray[Any]]:

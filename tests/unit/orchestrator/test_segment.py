@@ -146,8 +146,8 @@ def test_small_islands_are_removed_from_mask_area_and_picture(pipeline):
 
     pipeline.run_decoder = with_island
     with_it, without = (
-        parts(pipeline, call(mask_format="npy", segmented_image="cutout", **options))
-        for options in ({}, {"min_mask_region_area": 100})
+        parts(pipeline, call(mask_format="npy", segmented_image="cutout", min_mask_region_area=area))
+        for area in (0, 100)
     )
     assert with_it[2]["masks"][0]["area"] > without[2]["masks"][0]["area"]
     mask = np.load(io.BytesIO(without[0]))

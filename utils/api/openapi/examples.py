@@ -38,7 +38,7 @@ def _named(summary: str, description: str, value: Any) -> dict[str, Any]:
 
 
 SEGMENT_REQUESTS: Examples = {
-    "click": _named("One click", "Returns the best mask as RLE, without a picture.", EXAMPLE),
+    "click": _named("One click", "Returns one mask as RLE, without a picture.", EXAMPLE),
     "box": _named(
         "A box and a negative click",
         "Returns the mask as nested lists of 0 and 1, and the object cut out of the image.",
@@ -100,7 +100,9 @@ RUN_LENGTHS: dict[str, Any] = {
     "size": [60, 80],
     "counts": "ba1:`14M3L3N2O0O2N2O0O2O000000000000000001N101N2N101N3L3N3LP`1",
 }
-RESULT: dict[str, Any] = {**IMAGE, "masks": [{"object": 0, "score": 0.9826, "area": 641, "box": [26, 17, 54, 45]}]}
+MASK: dict[str, Any] = {"object": 0, "score": 0.9826, "area": 641, "box": [26, 17, 54, 45]}
+RESULT: dict[str, Any] = {**IMAGE, "masks": [MASK]}
+DOCUMENT: dict[str, Any] = {**IMAGE, "masks": [{**MASK, "rle": RUN_LENGTHS}]}
 SKY = (
     "0Z1b0000000O1N2O1N2N2N2O1O1M3N2N2N2O1001O2N2N2N2N2N1OH8N2N2O1O100O1O1O1000000000000000000001O001O1O001O2YO\\O2e0L"
     "\\O4f0I[O7U1000000000000000000000000000000000000000000000000000"

@@ -15,6 +15,7 @@ from utils.api.openapi.problems import (
     IMAGE_PROBLEMS,
     MASK_PROBLEMS,
     MODEL_CHANGE,
+    NOT_ACCEPTABLE,
     NOT_READY,
     RECORDS_TOO_LARGE,
     SERVICE_PROBLEMS,
@@ -23,13 +24,13 @@ from utils.api.openapi.problems import (
     problem_responses,
     response,
 )
-from utils.api.openapi.schemas import reference
+from utils.api.openapi.schemas import binary, reference
 from utils.api.prompts import MAX_TOTAL_POINTS
+from utils.api.received import FILE, FORM, JSON, PNG
 from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest
 from utils.triton.versions import LOAD_ORDER
 
 Operation = dict[str, Any]
-JSON = "application/json"
 ANY_SCHEME: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
 
 PARTS: dict[str, Any] = {
@@ -55,11 +56,19 @@ def segment() -> Operation:
         "Segment objects in an image",
         "Takes points or boxes and returns masks and a picture. A request has exactly one of `input_image` and "
         "`image_id`. It describes one object by at least one point or a `box`, or several objects in `prompts`. All "
-        f"objects together have at most {MAX_TOTAL_POINTS} points.",
+        f"objects together have at most {MAX_TOTAL_POINTS} points. The response is `multipart/form-data`; with "
+        "`Accept: application/json` it is one JSON document, with `Accept: image/png` the mask or the picture alone.",
         request=(SegmentRequest, examples.SEGMENT_REQUESTS),
-        returns="the parts `mask`, `segmented_image` (absent for `none`) and `result`, in this order",
-        content={"multipart/form-data": PARTS},
-        problems=MASK_PROBLEMS,
+        returns="parts, one JSON document, or the mask or the picture alone, by the header `Accept`",
+        content={
+            FORM: PARTS,
+            JSON: _content("Document", "Masks as RLE", examples.DOCUMENT),
+            PNG: {
+                "schema": binary("the mask, or the picture if `segmented_image` is `overlay` or `cutout`"),
+                "examples": {"picture": {"summary": "A picture", "value": examples.PICTURE}},
+            },
+        },
+        problems=(NOT_ACCEPTABLE, *MASK_PROBLEMS),
     )
 
 
@@ -218,7 +227,7 @@ def _post(
     content: dict[str, Any],
     problems: Iterable[Problem] = (),
 ) -> Operation:
-    """Return an inference operation: a POST of JSON.
+    """Return an inference operation: a POST of JSON, of a form or of an image file.
 
     Args:
         name: operation id.
@@ -231,9 +240,12 @@ def _post(
     """
     model, requests = request
     body = {"schema": reference(model.__name__), "examples": requests}
+    form = {"schema": reference("Form"), "encoding": {"request": {"contentType": JSON}}}
+    points = "`x` and `y` of a point, repeated for several, and " if "pos_coords" in model.model_fields else ""
+    file = binary(f"a PNG, JPEG or WebP file; the query has {points}the fields whose values are not nested")
     return {
         **_base("Segmentation", name, summary, description),
-        "requestBody": {"required": True, "content": {JSON: body}},
+        "requestBody": {"required": True, "content": {JSON: body, FORM: form, FILE: {"schema": file}}},
         "responses": {
             "200": response(200, returns, content),
             **problem_responses([*SERVICE_PROBLEMS, *IMAGE_PROBLEMS, *problems]),

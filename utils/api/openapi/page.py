@@ -43,7 +43,7 @@ header a { color: #9fd3ff }
 
 
 def pages(*, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False) -> dict[str, Response]:
-    """Return the responses for `/` and `/docs.json`.
+    """Return the responses for `/` and `/docs.json`, and for `/docs` and `/openapi.json`, where others look for them.
 
     Args:
         need_key: true if inference requests require an API key.
@@ -51,4 +51,5 @@ def pages(*, need_key: bool = False, metrics_need_key: bool = False, admin: bool
         admin: true to include the paths below `/admin`.
     """
     text = orjson.dumps(document(need_key=need_key, metrics_need_key=metrics_need_key, admin=admin))
-    return {"/": HTMLResponse(PAGE), "/docs.json": Response(text, media_type="application/json")}
+    page, described = HTMLResponse(PAGE), Response(text, media_type="application/json")
+    return {"/": page, "/docs": page, "/docs.json": described, "/openapi.json": described}

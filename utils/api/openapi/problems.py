@@ -17,8 +17,10 @@ from utils.api.errors import (
     InferenceUnavailable,
     InvalidRequest,
     MalformedBody,
+    MalformedForm,
     MalformedRequest,
     ModelChange,
+    NotAcceptable,
     Overloaded,
     Problem,
     ServiceError,
@@ -30,6 +32,7 @@ from utils.api.errors import (
     summary,
 )
 from utils.api.openapi.schemas import reference
+from utils.api.received import ANSWER_TYPES
 from utils.edge.admission import STOPPING_DETAIL
 from utils.edge.keys import EXPECTED_KEY
 from utils.edge.protocol import MAX_HEAD_BYTES
@@ -49,9 +52,11 @@ NOT_READY = (UNAVAILABLE, Stopping(STOPPING_DETAIL).problem())
 MODEL_CHANGE = (
     ModelChange("Triton could not load mobile_sam; what was loaded stays loaded: see the service's log").problem(),
 )
+NOT_ACCEPTABLE = NotAcceptable.of(ANSWER_TYPES, "'text/html'").problem()
 SERVICE_PROBLEMS: tuple[Problem, ...] = (
     MalformedRequest("expected one Host header, got 0").problem(),
     MalformedBody.of("expected value at line 1 column 1").problem(),
+    MalformedForm.of("2000 bytes without its end").problem(),
     SlowBody("expected the body within 30 s, got 65536 bytes of 2000000").problem(),
     BodyTooLarge.of(33_554_432, 41_943_040).problem(),
     UnsupportedMedia.of("text/plain").problem(),

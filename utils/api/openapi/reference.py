@@ -11,9 +11,17 @@ from utils.api.errors import MEDIA_TYPE
 from utils.api.openapi.calls import CALLS
 from utils.api.openapi.document import document
 from utils.api.openapi.photo import SAMPLE
-from utils.api.openapi.problems import IMAGE_PROBLEMS, MASK_PROBLEMS, MODEL_CHANGE, SERVICE_PROBLEMS, UNAUTHORIZED
+from utils.api.openapi.problems import (
+    IMAGE_PROBLEMS,
+    MASK_PROBLEMS,
+    MODEL_CHANGE,
+    NOT_ACCEPTABLE,
+    SERVICE_PROBLEMS,
+    UNAUTHORIZED,
+)
 from utils.api.openapi.schemas import Schema
 from utils.api.openapi.tables import default_of, limits_of, table, type_of
+from utils.api.received import FILE, FORM, JSON
 
 INTRODUCTION = """# The HTTP API
 
@@ -90,8 +98,10 @@ def _operation(name: str, operation: dict[str, Any], schemas: dict[str, Schema])
     """Return the section for one operation."""
     parts = [f"## {name}\n", textwrap.fill(f"{operation['summary']}. {operation['description']}", WIDTH) + "\n"]
     if "requestBody" in operation:
-        ((media, content),) = operation["requestBody"]["content"].items()
-        parts += [f"Request (`{media}`):\n", _request_fields(_resolved(content["schema"], schemas))]
+        bodies = {media: content["schema"] for media, content in operation["requestBody"]["content"].items()}
+        parts += [f"Request (`{JSON}`):\n", _request_fields(_resolved(bodies[JSON], schemas))]
+        parts += [f"Request (`{FORM}`): the parts of {_link('Form', 'Form')}.\n"]
+        parts += [textwrap.fill(f"Request (`{FILE}`): {bodies[FILE]['description']}.", WIDTH) + "\n"]
     parts += [f"{call.markdown()}\n" for call in CALLS.get(operation["operationId"], ())]
     responses = dict(operation["responses"])
     success = responses.pop("200")
@@ -108,14 +118,17 @@ def _operation(name: str, operation: dict[str, Any], schemas: dict[str, Schema])
 def _success(media: str, description: str, content: dict[str, Any], schemas: dict[str, Schema]) -> str:
     """Return the description of a 200 response with one media type."""
     schema = _resolved(content["schema"], schemas)
-    heading = f"Response (`{media}`): "
+    heading, text = f"Response (`{media}`): ", schema.get("description", description)
+    text = text[0].lower() + text[1:]
     if "encoding" in content:
-        return f"{heading}{description}.\n\n{_parts(schema, content['encoding'])}"
+        return f"{heading}{text}.\n\n{_parts(schema, content['encoding'])}"
     if schema["type"] == "array":
-        return f"{heading}{schema['description']}, {type_of(schema['items'], _link)}.\n"
+        return f"{heading}{text}, {type_of(schema['items'], _link)}.\n"
+    if schema["type"] == "string":
+        return f"{heading}{text}.\n"
     if schema["type"] == "object":
-        return f"{heading}{description}.\n\n{_response_fields(schema, schemas)}"
-    return f"{heading}{description}.\n"
+        return f"{heading}{text}.\n\n{_response_fields(schema, schemas)}"
+    raise ValueError(f"no description for the schema {schema}")
 
 
 def _request_fields(schema: Schema) -> str:
@@ -152,7 +165,7 @@ def _parts(schema: Schema, encoding: dict[str, Any]) -> str:
 
 def _problems(schemas: dict[str, Schema]) -> str:
     """Return the section with all problems."""
-    problems = (*UNAUTHORIZED, *MODEL_CHANGE, *SERVICE_PROBLEMS, *IMAGE_PROBLEMS, *MASK_PROBLEMS)
+    problems = (*UNAUTHORIZED, *MODEL_CHANGE, NOT_ACCEPTABLE, *SERVICE_PROBLEMS, *IMAGE_PROBLEMS, *MASK_PROBLEMS)
     rows = (
         (f"`{each.slug}`", str(each.status), each.title, each.detail)
         for each in sorted(problems, key=lambda problem: problem.status)

@@ -25,7 +25,15 @@ def _requests() -> dict[str, Schema]:
     for model in (SegmentRequest, EmbedRequest, EverythingRequest):
         schema = model.model_json_schema(ref_template=REFERENCES)
         found |= {model.__name__: schema, **schema.pop("$defs", {})}
-    return {name: _without_titles(schema) for name, schema in found.items()}
+    form = _object(
+        "An image file, and the other fields of the operation",
+        {
+            "image": binary("a PNG, JPEG or WebP file"),
+            "request": _value("string", "JSON object with the fields that the operation takes, but no image"),
+        },
+        optional=("image", "request"),
+    )
+    return {**{name: _without_titles(schema) for name, schema in found.items()}, "Form": form}
 
 
 def _without_titles(schema: Schema) -> Schema:
@@ -40,6 +48,11 @@ def _object(description: str, properties: dict[str, Schema], optional: tuple[str
     """Return an object schema; fields not in `optional` are required."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", "description": description, "required": required, "properties": properties}
+
+
+def binary(description: str) -> Schema:
+    """Return the schema of a file."""
+    return _value("string", description, format="binary")
 
 
 def _value(kind: str, description: str, **bounds: Any) -> Schema:
@@ -63,6 +76,16 @@ IMAGE: dict[str, Schema] = {
     "model_version": _value("integer", "model version that was used", minimum=1),
 }
 
+MASK: dict[str, Schema] = {
+    "object": _value("integer", "index of the object in the request, from 0", minimum=0),
+    "score": _value("number", "the model's estimate of the mask's IoU; can be slightly above 1"),
+    "area": _value("integer", "area of the mask in pixels", minimum=0),
+    "box": _numbers("`[x0, y0, x1, y1]` around the mask in pixels; x1 and y1 are exclusive", 4),
+    "low_res_mask": _value(
+        "string", "if requested: base64 of a NumPy file with (256, 256) float32 logits, to send as `mask_input`"
+    ),
+}
+
 RESPONSES: dict[str, Schema] = {
     "Weights": _object(
         "Origin of the model's weights",
@@ -82,20 +105,28 @@ RESPONSES: dict[str, Schema] = {
     ),
     "Image": _object("An encoded image", IMAGE),
     "Segmentation": _object(
-        "The parts of the response",
+        "The parts of the response, in this order",
         {
-            "mask": _value(
-                "string",
+            "mask": binary(
                 "the masks in the format of `mask_format`: `application/json` for `json`, `rle` and `polygon`, "
-                "`application/octet-stream` for `npy`, `image/png` for `png`",
-                format="binary",
+                "`application/octet-stream` for `npy`, `image/png` for `png`"
             ),
-            "segmented_image": _value(
-                "string",
-                "PNG with the objects drawn on the image or cut out of it; absent if `segmented_image` is `none`",
-                format="binary",
+            "segmented_image": binary(
+                "PNG with the objects drawn on the image or cut out of it; absent if `segmented_image` is `none`"
             ),
             "result": reference("Result"),
+        },
+        optional=("segmented_image",),
+    ),
+    "Document": _object(
+        "Masks and picture in one document",
+        {
+            **IMAGE,
+            "masks": _list(
+                "one entry per mask, by object as in the request, candidates of the same object together",
+                reference("MaskWithContent"),
+            ),
+            "segmented_image": _value("string", "the picture as base64 of a PNG, if the request asks for one"),
         },
         optional=("segmented_image",),
     ),
@@ -110,19 +141,20 @@ RESPONSES: dict[str, Schema] = {
             ),
         },
     ),
-    "Mask": _object(
-        "Properties of a mask",
+    "Mask": _object("Properties of a mask", MASK, optional=("low_res_mask",)),
+    "MaskWithContent": _object(
+        "A mask, in one of the three formats",
         {
-            "object": _value("integer", "index of the object in the request, from 0", minimum=0),
-            "score": _value("number", "the model's estimate of the mask's IoU"),
-            "area": _value("integer", "area of the mask in pixels", minimum=0),
-            "box": _numbers("`[x0, y0, x1, y1]` around the mask in pixels; x1 and y1 are exclusive", 4),
-            "low_res_mask": _value(
-                "string",
-                "if requested: base64 of a NumPy file with (256, 256) float32 logits, to send as `mask_input`",
-            ),
+            **MASK,
+            "rle": reference("RunLengths"),
+            "polygon": {
+                "type": "array",
+                "description": "`[[outer ring, hole, ...], ...]`, each ring a list of `[x, y]`",
+                "items": {"type": "array", "items": {"type": "array", "items": _numbers("`[x, y]`", 2, "number")}},
+            },
+            "png": _value("string", "base64 of a 1-bit PNG"),
         },
-        optional=("low_res_mask",),
+        optional=("low_res_mask", "rle", "polygon", "png"),
     ),
     "Everything": _object(
         "An image and all of its masks",

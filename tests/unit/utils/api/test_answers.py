@@ -6,8 +6,9 @@ import pytest
 from urllib3.fields import RequestField
 from urllib3.filepost import encode_multipart_formdata
 
-from utils.api.answers import MASK_PARTS, multipart, problem_of
+from utils.api.answers import MASK_PARTS, problem_of, segmentation_response
 from utils.api.errors import InvalidRequest
+from utils.api.received import FORM
 from utils.triton.segmenter import Segmentation
 
 
@@ -23,7 +24,7 @@ def by_urllib3(boundary: str, *parts: tuple[str, bytes, str, str | None]) -> byt
 @pytest.mark.parametrize("mask_format", MASK_PARTS)
 @pytest.mark.parametrize("picture", [None, bytes(range(256)) * 10])
 def test_multipart_answer_equals_urllib3s_encoding(mask_format, picture):
-    response = multipart(Segmentation(b"the \r\n mask", picture, b'{"masks": []}'), mask_format)
+    response = segmentation_response(Segmentation(b"the \r\n mask", picture, b'{"masks": []}'), mask_format, FORM)
     kind, boundary = response.headers["content-type"].split("; boundary=")
     parts = [("mask", b"the \r\n mask", *MASK_PARTS[mask_format])]
     if picture is not None:
@@ -34,7 +35,7 @@ def test_multipart_answer_equals_urllib3s_encoding(mask_format, picture):
 
 
 def test_each_answer_has_its_own_boundary():
-    answers = [multipart(Segmentation(b"", None, b""), "json") for _ in range(2)]
+    answers = [segmentation_response(Segmentation(b"", None, b""), "json", FORM) for _ in range(2)]
     assert answers[0].headers["content-type"] != answers[1].headers["content-type"]
 
 

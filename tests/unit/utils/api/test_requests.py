@@ -217,13 +217,13 @@ def test_image_id_has_a_maximum_length():
 
 @pytest.mark.parametrize("model", MODELS)
 def test_unknown_field_lists_the_known_ones(model):
-    error = first_error(model, point=[1, 2])
-    assert (error.field, error.got) == ("point", "an unknown field")
+    error = first_error(model, colour=[1, 2])
+    assert (error.field, error.got) == ("colour", "an unknown field")
     known = error.expected.removeprefix("one of the fields ").split(", ")
     assert sorted(known) == sorted(model.model_fields)
 
 
-@pytest.mark.parametrize("name", ["point", "multimask_output", "input_image", "prompts"])
+@pytest.mark.parametrize("name", ["colour", "multimask_output", "input_image", "prompts"])
 def test_unknown_field_of_an_object_lists_the_fields_of_objects(name):
     error = first_error(prompts=[{"box": [0, 0, 1, 1]}, {name: "x"}])
     assert error == FieldError(f"prompts[1].{name}", OBJECT_FIELDS, "an unknown field")
@@ -232,7 +232,7 @@ def test_unknown_field_of_an_object_lists_the_fields_of_objects(name):
 @pytest.mark.parametrize("field", ["pos_coords", "box", "prompts", "mask_format"])
 @pytest.mark.parametrize("model", [EmbedRequest, EverythingRequest])
 def test_prompts_are_unknown_fields_of_embed_and_everything(model, field):
-    assert first_error(model, **{field: [{}]}).got == "an unknown field"
+    assert first_error(model, **{field: [{}]}).got.startswith("an unknown field")
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,15 @@ TWO = Prompts(
 )
 THRESHOLDS = {"stability_score_thresh": 0.25, "stability_score_offset": 2.0, "min_mask_region_area": 7}
 BATCH = GridBatch(np.array([[1, 2], [3, 4]], np.float32), {"crop_box": (1, 2, 30, 40), **THRESHOLDS}, 3)
-OPTIONS = {"multimask_output": True, "mask_format": "png", "segmented_image": "none", "low_res_mask": True}
+OPTIONS = {
+    "multimask_output": True,
+    "mask_format": "png",
+    "segmented_image": "none",
+    "low_res_mask": True,
+    "min_mask_region_area": 9,
+    "mask_threshold": 0.5,
+    "polygon_tolerance": 2.0,
+}
 UNKNOWN, COSTLY = {"known": False}, {"costly": True}
 
 
@@ -204,7 +212,7 @@ def test_values_are_sent_unchanged():
     assert numbers(data["point_labels"], np.int32) == [1, -2, 2, 3]
     assert numbers(client.large[0]["mask_input"], np.float32) == [1] * 256 * 256
     assert numbers(data["mask_input_object"], np.int32) == [1]
-    assert (client.received[0].image_id, client.received[0].options) == ("an id", OPTIONS)
+    assert (client.received[0].image_id, client.received[0].options) == ("an id", {**OPTIONS, "document": False})
 
 
 def test_thresholds_are_sent_unchanged():

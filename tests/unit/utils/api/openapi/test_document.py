@@ -113,7 +113,7 @@ def test_security_is_declared_for_protected_operations(keys, metrics):
 @pytest.mark.parametrize(
     ("path", "content_types"),
     [
-        ("/mobile_sam", ["multipart/form-data"]),
+        ("/mobile_sam", ["multipart/form-data", "application/json", "image/png"]),
         ("/embed", ["application/json"]),
         ("/everything", ["application/json", "application/x-ndjson"]),
     ],

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco
 
-from utils.api.answers import multipart
+from utils.api.answers import segmentation_response
 from utils.api.images import image_source
 from utils.api.info import LOADED_METRIC, Info, describe
 from utils.api.openapi import EXAMPLE, EXAMPLE_IMAGE, document
@@ -120,7 +120,7 @@ def test_example_image_is_short():
 
 def test_example_multipart_body_equals_a_real_one():
     found = Segmentation(orjson.dumps(RUN_LENGTHS), PICTURE.encode(), orjson.dumps(RESULT))
-    response = multipart(found, "rle")
+    response = segmentation_response(found, "rle", "multipart/form-data")
     boundary = response.headers["content-type"].partition("boundary=")[2]
     assert bytes(response.body).decode().replace(boundary, BOUNDARY) == MULTIPART
 

@@ -16,7 +16,8 @@ from utils.bento import static_files
 @pytest.mark.parametrize("keys", [False, True], ids=["no keys", "keys"])
 def test_pages_show_the_configured_service(keys, metrics):
     responses = pages(need_key=keys, metrics_need_key=metrics)
-    assert set(responses) == {"/", "/docs.json"}
+    assert set(responses) == {"/", "/docs", "/docs.json", "/openapi.json"}
+    assert (responses["/docs"], responses["/openapi.json"]) == (responses["/"], responses["/docs.json"])
     assert json.loads(bytes(responses["/docs.json"].body)) == document(need_key=keys, metrics_need_key=metrics)
     assert bytes(responses["/"].body).decode() == PAGE
 

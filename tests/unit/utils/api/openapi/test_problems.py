@@ -19,6 +19,7 @@ from utils.api.errors import (
     BodyTooLarge,
     ImageNotCached,
     ModelChange,
+    NotAcceptable,
     RejectedByModel,
     ServiceError,
     TooManyRequests,
@@ -68,7 +69,7 @@ def documented(path: str) -> set[tuple[int, str]]:
 
 def test_problems_of_the_service_are_documented():
     # Base classes, problems of the orchestrator, problems without an operation, and problems of admin operations.
-    elsewhere = {Unavailable, RejectedByModel, UnknownPath, WrongMethod, ModelChange, AnswerTooLarge}
+    elsewhere = {Unavailable, RejectedByModel, UnknownPath, WrongMethod, ModelChange, AnswerTooLarge, NotAcceptable}
     raised = {(error.status, error.slug) for error in kinds(ServiceError) if error not in elsewhere}
     assert all(raised <= documented(path) for path in WORK)
 

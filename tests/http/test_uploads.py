@@ -1,0 +1,131 @@
+"""Images sent as files: `multipart/form-data` and raw bodies."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from utils.api.images import ImageSource
+
+FILE = b"\xff\xd8 an image file \r\n--boundary {{{{{{{{{{{{{{{{"
+CLICK = {"pos_coords": [[903, 310]]}
+PATHS = {"/mobile_sam": CLICK, "/embed": {}, "/everything": {"points_per_side": 4}}
+each_path = pytest.mark.parametrize("path", PATHS)
+
+
+def sent_image(segmenter) -> ImageSource:
+    """Return the image of the first call."""
+    call = segmenter.calls[0]
+    return call if isinstance(call, ImageSource) else call[0]
+
+
+@each_path
+def test_form_with_image_and_request_reaches_the_segmenter(http, segmenter, path):
+    form = {"image": ("photo.jpg", FILE, "image/jpeg"), "request": (None, json.dumps(PATHS[path]))}
+    assert http.post(path, files=form).status_code == 200
+    assert sent_image(segmenter) == ImageSource(FILE, None)
+    if path == "/mobile_sam":
+        assert segmenter.jobs[0][1].prompts.points_xy.tolist() == [CLICK["pos_coords"]]
+
+
+def test_form_without_an_image_can_name_one(http, segmenter):
+    request = json.dumps({"image_id": "an id", **CLICK})
+    assert http.post("/mobile_sam", files={"request": ("r.json", request, "application/json")}).status_code == 200
+    assert sent_image(segmenter) == ImageSource(None, "an id")
+
+
+@each_path
+@pytest.mark.parametrize("content_type", ["image/jpeg", "IMAGE/PNG; x=y", "application/octet-stream"])
+def test_raw_image_reaches_the_segmenter(http, segmenter, path, content_type):
+    query = "?x=903&y=310" if path == "/mobile_sam" else ""
+    assert http.post(path + query, content=FILE, headers={"content-type": content_type}).status_code == 200
+    assert sent_image(segmenter) == ImageSource(FILE, None)
+
+
+def test_query_has_points_box_and_options(http, segmenter):
+    query = "x=1&y=2&x=3.5&y=4&labels=1,0&box=0,0,9,9&multimask_output=true&mask_format=rle&mask_threshold=0.5"
+    raw = {"content": FILE, "headers": {"content-type": "image/png"}}
+    assert http.post(f"/mobile_sam?{query}", **raw).status_code == 200
+    ((_, job),) = segmenter.jobs
+    assert job.prompts.points_xy.tolist() == [[[1, 2], [3.5, 4], [0, 0], [9, 9]]]
+    assert job.prompts.labels.tolist() == [[1, 0, 2, 3]]
+    assert (job.options.multimask_output, job.options.mask_format, job.options.mask_threshold) == (True, "rle", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "got"),
+    [
+        ("x=1&y=2&point_coords=3", "point_coords", "an unknown query parameter"),
+        ("x=1&y=2&mask_formt=rle", "mask_formt", "an unknown query parameter (did you mean mask_format?)"),
+        ("x=1&y=2&mask_format=rle&mask_format=png", "mask_format", "several"),
+        ("x=1&x=2&y=1", "x", "2 and 1"),
+        ("x=left&y=1", "pos_coords[0][0]", "'left'"),
+        ("x=NaN&y=1", "pos_coords[0][0]", "'NaN'"),
+        ("box=1,2,3", "box", "a list of 3"),
+        ("x=1&y=1&multimask_output=maybe", "multimask_output", "'maybe'"),
+        ("", "pos_coords", "no prompt"),
+        ("prompts=[]", "prompts", "an unknown query parameter"),
+    ],
+)
+def test_bad_query_is_a_422_that_names_the_parameter(http, segmenter, query, field, got):
+    response = http.post(f"/mobile_sam?{query}", content=FILE, headers={"content-type": "image/png"})
+    assert response.status_code == 422
+    error = response.json()["errors"][0]
+    assert (error["field"], error["got"]) == (field, got)
+    assert not segmenter.calls
+
+
+def form(*parts: bytes, end: bytes = b"--b--\r\n") -> bytes:
+    return b"".join(b"--b\r\nContent-Disposition: form-data; " + part + b"\r\n" for part in parts) + end
+
+
+IMAGE_PART = b'name="image"; filename="a"\r\n\r\nfile'
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "got"),
+    [
+        pytest.param(form(b'name="request"\r\n\r\n{'), 400, "EOF while parsing", id="request-not-json"),
+        pytest.param(form(b'name="image"; filename="a"\r\n\r\n'), 422, "an empty file", id="empty-image"),
+        pytest.param(form(IMAGE_PART, end=b""), 400, "without its end", id="cut-off"),
+        pytest.param(form(IMAGE_PART, IMAGE_PART), 422, "two", id="two-images"),
+        pytest.param(form(b'name="file"\r\n\r\n1'), 422, "an unknown part (did you mean image?)", id="other-part"),
+        pytest.param(form(b"\r\n\r\n1"), 400, "Field name not found", id="part-without-name"),
+        pytest.param(form(b'name="\xff\xfe"\r\n\r\n1'), 422, "an unknown part", id="name-not-utf-8"),
+        pytest.param(
+            form(IMAGE_PART, b'name="request"\r\n\r\n{"image_id": "a"}'),
+            422,
+            "one in the body as well",
+            id="two-sources",
+        ),
+        pytest.param(b"no form at all", 400, "", id="no-form"),
+        pytest.param(b"", 400, "0 bytes without its end", id="empty"),
+        pytest.param(form(), 422, "neither", id="no-parts"),
+    ],
+)
+def test_bad_form_is_a_4xx_that_says_what_is_wrong(http, segmenter, body, status, got):
+    response = http.post("/embed", content=body, headers={"content-type": "multipart/form-data; boundary=b"})
+    assert response.status_code == status
+    assert got in response.json()["errors"][0]["got"]
+    assert not segmenter.calls
+
+
+def test_form_without_boundary_is_a_400(http):
+    response = http.post("/embed", content=form(IMAGE_PART), headers={"content-type": "multipart/form-data"})
+    assert (response.status_code, response.json()["type"]) == (400, "urn:mobile-sam:malformed-form")
+
+
+def test_url_in_place_of_an_image_says_that_urls_are_not_fetched(http):
+    response = http.post("/embed", json={"input_image": "https://example.org/photo.jpg"})
+    assert response.status_code == 422
+    assert "URLs are not fetched" in response.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("points", "pos_coords"), ("image", "input_image"), ("point_labels", "labels"), ("pos_cords", "pos_coords")],
+)
+def test_unknown_field_suggests_the_one_that_is_meant(http, name, meant):
+    response = http.post("/mobile_sam", json={"image_id": "an id", **CLICK, name: 1})
+    assert response.json()["errors"][0]["got"] == f"an unknown field (did you mean {meant}?)"
