@@ -24,7 +24,7 @@ text_generation_needs := env-text
 model_store_needs := env-text
 bentoml_runner_needs := weights
 
-.PHONY: serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-estimates quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
+.PHONY: serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-wire bench-estimates quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
 
 serve: known-port weights ## serve on HOST:PORT
 	@exec $(RUN) bentoml serve service.py:svc --host $(HOST) --port $(PORT)
@@ -100,6 +100,9 @@ bench: env-bench ## compare the service with the raw model and its peers; about 
 
 bench-full: env-bench ## run all measurements and write them into docs/performance.md; about 10 minutes
 	@$(RUN) python -m benchmarks.bench --full
+
+bench-wire: env-bench ## compare answers in parts and as one document, and files as JSON, form and raw body; 1 minute
+	@$(RUN) python -m benchmarks.wire
 
 bench-estimates: env ## compare the times of masks and pictures with the estimates by which requests are refused
 	@$(BIN)/python -m benchmarks.estimates
