@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
+import requests
 from PIL import Image, ImageDraw
 from pycocotools import mask as coco
 
@@ -22,6 +25,7 @@ OBJECTS: list[dict[str, Any]] = [
     {"pos_coords": [[240, 160], [300, 200]], "neg_coords": [[20, 20]]},
     {"pos_coords": [[200, 150]], "box": [150, 100, 400, 300]},
 ]
+AS_DOCUMENT = {"Accept": "application/json"}
 NPY_ONLY = {"mask_format": "npy", "segmented_image": "none"}
 
 
@@ -101,6 +105,63 @@ def test_every_format_and_the_overlay_show_the_same_masks(server, image):
         # Rings may be half a pixel off the edge, so the tolerance depends on its length.
         edge = np.abs(np.diff(mask.astype(int), axis=0)).sum() + np.abs(np.diff(mask.astype(int), axis=1)).sum()
         assert (redrawn != mask).sum() <= 0.6 * edge + 4
+
+
+@pytest.mark.parametrize("mask_format", ["rle", "polygon", "png"])
+def test_document_has_masks_and_picture_of_the_parts(server, image, mask_format):
+    ask = {**image, "prompts": OBJECTS[:2], "mask_format": mask_format, "segmented_image": "overlay"}
+    mask, picture, result = parts(server.post(**ask))
+    document = requests.post(f"{server.url}/mobile_sam", json=ask, headers=AS_DOCUMENT, timeout=60).json()
+    assert base64.b64decode(document.pop("segmented_image")) == picture
+    masks = [described.pop(mask_format) for described in document["masks"]]
+    assert document == json.loads(result)
+    if mask_format == "png":
+        rows = np.asarray(Image.open(io.BytesIO(mask))).reshape(2, 320, 480)
+        assert all(
+            np.array_equal(np.asarray(Image.open(io.BytesIO(base64.b64decode(one)))), row)
+            for one, row in zip(masks, rows, strict=True)
+        )
+    else:
+        assert masks == json.loads(mask)
+
+
+def test_uploads_are_the_same_as_base64_in_json(server):
+    file, url = scene(3), f"{server.url}/mobile_sam"
+    wanted = segmentation(server.post(input_image=as_base64(file), pos_coords=[[240, 160]], **NPY_ONLY))
+    fields = {"pos_coords": [[240, 160]], **NPY_ONLY}
+    as_form = requests.post(url, files={"image": file}, data={"request": json.dumps(fields)}, timeout=60)
+    query = {"x": "240", "y": "160", **NPY_ONLY}
+    as_body = requests.post(url, file, params=query, headers={"Content-Type": "image/png"}, timeout=60)
+    for answer in (as_form, as_body):
+        found = segmentation(answer)
+        assert np.array_equal(found.masks, wanted.masks)
+        assert found.result["image_id"] == wanted.result["image_id"]
+
+
+def test_png_answer_is_the_mask_or_the_picture(server):
+    def ask(**query: str) -> Image.Image:
+        accept = {"Content-Type": "image/png", "Accept": "image/png"}
+        answer = requests.post(
+            f"{server.url}/mobile_sam", scene(1), params={"box": "50,60,300,280", **query}, headers=accept, timeout=60
+        )
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
+        return Image.open(io.BytesIO(answer.content))
+
+    mask, cutout = np.asarray(ask()), np.asarray(ask(segmented_image="cutout"))
+    assert mask.any()
+    assert np.array_equal(cutout[..., 3] > 0, mask)
+
+
+def test_mask_options_change_the_mask(server, image):
+    def area(**options: float) -> int:
+        return int(segmentation(server.post(**image, **NPY_ONLY, **OBJECTS[1], **options)).masks.sum())
+
+    assert area(mask_threshold=-2) > area() > area(mask_threshold=2)
+    mask = segmentation(server.post(**image, **NPY_ONLY, **OBJECTS[1], min_mask_region_area=10**9)).masks
+    assert cv2.connectedComponents(mask.astype(np.uint8), connectivity=8)[0] == 2  # background and one island
+    ask = {**image, **OBJECTS[1], "mask_format": "polygon", "segmented_image": "none"}
+    exact, rough = (json.loads(parts(server.post(**ask, polygon_tolerance=tolerance))[0]) for tolerance in (0, 5))
+    assert sum(len(ring) for rings in exact for ring in rings) > 3 * sum(len(ring) for rings in rough for ring in rings)
 
 
 def test_too_large_masks_are_rejected_unless_compressed(server):

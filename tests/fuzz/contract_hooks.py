@@ -28,7 +28,13 @@ def valid_image(context: Any, case: Any, **kwargs: Any) -> None:
     """Put a real image with prompts and a small grid of clicks into most valid requests."""
     body = case.body
     mode = case.meta.generation.mode.value if case.meta else "positive"
-    if mode != "positive" or not isinstance(body, dict):
+    if mode != "positive":
+        return
+    if case.media_type == "application/octet-stream":
+        case.body = IMAGES[0]
+    if case.media_type == "multipart/form-data":
+        case.body = {"image": IMAGES[0], "request": json.dumps(PROMPTS[0] if case.path == "/mobile_sam" else {})}
+    if case.media_type != "application/json" or not isinstance(body, dict):
         return
     if case.path == "/everything":
         for name, maximum in MAX_VALUES.items():

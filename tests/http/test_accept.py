@@ -63,6 +63,7 @@ def test_errors_are_problems_whatever_is_accepted(http):
         (FORM, {}, "json", "overlay"),
         (JSON, {}, "rle", "none"),
         (JSON, {"mask_format": "polygon", "segmented_image": "cutout"}, "polygon", "cutout"),
+        (JSON, {"mask_format": "json", "segmented_image": "overlay"}, "json", "overlay"),
         (PNG, {}, "png", "none"),
         (PNG, {"mask_format": "png"}, "png", "none"),
         (PNG, {"segmented_image": "overlay", "mask_format": "json"}, "rle", "overlay"),
@@ -78,8 +79,7 @@ def test_defaults_depend_on_the_type_of_the_answer(http, segmenter, *, accept, f
 @pytest.mark.parametrize(
     ("accept", "mask_format", "expected"),
     [
-        (JSON, "json", "rle or polygon or png for an answer of application/json"),
-        (JSON, "npy", "rle or polygon or png for an answer of application/json"),
+        (JSON, "npy", "rle or polygon or png or json for an answer of application/json"),
         (PNG, "rle", "png for an answer of image/png"),
     ],
 )

@@ -17,10 +17,10 @@ from utils.api.errors import MalformedForm, NotAcceptable, UnsupportedMedia
 from utils.api.requests import MaskFormat, SegmentRequest, invalid, unknown_field
 from utils.observability.text import quoted
 
-JSON, FORM, PNG, FILE = "application/json", "multipart/form-data", "image/png", "image/*"
+JSON, FORM, PNG, FILE = "application/json", "multipart/form-data", "image/png", "application/octet-stream"
 ANSWER_TYPES = (FORM, JSON, PNG)
 """Media types of the answer of `/mobile_sam`, the default first."""
-FILE_TYPES = ("image/", "application/octet-stream")
+FILE_TYPES = ("image/", FILE)
 """Content types of raw image files; the file itself tells its format."""
 FORM_PARTS = ("image", "request")
 NOT_IN_A_QUERY = {"input_image", "image_id", "pos_coords", "neg_coords", "mask_input", "prompts"}
@@ -103,7 +103,7 @@ def apply_answer_type(request: SegmentRequest, answer_type: str) -> None:
     given = request.model_fields_set
     if "segmented_image" not in given:
         request.segmented_image = "none"
-    formats: tuple[MaskFormat, ...] = ("png",) if answer_type == PNG else ("rle", "polygon", "png")
+    formats: tuple[MaskFormat, ...] = ("png",) if answer_type == PNG else ("rle", "polygon", "png", "json")
     if answer_type == PNG and request.segmented_image != "none":
         request.mask_format = "rle"  # not part of the answer
     elif "mask_format" not in given:

@@ -160,7 +160,7 @@ class SegmentOptions(BaseModel):
             'stacked vertically; `rle`: COCO compressed RLE, `{"size": [H, W], "counts": "..."}`; `polygon`: `[[outer '
             "ring, hole, ...], ...]`, each ring a list of `[x, y]`, with integer coordinates at pixel edges. Several "
             "masks as `rle` or `polygon` form a list. In a JSON answer each mask is separate, as `rle` (the default), "
-            "`polygon` or base64 `png`"
+            "`polygon`, base64 `png` or `json`"
         ),
     ] = "json"
     segmented_image: Annotated[

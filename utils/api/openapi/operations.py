@@ -242,7 +242,9 @@ def _post(
     body = {"schema": reference(model.__name__), "examples": requests}
     form = {"schema": reference("Form"), "encoding": {"request": {"contentType": JSON}}}
     points = "`x` and `y` of a point, repeated for several, and " if "pos_coords" in model.model_fields else ""
-    file = binary(f"a PNG, JPEG or WebP file; the query has {points}the fields whose values are not nested")
+    file = binary(
+        f"a PNG, JPEG or WebP file, also as `image/...`; the query has {points}the fields whose values are not nested"
+    )
     return {
         **_base("Segmentation", name, summary, description),
         "requestBody": {"required": True, "content": {JSON: body, FORM: form, FILE: {"schema": file}}},

@@ -143,7 +143,7 @@ RESPONSES: dict[str, Schema] = {
     ),
     "Mask": _object("Properties of a mask", MASK, optional=("low_res_mask",)),
     "MaskWithContent": _object(
-        "A mask, in one of the three formats",
+        "A mask, in the format of `mask_format`",
         {
             **MASK,
             "rle": reference("RunLengths"),
@@ -153,8 +153,9 @@ RESPONSES: dict[str, Schema] = {
                 "items": {"type": "array", "items": {"type": "array", "items": _numbers("`[x, y]`", 2, "number")}},
             },
             "png": _value("string", "base64 of a 1-bit PNG"),
+            "json": _list("rows of 0 and 1, `[H, W]`", {"type": "array", "items": {"type": "integer"}}),
         },
-        optional=("low_res_mask", "rle", "polygon", "png"),
+        optional=("low_res_mask", "rle", "polygon", "png", "json"),
     ),
     "Everything": _object(
         "An image and all of its masks",
