@@ -31,9 +31,7 @@ def valid_image(context: Any, case: Any, **kwargs: Any) -> None:
     if mode != "positive":
         return
     if case.media_type == "application/octet-stream":
-        case.body = IMAGES[0]
-    if case.media_type == "multipart/form-data":
-        case.body = {"image": IMAGES[0], "request": json.dumps(PROMPTS[0] if case.path == "/mobile_sam" else {})}
+        case.body, case.query = IMAGES[0], {"points_per_side": 4} if case.path == "/everything" else {}
     if case.media_type != "application/json" or not isinstance(body, dict):
         return
     if case.path == "/everything":

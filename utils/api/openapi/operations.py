@@ -240,7 +240,11 @@ def _post(
     """
     model, requests = request
     body = {"schema": reference(model.__name__), "examples": requests}
-    form = {"schema": reference("Form"), "encoding": {"request": {"contentType": JSON}}}
+    fields = {"image": binary("a PNG, JPEG or WebP file"), "request": reference(model.__name__)}
+    form = {
+        "schema": {"type": "object", "description": "the image file and the other fields", "properties": fields},
+        "encoding": {"request": {"contentType": JSON}},
+    }
     points = "`x` and `y` of a point, repeated for several, and " if "pos_coords" in model.model_fields else ""
     file = binary(
         f"a PNG, JPEG or WebP file, also as `image/...`; the query has {points}the fields whose values are not nested"

@@ -100,7 +100,7 @@ def _operation(name: str, operation: dict[str, Any], schemas: dict[str, Schema])
     if "requestBody" in operation:
         bodies = {media: content["schema"] for media, content in operation["requestBody"]["content"].items()}
         parts += [f"Request (`{JSON}`):\n", _request_fields(_resolved(bodies[JSON], schemas))]
-        parts += [f"Request (`{FORM}`): the parts of {_link('Form', 'Form')}.\n"]
+        parts += [f"Request (`{FORM}`): `image`, the file, and `request`, the other fields as a JSON object.\n"]
         parts += [textwrap.fill(f"Request (`{FILE}`): {bodies[FILE]['description']}.", WIDTH) + "\n"]
     parts += [f"{call.markdown()}\n" for call in CALLS.get(operation["operationId"], ())]
     responses = dict(operation["responses"])

@@ -25,15 +25,7 @@ def _requests() -> dict[str, Schema]:
     for model in (SegmentRequest, EmbedRequest, EverythingRequest):
         schema = model.model_json_schema(ref_template=REFERENCES)
         found |= {model.__name__: schema, **schema.pop("$defs", {})}
-    form = _object(
-        "An image file, and the other fields of the operation",
-        {
-            "image": binary("a PNG, JPEG or WebP file"),
-            "request": _value("string", "JSON object with the fields that the operation takes, but no image"),
-        },
-        optional=("image", "request"),
-    )
-    return {**{name: _without_titles(schema) for name, schema in found.items()}, "Form": form}
+    return {name: _without_titles(schema) for name, schema in found.items()}
 
 
 def _without_titles(schema: Schema) -> Schema:
