@@ -79,10 +79,11 @@ def test_everything_reports_progress_and_returns_records(client):
     everything = client.everything(scene(903), on_progress=lambda *step: steps.append(step), **parameters)
     total = steps[0][1]
     assert steps == [(done, total) for done in range(total + 1)]
-    assert everything.masks
-    for record in everything.masks:
-        x, y, width, height = record.bbox_xywh
-        assert record.mask[y : y + height, x : x + width].sum() == record.area > 0
+    assert len(everything) > 0
+    for record in everything:
+        x0, y0, x1, y1 = record.box_xyxy
+        assert record.mask[y0:y1, x0:x1].sum() == record.area > 0
+    assert everything.overlay().size == (480, 320)
 
 
 def test_image_has_one_id_for_paths_and_bytes_and_one_for_pixels(client, tmp_path):
@@ -127,7 +128,7 @@ def test_rejected_request_names_the_field(client):
         {"field": "box", "expected": "a box with x0 < x1 and y0 < y1", "got": "[5, 5, 1, 1]"}
     ]
     assert raised.value.request_id
-    with pytest.raises(InvalidRequest, match="points_per_size"):
-        client.everything(scene(907), points_per_size=3)
+    with pytest.raises(InvalidRequest, match="points_per_side"):
+        client.everything(scene(907), points_per_side=65)
     with pytest.raises(InvalidImage, match="expected a PNG, JPEG or WebP file"):
         client.embed(b"no image")
