@@ -94,7 +94,7 @@ class SamPredictor:
         found = self.model.segment(
             photo,
             pos_coords=point_coords,
-            labels=point_labels,
+            labels=None if point_coords is None else point_labels,
             box=None if box is None else np.reshape(box, 4),
             mask_input=None if mask_input is None else np.reshape(mask_input, MASK_SHAPE),
             multimask_output=multimask_output,

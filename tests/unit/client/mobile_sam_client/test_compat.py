@@ -118,7 +118,10 @@ def test_predict_returns_the_candidates_in_the_order_of_the_model(predictor):
 
 def test_single_mask_has_the_same_axes(predictor, service):
     service.replies = [segment_reply([{**mask_result(0), "low_res_mask": low_res_mask()}])]
-    masks, scores, low_res = predictor.predict(box=np.array([0, 0, 5, 3]), multimask_output=False)
+    masks, scores, low_res = predictor.predict(
+        point_labels=np.array([1]), box=np.array([0, 0, 5, 3]), multimask_output=False
+    )
+    assert "labels" not in service.requests[-1].fields  # ignored without points
     assert (masks.shape, scores.shape, low_res.shape) == ((1, 4, 6), (1,), (1, 256, 256))
 
 
