@@ -3,7 +3,7 @@
 from mobile_sam_client import Client
 
 with Client() as client:
-    found = client.segment("photo.jpg", pos_coords=[[320, 240]])
+    found = client.segment("photo.jpg", pos_coords=(320, 240))
     found.mask  # (H, W) bool
 """
 

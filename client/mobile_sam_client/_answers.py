@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mobile_sam_client._errors import MobileSamError, NotThisService, one_line, problem_from_document
 from mobile_sam_client._prompts import MASK_SHAPE
-from mobile_sam_client._results import Embedding, Engine, Everything, Info, Record, Rle, Segmentation, Weights
+from mobile_sam_client._results import Embedding, Engine, Everything, Info, Photo, Record, Rle, Segmentation, Weights
 
 PROBLEM_TYPE = "application/problem+json"
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -87,7 +87,7 @@ def parse_embedding(body: bytes, file: bytes) -> Embedding:
     return Embedding(**_image_fields(_parse_object(body)), file=file)
 
 
-def parse_segmentations(content_type: str, body: bytes, count: int) -> list[Segmentation]:
+def parse_segmentations(content_type: str, body: bytes, count: int, photo: Photo) -> list[Segmentation]:
     """Parse the answer of `POST /mobile_sam` into the best mask of each of `count` objects, with its candidates."""
     parts = parse_multipart(content_type, body)
     result, rles = _parse_object(parts["result"]), json.loads(parts["mask"])
@@ -98,39 +98,43 @@ def parse_segmentations(content_type: str, body: bytes, count: int) -> list[Segm
     image = _image_fields(result)
     objects: dict[int, list[Segmentation]] = {}
     for mask, rle in zip(result["masks"], rles, strict=True):
+        candidates = objects.setdefault(int(mask["object"]), [])
         segmentation = Segmentation(
             **image,
+            photo=photo,
+            candidate_index=len(candidates),
             rle=_rle(rle, image),
             score=float(mask["score"]),
             area=int(mask["area"]),
             box_xyxy=_four_ints(mask["box"]),
             low_res_mask=_low_res_mask(mask["low_res_mask"]) if "low_res_mask" in mask else None,
         )
-        objects.setdefault(int(mask["object"]), []).append(segmentation)
+        candidates.append(segmentation)
     if sorted(objects) != list(range(count)):
         raise ValueError(f"expected masks of objects 0 to {count - 1}, got {sorted(objects)}")
     return [_best_candidate(objects[number], picture) for number in range(count)]
 
 
-def parse_everything(document: Mapping[str, Any]) -> Everything:
+def parse_everything(document: Mapping[str, Any], photo: Photo) -> Everything:
     """Parse the `result` in the last line of the answer of `POST /everything`."""
     image = _image_fields(document)
     records = [
         Record(
+            photo=photo,
             rle=_rle(record["segmentation"], image),
             area=int(record["area"]),
-            bbox_xywh=_four_ints(record["bbox"]),
-            predicted_iou=float(record["predicted_iou"]),
+            score=float(record["predicted_iou"]),
+            box_xyxy=_box_xyxy(record["bbox"]),
             stability_score=float(record["stability_score"]),
             point_coords=tuple((float(x), float(y)) for x, y in record["point_coords"]),
             crop_box=_four_ints(record["crop_box"]),
         )
         for record in document["masks"]
     ]
-    return Everything(**image, masks=records)
+    return Everything(**image, masks=records, photo=photo)
 
 
-def parse_progress_line(line: bytes, request_id: str | None) -> tuple[int, int, Everything | None]:
+def parse_progress_line(line: bytes, request_id: str | None, photo: Photo) -> tuple[int, int, Everything | None]:
     """Parse a line of the answer of `POST /everything` into steps done, total steps and, in the last line, the result.
 
     Raises:
@@ -139,7 +143,8 @@ def parse_progress_line(line: bytes, request_id: str | None) -> tuple[int, int, 
     step = _parse_object(line)
     if "problem" in step:
         raise problem_from_document(_check_object(step["problem"]), request_id)
-    return int(step["done"]), int(step["total"]), parse_everything(step["result"]) if "result" in step else None
+    result = parse_everything(step["result"], photo) if "result" in step else None
+    return int(step["done"]), int(step["total"]), result
 
 
 def parse_multipart(content_type: str, body: bytes) -> dict[str, bytes]:
@@ -217,6 +222,11 @@ def _rle(document: Mapping[str, Any], image: Mapping[str, Any]) -> Rle:
 def _four_ints(numbers: Any) -> tuple[int, int, int, int]:
     first, second, third, fourth = numbers
     return int(first), int(second), int(third), int(fourth)
+
+
+def _box_xyxy(bbox_xywh: Any) -> tuple[int, int, int, int]:
+    x, y, width, height = _four_ints(bbox_xywh)
+    return x, y, x + width, y + height
 
 
 def _low_res_mask(text: str) -> npt.NDArray[np.float32]:

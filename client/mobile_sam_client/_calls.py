@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import random
 import threading
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from mobile_sam_client import _answers
 from mobile_sam_client._errors import ImageNotCached, ServiceUnreachable
-from mobile_sam_client._images import ImageInput, Source, load_source
+from mobile_sam_client._images import ImageInput, Source, displayed_pixels, load_source
 from mobile_sam_client._prompts import (
     Box,
     Labels,
@@ -25,14 +26,12 @@ from mobile_sam_client._prompts import (
     body_with_image_id,
     request_fields,
 )
-from mobile_sam_client._results import Embedding, Everything, ImageResult, Info, Segmentation
+from mobile_sam_client._results import Embedding, Everything, ImageResult, Info, Photo, Segmentation
 from mobile_sam_client._settings import check_integer
 from mobile_sam_client._wire import Wire
 
 logger = logging.getLogger("mobile_sam_client")
 
-RESERVED_FIELDS = ("input_image", "image_id", "progress")
-"""Fields of `/everything` set by the client itself."""
 RETRYABLE_STATUSES = (429, 503)
 """Statuses worth retrying. Not 504: the server has already done the work once."""
 MAX_RETRY_WAIT_S = 30.0
@@ -59,7 +58,7 @@ class Calls:
         self.url = str(http.base_url).rstrip("/")
         """URL of the service."""
         self._wire, self._retries = Wire(http), retries
-        self._version = {} if model_version is None else {"model_version": int(model_version)}
+        self._model_version = None if model_version is None else int(model_version)
         self._known = KnownImages()
 
     async def info(self) -> Info:
@@ -90,19 +89,23 @@ class Calls:
         multimask_output: bool = False,
         segmented_image: PictureStyle = "overlay",
         low_res_mask: bool = False,
+        mask_threshold: float | None = None,
+        min_mask_region_area: int | None = None,
     ) -> Segmentation:
         """Segment an object given by points, a box, or both.
 
         Args:
             image: the image.
-            pos_coords: (N, 2) points, x then y, in pixels of the displayed image.
+            pos_coords: one point (x, y) or (N, 2) points, x then y, in pixels of the displayed image.
             labels: (N,) labels of `pos_coords`: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right; default 1.
-            neg_coords: (N, 2) points outside the object.
+            neg_coords: one point or (N, 2) points outside the object.
             box: x0, y0, x1, y1 around the object.
             mask_input: (256, 256) logits, the `low_res_mask` of an earlier result, to refine it.
             multimask_output: True to compute three candidate masks; the best is returned, with all in `candidates`.
             segmented_image: style of the picture, `overlay`, `cutout` or `none`.
             low_res_mask: True to return the mask's logits as `low_res_mask`.
+            mask_threshold: logit above which a pixel belongs to the mask, -20 to 20; default 0.
+            min_mask_region_area: holes and islands with fewer pixels than this are filled and removed; default 0.
         """
         # Not sent as a list of one prompt, so that errors name `box`, not `prompts[0].box`.
         prompt = request_fields(Prompt(pos_coords, labels, neg_coords, box, mask_input))
@@ -113,6 +116,8 @@ class Calls:
             multimask_output=multimask_output,
             segmented_image=segmented_image,
             low_res_mask=low_res_mask,
+            mask_threshold=mask_threshold,
+            min_mask_region_area=min_mask_region_area,
         )
         return segmentation
 
@@ -124,6 +129,8 @@ class Calls:
         multimask_output: bool = False,
         segmented_image: PictureStyle = "none",
         low_res_mask: bool = False,
+        mask_threshold: float | None = None,
+        min_mask_region_area: int | None = None,
     ) -> list[Segmentation]:
         """Segment several objects in one request, with one result per prompt in the same order.
 
@@ -140,26 +147,64 @@ class Calls:
             multimask_output=multimask_output,
             segmented_image=segmented_image,
             low_res_mask=low_res_mask,
+            mask_threshold=mask_threshold,
+            min_mask_region_area=min_mask_region_area,
         )
 
     async def everything(
-        self, /, image: ImageInput, *, on_progress: ProgressCallback | None = None, **parameters: float | None
+        self,
+        image: ImageInput,
+        *,
+        on_progress: ProgressCallback | None = None,
+        points_per_side: int | None = None,
+        pred_iou_thresh: float | None = None,
+        stability_score_thresh: float | None = None,
+        stability_score_offset: float | None = None,
+        box_nms_thresh: float | None = None,
+        crop_n_layers: int | None = None,
+        crop_nms_thresh: float | None = None,
+        crop_overlap_ratio: float | None = None,
+        crop_n_points_downscale_factor: int | None = None,
+        min_mask_region_area: int | None = None,
     ) -> Everything:
-        """Segment everything in an image. `timeout` applies to each step, not to the whole call.
+        """Segment everything in an image, with the parameters of Segment Anything's automatic mask generator.
+
+        `timeout` applies to each step, not to the whole call.
 
         Args:
             image: the image.
             on_progress: called after each step with the number of steps done and the total.
-            parameters: parameters of Segment Anything's automatic mask generator, such as `points_per_side=16`. The
-                service rejects unknown names and lists the known ones.
+            points_per_side: points along each side of the grid, 1 to 64; default 32.
+            pred_iou_thresh: minimum score of a mask; the default depends on the weights, 0.88 for the official ones.
+            stability_score_thresh: minimum `stability_score` of a mask; the default depends on the weights, 0.95 for
+                the official ones.
+            stability_score_offset: how far the threshold is raised and lowered for `stability_score`, in logits;
+                default 1.
+            box_nms_thresh: box IoU above which the mask with the lower score is dropped as a duplicate; default 0.7.
+            crop_n_layers: layers of enlarged crops to segment as well, 0 to 3; layer i has 4^i crops; default 0.
+            crop_nms_thresh: the same as `box_nms_thresh` between crops; default 0.7.
+            crop_overlap_ratio: overlap of the crops in layer 1 as a fraction of the image's shorter side; default 0.34.
+            crop_n_points_downscale_factor: `points_per_side` is divided by this in each further layer; default 1.
+            min_mask_region_area: holes and islands with fewer pixels than this are filled and removed; default 0.
         """
-        if reserved := [name for name in RESERVED_FIELDS if name in parameters]:
-            raise TypeError(f"everything: {reserved[0]} is set by the client and cannot be a parameter")
+        parameters = {
+            "points_per_side": points_per_side,
+            "pred_iou_thresh": pred_iou_thresh,
+            "stability_score_thresh": stability_score_thresh,
+            "stability_score_offset": stability_score_offset,
+            "box_nms_thresh": box_nms_thresh,
+            "crop_n_layers": crop_n_layers,
+            "crop_nms_thresh": crop_nms_thresh,
+            "crop_overlap_ratio": crop_overlap_ratio,
+            "crop_n_points_downscale_factor": crop_n_points_downscale_factor,
+            "min_mask_region_area": min_mask_region_area,
+        }
         source = await self._wire.run(lambda: load_source(image))
+        photo = functools.partial(displayed_pixels, image)
 
         async def read(response: httpx.Response) -> list[Everything]:
             try:
-                return [await self._read_everything(response, on_progress)]
+                return [await self._read_everything(response, on_progress, photo)]
             finally:
                 await self._wire.close(response)
 
@@ -169,19 +214,22 @@ class Calls:
     async def _segment(self, image: ImageInput, count: int, **fields: Any) -> list[Segmentation]:
         """Segment `count` objects."""
         source = await self._wire.run(lambda: load_source(image))
+        photo = functools.partial(displayed_pixels, image)
 
         async def read(response: httpx.Response) -> list[Segmentation]:
             content_type, body = response.headers.get("Content-Type", ""), await self._wire.read(response)
-            return await self._parse(lambda: _answers.parse_segmentations(content_type, body, count))
+            return await self._parse(lambda: _answers.parse_segmentations(content_type, body, count, photo))
 
         return await self._request_for_image("/mobile_sam", source, {**fields, "mask_format": "rle"}, read)
 
-    async def _read_everything(self, response: httpx.Response, on_progress: ProgressCallback | None) -> Everything:
+    async def _read_everything(
+        self, response: httpx.Response, on_progress: ProgressCallback | None, photo: Photo
+    ) -> Everything:
         """Read a streamed answer line by line up to the result."""
         request_id = response.headers.get("X-Request-ID")
         async for line in lines_of(self._wire.chunks(response)):
             done, total, result = await self._parse(
-                lambda line=line: _answers.parse_progress_line(line, request_id)  # type: ignore[misc]
+                lambda line=line: _answers.parse_progress_line(line, request_id, photo)  # type: ignore[misc]
             )
             if on_progress is not None:
                 on_progress(done, total)
@@ -210,10 +258,11 @@ class Calls:
         Args:
             path: URL path.
             source: the image.
-            fields: the other fields of the request.
+            fields: the other fields of the request; those that are None are left out.
             read: reads at least one result from the response.
         """
-        fields = {**self._version, **fields}
+        given = {"model_version": self._model_version, **fields}
+        fields = {name: value for name, value in given.items() if value is not None}
         image_id = source.image_id or self._known.id_of(source.sha256)
         if image_id is not None:
             try:

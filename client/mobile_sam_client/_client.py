@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine
+import ssl
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import httpx
@@ -12,7 +13,6 @@ from mobile_sam_client._calls import Calls
 from mobile_sam_client._settings import http_settings
 from mobile_sam_client._wire import run_blocking
 
-URL = "http://127.0.0.1:3000"
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -43,29 +43,37 @@ class Client:
 
     def __init__(
         self,
-        url: str = URL,
+        url: str | None = None,
         *,
         api_key: str | None = None,
         timeout: float = 60.0,
         retries: int = 5,
         model_version: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        verify: ssl.SSLContext | bool = True,
+        proxy: str | httpx.Proxy | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         """Create a client; nothing is sent yet.
 
         Args:
-            url: URL of the service.
+            url: URL of the service. None: the environment variable MOBILE_SAM_URL, or else http://127.0.0.1:3000.
             api_key: API key. None: the environment variable MOBILE_SAM_API_KEY; empty: no key.
             timeout: seconds to wait for a connection, for an answer to begin, and between its parts. It does not limit
                 uploads; after a large upload the wait is up to 32 s longer.
             retries: maximum number of retries per request.
             model_version: version of the model for all calls, one of `Info.model_versions`. None: the newest.
-            transport: httpx transport, for tests or proxies.
+            headers: further headers of all requests, such as those that a gateway asks for.
+            verify: False not to verify the service's certificate, or a context that verifies it, such as
+                `ssl.create_default_context(cafile="ca.pem")`.
+            proxy: URL of a proxy. None: the environment variables HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
+            transport: httpx transport, for tests.
 
         Raises:
             ValueError: an argument is invalid.
         """
-        self._http = httpx.Client(**http_settings(url, api_key, timeout), transport=transport)
+        settings = http_settings(url, api_key, timeout, headers)
+        self._http = httpx.Client(**settings, verify=verify, proxy=proxy, transport=transport)
         self._calls = Calls(self._http, retries, model_version)
         self.url = self._calls.url
         """URL of the service."""
@@ -98,16 +106,20 @@ class AsyncClient(Calls):
 
     def __init__(
         self,
-        url: str = URL,
+        url: str | None = None,
         *,
         api_key: str | None = None,
         timeout: float = 60.0,
         retries: int = 5,
         model_version: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        verify: ssl.SSLContext | bool = True,
+        proxy: str | httpx.Proxy | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """Create a client; nothing is sent yet. The arguments are those of `Client`."""
-        self._http = httpx.AsyncClient(**http_settings(url, api_key, timeout), transport=transport)
+        settings = http_settings(url, api_key, timeout, headers)
+        self._http = httpx.AsyncClient(**settings, verify=verify, proxy=proxy, transport=transport)
         super().__init__(self._http, retries, model_version)
 
     async def aclose(self) -> None:

@@ -7,6 +7,7 @@ EXIF, so that masks have the shape of the array.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, ImageOps
 
-from mobile_sam_client._results import Embedding, encode_png
+from mobile_sam_client._pictures import Pixels, encode_png
+from mobile_sam_client._results import Embedding
 
 ImageInput: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | npt.NDArray[Any] | Embedding
 """An image to send:
@@ -94,7 +96,7 @@ def _checked_file(file: bytes, name: str) -> bytes:
     return file
 
 
-def _checked_array(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+def _checked_array(array: npt.NDArray[Any]) -> Pixels:
     """Return the array as (H, W, 3) or (H, W) uint8; alpha is dropped."""
     if array.dtype != np.uint8:
         hint = "; convert values of 0 to 1 with (255 * image).astype(numpy.uint8)" if array.dtype.kind == "f" else ""
@@ -104,7 +106,32 @@ def _checked_array(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return array[..., :3] if array.ndim == 3 else array
 
 
-def pixels_of(image: Image.Image) -> npt.NDArray[np.uint8]:
+def displayed_pixels(image: ImageInput) -> Pixels:
+    """Return the pixels of an image in the frame of its masks.
+
+    Returns:
+        (H, W, 3) uint8 RGB.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: Pillow cannot decode the file.
+    """
+    if isinstance(image, np.ndarray):
+        pixels = _checked_array(image)
+    elif isinstance(image, Image.Image):
+        pixels = pixels_of(image)
+    else:
+        file = load_source(image).file
+        try:
+            with Image.open(io.BytesIO(file)) as opened:
+                pixels = pixels_of(ImageOps.exif_transpose(opened))
+        except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+            raise ValueError(f"image: Pillow cannot decode the file: {error}") from error
+    rgb: Pixels = np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).convert("RGB"))
+    return rgb
+
+
+def pixels_of(image: Image.Image) -> Pixels:
     """Return the pixels of a PIL image, (H, W, 3) uint8 RGB or (H, W) uint8 grey, without EXIF orientation.
 
     16-bit samples are scaled to 8 bits, as the service does for files.
@@ -126,6 +153,6 @@ def pixels_of(image: Image.Image) -> npt.NDArray[np.uint8]:
     return _checked_array(np.asarray(image))
 
 
-def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
+def _png(pixels: Pixels) -> bytes:
     """Return a PNG file without EXIF, which would rotate the image again, and without a colour profile."""
     return encode_png(Image.fromarray(np.ascontiguousarray(pixels)))

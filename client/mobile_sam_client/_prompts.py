@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Points = Sequence[Sequence[float]] | npt.NDArray[Any]
-"""(N, 2) numbers, x then y, in pixels of the displayed image."""
+Points = Sequence[float] | Sequence[Sequence[float]] | npt.NDArray[Any]
+"""One point (x, y) or (N, 2) numbers, x then y, in pixels of the displayed image."""
 Labels = Sequence[int] | npt.NDArray[Any]
 """(N,) labels: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right."""
 Box = Sequence[float] | npt.NDArray[Any]
@@ -27,11 +27,11 @@ class Prompt:
     """One object to segment, given by points, a box, or both."""
 
     pos_coords: Points | None = None
-    """(N, 2) points, x then y, in pixels of the displayed image."""
+    """One point (x, y) or (N, 2) points, x then y, in pixels of the displayed image."""
     labels: Labels | None = None
     """(N,) labels of `pos_coords`: 0 negative, 1 positive, 2 box top-left, 3 box bottom-right. None: all 1."""
     neg_coords: Points | None = None
-    """(N, 2) points outside the object."""
+    """One point or (N, 2) points outside the object."""
     box: Box | None = None
     """x0, y0, x1, y1 around the object."""
     mask_input: npt.NDArray[np.floating[Any]] | None = None
@@ -92,8 +92,9 @@ def _to_python(value: object) -> Any:
 
 
 def _points(name: str, value: Any) -> list[Any]:
-    expected = "(N, 2) numbers, x then y"
+    expected = "one point (x, y) or (N, 2) numbers, x then y"
     array = _array(name, value, expected)
+    array = array[np.newaxis] if array.shape == (2,) else array
     return _finite(name, array, expected, array.ndim == 2 and array.shape[1] == 2) if array.size else []
 
 

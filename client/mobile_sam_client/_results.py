@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypedDict
+from pathlib import Path
+from typing import Any, TypedDict, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +17,11 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from mobile_sam_client._errors import NotThisService
+from mobile_sam_client._pictures import Pixels, draw, encode_png
+from mobile_sam_client._polygons import Ring, polygons
+
+Photo = Callable[[], Pixels]
+"""Returns the pixels of a result's image, (H, W, 3) uint8 RGB."""
 
 
 class Rle(TypedDict):
@@ -86,6 +95,17 @@ class MaskResult:
     """The mask in COCO's compressed RLE."""
     area: int
     """Number of pixels in the mask."""
+    score: float
+    """The model's estimate of the mask's IoU; official weights also give scores a little above 1."""
+    box_xyxy: tuple[int, int, int, int]
+    """x0, y0, x1, y1 around the mask in pixels; x1 and y1 are exclusive. All 0 for an empty mask."""
+    photo: Photo
+
+    @property
+    def bbox_xywh(self) -> tuple[int, int, int, int]:
+        """Left, top, width and height of the mask in pixels."""
+        x0, y0, x1, y1 = self.box_xyxy
+        return x0, y0, x1 - x0, y1 - y0
 
     @cached_property
     def mask(self) -> npt.NDArray[np.bool_]:
@@ -103,9 +123,56 @@ class MaskResult:
             raise NotThisService(f"expected a mask of {self.area} pixels, got an RLE of {area}")
         return np.ascontiguousarray(decoded, bool)
 
+    def polygons(self, tolerance: float = 0.5) -> list[list[Ring]]:
+        """Return the mask as polygons, each a list of rings: the outer one first, then its holes.
+
+        A ring has (N, 2) int32 corners, x then y, in pixels of the displayed image with whole numbers at pixel edges:
+        a pixel at column 3 and row 5 is the square from (3, 5) to (4, 6). The last corner is joined to the first.
+
+        Args:
+            tolerance: largest distance of a ring from the mask's edge, in pixels; 0 for the exact edge.
+        """
+        return polygons(self.mask, tolerance)
+
+    def overlay(self) -> Image.Image:
+        """Return the image with the mask tinted and outlined, RGB.
+
+        Raises:
+            OSError: the image was passed as a path and is no longer there.
+            ValueError: the image has another size than the mask.
+        """
+        return Image.fromarray(draw(self.photo(), [self.rle]))
+
+    def cutout(self) -> Image.Image:
+        """Return the image, transparent outside the mask, RGBA. Raises as `overlay`."""
+        picture = Image.fromarray(self.photo())
+        picture.putalpha(Image.fromarray(self.mask).convert("L"))
+        return picture
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the mask to a file.
+
+        Args:
+            path: a name that ends with `.png` for a black and white picture, `.npy` for (H, W) bool, or `.json` for
+                the fields of a COCO annotation: `segmentation` (RLE), `area`, `bbox` (x, y, width, height) and `score`.
+
+        Raises:
+            ValueError: the name has another suffix.
+        """
+        encoders = {".png": self._mask_png, ".npy": self._mask_npy, ".json": self._annotation}
+        _write(Path(path), encoders)
+
     def _mask_png(self) -> bytes:
-        """Return the mask as a black and white PNG file."""
         return encode_png(Image.fromarray(self.mask))
+
+    def _mask_npy(self) -> bytes:
+        file = io.BytesIO()
+        np.save(file, self.mask)
+        return file.getvalue()
+
+    def _annotation(self) -> bytes:
+        fields = {"segmentation": self.rle, "area": self.area, "bbox": self.bbox_xywh, "score": self.score}
+        return json.dumps(fields).encode()
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -127,10 +194,8 @@ class Embedding(ImageResult):
 class Segmentation(ImageResult, MaskResult):
     """A segmented object. Notebooks display its picture, or else its mask."""
 
-    score: float
-    """The model's estimate of the mask's IoU, 0 to 1."""
-    box_xyxy: tuple[int, int, int, int]
-    """x0, y0, x1, y1 around the mask in pixels; x1 and y1 are exclusive. All 0 for an empty mask."""
+    candidate_index: int = 0
+    """Position among the masks that the model returns for the object."""
     low_res_mask: npt.NDArray[np.float32] | None = None
     """(256, 256) float32 logits if requested: pass them as `mask_input` to refine the mask."""
     candidates: tuple[Segmentation, ...] = ()
@@ -167,16 +232,29 @@ class Segmentation(ImageResult, MaskResult):
 class Record(MaskResult):
     """One mask of `Everything`, with the fields of Segment Anything's automatic-mask records."""
 
-    bbox_xywh: tuple[int, int, int, int]
-    """Left, top, width and height of the mask in pixels."""
-    predicted_iou: float
-    """The model's estimate of the mask's IoU, 0 to 1."""
     stability_score: float
     """IoU of the mask at a higher and at a lower threshold, 0 to 1."""
     point_coords: tuple[tuple[float, float], ...]
     """Point prompt that produced the mask: one point, x then y, in pixels of the displayed image."""
     crop_box: tuple[int, int, int, int]
     """Left, top, width and height of the crop that the mask was found in, in pixels."""
+
+    @property
+    def predicted_iou(self) -> float:
+        """The score, under Segment Anything's name."""
+        return self.score
+
+    def as_sam(self) -> dict[str, Any]:
+        """Return the record with the keys of Segment Anything's mask generator; `segmentation` is COCO's RLE."""
+        return {
+            "segmentation": self.rle,
+            "area": self.area,
+            "bbox": list(self.bbox_xywh),
+            "predicted_iou": self.predicted_iou,
+            "point_coords": [list(point) for point in self.point_coords],
+            "stability_score": self.stability_score,
+            "crop_box": list(self.crop_box),
+        }
 
     def __repr__(self) -> str:
         """Return one line, without the mask."""
@@ -192,18 +270,46 @@ class Record(MaskResult):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Everything(ImageResult):
-    """All objects found in an image."""
+    """All objects found in an image, a sequence of `Record`s."""
 
     masks: list[Record]
     """Masks in the service's order; with a single crop, best first."""
+    photo: Photo
+
+    def __len__(self) -> int:
+        return len(self.masks)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.masks)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        return self.masks[index]
+
+    def overlay(self) -> Image.Image:
+        """Return the image with all masks in colours, smaller ones on top, RGB.
+
+        Raises:
+            OSError: the image was passed as a path and is no longer there.
+            ValueError: the image has another size than the masks.
+        """
+        return Image.fromarray(draw(self.photo(), [record.rle for record in self.masks]))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the records, with Segment Anything's keys, to a `.json` file."""
+        _write(Path(path), {".json": lambda: json.dumps([record.as_sam() for record in self.masks]).encode()})
 
     def __repr__(self) -> str:
         """Return one line, without the masks."""
         return f"Everything({len(self.masks)} masks, width={self.width}, height={self.height})"
 
 
-def encode_png(image: Image.Image) -> bytes:
-    """Return a PNG file, encoded for speed rather than size."""
-    file = io.BytesIO()
-    image.save(file, "PNG", compress_level=1)
-    return file.getvalue()
+def _write(path: Path, encoders: dict[str, Callable[[], bytes]]) -> None:
+    """Write a file in the format of its suffix."""
+    encode = encoders.get(path.suffix.lower())
+    if encode is None:
+        raise ValueError(f"path: expected a name that ends with {', '.join(encoders)}, got {str(path)!r}")
+    path.write_bytes(encode())

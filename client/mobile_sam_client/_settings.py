@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import numbers
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
 
+URL = "http://127.0.0.1:3000"
+URL_VARIABLE = "MOBILE_SAM_URL"
 KEY_VARIABLE = "MOBILE_SAM_API_KEY"
 MAX_CONNECTIONS = 16
 """Concurrent requests per client; further ones wait. More would not help: the service rejects requests beyond its own
@@ -17,24 +20,28 @@ MIN_WRITE_TIMEOUT_S = 60.0
 """Minimum time to send each 64 KiB of a request: `timeout` is meant for answers and must not abort a slow upload."""
 
 
-def http_settings(url: str, api_key: str | None, timeout: float) -> dict[str, Any]:
+def http_settings(
+    url: str | None, api_key: str | None, timeout: float, headers: Mapping[str, str] | None
+) -> dict[str, Any]:
     """Return the arguments for an httpx client.
 
     Args:
-        url: URL of the service.
+        url: URL of the service. None: from the environment.
         api_key: API key. None: from the environment; empty: no key.
         timeout: seconds to wait for an answer.
+        headers: further headers of all requests.
 
     Raises:
         ValueError: an argument is invalid.
     """
     if not (isinstance(timeout, numbers.Real) and 0 < timeout < math.inf):
         raise ValueError(f"timeout: expected a positive, finite number of seconds, got {timeout!r}")
-    key = _checked_key(api_key)
+    all_headers = httpx.Headers(headers)
+    if key := _checked_key(api_key):
+        all_headers["Authorization"] = f"Bearer {key}"  # httpx does not print the value of this header
     return {
         "base_url": _checked_url(url),
-        # httpx does not print the value of this header.
-        "headers": {"Authorization": f"Bearer {key}"} if key else {},
+        "headers": all_headers,
         # No limit on the wait for a free connection: they are in use by this client's own requests.
         "timeout": httpx.Timeout(timeout, write=max(timeout, MIN_WRITE_TIMEOUT_S), pool=None),
         "limits": httpx.Limits(max_connections=MAX_CONNECTIONS),
@@ -47,8 +54,10 @@ def check_integer(name: str, value: int, minimum: int, alternative: str = "") ->
         raise ValueError(f"{name}: expected an integer of at least {minimum}{alternative}, got {value!r}")
 
 
-def _checked_url(url: str) -> str:
-    expected = "url: expected a URL such as http://127.0.0.1:3000"
+def _checked_url(given: str | None) -> str:
+    url = (os.environ.get(URL_VARIABLE) or URL) if given is None else given
+    name = URL_VARIABLE if given is None else "url"
+    expected = f"{name}: expected a URL such as {URL}"
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, TypeError) as error:
@@ -58,7 +67,7 @@ def _checked_url(url: str) -> str:
     if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.query or parsed.fragment:
         raise ValueError(f"{expected}, got {url!r}")
     if parsed.port is not None and not 0 < parsed.port < 65_536:
-        raise ValueError(f"url: expected a port from 1 to 65535, got {parsed.port}")
+        raise ValueError(f"{name}: expected a port from 1 to 65535, got {parsed.port}")
     return str(parsed).rstrip("/")
 
 

@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from mobile_sam_client import AsyncClient, Client, InvalidImage, InvalidRequest, Prompt
+from mobile_sam_client.compat import SamAutomaticMaskGenerator, SamPredictor
 from tests.e2e.pictures import scene
 from tests.e2e.server import Server
 from tests.unit.client.mobile_sam_client.fake_service import Awaited
 
 pytestmark = pytest.mark.e2e
 
-CLICK: dict[str, Any] = {"pos_coords": [[240, 160]]}
+CLICK: dict[str, Any] = {"pos_coords": (240, 160)}
 
 
 @pytest.fixture(params=[Client, AsyncClient])
@@ -79,10 +80,51 @@ def test_everything_reports_progress_and_returns_records(client):
     everything = client.everything(scene(903), on_progress=lambda *step: steps.append(step), **parameters)
     total = steps[0][1]
     assert steps == [(done, total) for done in range(total + 1)]
-    assert everything.masks
-    for record in everything.masks:
-        x, y, width, height = record.bbox_xywh
-        assert record.mask[y : y + height, x : x + width].sum() == record.area > 0
+    assert len(everything) > 0
+    for record in everything:
+        x0, y0, x1, y1 = record.box_xyxy
+        assert record.mask[y0:y1, x0:x1].sum() == record.area > 0
+    assert everything.overlay().size == (480, 320)
+
+
+def test_polygons_and_pictures_of_a_mask_agree_with_it(client):
+    found = client.segment(scene(908), **CLICK)
+    drawn = Image.new("1", (480, 320))
+    for outer, *holes in found.polygons():
+        for ring, value in [(outer, 1), *((hole, 0) for hole in holes)]:
+            ImageDraw.Draw(drawn).polygon([(x - 0.5, y - 0.5) for x, y in ring.tolist()], fill=value)
+    assert (np.asarray(drawn) != found.mask).mean() < 0.01
+    assert (np.asarray(found.cutout())[..., 3] == 255 * found.mask).all()
+    assert found.overlay().size == (480, 320)
+
+
+def test_compat_predictor_returns_the_arrays_of_the_service(server):
+    with Client(server.url) as client, Image.open(io.BytesIO(scene(909))) as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+        predictor = SamPredictor(client)
+        predictor.set_image(pixels[..., ::-1], "BGR")
+        points, labels = np.array([[240, 160], [5, 5]]), np.array([1, 0])
+        masks, scores, low_res = predictor.predict(points, labels)
+        logits, _, _ = predictor.predict(points, labels, return_logits=True)
+        refined, _, _ = predictor.predict(points, labels, mask_input=low_res[[scores.argmax()]], multimask_output=False)
+        best = client.segment(pixels, pos_coords=points, labels=labels, multimask_output=True)
+    assert (masks.shape, scores.shape, low_res.shape, refined.shape) == (
+        (3, 320, 480), (3,), (3, 256, 256), (1, 320, 480),
+    )  # fmt: skip
+    assert (masks[scores.argmax()] == best.mask).all()
+    assert ((logits > 0) != masks).mean() < 1e-4
+
+
+def test_compat_generator_returns_official_records(server):
+    parameters: dict[str, Any] = {"points_per_side": 4, "pred_iou_thresh": 0, "stability_score_thresh": 0}
+    with Client(server.url) as client, Image.open(io.BytesIO(scene(910))) as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+        modes = ("binary_mask", "uncompressed_rle")
+        generators = [SamAutomaticMaskGenerator(client, output_mode=mode, **parameters) for mode in modes]
+        binary, uncompressed = (generator.generate(pixels) for generator in generators)
+    assert binary
+    for one, other in zip(binary, uncompressed, strict=True):
+        assert one["area"] == one["segmentation"].sum() == sum(other["segmentation"]["counts"][1::2])
 
 
 def test_image_has_one_id_for_paths_and_bytes_and_one_for_pixels(client, tmp_path):
@@ -127,7 +169,7 @@ def test_rejected_request_names_the_field(client):
         {"field": "box", "expected": "a box with x0 < x1 and y0 < y1", "got": "[5, 5, 1, 1]"}
     ]
     assert raised.value.request_id
-    with pytest.raises(InvalidRequest, match="points_per_size"):
-        client.everything(scene(907), points_per_size=3)
+    with pytest.raises(InvalidRequest, match="points_per_side"):
+        client.everything(scene(907), points_per_side=65)
     with pytest.raises(InvalidImage, match="expected a PNG, JPEG or WebP file"):
         client.embed(b"no image")

@@ -26,7 +26,7 @@ TEXTS = {page: (ROOT / page).read_text() for page in pages.pages()}
 BLOCKS = {page: pages.blocks(page, text) for page, text in TEXTS.items()}
 PAGES_WITH_CODE = [page for page, found in BLOCKS.items() if any(block.runs for block in found)]
 MAKE_COMMAND, MAKE_SPAN = re.compile(r"\bmake +([^#|&\n]+)"), re.compile(r"`make ([^`]+)`")
-LINK = re.compile(r"\]\(([^)\s]+)\)")
+LINK, CODE_SPAN = re.compile(r"\]\(([^)\s]+)\)"), re.compile(r"`[^`\n]+`")
 VARIABLE = re.compile(r"\bMOBILE_SAM_[A-Z_]*[A-Z]\b")
 SETTINGS = {PREFIX + field.name.upper() for field in dataclasses.fields(Settings)}
 OTHER_VARIABLES = {
@@ -82,7 +82,7 @@ def test_make_commands_use_targets_and_variables_of_the_makefile(page):
 
 @every_page
 def test_every_link_has_a_target(page):
-    for link in LINK.findall(TEXTS[page]):
+    for link in LINK.findall(CODE_SPAN.sub("", TEXTS[page])):
         path, _, anchor = link.partition("#")
         if not path.startswith(("https:", "http:")):
             target = (ROOT / page).parent / path if path else ROOT / page

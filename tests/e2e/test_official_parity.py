@@ -6,7 +6,10 @@ import base64
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from mobile_sam_client import Client
+from mobile_sam_client.compat import SamPredictor
 from tests.e2e.answers import segmentation
 from tests.e2e.server import Server
 from tests.parity.cases import EXPECTED, ious, packed, read_cases
@@ -43,4 +46,21 @@ def test_masks_match_the_official_predictor(official_server: Server, record_prop
             same += ious(packed(answer.masks.reshape(-1, *answer.masks.shape[-2:])), expected[f"mask/{case.name}"])
     assert answer.result["weights"]["name"] == "official"
     record_property("mean IoU with the official predictor's masks", f"{np.mean(same):.4f}, worst {min(same):.4f}")
+    assert np.mean(same) >= MIN_MEAN_IOU
+
+
+def test_compat_predictor_matches_the_official_predictor(official_server: Server) -> None:
+    same: list[float] = []
+    low_res: dict[str, np.ndarray] = {}
+    with np.load(EXPECTED) as expected, Client(official_server.url) as client:
+        for case in read_cases():
+            predictor = SamPredictor(client)
+            predictor.set_image(np.asarray(Image.open(case.file).convert("RGB")))
+            points, labels = (np.array(case.points_xy), np.array(case.labels)) if case.labels else (None, None)
+            box = None if case.box_xyxy is None else np.array(case.box_xyxy)
+            mask_input = low_res[case.refines] if case.refines else None
+            masks, scores, logits = predictor.predict(points, labels, box, mask_input, case.multimask)
+            low_res[case.name] = logits[[scores.argmax()]]
+            same += ious(packed(masks), expected[f"mask/{case.name}"])
+            assert scores == pytest.approx(expected[f"scores/{case.name}"], abs=0.05)
     assert np.mean(same) >= MIN_MEAN_IOU

@@ -11,9 +11,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from mobile_sam_client import Client, Problem
-from mobile_sam_client._client import URL
 from mobile_sam_client._commands.local_service import local_service
 from mobile_sam_client._commands.output import CommandError, describe, log_to_stderr
+from mobile_sam_client._settings import URL
 
 ClientType = TypeVar("ClientType")
 

@@ -13,9 +13,10 @@ from tests.unit.client.mobile_sam_client.fake_service import FakeService, Reply,
 
 
 @pytest.fixture(autouse=True)
-def no_key(monkeypatch) -> None:
-    """Hide an API key of the environment that runs the tests."""
-    monkeypatch.delenv("MOBILE_SAM_API_KEY", raising=False)
+def no_settings_from_the_environment(monkeypatch) -> None:
+    """Hide the URL and API key of the environment that runs the tests."""
+    for name in ("MOBILE_SAM_API_KEY", "MOBILE_SAM_URL"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from tests.unit.client.mobile_sam_client.fake_service import (
     rle,
     segment_reply,
 )
+from utils.api.requests import EverythingRequest, ImageFields
 
 CLICK: dict[str, Any] = {"pos_coords": [[1, 2]]}
 SENT = {"pos_coords": [[1.0, 2.0]], "mask_format": "rle"}
@@ -44,8 +45,10 @@ def test_both_clients_have_the_same_methods_and_parameters():
     assert signatures(Client) == signatures(AsyncClient)
     assert list(signatures(Client)) == ["close", "embed", "everything", "info", "segment", "segment_many"]
     assert [*inspect.signature(Client).parameters] == [*inspect.signature(AsyncClient).parameters]
-    keywords = "pos_coords labels neg_coords box mask_input multimask_output segmented_image low_res_mask"
-    assert list(signatures(Client)["segment"].parameters) == ["self", "image", *keywords.split()]
+    options = ["multimask_output", "segmented_image", "low_res_mask", "mask_threshold", "min_mask_region_area"]
+    prompt = ["pos_coords", "labels", "neg_coords", "box", "mask_input"]
+    assert list(signatures(Client)["segment"].parameters) == ["self", "image", *prompt, *options]
+    assert list(signatures(Client)["segment_many"].parameters) == ["self", "image", "prompts", *options]
 
 
 def test_info_is_parsed(client, service):
@@ -125,6 +128,7 @@ def test_multimask_returns_the_best_candidate_and_all_candidates(client, service
     assert best.low_res_mask.dtype == np.float32
     assert best.low_res_mask[0, 0] == np.float32(0.9)
     assert [candidate.score for candidate in best.candidates] == [0.9, 0.7, 0.5]
+    assert [candidate.candidate_index for candidate in best.candidates] == [1, 2, 0]
     assert [candidate.mask.sum() for candidate in best.candidates] == [5, 4, 3]
 
 
@@ -137,6 +141,16 @@ def test_segment_many_sends_one_request_and_keeps_order(client, service):
     assert fields["segmented_image"] == "none"
     assert (first.area, second.area) == (2, 4)
     assert [len(each.candidates) for each in (first, second)] == [2, 2]
+
+
+@pytest.mark.parametrize("name", ["mask_threshold", "min_mask_region_area"])
+def test_mask_options_are_sent_if_given(client, service, name):
+    service.reply_with(segment_reply())
+    calls = [client.segment, lambda file, **options: client.segment_many(file, [Prompt()], **options)]
+    for segment in calls:
+        segment(FILE)
+        segment(FILE, **{name: np.int16(0)})
+    assert [received.fields.get(name) for received in service.requests] == [None, 0] * 2
 
 
 def test_segment_many_without_prompts_sends_nothing(client, service):
@@ -166,11 +180,26 @@ def test_everything_reports_progress_and_returns_records(client, service):
     assert second.point_coords == ((1.5, 0.5),)
 
 
-def test_everything_rejects_reserved_fields(client, service):
-    for name in ("progress", "image_id", "input_image"):
-        with pytest.raises(TypeError, match=f"{name} is set by the client"):
-            client.everything(FILE, **{name: 1})
-    assert not service.requests
+def test_everything_has_the_parameters_and_defaults_of_the_service():
+    parameters = {**inspect.signature(Client.everything).parameters}
+    for name in ("self", "image", "on_progress"):
+        del parameters[name]
+    assert set(parameters) == set(EverythingRequest.model_fields) - set(ImageFields.model_fields) - {"progress"}
+    assert {parameter.default for parameter in parameters.values()} == {None}
+
+
+def test_pictures_are_drawn_on_the_image_as_passed(client, service, tmp_path):
+    path = tmp_path / "photo.png"
+    path.write_bytes(png())
+    service.reply_with(segment_reply())
+    for image in (path, png(), np.zeros((4, 6, 3), np.uint8)):
+        assert client.segment(image).overlay().size == (6, 4)
+    service.replies = [lines_reply(final_line(2, 5))]
+    found = client.everything(path)
+    assert found.overlay().size == found[1].cutout().size == (6, 4)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        found.overlay()
 
 
 @pytest.mark.parametrize("call", ["embed", "segment", "everything"])

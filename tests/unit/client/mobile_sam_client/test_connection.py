@@ -103,6 +103,32 @@ def test_url_with_password_is_rejected_without_showing_it(make, service):
     assert "secret" not in str(raised.value)
 
 
+def test_url_is_read_from_environment_unless_given(kind, monkeypatch):
+    assert kind().url == "http://127.0.0.1:3000"
+    monkeypatch.setenv("MOBILE_SAM_URL", "https://sam.example.org/")
+    assert kind().url == "https://sam.example.org"
+    assert kind("http://a.example").url == "http://a.example"
+    monkeypatch.setenv("MOBILE_SAM_URL", "sam.example.org")
+    with pytest.raises(ValueError, match=r"^MOBILE_SAM_URL: expected a URL such as .*, got 'sam\.example\.org'$"):
+        kind()
+
+
+def test_headers_are_sent_beside_the_key(make, service):
+    service.reply_with(json_reply(INFO))
+    make(service, api_key=KEY, headers={"X-Gateway": "a", "authorization": "Basic replaced"}).info()
+    headers = service.requests[0].headers
+    assert (headers["X-Gateway"], headers["Authorization"]) == ("a", f"Bearer {KEY}")
+
+
+def test_verify_and_proxy_are_passed_to_httpx(kind, monkeypatch):
+    given = {}
+    http = httpx.Client if kind is Client else httpx.AsyncClient
+    create = http.__init__
+    monkeypatch.setattr(http, "__init__", lambda self, **named: given.update(named) or create(self, **named))
+    kind(verify=False, proxy="http://127.0.0.1:3128")
+    assert (given["verify"], given["proxy"]) == (False, "http://127.0.0.1:3128")
+
+
 def test_url_may_have_a_path(make, service):
     service.reply_with(json_reply(INFO))
     client = make(service, url="http://127.0.0.1:3000/sam/")

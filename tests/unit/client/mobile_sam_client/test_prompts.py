@@ -18,6 +18,8 @@ from tests.unit.client.mobile_sam_client.fake_service import low_res_mask
     [
         ({}, {}),
         ({"pos_coords": [[1, 2.5]]}, {"pos_coords": [[1.0, 2.5]]}),
+        ({"pos_coords": (320, 240.5)}, {"pos_coords": [[320, 240.5]]}),
+        ({"neg_coords": np.array([3, 4], np.int16)}, {"neg_coords": [[3, 4]]}),
         ({"pos_coords": []}, {"pos_coords": []}),
         ({"neg_coords": ((1, 2), (3, 4))}, {"neg_coords": [[1, 2], [3, 4]]}),
         ({"neg_coords": np.empty((0, 2), np.float32)}, {"neg_coords": []}),
@@ -26,7 +28,19 @@ from tests.unit.client.mobile_sam_client.fake_service import low_res_mask
         ({"box": np.array([1, 2, 3, 4], np.uint8)}, {"box": [1, 2, 3, 4]}),
         ({"mask_input": np.full((256, 256), 2, ">f8").T}, {"mask_input": low_res_mask(2)}),
     ],
-    ids=["none", "lists", "no points", "tuples", "empty array", "labels", "no labels", "array", "mask"],
+    ids=[
+        "none",
+        "lists",
+        "one point",
+        "one point as array",
+        "no points",
+        "tuples",
+        "empty array",
+        "labels",
+        "no labels",
+        "array",
+        "mask",
+    ],
 )
 def test_only_given_fields_are_sent(given, sent):
     assert request_fields(Prompt(**given)) == sent
@@ -35,11 +49,12 @@ def test_only_given_fields_are_sent(given, sent):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"pos_coords": [320, 240]}, r"pos_coords: expected (N, 2) numbers, x then y, got shape (2,)"),
-        ({"pos_coords": np.ones((2, 3))}, r"pos_coords: expected (N, 2) numbers, x then y, got shape (2, 3)"),
-        ({"pos_coords": [[1, 2], [3]]}, "pos_coords: expected (N, 2) numbers, x then y, got lists of different"),
-        ({"neg_coords": [["1", "2"]]}, "neg_coords: expected (N, 2) numbers, x then y, got strings"),
-        ({"neg_coords": [[None, 2]]}, "neg_coords: expected (N, 2) numbers, x then y, got values that are not numbers"),
+        ({"pos_coords": 320}, "pos_coords: expected one point (x, y) or (N, 2) numbers, x then y, got shape ()"),
+        ({"pos_coords": [3, 4, 5]}, "one point (x, y) or (N, 2) numbers, x then y, got shape (3,)"),
+        ({"pos_coords": np.ones((2, 3))}, "one point (x, y) or (N, 2) numbers, x then y, got shape (2, 3)"),
+        ({"pos_coords": [[1, 2], [3]]}, "one point (x, y) or (N, 2) numbers, x then y, got lists of different"),
+        ({"neg_coords": [["1", "2"]]}, "one point (x, y) or (N, 2) numbers, x then y, got strings"),
+        ({"neg_coords": [[None, 2]]}, "one point (x, y) or (N, 2) numbers, x then y, got values that are not numbers"),
         ({"neg_coords": [[1, float("nan")]]}, "neg_coords: expected finite numbers, got NaN or infinity"),
         ({"labels": [[1]]}, "labels: expected integers from 0 to 3, one per point of pos_coords, got [[1]]"),
         ({"labels": [0.5]}, "labels: expected integers from 0 to 3, one per point of pos_coords, got [0.5]"),
@@ -55,7 +70,7 @@ def test_only_given_fields_are_sent(given, sent):
         ({"mask_input": "base64"}, "logits, got <U6 of shape ()"),
     ],
     ids=[
-        "single point", "3D points", "ragged", "strings", "null", "NaN", "nested labels", "fractional label",
+        "number", "three numbers", "3D points", "ragged", "strings", "null", "NaN", "nested labels", "fractional label",
         "infinite label", "bool label", "box as corners", "box as string", "empty box", "small mask", "bool mask",
         "NaN mask", "float32 overflow", "mask as string",
     ],

@@ -11,7 +11,9 @@ from PIL import Image
 
 from mobile_sam_client import Rle
 from mobile_sam_client._commands.output import CommandError
-from mobile_sam_client._commands.overlays import displayed_pixels, draw
+from mobile_sam_client._commands.overlays import write_overlay
+from mobile_sam_client._images import displayed_pixels
+from mobile_sam_client._pictures import draw
 from tests.unit.client.mobile_sam_client.fake_service import rle
 
 GREY = np.full((60, 80, 3), 100, np.uint8)
@@ -66,7 +68,7 @@ def test_image_without_object_pixels_is_unchanged(rles):
 
 
 def test_mask_of_wrong_size_is_rejected():
-    with pytest.raises(CommandError, match=r"expected masks of 80 x 60 pixels, got 6 x 4"):
+    with pytest.raises(ValueError, match=r"expected masks of 80 x 60 pixels, got 6 x 4"):
         draw(GREY, [cast(Rle, rle(np.ones((4, 6), bool)))])
 
 
@@ -93,6 +95,18 @@ def test_palette_with_transparency_becomes_rgb():
     assert colours_in(displayed_pixels(file_of(image, transparency=bytes([0, 128])))) == {(9, 8, 7)}
 
 
-def test_unreadable_image_is_rejected():
-    with pytest.raises(CommandError, match="cannot draw on the image"):
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_pixels_of_a_file_are_upright_and_those_of_other_images_as_passed(orientation):
+    image, exif = Image.new("RGB", (3, 2), (1, 2, 3)), Image.Exif()
+    exif[0x0112] = orientation
+    file = file_of(image, exif=exif)
+    with Image.open(io.BytesIO(file)) as opened:
+        shapes = [displayed_pixels(given).shape for given in (file, opened, np.asarray(image))]
+    assert shapes == [(3, 2, 3) if orientation == 6 else (2, 3, 3), (2, 3, 3), (2, 3, 3)]
+
+
+def test_unreadable_image_is_rejected(tmp_path):
+    with pytest.raises(ValueError, match=r"^image: Pillow cannot decode the file: "):
         displayed_pixels(b"no image")
+    with pytest.raises(CommandError, match="cannot draw on the image"):
+        write_overlay(tmp_path / "overlay.png", b"no image", [])
