@@ -124,6 +124,8 @@ class Calls:
         multimask_output: bool = False,
         segmented_image: PictureStyle = "none",
         low_res_mask: bool = False,
+        min_mask_region_area: int | None = None,
+        mask_threshold: float | None = None,
     ) -> list[Segmentation]:
         """Segment several objects in one request, with one result per prompt in the same order.
 
@@ -133,6 +135,7 @@ class Calls:
         prompts = list(prompts)
         if not prompts:
             return []
+        options = {"min_mask_region_area": min_mask_region_area, "mask_threshold": mask_threshold}
         return await self._segment(
             image,
             len(prompts),
@@ -140,6 +143,7 @@ class Calls:
             multimask_output=multimask_output,
             segmented_image=segmented_image,
             low_res_mask=low_res_mask,
+            **{name: value for name, value in options.items() if value is not None},
         )
 
     async def everything(
