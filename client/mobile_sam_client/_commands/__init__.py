@@ -16,6 +16,7 @@ from mobile_sam_client._commands import connection
 from mobile_sam_client._commands.batch import BATCH_EXAMPLES, batch
 from mobile_sam_client._commands.connection import DEFAULT_URL, Images, Json, Local, Url, examples
 from mobile_sam_client._commands.convert import CONVERT_EXAMPLES, convert
+from mobile_sam_client._commands.each import for_each
 from mobile_sam_client._commands.everything import EVERYTHING_EXAMPLES, everything
 from mobile_sam_client._commands.files import find_images, read_image
 from mobile_sam_client._commands.local_service import HOST, serve_command, serve_environment, why_not_ready
@@ -24,7 +25,6 @@ from mobile_sam_client._commands.output import (
     CommandError,
     describe_with_file,
     escape_unencodable_output,
-    for_each,
     note_on,
     print_error,
     print_json,
@@ -110,13 +110,12 @@ def embed(images: Images, as_json: Json = False, url: Url = DEFAULT_URL, local: 
     Prints the id and name of each image. The service keeps the embeddings across restarts.
     """
 
-    def embed_image(image: Path) -> None:
+    def work(client: Client, image: Path) -> None:
         image_id = client.embed(read_image(image)).image_id
         print_json({"image": str(image), "image_id": image_id}) if as_json else print_line(f"{image_id}  {image}")
 
-    client: Client
-    with connection.connected_client(url, local) as client:
-        for_each(find_images(images), embed_image, as_json=as_json)
+    client = connection.connected_client(url, local)
+    for_each(find_images(images), client, check=read_image, work=work, as_json=as_json)
 
 
 @app.command(epilog=examples("mobile-sam serve", "mobile-sam serve --port 3001"))

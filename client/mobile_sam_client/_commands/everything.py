@@ -21,6 +21,7 @@ from mobile_sam_client._commands.connection import (
     connected_client,
     examples,
 )
+from mobile_sam_client._commands.each import for_each
 from mobile_sam_client._commands.files import (
     check_distinct,
     check_free,
@@ -31,7 +32,7 @@ from mobile_sam_client._commands.files import (
     write_json,
 )
 from mobile_sam_client._commands.generator import generator_options
-from mobile_sam_client._commands.output import for_each, print_json, print_line, progress
+from mobile_sam_client._commands.output import print_json, print_line, progress
 from mobile_sam_client._commands.overlays import SUFFIXES, write_overlay
 from mobile_sam_client._commands.prompts import errors_in_options
 
@@ -89,8 +90,11 @@ def everything(
     }
     check_distinct(files, [file for each in files.values() for file in each])
 
-    def segment_image(image: Path) -> Weights:
+    def check(image: Path) -> None:
         check_free(files[image], force=force)
+        read_image(image)
+
+    def work(client: Client, image: Path) -> Weights:
         file = read_image(image)
         records, *pictures = files[image]
         with progress("Segmenting") as bar, errors_in_options(ctx):
@@ -116,9 +120,7 @@ def everything(
             print_line(f"wrote {' and '.join(map(str, files[image]))}")
         return found.weights
 
-    client: Client
-    with connected_client(url, local) as client:
-        for_each(files, segment_image, as_json=as_json)
+    for_each(files, connected_client(url, local), check=check, work=work, as_json=as_json)
 
 
 def _sam_record(record: Record) -> dict[str, Any]:

@@ -48,20 +48,11 @@ def list_images(folder: Path, excluded: Path) -> list[str]:
 
 
 def find_images(paths: Iterable[Path]) -> list[Path]:
-    """Return the files of paths and glob patterns, each once.
-
-    Raises:
-        CommandError: a pattern matches no file.
-    """
+    """Return paths with glob patterns replaced by the files that match, if any; each path once."""
     found: list[Path] = []
     for path in paths:
-        if path.exists() or not glob.has_magic(str(path)):
-            found.append(path)
-            continue
-        matches = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207 (also absolute)
-        if not (files := [match for match in matches if match.is_file()]):
-            raise CommandError(f"{path}: no file matches")
-        found += files
+        names = glob.glob(str(path), recursive=True) if not path.exists() else []  # noqa: PTH207 (also absolute)
+        found += sorted(match for match in map(Path, names) if match.is_file()) or [path]
     return list(dict.fromkeys(found))
 
 

@@ -6,7 +6,7 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from mobile_sam_client import BodyTooLarge, InvalidImage, InvalidRequest, Weights
+from mobile_sam_client import Weights
 from mobile_sam_client._calls import logger
 
 EXIT_INTERRUPTED = 130
@@ -32,33 +32,6 @@ class CannotWrite(CommandError):
     def __init__(self, path: Path, error: OSError) -> None:
         super().__init__(f"cannot write {path}: {error.strerror or error}")
         self.errno = error.errno
-
-
-def for_each(images: Iterable[Path], work: Callable[[Path], Weights | None], *, as_json: bool) -> None:
-    """Run a command for each image, and go on with the next one after errors that concern one image.
-
-    Args:
-        images: paths of the images.
-        work: does the work on an image and returns the weights to print after the last one.
-        as_json: True if standard output is for JSON only.
-
-    Raises:
-        typer.Exit: an image failed.
-    """
-    weights, failed = None, False
-    for image in images:
-        try:
-            weights = work(image)
-        except (InvalidImage, InvalidRequest, BodyTooLarge, CommandError, OSError) as error:
-            if isinstance(error, BrokenPipeError):  # such as `mobile-sam ... | head`
-                raise
-            failed = True
-            named = isinstance(error, CannotWrite)
-            print_error(describe(error) if named else f"{image}: {describe(error)}")
-    if weights:
-        print_weights(weights, name=not as_json)
-    if failed:
-        raise typer.Exit(1)
 
 
 def describe(error: Exception) -> str:

@@ -25,6 +25,7 @@ from mobile_sam_client._commands.connection import (
     connected_client,
     examples,
 )
+from mobile_sam_client._commands.each import for_each
 from mobile_sam_client._commands.files import (
     check_distinct,
     check_free,
@@ -34,11 +35,12 @@ from mobile_sam_client._commands.files import (
     read_image,
     write_bytes,
 )
-from mobile_sam_client._commands.output import for_each, print_json, print_line
+from mobile_sam_client._commands.output import print_json, print_line
 from mobile_sam_client._commands.overlays import SUFFIXES, encode
 from mobile_sam_client._commands.prompts import box, errors_in_options, point, typed_object, typed_objects
 from mobile_sam_client._polygons import polygons
 
+MASK_SUFFIXES = (".png", ".npy", ".json")
 CUTOUT_SUFFIXES = (".png", ".webp")
 CANDIDATES = 3
 POLYGON_TOLERANCE = 0.5
@@ -157,7 +159,7 @@ def segment(
     """
     objects = typed_objects(points, negatives, around, prompts)
     form = mask_format or _format_of(out)
-    check_suffix(out, (form.suffix,), "--out")
+    check_suffix(out, (form.suffix,) if mask_format else MASK_SUFFIXES, "--out")
     check_suffix(picture, CUTOUT_SUFFIXES if segmented_image is Style.cutout else tuple(SUFFIXES), "--picture")
     numbers = _numbers(len(objects), CANDIDATES if multimask_output else 1)
     files = {
@@ -170,9 +172,12 @@ def segment(
     options = {name: value for name, value in options.items() if value is not None}
     options |= {"multimask_output": multimask_output, "segmented_image": segmented_image.value if picture else "none"}
 
-    def segment_image(image: Path) -> Weights:
+    def check(image: Path) -> None:
+        check_free([*files[image], *filter(None, [pictures.get(image)])], force=force)
+        read_image(image)
+
+    def work(client: Client, image: Path) -> Weights:
         shown = pictures.get(image)
-        check_free([*files[image], *([shown] if shown else [])], force=force)
         with errors_in_options(ctx, objects):
             found = client.segment_many(read_image(image), [typed.prompt() for typed in objects], **options)
         masks = [mask for best in found for mask in best.candidates or (best,)]
@@ -191,9 +196,7 @@ def segment(
                 print_line(f"wrote {shown}")
         return found[0].weights
 
-    client: Client
-    with connected_client(url, local) as client:
-        for_each(files, segment_image, as_json=as_json)
+    for_each(files, connected_client(url, local), check=check, work=work, as_json=as_json)
 
 
 def _format_of(out: Path | None) -> Format:
