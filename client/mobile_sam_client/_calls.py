@@ -124,8 +124,8 @@ class Calls:
         multimask_output: bool = False,
         segmented_image: PictureStyle = "none",
         low_res_mask: bool = False,
-        min_mask_region_area: int | None = None,
         mask_threshold: float | None = None,
+        min_mask_region_area: int | None = None,
     ) -> list[Segmentation]:
         """Segment several objects in one request, with one result per prompt in the same order.
 
@@ -135,7 +135,6 @@ class Calls:
         prompts = list(prompts)
         if not prompts:
             return []
-        options = {"min_mask_region_area": min_mask_region_area, "mask_threshold": mask_threshold}
         return await self._segment(
             image,
             len(prompts),
@@ -143,7 +142,8 @@ class Calls:
             multimask_output=multimask_output,
             segmented_image=segmented_image,
             low_res_mask=low_res_mask,
-            **{name: value for name, value in options.items() if value is not None},
+            mask_threshold=mask_threshold,
+            min_mask_region_area=min_mask_region_area,
         )
 
     async def everything(
@@ -214,10 +214,10 @@ class Calls:
         Args:
             path: URL path.
             source: the image.
-            fields: the other fields of the request.
+            fields: the other fields of the request; those that are None are left out.
             read: reads at least one result from the response.
         """
-        fields = {**self._version, **fields}
+        fields = {name: value for name, value in {**self._version, **fields}.items() if value is not None}
         image_id = source.image_id or self._known.id_of(source.sha256)
         if image_id is not None:
             try:

@@ -76,12 +76,13 @@ def _rings(mask: Mask) -> list[tuple[Ring, int]]:
 
 
 def _simplified(ring: Ring, tolerance: float) -> Ring:
-    """Return the corners that Ramer, Douglas and Peucker's algorithm keeps; all if fewer than three would be left."""
+    """Return the corners, at least three, that Ramer, Douglas and Peucker's algorithm keeps."""
     if not tolerance:
         return ring
     closed = np.concatenate([ring, ring[:1]]).astype(np.float64)
     farthest = int(np.square(closed - closed[0]).sum(axis=1).argmax())
-    kept, pending = {0, farthest}, [(0, farthest), (farthest, len(ring))]
+    anchors = sorted({0, farthest, int(_distances(closed, closed[0], closed[farthest]).argmax())})
+    kept, pending = set(anchors), [*zip(anchors, [*anchors[1:], len(ring)], strict=True)]
     while pending:
         start, end = pending.pop()
         if end - start > 1:
@@ -91,7 +92,7 @@ def _simplified(ring: Ring, tolerance: float) -> Ring:
                 middle = start + 1 + index
                 kept.add(middle)
                 pending += [(start, middle), (middle, end)]
-    return ring[sorted(kept)] if len(kept) > 2 else ring
+    return ring[sorted(kept)]
 
 
 def _distances(

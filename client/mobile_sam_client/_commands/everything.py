@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,7 +31,7 @@ from mobile_sam_client._commands.files import (
     write_json,
 )
 from mobile_sam_client._commands.generator import generator_options
-from mobile_sam_client._commands.output import print_json, print_line, progress
+from mobile_sam_client._commands.output import image_summary, print_json, print_line, progress
 from mobile_sam_client._commands.overlays import SUFFIXES, write_overlay
 from mobile_sam_client._commands.prompts import errors_in_options
 
@@ -111,10 +110,8 @@ def everything(
         for drawn in pictures:
             write_overlay(drawn, file, [record.rle for record in found.masks])
         if as_json:
-            names = ("image_id", "width", "height")
-            summary = {"image": str(image), **{name: getattr(found, name) for name in names}}
-            more = {"objects": len(found.masks), "file": str(records), "picture": str(*pictures) or None}
-            print_json({**summary, "weights": asdict(found.weights), **more})
+            summary = image_summary(image, found, next(iter(pictures), None))
+            print_json({**summary, "objects": len(found.masks), "file": str(records)})
         else:
             print_line(f"{image}: {found.width} x {found.height} pixels, {len(found.masks)} objects")
             print_line(f"wrote {' and '.join(map(str, files[image]))}")

@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mobile_sam_client import Weights
 from mobile_sam_client._calls import logger
+from mobile_sam_client._results import ImageResult
 
 EXIT_INTERRUPTED = 130
 """Exit status of a command ended by Ctrl-C, by shell convention."""
@@ -64,6 +66,18 @@ def print_line(line: str, *, err: bool = False) -> None:
 def print_json(document: dict[str, Any]) -> None:
     """Print a result as a line of JSON to standard output."""
     typer.echo(json.dumps(document))
+
+
+def image_summary(image: Path, result: ImageResult, picture: Path | None) -> dict[str, Any]:
+    """Return the JSON that all commands print for an image."""
+    return {
+        "image": str(image),
+        "image_id": result.image_id,
+        "width": result.width,
+        "height": result.height,
+        "weights": asdict(result.weights),
+        "picture": str(picture) if picture else None,
+    }
 
 
 def print_note(line: str) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,7 +33,7 @@ from mobile_sam_client._commands.files import (
     read_image,
     write_bytes,
 )
-from mobile_sam_client._commands.output import print_json, print_line
+from mobile_sam_client._commands.output import image_summary, print_json, print_line
 from mobile_sam_client._commands.overlays import SUFFIXES, encode
 from mobile_sam_client._commands.prompts import box, errors_in_options, point, typed_object, typed_objects
 from mobile_sam_client._polygons import polygons
@@ -168,9 +166,6 @@ def segment(
     }
     pictures = {image: output_file(picture, image) for image in files} if picture else {}
     check_distinct(files, [*(file for each in files.values() for file in each), *pictures.values()])
-    options: dict[str, Any] = {"min_mask_region_area": min_mask_region_area, "mask_threshold": mask_threshold}
-    options = {name: value for name, value in options.items() if value is not None}
-    options |= {"multimask_output": multimask_output, "segmented_image": segmented_image.value if picture else "none"}
 
     def check(image: Path) -> None:
         check_free([*files[image], *filter(None, [pictures.get(image)])], force=force)
@@ -179,14 +174,25 @@ def segment(
     def work(client: Client, image: Path) -> Weights:
         shown = pictures.get(image)
         with errors_in_options(ctx, objects):
-            found = client.segment_many(read_image(image), [typed.prompt() for typed in objects], **options)
+            found = client.segment_many(
+                read_image(image),
+                [typed.prompt() for typed in objects],
+                multimask_output=multimask_output,
+                segmented_image=segmented_image.value if picture else "none",
+                mask_threshold=mask_threshold,
+                min_mask_region_area=min_mask_region_area,
+            )
         masks = [mask for best in found for mask in best.candidates or (best,)]
         for mask, file in zip(masks, files[image], strict=True):
             write_bytes(file, _mask_file(mask, form))
         if shown and found[0].image:
             write_bytes(shown, encode(found[0].image, shown.suffix))
         if as_json:
-            print_json(_summary(image, masks, files[image], shown))
+            entries = [
+                {"file": str(file), "score": mask.score, "area": mask.area, "box": mask.box_xyxy}
+                for mask, file in zip(masks, files[image], strict=True)
+            ]
+            print_json({**image_summary(image, found[0], shown), "masks": entries})
         else:
             print_line(f"{image}: {found[0].width} x {found[0].height} pixels")
             for mask, file in zip(masks, files[image], strict=True):
@@ -213,23 +219,6 @@ def _numbers(objects: int, candidates: int) -> list[tuple[int, ...]]:
     ]
 
 
-def _summary(image: Path, masks: Sequence[Segmentation], files: Sequence[Path], picture: Path | None) -> dict[str, Any]:
-    """Return the JSON for an image."""
-    first = masks[0]
-    return {
-        "image": str(image),
-        "image_id": first.image_id,
-        "width": first.width,
-        "height": first.height,
-        "weights": asdict(first.weights),
-        "masks": [
-            {"file": str(file), "score": mask.score, "area": mask.area, "box": mask.box_xyxy}
-            for mask, file in zip(masks, files, strict=True)
-        ],
-        "picture": str(picture) if picture else None,
-    }
-
-
 def _mask_file(mask: Segmentation, form: Format) -> bytes:
     """Return the file of a mask."""
     if form is Format.png:
@@ -241,6 +230,5 @@ def _mask_file(mask: Segmentation, form: Format) -> bytes:
     document = coco_object(mask.rle, mask.score)
     if form is Format.polygon:
         del document["segmentation"]
-        found = polygons(mask.mask, POLYGON_TOLERANCE)
-        document["polygons"] = [[ring.tolist() for ring in rings] for rings in found]
+        document["polygons"] = [[ring.tolist() for ring in rings] for rings in polygons(mask.mask, POLYGON_TOLERANCE)]
     return json.dumps(document).encode() + b"\n"
