@@ -122,8 +122,9 @@ gate: env-bench ## compare masks and times of the engines on OBJECTS with WEIGHT
 page-picture: env-dev ## take docs/images/page.jpg from a running `make serve WEIGHTS=official`; needs Chromium
 	@$(RUN) python -m tools.page_picture http://127.0.0.1:$(PORT) docs/images/page.jpg
 
-docs: env ## generate docs/http.md from the OpenAPI document
+docs: env ## generate docs/http.md from the OpenAPI document, and docs/command-line.md from the commands
 	@$(RUN) python -m utils.api.openapi.reference docs/http.md
+	@$(RUN) python -m tools.command_line_page docs/command-line.md
 
 weights: env ## export the model files of WEIGHTS: auto, official, builtin, random or a checkpoint's path
 	@$(BIN)/python -m mobile_sam_onnx --weights $(WEIGHTS) --output model_repository

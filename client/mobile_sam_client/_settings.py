@@ -40,7 +40,7 @@ def http_settings(
     if key := _checked_key(api_key):
         all_headers["Authorization"] = f"Bearer {key}"  # httpx does not print the value of this header
     return {
-        "base_url": _checked_url(url),
+        "base_url": checked_url(url),
         "headers": all_headers,
         # No limit on the wait for a free connection: they are in use by this client's own requests.
         "timeout": httpx.Timeout(timeout, write=max(timeout, MIN_WRITE_TIMEOUT_S), pool=None),
@@ -54,7 +54,7 @@ def check_integer(name: str, value: int, minimum: int, alternative: str = "") ->
         raise ValueError(f"{name}: expected an integer of at least {minimum}{alternative}, got {value!r}")
 
 
-def _checked_url(given: str | None) -> str:
+def checked_url(given: str | None) -> str:
     url = (os.environ.get(URL_VARIABLE) or URL) if given is None else given
     name = URL_VARIABLE if given is None else "url"
     expected = f"{name}: expected a URL such as {URL}"

@@ -43,9 +43,40 @@ def test_info_and_segment_print_json(server, tmp_path):
     arguments = ["--box", "100,80,300,250", "--negative", "5,5", "--json", "--picture", "cut.png", "--style", "cutout"]
     done = mobile_sam(tmp_path, "segment", "photo.png", *arguments, MOBILE_SAM_URL=server.url)
     assert done.returncode == 0, done.stderr
-    with Image.open(tmp_path / "mask.png") as mask, Image.open(tmp_path / "cut.png") as cut:
-        assert np.count_nonzero(mask) == json.loads(done.stdout)["area"]
+    (found,) = json.loads(done.stdout)["masks"]
+    with Image.open(tmp_path / found["file"]) as mask, Image.open(tmp_path / "cut.png") as cut:
+        assert np.count_nonzero(mask) == found["area"]
         np.testing.assert_array_equal(np.asarray(cut)[..., 3] > 0, np.asarray(mask) > 0)
+
+
+def test_several_images_and_objects_with_candidates(server, tmp_path):
+    for number in (1, 2):
+        (tmp_path / f"{number}.png").write_bytes(scene(number))
+    objects = ("--object", "point=200,150", "--object", "box=100,80,300,250;negative=5,5")
+    arguments = ("[12].png", *objects, "--multimask", "--format", "polygon", "--json", "--url", server.url)
+    done = mobile_sam(tmp_path, "segment", *arguments)
+    assert done.returncode == 0, done.stderr
+    for image in map(json.loads, done.stdout.splitlines()):
+        assert len(image["masks"]) == 6
+        for mask in image["masks"]:
+            polygons = json.loads((tmp_path / mask["file"]).read_text())["polygons"]
+            assert mask["area"] == 0 or len(polygons[0][0]) >= 3
+    again = mobile_sam(tmp_path, "segment", *arguments)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "error: 1.png: 1_mask_1_1.json exists; overwrite it with --force\n" in again.stderr
+
+
+def test_rejected_prompts_are_named_as_they_were_typed(server, tmp_path):
+    (tmp_path / "photo.png").write_bytes(scene(1))
+    for arguments, option in (
+        (("--box", "300,250,100,80"), "--box 300,250,100,80: expected a box with x0 < x1 and y0 < y1, got "),
+        (("--point", "1,1", "--point", "2e6,1"), "--point 2e6,1: expected "),
+        (("--object", "point=1,1", "--object", "box=9,9,1,1"), "--object 'box=9,9,1,1': expected a box with x0 < x1"),
+    ):
+        done = mobile_sam(tmp_path, "segment", "photo.png", *arguments, "--url", server.url.removeprefix("http://"))
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"error: photo.png: {option}")
+        assert done.stderr.count("\n") == 1
 
 
 def test_batch_resumes_after_a_failure(server, tmp_path):

@@ -2,43 +2,52 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from mobile_sam_client import BodyTooLarge, Info, InvalidImage, MobileSamError
+from mobile_sam_client import Client, Info, MobileSamError
 from mobile_sam_client._commands import connection
 from mobile_sam_client._commands.batch import BATCH_EXAMPLES, batch
-from mobile_sam_client._commands.connection import DEFAULT_URL, Json, Local, Url, examples
-from mobile_sam_client._commands.files import read_image
-from mobile_sam_client._commands.local_service import why_not_ready
+from mobile_sam_client._commands.connection import DEFAULT_URL, Images, Json, Local, Url, examples
+from mobile_sam_client._commands.convert import CONVERT_EXAMPLES, convert
+from mobile_sam_client._commands.each import for_each
+from mobile_sam_client._commands.everything import EVERYTHING_EXAMPLES, everything
+from mobile_sam_client._commands.files import find_images, read_image
+from mobile_sam_client._commands.local_service import HOST, serve_command, serve_environment, why_not_ready
 from mobile_sam_client._commands.output import (
     EXIT_INTERRUPTED,
     CommandError,
-    describe,
     describe_with_file,
     escape_unencodable_output,
+    note_on,
     print_error,
     print_json,
     print_line,
 )
-from mobile_sam_client._commands.segment import EVERYTHING_EXAMPLES, SEGMENT_EXAMPLES, everything, segment
+from mobile_sam_client._commands.segment import SEGMENT_EXAMPLES, segment
 
-EPILOG = """[bold]Examples[/]
-
-mobile-sam segment photo.jpg --point 320,240 --picture found.png
-
-mobile-sam batch photos --out found
-
-mobile-sam info
-
-[bold]--url[/] (or MOBILE_SAM_URL) is the address of the service; [bold]--local[/] starts a service for this run only.
-The API key is read from the environment variable MOBILE_SAM_API_KEY: command lines are visible to all users.
-
-Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted."""
+NOTES = (
+    "`--url` or the environment variable MOBILE_SAM_URL is the address of the service, such as `localhost:3000`; "
+    "`--local` starts a service for this run only.",
+    "The API key is read from the environment variable MOBILE_SAM_API_KEY: command lines are visible to all users.",
+    "Exit status: 0 success; 1 failure, also of one image of many; 2 wrong usage; 130 interrupted.",
+)
+EPILOG = "\n\n".join(
+    [
+        examples(
+            "mobile-sam segment photo.jpg --point 903,310 --picture found.png",
+            "mobile-sam batch photos --out found",
+            "mobile-sam info",
+        ),
+        *NOTES,
+    ]
+)
 
 
 class Commands(TyperGroup):
@@ -75,33 +84,55 @@ app = typer.Typer(
 app.command(epilog=SEGMENT_EXAMPLES)(segment)
 app.command(epilog=EVERYTHING_EXAMPLES)(everything)
 app.command(epilog=BATCH_EXAMPLES)(batch)
+app.command(epilog=CONVERT_EXAMPLES)(convert)
 
 
-@app.command(epilog=examples("mobile-sam embed photos/*.jpg"))
-def embed(
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGE", help="PNG, JPEG or WebP files.", show_default=False)],
-    url: Url = DEFAULT_URL,
-    local: Local = False,
+def _print_version(value: bool) -> None:
+    if value:
+        print_line(f"mobile-sam {version('mobile-sam-client')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
+    """Segment images with a MobileSAM service."""
+
+
+@app.command(epilog=examples("mobile-sam embed 'photos/*.jpg'"))
+def embed(images: Images, as_json: Json = False, url: Url = DEFAULT_URL, local: Local = False) -> None:
     """Encode images, so that later prompts on them are answered quickly.
 
     Prints the id and name of each image. The service keeps the embeddings across restarts.
     """
-    failed = 0
-    with connection.connected_client(url, local) as client:
-        for image in images:
-            try:
-                print_line(f"{client.embed(read_image(image)).image_id}  {image}")
-            except (InvalidImage, BodyTooLarge, OSError) as error:
-                if isinstance(error, BrokenPipeError):
-                    raise
-                failed += 1
-                print_error(f"{image}: {describe(error)}")
-    if failed:
-        raise typer.Exit(1)
+
+    def work(client: Client, image: Path) -> None:
+        image_id = client.embed(read_image(image)).image_id
+        print_json({"image": str(image), "image_id": image_id}) if as_json else print_line(f"{image_id}  {image}")
+
+    client = connection.connected_client(url, local)
+    for_each(find_images(images), client, check=read_image, work=work, as_json=as_json)
 
 
-@app.command(epilog=examples("mobile-sam info", "mobile-sam info --url https://sam.example.org --json"))
+@app.command(epilog=examples("mobile-sam serve", "mobile-sam serve --port 3001"))
+def serve(
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = HOST,
+    port: Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port to listen on.")] = 3000,
+) -> None:
+    """Start the service by `make serve` in the project's checkout, and run it until Ctrl-C.
+
+    The checkout is the current folder, or the one that this command is installed from.
+    The exit status is that of make.
+    """
+    command = serve_command(host, port)
+    os.execve(command[0], command, serve_environment())  # noqa: S606 (no shell is needed)
+
+
+@app.command(epilog=examples("mobile-sam info", "mobile-sam info --json"))
 def info(as_json: Json = False, url: Url = DEFAULT_URL, local: Local = False) -> None:
     """Show the service's version, weights, engine, limits and readiness."""
     with connection.service_url(url, local) as address, connection.probing_client(address) as client:
@@ -118,8 +149,8 @@ def _print_info(info: Info, url: str, state: str) -> None:
     print_line(f"service   {url}, version {info.version}")
     print_line(f"state     {state}")
     print_line(f"weights   {weights}" + (f" (sha256 {info.weights.sha256[:12]})" if info.weights else ""))
-    if info.weights and info.weights.note:
-        print_line(f"          {info.weights.note}")
+    if info.weights and (note := note_on(info.weights)):
+        print_line(f"          {note}")
     engine = f"encoder {info.engine.encoder}, decoder {info.engine.decoder}" if info.engine else "unknown"
     print_line(f"engine    {engine}")
     versions = ", ".join(map(str, info.model_versions)) or "none yet"

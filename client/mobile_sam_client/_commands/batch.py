@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
@@ -15,13 +15,15 @@ from rich.table import Table
 from mobile_sam_client import AsyncClient, MobileSamError, Prompt
 from mobile_sam_client._commands import connection
 from mobile_sam_client._commands.coco import CocoIds, write_coco
-from mobile_sam_client._commands.connection import DEFAULT_URL, Local, PointsPerSide, Url, examples, grid_fields
+from mobile_sam_client._commands.connection import DEFAULT_URL, Json, Local, Url, examples
 from mobile_sam_client._commands.files import check_writable, list_images, write_json
+from mobile_sam_client._commands.generator import generator_options
 from mobile_sam_client._commands.output import (
     EXIT_INTERRUPTED,
     CommandError,
     describe_with_file,
     print_error,
+    print_json,
     print_line,
     print_note,
     print_weights,
@@ -34,14 +36,12 @@ MAX_LISTED_FAILURES = 20
 """Failures printed; failures.json lists all of them."""
 PROMPT_FIELDS = [field.name for field in fields(Prompt) if field.name != "mask_input"]
 BATCH_EXAMPLES = examples(
-    "mobile-sam batch photos --out found",
-    "mobile-sam batch photos --out found --points-per-side 16 --no-overlays",
-    "mobile-sam batch photos --out found --prompts prompts.json",
-    "where prompts.json lists the objects of each image, for example",
-    '{"cats/one.jpg": {"box": \\[40, 30, 560, 410]},\n "two.jpg": \\[{"pos_coords": \\[\\[320, 240]]}]}',
+    "mobile-sam batch photos --points-per-side 8 --out found",
+    "mobile-sam batch photos --prompts prompts.json --out found",
 )
 
 
+@generator_options
 def batch(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Folder of PNG, JPEG and WebP files, searched recursively.")
@@ -53,15 +53,17 @@ def batch(
         typer.Option(
             metavar="FILE",
             help="Segment these objects instead of everything: JSON that maps image names to an object or a list of "
-            "objects, each with some of pos_coords, labels, neg_coords, box. Other images are skipped.",
+            "objects, each with some of pos_coords, labels, neg_coords, box, such as "
+            '{"cats/one.jpg": {"box": [40, 30, 560, 410]}}. Other images are skipped.',
             show_default=False,
         ),
     ] = None,
-    points_per_side: PointsPerSide = None,
+    parameters: dict[str, Any],
     no_overlays: Annotated[bool, typer.Option("--no-overlays", help="Do not draw pictures.")] = False,
     concurrency: Annotated[
         int, typer.Option(min=1, max=MAX_CONNECTIONS, metavar="N", help="Number of concurrent requests.")
     ] = 4,
+    as_json: Json = False,
     url: Url = DEFAULT_URL,
     local: Local = False,
 ) -> None:
@@ -78,13 +80,13 @@ def batch(
     overlays          each image with its objects coloured, as JPEG
     records           results per image, used to resume
     """
-    if prompts and points_per_side is not None:
-        raise typer.BadParameter("cannot be combined with --prompts", param_hint="--points-per-side")
+    if prompts and parameters:
+        raise typer.BadParameter("cannot be combined with the options for everything", param_hint="--prompts")
     if out.resolve() == folder.resolve():
         raise typer.BadParameter("must not be the folder of the images", param_hint="--out")
     check_writable(out / "annotations.json")
     ids = CocoIds.read(out / "ids.json")
-    work = Batch(folder, out, not no_overlays, _jobs(folder, out, prompts, points_per_side))
+    work = Batch(folder, out, not no_overlays, _jobs(folder, out, prompts, parameters))
     stop_reason: str | None = None
     with connection.service_url(url, local) as address:
         try:
@@ -93,7 +95,7 @@ def batch(
             if not (work.done or work.failures):  # nothing to write
                 raise
             stop_reason = "" if isinstance(error, KeyboardInterrupt) else describe_with_file(error)
-    _write_results(work, ids)
+    _write_results(work, ids, as_json=as_json)
     if stop_reason is not None:
         done = f"{len(work.done)} of {len(work.jobs)} images are done, run the same command to resume"
         print_error(f"{stop_reason or 'interrupted'}; {done}")
@@ -102,7 +104,7 @@ def batch(
         raise typer.Exit(1)
 
 
-def _jobs(folder: Path, out: Path, prompts: Path | None, points_per_side: int | None) -> dict[str, dict[str, Any]]:
+def _jobs(folder: Path, out: Path, prompts: Path | None, parameters: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the request of each image, by its name.
 
     Raises:
@@ -114,7 +116,7 @@ def _jobs(folder: Path, out: Path, prompts: Path | None, points_per_side: int | 
         return {name: {"prompts": objects} for name, objects in read_prompts(prompts).items()}
     if not names:
         raise CommandError(f"{folder}: no PNG, JPEG or WebP files found")
-    return {name: {"everything": grid_fields(points_per_side)} for name in names}
+    return {name: {"everything": parameters} for name in names}
 
 
 async def _run(url: str, work: Batch, concurrency: int) -> None:
@@ -125,27 +127,31 @@ async def _run(url: str, work: Batch, concurrency: int) -> None:
             await work.run(client, info, concurrency, lambda: bar.advance(bar.task_ids[0]))
 
 
-def _write_results(work: Batch, ids: CocoIds) -> None:
+def _write_results(work: Batch, ids: CocoIds, *, as_json: bool) -> None:
     """Write the files about all images and print a summary."""
     out, failures = work.out, [{"file": name, "reason": reason} for name, reason in sorted(work.failures.items())]
     images = (image for name in work.done if (image := work.records.read(name)) is not None)
     count = write_coco(out / "annotations.json", images, work.weights, ids)
     ids.write(out / "ids.json")
     write_json(out / "failures.json", failures)
-    table = Table(show_header=False, box=None)
-    for label, number in [
-        ("images", len(work.jobs)),
-        ("processed", len(work.processed)),
-        ("skipped", len(work.skipped)),
-        ("failed", len(failures)),
-        ("objects", count),
-    ]:
-        table.add_row(label, str(number))
-    Console().print(table)
-    written = ["annotations.json", "ids.json", "failures.json", "records", *(["overlays"] if work.draw else [])]
-    print_line(f"wrote {out}: {', '.join(written)}")
+    counts = {
+        "images": len(work.jobs),
+        "processed": len(work.processed),
+        "skipped": len(work.skipped),
+        "failed": len(failures),
+        "objects": count,
+    }
+    if as_json:
+        print_json({"out": str(out), **counts, "weights": asdict(work.weights) if work.weights else None})
+    else:
+        table = Table(show_header=False, box=None)
+        for label, number in counts.items():
+            table.add_row(label, str(number))
+        Console().print(table)
+        written = ["annotations.json", "ids.json", "failures.json", "records", *(["overlays"] if work.draw else [])]
+        print_line(f"wrote {out}: {', '.join(written)}")
     if work.weights:
-        print_weights(work.weights)
+        print_weights(work.weights, name=not as_json)
     for failure in failures[:MAX_LISTED_FAILURES]:
         print_note(f"failed: {failure['file']}: {failure['reason']}")
     if len(failures) > MAX_LISTED_FAILURES:

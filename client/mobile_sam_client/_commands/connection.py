@@ -13,7 +13,7 @@ import typer
 from mobile_sam_client import Client, Problem
 from mobile_sam_client._commands.local_service import local_service
 from mobile_sam_client._commands.output import CommandError, describe, log_to_stderr
-from mobile_sam_client._settings import URL
+from mobile_sam_client._settings import URL, checked_url
 
 ClientType = TypeVar("ClientType")
 
@@ -29,10 +29,26 @@ def _not_both(ctx: typer.Context, value: Any) -> Any:
     return value
 
 
-Image = Annotated[Path, typer.Argument(metavar="IMAGE", help="PNG, JPEG or WebP file.", show_default=False)]
+def _url(ctx: typer.Context, value: str) -> str:
+    """Complete an address without `http://`."""
+    _not_both(ctx, value)
+    try:
+        return checked_url(value if "://" in value else f"http://{value}")
+    except ValueError as error:
+        raise typer.BadParameter(str(error).removeprefix("url: ")) from None
+
+
+Images = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="IMAGE",
+        help="PNG, JPEG and WebP files; a quoted pattern such as `'photos/*.jpg'` is expanded.",
+        show_default=False,
+    ),
+]
 Url = Annotated[
     str,
-    typer.Option("--url", metavar="URL", envvar="MOBILE_SAM_URL", callback=_not_both, help="URL of the service."),
+    typer.Option("--url", metavar="URL", envvar="MOBILE_SAM_URL", callback=_url, help="URL of the service."),
 ]
 Local = Annotated[
     bool,
@@ -43,23 +59,11 @@ Local = Annotated[
         "installed from it.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-PointsPerSide = Annotated[
-    int | None,
-    typer.Option(
-        "--points-per-side",
-        min=1,
-        max=64,
-        metavar="N",
-        help="Prompt with a grid of N x N points, by default 32: fewer are faster, more find smaller objects.",
-        show_default=False,
-    ),
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON to standard output, and all else to standard error."),
 ]
-
-
-def grid_fields(points_per_side: int | None) -> dict[str, int]:
-    """Return the request fields for the point grid; empty for the service's default."""
-    return {} if points_per_side is None else {"points_per_side": points_per_side}
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 
 
 def examples(*lines: str) -> str:
@@ -99,7 +103,7 @@ def make_client(client_type: Callable[[str], ClientType], url: str) -> ClientTyp
     """Create a client.
 
     Raises:
-        CommandError: the URL, or the key from the environment, is invalid.
+        CommandError: the API key from the environment is invalid.
     """
     try:
         return client_type(url)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import errno
+import glob
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import typer
 
-from mobile_sam_client._commands.output import CannotWrite
+from mobile_sam_client._commands.output import CannotWrite, CommandError
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
 
@@ -44,6 +45,15 @@ def list_images(folder: Path, excluded: Path) -> list[str]:
             if Path(name).suffix.lower() in IMAGE_SUFFIXES and not name.startswith(".")
         ]
     return sorted(found)
+
+
+def find_images(paths: Iterable[Path]) -> list[Path]:
+    """Return paths with glob patterns replaced by the files that match, if any; each path once."""
+    found: list[Path] = []
+    for path in paths:
+        names = glob.glob(str(path), recursive=True) if not path.exists() else []  # noqa: PTH207 (also absolute)
+        found += sorted(match for match in map(Path, names) if match.is_file()) or [path]
+    return list(dict.fromkeys(found))
 
 
 def read_image(path: Path) -> bytes:
@@ -95,26 +105,45 @@ def write_json(path: Path, document: Any) -> None:
     write_bytes(path, json.dumps(document).encode() + b"\n")
 
 
-def check_output(path: Path | None, suffixes: Collection[str], option: str, *others: Path) -> None:
-    """Check before any work that an output file has a known suffix, is writable and differs from other files.
+def output_file(template: Path, image: Path, *numbers: int) -> Path:
+    """Return the output file of an image.
 
     Args:
-        path: the file; None if the option was not given.
-        suffixes: allowed suffixes in lower case.
-        option: name of the option.
-        others: other files that the command reads or writes.
+        template: path in which `{stem}` and `{parent}` stand for the image's name without suffix, and for its folder.
+        image: path of the image.
+        numbers: appended to the file's name, before its suffix.
+    """
+    path = Path(str(template).replace("{parent}", str(image.parent)).replace("{stem}", image.stem))
+    return path.with_name("_".join([path.stem, *map(str, numbers)]) + path.suffix)
+
+
+def check_suffix(path: Path | None, suffixes: Collection[str], option: str) -> None:
+    """Raise `typer.BadParameter` unless the file of an option, if given, has one of the suffixes (lower case)."""
+    if path is not None and path.suffix.lower() not in suffixes:
+        raise typer.BadParameter(f"expected a {' or '.join(suffixes)} file, got {path}", param_hint=option)
+
+
+def check_distinct(images: Iterable[Path], outputs: Iterable[Path]) -> None:
+    """Raise `typer.BadParameter` if an output file is also an image, or would be written twice."""
+    used = {image.resolve() for image in images}
+    for path in outputs:
+        if path.resolve() in used:
+            text = f"{path} is already used as an input or output file; name outputs by {{stem}} and {{parent}}"
+            raise typer.BadParameter(text, param_hint="--out / --picture")
+        used.add(path.resolve())
+
+
+def check_free(paths: Iterable[Path], *, force: bool) -> None:
+    """Check before any work on an image that its output files can be written.
 
     Raises:
-        typer.BadParameter: the suffix is not allowed, or the file is one of `others`.
-        CannotWrite: the file cannot be written.
+        CommandError: a file exists and `force` is False.
+        CannotWrite: a file cannot be written.
     """
-    if path is None:
-        return
-    if path.suffix.lower() not in suffixes:
-        raise typer.BadParameter(f"expected a {' or '.join(suffixes)} file, got {path}", param_hint=option)
-    if path.resolve() in {other.resolve() for other in others}:
-        raise typer.BadParameter(f"{path} is already used as an input or output file", param_hint=option)
-    check_writable(path)
+    for path in paths:
+        if not force and path.is_file():
+            raise CommandError(f"{path} exists; overwrite it with --force")
+        check_writable(path)
 
 
 def check_writable(path: Path) -> None:

@@ -45,20 +45,27 @@ class ServiceStartError(CommandError):
     """The service exited before it was ready, or takes too long."""
 
 
-def find_checkout() -> Path:
-    """Return the project's checkout: the current folder, or the one that this package is installed from.
+def serve_command(host: str, port: int) -> list[str]:
+    """Return the command that serves the project's checkout: the current folder, or where this package comes from.
 
     Raises:
-        CommandError: neither is a checkout.
+        CommandError: neither is a checkout, or `make` is missing.
     """
-    current = Path.cwd()
+    make, current = shutil.which("make"), Path.cwd()
+    if make is None:
+        raise CommandError("starting a service needs `make` on PATH")
     for folder in (current, Path(__file__).resolve().parents[3]):
         if all((folder / name).exists() for name in CHECKOUT_FILES):
-            return folder
+            return [make, "--no-print-directory", "-C", str(folder), "serve", f"HOST={host}", f"PORT={port}"]
     raise CommandError(
-        f"--local: {current} is not the project's checkout ({', '.join(CHECKOUT_FILES)}); change to the checkout, or "
-        "give the --url of a running service"
+        f"{current} is not the project's checkout ({', '.join(CHECKOUT_FILES)}); clone the project, and run "
+        "`make serve` in it"
     )
+
+
+def serve_environment() -> dict[str, str]:
+    """Return the environment for `make`, without the settings of a `make` that runs this command."""
+    return {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
 
 
 @contextmanager
@@ -72,11 +79,8 @@ def local_service() -> Iterator[str]:
         CommandError: the checkout or `make` is missing.
         ServiceStartError: the service does not start; the message names its log.
     """
-    checkout = find_checkout()
-    make = shutil.which("make")
-    if make is None:
-        raise CommandError("--local needs `make` on PATH")
     port = _free_port()
+    command = serve_command(HOST, port)
     # Bypass proxies for this machine.
     no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     os.environ["no_proxy"] = f"{no_proxy},{HOST}"
@@ -84,8 +88,8 @@ def local_service() -> Iterator[str]:
     log = Path(name)
     with os.fdopen(descriptor, "wb") as output:
         service = subprocess.Popen(
-            ["/bin/sh", "-c", SCRIPT, "sh", make, "-C", checkout, "serve", f"HOST={HOST}", f"PORT={port}"],
-            env={name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}},
+            ["/bin/sh", "-c", SCRIPT, "sh", *command],
+            env=serve_environment(),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,

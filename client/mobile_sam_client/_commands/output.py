@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mobile_sam_client import Weights
 from mobile_sam_client._calls import logger
+from mobile_sam_client._results import ImageResult
 
 EXIT_INTERRUPTED = 130
 """Exit status of a command ended by Ctrl-C, by shell convention."""
@@ -62,8 +64,20 @@ def print_line(line: str, *, err: bool = False) -> None:
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """Print the result as JSON to standard output."""
-    typer.echo(json.dumps(document, indent=2))
+    """Print a result as a line of JSON to standard output."""
+    typer.echo(json.dumps(document))
+
+
+def image_summary(image: Path, result: ImageResult, picture: Path | None) -> dict[str, Any]:
+    """Return the JSON that all commands print for an image."""
+    return {
+        "image": str(image),
+        "image_id": result.image_id,
+        "width": result.width,
+        "height": result.height,
+        "weights": asdict(result.weights),
+        "picture": str(picture) if picture else None,
+    }
 
 
 def print_note(line: str) -> None:
@@ -76,11 +90,17 @@ def print_error(line: str) -> None:
     print_note(f"error: {line}")
 
 
-def print_weights(weights: Weights) -> None:
-    """Print the name of the weights, and the remark on them if any."""
-    print_line(f"weights: {weights.name}")
-    if weights.note:
-        print_note(f"note: {weights.note}")
+def note_on(weights: Weights) -> str:
+    """Return the remark on the weights; empty for the official ones, which need none."""
+    return "" if weights.name == "official" else weights.note
+
+
+def print_weights(weights: Weights, *, name: bool = True) -> None:
+    """Print the name of the weights, unless `name` is False, and the remark on them if any."""
+    if name:
+        print_line(f"weights: {weights.name}")
+    if note := note_on(weights):
+        print_note(f"note: {note}")
 
 
 class _StderrHandler(logging.Handler):

@@ -1,46 +1,51 @@
-"""`mobile-sam segment` and `mobile-sam everything`: segment one object, or everything, in an image."""
+"""`mobile-sam segment`: segment objects in images."""
 
 from __future__ import annotations
 
 import io
 import json
-from dataclasses import asdict
 from enum import Enum
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from PIL import Image as Pillow
 
-from mobile_sam_client import Record, Segmentation
-from mobile_sam_client._commands.coco import CocoIds, LabelledImage, coco_object, coco_objects, write_coco
+from mobile_sam_client import Client, Segmentation, Weights
+from mobile_sam_client._commands.coco import coco_object
 from mobile_sam_client._commands.connection import (
     DEFAULT_URL,
-    Image,
+    Force,
+    Images,
     Json,
     Local,
-    PointsPerSide,
     Url,
     connected_client,
     examples,
-    grid_fields,
 )
-from mobile_sam_client._commands.files import check_output, read_image, write_bytes, write_json
-from mobile_sam_client._commands.output import print_json, print_line, print_weights, progress
-from mobile_sam_client._commands.overlays import SUFFIXES, encode, write_overlay
+from mobile_sam_client._commands.each import for_each
+from mobile_sam_client._commands.files import (
+    check_distinct,
+    check_free,
+    check_suffix,
+    find_images,
+    output_file,
+    read_image,
+    write_bytes,
+)
+from mobile_sam_client._commands.output import image_summary, print_json, print_line
+from mobile_sam_client._commands.overlays import SUFFIXES, encode
+from mobile_sam_client._commands.prompts import box, errors_in_options, point, typed_object, typed_objects
 
 MASK_SUFFIXES = (".png", ".npy", ".json")
 CUTOUT_SUFFIXES = (".png", ".webp")
+CANDIDATES = 3
 SEGMENT_EXAMPLES = examples(
-    "mobile-sam segment photo.jpg --point 320,240 --picture found.png",
-    "mobile-sam segment photo.jpg --box 40,30,560,410 --negative 80,90 --out cat.npy",
-    "mobile-sam segment photo.jpg --point 320,240 --picture cat.png --style cutout",
-)
-EVERYTHING_EXAMPLES = examples(
-    "mobile-sam everything photo.jpg --picture found.jpg",
-    "mobile-sam everything photo.jpg --out photo.coco.json --format coco",
+    "mobile-sam segment photo.jpg --point 903,310 --picture found.png",
+    "mobile-sam segment photo.jpg --box 299,518,492,767 --negative 400,800 --out boat.npy --picture boat.png "
+    "--style cutout",
+    "mobile-sam segment photo.jpg --object 'point=903,310' --object 'box=299,518,492,767;negative=400,800'",
+    "mobile-sam segment 'photos/*.jpg' --point 320,240 --multimask --out 'masks/{stem}.json' --format polygon --json",
 )
 
 
@@ -52,34 +57,22 @@ class Style(str, Enum):
 
 
 class Format(str, Enum):
-    """File formats for the objects."""
+    """File formats of masks."""
 
-    sam = "sam"
-    coco = "coco"
+    png = "png"
+    npy = "npy"
+    rle = "rle"
+    polygon = "polygon"
 
-
-def point(text: str) -> list[float]:
-    """Parse `X,Y`, in pixels of the displayed image."""
-    return _numbers(text, "X,Y", 2)
-
-
-def box(text: str) -> list[float]:
-    """Parse `X0,Y0,X1,Y1`, the top-left and bottom-right corner in pixels of the displayed image."""
-    return _numbers(text, "X0,Y0,X1,Y1", 4)
-
-
-def _numbers(text: str, form: str, count: int) -> list[float]:
-    try:
-        values = [float(part) for part in text.split(",")]
-    except ValueError:
-        values = []
-    if len(values) != count or not all(map(isfinite, values)):
-        raise typer.BadParameter(f"expected {form}, {count} comma-separated numbers, got {text!r}")
-    return values
+    @property
+    def suffix(self) -> str:
+        """The suffix of files in this format."""
+        return ".json" if self in {Format.rle, Format.polygon} else f".{self.value}"
 
 
 def segment(
-    image: Image,
+    ctx: typer.Context,
+    images: Images,
     *,
     points: Annotated[
         list[Any] | None,
@@ -92,117 +85,147 @@ def segment(
     around: Annotated[
         Any | None, typer.Option("--box", parser=box, metavar="X0,Y0,X1,Y1", help="Box around the object.")
     ] = None,
+    prompts: Annotated[
+        list[Any] | None,
+        typer.Option(
+            "--object",
+            parser=typed_object,
+            metavar="OBJECT",
+            help="One of several objects: point=X,Y, negative=X,Y and box=X0,Y0,X1,Y1, separated by ';'; repeatable.",
+        ),
+    ] = None,
+    multimask_output: Annotated[
+        bool, typer.Option("--multimask", help="Write the three candidates of each object, best first.")
+    ] = False,
+    mask_format: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            help="png: black and white; npy: bool array of height x width; rle, polygon: JSON with COCO's RLE, or with "
+            "polygons as lists of rings (outline, then holes), and with bbox, area and score. Default: by the suffix "
+            "of --out, or png.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             metavar="FILE",
-            help="File for the mask: .png black and white, .npy bool array of height x width, .json COCO RLE, bbox, "
-            "area and score.",
+            help="File for the mask, by default '{stem}_mask.png'; {stem} and {parent} are the image's name without "
+            "suffix and its folder. Several masks of an image are numbered: photo_mask_1.png.",
+            show_default=False,
         ),
-    ] = Path("mask.png"),
+    ] = None,
     picture: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Also write a picture of the object: .png, .jpg or .webp.", show_default=False
+            metavar="FILE", help="Also write a picture of the objects: .png, .jpg or .webp.", show_default=False
         ),
     ] = None,
-    style: Annotated[Style, typer.Option(help="Style of the picture: the object tinted, or cut out.")] = Style.overlay,
+    segmented_image: Annotated[
+        Style,
+        typer.Option(
+            "--style", help="Style of the picture: overlay, with the objects tinted, or cutout, transparent elsewhere."
+        ),
+    ] = Style.overlay,
+    min_mask_region_area: Annotated[
+        int | None,
+        typer.Option(
+            "--min-area", min=0, metavar="N", help="Fill holes and remove islands of fewer pixels.", show_default=False
+        ),
+    ] = None,
+    mask_threshold: Annotated[
+        float | None,
+        typer.Option(
+            "--mask-threshold",
+            metavar="LOGIT",
+            help="Logit above which a pixel belongs to the mask, by default 0: lower for larger masks.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Force = False,
     as_json: Json = False,
     url: Url = DEFAULT_URL,
     local: Local = False,
 ) -> None:
-    """Segment the object at a point or in a box.
+    """Segment objects given by points and boxes.
 
     Coordinates are pixels of the displayed image, from its top-left corner.
     """
-    if not points and around is None:
-        raise typer.BadParameter("expected at least one --point or a --box", param_hint="--point / --box")
-    check_output(out, MASK_SUFFIXES, "--out", image)
-    check_output(picture, CUTOUT_SUFFIXES if style is Style.cutout else tuple(SUFFIXES), "--picture", image, out)
-    file = read_image(image)
-    with connected_client(url, local) as client:
-        found = client.segment(
-            file,
-            pos_coords=points,
-            neg_coords=negatives,
-            box=around,
-            segmented_image=style.value if picture else "none",
-        )
-    write_bytes(out, _mask_file(found, out.suffix.lower()))
-    if picture and found.image:
-        write_bytes(picture, encode(found.image, picture.suffix))
-    if as_json:
-        result = {name: getattr(found, name) for name in ("image_id", "width", "height", "score", "area")}
-        more = {"box": found.box_xyxy, "weights": asdict(found.weights), "mask": str(out)}
-        print_json({"image": str(image), **result, **more, "picture": str(picture) if picture else None})
-        return
-    print_line(f"{image}: {found.width} x {found.height} pixels")
-    print_line(f"mask: score {found.score:.3f}, {found.area} pixels in box {','.join(map(str, found.box_xyxy))}")
-    print_line(f"wrote {out}" + (f" and {picture}" if picture else ""))
-    print_weights(found.weights)
-
-
-def _mask_file(found: Segmentation, suffix: str) -> bytes:
-    file = io.BytesIO()
-    if suffix == ".json":
-        return json.dumps(coco_object(found.rle, found.score)).encode() + b"\n"
-    if suffix == ".npy":
-        np.save(file, found.mask)
-    else:
-        Pillow.fromarray(found.mask.astype(np.uint8) * 255).save(file, "PNG")
-    return file.getvalue()
-
-
-def everything(
-    image: Image,
-    *,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="JSON file for the objects.")] = Path("records.json"),
-    form: Annotated[
-        Format,
-        typer.Option("--format", help="sam: Segment Anything's automatic-mask records; coco: COCO annotations."),
-    ] = Format.sam,
-    picture: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Also write a picture of all objects in colours: .png, .jpg or .webp.",
-            show_default=False,
-        ),
-    ] = None,
-    points_per_side: PointsPerSide = None,
-    url: Url = DEFAULT_URL,
-    local: Local = False,
-) -> None:
-    """Segment everything in an image."""
-    check_output(out, (".json",), "--out", image)
-    check_output(picture, tuple(SUFFIXES), "--picture", image)
-    file = read_image(image)
-    with connected_client(url, local) as client, progress("Segmenting") as bar:
-
-        def show_progress(done: int, total: int) -> None:
-            bar.update(bar.task_ids[0], completed=done, total=total)
-
-        found = client.everything(file, on_progress=show_progress, **grid_fields(points_per_side))
-    if form is Format.sam:
-        write_json(out, [_sam_record(record) for record in found.masks])
-    else:
-        labelled = LabelledImage(image.name, found.width, found.height, coco_objects(found.masks))
-        write_coco(out, [labelled], found.weights, CocoIds())
-    if picture:
-        write_overlay(picture, file, [record.rle for record in found.masks])
-    print_line(f"{image}: {found.width} x {found.height} pixels, {len(found.masks)} objects")
-    print_line(f"wrote {out}" + (f" and {picture}" if picture else ""))
-    print_weights(found.weights)
-
-
-def _sam_record(record: Record) -> dict[str, Any]:
-    """Return a record with the field names of Segment Anything's mask generator."""
-    return {
-        "segmentation": record.rle,
-        "area": record.area,
-        "bbox": record.bbox_xywh,
-        "predicted_iou": record.predicted_iou,
-        "point_coords": record.point_coords,
-        "stability_score": record.stability_score,
-        "crop_box": record.crop_box,
+    objects = typed_objects(points, negatives, around, prompts)
+    form = mask_format or _format_of(out)
+    check_suffix(out, (form.suffix,) if mask_format else MASK_SUFFIXES, "--out")
+    check_suffix(picture, CUTOUT_SUFFIXES if segmented_image is Style.cutout else tuple(SUFFIXES), "--picture")
+    numbers = _numbers(len(objects), CANDIDATES if multimask_output else 1)
+    files = {
+        image: [output_file(out or Path(f"{{stem}}_mask{form.suffix}"), image, *number) for number in numbers]
+        for image in find_images(images)
     }
+    pictures = {image: output_file(picture, image) for image in files} if picture else {}
+    check_distinct(files, [*(file for each in files.values() for file in each), *pictures.values()])
+
+    def check(image: Path) -> None:
+        check_free([*files[image], *filter(None, [pictures.get(image)])], force=force)
+        read_image(image)
+
+    def work(client: Client, image: Path) -> Weights:
+        shown = pictures.get(image)
+        with errors_in_options(ctx, objects):
+            found = client.segment_many(
+                read_image(image),
+                [typed.prompt() for typed in objects],
+                multimask_output=multimask_output,
+                segmented_image=segmented_image.value if picture else "none",
+                mask_threshold=mask_threshold,
+                min_mask_region_area=min_mask_region_area,
+            )
+        masks = [mask for best in found for mask in best.candidates or (best,)]
+        for mask, file in zip(masks, files[image], strict=True):
+            write_bytes(file, _mask_file(mask, form))
+        if shown and found[0].image:
+            write_bytes(shown, encode(found[0].image, shown.suffix))
+        if as_json:
+            entries = [
+                {"file": str(file), "score": mask.score, "area": mask.area, "box": mask.box_xyxy}
+                for mask, file in zip(masks, files[image], strict=True)
+            ]
+            print_json({**image_summary(image, found[0], shown), "masks": entries})
+        else:
+            print_line(f"{image}: {found[0].width} x {found[0].height} pixels")
+            for mask, file in zip(masks, files[image], strict=True):
+                box_xyxy = ",".join(map(str, mask.box_xyxy))
+                print_line(f"wrote {file}: score {mask.score:.3f}, {mask.area} pixels in box {box_xyxy}")
+            if shown:
+                print_line(f"wrote {shown}")
+        return found[0].weights
+
+    for_each(files, connected_client(url, local), check=check, work=work, as_json=as_json)
+
+
+def _format_of(out: Path | None) -> Format:
+    """Return the format of a file by its suffix; RLE for JSON."""
+    return next((form for form in Format if out is not None and out.suffix.lower() == form.suffix), Format.png)
+
+
+def _numbers(objects: int, candidates: int) -> list[tuple[int, ...]]:
+    """Return the numbers in the file names of all masks: of the object and the candidate, where there are several."""
+    return [
+        (*([number] if objects > 1 else []), *([candidate] if candidates > 1 else []))
+        for number in range(1, objects + 1)
+        for candidate in range(1, candidates + 1)
+    ]
+
+
+def _mask_file(mask: Segmentation, form: Format) -> bytes:
+    """Return the file of a mask."""
+    if form is Format.png:
+        return encode(mask.mask * np.uint8(255), form.suffix)
+    if form is Format.npy:
+        file = io.BytesIO()
+        np.save(file, mask.mask)
+        return file.getvalue()
+    document = coco_object(mask.rle, mask.score)
+    if form is Format.polygon:
+        del document["segmentation"]
+        document["polygons"] = [[ring.tolist() for ring in rings] for rings in mask.polygons()]
+    return json.dumps(document).encode() + b"\n"

@@ -1,4 +1,7 @@
-"""Fake service for command-line tests: it segments the given box, or two squares for everything."""
+"""Fake service for command-line tests: it segments the given box, or two squares for everything.
+
+With `multimask_output`, the candidates are the box without its first 0, 1 and 2 rows.
+"""
 
 from __future__ import annotations
 
@@ -91,13 +94,14 @@ class FakeSam:
         image = self._image(file)
         masks, rles = [], []
         for number, prompt in enumerate(fields.get("prompts", [fields])):
-            mask = _square(image, tuple(map(int, prompt.get("box") or SQUARES[0])))
-            box = list(prompt.get("box") or SQUARES[0])
-            masks.append({**mask_result(number, 0.75, int(mask.sum())), "box": box})
-            rles.append(rle(mask))
+            x0, y0, x1, y1 = map(int, prompt.get("box") or SQUARES[0])
+            for rank in range(3 if fields["multimask_output"] else 1):
+                mask = _square(image, (x0, y0 + rank, x1, y1))
+                masks.append({**mask_result(number, 0.75 - rank / 4, int(mask.sum())), "box": [x0, y0 + rank, x1, y1]})
+                rles.append(rle(mask))
         mode = {"overlay": "RGB", "cutout": "RGBA"}.get(fields["segmented_image"])
         shown = None if mode is None else png(0, mode, (image["width"], image["height"]))
-        return segment_reply(masks, rles if "prompts" in fields else rles[0], shown, **image)
+        return segment_reply(masks, rles if len(rles) > 1 or "prompts" in fields else rles[0], shown, **image)
 
     def _everything(self, file: bytes, fields: dict[str, Any]) -> Reply:
         image = self._image(file)

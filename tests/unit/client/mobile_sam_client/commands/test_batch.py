@@ -65,6 +65,15 @@ def test_annotations_and_summary_contain_all_images(run, sam, folder, tmp_path):
     assert "\x1b" not in done.output
 
 
+def test_summary_as_json(run, sam, folder):
+    (folder / "empty.webp").touch()
+    done = run("batch", "photos", "--out", "found", "--json")
+    assert done.exit_code == 1
+    summary = json.loads(done.stdout)
+    assert summary.pop("weights")["name"] == "none"
+    assert summary == {"out": "found", "images": 4, "processed": 3, "skipped": 0, "failed": 1, "objects": 6}
+
+
 def test_overlays_have_the_size_of_the_displayed_image(run, sam, folder, tmp_path):
     rotated = picture(9, (60, 40), "JPEG", exif=_rotated_90())
     (folder / "rotated.jpg").write_bytes(rotated)
@@ -223,7 +232,7 @@ def test_malformed_prompt_file_is_reported_in_one_line(run, folder, tmp_path, co
         (
             ("photos", "--out", "found", "--prompts", "p", "--points-per-side", "8"),
             2,
-            "cannot be combined with --prompts",
+            "cannot be combined with the options for everything",
         ),
         (("photos", "--out", "found", "--concurrency", "0"), 2, "Invalid value for '--concurrency'"),
         (("photos", "--out", "photos/"), 2, "must not be the folder of the images"),

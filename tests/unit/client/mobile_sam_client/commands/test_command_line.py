@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -16,7 +17,7 @@ import mobile_sam_client
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
 from tests.unit.client.mobile_sam_client.fake_service import problem_reply
 
-COMMANDS = ("segment", "everything", "batch", "embed", "info")
+COMMANDS = ("segment", "everything", "batch", "convert", "embed", "serve", "info")
 CLIENT = str(Path(mobile_sam_client.__file__).parents[1])
 
 
@@ -41,6 +42,10 @@ def test_every_command_is_listed_and_has_examples(run, command):
 
 def test_help_is_the_default(run):
     assert run("--help").output.split() == run().output.split()
+
+
+def test_version_is_that_of_the_package(run):
+    assert run("--version").output == f"mobile-sam {importlib.metadata.version('mobile-sam-client')}\n"
 
 
 def test_completion_completes_commands():
@@ -94,6 +99,11 @@ def test_embed_prints_ids_and_continues_after_failures(run, sam, photo, tmp_path
     ]
 
 
+def test_embed_prints_json(run, sam, photo):
+    done = run("embed", "*.png", "--json")
+    assert json.loads(done.stdout) == {"image": "photo.png", "image_id": hashlib.sha256(photo).hexdigest()}
+
+
 def test_embed_stops_on_rejected_key(run, sam, photo):
     sam.replies[photo] = problem_reply(401, "unauthorized", "expected a key")
     done = run("embed", "photo.png", "photo.png")
@@ -139,6 +149,11 @@ def test_info_prints_the_service_details(run, sam):
     ]
 
 
+def test_info_has_no_note_on_official_weights(run, sam):
+    sam.weights["name"] = "official"
+    assert "A note." not in run("info").stdout
+
+
 def test_info_prints_why_the_service_is_not_ready(run, sam):
     sam.ready, sam.weights = False, None
     lines = run("info").stdout.splitlines()
@@ -154,13 +169,37 @@ def test_info_as_json(run, sam, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("localhost:3000", "http://localhost:3000"),
+        ("sam.test", "http://sam.test"),
+        ("[::1]:3000/", "http://[::1]:3000"),
+        ("https://sam.test:8443", "https://sam.test:8443"),
+    ],
+)
+@pytest.mark.parametrize("by_variable", [True, False], ids=["variable", "option"])
+def test_address_needs_no_scheme(*, run, sam, monkeypatch, address, url, by_variable):
+    if by_variable:
+        monkeypatch.setenv("MOBILE_SAM_URL", address)
+    done = run("info", "--json", *(() if by_variable else ("--url", address)))
+    assert json.loads(done.stdout)["url"] == url
+
+
+def test_wrong_address_is_wrong_usage(run, monkeypatch):
+    monkeypatch.setenv("MOBILE_SAM_URL", "ftp://sam.test")
+    done = run("info")
+    assert done.exit_code == 2
+    assert "MOBILE_SAM_URL" in done.stderr
+    assert "expected a URL such as http://127.0.0.1:3000, got 'ftp://sam.test'" in done.stderr
+
+
+@pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"MOBILE_SAM_URL": "127.0.0.1:3000"}, "error: url: expected a URL such as http://127.0.0.1:3000, got "),
         ({"MOBILE_SAM_API_KEY": "schlüssel"}, "error: MOBILE_SAM_API_KEY: expected printable ASCII\n"),
         ({"MOBILE_SAM_URL": "http://127.0.0.1:9"}, "error: cannot connect to http://127.0.0.1:9 ("),
     ],
-    ids=["invalid URL", "invalid key", "unreachable"],
+    ids=["invalid key", "unreachable"],
 )
 def test_wrong_environment_is_reported_in_one_line(run, monkeypatch, variables, message):
     for name, value in variables.items():

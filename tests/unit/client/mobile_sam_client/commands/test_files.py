@@ -1,14 +1,49 @@
-"""Atomic writes and checks of output paths."""
+"""Patterns of images, names of output files, and atomic writes."""
 
 from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
-from mobile_sam_client._commands.files import atomic_writer, check_writable, write_bytes
+from mobile_sam_client._commands.files import atomic_writer, check_writable, find_images, output_file, write_bytes
 from mobile_sam_client._commands.output import CannotWrite
+
+
+@pytest.mark.parametrize(
+    ("patterns", "found"),
+    [
+        (["*.png"], ["[1].png", "a.png", "b.png"]),
+        (["b.png", "*.png"], ["b.png", "[1].png", "a.png"]),
+        (["[1].png"], ["[1].png"]),
+        (["**/*.jpg"], ["sub/c.jpg", "sub/sub/d.jpg"]),
+        (["s*"], ["s*"]),
+        (["absent.png", "a.png"], ["absent.png", "a.png"]),
+    ],
+    ids=["sorted", "each once", "existing name", "recursive", "folders are no match", "absent"],
+)
+def test_patterns_are_expanded(tmp_path, monkeypatch, patterns, found):
+    (tmp_path / "sub" / "sub").mkdir(parents=True)
+    for name in ("b.png", "a.png", "[1].png", "sub/c.jpg", "sub/sub/d.jpg"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    assert find_images(map(Path, patterns)) == list(map(Path, found))
+
+
+@pytest.mark.parametrize(
+    ("template", "image", "numbers", "path"),
+    [
+        ("{stem}_mask.png", "photos/a.b.jpg", (), "a.b_mask.png"),
+        ("{parent}/{stem}.npy", "photos/a.jpg", (2, 3), "photos/a_2_3.npy"),
+        ("{parent}/{stem}.npy", "a.jpg", (), "a.npy"),
+        ("mask.png", "photos/a.jpg", (1,), "mask_1.png"),
+        ("{stem}.png", "{parent}.jpg", (), "{parent}.png"),
+    ],
+)
+def test_output_file_is_named_after_its_image(template, image, numbers, path):
+    assert output_file(Path(template), Path(image), *numbers) == Path(path)
 
 
 def test_file_is_replaced_only_when_complete(tmp_path):

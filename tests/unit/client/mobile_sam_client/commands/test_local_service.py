@@ -159,17 +159,35 @@ def test_proxy_is_bypassed(checkout, monkeypatch):
         assert httpx.get(f"{url}/readyz").text == "ready"
 
 
-def test_missing_checkout_is_reported(run, monkeypatch, tmp_path):
+def test_serve_becomes_the_service(checkout, monkeypatch):
+    monkeypatch.setenv("MAKELEVEL", "1")
+    (checkout / "Makefile").write_text(
+        "serve:\n\t@exec sh -c 'echo $$$$ $(HOST) $(PORT) $(MAKELEVEL); exec sleep 1000'\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(CLIENT)}
+    program = [sys.executable, "-m", "mobile_sam_client", "serve", "--port", "3170"]
+    with subprocess.Popen(program, env=environment, stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        pid, *rest = service.stdout.readline().split()
+        assert rest == ["127.0.0.1", "3170", "0"]
+        service.terminate()
+        assert service.wait(60) != 0
+    wait_until(lambda: not _alive(int(pid)))
+
+
+@pytest.mark.parametrize("arguments", [("embed", "photo.png", "--local"), ("serve",)], ids=["local", "serve"])
+def test_missing_checkout_is_reported(run, monkeypatch, tmp_path, arguments):
     monkeypatch.setattr(module, "__file__", str(tmp_path / "a" / "b" / "c" / "d" / "module.py"))
     (tmp_path / "photo.png").write_bytes(b"bytes")
-    done = run("embed", "photo.png", "--local")
-    assert done.exit_code == 1
-    assert done.stderr.startswith(
-        f"error: --local: {tmp_path} is not the project's checkout (service.py, Makefile, model_repository); change"
+    done = run(*arguments)
+    assert (done.exit_code, done.stderr) == (
+        1,
+        f"error: {tmp_path} is not the project's checkout (service.py, Makefile, model_repository); clone the project, "
+        "and run `make serve` in it\n",
     )
 
 
 def test_missing_make_is_reported(checkout, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(CommandError, match="--local needs `make` on PATH"), local_service():
+    with pytest.raises(CommandError, match="starting a service needs `make` on PATH"), local_service():
         pytest.fail("it started")

@@ -1,0 +1,78 @@
+"""`mobile-sam convert`: COCO annotations as the files of other tools."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mobile_sam_client._commands.connection import Force, examples
+from mobile_sam_client._commands.files import check_writable
+from mobile_sam_client._commands.output import CommandError, describe_with_file, print_line
+
+REQUIREMENT = "supervision>=0.31"
+CONVERT_EXAMPLES = examples(
+    "mobile-sam convert found/annotations.json --images photos --to yolo --out yolo",
+)
+
+
+class Target(str, Enum):
+    """Formats to convert to."""
+
+    yolo = "yolo"
+    voc = "voc"
+    labelme = "labelme"
+
+
+def convert(
+    annotations: Annotated[
+        Path, typer.Argument(metavar="FILE", help="COCO annotations, such as annotations.json of mobile-sam batch.")
+    ],
+    *,
+    images: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the images.", show_default=False)],
+    to: Annotated[
+        Target,
+        typer.Option(
+            help="yolo: labels for segmentation and data.yaml; voc: Pascal VOC, XML; labelme: LabelMe, JSON.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the files.", show_default=False)],
+    force: Force = False,
+) -> None:
+    """Convert COCO annotations to YOLO, Pascal VOC or LabelMe.
+
+    Masks become polygons: a cut joins a hole to its outline, and in YOLO and Pascal VOC
+    each island of a mask is an object of its own.
+    Needs the Python package supervision, and no service.
+    """
+    check_writable(out / "file")
+    if not force and out.exists() and any(out.iterdir()):
+        raise CommandError(f"{out} is not empty; write into it with --force")
+    try:
+        dataset = _dataset(annotations, images)
+        if to is Target.yolo:
+            dataset.as_yolo(annotations_directory_path=str(out / "labels"), data_yaml_path=str(out / "data.yaml"))
+        elif to is Target.voc:
+            dataset.as_pascal_voc(annotations_directory_path=str(out))
+        else:
+            dataset.as_labelme(annotations_directory_path=str(out))
+    except (ValueError, KeyError, TypeError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else describe_with_file(error)
+        raise CommandError(f"cannot convert {annotations}: {reason}") from error
+    print_line(f"wrote {out}: {len(dataset)} images")
+
+
+def _dataset(annotations: Path, images: Path) -> Any:
+    """Return supervision's data set with the annotations.
+
+    Raises:
+        CommandError: supervision is not installed.
+    """
+    try:
+        import supervision  # noqa: PLC0415 (optional, and slow to import)
+    except ImportError:
+        raise CommandError(f"convert needs another package: pip install '{REQUIREMENT}'") from None
+    return supervision.DetectionDataset.from_coco(str(images), str(annotations), force_masks=True)

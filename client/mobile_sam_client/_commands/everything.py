@@ -1,0 +1,120 @@
+"""`mobile-sam everything`: segment everything in images."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mobile_sam_client import Client, Weights
+from mobile_sam_client._commands.coco import CocoIds, LabelledImage, coco_objects, write_coco
+from mobile_sam_client._commands.connection import (
+    DEFAULT_URL,
+    Force,
+    Images,
+    Json,
+    Local,
+    Url,
+    connected_client,
+    examples,
+)
+from mobile_sam_client._commands.each import for_each
+from mobile_sam_client._commands.files import (
+    check_distinct,
+    check_free,
+    check_suffix,
+    find_images,
+    output_file,
+    read_image,
+    write_json,
+)
+from mobile_sam_client._commands.generator import generator_options
+from mobile_sam_client._commands.output import image_summary, print_json, print_line, progress
+from mobile_sam_client._commands.overlays import SUFFIXES, write_overlay
+from mobile_sam_client._commands.prompts import errors_in_options
+
+EVERYTHING_EXAMPLES = examples(
+    "mobile-sam everything photo.jpg --points-per-side 16 --picture everything.jpg",
+    "mobile-sam everything photo.jpg --points-per-side 8 --min-area 100 --format coco --out '{stem}_coco.json'",
+)
+
+
+class Format(str, Enum):
+    """File formats for the objects."""
+
+    sam = "sam"
+    coco = "coco"
+
+
+@generator_options
+def everything(
+    ctx: typer.Context,
+    images: Images,
+    *,
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="JSON file for the objects: {stem} and {parent} are the image's name and folder."
+        ),
+    ] = Path("{stem}_records.json"),
+    form: Annotated[
+        Format,
+        typer.Option("--format", help="sam: Segment Anything's automatic-mask records; coco: COCO annotations."),
+    ] = Format.sam,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also write a picture of all objects in colours: .png, .jpg or .webp.",
+            show_default=False,
+        ),
+    ] = None,
+    parameters: dict[str, Any],
+    force: Force = False,
+    as_json: Json = False,
+    url: Url = DEFAULT_URL,
+    local: Local = False,
+) -> None:
+    """Segment everything in images.
+
+    The options from --points-per-side to --min-area are those of Segment Anything's automatic mask generator.
+    """
+    check_suffix(out, (".json",), "--out")
+    check_suffix(picture, tuple(SUFFIXES), "--picture")
+    files = {
+        image: [output_file(template, image) for template in (out, picture) if template]
+        for image in find_images(images)
+    }
+    check_distinct(files, [file for each in files.values() for file in each])
+
+    def check(image: Path) -> None:
+        check_free(files[image], force=force)
+        read_image(image)
+
+    def work(client: Client, image: Path) -> Weights:
+        file = read_image(image)
+        records, *pictures = files[image]
+        with progress("Segmenting") as bar, errors_in_options(ctx):
+
+            def show_progress(done: int, total: int) -> None:
+                bar.update(bar.task_ids[0], completed=done, total=total)
+
+            found = client.everything(file, on_progress=show_progress, **parameters)
+        if form is Format.sam:
+            write_json(records, [record.as_sam() for record in found])
+        else:
+            labelled = LabelledImage(image.name, found.width, found.height, coco_objects(found.masks))
+            write_coco(records, [labelled], found.weights, CocoIds())
+        for drawn in pictures:
+            write_overlay(drawn, file, [record.rle for record in found])
+        if as_json:
+            summary = image_summary(image, found, next(iter(pictures), None))
+            print_json({**summary, "objects": len(found), "file": str(records)})
+        else:
+            print_line(f"{image}: {found.width} x {found.height} pixels, {len(found)} objects")
+            print_line(f"wrote {' and '.join(map(str, files[image]))}")
+        return found.weights
+
+    for_each(files, connected_client(url, local), check=check, work=work, as_json=as_json)

@@ -1,0 +1,127 @@
+"""Objects to segment as typed on the command line, and errors of the service in the words of the typed options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import isfinite
+
+import typer
+
+from mobile_sam_client import InvalidRequest, Prompt
+from mobile_sam_client._commands.output import CommandError
+
+FORMS = {"point": "X,Y", "negative": "X,Y", "box": "X0,Y0,X1,Y1"}
+"""Names in `--object`, which are also options, and the form of their values."""
+NAMES_BY_FIELD = {"pos_coords": "point", "neg_coords": "negative", "box": "box"}
+"""The same names by field of a request."""
+FIELD = re.compile(r"(?:prompts\[(\d+)\]\.)?(\w+)(?:\[(\d+)\])?")
+MAX_NAMED_ERRORS = 3
+
+
+@dataclass(frozen=True)
+class TypedObject:
+    """An object to segment, with its coordinates as typed."""
+
+    values: dict[str, list[str]]
+    """Texts by a name of `FORMS`."""
+    text: str = ""
+    """Value of `--object`; empty if the object comes from the options `--point`, `--negative` and `--box`."""
+
+    def prompt(self) -> Prompt:
+        """Return the object as the client takes it."""
+        points, negatives, boxes = (
+            [[float(number) for number in text.split(",")] for text in self.values[name]] for name in FORMS
+        )
+        return Prompt(points or None, None, negatives or None, boxes[0] if boxes else None)
+
+    def option_of(self, field: str, index: str | None) -> str:
+        """Return the option and the value that a field of the request comes from."""
+        if self.text:
+            return f"--object '{self.text}'"
+        name, number = NAMES_BY_FIELD[field], "0" if field == "box" else index
+        return f"--{name}" if number is None else f"--{name} {self.values[name][int(number)]}"
+
+
+def point(text: str) -> str:
+    """Check a value of `--point` or `--negative`."""
+    return _checked("point", text)
+
+
+def box(text: str) -> str:
+    """Check a value of `--box`."""
+    return _checked("box", text)
+
+
+def typed_object(text: str) -> TypedObject:
+    """Parse a value of `--object`, such as `box=299,518,492,767;negative=400,800`."""
+    values: dict[str, list[str]] = {name: [] for name in FORMS}
+    for part in text.split(";"):
+        name, _, value = part.strip().partition("=")
+        if name not in FORMS:
+            expected = ", ".join(f"{name}={form}" for name, form in FORMS.items())
+            raise typer.BadParameter(f"expected {expected} separated by ';', got {part!r}")
+        values[name].append(_checked(name, value))
+    if len(values["box"]) > 1 or not (values["point"] or values["box"]):
+        raise typer.BadParameter(f"expected at least one point, a box, or both, got {text!r}")
+    return TypedObject(values, text)
+
+
+def typed_objects(
+    points: list[str] | None, negatives: list[str] | None, around: str | None, objects: list[TypedObject] | None
+) -> list[TypedObject]:
+    """Return the objects of `--object`, or the one of `--point`, `--negative` and `--box`."""
+    values = {"point": points or [], "negative": negatives or [], "box": [around] if around else []}
+    if objects:
+        if any(values.values()):
+            raise typer.BadParameter("cannot be combined with --point, --negative and --box", param_hint="--object")
+        return objects
+    if not (points or around):
+        raise typer.BadParameter("expected at least one --point, a --box, or an --object", param_hint="--point / --box")
+    return [TypedObject(values)]
+
+
+def _checked(name: str, text: str) -> str:
+    form = FORMS[name]
+    try:
+        finite = [isfinite(float(part)) for part in text.split(",")]
+    except ValueError:
+        finite = []
+    if len(finite) != len(form.split(",")) or not all(finite):
+        raise typer.BadParameter(f"expected {form}, {len(form.split(','))} comma-separated numbers, got {text!r}")
+    return text
+
+
+@contextmanager
+def errors_in_options(ctx: typer.Context, objects: Sequence[TypedObject] = ()) -> Iterator[None]:
+    """Name the fields of a rejected request by the options that were typed.
+
+    Args:
+        ctx: context of the command, whose parameters are named as the fields of the request.
+        objects: the objects of the request.
+
+    Raises:
+        CommandError: in place of an `InvalidRequest` that names fields.
+    """
+    try:
+        yield
+    except InvalidRequest as error:
+        if not error.errors:
+            raise
+        texts = [
+            f"{_option_of(one['field'], ctx, objects)}: expected {one['expected']}, got {one['got']}"
+            for one in error.errors[:MAX_NAMED_ERRORS]
+        ]
+        request = f" (request {error.request_id})" if error.request_id else ""
+        raise CommandError("; ".join(texts) + request) from error
+
+
+def _option_of(field: str, ctx: typer.Context, objects: Sequence[TypedObject]) -> str:
+    """Return the option of a field, such as `--point 903,310` for `pos_coords[0]`; the field if there is none."""
+    match = FIELD.match(field)
+    number, name, index = match.groups() if match else (None, field, None)
+    if name in NAMES_BY_FIELD and objects:
+        return objects[int(number or 0)].option_of(name, index)
+    return next((param.opts[0] for param in ctx.command.params if param.name == name), field)
