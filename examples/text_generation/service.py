@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import bentoml
 from bentoml.exceptions import InvalidArgument
+from tritonclient.utils import InferenceServerException
 
 from examples import embedded
 from utils.bento import triton_address
@@ -37,7 +38,10 @@ async def pieces(inputs: dict[str, Any]) -> AsyncGenerator[str, None]:
         response.raise_for_status()
         async for line in response.content:
             if line.startswith(b"data:"):
-                yield json.loads(line.removeprefix(b"data:"))["text_output"]
+                event = json.loads(line.removeprefix(b"data:"))
+                if "error" in event:
+                    raise InferenceServerException(event["error"])
+                yield event["text_output"]
 
 
 @svc.api(input=EXAMPLE, output=bentoml.io.Text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -30,9 +31,10 @@ class TritonPythonModel:
 
     def _answer(self, inputs: dict[str, Any], sender: Any) -> None:
         """Send the continuation of a text: with `stream` in pieces, else at once."""
+        stream = inputs.get("stream", False)
 
         def send(text: str, stream_end: bool = False) -> None:  # noqa: ARG001
-            if text:
+            if text or not stream:
                 output = pb_utils.Tensor("text_output", np.array([text.encode()], np.object_))
                 sender.send(pb_utils.InferenceResponse([output]))
 
@@ -40,8 +42,9 @@ class TritonPythonModel:
         streamer.on_finalized_text = send  # its own prints the text
         try:
             new_tokens, temperature = int(inputs.get("max_new_tokens", 64)), float(inputs.get("temperature", 0))
-            prompt = self.tokenizer(inputs["text_input"].decode(), return_tensors="pt").to(self.model.device)
-            length, context = prompt.input_ids.shape[1], self.model.config.max_position_embeddings
+            text = inputs["text_input"].decode()
+            prompt = self.tokenizer(text, return_tensors="pt", return_token_type_ids=False).to(self.model.device)
+            length, context = prompt.input_ids.shape[1], getattr(self.model.config, "max_position_embeddings", math.inf)
             if not 1 <= length <= context - new_tokens:
                 raise ValueError(f"expected 1 to {context} tokens with max_new_tokens, got {length} + {new_tokens}")
             tokens = self.model.generate(
@@ -49,10 +52,10 @@ class TritonPythonModel:
                 max_new_tokens=new_tokens,
                 do_sample=temperature != 0,
                 temperature=temperature or None,
-                streamer=streamer if inputs.get("stream") else None,
+                streamer=streamer if stream else None,
                 stopping_criteria=[lambda *_, **__: sender.is_cancelled()],  # the caller has gone
             )
-            if not inputs.get("stream"):
+            if not stream:
                 send(self.tokenizer.decode(tokens[0, length:], skip_special_tokens=True))
         except Exception as error:
             # transformers raises ValueError for invalid options too. INVALID_ARG is HTTP 400.
