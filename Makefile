@@ -58,9 +58,8 @@ check: env-dev ## run linters, formatter, dependency and type checkers, and audi
 	@$(BIN)/deptry .
 	@$(BIN)/mypy
 	@$(RUN) pytest -q -m "not e2e" tests/unit/deploy
-	@for model in triton_backends/*/model.py model_repository/*/1/model.py; do MYPYPATH=triton_backends/common:. $(BIN)/mypy $$model || exit 1; done
-	@for code in examples/*/model_repository/*/1/model.py; do \
-		MYPYPATH=$$(dirname $$code) $(BIN)/mypy $$(dirname $$code)/*.py || exit 1; done
+	@for model in triton_backends/*/model.py model_repository/*/1/model.py examples/*/model_repository/*/1/model.py; do \
+		MYPYPATH=triton_backends/common:. $(BIN)/mypy $$model || exit 1; done
 	@$(BIN)/deno lint --quiet --config utils/page/deno.json utils/page/static
 	@$(BIN)/deno check --quiet --config utils/page/deno.json utils/page/static/*.js
 	@$(MAKE) --no-print-directory audit

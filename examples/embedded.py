@@ -5,12 +5,13 @@ svc = bentoml.legacy.Service("name", runners=[triton_runner])
 embedded.prepare(svc)
 
 With EXAMPLE_OPEN=8000, Triton listens on this machine's ports 8000 (HTTP), 8001 (gRPC) and 8002 (metrics), where its
-control API needs no key.
+control API needs no key. MODEL_REPOSITORY is a folder to serve instead of the service's own.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,23 +23,24 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from utils.bento import check_address, set_triton_address
 from utils.settings import Settings, SettingsError
 from utils.triton import installation
-from utils.triton.flags import grpc_flags
 from utils.triton.run import METRICS_PORT_VARIABLE, Run
 from utils.triton.runner import clean_up, make_runner
 from utils.triton.shared_memory import check_shared_memory
+
+# Only the older of BentoML's two APIs has the Triton runner.
+warnings.filterwarnings("ignore", ".*is deprecated since BentoML v1.4")
 
 OPEN = int(os.environ.get("EXAMPLE_OPEN") or 0)
 HTTP_PORT, GRPC_PORT, METRICS_PORT = OPEN, OPEN + 1, OPEN + 2
 POLICY = "default-src 'self' 'unsafe-inline' data:"
 
 
-def runner(repository: Path, *, auto_complete: bool = False, grpc_port: int | None = None) -> Any:
+def runner(repository: Path, *, auto_complete: bool = False) -> Any:
     """Set up Triton and return a `bentoml.triton.Runner` named "triton".
 
     Args:
         repository: model repository, a folder per model.
         auto_complete: let models complete their own config.pbtxt; always, if Triton is open.
-        grpc_port: also serve gRPC on this port of this machine.
 
     Raises:
         SystemExit: Triton cannot be set up on this machine.
@@ -49,13 +51,13 @@ def runner(repository: Path, *, auto_complete: bool = False, grpc_port: int | No
         raise SystemExit(f"error: {error}") from None
     if OPEN:
         os.environ.setdefault(METRICS_PORT_VARIABLE, str(METRICS_PORT))
-        grpc_port = GRPC_PORT
     replace(Run.current(), probe_models=False).publish()
     mode = "explicit" if OPEN else "none"
-    made = make_runner(repository, mode, auto_complete=auto_complete or bool(OPEN), restricted=not OPEN)
-    if grpc_port is not None:
-        made.cli_args.extend(grpc_flags(grpc_port, restricted=not OPEN))
+    folder = os.environ.get("MODEL_REPOSITORY") or repository
+    made = make_runner(folder, mode, auto_complete=auto_complete or bool(OPEN), restricted=not OPEN)
     if OPEN:
+        # After BentoML's own flags, which disable gRPC.
+        made.cli_args.extend(["--allow-grpc=true", "--grpc-address=127.0.0.1", f"--grpc-port={GRPC_PORT}"])
         set_triton_address(made, f"127.0.0.1:{HTTP_PORT}")
     return made
 

@@ -28,7 +28,7 @@ from mobile_sam_onnx.model import replace_file
 from mobile_sam_onnx.sources import Source
 from mobile_sam_onnx.tensors import StateDict
 
-BUILDER_VERSION = "1"  # increase it when the graph or the other files change
+BUILDER_VERSION = "2"  # increase it when the graph or the other files change
 REPOSITORY = Path(__file__).with_name("model_repository")
 CONFIG = Path("wide_resnet101_2/config.pbtxt")
 NET = Path("wide_resnet101_2/1/model.onnx")
@@ -84,6 +84,8 @@ def _export(choice: str, labels: Path | None, repository: Path) -> str:
         if classes != declared:
             raise CheckpointError(f"expected {declared} classes as in {repository / CONFIG}, got {classes}")
         names = _read_labels(labels, classes)
+        if choice == "random":
+            names = [f"{name} (untrained)" for name in names]
         (repository / RECORD).unlink(missing_ok=True)
         replace_file(repository / NET, model.SerializeToString())
         replace_file(repository / LABELS, "".join(f"{name}\n" for name in names).encode())

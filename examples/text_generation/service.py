@@ -3,74 +3,58 @@
 make env-text; TEXT_GENERATION_MODEL=gpt2 make example NAME=text_generation
 """
 
-from __future__ import annotations
-
-import logging
-import os
-import subprocess
-import sys
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
+import aiohttp
 import bentoml
-from bentoml._internal.configuration.containers import BentoMLContainer
-from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import Response
+from bentoml.exceptions import InvalidArgument
+from tritonclient.utils import InferenceServerException
 
 from examples import embedded
-from examples.text_generation.events import texts
-from utils.api.answers import JsonAnswer, JsonBody, errors_as_problems, json_lines
-from utils.api.requests import parse_body
-from utils.edge.admission import Admission
+from utils.bento import triton_address
 
-MAX_CONCURRENT_TEXTS = 32
-"""Running and queued texts per API worker; further requests get a 503 with Retry-After."""
-
-
-class Request(BaseModel):
-    """A text to continue. The field names are those of the inputs in Triton."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    text_input: Annotated[str, Field(min_length=1, max_length=100_000)]
-    max_new_tokens: Annotated[int, Field(ge=1, le=1024)] = 64
-    temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False, description="0 for greedy decoding")] = 1.0
-    seed: Annotated[
-        int | None, Field(ge=0, le=2**32 - 1, description="the same seed gives the same text; default: random")
-    ] = None
-
-
-EXAMPLE = {"text_input": "Once upon a time", "max_new_tokens": 32, "temperature": 0.7, "seed": 1}
-
-repository = Path(os.environ.get("MODEL_REPOSITORY") or Path(__file__).with_name("model_repository"))
-triton_runner = embedded.runner(repository)
+triton_runner = embedded.runner(Path(__file__).with_name("model_repository"))
 svc = bentoml.legacy.Service("text_generation", runners=[triton_runner])
 embedded.prepare(svc)
-admission = Admission(MAX_CONCURRENT_TEXTS, max_body_bytes=0)
+
+EXAMPLE = bentoml.io.JSON.from_sample({"text_input": "Once upon a time", "max_new_tokens": 32, "temperature": 0.7})
 
 
-@svc.on_deployment
-def check() -> None:
-    """Exit with one line if the language model cannot be loaded; log Triton's address."""
-    script = repository / "text_generation_stream" / "1" / "text_generation_check.py"
-    if subprocess.run([sys.executable, script], check=False).returncode:
-        raise SystemExit(1)
-    logging.getLogger("bentoml.text_generation").info("Triton's own HTTP: http://%s", triton_runner.protocol_address)
+async def pieces(inputs: dict[str, Any]) -> AsyncGenerator[str, None]:
+    """Yield the server-sent events of Triton's `generate_stream`, which tritonclient does not support.
+
+    Closing the generator closes the connection, and Triton cancels the request.
+    """
+    url = f"http://{triton_address(triton_runner.name)}/v2/models/text_generation/generate_stream"
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session,
+        session.post(url, json={**inputs, "stream": True}) as response,
+    ):
+        if response.status == 400:
+            raise InvalidArgument((await response.text()).removeprefix("data: ").strip())
+        response.raise_for_status()
+        async for line in response.content:
+            if line.startswith(b"data:"):
+                event = json.loads(line.removeprefix(b"data:"))
+                if "error" in event:
+                    raise InferenceServerException(event["error"])
+                yield event["text_output"]
 
 
-@svc.api(input=JsonBody(Request, EXAMPLE), output=JsonAnswer(), route="/generate")
-@errors_as_problems
-async def generate(body: bytes) -> Response:
-    """Continue a text: a JSON line per piece, and `{"done": true}` in the last line."""
-    request = parse_body(body, Request)
-    return await json_lines(lines(request.model_dump(exclude_none=True)))
+@svc.api(input=EXAMPLE, output=bentoml.io.Text())
+async def generate(inputs: dict[str, Any]) -> AsyncGenerator[str, None]:
+    """Continue a text. Closing the connection stops the generation."""
+    if not isinstance(inputs, dict) or not isinstance(inputs.get("text_input"), str):
+        raise InvalidArgument("expected a JSON object with a text_input")
+    stream = pieces(inputs)
+    first = await anext(stream, "")  # an error is raised here, before the answer begins
 
+    async def text() -> AsyncGenerator[str, None]:
+        yield first
+        async for piece in stream:
+            yield piece
 
-async def lines(inputs: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-    """Yield the lines of the answer. Closing the connection stops the generation."""
-    triton = BentoMLContainer.remote_runner_mapping.get()[triton_runner.name]
-    with admission.slot():
-        async for text in texts(f"http://{triton}/v2/models/text_generation_stream/generate_stream", inputs):
-            yield {"text_output": text}
-    yield {"done": True}
+    return text()

@@ -36,4 +36,4 @@ def test_quote_agrees_with_its_file_and_links_to_it(file, block):
 
 def test_every_example_is_quoted():
     examples = {path.parent.name for path in (ROOT / "examples").glob("*/service.py")}
-    assert {Path(file).parts[1] for file, _ in QUOTES if file.startswith("examples/")} == examples
+    assert examples <= {Path(file).parts[1] for file, _ in QUOTES if file.startswith("examples/")}

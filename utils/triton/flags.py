@@ -41,22 +41,6 @@ def server_flags(control_mode: str = "none", *, auto_complete: bool = False, res
     ]
 
 
-def grpc_flags(port: int, *, restricted: bool = True) -> list[str]:
-    """Return flags that enable gRPC on a loopback port; they must follow BentoML's own, which disable it.
-
-    Args:
-        port: a free port.
-        restricted: require the service's key for `RESTRICTED_APIS`.
-    """
-    header = restricted_header().items() if restricted else ()
-    return [
-        "--allow-grpc=true",
-        "--grpc-address=127.0.0.1",
-        f"--grpc-port={port}",
-        *(f"--grpc-restricted-protocol={RESTRICTED_APIS}:{key}={value}" for key, value in header),
-    ]
-
-
 def restricted_header() -> dict[str, str]:
     """Return the header that grants access to Triton's restricted APIs."""
     return {KEY_HEADER: Run.current().key}

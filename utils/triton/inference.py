@@ -1,62 +1,24 @@
-"""Inference requests to Triton, and the translation of their failures to `ServiceError`s."""
+"""Inputs of inference requests to Triton, and the translation of their failures to `ServiceError`s."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
 import numpy.typing as npt
-from tritonclient.http import InferInput, InferRequestedOutput
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+from tritonclient.http import InferInput
+from tritonclient.utils import InferenceServerException
 
-from utils.api.errors import (
-    FieldError,
-    InferenceFailed,
-    InferenceTimeout,
-    InferenceUnavailable,
-    InvalidRequest,
-    NotLoaded,
-    ServiceError,
-)
+from utils.api.errors import InferenceFailed, InferenceTimeout, InferenceUnavailable, NotLoaded, ServiceError
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
 """Request headers. By default the client library accepts gzip, which costs Triton 20 ms per megabyte."""
-INVALID_INPUT = re.compile(r"(?:in ensemble '[^']+', )?(\w[\w.\[\]]*): expected (.+), got (.+)")
-"""Message of a model's `TritonError` with code INVALID_ARG about an invalid input."""
-
-
-async def infer(
-    runner: Any,
-    model: str,
-    inputs: Mapping[str, npt.NDArray[Any]],
-    outputs: Sequence[str],
-    timeout: float = 30,
-) -> dict[str, npt.NDArray[Any]]:
-    """Run a model and return its outputs by name.
-
-    Args:
-        runner: a `bentoml.triton.Runner` of the http type.
-        model: name of the model.
-        inputs: inputs by name; text and files are object arrays of bytes.
-        outputs: names of the requested outputs.
-        timeout: seconds to wait for the result.
-
-    Raises:
-        ServiceError: as raised by `service_errors`.
-    """
-    requested = [InferRequestedOutput(name, binary_data=True) for name in outputs]
-    tensors = [infer_input(name, np_to_triton_dtype(value.dtype), value) for name, value in inputs.items()]
-    with service_errors(timeout):
-        call = runner.infer(model_name=model, inputs=tensors, outputs=requested, headers=UNCOMPRESSED)
-        result = await asyncio.wait_for(call, timeout)
-    return {name: result.as_numpy(name) for name in outputs}
 
 
 def infer_input(name: str, datatype: str, value: npt.NDArray[Any]) -> InferInput:
@@ -76,7 +38,6 @@ def service_errors(timeout: float) -> Iterator[None]:
         timeout: the call's timeout in seconds, for the message.
 
     Raises:
-        InvalidRequest: a model rejected an input with a message that matches `INVALID_INPUT`.
         InferenceUnavailable: Triton cannot be reached, or the model is not loaded.
         InferenceTimeout: no response before the timeout.
         InferenceFailed: any other error of Triton or the model.
@@ -95,8 +56,6 @@ def service_errors(timeout: float) -> Iterator[None]:
 
 def _from_triton(error: InferenceServerException) -> ServiceError:
     message = str(error.message())
-    if error.status() == "400" and (match := INVALID_INPUT.fullmatch(message)):
-        return InvalidRequest.of([FieldError(*match.groups())])
     logger.error("Triton responded with status %s: %s", error.status(), message)
     if message.startswith("Request for unknown model"):
         return NotLoaded("the model is not loaded; retry later")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,21 @@ def readme(name: str) -> list[Block]:
     """Return the blocks of an example's README, without those that only run `make`."""
     page = f"examples/{name}/README.md"
     return [block for block in blocks(page, (ROOT / page).read_text()) if not block.only_make]
+
+
+def run_open(block: Block, folder: Path, server: Server, first_port: int) -> str:
+    """Run a README's commands for `OPEN=1` and return what they print.
+
+    Args:
+        block: the commands.
+        folder: an empty folder.
+        server: a service that was started with EXAMPLE_OPEN.
+        first_port: value of EXAMPLE_OPEN.
+    """
+    code = block.code.replace("127.0.0.1:8002/metrics", server.metrics_url)
+    code = code.replace("127.0.0.1:8000", f"127.0.0.1:{first_port}")
+    code = code.replace("127.0.0.1:8001", f"127.0.0.1:{first_port + 1}")
+    return Reader(folder, server.url).run(replace(block, code=code))
 
 
 def consecutive_ports(count: int) -> int:

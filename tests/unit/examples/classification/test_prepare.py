@@ -107,7 +107,8 @@ def test_failed_download_falls_back_to_a_narrow_network_with_a_warning(repositor
     assert lines[1].endswith("serving an untrained narrow network instead, whose answers are meaningless")
     assert lines[2] == f"{repository} holds random weights"
     assert name_in(repository) == "random"
-    assert (repository / prepare.LABELS).read_text().splitlines() == [f"class {number}" for number in range(1000)]
+    untrained = [f"class {number} (untrained)" for number in range(1000)]
+    assert (repository / prepare.LABELS).read_text().splitlines() == untrained
 
 
 def test_failed_download_of_requested_official_weights_is_an_error(repository, monkeypatch, capsys):

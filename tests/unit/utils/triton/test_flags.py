@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from utils.triton.flags import KEY_HEADER, grpc_flags, server_flags
+from utils.triton.flags import KEY_HEADER, server_flags
 from utils.triton.run import VARIABLE
 
 
@@ -28,13 +28,6 @@ def test_auto_complete_is_off_by_default():
     flag = "--disable-auto-complete-config"
     assert flag in server_flags()
     assert flag not in server_flags(auto_complete=True)
-
-
-def test_grpc_flags_bind_loopback_and_restrict_control_apis():
-    flags = grpc_flags(8001)
-    assert {"--allow-grpc=true", "--grpc-address=127.0.0.1", "--grpc-port=8001"} <= set(flags)
-    over_http = next(flag for flag in server_flags() if flag.startswith("--http-restricted-api="))
-    assert over_http.replace("--http-restricted-api=", "--grpc-restricted-protocol=") in flags
 
 
 def test_workers_inherit_key_prefix_and_port():

@@ -1,0 +1,26 @@
+"""The first model of examples/classification, without Triton."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from types import ModuleType
+from typing import Any
+
+from examples.classification.prepare import REPOSITORY
+
+
+def pixels_model(resize_size: int = 256) -> Any:
+    """Return the initialised model."""
+    sys.modules.setdefault("triton_python_backend_utils", ModuleType("triton_python_backend_utils"))
+    path = REPOSITORY / "classification_pixels" / "1" / "model.py"
+    spec = importlib.util.spec_from_file_location("classification_pixels_model", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    model = module.TritonPythonModel()
+    parameters = {"resize_size": {"string_value": str(resize_size)}}
+    model.initialize({"model_config": json.dumps({"parameters": parameters})})
+    return model
