@@ -21,7 +21,8 @@ from bentoml.serving import create_watcher
 from utils.bento import set_up_process_manager
 folder, case = Path(sys.argv[1]), sys.argv[2]
 if case != "unchanged":
-    set_up_process_manager(folder, lambda: "model mul cannot be loaded" if case == "failed" else "")
+    failure = "model mul cannot be loaded" if case == "failed" else ""
+    set_up_process_manager(folder, lambda: failure, lambda url: None)
 sleeper = create_watcher(name="sleeper", args=["-c", "import time; time.sleep(600)"], use_sockets=False)
 arbiter = circus.create_standalone_arbiter([sleeper], sockets=[])
 if case != "busy":
