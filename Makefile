@@ -25,7 +25,7 @@ text_generation_needs := env-text
 model_store_needs := env-text
 bentoml_runner_needs := weights
 
-.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-estimates quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
+.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-estimates bench-first-mask quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -113,6 +113,9 @@ bench-peers: env-bench env-peers ## compare the service with the official predic
 
 bench-page: env-dev weights ## measure clicks in the page until the painted mask; writes docs/performance.md; needs Chromium
 	@$(RUN) python -m benchmarks.page
+
+bench-first-mask: ## measure the time from `git clone` to the first mask, with empty and with full caches; 2 minutes
+	@$(PYTHON) -m benchmarks.first_mask PORT=$(PORT)
 
 quality: env-dev ## measure IoU and number of clicks on OBJECTS with WEIGHTS, by default official and builtin
 	@$(RUN) python -m benchmarks.quality $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
