@@ -63,7 +63,7 @@ def supported_python() -> str:
     minors = range(MAX_PYTHON[1], MIN_PYTHON[1] - 1, -1)
     # pyenv has a program for each version that it has installed; those that are not activated fail.
     on_path = [[f"python3.{minor}", "-c", "import ensurepip, sys; print(sys.executable)"] for minor in minors]
-    of_uv = [["uv", "python", "find", "--no-project", "--no-python-downloads", f"3.{minor}"] for minor in minors]
+    of_uv = [["uv", "python", "find", "--system", "--no-python-downloads", f"3.{minor}"] for minor in minors]
     for command in [*on_path, *of_uv]:
         if found := _output(command):
             return found
