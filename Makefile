@@ -1,4 +1,4 @@
-# `make serve` and `make test` install what they need; later runs skip that.
+# `make` lists the targets. `make serve` and `make test` install what they need; later runs skip that.
 
 HOST ?= 127.0.0.1
 PORT ?= 3000
@@ -15,6 +15,7 @@ OPEN ?=
 # With an NVIDIA driver, the CUDA build of ONNX Runtime is installed.
 HARDWARE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 RUN := env PATH="$(abspath $(VENV))/bin:$$PATH" BENTOML_DO_NOT_TRACK=True ORT_DISABLE_TELEMETRY=1
+SERVE := env MOBILE_SAM_LOG_FORMAT="$${MOBILE_SAM_LOG_FORMAT:-console}" $(RUN) bentoml serve
 BIN := $(VENV)/bin
 INSTALL := $(PYTHON) -m tools.environment
 
@@ -24,14 +25,17 @@ text_generation_needs := env-text
 model_store_needs := env-text
 bentoml_runner_needs := weights
 
-.PHONY: serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-wire bench-estimates quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
+.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-wire bench-estimates bench-first-mask quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
+
+help:
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
 
 serve: known-port weights ## serve on HOST:PORT
-	@exec $(RUN) bentoml serve service.py:svc --host $(HOST) --port $(PORT)
+	@exec $(SERVE) service.py:svc --host $(HOST) --port $(PORT)
 
 example: known-example known-port env $($(NAME)_needs) ## serve one of examples/ on HOST:PORT: NAME=ensemble; OPEN=1 opens its Triton on ports 8000 to 8002
 	@$(if $(wildcard examples/$(NAME)/prepare.py),$(RUN) python -m examples.$(NAME).prepare)
-	@EXAMPLE_OPEN=$(if $(OPEN),8000) exec $(RUN) bentoml serve examples.$(NAME).service:svc --host $(HOST) --port $(PORT)
+	@EXAMPLE_OPEN=$(if $(OPEN),8000) exec $(SERVE) examples.$(NAME).service:svc --host $(HOST) --port $(PORT)
 
 known-example:
 	@$(if $(filter-out $(EXAMPLES),$(or $(NAME),none)),$(error NAME: expected one of $(EXAMPLES), got "$(NAME)"))
@@ -111,6 +115,9 @@ bench-peers: env-bench env-peers ## compare the service with the official predic
 
 bench-page: env-dev weights ## measure clicks in the page until the painted mask; writes docs/performance.md; needs Chromium
 	@$(RUN) python -m benchmarks.page
+
+bench-first-mask: ## measure the time from `git clone` to the first mask, with empty and with full caches; 2 minutes
+	@$(PYTHON) -m benchmarks.first_mask PORT=$(PORT)
 
 quality: env-dev ## measure IoU and number of clicks on OBJECTS with WEIGHTS, by default official and builtin
 	@$(RUN) python -m benchmarks.quality $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))

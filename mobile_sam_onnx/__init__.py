@@ -10,4 +10,5 @@ Only names that need no ONNX are here, so that a check of an export that is up t
 from mobile_sam_onnx.errors import CheckpointError, DownloadError, ExportError, MobileSamOnnxError
 from mobile_sam_onnx.weights import Preparer
 
+__version__ = "0.1.0"
 __all__ = ["CheckpointError", "DownloadError", "ExportError", "MobileSamOnnxError", "Preparer"]

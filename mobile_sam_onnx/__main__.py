@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from mobile_sam_onnx import __version__
 from mobile_sam_onnx.errors import MobileSamOnnxError
 from mobile_sam_onnx.weights import Preparer
 
@@ -23,14 +24,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     choice.add_argument("--checkpoint", type=Path, metavar="PATH", help="weights file: .pt, .safetensors or .npz")
     parser.add_argument("--output", type=Path, required=True, metavar="DIRECTORY", help="model repository")
     parser.add_argument(
-        "--version",
+        "--model-version",
         type=_version,
         default=1,
         metavar="N",
         help="model version to write (default: 1), beside other versions; requests that name none get the highest",
     )
+    parser.add_argument("--version", action="version", version=f"mobile_sam_onnx {__version__}")
     options = parser.parse_args(arguments)
-    preparer = Preparer(options.output, _report, version=options.version)
+    preparer = Preparer(options.output, _report, version=options.model_version)
     try:
         if options.checkpoint:
             preparer.from_file(options.checkpoint)

@@ -69,7 +69,9 @@ def _fetch(source: Source, partial: Path) -> None:
         if resumed and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
             raise DownloadError(f"expected bytes from {have} of {source.url}, got another range")
         have = have if resumed else 0
-        progress = tqdm(desc=source.name, total=source.size, initial=have, unit="B", unit_scale=True, disable=None)
+        progress = tqdm(
+            desc=source.name, total=source.size, initial=have, unit="B", unit_scale=True, disable=None, leave=False
+        )
         with partial.open("ab" if resumed else "wb") as file, progress:
             for chunk in response.iter_content(CHUNK_BYTES):
                 have += len(chunk)

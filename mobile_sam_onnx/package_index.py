@@ -64,6 +64,8 @@ def _download(package: Package, staging: Path) -> Path:
         "--no-deps",
         "--require-hashes",
         "--no-input",
+        # Faster, and the index need not have setuptools.
+        *["--no-build-isolation"] * bool(find_spec("pip") and find_spec("setuptools")),
         "--disable-pip-version-check",
         "--progress-bar=off",
         f"--no-binary={package.name}",  # overrides a setting that forbids source packages
@@ -104,7 +106,9 @@ def _run(command: list[str], environment: dict[str, str], log: int, package: Pac
         command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
     )
     try:
-        with tqdm(desc=_label(package), total=package.size, unit="B", unit_scale=True, disable=None) as progress:
+        with tqdm(
+            desc=_label(package), total=package.size, unit="B", unit_scale=True, disable=None, leave=False
+        ) as progress:
             written, since = -1, time.monotonic()
             while process.poll() is None:
                 sizes = _sizes(staging)

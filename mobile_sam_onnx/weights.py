@@ -1,6 +1,7 @@
 """Preparation of a model repository with the chosen weights; an export that is up to date is not repeated."""
 
 import hashlib
+import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -110,10 +111,10 @@ class Preparer:
     def _export(self, identity: Identity, source: str, load: "Callable[[], StateDict]") -> Identity:
         if done := self._current(source, identity):
             return done
-        self._report(f"building encoder and decoder from {identity.name} weights")
+        started = time.monotonic()
         state = load()
         import_module("mobile_sam_onnx.model").export(state, self._folders, identity, source)
-        self._report(f"wrote both models to {self._location()}")
+        self._report(f"export: {time.monotonic() - started:.0f} s ({identity.name} weights to {self._location()})")
         if not self._folders.has_code():
             self._report(
                 f"note: Triton also needs the code of the other models, which {self._folders.repository} lacks; "

@@ -1,66 +1,34 @@
 """Set up an environment from locked requirements: `python3 -m tools.environment .venv cpu client`.
 
-pip installs uv, and uv the rest; if uv cannot have pip's configuration, pip installs the rest. Standard library only.
+pip installs uv, and uv the rest; if uv cannot have pip's configuration, pip installs the rest. Their output goes to
+`install.log` in the environment. Standard library only.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import platform
 import shutil
 import subprocess
 import sys
+import threading
+import time
 import venv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from tools import pip_config
-from utils.triton import installation
+from tools.prerequisites import InstallationError, check_libpython, check_platform, supported_python
 
 ROOT = Path(__file__).resolve().parent.parent
-MIN_PYTHON, MAX_PYTHON = (3, 10), (3, 12)
-MIN_GLIBC = (2, 35)
 MIN_FREE_DISK_BYTES = 2_000_000_000
 PROJECT = "client"
 """Requirements with a project folder of the same name, which is installed as editable."""
+MAX_LINES_SHOWN = 20
+"""Lines of output that are shown of a failed command."""
 UNFINISHED = "unfinished"
 """Content of a stamp during an installation, or after an interrupted one."""
-
-
-class InstallationError(Exception):
-    """The environment cannot be set up on this machine."""
-
-
-def check_platform() -> None:
-    """Check that Python, and without a Triton on PATH also the platform, support the wheel's Triton.
-
-    Raises:
-        InstallationError: Python, the platform or the C library is not supported.
-    """
-    if not MIN_PYTHON <= sys.version_info[:2] <= MAX_PYTHON:
-        raise InstallationError(
-            f"Python 3.{MIN_PYTHON[1]} to 3.{MAX_PYTHON[1]} is required, this is {platform.python_version()}: "
-            "choose one with `make PYTHON=python3.12`"
-        )
-    if shutil.which(installation.LAUNCHER):
-        return
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        raise InstallationError(
-            f"the embedded Triton supports only Linux on x86-64, this is {platform.system()} on "
-            f"{platform.machine()}: use the container image, or put a tritonserver on PATH"
-        )
-    library, number = platform.libc_ver()
-    if library == "glibc" and tuple(int(part) for part in number.split(".")[:2]) < MIN_GLIBC:
-        raise InstallationError(
-            f"the embedded Triton requires glibc 2.35 (Debian 12, Ubuntu 22.04) or newer, this is {number}"
-        )
-    try:
-        installation.shared_libpython()
-    except installation.TritonSetupError as error:
-        raise InstallationError(str(error)) from None
 
 
 class Stamp:
@@ -113,29 +81,86 @@ def install(folder: Path, names: Sequence[str]) -> None:
         needed = MIN_FREE_DISK_BYTES // 10**6
         raise InstallationError(f"not enough disk space: {needed} MB needed, {free // 10**6} MB free")
     with _locked(folder):
-        if stamp.is_current():
-            return
-        python = folder / "bin" / "python"
-        if not (folder / "bin" / "pip").exists():
-            _create(folder)
-        configured = _configuration_for_uv(python)
-        if configured and _install_uv(folder, python):
-            arguments, environment = configured
-            # Otherwise all processes of the first start would compile the same modules at once.
-            command = [str(folder / "bin" / "uv"), "pip", "install", "--no-config", "--compile-bytecode", "--no-deps"]
-            command += ["--python", str(python), *arguments, *["--reinstall"] * stamp.begin()]
-        else:
-            command, environment = _pip(python, stamp), {**os.environ}
-        files = [option for file in stamp.files for option in ("-r", str(file))]
-        _run([*command, "--require-hashes", *files], environment, " and ".join(f"{name}.txt" for name in names))
-        if PROJECT in names:
-            _run([*command, "--no-build-isolation", "--editable", str(ROOT / PROJECT)], environment, PROJECT)
-        stamp.finish()
+        if not stamp.is_current():
+            with _timed(f"environment {folder}"):
+                _install(folder, stamp, names)
+
+
+def _install(folder: Path, stamp: Stamp, names: Sequence[str]) -> None:
+    log = Log(folder / "install.log")
+    python = folder / "bin" / "python"
+    if not (folder / "bin" / "pip").exists():
+        _create(folder)
+    configured = _configuration_for_uv(python)
+    if configured and _install_uv(folder, python, log):
+        arguments, environment = configured
+        # Otherwise all processes of the first start would compile the same modules at once.
+        command = [str(folder / "bin" / "uv"), "pip", "install", "--no-config", "--compile-bytecode", "--no-deps"]
+        command += ["--python", str(python), *arguments, *["--reinstall"] * stamp.begin()]
+    else:
+        command, environment = _pip(python, stamp), {**os.environ}
+    files = [option for file in stamp.files for option in ("-r", str(file))]
+    for arguments, what in (
+        (["--require-hashes", *files], " and ".join(f"{name}.txt" for name in names)),
+        *[(["--no-build-isolation", "--editable", str(ROOT / PROJECT)], PROJECT)] * (PROJECT in names),
+    ):
+        if not log.record([*command, *arguments], environment):
+            raise log.failure(what)
+    stamp.finish()
+
+
+class Log:
+    """File with the output of pip and uv."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.write_text("")
+
+    def record(self, command: Sequence[str], environment: Mapping[str, str]) -> bool:
+        """Run a command and append its output; return whether it succeeded."""
+        with self._path.open("a") as file:
+            return not subprocess.run(command, env=environment, stdout=file, stderr=file, check=False).returncode
+
+    def text(self) -> str:
+        """Return the output so far."""
+        return self._path.read_text(errors="replace")
+
+    def failure(self, what: str) -> InstallationError:
+        """Print the end of the output of a failed command, and return the error."""
+        print(*self.text().splitlines()[-MAX_LINES_SHOWN:], sep="\n", file=sys.stderr)
+        return InstallationError(
+            f"could not install {what}: all output is in {self._path}; check the network, the disk and "
+            "`pip config list`, then run the same `make` again"
+        )
+
+
+@contextmanager
+def _timed(step: str) -> Iterator[None]:
+    """Print the duration of a step, and on a terminal count its seconds meanwhile."""
+    started, ended = time.monotonic(), threading.Event()
+
+    def show(end: str) -> None:
+        print(f"{step}: {time.monotonic() - started:.0f} s", end=end, file=sys.stderr, flush=True)
+
+    def count() -> None:
+        while not ended.wait(1):
+            show("\r")
+
+    thread = threading.Thread(target=count, daemon=True)
+    if sys.stderr.isatty():
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+    show("\n")
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the lock of the environment."""
+    import fcntl  # noqa: PLC0415 - Windows has none, and gets a message
+
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "install.lock").open("w") as file:  # uv uses .lock
         try:
@@ -148,7 +173,6 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _create(folder: Path) -> None:
     """Create the environment with pip."""
-    print(f"creating {folder} with Python {platform.python_version()}", flush=True)
     try:
         venv.create(folder, with_pip=True, symlinks=True)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -188,7 +212,7 @@ def _writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-def _install_uv(folder: Path, python: Path) -> bool:
+def _install_uv(folder: Path, python: Path, log: Log) -> bool:
     """Install uv with pip; return whether pip's index has it.
 
     Raises:
@@ -198,13 +222,12 @@ def _install_uv(folder: Path, python: Path) -> bool:
     if stamp.is_current():
         return True
     command = [*_pip(python, stamp), "--require-hashes", "-r", str(stamp.files[0])]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if "No matching distribution found" in done.stdout and "Retrying" not in done.stdout:  # the index was reached
+    installed = log.record(command, os.environ)
+    if "No matching distribution found" in log.text() and "Retrying" not in log.text():  # the index was reached
         _report_slow("pip's index does not have uv")
         return False
-    if done.returncode:
-        print(done.stdout, end="", file=sys.stderr)
-        raise _failure("uv.txt")
+    if not installed:
+        raise log.failure("uv.txt")
     stamp.finish()
     return True
 
@@ -213,24 +236,6 @@ def _pip(python: Path, stamp: Stamp) -> list[str]:
     """Return a pip command; after an interrupted one it reinstalls packages that look installed."""
     command = [str(python), "-m", "pip", "install", "--no-deps", "--disable-pip-version-check"]
     return [*command, *["--ignore-installed"] * stamp.begin()]
-
-
-def _run(command: Sequence[str], environment: Mapping[str, str], what: str) -> None:
-    """Run a command that installs packages and prints its progress.
-
-    Raises:
-        InstallationError: it failed.
-    """
-    if subprocess.run(command, env=environment, check=False).returncode:
-        raise _failure(what)
-
-
-def _failure(what: str) -> InstallationError:
-    """Return the error for a command that has printed why it failed."""
-    return InstallationError(
-        f"could not install {what}: see the output above; check the network, the disk and `pip config list`, "
-        "then run the same `make` again"
-    )
 
 
 def _report_slow(reason: str) -> None:
@@ -242,6 +247,9 @@ def main(arguments: Sequence[str]) -> int:
     """Set up an environment; return the exit status."""
     try:
         check_platform()
+        if (python := supported_python()) != sys.executable:
+            os.execv(python, [python, "-m", "tools.environment", *arguments])  # noqa: S606
+        check_libpython()
         install(Path(arguments[0]), arguments[1:])
     except InstallationError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -37,7 +37,7 @@ from utils.observability.tracing import trace_requests
 from utils.observability.triton_metrics import TritonMetrics
 from utils.page import ROUTE, PageFiles, page_files, page_pages
 from utils.settings import Settings, SettingsError
-from utils.triton import flags, health, installation, processes, repository, shared_memory
+from utils.triton import flags, health, installation, processes, repository, shared_memory, versions
 from utils.triton.models import Models
 from utils.triton.plan import Plan, PlanError
 from utils.triton.run import Run
@@ -90,7 +90,7 @@ def build() -> App:
     os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
     if source is None:  # the limit in a remote repository is unknown here; make the one in /info apply
         os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(service_info["limits"]["max_image_pixels"]))
-    runner = make_runner(served, settings.model_control_mode)
+    runner = make_runner(served, settings.model_control_mode, ready_line=_ready_line(source, plan))
     run = Run.current()
     metrics_need_key = settings.metrics == "key"
     documents = pages(
@@ -191,7 +191,16 @@ def _check_deployment(source: Path | None, plan: Plan) -> None:
             repository.check_repository(source)
     except installation.TritonSetupError as error:
         raise SystemExit(f"error: {error}") from None
-    logger.info("%s", plan)
+    logging.getLogger("bentoml.mobile_sam.plan").info("%s", plan)
+
+
+def _ready_line(source: Path | None, plan: Plan) -> str:
+    """Return what the service logs once it is ready."""
+    pages = "page {url}/ui, API {url}/"
+    if source is None:
+        return pages
+    weights = versions.weights_record(source, versions.newest(source)) or {}
+    return f"{pages}, weights {weights.get('name')}, encoder {plan.encoder.engine}"
 
 
 def _add_hooks(service: Any, guard: Guard, lifecycle: WorkerLifecycle, check_deployment: Any) -> None:

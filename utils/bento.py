@@ -13,8 +13,10 @@ import json
 import logging
 import os
 import socket
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +68,8 @@ HOOKS = (
     ),
     _hook(
         "circus.arbiter:Arbiter",
-        "_exclusive_running_command _stopping loop start",
-        "knows whether a command that must not be interrupted is running",
+        "_exclusive_running_command _stopping loop sockets start watchers",
+        "knows whether a command that must not be interrupted is running, and the service's address",
         "circus 0.18",
     ),
     _hook(
@@ -82,6 +84,7 @@ HOOKS = (
         "replaced by one that exits with a one-line error where Triton cannot run: it runs before the service's hooks",
         "bentoml 1.4",
     ),
+    _hook("bentoml.serving:API_SERVER_NAME", "", "finds the service's listener among the sockets", "bentoml 1.4"),
     _hook(
         "bentoml.triton:Runner",
         "protocol_address",
@@ -182,7 +185,9 @@ def enable_worker_respawn() -> None:
     os.environ.pop(CONTAINERIZED, None)
 
 
-def set_up_process_manager(folder: Path, failure: Callable[[], str]) -> None:
+def set_up_process_manager(
+    folder: Path, failure: Callable[[], str], wait_until_ready: Callable[[Callable[[], str]], None]
+) -> None:
     """Make BentoML's process manager listen on sockets in a private folder, and exit with one line after an error.
 
     The process manager starts any program for any client, and by default it listens on TCP ports of this machine. If
@@ -192,6 +197,8 @@ def set_up_process_manager(folder: Path, failure: Callable[[], str]) -> None:
     Args:
         folder: folder that only this user can enter.
         failure: called after the processes have ended; returns the error that ended them, or an empty string.
+        wait_until_ready: called in a thread when the processes are started, with a function that returns the service's
+            URL.
     """
     endpoints = {
         "endpoint": f"ipc://{folder}/manager",
@@ -207,10 +214,18 @@ def set_up_process_manager(folder: Path, failure: Callable[[], str]) -> None:
 
         def start(self, *arguments: Any, **options: Any) -> Any:
             """Run until the service has stopped."""
+            threading.Thread(target=wait_until_ready, args=[self.url], daemon=True).start()
             ended = super().start(*arguments, **options)
             if reason := failure():
                 raise SystemExit(f"error: {reason}")
             return ended
+
+        def url(self) -> str:
+            """Return the URL of the service on this machine."""
+            listener = self.sockets[serving.API_SERVER_NAME]
+            scheme = "https" if any("--ssl-certfile" in watcher.args for watcher in self.watchers) else "http"
+            host = "localhost" if ip_address(listener.host).is_unspecified else listener.host
+            return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.port}"
 
         def stop(self) -> Any:
             """Stop even without the temporary folder or while a worker starts, when BentoML ignores the signal."""

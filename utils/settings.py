@@ -64,7 +64,8 @@ class Settings:
     rate_limit: str | None = None
     """Rate limit per key, or without keys per address: `60/minute`, `10/second; 1000/hour`."""
     log_format: str = "text"
-    """Format of log lines: `text`, or `json` with one document per line. Triton's own lines are not changed."""
+    """Format of log lines: `text`, `json` with one document per line, or `console` with short lines for a person at a
+    terminal, as in `make serve`. Triton's own lines are not changed."""
     metrics: str = "open"
     """Access to `/metrics`: `open` for everybody, or `key` for callers with an API key."""
     cors_origins: str | None = None
@@ -199,7 +200,7 @@ PARSERS: dict[str, Callable[[str, str], object]] = {
     "api_keys": _text,
     "api_keys_file": _path,
     "rate_limit": _text,
-    "log_format": _one_of("text", "json"),
+    "log_format": _one_of("text", "json", "console"),
     "metrics": _one_of("open", "key"),
     "model_control_mode": _one_of("none", "explicit", "poll"),
     "admin_keys": _text,

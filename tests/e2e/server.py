@@ -101,9 +101,11 @@ def wait_for_stopped_servers() -> dict[Path, int]:
 
 
 @contextlib.contextmanager
-def serving(log: Path, target: str = "service.py:svc", **environment: str) -> Iterator[Server]:
+def serving(
+    log: Path, target: str = "service.py:svc", wrapper: Sequence[str] = (), **environment: str
+) -> Iterator[Server]:
     """Start a service as `start_server` does; ask it to stop on exit."""
-    server = start_server(log, target, None, **environment)
+    server = start_server(log, target, None, wrapper, **environment)
     try:
         yield server
     finally:

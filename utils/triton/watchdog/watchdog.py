@@ -44,6 +44,7 @@ logger = logging.getLogger("watchdog")
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 STARTING = "Triton is starting"
+STARTS = ("starting", "restarting")
 
 
 class Watchdog:
@@ -70,6 +71,7 @@ class Watchdog:
         self._polls = settings.model_control_mode == "poll"
         self._hidden: set[int] = set()
         self._restarts: Counter[str] = Counter()
+        self._started_at = time.monotonic()
         self._last: tuple[State, str] = ("starting", STARTING)
         self._stopped_since: float | None = None
         self._attempts = 0
@@ -95,6 +97,7 @@ class Watchdog:
 
     def _run_triton(self) -> str:
         """Run Triton once; return the cause of a restart, or an empty string after a stop signal."""
+        self._started_at = time.monotonic()
         self._publish(*(("restarting", "Triton is restarting") if self._restarts else ("starting", STARTING)))
         if self._folders:
             self._hidden = versions.hide_incomplete(*self._folders, self._hidden)
@@ -233,7 +236,8 @@ class Watchdog:
             if reason:
                 logger.warning("Triton is %s: %s", state, reason)
             else:
-                logger.info("Triton is %s", state)
+                after = f" after {time.monotonic() - self._started_at:.0f} s" if self._last[0] in STARTS else ""
+                logger.info("Triton is %s%s", state, after)
         self._last = (state, reason)
         # After the service was killed, the file is gone, and so are its readers.
         with contextlib.suppress(OSError):

@@ -85,7 +85,19 @@ def test_lines_are_text_by_default(logger, monkeypatch, value):
     assert logger[1].getvalue() == "ERROR as it was\n"
 
 
-@pytest.mark.parametrize("value", ["text", "json"])
+def test_console_lines_are_short_and_without_details(logger, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "console")
+    monkeypatch.setattr("utils.observability.logs.DETAILS", ("a.logger.of.this.test.details",))
+    configure_logging()
+    logger[0].setLevel(logging.INFO)
+    logger[0].info("ready")
+    logger[0].warning("slow")
+    for level in (logging.INFO, logging.ERROR):
+        logger[0].getChild("details").log(level, "a detail")
+    assert logger[1].getvalue() == "ready\nwarning: slow\nerror: a detail\n"
+
+
+@pytest.mark.parametrize("value", ["text", "json", "console"])
 def test_no_hostile_text_forges_a_line(logger, monkeypatch, value):
     monkeypatch.setenv(VARIABLE, value)
     configure_logging()
@@ -100,7 +112,7 @@ def test_no_hostile_text_forges_a_line(logger, monkeypatch, value):
     log.encode()
 
 
-@pytest.mark.parametrize("value", ["text", "json"])
+@pytest.mark.parametrize("value", ["text", "json", "console"])
 def test_no_exception_forges_a_line(logger, monkeypatch, value):
     monkeypatch.setenv(VARIABLE, value)
     configure_logging()
