@@ -98,7 +98,7 @@ chaos-full: env-chaos ## the same for longer, with 20 minutes of soak test
 bench: env-bench ## compare the service with the raw model and its peers; about 3 minutes
 	@$(RUN) python -m benchmarks.bench
 
-bench-full: env-bench ## run all measurements and write them into docs/performance.md; about 10 minutes
+bench-full: env-bench ## run all measurements and write them into docs/performance*.md; about 10 minutes
 	@$(RUN) python -m benchmarks.bench --full
 
 bench-estimates: env ## compare the times of masks and pictures with the estimates by which requests are refused
@@ -107,7 +107,7 @@ bench-estimates: env ## compare the times of masks and pictures with the estimat
 bench-peers: env-bench env-peers ## compare the service with the official predictor and a server around it; writes docs/performance.md; 5 minutes
 	@$(RUN) python -m benchmarks.bench_peers $(PEERS_VENV)
 
-bench-page: env-dev weights ## measure clicks in the page until the painted mask; writes docs/performance.md; needs Chromium
+bench-page: env-dev weights ## measure clicks in the page until the painted mask; writes docs/performance-details.md; needs Chromium
 	@$(RUN) python -m benchmarks.page
 
 quality: env-dev ## measure IoU and number of clicks on OBJECTS with WEIGHTS, by default official and builtin

@@ -1,10 +1,10 @@
 """Comparison of the service with the raw model and its peers.
 
     python -m benchmarks.bench                  a quick run of about 3 minutes
-    python -m benchmarks.bench --full           everything; writes the figures of docs/performance.md
+    python -m benchmarks.bench --full           everything; writes the figures of docs/performance*.md
     python -m benchmarks.bench --only cached    one workload of the service, the raw model, the service without Triton
 
-Measured with the official weights and, for the page, also with the built-in ones: their encoder is many times smaller,
+Measured with the official weights and, for the pages, also with the built-in ones: their encoder is many times smaller,
 which makes overhead visible. The arms take turns within each round, so that other load on the machine affects all of
 them alike; a ratio is the median of the rounds' ratios. All figures go to out/bench/.
 """
@@ -46,7 +46,7 @@ class Report:
     """Closed loops by weights."""
 
     def show(self, name: str, text: str) -> None:
-        """Print a block and keep it for the page."""
+        """Print a block and keep it for the pages."""
         self.blocks[name] = text
         print(f"\n== {name} ==\n{text}", flush=True)
 
@@ -118,6 +118,7 @@ def measure_loops(
     result.cells[weights] = cells
     if weights == BUILTIN:
         result.show("closed-builtin", closed)
+        result.show("answer-builtin", summary(cells))
         result.judge([replace(goal, name=f"built-in weights: {goal.name}") for goal in judged])
         return
     if not only:
@@ -146,14 +147,14 @@ def measure_others(kinds: Collection[str], repository: Path, client: Executor, r
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="everything, about 10 minutes, and write the page")
-    parser.add_argument("--only", choices=(*WORKLOADS, *OTHERS), help="one measurement; does not write the page")
+    parser.add_argument("--full", action="store_true", help="everything, about 10 minutes, and write the pages")
+    parser.add_argument("--only", choices=(*WORKLOADS, *OTHERS), help="one measurement; does not write the pages")
     parser.add_argument("--rounds", type=int, help=f"rounds of the closed loop ({ROUNDS_QUICK}, or {ROUNDS} if full)")
     given = parser.parse_args()
     if given.full and given.only:
         parser.error("expected --full or --only, got both")
     if given.full:
-        report.with_blocks(report.PAGE.read_text(), dict.fromkeys(report.BLOCKS, ""))  # fail now, not after 10 minutes
+        report.check_blocks(report.BLOCKS)  # fail now, not after 10 minutes
     rounds = given.rounds or (ROUNDS if given.full else ROUNDS_QUICK)
     result = Report()
     result.show("machine", f"{report.machine()} {rounds} rounds.")
@@ -168,7 +169,7 @@ def main() -> None:
             measure_loops(BUILTIN, client, result, rounds=ROUNDS_QUICK)
     report.write_results("results", result.blocks, result.cells)
     if given.full:
-        report.write_blocks(result.blocks)
+        report.write_blocks({name: result.blocks[name] for name in report.BLOCKS})
 
 
 if __name__ == "__main__":

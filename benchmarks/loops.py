@@ -89,16 +89,13 @@ class Cells:
         for cell, outcomes in self.rounds.items():
             latencies = self.latencies(cell)
             count = len(latencies)
-            times = [percentile(latencies, percent) * 1e3 for percent in (50, 95, 99)]
+            times = [percentile(latencies, percent) * 1e3 for percent in (50, 95)]
             cpu = sum(outcome.cpu_seconds for outcome in outcomes) / count * 1e3
-            client_cpu = sum(outcome.client_cpu_seconds for outcome in outcomes) / count * 1e3
-            size = sum(outcome.answer_bytes for outcome in outcomes) / count
-            answer = (client_cpu, f"{size:.0f}") if size else ("", "")
             speed = spread(self.throughputs(cell))
-            rows.append((cell.workload, cell.concurrency, cell.arm, count, *times, speed, cpu, *answer))
+            rows.append((cell.workload, cell.concurrency, cell.arm, *times, speed, cpu))
         rows.sort(key=lambda row: ((*WORKLOADS, ENCODE).index(row[0]), row[1]))
-        speed_columns = ("p50 ms", "p95 ms", "p99 ms", "answers/s (quartiles)")
-        return table(("", "callers", "arm", "answers", *speed_columns, "CPU ms", "client CPU ms", "answer bytes"), rows)
+        columns = ("callers", "arm", "p50 ms", "p95 ms", "answers/s (quartiles)", "CPU ms")
+        return table(("", *columns), rows)
 
 
 def plan(raw: Collection[str], full: bool) -> dict[Cell, int]:
