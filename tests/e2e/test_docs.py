@@ -27,6 +27,9 @@ BLOCKS = {page: pages.blocks(page, text) for page, text in TEXTS.items()}
 PAGES_WITH_CODE = [page for page, found in BLOCKS.items() if any(block.runs for block in found)]
 MAKE_COMMAND, MAKE_SPAN = re.compile(r"\bmake +([^#|&\n]+)"), re.compile(r"`make ([^`]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+PATH = re.compile(r"`([\w.-]+/[\w./-]+)`")
+NAME_IN_FILE = re.compile(r"`(\w+)` \(`([\w./-]+\.py)`\)")
+GENERATED = re.compile(r"^(\.venv|build|out)/|^model_repository/\w+/\d+/(model\.onnx|weights\.json)$")
 VARIABLE = re.compile(r"\bMOBILE_SAM_[A-Z_]*[A-Z]\b")
 SETTINGS = {PREFIX + field.name.upper() for field in dataclasses.fields(Settings)}
 OTHER_VARIABLES = {
@@ -88,6 +91,14 @@ def test_every_link_has_a_target(page):
             target = (ROOT / page).parent / path if path else ROOT / page
             assert target.exists(), link
             assert not anchor or anchor in anchors(target.read_text()), link
+
+
+@every_page
+def test_every_path_of_the_repository_exists(page):
+    top = {entry.name for entry in ROOT.iterdir()}
+    paths = {path for path in PATH.findall(TEXTS[page]) if path.split("/")[0] in top and not GENERATED.match(path)}
+    assert sorted(path for path in paths if not (ROOT / path).exists()) == []
+    assert [name for name, file in NAME_IN_FILE.findall(TEXTS[page]) if name not in (ROOT / file).read_text()] == []
 
 
 def anchors(text: str) -> set[str]:
