@@ -15,14 +15,14 @@ import argparse
 import hashlib
 from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import interactive, parts, report, where
 from benchmarks.arms import COLD, OURS, WITHOUT_TRITON, WORKLOADS, Arm, Ours, engines_of, json_request, start_arms
 from benchmarks.engines import ONNX_RUNTIME
 from benchmarks.figures import seconds
-from benchmarks.goals import Extras, Goal, as_table, goals, summary
+from benchmarks.goals import Extras, as_table, goals, summary
 from benchmarks.load import Connection, load_client
 from benchmarks.loops import Cell, Cells, closed_loop, memory_line, open_loops, open_table, plan
 from benchmarks.photo import CLICK, photo
@@ -41,7 +41,6 @@ class Report:
     """Results so far, printed as soon as they are measured."""
 
     blocks: dict[str, str] = field(default_factory=dict)
-    judged: list[Goal] = field(default_factory=list)
     cells: dict[str, Cells] = field(default_factory=dict)
     """Closed loops by weights."""
 
@@ -49,11 +48,6 @@ class Report:
         """Print a block and keep it for the pages."""
         self.blocks[name] = text
         print(f"\n== {name} ==\n{text}", flush=True)
-
-    def judge(self, found: Collection[Goal]) -> None:
-        """Add goals and show all so far."""
-        self.judged += found
-        self.show("goals", as_table(self.judged))
 
 
 def raw_name(engines: tuple[str, str]) -> str:
@@ -113,21 +107,21 @@ def measure_loops(
             extras.sizes.append(size_ratio(service))
             if weights == OFFICIAL:
                 result.show("where", where.measure(service))
-    closed = f"{cells.as_table()}\n\n{memory}"
-    judged = goals(cells, raw, extras)
     result.cells[weights] = cells
+    judged = as_table(goals(cells, raw, extras))
     if weights == BUILTIN:
-        result.show("closed-builtin", closed)
+        result.show("all-builtin", f"{cells.as_table()}\n\n{memory}")
         result.show("answer-builtin", summary(cells))
-        result.judge([replace(goal, name=f"built-in weights: {goal.name}") for goal in judged])
+        result.show("goals-builtin", judged)
         return
     if not only:
         chose = f"This service chose: encoder {engines[0]}, decoder {engines[1]}."
         result.show("answer", f"{summary(cells)}\n\n{chose}")
-    result.show("closed", closed)
+    result.show("all", f"{cells.as_table()}\n\n{memory}")
+    result.blocks["closed"] = f"{cells.as_table({OURS, WITHOUT_TRITON, raw})}\n\n{memory}"
     if extras.loops:
         result.show("open", open_table(extras.loops))
-    result.judge(judged)
+    result.show("goals", judged)
 
 
 def measure_others(kinds: Collection[str], repository: Path, client: Executor, result: Report) -> None:

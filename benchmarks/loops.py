@@ -83,10 +83,12 @@ class Cells:
         found = [cell for cell in self.rounds if (cell.arm, cell.workload) == (arm, workload)]
         return max(percentile(self.throughputs(cell), 50) for cell in found)
 
-    def as_table(self) -> str:
-        """Return a table of all cells."""
+    def as_table(self, arms: Collection[str] = ()) -> str:
+        """Return a table of the cells of these arms, or of all."""
         rows = []
         for cell, outcomes in self.rounds.items():
+            if arms and cell.arm not in arms:
+                continue
             latencies = self.latencies(cell)
             count = len(latencies)
             times = [percentile(latencies, percent) * 1e3 for percent in (50, 95)]
