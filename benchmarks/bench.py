@@ -115,8 +115,8 @@ def measure_loops(
         result.show("goals-builtin", judged)
         return
     if not only:
-        chose = f"This service chose: encoder {engines[0]}, decoder {engines[1]}."
-        result.show("answer", f"{summary(cells)}\n\n{chose}")
+        default = f"Default engine: encoder {engines[0]}, decoder {engines[1]}."
+        result.show("answer", f"{summary(cells)}\n\n{default}")
     result.show("all", f"{cells.as_table()}\n\n{memory}")
     result.blocks["closed"] = f"{cells.as_table({OURS, WITHOUT_TRITON, raw})}\n\n{memory}"
     if extras.loops:

@@ -113,7 +113,7 @@ def speeds_table(cells: Cells) -> str:
             load = f"{cell.workload} click, ms"
             figures = [percentile(cells.latencies(each), 50) * 1e3 for each in pair]
         rows.append((cell.arm, load, *figures, speed(cells, cell)))
-    return table(("", "", "it", "this service", "times as fast (quartiles)"), rows)
+    return table(("", "", "peer", "this service", "times as fast (quartiles)"), rows)
 
 
 def goals(cells: Cells, bf16: bool) -> list[Goal]:

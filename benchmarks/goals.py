@@ -21,10 +21,10 @@ from benchmarks.loops import EVEN, Cell, Cells, OpenLoop
 
 UPPER, LOWER = "at most", "at least"
 ROWS = {
-    PLAIN_BENTOML: "BentoML alone, as its documentation shows it; ONNX Runtime f32",
-    SAME_ENGINE: "this service, with the same engine",
-    OURS: "this service, as it chooses",
-    WITHOUT_TRITON: "the same code and engine as the row above, without Triton",
+    PLAIN_BENTOML: "BentoML alone, as in its documentation; ONNX Runtime f32",
+    SAME_ENGINE: "this service, ONNX Runtime f32",
+    OURS: "this service, default engine",
+    WITHOUT_TRITON: "the same code and engine without Triton",
 }
 """Rows of the summary table."""
 COLUMNS = {
@@ -67,8 +67,8 @@ def summary(cells: Cells) -> str:
         for arm, title in ROWS.items()
     ]
     shares = (cells.throughput_ratio(Cell(OURS, *load), Cell(WITHOUT_TRITON, *load)) for load in COLUMNS.values())
-    rows.append(("**Triton's part: with / without it**", *shares))
-    return table(("answers a second (quartiles)", *COLUMNS), rows)
+    rows.append(("**ratio: with / without Triton**", *shares))
+    return table(("answers per second (quartiles)", *COLUMNS), rows)
 
 
 def goals(cells: Cells, raw: str, extras: Extras) -> list[Goal]:
