@@ -19,7 +19,7 @@ from benchmarks.service import ROOT
 
 OUTPUT = ROOT / "out" / "bench"
 PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "performance-details.md")
-BLOCKS = ("machine", "answer", "answer-builtin", "goals", "closed", "open", "where", "interactive")
+BLOCKS = ("machine", "answer", "answer-builtin", "goals", "closed", "where", "interactive")
 """Blocks of the pages that a full run generates."""
 PEERS, CLICKS_IN_PAGE = "peers", "page"
 """Blocks of the pages that `make bench-peers` and `make bench-page` generate."""
