@@ -27,9 +27,6 @@ BLOCKS = {page: pages.blocks(page, text) for page, text in TEXTS.items()}
 PAGES_WITH_CODE = [page for page, found in BLOCKS.items() if any(block.runs for block in found)]
 MAKE_COMMAND, MAKE_SPAN = re.compile(r"\bmake +([^#|&\n]+)"), re.compile(r"`make ([^`]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-PATH = re.compile(r"`([\w.-]+/[\w./-]+)`")
-NAME_IN_FILE = re.compile(r"`(\w+)` \(`([\w./-]+\.py)`\)")
-GENERATED = re.compile(r"^(\.venv|build|out)/|^model_repository/\w+/\d+/(model\.onnx|weights\.json)$")
 VARIABLE = re.compile(r"\bMOBILE_SAM_[A-Z_]*[A-Z]\b")
 SETTINGS = {PREFIX + field.name.upper() for field in dataclasses.fields(Settings)}
 OTHER_VARIABLES = {
@@ -43,6 +40,9 @@ OTHER_VARIABLES = {
 MESSAGE = re.compile(r"^\*\*(?:`` (.+) ``|`(.+)`)\*\*$", re.MULTILINE)
 FORMATTED = re.compile(r"%0?\d*[sdrgo]")
 SOURCES = ("service.py", "utils", "mobile_sam_onnx", "triton_backends", "orchestrator", "client", "tools")
+PATH = re.compile(r"`([\w.-]+/[\w./-]+)`")
+NAME_IN_FILE = re.compile(r"`(\w+)` \(`([\w./-]+\.py)`\)")
+GENERATED = re.compile(r"^(\.venv|build|out)/|^model_repository/\w+/\d+/(model\.onnx|weights\.json)$")
 every_page = pytest.mark.parametrize("page", TEXTS)
 
 
