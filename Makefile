@@ -101,7 +101,7 @@ chaos-full: env-chaos ## the same for longer, with 20 minutes of soak test
 bench: env-bench ## compare the service with the raw model and its peers; about 3 minutes
 	@$(RUN) python -m benchmarks.bench
 
-bench-full: env-bench ## run all measurements and write them into docs/performance.md; about 10 minutes
+bench-full: env-bench ## run all measurements and write them into docs/performance*.md; about 10 minutes
 	@$(RUN) python -m benchmarks.bench --full
 
 bench-wire: env-bench ## compare answers in parts and as one document, and files as JSON, form and raw body; 1 minute
@@ -113,7 +113,7 @@ bench-estimates: env ## compare the times of masks and pictures with the estimat
 bench-peers: env-bench env-peers ## compare the service with the official predictor and a server around it; writes docs/performance.md; 5 minutes
 	@$(RUN) python -m benchmarks.bench_peers $(PEERS_VENV)
 
-bench-page: env-dev weights ## measure clicks in the page until the painted mask; writes docs/performance.md; needs Chromium
+bench-page: env-dev weights ## measure clicks in the page until the painted mask; writes docs/performance-details.md; needs Chromium
 	@$(RUN) python -m benchmarks.page
 
 bench-first-mask: ## measure the time from `git clone` to the first mask, with empty and with full caches; 2 minutes

@@ -1,10 +1,10 @@
 """Comparison of the service with the raw model and its peers.
 
     python -m benchmarks.bench                  a quick run of about 3 minutes
-    python -m benchmarks.bench --full           everything; writes the figures of docs/performance.md
+    python -m benchmarks.bench --full           everything; writes the figures of docs/performance*.md
     python -m benchmarks.bench --only cached    one workload of the service, the raw model, the service without Triton
 
-Measured with the official weights and, for the page, also with the built-in ones: their encoder is many times smaller,
+Measured with the official weights and, for the pages, also with the built-in ones: their encoder is many times smaller,
 which makes overhead visible. The arms take turns within each round, so that other load on the machine affects all of
 them alike; a ratio is the median of the rounds' ratios. All figures go to out/bench/.
 """
@@ -15,14 +15,14 @@ import argparse
 import hashlib
 from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import interactive, parts, report, where
 from benchmarks.arms import COLD, OURS, WITHOUT_TRITON, WORKLOADS, Arm, Ours, engines_of, json_request, start_arms
 from benchmarks.engines import ONNX_RUNTIME
 from benchmarks.figures import seconds
-from benchmarks.goals import Extras, Goal, as_table, goals, summary
+from benchmarks.goals import Extras, as_table, goals, summary
 from benchmarks.load import Connection, load_client
 from benchmarks.loops import Cell, Cells, closed_loop, memory_line, open_loops, open_table, plan
 from benchmarks.photo import CLICK, photo
@@ -41,19 +41,13 @@ class Report:
     """Results so far, printed as soon as they are measured."""
 
     blocks: dict[str, str] = field(default_factory=dict)
-    judged: list[Goal] = field(default_factory=list)
     cells: dict[str, Cells] = field(default_factory=dict)
     """Closed loops by weights."""
 
     def show(self, name: str, text: str) -> None:
-        """Print a block and keep it for the page."""
+        """Print a block and keep it for the pages."""
         self.blocks[name] = text
         print(f"\n== {name} ==\n{text}", flush=True)
-
-    def judge(self, found: Collection[Goal]) -> None:
-        """Add goals and show all so far."""
-        self.judged += found
-        self.show("goals", as_table(self.judged))
 
 
 def raw_name(engines: tuple[str, str]) -> str:
@@ -113,20 +107,21 @@ def measure_loops(
             extras.sizes.append(size_ratio(service))
             if weights == OFFICIAL:
                 result.show("where", where.measure(service))
-    closed = f"{cells.as_table()}\n\n{memory}"
-    judged = goals(cells, raw, extras)
     result.cells[weights] = cells
+    judged = as_table(goals(cells, raw, extras))
     if weights == BUILTIN:
-        result.show("closed-builtin", closed)
-        result.judge([replace(goal, name=f"built-in weights: {goal.name}") for goal in judged])
+        result.show("all-builtin", f"{cells.as_table()}\n\n{memory}")
+        result.show("answer-builtin", summary(cells))
+        result.show("goals-builtin", judged)
         return
     if not only:
-        chose = f"This service chose: encoder {engines[0]}, decoder {engines[1]}."
-        result.show("answer", f"{summary(cells)}\n\n{chose}")
-    result.show("closed", closed)
+        default = f"Default engine: encoder {engines[0]}, decoder {engines[1]}."
+        result.show("answer", f"{summary(cells)}\n\n{default}")
+    result.show("all", f"{cells.as_table()}\n\n{memory}")
+    result.blocks["closed"] = f"{cells.as_table({OURS, WITHOUT_TRITON, raw})}\n\n{memory}"
     if extras.loops:
         result.show("open", open_table(extras.loops))
-    result.judge(judged)
+    result.show("goals", judged)
 
 
 def measure_others(kinds: Collection[str], repository: Path, client: Executor, result: Report) -> None:
@@ -146,14 +141,14 @@ def measure_others(kinds: Collection[str], repository: Path, client: Executor, r
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="everything, about 10 minutes, and write the page")
-    parser.add_argument("--only", choices=(*WORKLOADS, *OTHERS), help="one measurement; does not write the page")
+    parser.add_argument("--full", action="store_true", help="everything, about 10 minutes, and write the pages")
+    parser.add_argument("--only", choices=(*WORKLOADS, *OTHERS), help="one measurement; does not write the pages")
     parser.add_argument("--rounds", type=int, help=f"rounds of the closed loop ({ROUNDS_QUICK}, or {ROUNDS} if full)")
     given = parser.parse_args()
     if given.full and given.only:
         parser.error("expected --full or --only, got both")
     if given.full:
-        report.with_blocks(report.PAGE.read_text(), dict.fromkeys(report.BLOCKS, ""))  # fail now, not after 10 minutes
+        report.check_blocks(report.BLOCKS)  # fail now, not after 10 minutes
     rounds = given.rounds or (ROUNDS if given.full else ROUNDS_QUICK)
     result = Report()
     result.show("machine", f"{report.machine()} {rounds} rounds.")
@@ -168,7 +163,7 @@ def main() -> None:
             measure_loops(BUILTIN, client, result, rounds=ROUNDS_QUICK)
     report.write_results("results", result.blocks, result.cells)
     if given.full:
-        report.write_blocks(result.blocks)
+        report.write_blocks({name: result.blocks[name] for name in report.BLOCKS})
 
 
 if __name__ == "__main__":

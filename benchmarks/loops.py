@@ -83,22 +83,21 @@ class Cells:
         found = [cell for cell in self.rounds if (cell.arm, cell.workload) == (arm, workload)]
         return max(percentile(self.throughputs(cell), 50) for cell in found)
 
-    def as_table(self) -> str:
-        """Return a table of all cells."""
+    def as_table(self, arms: Collection[str] = ()) -> str:
+        """Return a table of the cells of these arms, or of all."""
         rows = []
         for cell, outcomes in self.rounds.items():
+            if arms and cell.arm not in arms:
+                continue
             latencies = self.latencies(cell)
             count = len(latencies)
-            times = [percentile(latencies, percent) * 1e3 for percent in (50, 95, 99)]
+            times = [percentile(latencies, percent) * 1e3 for percent in (50, 95)]
             cpu = sum(outcome.cpu_seconds for outcome in outcomes) / count * 1e3
-            client_cpu = sum(outcome.client_cpu_seconds for outcome in outcomes) / count * 1e3
-            size = sum(outcome.answer_bytes for outcome in outcomes) / count
-            answer = (client_cpu, f"{size:.0f}") if size else ("", "")
             speed = spread(self.throughputs(cell))
-            rows.append((cell.workload, cell.concurrency, cell.arm, count, *times, speed, cpu, *answer))
+            rows.append((cell.workload, cell.concurrency, cell.arm, *times, speed, cpu))
         rows.sort(key=lambda row: ((*WORKLOADS, ENCODE).index(row[0]), row[1]))
-        speed_columns = ("p50 ms", "p95 ms", "p99 ms", "answers/s (quartiles)")
-        return table(("", "callers", "arm", "answers", *speed_columns, "CPU ms", "client CPU ms", "answer bytes"), rows)
+        columns = ("callers", "arm", "p50 ms", "p95 ms", "answers/s (quartiles)", "CPU ms")
+        return table(("", *columns), rows)
 
 
 def plan(raw: Collection[str], full: bool) -> dict[Cell, int]:

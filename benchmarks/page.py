@@ -83,7 +83,7 @@ def measure(page: Page, url: str, image: Path, raw: RawModel, clicks: int = CLIC
 
 
 def main() -> None:
-    """Run the command: measure, print a table and write it into docs/performance.md."""
+    """Run the command: measure, print a table and write it into docs/performance-details.md."""
     repository = ROOT / "model_repository"
     weights = json.loads((repository / "mobile_sam" / "1" / "weights.json").read_bytes())["name"]
     with tempfile.TemporaryDirectory() as folder, running(repository) as service, chromium() as browser:

@@ -6,7 +6,7 @@ import datetime
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -18,11 +18,12 @@ from benchmarks.loops import Cells
 from benchmarks.service import ROOT
 
 OUTPUT = ROOT / "out" / "bench"
-PAGE = ROOT / "docs" / "performance.md"
-BLOCKS = ("machine", "answer", "goals", "closed", "open", "where", "cold", "interactive", "parts", "closed-builtin")
-"""Blocks of the page that a full run generates, all but the last with the official weights."""
+PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "performance-details.md")
+BLOCKS = ("machine", "answer", "answer-builtin", "goals", "closed", "where", "interactive")
+"""Blocks of the pages that a full run generates."""
 PEERS, CLICKS_IN_PAGE = "peers", "page"
-"""Blocks of the page that `make bench-peers` and `make bench-page` generate."""
+"""Blocks of the pages that `make bench-peers` and `make bench-page` generate."""
+START = re.compile(r"^<!-- bench (\S+) -->$", re.MULTILINE)
 PACKAGES = ("bentoml", "nvidia-pytriton", "tritonclient", "onnxruntime", "openvino", "fastapi", "numpy")
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
@@ -58,14 +59,7 @@ def write_results(name: str, blocks: Mapping[str, str], cells: Mapping[str, Cell
 
 
 def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
-    """Return a page with new text in its generated blocks, between `<!-- bench NAME -->` and `<!-- end -->`.
-
-    Raises:
-        ValueError: the page lacks a block.
-    """
-    names = re.findall(r"^<!-- bench (\S+) -->$", page, re.MULTILINE)
-    if missing := sorted(set(blocks) - set(names)):
-        raise ValueError(f"expected generated blocks {missing}, got {sorted(names)}")
+    """Return a page with new text in its generated blocks, between `<!-- bench NAME -->` and `<!-- end -->`."""
 
     def fill(match: re.Match[str]) -> str:
         return f"<!-- bench {match[1]} -->\n{blocks[match[1]]}\n<!-- end -->" if match[1] in blocks else match[0]
@@ -73,11 +67,24 @@ def with_blocks(page: str, blocks: Mapping[str, str]) -> str:
     return re.sub(r"^<!-- bench (\S+) -->\n.*?<!-- end -->$", fill, page, flags=re.DOTALL | re.MULTILINE)
 
 
-def write_blocks(blocks: Mapping[str, str], page: Path = PAGE) -> None:
-    """Write generated blocks into a page.
+def check_blocks(blocks: Collection[str], pages: Collection[Path] = PAGES) -> None:
+    """Check that the pages have these generated blocks.
 
     Raises:
-        ValueError: the page lacks a block.
+        ValueError: no page has one of the blocks.
     """
-    page.write_text(with_blocks(page.read_text(), blocks))
-    print(f"wrote {page}")
+    names = [name for page in pages for name in START.findall(page.read_text())]
+    if missing := sorted(set(blocks) - set(names)):
+        raise ValueError(f"expected generated blocks {missing}, got {sorted(names)}")
+
+
+def write_blocks(blocks: Mapping[str, str], pages: Collection[Path] = PAGES) -> None:
+    """Write generated blocks into the pages that have them.
+
+    Raises:
+        ValueError: no page has one of the blocks.
+    """
+    check_blocks(blocks, pages)
+    for page in pages:
+        page.write_text(with_blocks(page.read_text(), blocks))
+        print(f"wrote {page}")

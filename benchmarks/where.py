@@ -19,7 +19,7 @@ from benchmarks.service import Service
 KNOWN, NEW, ENCODER, DECODER = "mobile_sam_cached", "mobile_sam", "mobile_sam_encoder", "mobile_sam_decoder"
 CLICKS = {COLD: 10, CACHED: 40}
 """Number of clicks by workload."""
-COUNTERS = ("request", "queue", "compute_input", "compute_infer", "compute_output")
+COUNTERS = ("request", "compute_infer")
 LINE = re.compile(r'^nv_inference_(\w+)_duration_us\{model="(\w+)",version="\d+"\} (\d+)', re.MULTILINE)
 
 Durations = dict[tuple[str, str], float]
@@ -28,11 +28,10 @@ Durations = dict[tuple[str, str], float]
 
 @dataclass(frozen=True)
 class Step:
-    """Step of a request and its share of the time."""
+    """Step of a request and its time."""
 
     name: str
     seconds: float
-    share: float
 
 
 def durations(text: str) -> Durations:
@@ -42,7 +41,7 @@ def durations(text: str) -> Durations:
 
 def measure(service: Service) -> str:
     """Send clicks one after the other; return a table of the steps of the mean click."""
-    rows: list[tuple[object, ...]] = []
+    rows: dict[str, dict[str, float]] = {}
     arm, connection = Ours(service), Connection(service.port)
     connection.ask(arm.click(photo(), CLICK))
     for workload, count in CLICKS.items():
@@ -52,8 +51,9 @@ def measure(service: Service) -> str:
         after = durations(requests.get(service.metrics_url, timeout=5).text)
         spent = {key: (after[key] - before.get(key, 0.0)) / count for key in after}
         for step in steps(statistics.mean(taken), spent):
-            rows.append((f"{workload} click", step.name, step.seconds * 1e3, f"{step.share:.0%}"))
-    return table(("", "step", "mean ms", "share"), rows)
+            rows.setdefault(step.name, {})[workload] = step.seconds * 1e3
+    header = ("mean ms", *(f"{workload} click" for workload in CLICKS))
+    return table(header, [(name, *(row.get(workload, "") for workload in CLICKS)) for name, row in rows.items()])
 
 
 def steps(whole: float, spent: Durations) -> list[Step]:
@@ -78,9 +78,8 @@ def steps(whole: float, spent: Durations) -> list[Step]:
     }
     for model in (ENCODER, DECODER):
         parts |= {
-            f"{model}: waiting for its turn": of(model, "queue"),
             f"{model}: computing": of(model, "compute_infer"),
-            f"{model}: tensors in and out": of(model) - of(model, "queue") - of(model, "compute_infer"),
+            f"{model}: queue, tensors in and out": of(model) - of(model, "compute_infer"),
         }
-    found = [Step(name, value, value / whole) for name, value in parts.items() if value]
-    return [*found, Step("the whole request", whole, 1.0)]
+    found = [Step(name, value) for name, value in parts.items() if value]
+    return [*found, Step("the whole request", whole)]

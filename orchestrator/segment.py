@@ -28,7 +28,7 @@ OUTPUTS = ("mask", "picture", "result")
 
 @dataclass(frozen=True)
 class MaskOptions:
-    """How masks are made from logits."""
+    """Options for making masks from logits."""
 
     threshold: float = 0.0
     """The mask is where the logits are above this."""
@@ -104,7 +104,7 @@ def draw(
         workload: formats and number of the masks.
         decoded: logits (K, 256, 256) and predicted IoU (K,) of each object, both float32.
         max_bytes: largest size of the three together.
-        options: how masks are made.
+        options: options for making masks.
 
     Raises:
         Rejected: they are larger, or the masks do not fit into the format.

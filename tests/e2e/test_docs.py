@@ -40,6 +40,9 @@ OTHER_VARIABLES = {
 MESSAGE = re.compile(r"^\*\*(?:`` (.+) ``|`(.+)`)\*\*$", re.MULTILINE)
 FORMATTED = re.compile(r"%0?\d*[sdrgo]")
 SOURCES = ("service.py", "utils", "mobile_sam_onnx", "triton_backends", "orchestrator", "client", "tools")
+PATH = re.compile(r"`([\w.-]+/[\w./-]+)`")
+NAME_IN_FILE = re.compile(r"`(\w+)` \(`([\w./-]+\.py)`\)")
+GENERATED = re.compile(r"^(\.venv|build|out)/|^model_repository/\w+/\d+/(model\.onnx|weights\.json)$")
 every_page = pytest.mark.parametrize("page", TEXTS)
 
 
@@ -88,6 +91,14 @@ def test_every_link_has_a_target(page):
             target = (ROOT / page).parent / path if path else ROOT / page
             assert target.exists(), link
             assert not anchor or anchor in anchors(target.read_text()), link
+
+
+@every_page
+def test_every_path_of_the_repository_exists(page):
+    top = {entry.name for entry in ROOT.iterdir()}
+    paths = {path for path in PATH.findall(TEXTS[page]) if path.split("/")[0] in top and not GENERATED.match(path)}
+    assert sorted(path for path in paths if not (ROOT / path).exists()) == []
+    assert [name for name, file in NAME_IN_FILE.findall(TEXTS[page]) if name not in (ROOT / file).read_text()] == []
 
 
 def anchors(text: str) -> set[str]:

@@ -51,9 +51,9 @@ def test_summary_has_the_median_of_the_rounds_ratios():
     [(UPPER, 1.1, True), (UPPER, 1.11, False), (LOWER, 1.1, True), (LOWER, 1.09, False)],
 )
 def test_goal_is_met_at_its_limit_and_better(sense, figure, met):
-    goal = Goal("name", sense, 1.1, spread([figure]), "the reason")
+    goal = Goal("the goal", sense, 1.1, spread([figure]))
     assert goal.met is met
-    assert ("the reason" in as_table([goal])) is not met
+    assert ("the goal" in as_table([goal])) is not met
     assert f"{int(met)} of 1 goals are met." in as_table([goal])
 
 

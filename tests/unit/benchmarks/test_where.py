@@ -19,7 +19,6 @@ nv_gpu_utilization{gpu_uuid="x"} 0.5
 def test_durations_are_read_in_seconds():
     assert durations(METRICS) == {
         ("mobile_sam_decoder", "request"): pytest.approx(0.021),
-        ("mobile_sam_decoder", "queue"): pytest.approx(0.001),
         ("mobile_sam_decoder", "compute_infer"): pytest.approx(0.015),
     }
 
@@ -42,5 +41,4 @@ def test_durations_are_read_in_seconds():
 def test_steps_add_up_to_the_request(spent):
     *found, whole = steps(0.1, {**durations(METRICS), **spent})
     assert sum(step.seconds for step in found) == pytest.approx(whole.seconds)
-    assert sum(step.share for step in found) == pytest.approx(1.0)
     assert min(step.seconds for step in found) > 0

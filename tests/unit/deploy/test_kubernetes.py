@@ -144,7 +144,7 @@ def test_pod_matches_user_port_and_folders_of_the_images():
 @each_overlay
 def test_probes_and_grace_period_fit_the_service(overlay):
     only = container(overlay)
-    assert only["readinessProbe"]["httpGet"]["path"] == READY
+    assert only["readinessProbe"]["httpGet"]["path"] in READY
     assert {only[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe")} <= set(LIVE)
     wait = only["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert pod(overlay)["terminationGracePeriodSeconds"] >= wait + FINISH_TIMEOUT_S + 1 + TRITON_STOP_TIMEOUT_S + 2
