@@ -195,7 +195,7 @@ def test_ingress_exposes_all_paths_except_metrics_and_health():
     spec = named("example", "Ingress")["spec"]
     paths = {entry["path"] for entry in spec["rules"][0]["http"]["paths"]}
     assert paths == {"/", "/docs.json", "/info", "/mobile_sam", "/embed", "/everything", ROUTE, STATIC}
-    assert paths.isdisjoint({METRICS, READY, *LIVE})
+    assert paths.isdisjoint({METRICS, *READY, *LIVE})
 
 
 def test_ingress_limits_exceed_those_of_the_service():
