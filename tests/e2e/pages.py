@@ -18,7 +18,15 @@ from markdown_it import MarkdownIt
 from tests.e2e.server import ROOT
 
 URL = "http://127.0.0.1:3000"
-CODE_LANGUAGES, OUTPUT_LANGUAGES = ("python", "sh"), ("json", "text")
+COMMANDS = {
+    "python": [sys.executable, "-c"],
+    "sh": ["bash", "-eo", "pipefail", "-c"],
+    "javascript": ["deno", "run", "--allow-net", "--allow-read", "--allow-write", "click.mjs"],
+    "java": ["java", "Click.java"],
+    "go": ["go", "run", "click.go"],
+}
+"""Commands that run a block, by language, to which a file name or, after `-c`, the code is the last argument."""
+OUTPUT_LANGUAGES = ("json", "text")
 NOT_RUN = re.compile(r"<!-- not run: (.+) -->\s*$")
 MAKE = re.compile(r'^\s*(?:#.*|(?:[A-Z_]+=(?:"[^"]*"|\S*) +)*make\b.*)?$')
 """A line that only runs `make`, a comment, or an empty line."""
@@ -53,8 +61,14 @@ class Block:
         return self.language == "sh" and all(MAKE.match(line) for line in self.code.splitlines())
 
     @property
+    def program(self) -> str | None:
+        """Return the path of the program that runs the block, or None if it is not installed."""
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        return shutil.which(COMMANDS[self.language][0], path=path)
+
+    @property
     def runs(self) -> bool:
-        return self.language in CODE_LANGUAGES and not self.not_run and not self.only_make
+        return self.language in COMMANDS and not self.not_run and not self.only_make
 
 
 def pages() -> list[str]:
@@ -106,8 +120,13 @@ class Reader:
 
     def run(self, block: Block) -> str:
         """Run a block and return what it prints; fail unless it exits with status 0."""
-        program = ["bash", "-eo", "pipefail"] if block.language == "sh" else [sys.executable]
-        return self.run_command([*program, "-c", block.code.replace(URL, self._url)], str(block))
+        code = block.code.replace(URL, self._url)
+        arguments = COMMANDS[block.language][1:]
+        if arguments[-1] == "-c":
+            arguments = [*arguments, code]
+        else:
+            (self.folder / arguments[-1]).write_text(code)
+        return self.run_command([str(block.program), *arguments], str(block))
 
     def run_command(self, command: Sequence[str], name: str) -> str:
         """Run a command in the folder and return what it prints; fail unless it exits with status 0.

@@ -74,7 +74,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._connections = connections
         self._running: RequestResponseCycle | None = None
         self._discarding = False
-        """True while input is discarded: after a refusal, and after a request to change the protocol."""
+        """True while input is discarded: after a refusal, and after CONNECT."""
         self._discarded_bytes = 0
         self._field_bytes, self._fields, self._raw_bytes, self._in_body = 0, 0, 0, False
         self._chunked = False
@@ -141,10 +141,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body_bytes, self._pieces, self._ended = 0, 0, False
         try:
             self.parser.feed_data(piece)
-        except httptools.HttpParserUpgrade:
-            # The request is answered in HTTP; what follows may be any protocol.
-            self._discarding = True
-            self.cycle.keep_alive = False
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._upgrade_is_ignored:
+                self._parse_without_upgrade(piece[upgrade.args[0] :])
+            else:
+                # The request is answered in HTTP; what follows may be any protocol.
+                self._discarding = True
+                self.cycle.keep_alive = False
         except httptools.HttpParserError:
             self._refuse(self._error or MalformedRequest("expected HTTP/1.1 or HTTP/1.0, got something else"))
         else:
@@ -153,6 +156,22 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._raw_bytes += max(0, len(piece) - self._body_bytes - CHUNK_FRAMING_BYTES * self._pieces)
             if self._raw_bytes > MAX_HEAD_BYTES:
                 self._refuse(HeadTooLarge.of_bytes(MAX_HEAD_BYTES))
+
+    @property
+    def _upgrade_is_ignored(self) -> bool:
+        """Return whether the parser has stopped at a field `Upgrade`, which a server may ignore (RFC 9110, 7.8).
+
+        Java's HTTP client sends one for HTTP/2 with the first request of a connection.
+        """
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def _parse_without_upgrade(self, rest: bytes) -> None:
+        """Parse a request's head again without `Upgrade`, after which the parser skips the body, and then the rest."""
+        start = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        fields = [b"%s: %s\r\n" % field for field in self.headers if field[0] != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)
+        self._raw_bytes = 0
+        self._parse(b"".join([start, *fields, b"\r\n", rest]))
 
     def _discard(self, size: int) -> None:
         self._discarded_bytes += size
@@ -189,6 +208,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Count the rest of the head, and start or queue the request."""
         self._count(len(self.parser.get_method()) + len("  HTTP/1.1\r\n\r\n"))
+        if self._upgrade_is_ignored:
+            return
         self._in_body, self._chunked = True, any(name == b"transfer-encoding" for name, _ in self.headers)
         super().on_headers_complete()
         if len(self.pipeline) > MAX_PIPELINED:
@@ -205,6 +226,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Finish a request."""
+        if self._upgrade_is_ignored:
+            return
         super().on_message_complete()
         self._ended, self._raw_bytes, self._in_body = True, 0, False
         self._update_state()

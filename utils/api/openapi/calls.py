@@ -48,68 +48,78 @@ def _fenced(language: str, text: str) -> str:
     return f"```{language}\n{text.strip()}\n```"
 
 
-def _curl_post(path: str, fields: str = "", options: str = "") -> str:
-    """Return a shell command that posts the photo with further fields."""
-    return f"""
-printf '{{"input_image": "%s"{fields}}}' "$(base64 -w 0 photo.jpg)" |
-  curl -sS --fail-with-body -H 'Content-Type: application/json' --data-binary @- {options}\\
-    {URL}{path}
-"""
+def _curl(options: str, path: str) -> str:
+    """Return a shell command that sends a request and fails on an error response."""
+    address = f"'{URL}{path}'" if "&" in path or "?" in path else f"{URL}{path}"
+    return f"curl -sS --fail-with-body {options} \\\n  {address}"
 
 
+def _form(fields: str = "") -> str:
+    """Return the options of curl for a form with the photo, a click and further fields."""
+    return f"""-F image=@photo.jpg -F 'request={{"pos_coords": [{photo.BALLOON}]{fields}}}'"""
+
+
+FILE = "-H 'Content-Type: image/jpeg' --data-binary @photo.jpg"
 PYTHON = f"""
 import base64, json, urllib.request
-from email import message_from_bytes
 
 
 def segment(**fields):
-    headers = {{"Content-Type": "application/json"}}
+    headers = {{"Content-Type": "application/json", "Accept": "application/json"}}
     request = urllib.request.Request("{URL}/mobile_sam", json.dumps(fields).encode(), headers)
     with urllib.request.urlopen(request) as response:
-        head = f"Content-Type: {{response.headers['Content-Type']}}\\r\\n\\r\\n".encode()
-        parts = message_from_bytes(head + response.read()).get_payload()
-    return {{part.get_param("name", header="Content-Disposition"): part.get_payload(decode=True) for part in parts}}
+        return json.load(response)
 
 
 image = base64.b64encode(open("photo.jpg", "rb").read()).decode()
-sails = segment(input_image=image, pos_coords=[{photo.SAILS}], mask_format="png", low_res_mask=True)
-result = json.loads(sails["result"])
-
+sails = segment(input_image=image, pos_coords=[{photo.SAILS}], low_res_mask=True)
 boat = segment(
-    image_id=result["image_id"],
-    mask_input=result["masks"][0]["low_res_mask"],
+    image_id=sails["image_id"],
+    mask_input=sails["masks"][0]["low_res_mask"],
     pos_coords=[{photo.SAILS}, {photo.HULL}],
     neg_coords=[{photo.REFLECTION}],
     mask_format="png",
 )
-open("mask.png", "wb").write(boat["mask"])
-open("segmented_image.png", "wb").write(boat["segmented_image"])
-print(json.dumps(json.loads(boat["result"])["masks"]))
+mask = boat["masks"][0]
+open("mask.png", "wb").write(base64.b64decode(mask.pop("png")))
+print(json.dumps(mask))
 """
 
 CALLS: dict[str, tuple[Call, ...]] = {
     "mobile_sam": (
         Call(
-            "",
+            "A form with the image file, answered by one document:",
             "sh",
-            _curl_post("/mobile_sam", f', "pos_coords": [{photo.BALLOON}], "mask_format": "rle"', "-o response "),
+            _curl(f"-H 'Accept: application/json' {_form()}", "/mobile_sam"),
+            output=pretty(photo.DOCUMENT),
+        ),
+        Call(
+            "The image file as the body, answered by the mask alone:",
+            "sh",
+            _curl(f"-H 'Accept: image/png' {FILE} -o mask.png", "/mobile_sam?x={}&y={}".format(*photo.BALLOON)),
+        ),
+        Call(
+            "Without `Accept`, all parts:",
+            "sh",
+            _curl(_form(', "mask_format": "rle"') + " -o response", "/mobile_sam"),
             sample=examples.multipart_body(photo.RUN_LENGTHS, photo.RESULT).replace("\r\n", "\n"),
         ),
         Call(
-            "Python without further packages: segment the sails of a boat, then add the hull but not its reflection:",
+            "JSON, in Python without further packages: segment the sails of a boat, then add the hull but not its "
+            "reflection:",
             "python",
             PYTHON,
             output=json.dumps(photo.BOAT),
         ),
     ),
-    "embed": (Call("", "sh", _curl_post("/embed"), output=pretty(photo.IMAGE)),),
+    "embed": (Call("", "sh", _curl(FILE, "/embed"), output=pretty(photo.IMAGE)),),
     "everything": (
-        Call("", "sh", _curl_post("/everything", ', "points_per_side": 8'), output=pretty(photo.EVERYTHING)),
+        Call("", "sh", _curl(FILE, "/everything?points_per_side=8"), output=pretty(photo.EVERYTHING)),
         Call(
             "With `progress`, as a stream of JSON lines:",
             "sh",
-            _curl_post("/everything", ', "points_per_side": 8, "progress": true', "-N "),
-            sample=examples.progress_lines(photo.EVERYTHING),
+            _curl(f"-N {FILE}", "/everything?points_per_side=8&progress=true"),
+            sample=examples.progress_lines({"image_id": "…", "masks": ["…"]}),
         ),
     ),
     "info": (Call("", "sh", f"curl -sS --fail-with-body {URL}/info", output=pretty(examples.INFO)),),

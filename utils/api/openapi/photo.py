@@ -20,13 +20,12 @@ _FILE = (Path(__file__).resolve().parents[3] / SAMPLE).read_bytes()
 
 IMAGE: dict[str, Any] = {**examples.IMAGE, "image_id": hashlib.sha256(_FILE).hexdigest(), "width": 1280, "height": 853}
 RUN_LENGTHS: dict[str, Any] = {"size": [853, 1280], "counts": "iPZd0Q1]i0>E9E:I7I5K5K6J6K…"}
-RESULT: dict[str, Any] = {
-    **IMAGE,
-    "masks": [{"object": 0, "score": 0.8769, "area": 55171, "box": [780, 174, 1034, 476]}],
-}
-"""Result of a click on the balloon."""
-BOAT: list[dict[str, Any]] = [{"object": 0, "score": 1.0013, "area": 23228, "box": [304, 531, 488, 770]}]
-"""Masks for positive clicks on sails and hull and a negative one on the reflection, given the mask of the sails."""
+MASK: dict[str, Any] = {"object": 0, "score": 0.8769, "area": 55171, "box": [780, 174, 1034, 476]}
+"""Mask of a click on the balloon."""
+RESULT: dict[str, Any] = {**IMAGE, "masks": [MASK]}
+DOCUMENT: dict[str, Any] = {**IMAGE, "masks": [{**MASK, "rle": RUN_LENGTHS}]}
+BOAT: dict[str, Any] = {"object": 0, "score": 1.0013, "area": 23228, "box": [304, 531, 488, 770]}
+"""Mask of positive clicks on sails and hull and a negative one on the reflection, given the mask of the sails."""
 EVERYTHING: dict[str, Any] = {
     **IMAGE,
     "masks": [

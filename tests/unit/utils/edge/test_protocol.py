@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import threading
 import time
@@ -332,10 +333,24 @@ def test_refusal_has_the_callers_request_id(server):
     assert answer.headers["x-request-id"] == "mine"
 
 
-def test_upgrade_request_is_answered_in_http_and_the_connection_closed(server):
-    fields = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: YQ==\r\n"
-    answer = server.ask(b"GET /page HTTP/1.1\r\nHost: a\r\n" + fields + b"\r\n", b"\x81\x85anything else")
-    assert (answer.status, answer.body, answer.headers["connection"]) == (200, b"a page", "close")
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket"])
+@pytest.mark.parametrize("size", [0, 5, 100_000])
+def test_upgrade_is_ignored_and_the_body_read(server, protocol, size):
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AA\r\nUpgrade: " + protocol
+    with server.connect() as connection:
+        for _ in range(2):
+            connection.sendall(post(b"/echo", upgrade, body=b"x" * size))
+            answer = RawAnswer.read(connection)
+            assert (answer.status, json.loads(answer.body)["size"]) == (200, size)
+            assert "upgrade" not in json.loads(answer.body)["names"]
+
+
+def test_pipelined_upgrade_requests_are_answered_in_order(server):
+    fields = [b"Connection: Upgrade\r\nUpgrade: h2c"] * 3 + [b"Connection: Upgrade, close\r\nUpgrade: h2c"]
+    with server.connect() as connection:
+        connection.sendall(b"".join(post(b"/echo", field, body=b"x" * size) for size, field in enumerate(fields)))
+        received = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert re.findall(rb'"size":(\d+)', received) == [b"0", b"1", b"2", b"3"]
 
 
 def test_streamed_answer_is_chunked_only_in_http_1_1(server):

@@ -45,8 +45,27 @@ def test_page_has_every_operation_and_field():
 
 
 def test_page_has_every_problem():
-    for problem in (*UNAUTHORIZED, *SERVICE_PROBLEMS, *IMAGE_PROBLEMS, *MASK_PROBLEMS):
+    for problem in (*UNAUTHORIZED, *SERVICE_PROBLEMS, *IMAGE_PROBLEMS):
+        assert f"| `{problem.slug}`\\* | {problem.status} | {problem.title} |" in PAGE
+    for problem in MASK_PROBLEMS:
         assert f"| `{problem.slug}` | {problem.status} | {problem.title} |" in PAGE
+
+
+def test_fields_of_a_base_are_not_repeated():
+    assert "`input_image`, `image_id`, `model_version`: as in [POST /mobile_sam](#post-mobile_sam).\n" in PAGE
+    assert PAGE.count("\n| `input_image` |") == 1
+    assert PAGE.count("\n| `engine` |") == 2  # of an image and of `/info`
+
+
+def test_problems_of_an_operation_are_listed():
+    for path, methods in document(need_key=True, metrics_need_key=True, admin=True)["paths"].items():
+        for method, operation in methods.items():
+            section = PAGE.partition(f"\n## {method.upper()} {path}\n")[2].partition("\n## ")[0]
+            errors = [error for status, error in operation["responses"].items() if status != "200"]
+            slugs = {slug for error in errors for slug in error["content"]["application/problem+json"]["examples"]}
+            line = "".join(line for line in section.splitlines() if line.startswith("[Problems]"))
+            marked = set(re.findall(r"`([a-z-]+)`\\\*", PAGE)) if "marked" in line else set()
+            assert marked | set(re.findall(r"`([a-z-]+)`", line)) == slugs, path
 
 
 def test_every_operation_has_an_example_call():
