@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from markdown_it import MarkdownIt
 from pycocotools import mask as coco
 
 from benchmarks.objects import iou
@@ -102,6 +103,12 @@ def test_every_path_of_the_repository_exists(page):
     paths = {path for path in PATH.findall(TEXTS[page]) if path.split("/")[0] in top and not GENERATED.match(path)}
     assert sorted(path for path in paths if not (ROOT / path).exists()) == []
     assert [name for name, file in NAME_IN_FILE.findall(TEXTS[page]) if name not in (ROOT / file).read_text()] == []
+
+
+@every_page
+def test_every_table_row_belongs_to_a_table(page):
+    tokens = MarkdownIt().enable("table").parse(TEXTS[page])
+    assert [token.content for token in tokens if token.type == "inline" and token.content.startswith("|")] == []
 
 
 def anchors(text: str) -> set[str]:
