@@ -131,7 +131,7 @@ def test_candidates_match_the_api(clicked):
     for number, candidate in enumerate(candidates, start=1):
         clicked.press(str(number))
         assert np.array_equal(clicked.visible_mask(), candidate)
-    clicked.page.get_by_text("Best", exact=True).click()
+    clicked.page.get_by_text("Automatic", exact=True).click()
     clicked.assert_mask_is_the_apis(pos_coords=[DISC])
 
 
@@ -155,6 +155,41 @@ def test_preview_follows_the_pointer_until_the_click(opened):
     opened.click(*DISC)
     assert not opened.visible_mask("preview").any()
     assert np.array_equal(opened.visible_mask(), expected)
+
+
+def test_mask_options_apply_to_all_objects_and_later_clicks(clicked):
+    clicked.press("n")
+    clicked.click(*MEADOW)
+    clicked.page.get_by_label("Smooth").set_checked(False)
+    slider = clicked.page.get_by_role("slider", name="Threshold")
+    slider.focus()
+    for _ in range(4):
+        clicked.press("ArrowRight")
+    expect(slider).to_have_attribute("aria-valuetext", "2 tighter")
+    options = {"min_mask_region_area": 0, "mask_threshold": 2}
+    clicked.wait_idle()
+    clicked.assert_mask_is_the_apis(pos_coords=[MEADOW], **options)
+    assert np.array_equal(clicked.visible_mask("others"), clicked.request_masks(pos_coords=[DISC], **options)[0])
+    clicked.click(*RED, button="right")
+    clicked.assert_mask_is_the_apis(pos_coords=[MEADOW], neg_coords=[RED], **options)
+
+
+def test_preview_has_the_mask_options(opened):
+    bodies = opened.answer("**/mobile_sam", {})
+    opened.page.get_by_label("Threshold").fill("-3")
+    opened.page.locator("#hover").set_checked(True)
+    opened.page.mouse.move(*opened.screen_xy(*DISC))
+    expected = opened.request_masks(pos_coords=[DISC], mask_threshold=-3)[0]
+    opened.wait_for(lambda: np.array_equal(opened.visible_mask("preview"), expected))
+    assert (bodies[-1]["min_mask_region_area"], bodies[-1]["mask_threshold"]) == (20, -3)
+
+
+def test_mask_options_are_kept_for_the_next_image(clicked, photo):
+    clicked.page.get_by_label("Smooth").set_checked(False)
+    clicked.wait_idle()
+    clicked.open(photo)
+    clicked.click(*DISC)
+    clicked.assert_mask_is_the_apis(pos_coords=[DISC], min_mask_region_area=0)
 
 
 def test_cleared_mask_does_not_reappear_with_the_next_click(clicked):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import subprocess
 
 import numpy as np
 from PIL import Image
@@ -10,7 +12,7 @@ from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
-from tests.browser.person import RED
+from tests.browser.person import DISC, RED
 
 
 def pixels(file: bytes) -> np.ndarray:
@@ -43,9 +45,9 @@ def test_coco_json_contains_every_object(clicked, tmp_path):
         assert annotation["bbox"] == coco_mask.toBbox(annotation["segmentation"]).tolist()
 
 
-def copied(person) -> str:
+def copied(person, button: str = "Copy Python") -> str:
     person.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    person.press_button("Copy Python")
+    person.press_button(button)
     expect(person.page.locator("#hint")).to_have_text("Copied")
     return str(person.page.evaluate("navigator.clipboard.readText()"))
 
@@ -53,7 +55,7 @@ def copied(person) -> str:
 def test_copy_python_copies_a_client_call(clicked):
     clicked.click(*RED, button="right")
     text = copied(clicked)
-    call = 'service.segment("scene.png", pos_coords=[[150,160]], neg_coords=[[350,150]])'
+    call = 'service.segment("scene.png", pos_coords=[[150,160]], neg_coords=[[350,150]], min_mask_region_area=20)'
     assert f'with Client("{clicked.server.url}") as service:\n    found = {call}\n' in text
     compile(text, "copied", "exec")
 
@@ -67,6 +69,31 @@ def test_copy_python_ranks_candidates_by_score(clicked):
     assert all("multimask_output=True" in text for text in texts)
 
 
+def test_copied_code_has_the_options_that_differ_from_the_defaults(clicked):
+    clicked.page.get_by_label("Smooth").set_checked(False)
+    assert "pos_coords=[[150,160]])" in copied(clicked)
+    clicked.page.get_by_label("Threshold").fill("1.5")
+    assert "pos_coords=[[150,160]], mask_threshold=1.5)" in copied(clicked)
+
+
+def test_copy_curl_copies_a_command_that_runs(clicked, tmp_path):
+    name = 'it\'s "my" photo; 1.png'
+    photo = tmp_path / name
+    photo.write_bytes(clicked.image.read_bytes())
+    clicked.open(photo)
+    clicked.click(*DISC)
+    clicked.click(*RED, button="right")
+    for candidate, index in ((0, 0), (2, 1)):
+        clicked.page.locator(f"[name=candidate][value='{candidate}']").check(force=True)
+        clicked.wait_idle()
+        command = copied(clicked, "Copy curl")
+        done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, check=True, timeout=60)
+        mask = coco_mask.decode(json.loads(done.stdout)["masks"][index]["rle"]).astype(bool)
+        assert np.array_equal(mask, clicked.visible_mask())
+        assert "min_mask_region_area" in command
+    assert command.startswith("# This mask is masks[1] of the answer.\n")
+
+
 def test_export_buttons_are_disabled_without_a_mask(opened):
-    for button in ("Mask PNG", "Cutout", "COCO JSON", "Copy Python"):
+    for button in ("Mask PNG", "Cutout", "COCO JSON", "Copy Python", "Copy curl"):
         expect(opened.page.get_by_role("button", name=button)).to_be_disabled()

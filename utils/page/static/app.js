@@ -2,7 +2,7 @@
 
 import { connect, currentLabel } from "./controls.js";
 import { element } from "./dom.js";
-import { copyPython, saveCoco, saveCutout, saveMask } from "./exports.js";
+import { curlCommand, pythonCode, saveCoco, saveCutout, saveMask } from "./exports.js";
 import { afterPaint, announce, askForKey, hideError, hint, showBusy, showError, showLatency, showResult, showWeights } from "./notices.js";
 import { isEmpty, isMarked } from "./objects.js";
 import { prepareImage } from "./picture.js";
@@ -222,9 +222,9 @@ function saveAll() {
   if (omitted) hint(`Saved without ${omitted} ${omitted === 1 ? "object that has" : "objects that have"} no mask`);
 }
 
-async function copy() {
+async function copy(code) {
   try {
-    await copyPython(session);
+    await navigator.clipboard.writeText(code);
     hint("Copied");
   } catch {
     showError(new Error("The browser denied access to the clipboard."));
@@ -286,7 +286,9 @@ connect(screen.stage, {
   saveMask: () => saveMask(session).catch(handleError),
   saveCutout: () => saveCutout(session, screen.stage.picture).catch(handleError),
   saveCoco: saveAll,
-  copyPython: copy,
+  copyPython: () => copy(pythonCode(session)),
+  copyCurl: () => copy(curlCommand(session, service.key !== "")),
+  changeOptions: () => restore(() => {}),
   hideError,
 });
 start();

@@ -4,6 +4,7 @@ import { element, radio } from "./dom.js";
 import { listenToPointers } from "./gestures.js";
 import { listenToKeys } from "./keys.js";
 import { hint } from "./notices.js";
+import { connectOptions } from "./options.js";
 import { listenForFiles } from "./picture.js";
 
 const SAMPLES = [
@@ -52,6 +53,7 @@ export function connect(stage, actions) {
     "save-cutout": actions.saveCutout,
     "save-coco": actions.saveCoco,
     "copy-python": actions.copyPython,
+    "copy-curl": actions.copyCurl,
     "help-open": help,
     "banner-close": () => (element("banner").hidden = true),
     "alert-close": actions.hideError,
@@ -61,6 +63,7 @@ export function connect(stage, actions) {
   element("candidates").addEventListener("change", chooseCandidate);
   element("hover").checked = window.matchMedia("(hover: hover)").matches;
   element("hover").addEventListener("change", actions.clearPreview);
+  connectOptions(actions.changeOptions);
   const changeOpacity = connectOpacity(stage.view);
   listenToPointers(stage, actions);
   const keys = {

@@ -12,6 +12,8 @@
  * @property {HTMLFormElement} key-form
  * @property {HTMLInputElement} opacity
  * @property {HTMLImageElement} picture
+ * @property {HTMLInputElement} smooth
+ * @property {HTMLInputElement} threshold
  */
 
 /**

@@ -1,6 +1,6 @@
-// Exports of a session: PNG files, COCO JSON, Python code.
+// Exports of a session: PNG files, COCO JSON, Python code, a curl command.
 
-import { isMarked, promptsOf } from "./objects.js";
+import { isMarked } from "./objects.js";
 
 /** Save the active object's mask, white on black, as a PNG of the image's size. */
 export async function saveMask({ name, objects, masks }) {
@@ -59,25 +59,50 @@ function stem(name) {
   return name.replace(/\.\w+$/, "");
 }
 
-/** Copy Python code that requests the active object's mask. */
-export async function copyPython({ name, objects, masks }) {
+/** Return Python code that requests the active object's mask. */
+export function pythonCode({ name, objects, masks }) {
   const { active } = objects;
-  if (active.found || !isMarked(active)) return;
-  const { multimask_output: multimask, ...prompts } = promptsOf(active);
+  const { multimask_output: multimask, ...fields } = masks.fieldsOf(active);
   // The Python client sorts candidates by score; this page does not.
   const rank = multimask ? (masks.candidates(active) ?? []).indexOf(masks.get(active)) : -1;
-  const fields = Object.entries(prompts).map(([field, value]) => `${field}=${JSON.stringify(value)}`);
-  if (multimask) fields.push("multimask_output=True");
-  const url = new URL(".", document.baseURI).href.replace(/\/$/, "");
+  const parameters = Object.entries(fields).map(([field, value]) => `${field}=${JSON.stringify(value)}`);
+  if (multimask) parameters.push("multimask_output=True");
   const lines = [
     "from mobile_sam_client import Client",
     "",
-    `with Client(${JSON.stringify(url)}) as service:`,
-    `    found = service.segment(${JSON.stringify(name)}, ${fields.join(", ")})${rank >= 0 ? `.candidates[${rank}]` : ""}`,
+    `with Client(${JSON.stringify(serviceUrl())}) as service:`,
+    `    found = service.segment(${JSON.stringify(name)}, ${parameters.join(", ")})${rank >= 0 ? `.candidates[${rank}]` : ""}`,
     "print(found.score, found.mask.shape, found.box_xyxy)",
     "",
   ];
-  await navigator.clipboard.writeText(lines.join("\n"));
+  return lines.join("\n");
+}
+
+/**
+ * Return a shell command that requests the active object's mask.
+ * @param {import("./session.js").Session} session
+ * @param {boolean} withKey whether the service requires an API key
+ */
+export function curlCommand({ name, objects, masks }, withKey) {
+  const { candidate } = objects.active;
+  const key = withKey ? ' -H "Authorization: Bearer $MOBILE_SAM_API_KEY"' : "";
+  const request = `request=${JSON.stringify(masks.fieldsOf(objects.active))}`;
+  const lines = [
+    ...(candidate ? [`# This mask is masks[${candidate - 1}] of the answer.`] : []),
+    `curl -sS --fail-with-body -H 'Accept: application/json'${key} \\`,
+    `  -F ${shellQuoted(`image=@${JSON.stringify(name)}`)} -F ${shellQuoted(request)} \\`,
+    `  ${shellQuoted(`${serviceUrl()}/mobile_sam`)}`,
+    "",
+  ];
+  return lines.join("\n");
+}
+
+function serviceUrl() {
+  return new URL(".", document.baseURI).href.replace(/\/$/, "");
+}
+
+function shellQuoted(text) {
+  return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 /** Download a blob as a file. */

@@ -1,11 +1,10 @@
-// The masks of an image's objects, requested once per set of prompts.
+// The masks of an image's objects, requested once per set of prompts and options.
 
 import { isMarked, promptsOf } from "./objects.js";
-
-const keyOf = (object) => JSON.stringify(promptsOf(object));
+import { maskOptions } from "./options.js";
 
 export class Masks {
-  /** Masks by prompts. */
+  /** Masks by the fields of their request. */
   #known = new Map();
   /** The mask displayed last, by object id. */
   #last = new Map();
@@ -14,11 +13,20 @@ export class Masks {
 
   /**
    * @param {import("./service.js").Service} service
-   * @param {{remote: import("./service.js").RemoteImage, embedding: Promise<object>}} image
+   * @param {{remote: import("./service.js").RemoteImage, embedding: Promise<object>, width: number, height: number}} image
    */
   constructor(service, image) {
     this.service = service;
     this.image = image;
+  }
+
+  /** Return the fields of the request for an object's mask. */
+  fieldsOf(object) {
+    return { ...promptsOf(object), ...maskOptions(this.image) };
+  }
+
+  #keyOf(object) {
+    return JSON.stringify(this.fieldsOf(object));
   }
 
   /** Whether a request is in flight. */
@@ -32,20 +40,20 @@ export class Masks {
     return visible.sort((one, other) => this.get(one).area - this.get(other).area)[0] ?? null;
   }
 
-  /** Return whether a request for the object's current prompts is in flight. */
+  /** Return whether a request for the object's current mask is in flight. */
   isPending(object) {
-    return this.#requests.get(object.id)?.key === keyOf(object);
+    return this.#requests.get(object.id)?.key === this.#keyOf(object);
   }
 
   /** Return an object's mask, or null while it has none. */
   get(object) {
     if (object.found) return object.found;
-    return isMarked(object) ? (this.#known.get(keyOf(object))?.[Math.max(object.candidate - 1, 0)] ?? null) : null;
+    return isMarked(object) ? (this.#known.get(this.#keyOf(object))?.[Math.max(object.candidate - 1, 0)] ?? null) : null;
   }
 
-  /** Return the three candidates of an object's mask, best score first, or null while unknown. */
+  /** Return the three candidates of an object's mask, highest score first, or null while unknown. */
   candidates(object) {
-    const known = object.candidate ? this.#known.get(keyOf(object)) : null;
+    const known = object.candidate ? this.#known.get(this.#keyOf(object)) : null;
     return known ? [...known].sort((one, other) => other.score - one.score) : null;
   }
 
@@ -65,25 +73,26 @@ export class Masks {
   async request(object) {
     this.#requests.get(object.id)?.controller.abort();
     const controller = new AbortController();
-    const request = { controller, key: keyOf(object) };
+    const fields = this.fieldsOf(object), key = JSON.stringify(fields);
+    const request = { controller, key };
     this.#requests.set(object.id, request);
     try {
       // If encoding failed, this request sends the image again and reports the error.
       await this.image.embedding.catch(() => {});
       controller.signal.throwIfAborted();
       const began = performance.now();
-      this.#known.set(keyOf(object), await this.service.segment(this.image.remote, promptsOf(object), controller.signal));
+      this.#known.set(key, await this.service.segment(this.image.remote, fields, controller.signal));
       return performance.now() - began;
     } finally {
       if (this.#requests.get(object.id) === request) this.#requests.delete(object.id);
     }
   }
 
-  /** Abort requests for objects that were removed or have new prompts. */
+  /** Abort requests for objects that were removed, or have new prompts or options. */
   abortStale(objects) {
     for (const [id, { controller, key }] of this.#requests) {
       const object = objects.find((one) => one.id === id);
-      if (!object || keyOf(object) !== key) controller.abort();
+      if (!object || this.#keyOf(object) !== key) controller.abort();
     }
   }
 }

@@ -8,7 +8,7 @@
  * @property {string} colour `#rrggbb`
  * @property {Point[]} points
  * @property {[number, number, number, number] | null} box x0, y0, x1, y1
- * @property {0 | 1 | 2 | 3} candidate 0: the best mask
+ * @property {0 | 1 | 2 | 3} candidate 0: the model's mask for unambiguous prompts
  * @property {import("./rle.js").Mask | null} found mask from "Segment everything", in place of clicks
  * @property {boolean} hidden
  */

@@ -61,7 +61,7 @@ export class ObjectList {
     });
     const score = document.createElement("span");
     score.className = "score";
-    score.title = "The model's own estimate of the mask's quality";
+    score.title = "The model's own estimate of the mask's quality, which can be slightly above 1";
     const hide = button("icon small", () => this.actions.hide(id), "i-eye");
     const remove = button("icon small", () => this.actions.remove(id), "i-bin");
     item.append(pick, name, score, hide, remove);

@@ -1,5 +1,6 @@
 // Mask preview under the pointer: one request at a time, always for the latest position.
 
+import { maskOptions } from "./options.js";
 import { Service } from "./service.js";
 
 const COLOUR = "#ffffff";
@@ -54,7 +55,8 @@ export class Preview {
       for (let last = null; this.#wanted && this.#wanted !== last && session === this.#session; ) {
         last = this.#wanted;
         const began = performance.now();
-        const [mask] = await this.#service.segment(session.remote, { pos_coords: [[last.x, last.y]] });
+        const fields = { pos_coords: [[last.x, last.y]], ...maskOptions(session) };
+        const [mask] = await this.#service.segment(session.remote, fields);
         this.#slowCount = performance.now() - began > MAX_PREVIEW_MS ? this.#slowCount + 1 : 0;
         if (this.#slowCount >= MAX_SLOW_PREVIEWS) throw new Error("The service is too slow for previews");
         if (this.#wanted && session === this.#session) this.stage.paint(this.stage.preview, [{ mask, colour: COLOUR }]);

@@ -78,6 +78,7 @@ export class Screen {
       "save-cutout": maskOf(active) !== null,
       "save-coco": objects.list.some((object) => maskOf(object)?.area),
       "copy-python": hasPrompts,
+      "copy-curl": hasPrompts,
     };
     for (const [id, isEnabled] of Object.entries(enabled)) element(id).toggleAttribute("disabled", !isEnabled);
   }

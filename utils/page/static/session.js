@@ -2,6 +2,7 @@
 
 import { Masks } from "./masks.js";
 import { isMarked, Objects } from "./objects.js";
+import { smoothing } from "./options.js";
 import { RemoteImage } from "./service.js";
 
 export class Session {
@@ -52,7 +53,8 @@ export class Session {
     const stop = (this.#everything = new AbortController());
     try {
       await Promise.race([this.embedding, aborted(stop.signal)]);
-      const found = await this.#service.everything(this.remote, { points_per_side: perSide }, onProgress, stop.signal);
+      const fields = { points_per_side: perSide, ...smoothing(this) };
+      const found = await this.#service.everything(this.remote, fields, onProgress, stop.signal);
       return found.sort((one, other) => other.area - one.area);
     } finally {
       this.#everything = null;

@@ -1,0 +1,35 @@
+// Options of mask requests. The controls hold them, so that they apply to all objects, previews and images.
+
+import { element } from "./dom.js";
+
+/** Smoothing changes regions below this share of the image, which are specks at any size; in small images, below 20 pixels. */
+const SMOOTHED_SHARE = 0.0001, MIN_SMOOTHED_PIXELS = 20;
+
+/**
+ * Return the fields of a request for smoothing.
+ * @param {{width: number, height: number}} image
+ */
+export function smoothing({ width, height }) {
+  if (!element("smooth").checked) return {};
+  return { min_mask_region_area: Math.max(MIN_SMOOTHED_PIXELS, Math.floor(width * height * SMOOTHED_SHARE)) };
+}
+
+/** Return the fields of a request for a mask that differ from the API's defaults, without its prompts. */
+export function maskOptions(image) {
+  const threshold = element("threshold").valueAsNumber;
+  return { ...smoothing(image), ...(threshold && { mask_threshold: threshold }) };
+}
+
+/** @param {() => void} onChange */
+export function connectOptions(onChange) {
+  const slider = element("threshold");
+  const show = () => {
+    const value = slider.valueAsNumber;
+    const text = value ? `${String(value).replace("-", "−")} ${value > 0 ? "tighter" : "looser"}` : "0";
+    element("threshold-value").textContent = text;
+    slider.setAttribute("aria-valuetext", text);
+  };
+  show();
+  slider.addEventListener("input", show);
+  for (const id of ["smooth", "threshold"]) element(id).addEventListener("change", onChange);
+}
