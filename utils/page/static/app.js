@@ -1,27 +1,48 @@
 // The page's controller: connects the session, the screen and the service.
 
+import { ClassList } from "./classlist.js";
 import { connect, currentLabel } from "./controls.js";
 import { element } from "./dom.js";
 import { curlCommand, pythonCode, saveCoco, saveCutout, saveMask } from "./exports.js";
-import { afterPaint, announce, askForKey, hideError, hint, showBusy, showError, showLatency, showResult, showWeights } from "./notices.js";
+import { ImageList, thumbnailOf } from "./imagelist.js";
+import {
+  afterPaint,
+  announce,
+  askForKey,
+  hideError,
+  hint,
+  showBusy,
+  showError,
+  showLatency,
+  showResult,
+  showSaved,
+  showWeights,
+} from "./notices.js";
 import { isEmpty, isMarked } from "./objects.js";
 import { prepareImage } from "./picture.js";
 import { Preview } from "./preview.js";
+import { Project, total } from "./project.js";
 import { Screen } from "./screen.js";
-import { Service } from "./service.js";
+import { RemoteImage, Service } from "./service.js";
 import { Session } from "./session.js";
 
 /** Delay before the busy indicator appears. */
 const BUSY_DELAY_MS = 400;
+/** Following images that are encoded in advance. */
+const IMAGES_AHEAD = 2;
 
 const service = new Service((seconds) => showBusy(`The service is busy. Retrying in ${seconds} s`));
-const screen = new Screen({
+const project = new Project(showSaved);
+const screenActions = {
   select,
   rename: (id, name) => setDisplay(id, { name }),
   hide: (id) => setDisplay(id, { hidden: !session.objects.list.find((object) => object.id === id).hidden }),
   remove: (id) => edit((objects) => objects.remove(id)),
   removeMark: (index) => edit((objects) => objects.removeMark(index)),
-});
+};
+const screen = new Screen(screenActions, (classId) => project.categoryOf(classId));
+const imageList = new ImageList({ open: openImage, remove: removeImage });
+const classList = new ClassList({ add: addClass, choose: chooseClass, rename: renameClass, remove: removeClass });
 const preview = new Preview(screen.stage, (reason) => {
   element("hover").checked = false;
   hint(reason);
@@ -33,33 +54,112 @@ let info = null;
 let session = null;
 /** Number of images requested so far: only the latest one is opened. */
 let openCount = 0;
+/** @type {Map<number, Promise<any>>} responses of `/embed` for images that are not open yet, by id */
+const encodedAhead = new Map();
 
 // ---- images
 
 /**
- * Open an image and close the current one.
- * @param {Blob | Promise<Blob>} source
- * @param {string} name of the file
+ * Add images to the project and open the first of them.
+ * @param {{file: Blob | Promise<Blob>, name: string}[]} sources
  */
-async function open(source, name) {
-  if (session?.unsavedCount > 1 && !window.confirm(`Discard ${session.unsavedCount} unsaved objects?`)) return;
+async function addImages(sources) {
+  let request = ++openCount;
+  hideError();
+  for (const [index, { file, name }] of sources.entries()) {
+    showBusy(sources.length > 1 ? `Adding image ${index + 1} of ${sources.length}` : "Loading the image");
+    try {
+      const image = await prepareImage(await file, name, info?.limits);
+      const added = await project.add({ ...image, name, thumbnail: await thumbnailOf(image) });
+      imageList.show(project.images, session?.image.id ?? null);
+      if (request !== openCount) continue;
+      openImage(added);
+      request = 0;
+    } catch (error) {
+      if (request === openCount || sources.length > 1) handleError(error, null);
+    }
+  }
+  showBusy("");
+  if (sources.length > 1) announce(`${project.images.length} images in the project`);
+}
+
+/**
+ * Open an image of the project and close the current one.
+ * @param {import("./store.js").StoredImage} image
+ */
+async function openImage(image) {
+  if (image.id === session?.image.id) return;
   const request = ++openCount;
   hideError();
-  showBusy("Loading the image");
   try {
-    const image = await prepareImage(await source, name, info?.limits);
+    const work = await project.work(image.id);
     if (request !== openCount) return;
+    project.flush();
     session?.close();
-    session = new Session(service, name, image);
+    session = new Session(service, image, project.classId);
+    if (work) session.restore(work);
+    project.imageId = image.id;
+    project.saveProject();
     showProgress(false);
-    const encoded = embed();
+    const current = session, encoded = embed();
     preview.use(session);
+    imageList.show(project.images, image.id);
+    showClasses();
     await screen.use(session);
+    segmentAll();
     await encoded;
+    encodeAhead(current);
   } catch (error) {
     if (request !== openCount) return;
     showBusy("");
     handleError(error, null);
+  }
+}
+
+/** Open the image that is `step` after the open one in the list. */
+function moveBy(step) {
+  const at = project.images.findIndex(({ id }) => id === session?.image.id);
+  const image = project.images[at + step];
+  if (image && at >= 0) openImage(image);
+}
+
+async function removeImage(image) {
+  const count = total(image.counts);
+  const objects = `${count} ${count === 1 ? "object" : "objects"}`;
+  if (count && !window.confirm(`Remove ${image.name} and its ${objects}? This cannot be undone.`)) return;
+  const at = project.images.indexOf(image), isOpen = image.id === session?.image.id;
+  await project.remove(image.id);
+  const next = project.images[Math.min(at, project.images.length - 1)];
+  if (isOpen) closeImage();
+  if (isOpen && next) await openImage(next);
+  imageList.show(project.images, session?.image.id ?? null);
+  showClasses();
+}
+
+function closeImage() {
+  openCount++;
+  session?.close();
+  session = null;
+  preview.use(null);
+  screen.close();
+}
+
+async function clearProject() {
+  if (!window.confirm(`Remove all ${project.images.length} images with their objects from this browser? This cannot be undone.`)) return;
+  closeImage();
+  await project.clear();
+  encodedAhead.clear();
+  imageList.show([], null);
+  element("choose").focus();
+}
+
+/** Encode the images after the open one, one after another, while it stays open. */
+async function encodeAhead(current) {
+  const at = project.images.indexOf(current.image);
+  for (const image of project.images.slice(at + 1, at + 1 + IMAGES_AHEAD)) {
+    if (current !== session) return;
+    if (!encodedAhead.has(image.id)) encodedAhead.set(image.id, service.embed(new RemoteImage(image.file)));
+    await encodedAhead.get(image.id).catch(() => encodedAhead.delete(image.id));
   }
 }
 
@@ -70,7 +170,7 @@ async function embed() {
   element("about").textContent = "";
   showBusy("Encoding the image");
   try {
-    const embedding = await current.embed();
+    const embedding = await current.embed(encodedAhead.get(current.image.id));
     if (current !== session) return;
     const seconds = ((performance.now() - began) / 1000).toFixed(1);
     element("about").textContent = `${current.width} × ${current.height} pixels, encoded in ${seconds} s with ${embedding.engine.encoder}`;
@@ -104,6 +204,7 @@ async function segment(object, clickTime) {
   try {
     const milliseconds = await masks.request(object);
     if (current !== session) return;
+    saveSoon(current);
     screen.paint();
     if (clickTime !== undefined) afterPaint((painted) => showLatency(painted - clickTime, milliseconds));
     screen.showPanel();
@@ -154,7 +255,7 @@ function edit(change, clickTime) {
   if (!session) return;
   const { objects, masks } = session;
   change(objects);
-  session.unsaved = true;
+  saveSoon(session);
   masks.abortStale(objects.list);
   preview.clear();
   screen.show();
@@ -169,12 +270,21 @@ function restore(change) {
 
 function setDisplay(id, fields) {
   session.objects.setDisplay(id, fields);
+  saveSoon(session);
   screen.show();
+}
+
+/** Save the changes, and show the numbers of objects. */
+function saveSoon(changed) {
+  project.changed(changed);
+  imageList.show(project.images, session.image.id);
+  showClasses();
 }
 
 function select(id) {
   if (id === session.objects.active.id) return;
   session.objects.select(id);
+  saveSoon(session);
   screen.show();
   segment(session.objects.active);
 }
@@ -217,8 +327,7 @@ function setCandidate(number, time) {
 }
 
 function saveAll() {
-  const omitted = saveCoco(session);
-  session.unsaved = false;
+  const omitted = saveCoco(session, project.classes);
   if (omitted) hint(`Saved without ${omitted} ${omitted === 1 ? "object that has" : "objects that have"} no mask`);
 }
 
@@ -229,6 +338,50 @@ async function copy(code) {
   } catch {
     showError(new Error("The browser denied access to the clipboard."));
   }
+}
+
+// ---- classes
+
+function showClasses() {
+  classList.show(project.classes, project.classId, (id) => project.countOf(id));
+}
+
+/** Make a class the one of the active object and of new ones. */
+function chooseClass(id) {
+  project.classId = id;
+  project.saveProject();
+  if (session) {
+    session.objects.classId = id;
+    if (session.objects.active.classId !== id) edit((objects) => objects.change({ classId: id }));
+    hint(`Class: ${project.categoryOf(id).name}`);
+  }
+  showClasses();
+}
+
+function addClass(name) {
+  chooseClass(project.addClass(name).id);
+}
+
+function renameClass(id, name) {
+  project.renameClass(id, name);
+  project.saveProject();
+  showClasses();
+  if (session) screen.showPanel();
+}
+
+async function removeClass(id) {
+  const count = project.countOf(id), { name } = project.categoryOf(id);
+  const other = project.classes.find((category) => category.id !== id);
+  if (count && !window.confirm(`Delete the class ${name}? Its ${count} objects become ${other.name}.`)) return;
+  const replacement = await project.removeClass(id, session);
+  if (session) {
+    session.objects.replaceClass(id, replacement);
+    session.objects.classId = project.classId;
+    saveSoon(session);
+    screen.showPanel();
+  }
+  project.saveProject();
+  showClasses();
 }
 
 // ---- progress and errors
@@ -262,14 +415,25 @@ async function start() {
   }
 }
 
+/** Open what the browser has stored. */
+async function resume() {
+  await project.load();
+  imageList.show(project.images, null);
+  showClasses();
+  const image = project.images.find(({ id }) => id === project.imageId) ?? project.images[0];
+  if (image && !session) await openImage(image);
+}
+
 connect(screen.stage, {
-  open: (file, severalFiles) => {
-    open(file, file.name || "image");
-    if (severalFiles) hint("Only one image can be open: this is the first");
+  addImages,
+  moveBy,
+  clearProject,
+  chooseClassByNumber: (number) => {
+    if (project.classes[number - 1]) chooseClass(project.classes[number - 1].id);
   },
-  openSample: ({ file }) => open(service.sample(file), file),
+  openSample: ({ file }) => addImages([{ file: service.sample(file), name: file }]),
   rejectFiles: () => showError(new Error("This is not an image. Choose a PNG, JPEG or WebP file.")),
-  leave: (event) => session?.unsavedCount > 1 && event.preventDefault(),
+  leave: (event) => project.atRisk && event.preventDefault(),
   click,
   box,
   hover,
@@ -291,4 +455,6 @@ connect(screen.stage, {
   changeOptions: () => restore(() => {}),
   hideError,
 });
+document.addEventListener("visibilitychange", () => project.flush());
 start();
+resume();

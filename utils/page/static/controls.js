@@ -33,13 +33,18 @@ function toggleLabel() {
  * @param {import("./gestures.js").Handlers & Record<string, any>} actions
  */
 export function connect(stage, actions) {
-  const chooseFile = listenForFiles(actions.open, actions.rejectFiles);
+  const choose = listenForFiles(actions.addImages, actions.rejectFiles);
   const zoom = { in: () => stage.zoom(ZOOM_FACTOR), out: () => stage.zoom(1 / ZOOM_FACTOR), fit: () => stage.fit() };
   const help = () => element("help").showModal();
   window.addEventListener("beforeunload", actions.leave);
   const buttons = {
-    "choose": chooseFile,
-    "another": chooseFile,
+    "choose": choose.files,
+    "choose-folder": choose.folder,
+    "add-images": choose.files,
+    "add-folder": choose.folder,
+    "previous-image": () => actions.moveBy(-1),
+    "next-image": () => actions.moveBy(1),
+    "clear-project": actions.clearProject,
     "undo": actions.undo,
     "redo": actions.redo,
     "clear": actions.clear,
@@ -84,8 +89,13 @@ export function connect(stage, actions) {
     "-": zoom.out,
     "0": zoom.fit,
     "?": help,
+    "a": () => actions.moveBy(-1),
+    "d": () => actions.moveBy(1),
+    "PageUp": () => actions.moveBy(-1),
+    "PageDown": () => actions.moveBy(1),
   };
-  for (const number of [1, 2, 3]) keys[number] = () => actions.setCandidate(number, performance.now());
+  for (const [number, key] of ["u", "i", "o", "p"].entries()) keys[key] = () => actions.setCandidate(number, performance.now());
+  for (let number = 1; number <= 9; number++) keys[number] = () => actions.chooseClassByNumber(number);
   listenToKeys(stage, keys, actions);
   element("samples").append(...SAMPLES.map((sample) => sampleItem(sample, actions.openSample)));
 }

@@ -5,6 +5,7 @@
  * @property {HTMLFieldSetElement} candidates
  * @property {HTMLButtonElement} everything
  * @property {HTMLInputElement} file
+ * @property {HTMLInputElement} folder
  * @property {HTMLSelectElement} grid
  * @property {HTMLDialogElement} help
  * @property {HTMLInputElement} hover

@@ -28,20 +28,19 @@ export async function saveCutout({ name, objects, masks }, picture) {
 }
 
 /**
- * Save all objects as COCO JSON, with one category per object name without its trailing number.
+ * Save all objects of the open image as COCO JSON.
+ * @param {import("./session.js").Session} session
+ * @param {import("./project.js").Category[]} classes
  * @returns {number} number of marked objects omitted because they have no mask
  */
-export function saveCoco({ name, width, height, objects, masks }) {
-  const found = objects.list.map((object) => ({ object, mask: masks.get(object) })).filter(({ mask }) => mask?.area);
-  const categoryOf = ({ object }) => object.name.replace(/\s*\d+$/, "").trim() || "object";
-  const categories = [...new Set(found.map(categoryOf))];
+export function saveCoco({ name, width, height, objects, annotated: found }, classes) {
   const document = {
     images: [{ id: 1, file_name: name, width, height }],
-    categories: categories.map((category, index) => ({ id: index + 1, name: category })),
+    categories: classes.map(({ id, name }) => ({ id, name })),
     annotations: found.map(({ object, mask }, index) => ({
       id: index + 1,
       image_id: 1,
-      category_id: categories.indexOf(categoryOf({ object })) + 1,
+      category_id: object.classId,
       segmentation: { size: [mask.height, mask.width], counts: mask.counts },
       area: mask.area,
       bbox: [mask.box[0], mask.box[1], mask.box[2] - mask.box[0], mask.box[3] - mask.box[1]],

@@ -2,6 +2,7 @@
 
 import { isMarked, promptsOf } from "./objects.js";
 import { maskOptions } from "./options.js";
+import { Mask } from "./rle.js";
 
 export class Masks {
   /** Masks by the fields of their request. */
@@ -27,6 +28,17 @@ export class Masks {
 
   #keyOf(object) {
     return JSON.stringify(this.fieldsOf(object));
+  }
+
+  /** Return the known masks of these objects as plain data. */
+  save(objects) {
+    const keys = new Set(objects.map((object) => this.#keyOf(object)));
+    return [...keys].filter((key) => this.#known.has(key)).map((key) => [key, this.#known.get(key).map((mask) => mask.record)]);
+  }
+
+  /** Take over what `save` returned. */
+  restore(entries) {
+    for (const [key, records] of entries) this.#known.set(key, records.map(Mask.fromRecord));
   }
 
   /** Whether a request is in flight. */

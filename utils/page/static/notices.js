@@ -85,6 +85,27 @@ export function showWeights({ name, trained, note }) {
   element("banner-text").textContent = trained ? "Built-in weights. The official MobileSAM weights give better masks." : note;
 }
 
+const SAVED_TEXTS = { saved: "Saved", saving: "Saving", failed: "Not saved", memory: "Not kept" };
+
+/**
+ * Show whether the work is saved in this browser.
+ * @param {import("./project.js").SaveState} state
+ * @param {string} reason why it is not
+ */
+export function showSaved(state, reason) {
+  const chip = element("saved");
+  chip.textContent = SAVED_TEXTS[state];
+  chip.classList.toggle("warning", ["failed", "memory"].includes(state));
+  chip.title = {
+    saved: "All changes are saved in this browser",
+    saving: "Saving the last change in this browser",
+    failed: `This browser cannot save: ${reason}. Export the project to keep it.`,
+    memory: `This browser gives no storage (${reason}): the project ends with this tab. Export it to keep it.`,
+  }[state];
+  chip.hidden = false;
+  if (state === "failed") hint(chip.title);
+}
+
 /** Announce an object's new mask; hint if it is empty. */
 export function showResult(name, { area, score, width, height }) {
   const share = ((100 * area) / (width * height)).toFixed(1);

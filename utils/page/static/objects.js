@@ -1,5 +1,7 @@
 // The objects on an image with their clicks and boxes, and the undo history. Their masks are in masks.js.
 
+import { Mask } from "./rle.js";
+
 /**
  * @typedef {{x: number, y: number, label: 0 | 1}} Point image pixels
  * @typedef {object} ImageObject
@@ -11,13 +13,30 @@
  * @property {0 | 1 | 2 | 3} candidate 0: the model's mask for unambiguous prompts
  * @property {import("./rle.js").Mask | null} found mask from "Segment everything", in place of clicks
  * @property {boolean} hidden
+ * @property {number} classId
  */
 
 /** Visible on dark and light photographs; neighbouring colours are distinct for most people. */
-const COLOURS = ["#4f7cff", "#ff6b4a", "#16b57f", "#e5a000", "#a259ff", "#00a5c8", "#f25fa8", "#7fae1a", "#c4612d", "#6f8aa8"];
+export const COLOURS = ["#4f7cff", "#ff6b4a", "#16b57f", "#e5a000", "#a259ff", "#00a5c8", "#f25fa8", "#7fae1a", "#c4612d", "#6f8aa8"];
+
+/** Undo steps that are stored. */
+const MAX_STORED_STEPS = 100;
+
+/** @type {WeakMap<object, object>} the stored form of each object, so that all states that share it store it once */
+const stored = new WeakMap();
+/** Fields with a mask. */
+const MASK_FIELDS = ["found"];
+
+function toStored(object) {
+  if (!stored.has(object)) {
+    const masks = MASK_FIELDS.filter((name) => object[name]).map((name) => [name, object[name].record]);
+    stored.set(object, { ...object, ...Object.fromEntries(masks) });
+  }
+  return stored.get(object);
+}
 
 /** @returns {ImageObject} */
-function newObject(id, number) {
+function newObject(id, number, classId) {
   return {
     id,
     name: `object ${number}`,
@@ -27,6 +46,7 @@ function newObject(id, number) {
     candidate: 0,
     found: null,
     hidden: false,
+    classId,
   };
 }
 
@@ -67,9 +87,35 @@ export class Objects {
   /** Ids are never reused, even after undo, because responses for an old id may still arrive. */
   #lastId = 0;
 
-  constructor() {
+  /** @param {number} classId class of new objects */
+  constructor(classId) {
+    this.classId = classId;
     const list = this.#append([], 1);
     this.now = { list, activeId: list[0].id };
+  }
+
+  /** Return the objects and the undo history as plain data. */
+  save() {
+    const plain = ({ list, activeId }) => ({ list: list.map(toStored), activeId });
+    const [past, future] = [this.#past.slice(-MAX_STORED_STEPS), this.#future.slice(-MAX_STORED_STEPS)];
+    return { past: past.map(plain), now: plain(this.now), future: future.map(plain), lastId: this.#lastId };
+  }
+
+  /** Take over what `save` returned. */
+  restore({ past, now, future, lastId }) {
+    /** @type {Map<object, any>} */
+    const revived = new Map();
+    const once = (record, revive) => {
+      if (!revived.has(record)) revived.set(record, revive(record));
+      return revived.get(record);
+    };
+    const object = (record) => {
+      const masks = MASK_FIELDS.filter((name) => record[name]).map((name) => [name, once(record[name], Mask.fromRecord)]);
+      return { ...record, ...Object.fromEntries(masks) };
+    };
+    const state = ({ list, activeId }) => ({ list: list.map((record) => once(record, object)), activeId });
+    [this.#past, this.now, this.#future] = [past.map(state), state(now), future.map(state)];
+    this.#lastId = lastId;
   }
 
   /** @returns {ImageObject[]} */
@@ -135,7 +181,17 @@ export class Objects {
 
   /** Change an object's name or visibility in all states: not an undoable step. */
   setDisplay(id, fields) {
-    const update = (state) => ({ ...state, list: withFields(state.list, id, fields) });
+    this.#updateAll((list) => withFields(list, id, fields));
+  }
+
+  /** Move all objects of a class to another one, in all states. */
+  replaceClass(classId, newId) {
+    this.#updateAll((list) => list.map((object) => (object.classId === classId ? { ...object, classId: newId } : object)));
+  }
+
+  /** @param {(list: ImageObject[]) => ImageObject[]} change */
+  #updateAll(change) {
+    const update = (state) => ({ ...state, list: change(state.list) });
     this.now = update(this.now);
     this.#past = this.#past.map(update);
     this.#future = this.#future.map(update);
@@ -177,7 +233,7 @@ export class Objects {
   /** Return the list with `count` new objects, numbered after the highest number so far. */
   #append(list, count) {
     const highest = Math.max(list.length, ...list.map(({ name }) => Number(/^object (\d+)$/.exec(name)?.[1] ?? 0)));
-    return [...list, ...Array.from({ length: count }, (_, index) => newObject(++this.#lastId, highest + index + 1))];
+    return [...list, ...Array.from({ length: count }, (_, index) => newObject(++this.#lastId, highest + index + 1, this.classId))];
   }
 
   #step(state) {

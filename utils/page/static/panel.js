@@ -23,8 +23,9 @@ export class ObjectList {
    * @param {import("./objects.js").ImageObject[]} objects
    * @param {number} activeId
    * @param {(object: import("./objects.js").ImageObject) => import("./rle.js").Mask | null} maskOf
+   * @param {(classId: number) => import("./project.js").Category} categoryOf
    */
-  show(objects, activeId, maskOf) {
+  show(objects, activeId, maskOf, categoryOf) {
     const ids = new Set(objects.map(({ id }) => id));
     for (const [id, row] of this.#rows) {
       if (ids.has(id)) continue;
@@ -35,6 +36,9 @@ export class ObjectList {
       const row = this.#rows.get(object.id) ?? this.#addRow(object);
       if (this.list.children[index] !== row.item) this.list.insertBefore(row.item, this.list.children[index] ?? null);
       this.#updateRow(row, object, object.id === activeId, maskOf(object));
+      const category = categoryOf(object.classId);
+      row.category.textContent = category.name;
+      row.category.style.setProperty("--colour", category.color);
     });
   }
 
@@ -62,13 +66,15 @@ export class ObjectList {
     const score = document.createElement("span");
     score.className = "score";
     score.title = "The model's own estimate of the mask's quality, which can be slightly above 1";
+    const category = document.createElement("span");
+    category.className = "category";
     const hide = button("icon small", () => this.actions.hide(id), "i-eye");
     const remove = button("icon small", () => this.actions.remove(id), "i-bin");
-    item.append(pick, name, score, hide, remove);
+    item.append(pick, name, category, score, hide, remove);
     item.addEventListener("click", (event) => event.target === item && this.actions.select(id));
     item.addEventListener("pointerenter", () => this.actions.highlight(id));
     item.addEventListener("pointerleave", () => this.actions.highlight(null));
-    const row = { item, pick, name, score, hide, remove };
+    const row = { item, pick, name, category, score, hide, remove };
     this.#rows.set(id, row);
     return row;
   }

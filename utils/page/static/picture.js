@@ -36,20 +36,27 @@ export async function prepareImage(file, name, limits) {
 }
 
 /**
- * Call `accept(file, severalFiles)` for dropped, pasted or chosen images, and `reject()` for other files.
- * @returns {() => void} opens the file dialog
+ * Call `accept(images)` for dropped, pasted or chosen images, also in folders, and `reject()` where there are only others.
+ * @param {(images: {file: File, name: string}[]) => void} accept name: with the folder, if there is one
+ * @param {() => void} reject
+ * @returns {{files: () => void, folder: () => void}} open the dialogs
  */
 export function listenForFiles(accept, reject) {
-  const input = element("file");
-  const handleFiles = (files) => {
-    const file = [...files].find(({ type }) => type.startsWith("image/"));
-    if (file) accept(file, files.length > 1);
-    else if (files.length) reject();
+  /** @param {{file: File, name: string}[]} found */
+  const handle = (found) => {
+    const images = found.filter(({ file }) => file.type.startsWith("image/"));
+    images.sort((one, other) => one.name.localeCompare(other.name, undefined, { numeric: true }));
+    if (images.length) accept(images);
+    else if (found.length) reject();
   };
-  input.addEventListener("change", () => {
-    handleFiles(input.files);
-    input.value = "";
-  });
+  const handleFiles = (files) => handle([...files].map((file) => ({ file, name: file.webkitRelativePath || file.name || "image" })));
+  const inputs = [element("file"), element("folder")];
+  for (const input of inputs) {
+    input.addEventListener("change", () => {
+      handleFiles(input.files);
+      input.value = "";
+    });
+  }
   document.addEventListener("paste", (event) => handleFiles(event.clipboardData.files));
   const setDragging = (on) => document.body.classList.toggle("dragging", on);
   // Handle non-files too: otherwise a dropped link navigates away from the page.
@@ -61,9 +68,35 @@ export function listenForFiles(accept, reject) {
   document.addEventListener("drop", (event) => {
     event.preventDefault();
     setDragging(false);
-    handleFiles(event.dataTransfer.files);
+    // Entries are gone once this handler has returned; without them, as for dropped text, files are read.
+    const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.()).filter((entry) => entry);
+    if (entries.some((entry) => entry.isDirectory)) filesIn(entries).then(handle);
+    else handleFiles(event.dataTransfer.files);
   });
-  return () => input.click();
+  return { files: () => inputs[0].click(), folder: () => inputs[1].click() };
+}
+
+/**
+ * Return all files in dropped folders.
+ * @param {any[]} entries FileSystemEntry
+ * @returns {Promise<{file: File, name: string}[]>}
+ */
+async function filesIn(entries) {
+  const found = [];
+  for (const entry of entries) {
+    if (entry.isFile) {
+      found.push({ file: await new Promise((resolve, reject) => entry.file(resolve, reject)), name: entry.fullPath.slice(1) });
+      continue;
+    }
+    const reader = entry.createReader();
+    // Each call returns up to 100 entries, and none at the end.
+    for (;;) {
+      const part = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
+      if (!part.length) break;
+      found.push(...(await filesIn(part)));
+    }
+  }
+  return found;
 }
 
 async function toPng(bitmap) {

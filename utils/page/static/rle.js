@@ -27,6 +27,19 @@ function decodeRuns(text) {
   return runs;
 }
 
+/**
+ * @typedef {object} MaskRecord a mask as plain data, to be stored
+ * @property {[number, number]} size height and width
+ * @property {string} counts
+ * @property {number} score
+ * @property {number} area
+ * @property {number[]} box
+ * @property {import("./objects.js").Point | null} point
+ */
+
+/** @type {WeakMap<Mask, MaskRecord>} one record per mask, so that a state stores it once */
+const records = new WeakMap();
+
 /** A mask with its score, area and box. */
 export class Mask {
   /**
@@ -43,6 +56,22 @@ export class Mask {
     this.runs = decodeRuns(rle.counts);
     /** @type {import("./objects.js").Point | null} the grid click that found the mask, from "Segment everything" */
     this.point = null;
+  }
+
+  /** @returns {MaskRecord} */
+  get record() {
+    if (!records.has(this)) {
+      const { height, width, counts, score, area, box, point } = this;
+      records.set(this, { size: [height, width], counts, score, area, box, point });
+    }
+    return records.get(this);
+  }
+
+  /** @param {MaskRecord} record */
+  static fromRecord(record) {
+    const mask = new Mask(record, record);
+    mask.point = record.point;
+    return mask;
   }
 
   /** Call `visit(x, y0, y1)` for each run of ones within a column, from left to right and top to bottom. */

@@ -14,13 +14,24 @@ export class Screen {
   #highlighted = null;
   #removeMark;
 
-  /** @param {Actions & {removeMark: (index: number | null) => void}} actions */
-  constructor(actions) {
+  /**
+   * @param {Actions & {removeMark: (index: number | null) => void}} actions
+   * @param {(classId: number) => import("./project.js").Category} categoryOf
+   */
+  constructor(actions, categoryOf) {
+    this.categoryOf = categoryOf;
     this.stage = new Stage(() => {
       element("zoom-fit").textContent = `${Math.round(100 * this.stage.transform.scale)} %`;
     });
     this.#removeMark = actions.removeMark;
     this.list = new ObjectList({ ...actions, highlight: (id) => this.highlight(id) });
+  }
+
+  /** Show the welcome in place of a session. */
+  close() {
+    this.#session = null;
+    element("welcome").hidden = false;
+    element("tools").hidden = element("panel").hidden = this.stage.view.hidden = true;
   }
 
   /** Switch to a new session. */
@@ -64,7 +75,7 @@ export class Screen {
     const { masks, objects } = this.#session;
     const active = objects.active;
     const maskOf = (object) => masks.get(object);
-    this.list.show(objects.list, active.id, maskOf);
+    this.list.show(objects.list, active.id, maskOf, this.categoryOf);
     this.list.reveal(active.id);
     this.stage.view.style.setProperty("--colour", active.colour);
     radio("candidate", active.candidate).checked = true;

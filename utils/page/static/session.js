@@ -1,7 +1,9 @@
 // The open image: its objects, masks and requests.
 
+/** @typedef {import("./store.js").StoredImage} StoredImage */
+
 import { Masks } from "./masks.js";
-import { isMarked, Objects } from "./objects.js";
+import { Objects } from "./objects.js";
 import { smoothing } from "./options.js";
 import { RemoteImage } from "./service.js";
 
@@ -12,32 +14,48 @@ export class Session {
 
   /**
    * @param {import("./service.js").Service} service
-   * @param {string} name of the file
-   * @param {{file: Blob, width: number, height: number}} image from prepareImage
+   * @param {StoredImage} image
+   * @param {number} classId class of new objects
    */
-  constructor(service, name, { file, width, height }) {
+  constructor(service, image, classId) {
     this.#service = service;
-    this.name = name;
-    this.width = width;
-    this.height = height;
-    this.url = URL.createObjectURL(file);
-    this.remote = new RemoteImage(file);
-    this.objects = new Objects();
+    this.image = image;
+    this.name = image.name;
+    this.width = image.width;
+    this.height = image.height;
+    this.url = URL.createObjectURL(image.file);
+    this.remote = new RemoteImage(image.file);
+    this.objects = new Objects(classId);
     this.masks = new Masks(service, this);
     /** @type {Promise<object>} the response of `/embed` */
     this.embedding = null;
-    /** Whether there are changes since the last save. */
-    this.unsaved = false;
   }
 
-  /** Number of marked objects, 0 if they are saved. */
-  get unsavedCount() {
-    return this.unsaved ? this.objects.list.filter(isMarked).length : 0;
+  /** Return objects, undo history and masks as plain data. */
+  save() {
+    return { objects: this.objects.save(), masks: this.masks.save(this.objects.list), imageId: this.remote.id };
   }
 
-  /** Encode the image ahead of the first click. */
-  embed() {
-    this.embedding = this.#service.embed(this.remote, this.#closed.signal);
+  /** Take over what `save` returned. */
+  restore({ objects, masks, imageId }) {
+    this.objects.restore(objects);
+    this.masks.restore(masks);
+    this.remote.id = imageId;
+  }
+
+  /** Return the objects that have a mask, with it. */
+  get annotated() {
+    const found = this.objects.list.map((object) => ({ object, mask: this.masks.get(object) }));
+    return found.filter(({ mask }) => mask?.area);
+  }
+
+  /**
+   * Encode the image ahead of the first click.
+   * @param {Promise<any>} [ahead] response of an earlier `/embed` for the image
+   */
+  embed(ahead) {
+    const encode = () => this.#service.embed(this.remote, this.#closed.signal);
+    this.embedding = ahead ? ahead.then((embedding) => ((this.remote.id = embedding.image_id), embedding), encode) : encode();
     return this.embedding;
   }
 

@@ -1,0 +1,193 @@
+// The project: images, classes, and the saving of every change.
+
+import { COLOURS } from "./objects.js";
+import { MemoryStore, Store } from "./store.js";
+
+/** Time without changes after which the work is saved. */
+const SAVE_DELAY_MS = 300;
+
+/**
+ * @typedef {import("./store.js").StoredImage} StoredImage
+ * @typedef {import("./session.js").Session} Session
+ * @typedef {{id: number, name: string, color: string}} Category color: `#rrggbb`
+ * @typedef {"saved" | "saving" | "failed" | "memory"} SaveState memory: this browser gives no storage
+ */
+
+export class Project {
+  /** @type {StoredImage[]} */
+  images = [];
+  /** @type {Category[]} at least one */
+  classes = [{ id: 1, name: "object", color: COLOURS[0] }];
+  /** Id of the class of new objects. */
+  classId = 1;
+  /** @type {number | null} id of the image that was opened last */
+  imageId = null;
+  /** @type {SaveState} */
+  state = "saved";
+  /** @type {Store | MemoryStore} */
+  #store = new MemoryStore();
+  /** @type {Session | null} the session with unsaved changes */
+  #changed = null;
+  #timer = 0;
+
+  /** @param {(state: SaveState, reason: string) => void} onState called when the state changes */
+  constructor(onState) {
+    this.onState = onState;
+  }
+
+  /** Whether there is anything that the end of the page would lose. */
+  get atRisk() {
+    return this.state === "memory" ? this.images.some(({ counts }) => total(counts) > 0) : this.state !== "saved";
+  }
+
+  /** Read what is stored. */
+  async load() {
+    try {
+      this.#store = await Store.open();
+      this.images = await this.#store.images();
+      Object.assign(this, await this.#store.project());
+      this.onState(this.state, "");
+    } catch (error) {
+      this.#store = new MemoryStore();
+      this.#setState("memory", error.message);
+    }
+  }
+
+  /**
+   * Add an image.
+   * @param {{name: string, width: number, height: number, file: Blob, thumbnail: Blob}} image
+   * @returns {Promise<StoredImage>}
+   * @throws {Error} the storage is full
+   */
+  async add(image) {
+    const added = { ...image, counts: {} };
+    try {
+      const stored = { ...added, id: await this.#store.add(added) };
+      this.images.push(stored);
+      return stored;
+    } catch (error) {
+      throw new Error(`${image.name} does not fit into this browser's storage (${error.name}). Export and remove images first.`);
+    }
+  }
+
+  /** Return the work on an image as `Session.save` returned it, or undefined. */
+  work(id) {
+    return this.#store.work(id);
+  }
+
+  async remove(id) {
+    if (this.#changed?.image.id === id) this.#changed = null;
+    this.images = this.images.filter((image) => image.id !== id);
+    await this.#store.remove(id);
+  }
+
+  /** Remove all images and classes. */
+  async clear() {
+    this.#changed = null;
+    await this.#store.clear();
+    this.images = [];
+    this.classes = [{ id: 1, name: "object", color: COLOURS[0] }];
+    this.classId = 1;
+    this.imageId = null;
+  }
+
+  /** Save the work on the open image soon. */
+  changed(session) {
+    if (this.#changed && this.#changed !== session) this.flush();
+    this.#changed = session;
+    session.image.counts = countsOf(session);
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.flush(), SAVE_DELAY_MS);
+    if (this.state !== "memory") this.#setState("saving");
+  }
+
+  /** Save the work on the open image now. */
+  async flush() {
+    const session = this.#changed;
+    clearTimeout(this.#timer);
+    if (!session) return;
+    this.#changed = null;
+    await this.#write(() => this.#store.save(session.image, session.save()), () => (this.#changed ??= session));
+  }
+
+  /** Save what belongs to no single image. */
+  async saveProject() {
+    const { classes, classId, imageId } = this;
+    await this.#write(() => this.#store.saveProject({ classes, classId, imageId }));
+  }
+
+  /** @param {number} id of a class */
+  categoryOf(id) {
+    return this.classes.find((category) => category.id === id) ?? this.classes[0];
+  }
+
+  /** Return the number of objects of a class in all images. */
+  countOf(classId) {
+    return this.images.reduce((sum, { counts }) => sum + (counts[classId] ?? 0), 0);
+  }
+
+  /** Add a class, unless there is one of this name, and return it. */
+  addClass(name) {
+    const known = this.classes.find((category) => category.name === name);
+    if (known) return known;
+    const id = Math.max(...this.classes.map((category) => category.id)) + 1;
+    const category = { id, name, color: COLOURS[(id - 1) % COLOURS.length] };
+    this.classes = [...this.classes, category];
+    return category;
+  }
+
+  renameClass(id, name) {
+    this.classes = this.classes.map((category) => (category.id === id ? { ...category, name } : category));
+  }
+
+  /**
+   * Remove a class, but not the last one; its objects in images that are not open get the first other class.
+   * @param {number} id
+   * @param {Session | null} open the open session, whose objects the caller changes
+   * @returns {Promise<number>} id of the other class
+   */
+  async removeClass(id, open) {
+    const other = this.classes.find((category) => category.id !== id);
+    if (!other) return id;
+    for (const image of this.images) {
+      if (!image.counts[id] || image.id === open?.image.id) continue;
+      const work = await this.#store.work(image.id);
+      for (const state of [...work.objects.past, work.objects.now, ...work.objects.future]) {
+        for (const object of state.list) if (object.classId === id) object.classId = other.id;
+      }
+      image.counts = { ...image.counts, [other.id]: (image.counts[other.id] ?? 0) + image.counts[id], [id]: 0 };
+      await this.#write(() => this.#store.save(image, work));
+    }
+    this.classes = this.classes.filter((category) => category.id !== id);
+    if (this.classId === id) this.classId = other.id;
+    return other.id;
+  }
+
+  async #write(write, onFailure = () => {}) {
+    try {
+      await write();
+      if (!this.#changed && this.state !== "memory") this.#setState("saved");
+    } catch (error) {
+      onFailure();
+      this.#setState("failed", error.message);
+    }
+  }
+
+  #setState(state, reason = "") {
+    if (state === this.state && !reason) return;
+    this.state = state;
+    this.onState(state, reason);
+  }
+}
+
+/** Return the number of objects with a mask, by class. */
+function countsOf(session) {
+  const counts = {};
+  for (const { object } of session.annotated) counts[object.classId] = (counts[object.classId] ?? 0) + 1;
+  return counts;
+}
+
+/** Return the number of objects of all classes. */
+export function total(counts) {
+  return Object.values(counts).reduce((sum, count) => sum + count, 0);
+}

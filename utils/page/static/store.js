@@ -1,0 +1,161 @@
+// The project in the browser's own database: images, the work on each, and what belongs to all of them.
+
+/**
+ * @typedef {object} StoredImage
+ * @property {number} id
+ * @property {string} name file name, with its folder if a folder was opened
+ * @property {number} width of the displayed image in pixels
+ * @property {number} height
+ * @property {Blob} file PNG, JPEG or WebP, as the service gets it
+ * @property {Blob} thumbnail
+ * @property {Record<number, number>} counts number of objects with a mask, by class
+ */
+
+const DATABASE = "mobile-sam", VERSION = 1;
+const IMAGES = "images", WORK = "work", PROJECT = "project";
+/** Key of the only record in PROJECT. */
+const ONLY = "only";
+
+/** Return the result of a database request. */
+function done(request) {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+}
+
+export class Store {
+  /** @param {IDBDatabase} database */
+  constructor(database) {
+    this.database = database;
+  }
+
+  /**
+   * Open the database, and ask the browser not to delete it when it needs room.
+   * @returns {Promise<Store>}
+   * @throws {Error} the browser gives no storage, as in some private windows
+   */
+  static async open() {
+    const request = indexedDB.open(DATABASE, VERSION);
+    request.onupgradeneeded = () => {
+      request.result.createObjectStore(IMAGES, { keyPath: "id", autoIncrement: true });
+      request.result.createObjectStore(WORK);
+      request.result.createObjectStore(PROJECT);
+    };
+    const database = await done(request);
+    navigator.storage?.persist?.().catch(() => {});
+    return new Store(database);
+  }
+
+  /** @returns {Promise<StoredImage[]>} all images in the order in which they were added */
+  images() {
+    return done(this.#in(IMAGES, "readonly").getAll());
+  }
+
+  /**
+   * Add an image.
+   * @param {Omit<StoredImage, "id">} image
+   * @returns {Promise<number>} its id
+   */
+  async add(image) {
+    return Number(await done(this.#in(IMAGES, "readwrite").add(image)));
+  }
+
+  /** Return the work on an image as `save` got it, or undefined. */
+  work(id) {
+    return done(this.#in(WORK, "readonly").get(id));
+  }
+
+  /**
+   * Save the work on an image, and its number of objects, in one transaction.
+   * @param {StoredImage} image
+   * @param {object} work structured-cloneable
+   */
+  save(image, work) {
+    const transaction = this.database.transaction([IMAGES, WORK], "readwrite");
+    transaction.objectStore(IMAGES).put(image);
+    transaction.objectStore(WORK).put(work, image.id);
+    return completed(transaction);
+  }
+
+  /** Remove an image and the work on it. */
+  remove(id) {
+    const transaction = this.database.transaction([IMAGES, WORK], "readwrite");
+    transaction.objectStore(IMAGES).delete(id);
+    transaction.objectStore(WORK).delete(id);
+    return completed(transaction);
+  }
+
+  /** Return what `saveProject` saved, or undefined. */
+  project() {
+    return done(this.#in(PROJECT, "readonly").get(ONLY));
+  }
+
+  /** Save what belongs to no single image. */
+  saveProject(project) {
+    return done(this.#in(PROJECT, "readwrite").put(project, ONLY));
+  }
+
+  /** Remove everything. */
+  clear() {
+    const transaction = this.database.transaction([IMAGES, WORK, PROJECT], "readwrite");
+    for (const name of [IMAGES, WORK, PROJECT]) transaction.objectStore(name).clear();
+    return completed(transaction);
+  }
+
+  #in(name, mode) {
+    return this.database.transaction(name, mode).objectStore(name);
+  }
+}
+
+/** A store without a database: what is in it ends with the page. */
+export class MemoryStore {
+  #images = new Map();
+  #work = new Map();
+  #project = undefined;
+
+  async images() {
+    return [...this.#images.values()];
+  }
+
+  async add(image) {
+    const id = Math.max(0, ...this.#images.keys()) + 1;
+    this.#images.set(id, { ...image, id });
+    return id;
+  }
+
+  async work(id) {
+    return this.#work.get(id);
+  }
+
+  async save(image, work) {
+    this.#images.set(image.id, image);
+    this.#work.set(image.id, work);
+  }
+
+  async remove(id) {
+    this.#images.delete(id);
+    this.#work.delete(id);
+  }
+
+  async project() {
+    return this.#project;
+  }
+
+  async saveProject(project) {
+    this.#project = project;
+  }
+
+  async clear() {
+    this.#images.clear();
+    this.#work.clear();
+    this.#project = undefined;
+  }
+}
+
+function completed(transaction) {
+  return new Promise((resolve, reject) => {
+    transaction.oncomplete = () => resolve();
+    transaction.onerror = transaction.onabort = () => reject(transaction.error);
+  });
+}
