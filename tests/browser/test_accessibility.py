@@ -98,8 +98,8 @@ def test_typing_a_name_triggers_no_shortcuts(clicked):
 
 def test_tab_reaches_every_control(clicked):
     reached = set()
-    for _ in range(60):
+    for _ in range(70):
         clicked.page.keyboard.press("Tab")
         reached.add(clicked.page.evaluate("document.activeElement.id || document.activeElement.className"))
-    controls = ["view", "undo", "clear", "new-object", "everything", "opacity", "save-mask", "another"]
+    controls = ["view", "undo", "clear", "new-object", "everything", "opacity", "save-mask", "add-class", "add-images"]
     assert {*controls, "marker positive"} <= reached

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, ImageDraw
 from playwright.sync_api import expect
 
-from tests.browser.person import DISC, RED
+from tests.browser.person import DISC
 from utils.page import FOLDER
 
 TRANSFER_FILE = """([event, type, name, data]) => {
@@ -90,25 +90,6 @@ def test_latest_of_two_requested_images_is_opened(person, photo):
     person.page.wait_for_timeout(300)
     assert person.visible_mask().shape == (320, 480)
     assert person.visible_mask()[DISC[1], DISC[0]]
-
-
-def test_unsaved_objects_require_confirmation(clicked, photo):
-    questions: list[str] = []
-
-    def dismiss(dialog) -> None:
-        questions.append(dialog.message)
-        dialog.dismiss()
-
-    clicked.page.on("dialog", dismiss)
-    clicked.click(*RED, keys=("Shift",))
-    transfer_file(clicked, "drop", photo.read_bytes(), "other.png")
-    clicked.wait_for(lambda: bool(questions))
-    assert questions == ["Discard 2 unsaved objects?"]
-    assert clicked.visible_mask().any()
-    clicked.save("COCO JSON")
-    transfer_file(clicked, "drop", photo.read_bytes(), "other.png")
-    clicked.wait_for(lambda: not clicked.visible_mask().any())
-    assert len(questions) == 1
 
 
 def test_dropped_link_does_not_navigate(person):

@@ -81,6 +81,7 @@ async function addImages(sources) {
   }
   showBusy("");
   if (sources.length > 1) announce(`${project.images.length} images in the project`);
+  if (session) encodeAhead(session);
 }
 
 /**
@@ -107,8 +108,8 @@ async function openImage(image) {
     showClasses();
     await screen.use(session);
     segmentAll();
-    await encoded;
     encodeAhead(current);
+    await encoded;
   } catch (error) {
     if (request !== openCount) return;
     showBusy("");
@@ -155,6 +156,7 @@ async function clearProject() {
 
 /** Encode the images after the open one, one after another, while it stays open. */
 async function encodeAhead(current) {
+  await current.embedding.catch(() => {});
   const at = project.images.indexOf(current.image);
   for (const image of project.images.slice(at + 1, at + 1 + IMAGES_AHEAD)) {
     if (current !== session) return;

@@ -1,0 +1,163 @@
+"""A project: several images and classes, kept in the browser."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import expect
+
+from tests.browser.person import DISC, RED, Person
+
+NO_STORAGE = "Object.defineProperty(indexedDB, 'open', { value() { throw new Error('denied'); } });"
+
+
+@pytest.fixture
+def photos(photo: Path, tmp_path: Path) -> list[Path]:
+    """The fixture `photo` and three images that are mirrored, turned and brighter."""
+    with Image.open(photo) as picture:
+        picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "b.png")
+        picture.transpose(Image.Transpose.ROTATE_180).save(tmp_path / "c.png")
+        picture.point(lambda value: min(255, value + 20)).save(tmp_path / "d.png")
+    shutil.copy(photo, tmp_path / "a.png")
+    return sorted(tmp_path.glob("?.png"))
+
+
+@pytest.fixture
+def project(person: Person, photos: list[Path]) -> Person:
+    """The user with four images, the first of them open."""
+    person.page.set_input_files("#file", photos)
+    expect(person.page.locator("#image-list li")).to_have_count(4)
+    person.wait_encoded(photos[0])
+    return person
+
+
+def wait_saved(person: Person) -> None:
+    expect(person.page.locator("#saved")).to_have_text("Saved")
+
+
+def reload(person: Person) -> None:
+    wait_saved(person)
+    person.page.reload()
+    person.page.wait_for_selector("#view:not([hidden])")
+
+
+def show(person: Person, key: str, name: str) -> None:
+    """Press a key that opens an image, and wait for it."""
+    person.page.keyboard.press(key)
+    expect(person.page.get_by_role("application")).to_have_attribute("aria-label", f"{name}, 480 by 320 pixels")
+    person.wait_encoded(person.image)
+
+
+def test_objects_masks_classes_and_history_survive_a_reload(clicked):
+    disc = clicked.visible_mask()
+    clicked.press_button("Class")
+    clicked.page.keyboard.type("box")
+    clicked.page.keyboard.press("Enter")
+    clicked.click(*RED, keys=("Shift",))
+    red = clicked.visible_mask()
+    reload(clicked)
+    assert np.array_equal(clicked.visible_mask(), red)
+    assert np.array_equal(clicked.visible_mask("others"), disc)
+    expect(clicked.page.get_by_label("Name of the class box")).to_be_visible()
+    clicked.press("Control+z")
+    assert np.array_equal(clicked.visible_mask(), disc)
+    clicked.press("Control+y")
+    assert np.array_equal(clicked.visible_mask(), red)
+
+
+def test_masks_are_shown_while_the_service_is_away(clicked):
+    disc = clicked.visible_mask()
+    wait_saved(clicked)
+    for path in ("embed", "mobile_sam"):
+        clicked.page.route(f"**/{path}", lambda route: route.abort())
+    reload(clicked)
+    clicked.wait_for(lambda: np.array_equal(clicked.visible_mask(), disc))
+
+
+def test_each_image_keeps_its_own_objects(project, photos):
+    project.click(*DISC)
+    disc = project.visible_mask()
+    show(project, "d", "b.png")
+    assert not project.visible_mask().any()
+    project.click(479 - DISC[0], DISC[1])
+    show(project, "a", "a.png")
+    assert np.array_equal(project.visible_mask(), disc)
+    counts = project.page.locator("#image-list .count")
+    assert counts.all_inner_texts() == ["1", "1", "", ""]
+    expect(project.page.locator("#image-position")).to_have_text("1 of 4")
+
+
+def test_next_two_images_are_encoded_ahead(project):
+    def embedded() -> int:
+        return sum(url.endswith("/embed") for url in project.requests)
+
+    project.wait_for(lambda: embedded() == 3)
+    show(project, "d", "b.png")
+    project.click(*DISC)
+    project.wait_for(lambda: embedded() == 4)
+    project.page.wait_for_timeout(300)
+    assert embedded() == 4
+
+
+def test_folder_is_opened_with_its_images_only(person, photos, tmp_path):
+    (tmp_path / "notes.txt").write_text("not an image")
+    person.page.set_input_files("#folder", tmp_path)
+    expect(person.page.locator("#image-list li")).to_have_count(4)
+    assert [name.split("/")[-1] for name in person.page.locator("#image-list .file-name").all_inner_texts()] == [
+        "a.png",
+        "b.png",
+        "c.png",
+        "d.png",
+    ]
+
+
+def test_number_keys_give_classes_and_the_last_one_is_kept(project):
+    for name in ("cat", "dog"):
+        project.press_button("Class")
+        project.page.keyboard.type(name)
+        project.page.keyboard.press("Enter")
+    project.page.get_by_role("application").focus()
+    project.click(*DISC)
+    project.press("2")
+    project.click(*RED, keys=("Shift",))
+    assert project.page.locator("#objects .category").all_inner_texts() == ["cat", "cat"]
+    project.press("3")
+    assert project.page.locator("#objects .category").all_inner_texts() == ["cat", "dog"]
+    assert project.page.locator("#class-list .score").all_inner_texts() == ["0", "1", "1"]
+
+
+def test_objects_of_a_deleted_class_get_another_one_in_all_images(project):
+    project.press_button("Class")
+    project.page.get_by_role("application").focus()
+    project.click(*DISC)
+    show(project, "d", "b.png")
+    project.click(*DISC)
+    questions: list[str] = []
+    project.page.on("dialog", lambda dialog: (questions.append(dialog.message), dialog.accept()))
+    wait_saved(project)
+    project.press_button("Delete the class class 2")
+    expect(project.page.locator("#class-list .score")).to_have_text(["2"])
+    assert questions == ["Delete the class class 2? Its 2 objects become object."]
+    show(project, "a", "a.png")
+    assert project.page.locator("#objects .category").all_inner_texts() == ["object"]
+
+
+def test_removed_image_is_gone_after_a_reload(project):
+    project.press_button("Remove a.png from the project")
+    expect(project.page.get_by_role("application")).to_have_attribute("aria-label", "b.png, 480 by 320 pixels")
+    reload(project)
+    expect(project.page.locator("#image-list li")).to_have_count(3)
+
+
+def test_browser_without_storage_says_so(open_page, photo):
+    with open_page() as person:
+        person.page.add_init_script(NO_STORAGE)
+        person.page.reload()
+        expect(person.page.locator("#saved")).to_have_text("Not kept")
+        person.open(photo)
+        person.click(*DISC)
+        assert person.visible_mask().any()
