@@ -14,7 +14,7 @@
  */
 
 /** Visible on dark and light photographs; neighbouring colours are distinct for most people. */
-const COLOURS = ["#4f7cff", "#ff6b4a", "#16b57f", "#e5a000", "#a259ff", "#00a5c8", "#f25fa8", "#7fae1a", "#c4612d", "#6f8aa8"];
+export const COLOURS = ["#4f7cff", "#ff6b4a", "#16b57f", "#e5a000", "#a259ff", "#00a5c8", "#f25fa8", "#7fae1a", "#c4612d", "#6f8aa8"];
 
 /** @returns {ImageObject} */
 function newObject(id, number) {
