@@ -65,7 +65,7 @@ check: env-dev ## run linters, formatter, dependency and type checkers, and audi
 	@for model in triton_backends/*/model.py model_repository/*/1/model.py examples/*/model_repository/*/1/model.py; do \
 		MYPYPATH=triton_backends/common:. $(BIN)/mypy $$model || exit 1; done
 	@$(BIN)/deno lint --quiet --config utils/page/deno.json utils/page/static
-	@$(BIN)/deno check --quiet --config utils/page/deno.json utils/page/static/*.js
+	@$(BIN)/deno check --quiet --config utils/page/deno.json utils/page/static/*.js utils/page/static/formats/*.js
 	@$(MAKE) --no-print-directory audit
 
 s3-test: env-storage ## test models from S3, with a local stand-in

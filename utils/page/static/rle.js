@@ -9,7 +9,7 @@ const TILE_PIXELS = 32;
  * @param {string} text
  * @returns {number[]}
  */
-function decodeRuns(text) {
+export function decodeRuns(text) {
   const runs = [];
   let at = 0;
   while (at < text.length) {
@@ -39,6 +39,40 @@ function decodeRuns(text) {
 
 /** @type {WeakMap<Mask, MaskRecord>} one record per mask, so that a state stores it once */
 const records = new WeakMap();
+
+/**
+ * Encode run lengths as COCO's RLE string, like `rleToString` of pycocotools.
+ * @param {number[]} runs
+ * @returns {string}
+ */
+export function encodeRuns(runs) {
+  const codes = [];
+  runs.forEach((run, index) => {
+    let value = index > 2 ? run - runs[index - 2] : run, more = true;
+    while (more) {
+      const bits = value & 0x1f;
+      value >>= 5;
+      more = bits & 0x10 ? value !== -1 : value !== 0;
+      codes.push(String.fromCharCode(48 + (more ? bits | 0x20 : bits)));
+    }
+  });
+  return codes.join("");
+}
+
+/** Call `visit(x, y0, y1)` for each run of ones within a column, from left to right and top to bottom. */
+export function forEachRun(runs, height, visit) {
+  let at = 0;
+  for (let i = 0; i + 1 < runs.length; i += 2) {
+    at += runs[i];
+    const end = at + runs[i + 1];
+    while (at < end) {
+      const x = Math.floor(at / height), y = at - x * height;
+      const length = Math.min(height - y, end - at);
+      visit(x, y, y + length);
+      at += length;
+    }
+  }
+}
 
 /** A mask with its score, area and box. */
 export class Mask {
@@ -74,20 +108,9 @@ export class Mask {
     return mask;
   }
 
-  /** Call `visit(x, y0, y1)` for each run of ones within a column, from left to right and top to bottom. */
+  /** As the function of this name. */
   forEachRun(visit) {
-    const { height, runs } = this;
-    let at = 0;
-    for (let i = 0; i + 1 < runs.length; i += 2) {
-      at += runs[i];
-      const end = at + runs[i + 1];
-      while (at < end) {
-        const x = Math.floor(at / height), y = at - x * height;
-        const length = Math.min(height - y, end - at);
-        visit(x, y, y + length);
-        at += length;
-      }
-    }
+    forEachRun(this.runs, this.height, visit);
   }
 
   /** Return whether pixel (x, y) is in the mask. */
