@@ -5,6 +5,9 @@
  * @property {HTMLFieldSetElement} candidates
  * @property {HTMLButtonElement} everything
  * @property {HTMLInputElement} file
+ * @property {HTMLInputElement} found-score
+ * @property {HTMLInputElement} found-size
+ * @property {HTMLSelectElement} found-sort
  * @property {HTMLSelectElement} grid
  * @property {HTMLDialogElement} help
  * @property {HTMLInputElement} hover

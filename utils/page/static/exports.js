@@ -1,5 +1,6 @@
 // Exports of a session: PNG files, COCO JSON, Python code, a curl command.
 
+import { listed } from "./found.js";
 import { isMarked } from "./objects.js";
 
 /** Save the active object's mask, white on black, as a PNG of the image's size. */
@@ -32,7 +33,7 @@ export async function saveCutout({ name, objects, masks }, picture) {
  * @returns {number} number of marked objects omitted because they have no mask
  */
 export function saveCoco({ name, width, height, objects, masks }) {
-  const found = objects.list.map((object) => ({ object, mask: masks.get(object) })).filter(({ mask }) => mask?.area);
+  const found = listed(objects).map((object) => ({ object, mask: masks.get(object) })).filter(({ mask }) => mask?.area);
   const categoryOf = ({ object }) => object.name.replace(/\s*\d+$/, "").trim() || "object";
   const categories = [...new Set(found.map(categoryOf))];
   const document = {
@@ -51,7 +52,7 @@ export function saveCoco({ name, width, height, objects, masks }) {
     })),
   };
   save(new Blob([JSON.stringify(document)], { type: "application/json" }), `${stem(name)} coco.json`);
-  return objects.list.filter(isMarked).length - found.length;
+  return listed(objects).filter(isMarked).length - found.length;
 }
 
 /** Return a file name without its extension. */
