@@ -4,6 +4,7 @@ import { ClassList } from "./classlist.js";
 import { connect, currentLabel } from "./controls.js";
 import { element } from "./dom.js";
 import { curlCommand, pythonCode, saveCoco, saveCutout, saveMask } from "./exports.js";
+import { listed, withoutKnown } from "./found.js";
 import { ImageList, thumbnailOf } from "./imagelist.js";
 import {
   afterPaint,
@@ -236,8 +237,10 @@ async function everything() {
     const report = (done, total) => Object.assign(bar, { max: total, value: done });
     const found = await current.everything(Number(element("grid").value), report);
     if (current !== session) return;
-    edit((objects) => objects.addFound(found));
-    const result = found.length ? `${found.length} objects found: click one to select it` : "No objects found";
+    const added = withoutKnown(found, current), dropped = found.length - added.length;
+    edit((objects) => objects.addFound(added));
+    const rest = dropped ? ` (without ${dropped} already here)` : "";
+    const result = added.length ? `${added.length} objects found${rest}: click one to select it` : `No new objects found${rest}`;
     hint(result);
     announce(result);
   } catch (error) {
@@ -294,14 +297,14 @@ function select(id) {
 /** Return the object that a plain click selects: one found by "Segment everything", while the active object is empty. */
 function selectable(x, y) {
   const { masks, objects } = session;
-  const object = isEmpty(objects.active) ? masks.objectAt(x, y, objects.list) : null;
+  const object = isEmpty(objects.active) ? masks.objectAt(x, y, listed(objects)) : null;
   return object?.found ? object : null;
 }
 
 function click(x, y, { label, newObject, pick, time }) {
   hint("");
   const { masks, objects } = session;
-  const object = pick ? masks.objectAt(x, y, objects.list) : newObject || label === 0 ? null : selectable(x, y);
+  const object = pick ? masks.objectAt(x, y, listed(objects)) : newObject || label === 0 ? null : selectable(x, y);
   if (object) {
     select(object.id);
     screen.highlight(null);
@@ -448,6 +451,8 @@ connect(screen.stage, {
   add: () => edit((objects) => objects.add()),
   remove: () => edit((objects) => objects.remove(objects.active.id)),
   everything,
+  changeList: () => screen.show(),
+  removeFound: () => edit((objects) => objects.removeFound()),
   stopEverything: () => session.stopEverything(),
   saveMask: () => saveMask(session).catch(handleError),
   saveCutout: () => saveCutout(session, screen.stage.picture).catch(handleError),

@@ -1,6 +1,7 @@
 // Bindings of buttons, keys and gestures to actions.
 
 import { element, radio } from "./dom.js";
+import { connectFound } from "./found.js";
 import { listenToPointers } from "./gestures.js";
 import { listenToKeys } from "./keys.js";
 import { hint } from "./notices.js";
@@ -69,6 +70,7 @@ export function connect(stage, actions) {
   element("hover").checked = window.matchMedia("(hover: hover)").matches;
   element("hover").addEventListener("change", actions.clearPreview);
   connectOptions(actions.changeOptions);
+  connectFound(actions.changeList, actions.removeFound);
   const changeOpacity = connectOpacity(stage.view);
   listenToPointers(stage, actions);
   const keys = {

@@ -6,6 +6,9 @@
  * @property {HTMLButtonElement} everything
  * @property {HTMLInputElement} file
  * @property {HTMLInputElement} folder
+ * @property {HTMLInputElement} found-score
+ * @property {HTMLInputElement} found-size
+ * @property {HTMLSelectElement} found-sort
  * @property {HTMLSelectElement} grid
  * @property {HTMLDialogElement} help
  * @property {HTMLInputElement} hover

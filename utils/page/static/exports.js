@@ -1,5 +1,6 @@
 // Exports of a session: PNG files, COCO JSON, Python code, a curl command.
 
+import { listed } from "./found.js";
 import { isMarked } from "./objects.js";
 
 /** Save the active object's mask, white on black, as a PNG of the image's size. */
@@ -50,7 +51,7 @@ export function saveCoco({ name, width, height, objects, annotated: found }, cla
     })),
   };
   save(new Blob([JSON.stringify(document)], { type: "application/json" }), `${stem(name)} coco.json`);
-  return objects.list.filter(isMarked).length - found.length;
+  return listed(objects).filter(isMarked).length - found.length;
 }
 
 /** Return a file name without its extension. */

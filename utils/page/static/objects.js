@@ -1,5 +1,6 @@
 // The objects on an image with their clicks and boxes, and the undo history. Their masks are in masks.js.
 
+import { colourOf } from "./colours.js";
 import { Mask } from "./rle.js";
 
 /**
@@ -15,9 +16,6 @@ import { Mask } from "./rle.js";
  * @property {boolean} hidden
  * @property {number} classId
  */
-
-/** Visible on dark and light photographs; neighbouring colours are distinct for most people. */
-export const COLOURS = ["#4f7cff", "#ff6b4a", "#16b57f", "#e5a000", "#a259ff", "#00a5c8", "#f25fa8", "#7fae1a", "#c4612d", "#6f8aa8"];
 
 /** Undo steps that are stored. */
 const MAX_STORED_STEPS = 100;
@@ -40,7 +38,7 @@ function newObject(id, number, classId) {
   return {
     id,
     name: `object ${number}`,
-    colour: COLOURS[(number - 1) % COLOURS.length],
+    colour: colourOf(number),
     points: [],
     box: null,
     candidate: 0,
@@ -214,6 +212,13 @@ export class Objects {
     const list = this.#append(kept, masks.length + 1);
     masks.forEach((mask, index) => (list[kept.length + index].found = mask));
     this.#step({ list, activeId: list.at(-1).id });
+  }
+
+  /** Remove all automatically found objects. */
+  removeFound() {
+    let list = this.list.filter((object) => !object.found);
+    if (!list.length) list = this.#append([], 1);
+    this.#step({ list, activeId: (list.find(({ id }) => id === this.now.activeId) ?? list.at(-1)).id });
   }
 
   remove(id) {

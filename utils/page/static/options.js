@@ -22,14 +22,22 @@ export function maskOptions(image) {
 
 /** @param {() => void} onChange */
 export function connectOptions(onChange) {
-  const slider = element("threshold");
+  labelSlider("threshold", (value) => (value ? `${String(value).replace("-", "−")} ${value > 0 ? "tighter" : "looser"}` : "0"));
+  for (const id of ["smooth", "threshold"]) element(id).addEventListener("change", onChange);
+}
+
+/**
+ * Show a slider's value beside it, in the element with the id `${id}-value`, and to screen readers.
+ * @param {string} id
+ * @param {(value: number) => string} textOf
+ */
+export function labelSlider(id, textOf) {
+  const slider = /** @type {HTMLInputElement} */ (element(id));
   const show = () => {
-    const value = slider.valueAsNumber;
-    const text = value ? `${String(value).replace("-", "−")} ${value > 0 ? "tighter" : "looser"}` : "0";
-    element("threshold-value").textContent = text;
+    const text = textOf(slider.valueAsNumber);
+    element(`${id}-value`).textContent = text;
     slider.setAttribute("aria-valuetext", text);
   };
   show();
   slider.addEventListener("input", show);
-  for (const id of ["smooth", "threshold"]) element(id).addEventListener("change", onChange);
 }

@@ -1,6 +1,6 @@
 // The project: images, classes, and the saving of every change.
 
-import { COLOURS } from "./objects.js";
+import { colourOf } from "./colours.js";
 import { MemoryStore, Store } from "./store.js";
 
 /** Time without changes after which the work is saved. */
@@ -17,7 +17,7 @@ export class Project {
   /** @type {StoredImage[]} */
   images = [];
   /** @type {Category[]} at least one */
-  classes = [{ id: 1, name: "object", color: COLOURS[0] }];
+  classes = [{ id: 1, name: "object", color: colourOf(1) }];
   /** Id of the class of new objects. */
   classId = 1;
   /** @type {number | null} id of the image that was opened last */
@@ -86,7 +86,7 @@ export class Project {
     this.#changed = null;
     await this.#store.clear();
     this.images = [];
-    this.classes = [{ id: 1, name: "object", color: COLOURS[0] }];
+    this.classes = [{ id: 1, name: "object", color: colourOf(1) }];
     this.classId = 1;
     this.imageId = null;
   }
@@ -131,7 +131,7 @@ export class Project {
     const known = this.classes.find((category) => category.name === name);
     if (known) return known;
     const id = Math.max(...this.classes.map((category) => category.id)) + 1;
-    const category = { id, name, color: COLOURS[(id - 1) % COLOURS.length] };
+    const category = { id, name, color: colourOf(id) };
     this.classes = [...this.classes, category];
     return category;
   }

@@ -1,6 +1,7 @@
 // The view of a session: masks and marks on the image, rows in the panel.
 
 import { element, radio } from "./dom.js";
+import { listed, showFound } from "./found.js";
 import { isEmpty, isMarked } from "./objects.js";
 import { ObjectList } from "./panel.js";
 import { Stage } from "./stage.js";
@@ -75,8 +76,9 @@ export class Screen {
     const { masks, objects } = this.#session;
     const active = objects.active;
     const maskOf = (object) => masks.get(object);
-    this.list.show(objects.list, active.id, maskOf, this.categoryOf);
+    this.list.show(listed(objects), active.id, maskOf, this.categoryOf);
     this.list.reveal(active.id);
+    showFound(objects);
     this.stage.view.style.setProperty("--colour", active.colour);
     radio("candidate", active.candidate).checked = true;
     const hasPrompts = isMarked(active) && !active.found;
@@ -87,7 +89,7 @@ export class Screen {
       "candidates": hasPrompts,
       "save-mask": maskOf(active) !== null,
       "save-cutout": maskOf(active) !== null,
-      "save-coco": objects.list.some((object) => maskOf(object)?.area),
+      "save-coco": listed(objects).some((object) => maskOf(object)?.area),
       "copy-python": hasPrompts,
       "copy-curl": hasPrompts,
     };
@@ -96,7 +98,7 @@ export class Screen {
 
   #items(isWanted) {
     const { masks, objects } = this.#session;
-    return objects.list
+    return listed(objects)
       .filter((object) => isWanted(object.id) && !object.hidden)
       .map((object) => ({ mask: masks.displayed(object), colour: object.colour }))
       .filter(({ mask }) => mask)

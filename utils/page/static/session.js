@@ -2,6 +2,7 @@
 
 /** @typedef {import("./store.js").StoredImage} StoredImage */
 
+import { listed } from "./found.js";
 import { Masks } from "./masks.js";
 import { Objects } from "./objects.js";
 import { smoothing } from "./options.js";
@@ -43,9 +44,9 @@ export class Session {
     this.remote.id = imageId;
   }
 
-  /** Return the objects that have a mask, with it. */
+  /** Return the listed objects that have a mask, with the mask that is displayed. */
   get annotated() {
-    const found = this.objects.list.map((object) => ({ object, mask: this.masks.get(object) }));
+    const found = listed(this.objects).map((object) => ({ object, mask: this.masks.displayed(object) }));
     return found.filter(({ mask }) => mask?.area);
   }
 

@@ -1,6 +1,6 @@
 // Label maps: PNG images whose pixels are category ids, and ones whose pixels are object numbers.
 
-import { COLOURS } from "../objects.js";
+import { colourOf } from "../colours.js";
 import { encodePng } from "./png.js";
 import { imagePaths } from "./project.js";
 import { masksOf } from "./spans.js";
@@ -25,7 +25,7 @@ export async function writeLabelMaps(project) {
     masks.sort((one, other) => other.spans.area - one.spans.area);
     const classes = paint(image, masks.map(({ id, spans }) => ({ value: id, spans })));
     const instances = paint(image, masks.map(({ number, spans }) => ({ value: number, spans })));
-    const objectColours = Array.from({ length: masks.length + 1 }, (_, number) => COLOURS[(number + COLOURS.length - 1) % COLOURS.length]);
+    const objectColours = Array.from({ length: masks.length + 1 }, (_, number) => colourOf(number + COLOURS.length));
     files.push({ path: `classes/${path}.png`, content: await encode(image, classes, classColours) });
     files.push({ path: `instances/${path}.png`, content: await encode(image, instances, objectColours) });
   }

@@ -1,6 +1,6 @@
 // A project: images with annotated objects. What all formats write and read.
 
-import { COLOURS } from "../objects.js";
+import { colourOf } from "../colours.js";
 
 /**
  * @typedef {{size: [number, number], counts: string}} Rle COCO's compressed RLE; size: height, width
@@ -90,7 +90,7 @@ export class ProjectBuilder {
       if (isWhole(wanted.id, 1, MAX_CATEGORY_ID) && !taken.has(Number(wanted.id))) id = Number(wanted.id);
       if (id > MAX_CATEGORY_ID) throw new FormatError(`at most ${MAX_CATEGORY_ID} classes can be read`);
       const isColour = typeof wanted.color === "string" && /^#[0-9a-f]{6}$/i.test(wanted.color);
-      category = { id, name, color: isColour ? String(wanted.color).toLowerCase() : COLOURS[(id - 1) % COLOURS.length] };
+      category = { id, name, color: isColour ? String(wanted.color).toLowerCase() : colourOf(id) };
       this.#categories.set(name, category);
     }
     return category.id;
