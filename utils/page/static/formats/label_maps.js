@@ -25,7 +25,7 @@ export async function writeLabelMaps(project) {
     masks.sort((one, other) => other.spans.area - one.spans.area);
     const classes = paint(image, masks.map(({ id, spans }) => ({ value: id, spans })));
     const instances = paint(image, masks.map(({ number, spans }) => ({ value: number, spans })));
-    const objectColours = Array.from({ length: masks.length + 1 }, (_, number) => colourOf(number + COLOURS.length));
+    const objectColours = Array.from({ length: masks.length + 1 }, (_, number) => colourOf(Math.max(number, 1)));
     files.push({ path: `classes/${path}.png`, content: await encode(image, classes, classColours) });
     files.push({ path: `instances/${path}.png`, content: await encode(image, instances, objectColours) });
   }
