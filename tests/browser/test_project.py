@@ -122,6 +122,7 @@ def test_number_keys_give_classes_and_the_last_one_is_kept(project):
         project.page.keyboard.press("Enter")
     project.page.get_by_role("application").focus()
     project.click(*DISC)
+    assert project.page.locator("#objects .category").all_inner_texts() == ["dog"]
     project.press("2")
     project.click(*RED, keys=("Shift",))
     assert project.page.locator("#objects .category").all_inner_texts() == ["cat", "cat"]

@@ -3,6 +3,7 @@
 import { ClassList } from "./classlist.js";
 import { connect, currentLabel } from "./controls.js";
 import { element } from "./dom.js";
+import { connectExports } from "./exportdialog.js";
 import { curlCommand, pythonCode, saveCoco, saveCutout, saveMask } from "./exports.js";
 import { listed, withoutKnown } from "./found.js";
 import { ImageList, thumbnailOf } from "./imagelist.js";
@@ -26,9 +27,12 @@ import { Project, total } from "./project.js";
 import { Screen } from "./screen.js";
 import { RemoteImage, Service } from "./service.js";
 import { Session } from "./session.js";
+import { importFiles } from "./transfer.js";
 
 /** Delay before the busy indicator appears. */
 const BUSY_DELAY_MS = 400;
+/** Warnings about opened files that are displayed. */
+const MAX_WARNINGS = 5;
 /** Following images that are encoded in advance. */
 const IMAGES_AHEAD = 2;
 
@@ -155,6 +159,31 @@ async function clearProject() {
   element("choose").focus();
 }
 
+/** Add annotations, or a saved project, to the project. */
+async function openAnnotations(files) {
+  const open = session?.image;
+  showBusy("Reading the files");
+  let problem = null, result = "";
+  try {
+    await project.flush();
+    if (open) closeImage();
+    const { images, objects, warnings } = await importFiles(project, files);
+    result = `${objects} ${objects === 1 ? "object" : "objects"} in ${images} ${images === 1 ? "image" : "images"} added`;
+    const more = warnings.length > MAX_WARNINGS ? `; and ${warnings.length - MAX_WARNINGS} more` : "";
+    if (!objects && !images && !warnings.length) problem = new Error("The files have no objects for the images of this project.");
+    if (warnings.length) problem = new Error(warnings.slice(0, MAX_WARNINGS).join("; ") + more);
+  } catch (error) {
+    problem = error;
+  }
+  showBusy("");
+  imageList.show(project.images, null);
+  showClasses();
+  const image = open ?? project.images[0];
+  if (image) openImage(image);
+  hint(result);
+  if (problem) handleError(problem, null);
+}
+
 /** Encode the images after the open one, one after another, while it stays open. */
 async function encodeAhead(current) {
   await current.embedding.catch(() => {});
@@ -178,7 +207,7 @@ async function embed() {
     const seconds = ((performance.now() - began) / 1000).toFixed(1);
     element("about").textContent = `${current.width} × ${current.height} pixels, encoded in ${seconds} s with ${embedding.engine.encoder}`;
     showWeights(embedding.weights);
-    if (isEmpty(current.objects.active)) hint("Click an object, or drag a box around it");
+    if (isEmpty(current.objects.active) && element("hint").hidden) hint("Click an object, or drag a box around it");
   } catch (error) {
     if (current === session) handleError(error, retryAll);
   } finally {
@@ -238,7 +267,7 @@ async function everything() {
     const found = await current.everything(Number(element("grid").value), report);
     if (current !== session) return;
     const added = withoutKnown(found, current), dropped = found.length - added.length;
-    edit((objects) => objects.addFound(added));
+    edit((objects) => objects.addAll(added.map((mask) => ({ found: mask }))));
     const rest = dropped ? ` (without ${dropped} already here)` : "";
     const result = added.length ? `${added.length} objects found${rest}: click one to select it` : `No new objects found${rest}`;
     hint(result);
@@ -351,20 +380,27 @@ function showClasses() {
   classList.show(project.classes, project.classId, (id) => project.countOf(id));
 }
 
-/** Make a class the one of the active object and of new ones. */
-function chooseClass(id) {
+/** Make a class the one of new objects. */
+function useClass(id) {
   project.classId = id;
   project.saveProject();
   if (session) {
     session.objects.classId = id;
-    if (session.objects.active.classId !== id) edit((objects) => objects.change({ classId: id }));
-    hint(`Class: ${project.categoryOf(id).name}`);
+    if (isEmpty(session.objects.active)) setDisplay(session.objects.active.id, { classId: id });
   }
   showClasses();
 }
 
+/** Make a class the one of the active object and of new ones. */
+function chooseClass(id) {
+  useClass(id);
+  if (!session) return;
+  if (session.objects.active.classId !== id) edit((objects) => objects.change({ classId: id }));
+  hint(`Class: ${project.categoryOf(id).name}`);
+}
+
 function addClass(name) {
-  chooseClass(project.addClass(name).id);
+  useClass(project.addClass(name).id);
 }
 
 function renameClass(id, name) {
@@ -461,6 +497,11 @@ connect(screen.stage, {
   copyCurl: () => copy(curlCommand(session, service.key !== "")),
   changeOptions: () => restore(() => {}),
   hideError,
+});
+connectExports(project, {
+  openImage: () => session.image,
+  onError: (error) => handleError(error, null),
+  importFiles: openAnnotations,
 });
 document.addEventListener("visibilitychange", () => project.flush());
 start();

@@ -3,7 +3,11 @@
 /**
  * @typedef {object} Elements elements with more than the properties of every HTMLElement, by id
  * @property {HTMLFieldSetElement} candidates
+ * @property {HTMLInputElement} annotations
  * @property {HTMLButtonElement} everything
+ * @property {HTMLDialogElement} export
+ * @property {HTMLSelectElement} export-format
+ * @property {HTMLInputElement} export-images
  * @property {HTMLInputElement} file
  * @property {HTMLInputElement} folder
  * @property {HTMLInputElement} found-score

@@ -13,7 +13,7 @@ export async function saveMask({ name, objects, masks }) {
   context.fillRect(0, 0, mask.width, mask.height);
   // drawImage blends; putImageData would also write the transparent pixels outside the mask.
   context.drawImage(whiteMask(mask), 0, 0);
-  save(await canvas.convertToBlob({ type: "image/png" }), `${stem(name)} ${active.name} mask.png`);
+  download(await canvas.convertToBlob({ type: "image/png" }), `${stem(name)} ${active.name} mask.png`);
 }
 
 /** Save the image inside the active object's mask as a PNG, transparent elsewhere. */
@@ -25,7 +25,7 @@ export async function saveCutout({ name, objects, masks }, picture) {
   context.drawImage(whiteMask(mask), 0, 0);
   context.globalCompositeOperation = "source-in";
   context.drawImage(picture, 0, 0, mask.width, mask.height);
-  save(await canvas.convertToBlob({ type: "image/png" }), `${stem(name)} ${active.name} cutout.png`);
+  download(await canvas.convertToBlob({ type: "image/png" }), `${stem(name)} ${active.name} cutout.png`);
 }
 
 /**
@@ -50,7 +50,7 @@ export function saveCoco({ name, width, height, objects, annotated: found }, cla
       name: object.name,
     })),
   };
-  save(new Blob([JSON.stringify(document)], { type: "application/json" }), `${stem(name)} coco.json`);
+  download(new Blob([JSON.stringify(document)], { type: "application/json" }), `${stem(name)} coco.json`);
   return listed(objects).filter(isMarked).length - found.length;
 }
 
@@ -106,7 +106,7 @@ function shellQuoted(text) {
 }
 
 /** Download a blob as a file. */
-function save(blob, name) {
+export function download(blob, name) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
   link.download = name;

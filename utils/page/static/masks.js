@@ -37,8 +37,9 @@ export class Masks {
   }
 
   /** Take over what `save` returned. */
-  restore(entries) {
+  restore(entries, shown) {
     for (const [key, records] of entries) this.#known.set(key, records.map(Mask.fromRecord));
+    for (const [id, record] of shown) this.#last.set(id, Mask.fromRecord(record));
   }
 
   /** Whether a request is in flight. */

@@ -154,7 +154,7 @@ export class Objects {
   addPoint(point, isNew) {
     const state = isNew ? this.#withNew() : this.now;
     const { points, found } = state.list.find(({ id }) => id === state.activeId);
-    this.#step(withActiveFields(state, { points: [...(found ? [found.point] : points), point], found: null, hidden: false }));
+    this.#step(withActiveFields(state, { points: [...(found?.point ? [found.point] : points), point], found: null, hidden: false }));
   }
 
   /** Set the active object's box. An object found automatically loses the click that found it. */
@@ -205,12 +205,15 @@ export class Objects {
     if (state !== this.now) this.#step(state);
   }
 
-  /** Add automatically found objects, and select a new empty one. */
-  addFound(masks) {
-    if (!masks.length) return;
+  /**
+   * Add objects, and select a new empty one.
+   * @param {Partial<ImageObject>[]} added fields of each, such as `found`
+   */
+  addAll(added) {
+    if (!added.length) return;
     const kept = this.list.filter((object) => !isEmpty(object));
-    const list = this.#append(kept, masks.length + 1);
-    masks.forEach((mask, index) => (list[kept.length + index].found = mask));
+    const list = this.#append(kept, added.length + 1);
+    added.forEach((fields, index) => Object.assign(list[kept.length + index], fields));
     this.#step({ list, activeId: list.at(-1).id });
   }
 

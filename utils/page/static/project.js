@@ -75,6 +75,13 @@ export class Project {
     return this.#store.work(id);
   }
 
+  /** Save the work on an image that is not open. */
+  async saveWork(image, work) {
+    const classes = new Map(work.objects.now.list.map(({ id, classId }) => [id, classId]));
+    image.counts = countsOf(work.shown.map(([id]) => classes.get(id)));
+    await this.#write(() => this.#store.save(image, work));
+  }
+
   async remove(id) {
     if (this.#changed?.image.id === id) this.#changed = null;
     this.images = this.images.filter((image) => image.id !== id);
@@ -95,7 +102,7 @@ export class Project {
   changed(session) {
     if (this.#changed && this.#changed !== session) this.flush();
     this.#changed = session;
-    session.image.counts = countsOf(session);
+    session.image.counts = countsOf(session.annotated.map(({ object }) => object.classId));
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.flush(), SAVE_DELAY_MS);
     if (this.state !== "memory") this.#setState("saving");
@@ -155,8 +162,7 @@ export class Project {
       for (const state of [...work.objects.past, work.objects.now, ...work.objects.future]) {
         for (const object of state.list) if (object.classId === id) object.classId = other.id;
       }
-      image.counts = { ...image.counts, [other.id]: (image.counts[other.id] ?? 0) + image.counts[id], [id]: 0 };
-      await this.#write(() => this.#store.save(image, work));
+      await this.saveWork(image, work);
     }
     this.classes = this.classes.filter((category) => category.id !== id);
     if (this.classId === id) this.classId = other.id;
@@ -180,10 +186,10 @@ export class Project {
   }
 }
 
-/** Return the number of objects with a mask, by class. */
-function countsOf(session) {
+/** Return how often each class occurs. */
+function countsOf(classIds) {
   const counts = {};
-  for (const { object } of session.annotated) counts[object.classId] = (counts[object.classId] ?? 0) + 1;
+  for (const id of classIds) counts[id] = (counts[id] ?? 0) + 1;
   return counts;
 }
 

@@ -34,13 +34,19 @@ export class Session {
 
   /** Return objects, undo history and masks as plain data. */
   save() {
-    return { objects: this.objects.save(), masks: this.masks.save(this.objects.list), imageId: this.remote.id };
+    return {
+      objects: this.objects.save(),
+      masks: this.masks.save(this.objects.list),
+      /** Masks as displayed, by object id: what is exported. */
+      shown: this.annotated.map(({ object, mask }) => [object.id, mask.record]),
+      imageId: this.remote.id,
+    };
   }
 
   /** Take over what `save` returned. */
-  restore({ objects, masks, imageId }) {
+  restore({ objects, masks, shown, imageId }) {
     this.objects.restore(objects);
-    this.masks.restore(masks);
+    this.masks.restore(masks, shown);
     this.remote.id = imageId;
   }
 

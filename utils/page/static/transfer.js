@@ -1,0 +1,180 @@
+// The project as files: annotations in other programs' formats, and the whole project to go on with elsewhere.
+
+import { FORMATS, readProject } from "./formats/formats.js";
+import { baseName, cleanPath, FormatError } from "./formats/project.js";
+import { unzip, zip } from "./formats/zip.js";
+import { Spans } from "./formats/spans.js";
+import { thumbnailOf } from "./imagelist.js";
+import { Objects } from "./objects.js";
+import { Mask } from "./rle.js";
+
+/**
+ * @typedef {import("./project.js").Project} Project
+ * @typedef {import("./store.js").StoredImage} StoredImage
+ * @typedef {import("./formats/project.js").AnnotatedImage} AnnotatedImage
+ */
+
+const PROJECT_FILE = "project.json", PROJECT_VERSION = 1;
+const MAX_PROJECT_BYTES = 2 ** 30;
+
+/**
+ * Return the annotations of images in a format, as a ZIP file.
+ * @param {Project} project
+ * @param {StoredImage[]} images
+ * @param {string} format a key of FORMATS
+ * @param {boolean} withImages whether the ZIP has the image files too
+ * @returns {Promise<Blob>}
+ * @throws {FormatError} the project does not fit into the format
+ */
+export async function exportAnnotations(project, images, format, withImages) {
+  const annotated = [];
+  for (const image of images) annotated.push(annotatedImage(image, await project.work(image.id)));
+  const { write, images: folder } = FORMATS[format];
+  const files = [...(await write({ classes: project.classes, images: annotated }))];
+  if (withImages) files.push(...images.map(({ name, file }) => ({ path: folder + cleanPath(name), content: file })));
+  return zip(files);
+}
+
+/** @returns {AnnotatedImage} the objects as they were displayed when they were saved */
+function annotatedImage({ name, width, height }, work) {
+  const objects = new Map((work?.objects.now.list ?? []).map((object) => [object.id, object]));
+  return {
+    name,
+    width,
+    height,
+    objects: (work?.shown ?? []).map(([id, { size, counts, score }]) => {
+      const { classId, name } = objects.get(id);
+      return { categoryId: classId, name, rle: { size, counts }, score };
+    }),
+  };
+}
+
+/**
+ * Return the whole project, with images, objects and prompts, as a ZIP file.
+ * @param {Project} project
+ * @returns {Promise<Blob>}
+ */
+export async function exportProject(project) {
+  const images = [], files = [];
+  for (const [index, image] of project.images.entries()) {
+    const { name, width, height, counts, file } = image;
+    const path = `images/${index + 1}/${baseName(cleanPath(name))}`;
+    const work = await project.work(image.id);
+    images.push({ name, width, height, counts, path, type: file.type, work: work ? withoutHistory(work) : null });
+    files.push({ path, content: file });
+  }
+  const document = { version: PROJECT_VERSION, classes: project.classes, images };
+  return zip([{ path: PROJECT_FILE, content: JSON.stringify(document) }, ...files]);
+}
+
+/** As JSON, each undo step would repeat all objects. */
+function withoutHistory(work) {
+  return { ...work, objects: { ...work.objects, past: [], future: [] } };
+}
+
+/**
+ * Add what files contain to the project: a project that `exportProject` wrote, or annotations of images of the project.
+ * @param {Project} project
+ * @param {File[]} files
+ * @returns {Promise<{images: number, objects: number, warnings: string[]}>} what was added
+ * @throws {FormatError} nothing in the files can be read
+ */
+export async function importFiles(project, files) {
+  if (files.length === 1 && /\.zip$/i.test(files[0].name)) {
+    const entries = await unzip(files[0]);
+    const main = entries.find(({ path }) => path === PROJECT_FILE);
+    if (main) return importProject(project, main, entries);
+  }
+  const sources = files.map((file) => ({ path: file.webkitRelativePath || file.name, content: file }));
+  const { project: read, warnings } = await readProject(sources, project.images);
+  const imageOf = imagesByName(project.images);
+  let objects = 0, images = 0;
+  for (const annotated of read.images) {
+    if (!annotated.objects.length) continue;
+    const image = imageOf(annotated.name);
+    if (!image) warnings.push(`${annotated.name}: add this image first; its ${annotated.objects.length} objects were left out`);
+    else if (image.width !== annotated.width || image.height !== annotated.height) {
+      warnings.push(`${annotated.name}: its objects are for ${annotated.width} x ${annotated.height} pixels, the image has ${image.width} x ${image.height}`);
+    } else {
+      const names = new Map(read.classes.map(({ id, name }) => [id, name]));
+      const added = annotated.objects.flatMap(({ categoryId, name, rle, score }) => {
+        const mask = maskOf(rle, score), classId = project.addClass(names.get(categoryId) ?? "object").id;
+        return mask ? [{ found: mask, classId, ...(name && { name }) }] : [];
+      });
+      await addObjects(project, image, added);
+      objects += added.length;
+      images++;
+    }
+  }
+  await project.saveProject();
+  return { images, objects, warnings };
+}
+
+/** Return a mask from its run lengths alone; null if it is empty. */
+function maskOf(rle, score) {
+  const spans = Spans.decode(rle);
+  return spans.area ? new Mask(rle, { score: score ?? 1, area: spans.area, box: spans.box }) : null;
+}
+
+/** Add objects with masks to an image that is not open. */
+async function addObjects(project, image, added) {
+  const work = (await project.work(image.id)) ?? { masks: [], shown: [], imageId: null };
+  const objects = new Objects(project.classId);
+  if (work.objects) objects.restore(work.objects);
+  objects.addAll(added);
+  const shown = new Map(work.shown);
+  for (const object of objects.list) if (object.found) shown.set(object.id, object.found.record);
+  await project.saveWork(image, { ...work, objects: objects.save(), shown: [...shown] });
+}
+
+/** Return a function that finds an image by its path, or by its file name alone if that is unique. */
+function imagesByName(images) {
+  const byPath = new Map(images.map((image) => [cleanPath(image.name), image]));
+  const byName = new Map();
+  for (const image of images) {
+    const name = baseName(cleanPath(image.name));
+    byName.set(name, byName.has(name) ? null : image);
+  }
+  return (name) => byPath.get(cleanPath(name)) ?? byName.get(baseName(cleanPath(name))) ?? null;
+}
+
+async function importProject(project, main, entries) {
+  if (main.size > MAX_PROJECT_BYTES) throw new FormatError(`${PROJECT_FILE} has more than ${MAX_PROJECT_BYTES} bytes`);
+  let document;
+  try {
+    document = JSON.parse(new TextDecoder().decode(await main.bytes()));
+  } catch {
+    throw new FormatError(`${PROJECT_FILE} is not valid JSON`);
+  }
+  if (document.version !== PROJECT_VERSION || !Array.isArray(document.images) || !Array.isArray(document.classes)) {
+    throw new FormatError(`${PROJECT_FILE} is not a project of this page`);
+  }
+  const files = new Map(entries.map((entry) => [entry.path, entry]));
+  const ids = new Map(document.classes.map(({ id, name }) => [id, project.addClass(name).id]));
+  let objects = 0;
+  for (const { name, width, height, path, type, work } of document.images) {
+    const entry = files.get(path);
+    if (!entry) throw new FormatError(`the ZIP file has no ${path}`);
+    const file = new Blob([await entry.bytes()], { type });
+    const image = await project.add({ name, width, height, file, thumbnail: await thumbnailOf({ file, width, height }) });
+    if (!work) continue;
+    checkWork(name, width, height, work);
+    for (const object of work.objects.now.list) object.classId = ids.get(object.classId) ?? project.classId;
+    await project.saveWork(image, work);
+    objects += work.shown.length;
+  }
+  await project.saveProject();
+  return { images: document.images.length, objects, warnings: [] };
+}
+
+/** @throws {FormatError} the work on an image in a project file is damaged */
+function checkWork(name, width, height, work) {
+  try {
+    new Objects(1).restore(work.objects);
+    for (const [, record] of work.shown) Spans.decode(record);
+    const sizes = work.shown.map(([, { size }]) => size);
+    if (sizes.some(([h, w]) => h !== height || w !== width)) throw new Error("a mask has another size than the image");
+  } catch (error) {
+    throw new FormatError(`${PROJECT_FILE}: the objects of ${name} are damaged (${error.message})`);
+  }
+}
