@@ -1,5 +1,6 @@
 // The page's controller: connects the session, the screen and the service.
 
+import { Connection } from "./connection.js";
 import { connect, currentLabel } from "./controls.js";
 import { element } from "./dom.js";
 import { curlCommand, pythonCode, saveCoco, saveCutout, saveMask } from "./exports.js";
@@ -9,7 +10,7 @@ import { isEmpty, isMarked } from "./objects.js";
 import { prepareImage } from "./picture.js";
 import { Preview } from "./preview.js";
 import { Screen } from "./screen.js";
-import { Service } from "./service.js";
+import { isAway, Service } from "./service.js";
 import { Session } from "./session.js";
 
 /** Delay before the busy indicator appears. */
@@ -23,10 +24,8 @@ const screen = new Screen({
   remove: (id) => edit((objects) => objects.remove(id)),
   removeMark: (index) => edit((objects) => objects.removeMark(index)),
 });
-const preview = new Preview(screen.stage, (reason) => {
-  element("hover").checked = false;
-  hint(reason);
-});
+const connection = new Connection(hideError);
+const preview = new Preview(screen.stage, (reason) => connection.away || hint(reason));
 
 /** The response of `/info`. */
 let info = null;
@@ -41,10 +40,12 @@ let openCount = 0;
  * Open an image and close the current one.
  * @param {Blob | Promise<Blob>} source
  * @param {string} name of the file
+ * @param {(() => void) | null} retry repeats a failed download
  */
-async function open(source, name) {
+async function open(source, name, retry = null) {
   if (session?.unsavedCount > 1 && !window.confirm(`Discard ${session.unsavedCount} unsaved objects?`)) return;
   const request = ++openCount;
+  connection.drop(everything);
   hideError();
   showBusy("Loading the image");
   try {
@@ -60,8 +61,12 @@ async function open(source, name) {
   } catch (error) {
     if (request !== openCount) return;
     showBusy("");
-    handleError(error, null);
+    handleError(error, retry && (() => request === openCount && retry()));
   }
+}
+
+function openSample({ file }) {
+  open(service.sample(file), file, () => openSample({ file }));
 }
 
 /** Encode the image ahead of the first click. */
@@ -243,8 +248,17 @@ function showProgress(running) {
 
 function handleError(error, retry) {
   if (error.name === "AbortError") return;
+  if (isAway(error)) {
+    if (!connection.away || element("alert").hidden) showError(error, () => connection.check(), { note: "This page reconnects by itself." });
+    connection.lose(retry);
+    return;
+  }
   if (error.status !== 401) {
-    showError(error, retry);
+    const tryAgain = () => {
+      hideError();
+      retry();
+    };
+    showError(error, retry && tryAgain);
     return;
   }
   if (service.key) showError(error);
@@ -270,7 +284,7 @@ connect(screen.stage, {
     open(file, file.name || "image");
     if (severalFiles) hint("Only one image can be open: this is the first");
   },
-  openSample: ({ file }) => open(service.sample(file), file),
+  openSample,
   rejectFiles: () => showError(new Error("This is not an image. Choose a PNG, JPEG or WebP file.")),
   leave: (event) => session?.unsavedCount > 1 && event.preventDefault(),
   click,
