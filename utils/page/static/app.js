@@ -2,6 +2,7 @@
 
 import { Connection } from "./connection.js";
 import { connect, currentLabel } from "./controls.js";
+import { TooLarge } from "./copies.js";
 import { element } from "./dom.js";
 import { curlCommand, pythonCode, saveCoco, saveCutout, saveMask } from "./exports.js";
 import { listed, withoutKnown } from "./found.js";
@@ -41,15 +42,16 @@ let openCount = 0;
  * @param {Blob | Promise<Blob>} source
  * @param {string} name of the file
  * @param {(() => void) | null} retry repeats a failed download
+ * @param {boolean} allowCopy whether a large image is opened as a copy
  */
-async function open(source, name, retry = null) {
+async function open(source, name, retry = null, allowCopy = false) {
   if (session?.unsavedCount > 1 && !window.confirm(`Discard ${session.unsavedCount} unsaved objects?`)) return;
   const request = ++openCount;
   connection.drop(everything);
   hideError();
   showBusy("Loading the image");
   try {
-    const image = await prepareImage(await source, name, info?.limits);
+    const image = await prepareImage(await source, name, info?.limits, allowCopy);
     if (request !== openCount) return;
     session?.close();
     session = new Session(service, name, image);
@@ -61,7 +63,8 @@ async function open(source, name, retry = null) {
   } catch (error) {
     if (request !== openCount) return;
     showBusy("");
-    handleError(error, retry && (() => request === openCount && retry()));
+    if (error instanceof TooLarge) showError(error, () => open(source, name, retry, true), { label: error.offer });
+    else handleError(error, retry && (() => request === openCount && retry()));
   }
 }
 
@@ -79,7 +82,7 @@ async function embed() {
     const embedding = await current.embed();
     if (current !== session) return;
     const seconds = ((performance.now() - began) / 1000).toFixed(1);
-    element("about").textContent = `${current.width} × ${current.height} pixels, encoded in ${seconds} s with ${embedding.engine.encoder}`;
+    element("about").textContent = `${current.about}, encoded in ${seconds} s with ${embedding.engine.encoder}`;
     showWeights(embedding.weights);
     if (isEmpty(current.objects.active)) hint("Click an object, or drag a box around it");
   } catch (error) {

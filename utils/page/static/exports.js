@@ -2,38 +2,42 @@
 
 import { listed } from "./found.js";
 import { isMarked } from "./objects.js";
+import { scaled } from "./regions.js";
 
 /** Save the active object's mask, white on black, as a PNG of the image's size. */
-export async function saveMask({ name, objects, masks }) {
-  const { active } = objects;
-  const mask = masks.get(active);
+export async function saveMask(session) {
+  const { active } = session.objects;
+  const mask = fullMask(session, active);
   if (!mask) return;
   const { canvas, context } = newCanvas(mask);
   context.fillStyle = "#000";
   context.fillRect(0, 0, mask.width, mask.height);
   // drawImage blends; putImageData would also write the transparent pixels outside the mask.
   context.drawImage(whiteMask(mask), 0, 0);
-  save(await canvas.convertToBlob({ type: "image/png" }), `${stem(name)} ${active.name} mask.png`);
+  save(await canvas.convertToBlob({ type: "image/png" }), `${stem(session.name)} ${active.name} mask.png`);
 }
 
 /** Save the image inside the active object's mask as a PNG, transparent elsewhere. */
-export async function saveCutout({ name, objects, masks }, picture) {
-  const { active } = objects;
-  const mask = masks.get(active);
+export async function saveCutout(session, picture) {
+  const { active } = session.objects;
+  const mask = fullMask(session, active);
   if (!mask) return;
   const { canvas, context } = newCanvas(mask);
   context.drawImage(whiteMask(mask), 0, 0);
   context.globalCompositeOperation = "source-in";
-  context.drawImage(picture, 0, 0, mask.width, mask.height);
-  save(await canvas.convertToBlob({ type: "image/png" }), `${stem(name)} ${active.name} cutout.png`);
+  const original = session.original && (await createImageBitmap(session.original.file));
+  context.drawImage(original ?? picture, 0, 0, mask.width, mask.height);
+  save(await canvas.convertToBlob({ type: "image/png" }), `${stem(session.name)} ${active.name} cutout.png`);
 }
 
 /**
  * Save all objects as COCO JSON, with one category per object name without its trailing number.
  * @returns {number} number of marked objects omitted because they have no mask
  */
-export function saveCoco({ name, width, height, objects, masks }) {
-  const found = listed(objects).map((object) => ({ object, mask: masks.get(object) })).filter(({ mask }) => mask?.area);
+export function saveCoco(session) {
+  const { name, objects } = session;
+  const { width, height } = session.original ?? session;
+  const found = listed(objects).map((object) => ({ object, mask: fullMask(session, object) })).filter(({ mask }) => mask?.area);
   const categoryOf = ({ object }) => object.name.replace(/\s*\d+$/, "").trim() || "object";
   const categories = [...new Set(found.map(categoryOf))];
   const document = {
@@ -53,6 +57,13 @@ export function saveCoco({ name, width, height, objects, masks }) {
   };
   save(new Blob([JSON.stringify(document)], { type: "application/json" }), `${stem(name)} coco.json`);
   return listed(objects).filter(isMarked).length - found.length;
+}
+
+/** Return an object's mask at the size of the original image: a copy's is scaled up. */
+function fullMask({ masks, original }, object) {
+  const mask = masks.get(object);
+  const isScaled = mask && original && (original.width !== mask.width || original.height !== mask.height);
+  return isScaled ? scaled(mask, original) : mask;
 }
 
 /** Return a file name without its extension. */

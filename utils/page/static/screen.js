@@ -62,7 +62,7 @@ export class Screen {
 
   /** Update the panel and the state of all controls. */
   showPanel() {
-    const { masks, objects } = this.#session;
+    const { masks, objects, original } = this.#session;
     const active = objects.active;
     const maskOf = (object) => masks.get(object);
     this.list.show(listed(objects), active.id, maskOf);
@@ -79,8 +79,8 @@ export class Screen {
       "save-mask": maskOf(active) !== null,
       "save-cutout": maskOf(active) !== null,
       "save-coco": listed(objects).some((object) => maskOf(object)?.area),
-      "copy-python": hasPrompts,
-      "copy-curl": hasPrompts,
+      "copy-python": hasPrompts && !original,
+      "copy-curl": hasPrompts && !original,
     };
     for (const [id, isEnabled] of Object.entries(enabled)) element(id).toggleAttribute("disabled", !isEnabled);
   }

@@ -13,13 +13,14 @@ export class Session {
   /**
    * @param {import("./service.js").Service} service
    * @param {string} name of the file
-   * @param {{file: Blob, width: number, height: number}} image from prepareImage
+   * @param {{file: Blob, width: number, height: number, original?: import("./copies.js").Original}} image from prepareImage
    */
-  constructor(service, name, { file, width, height }) {
+  constructor(service, name, { file, width, height, original = null }) {
     this.#service = service;
     this.name = name;
     this.width = width;
     this.height = height;
+    this.original = original;
     this.url = URL.createObjectURL(file);
     this.remote = new RemoteImage(file);
     this.objects = new Objects();
@@ -28,6 +29,15 @@ export class Session {
     this.embedding = null;
     /** Whether there are changes since the last save. */
     this.unsaved = false;
+  }
+
+  /** Return the size, and what was done to open the image. */
+  get about() {
+    const size = `${this.width} × ${this.height}`;
+    if (!this.original) return `${size} pixels`;
+    const { width, height } = this.original;
+    if (width === this.width && height === this.height) return `${size} pixels, opened as a JPEG copy`;
+    return `${width} × ${height} pixels, opened as a copy of ${size}, exported at full size`;
   }
 
   /** Number of marked objects, 0 if they are saved. */
