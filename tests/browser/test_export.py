@@ -62,8 +62,8 @@ def test_copy_python_copies_a_client_call(clicked):
 
 def test_copy_python_ranks_candidates_by_score(clicked):
     texts = []
-    for number in ("1", "2", "3"):
-        clicked.press(number)
+    for key in "iop":
+        clicked.press(key)
         texts.append(copied(clicked))
     assert sorted(int(text.split(".candidates[")[1][0]) for text in texts) == [0, 1, 2]
     assert all("multimask_output=True" in text for text in texts)

@@ -1,5 +1,6 @@
 // The page's controller: connects the session, the screen and the service.
 
+import { isUncertain } from "./candidates.js";
 import { Connection } from "./connection.js";
 import { connect, currentLabel } from "./controls.js";
 import { TooLarge } from "./copies.js";
@@ -116,7 +117,10 @@ async function segment(object, clickTime) {
     screen.paint();
     if (clickTime !== undefined) afterPaint((painted) => showLatency(painted - clickTime, milliseconds));
     screen.showPanel();
-    if (objects.active.id === object.id) showResult(object.name, masks.get(object));
+    const { id, candidate } = objects.active;
+    if (id !== object.id || candidate !== object.candidate) return;
+    showResult(object.name, masks.get(object));
+    if (!candidate && isUncertain(object, masks)) compare();
   } catch (error) {
     if (current === session) handleError(error, segmentAll);
   } finally {
@@ -126,6 +130,11 @@ async function segment(object, clickTime) {
       showBusy("");
     }
   }
+}
+
+/** Request the candidates of the active object's mask. */
+function compare() {
+  segment({ ...session.objects.active, candidate: 1 });
 }
 
 /** Request all missing masks. */
@@ -310,6 +319,8 @@ connect(screen.stage, {
   saveCoco: saveAll,
   copyPython: () => copy(pythonCode(session)),
   copyCurl: () => copy(curlCommand(session, service.key !== "")),
+  setClip: (clip) => edit((objects) => objects.change({ clip })),
+  compare,
   changeOptions: () => restore(() => {}),
   hideError,
 });

@@ -48,6 +48,7 @@ export function connect(stage, actions) {
     "zoom-in": zoom.in,
     "zoom-out": zoom.out,
     "zoom-fit": zoom.fit,
+    "compare": actions.compare,
     "everything": actions.everything,
     "everything-stop": actions.stopEverything,
     "save-mask": actions.saveMask,
@@ -62,6 +63,7 @@ export function connect(stage, actions) {
   for (const [id, action] of Object.entries(buttons)) element(id).addEventListener("click", () => action());
   const chooseCandidate = (event) => actions.setCandidate(Number(radio("candidate").value), event.timeStamp);
   element("candidates").addEventListener("change", chooseCandidate);
+  element("clip").addEventListener("change", () => actions.setClip(element("clip").checked));
   element("hover").checked = window.matchMedia("(hover: hover)").matches;
   element("hover").addEventListener("change", actions.clearPreview);
   connectOptions(actions.changeOptions);
@@ -87,7 +89,7 @@ export function connect(stage, actions) {
     "0": zoom.fit,
     "?": help,
   };
-  for (const number of [1, 2, 3]) keys[number] = () => actions.setCandidate(number, performance.now());
+  [..."uiop"].forEach((key, number) => (keys[key] = () => actions.setCandidate(number, performance.now())));
   listenToKeys(stage, keys, actions);
   element("samples").append(...SAMPLES.map((sample) => sampleItem(sample, actions.openSample)));
 }

@@ -3,6 +3,7 @@
 /**
  * @typedef {object} Elements elements with more than the properties of every HTMLElement, by id
  * @property {HTMLFieldSetElement} candidates
+ * @property {HTMLInputElement} clip
  * @property {HTMLButtonElement} everything
  * @property {HTMLInputElement} file
  * @property {HTMLInputElement} found-score

@@ -76,7 +76,8 @@ export function pythonCode({ name, objects, masks }) {
   const { active } = objects;
   const { multimask_output: multimask, ...fields } = masks.fieldsOf(active);
   // The Python client sorts candidates by score; this page does not.
-  const rank = multimask ? (masks.candidates(active) ?? []).indexOf(masks.get(active)) : -1;
+  const ranked = (masks.candidates(active) ?? []).sort((one, other) => other.score - one.score);
+  const rank = multimask ? ranked.indexOf(masks.get(active)) : -1;
   const parameters = Object.entries(fields).map(([field, value]) => `${field}=${JSON.stringify(value)}`);
   if (multimask) parameters.push("multimask_output=True");
   const lines = [
@@ -85,6 +86,7 @@ export function pythonCode({ name, objects, masks }) {
     `with Client(${JSON.stringify(serviceUrl())}) as service:`,
     `    found = service.segment(${JSON.stringify(name)}, ${parameters.join(", ")})${rank >= 0 ? `.candidates[${rank}]` : ""}`,
     "print(found.score, found.mask.shape, found.box_xyxy)",
+    ...clipNote(active),
     "",
   ];
   return lines.join("\n");
@@ -96,17 +98,22 @@ export function pythonCode({ name, objects, masks }) {
  * @param {boolean} withKey whether the service requires an API key
  */
 export function curlCommand({ name, objects, masks }, withKey) {
-  const { candidate } = objects.active;
+  const { active } = objects, { candidate } = active;
   const key = withKey ? ' -H "Authorization: Bearer $MOBILE_SAM_API_KEY"' : "";
-  const request = `request=${JSON.stringify(masks.fieldsOf(objects.active))}`;
+  const request = `request=${JSON.stringify(masks.fieldsOf(active))}`;
   const lines = [
     ...(candidate ? [`# This mask is masks[${candidate - 1}] of the answer.`] : []),
+    ...clipNote(active),
     `curl -sS --fail-with-body -H 'Accept: application/json'${key} \\`,
     `  -F ${shellQuoted(`image=@${JSON.stringify(name)}`)} -F ${shellQuoted(request)} \\`,
     `  ${shellQuoted(`${serviceUrl()}/mobile_sam`)}`,
     "",
   ];
   return lines.join("\n");
+}
+
+function clipNote({ clip, box }) {
+  return clip && box ? ["# On the page this mask is clipped to its box."] : [];
 }
 
 function serviceUrl() {

@@ -11,6 +11,7 @@ import { colourOf } from "./colours.js";
  * @property {Point[]} points
  * @property {[number, number, number, number] | null} box x0, y0, x1, y1
  * @property {0 | 1 | 2 | 3} candidate 0: the model's mask for unambiguous prompts
+ * @property {boolean} clip whether the mask is clipped to the box
  * @property {import("./rle.js").Mask | null} found mask from "Segment everything", in place of clicks
  * @property {boolean} hidden
  */
@@ -24,6 +25,7 @@ function newObject(id, number) {
     points: [],
     box: null,
     candidate: 0,
+    clip: false,
     found: null,
     hidden: false,
   };

@@ -1,5 +1,6 @@
 // The view of a session: masks and marks on the image, rows in the panel.
 
+import { showCandidates } from "./candidates.js";
 import { element, radio } from "./dom.js";
 import { listed, showFound } from "./found.js";
 import { isEmpty, isMarked } from "./objects.js";
@@ -70,6 +71,9 @@ export class Screen {
     showFound(objects);
     this.stage.view.style.setProperty("--colour", active.colour);
     radio("candidate", active.candidate).checked = true;
+    element("clip-row").hidden = !active.box;
+    element("clip").checked = active.clip;
+    showCandidates(this.#session, this.stage.picture);
     const hasPrompts = isMarked(active) && !active.found;
     const enabled = {
       "undo": objects.canUndo,
