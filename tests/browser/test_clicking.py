@@ -125,16 +125,6 @@ def test_escape_cancels_a_box_and_keeps_the_clicks(clicked):
     expect(clicked.page.locator("#box")).to_be_hidden()
 
 
-def test_candidates_match_the_api(clicked):
-    candidates = clicked.request_masks(pos_coords=[DISC], multimask_output=True)
-    assert len(candidates) == 3
-    for key, candidate in zip("iop", candidates, strict=True):
-        clicked.press(key)
-        assert np.array_equal(clicked.visible_mask(), candidate)
-    clicked.press("u")
-    clicked.assert_mask_is_the_apis(pos_coords=[DISC])
-
-
 def test_click_before_encoding_waits_for_the_embedding(person, photo):
     person.page.set_input_files("#file", photo)
     person.page.wait_for_selector("#view:not([hidden])")

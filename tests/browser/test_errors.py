@@ -31,28 +31,45 @@ def reload_with_info(person: Person, **fields: object) -> None:
     person.page.reload()
 
 
+TIMEOUT = problem(504, "inference-timeout", "The answer took too long", "no answer within 55 s")
+
+
+def test_error_is_reported_and_every_missing_mask_can_be_retried(opened):
+    opened.answer("**/mobile_sam", TIMEOUT)
+    opened.click(*DISC)
+    alert = opened.page.get_by_role("alert")
+    expect(alert).to_contain_text("The answer took too long. no answer within 55 s Request the-request")
+    opened.click(*RED, keys=("Shift",))
+    opened.page.unroute("**/mobile_sam")
+    opened.press_button("Try again")
+    expect(alert).to_be_hidden()
+    opened.wait_for(lambda: opened.visible_mask("others").any() and opened.visible_mask().any())
+    opened.assert_mask_is_the_apis(pos_coords=[RED])
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        pytest.param(
-            problem(504, "inference-timeout", "The answer took too long", "no answer within 55 s"),
-            "The answer took too long. no answer within 55 s Request the-request",
-            id="problem",
-        ),
         pytest.param(None, "The service does not respond. Is it running?", id="no answer"),
         pytest.param({"content_type": "text/html", "body": "<h1>Hi</h1>"}, "did not come from this service", id="page"),
         pytest.param({"status": 502, "body": "<h1>Bad</h1>"}, "status 502 without an explanation", id="proxy error"),
     ],
 )
-def test_error_is_reported_and_every_missing_mask_can_be_retried(opened, answer, message):
-    opened.page.route("**/mobile_sam", lambda route: route.fulfill(**answer) if answer else route.abort())
+def test_page_reconnects_and_repeats_what_failed_while_the_service_is_away(opened, answer, message):
+    paths = ("**/mobile_sam", "**/readyz")
+    opened.page.route(paths[0], lambda route: route.fulfill(**answer) if answer else route.abort())
+    opened.page.route(paths[1], lambda route: route.abort())
     opened.click(*DISC)
     alert = opened.page.get_by_role("alert")
     expect(alert).to_contain_text(message)
+    expect(alert).to_contain_text("This page reconnects by itself.")
     opened.click(*RED, keys=("Shift",))
-    opened.page.unroute("**/mobile_sam")
     opened.press_button("Try again")
-    expect(alert).to_be_hidden()
+    opened.wait_for(lambda: sum(url.endswith("/readyz") for url in opened.requests) >= 2)
+    expect(alert).to_be_visible()
+    for path in paths:
+        opened.page.unroute(path)
+    expect(alert).to_be_hidden(timeout=10_000)
     opened.wait_for(lambda: opened.visible_mask("others").any() and opened.visible_mask().any())
     opened.assert_mask_is_the_apis(pos_coords=[RED])
 
@@ -114,14 +131,17 @@ def test_api_key_is_requested_on_load_when_needed(person):
     expect(person.page.get_by_label("This service requires an API key")).to_be_visible()
 
 
-def test_preview_is_switched_off_when_rate_limited(opened):
+def test_preview_pauses_when_rate_limited_and_comes_back(opened):
     busy = problem(429, "too-many-requests", "Too many requests", "at most 60 per minute", **{"Retry-After": "30"})
-    opened.answer("**/mobile_sam", busy)
+    bodies = opened.answer("**/mobile_sam", busy, {})
     opened.page.locator("#hover").set_checked(True)
-    opened.page.mouse.move(*opened.screen_xy(20, 20))
     opened.page.mouse.move(*opened.screen_xy(*DISC))
-    expect(opened.page.locator("#hover")).not_to_be_checked()
-    expect(opened.page.locator("#hint")).to_have_text("The service is busy: preview switched off")
+    expect(opened.page.locator("#hint")).to_have_text("The service is busy: previews pause and come back by themselves")
+    opened.page.mouse.move(*opened.screen_xy(*RED))
+    opened.wait_for(lambda: opened.visible_mask("preview").any())
+    assert bodies[-1]["pos_coords"] == [list(RED)]
+    assert len(bodies) == 2
+    expect(opened.page.locator("#hover")).to_be_checked()
 
 
 def test_weights_are_named_with_a_warning_a_note_or_nothing(person):

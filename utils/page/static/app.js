@@ -1,7 +1,10 @@
 // The page's controller: connects the session, the screen and the service.
 
+import { isUncertain } from "./candidates.js";
 import { ClassList } from "./classlist.js";
+import { Connection } from "./connection.js";
 import { connect, currentLabel } from "./controls.js";
+import { TooLarge } from "./copies.js";
 import { element } from "./dom.js";
 import { connectExports } from "./exportdialog.js";
 import { curlCommand, pythonCode, saveCoco, saveCutout, saveMask } from "./exports.js";
@@ -25,7 +28,7 @@ import { prepareImage } from "./picture.js";
 import { Preview } from "./preview.js";
 import { Project, total } from "./project.js";
 import { Screen } from "./screen.js";
-import { RemoteImage, Service } from "./service.js";
+import { isAway, RemoteImage, Service } from "./service.js";
 import { Session } from "./session.js";
 import { importFiles } from "./transfer.js";
 
@@ -48,10 +51,8 @@ const screenActions = {
 const screen = new Screen(screenActions, (classId) => project.categoryOf(classId));
 const imageList = new ImageList({ open: openImage, remove: removeImage });
 const classList = new ClassList({ add: addClass, choose: chooseClass, rename: renameClass, remove: removeClass });
-const preview = new Preview(screen.stage, (reason) => {
-  element("hover").checked = false;
-  hint(reason);
-});
+const connection = new Connection(hideError);
+const preview = new Preview(screen.stage, (reason) => connection.away || hint(reason));
 
 /** The response of `/info`. */
 let info = null;
@@ -66,27 +67,47 @@ const encodedAhead = new Map();
 
 /**
  * Add images to the project and open the first of them.
- * @param {{file: Blob | Promise<Blob>, name: string}[]} sources
+ * @param {{file: Blob | Promise<Blob>, name: string, allowCopy?: boolean}[]} sources allowCopy: a large image is added as a copy
+ * @param {(() => void) | null} retry repeats a failed download
  */
-async function addImages(sources) {
+async function addImages(sources, retry = null) {
   let request = ++openCount;
+  connection.drop(everything);
   hideError();
-  for (const [index, { file, name }] of sources.entries()) {
+  const tooLarge = [];
+  let offer = null;
+  for (const [index, source] of sources.entries()) {
+    const { name, allowCopy = false } = source;
     showBusy(sources.length > 1 ? `Adding image ${index + 1} of ${sources.length}` : "Loading the image");
     try {
-      const image = await prepareImage(await file, name, info?.limits);
+      const image = await prepareImage(await source.file, name, info?.limits, allowCopy);
+      if (request !== openCount && sources.length === 1) return;
       const added = await project.add({ ...image, name, thumbnail: await thumbnailOf(image) });
       imageList.show(project.images, session?.image.id ?? null);
       if (request !== openCount) continue;
       openImage(added);
       request = 0;
     } catch (error) {
-      if (request === openCount || sources.length > 1) handleError(error, null);
+      if (request !== openCount && sources.length === 1) return;
+      if (error instanceof TooLarge) {
+        offer ??= error;
+        tooLarge.push({ ...source, allowCopy: true });
+      } else {
+        handleError(error, retry && (() => request === openCount && retry()));
+      }
     }
   }
   showBusy("");
+  if (offer) {
+    const more = tooLarge.length > 1 ? ` ${tooLarge.length - 1} more are too large.` : "";
+    showError(new Error(offer.message + more), () => addImages(tooLarge), { label: offer.offer });
+  }
   if (sources.length > 1) announce(`${project.images.length} images in the project`);
   if (session) encodeAhead(session);
+}
+
+function openSample({ file }) {
+  addImages([{ file: service.sample(file), name: file }], () => openSample({ file }));
 }
 
 /**
@@ -96,6 +117,7 @@ async function addImages(sources) {
 async function openImage(image) {
   if (image.id === session?.image.id) return;
   const request = ++openCount;
+  connection.drop(everything);
   hideError();
   try {
     const work = await project.work(image.id);
@@ -205,7 +227,7 @@ async function embed() {
     const embedding = await current.embed(encodedAhead.get(current.image.id));
     if (current !== session) return;
     const seconds = ((performance.now() - began) / 1000).toFixed(1);
-    element("about").textContent = `${current.width} × ${current.height} pixels, encoded in ${seconds} s with ${embedding.engine.encoder}`;
+    element("about").textContent = `${current.about}, encoded in ${seconds} s with ${embedding.engine.encoder}`;
     showWeights(embedding.weights);
     if (isEmpty(current.objects.active) && element("hint").hidden) hint("Click an object, or drag a box around it");
   } catch (error) {
@@ -240,7 +262,10 @@ async function segment(object, clickTime) {
     screen.paint();
     if (clickTime !== undefined) afterPaint((painted) => showLatency(painted - clickTime, milliseconds));
     screen.showPanel();
-    if (objects.active.id === object.id) showResult(object.name, masks.get(object));
+    const { id, candidate } = objects.active;
+    if (id !== object.id || candidate !== object.candidate) return;
+    showResult(object.name, masks.get(object));
+    if (!candidate && isUncertain(object, masks)) compare();
   } catch (error) {
     if (current === session) handleError(error, segmentAll);
   } finally {
@@ -250,6 +275,11 @@ async function segment(object, clickTime) {
       showBusy("");
     }
   }
+}
+
+/** Request the candidates of the active object's mask. */
+function compare() {
+  segment({ ...session.objects.active, candidate: 1 });
 }
 
 /** Request all missing masks. */
@@ -434,8 +464,17 @@ function showProgress(running) {
 
 function handleError(error, retry) {
   if (error.name === "AbortError") return;
+  if (isAway(error)) {
+    if (!connection.away || element("alert").hidden) showError(error, () => connection.check(), { note: "This page reconnects by itself." });
+    connection.lose(retry);
+    return;
+  }
   if (error.status !== 401) {
-    showError(error, retry);
+    const tryAgain = () => {
+      hideError();
+      retry();
+    };
+    showError(error, retry && tryAgain);
     return;
   }
   if (service.key) showError(error);
@@ -472,7 +511,7 @@ connect(screen.stage, {
   chooseClassByNumber: (number) => {
     if (project.classes[number - 1]) chooseClass(project.classes[number - 1].id);
   },
-  openSample: ({ file }) => addImages([{ file: service.sample(file), name: file }]),
+  openSample,
   rejectFiles: () => showError(new Error("This is not an image. Choose a PNG, JPEG or WebP file.")),
   leave: (event) => project.atRisk && event.preventDefault(),
   click,
@@ -495,6 +534,8 @@ connect(screen.stage, {
   saveCoco: saveAll,
   copyPython: () => copy(pythonCode(session)),
   copyCurl: () => copy(curlCommand(session, service.key !== "")),
+  setClip: (clip) => edit((objects) => objects.change({ clip })),
+  compare,
   changeOptions: () => restore(() => {}),
   hideError,
 });

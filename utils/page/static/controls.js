@@ -53,6 +53,7 @@ export function connect(stage, actions) {
     "zoom-in": zoom.in,
     "zoom-out": zoom.out,
     "zoom-fit": zoom.fit,
+    "compare": actions.compare,
     "everything": actions.everything,
     "everything-stop": actions.stopEverything,
     "save-mask": actions.saveMask,
@@ -67,6 +68,7 @@ export function connect(stage, actions) {
   for (const [id, action] of Object.entries(buttons)) element(id).addEventListener("click", () => action());
   const chooseCandidate = (event) => actions.setCandidate(Number(radio("candidate").value), event.timeStamp);
   element("candidates").addEventListener("change", chooseCandidate);
+  element("clip").addEventListener("change", () => actions.setClip(element("clip").checked));
   element("hover").checked = window.matchMedia("(hover: hover)").matches;
   element("hover").addEventListener("change", actions.clearPreview);
   connectOptions(actions.changeOptions);
@@ -96,7 +98,7 @@ export function connect(stage, actions) {
     "PageUp": () => actions.moveBy(-1),
     "PageDown": () => actions.moveBy(1),
   };
-  for (const [number, key] of ["u", "i", "o", "p"].entries()) keys[key] = () => actions.setCandidate(number, performance.now());
+  [..."uiop"].forEach((key, number) => (keys[key] = () => actions.setCandidate(number, performance.now())));
   for (let number = 1; number <= 9; number++) keys[number] = () => actions.chooseClassByNumber(number);
   listenToKeys(stage, keys, actions);
   element("samples").append(...SAMPLES.map((sample) => sampleItem(sample, actions.openSample)));

@@ -4,6 +4,7 @@
  * @typedef {object} Elements elements with more than the properties of every HTMLElement, by id
  * @property {HTMLFieldSetElement} candidates
  * @property {HTMLInputElement} annotations
+ * @property {HTMLInputElement} clip
  * @property {HTMLButtonElement} everything
  * @property {HTMLDialogElement} export
  * @property {HTMLSelectElement} export-format

@@ -2,30 +2,32 @@
 
 import { listed } from "./found.js";
 import { isMarked } from "./objects.js";
+import { scaled } from "./regions.js";
 
 /** Save the active object's mask, white on black, as a PNG of the image's size. */
-export async function saveMask({ name, objects, masks }) {
-  const { active } = objects;
-  const mask = masks.get(active);
+export async function saveMask(session) {
+  const { active } = session.objects;
+  const mask = activeMask(session);
   if (!mask) return;
   const { canvas, context } = newCanvas(mask);
   context.fillStyle = "#000";
   context.fillRect(0, 0, mask.width, mask.height);
   // drawImage blends; putImageData would also write the transparent pixels outside the mask.
   context.drawImage(whiteMask(mask), 0, 0);
-  download(await canvas.convertToBlob({ type: "image/png" }), `${stem(name)} ${active.name} mask.png`);
+  download(await canvas.convertToBlob({ type: "image/png" }), `${stem(session.name)} ${active.name} mask.png`);
 }
 
 /** Save the image inside the active object's mask as a PNG, transparent elsewhere. */
-export async function saveCutout({ name, objects, masks }, picture) {
-  const { active } = objects;
-  const mask = masks.get(active);
+export async function saveCutout(session, picture) {
+  const { active } = session.objects;
+  const mask = activeMask(session);
   if (!mask) return;
   const { canvas, context } = newCanvas(mask);
   context.drawImage(whiteMask(mask), 0, 0);
   context.globalCompositeOperation = "source-in";
-  context.drawImage(picture, 0, 0, mask.width, mask.height);
-  download(await canvas.convertToBlob({ type: "image/png" }), `${stem(name)} ${active.name} cutout.png`);
+  const original = session.image.original && (await createImageBitmap(session.image.original.file));
+  context.drawImage(original ?? picture, 0, 0, mask.width, mask.height);
+  download(await canvas.convertToBlob({ type: "image/png" }), `${stem(session.name)} ${active.name} cutout.png`);
 }
 
 /**
@@ -34,7 +36,10 @@ export async function saveCutout({ name, objects, masks }, picture) {
  * @param {import("./project.js").Category[]} classes
  * @returns {number} number of marked objects omitted because they have no mask
  */
-export function saveCoco({ name, width, height, objects, annotated: found }, classes) {
+export function saveCoco(session, classes) {
+  const { name, objects } = session;
+  const { width, height } = session.image.original ?? session;
+  const found = session.annotated.map(({ object, mask }) => ({ object, mask: atFullSize(mask, session.image.original) }));
   const document = {
     images: [{ id: 1, file_name: name, width, height }],
     categories: classes.map(({ id, name }) => ({ id, name })),
@@ -54,6 +59,17 @@ export function saveCoco({ name, width, height, objects, annotated: found }, cla
   return listed(objects).filter(isMarked).length - found.length;
 }
 
+/** Return the active object's mask at the size of the original image. */
+function activeMask({ masks, objects, image }) {
+  return atFullSize(masks.get(objects.active), image.original);
+}
+
+/** Return a mask at the size of the original image: a copy's is scaled up. */
+export function atFullSize(mask, original) {
+  const isScaled = mask && original && (original.width !== mask.width || original.height !== mask.height);
+  return isScaled ? scaled(mask, original) : mask;
+}
+
 /** Return a file name without its extension. */
 function stem(name) {
   return name.replace(/\.\w+$/, "");
@@ -64,7 +80,8 @@ export function pythonCode({ name, objects, masks }) {
   const { active } = objects;
   const { multimask_output: multimask, ...fields } = masks.fieldsOf(active);
   // The Python client sorts candidates by score; this page does not.
-  const rank = multimask ? (masks.candidates(active) ?? []).indexOf(masks.get(active)) : -1;
+  const ranked = (masks.candidates(active) ?? []).sort((one, other) => other.score - one.score);
+  const rank = multimask ? ranked.indexOf(masks.get(active)) : -1;
   const parameters = Object.entries(fields).map(([field, value]) => `${field}=${JSON.stringify(value)}`);
   if (multimask) parameters.push("multimask_output=True");
   const lines = [
@@ -73,6 +90,7 @@ export function pythonCode({ name, objects, masks }) {
     `with Client(${JSON.stringify(serviceUrl())}) as service:`,
     `    found = service.segment(${JSON.stringify(name)}, ${parameters.join(", ")})${rank >= 0 ? `.candidates[${rank}]` : ""}`,
     "print(found.score, found.mask.shape, found.box_xyxy)",
+    ...clipNote(active),
     "",
   ];
   return lines.join("\n");
@@ -84,17 +102,22 @@ export function pythonCode({ name, objects, masks }) {
  * @param {boolean} withKey whether the service requires an API key
  */
 export function curlCommand({ name, objects, masks }, withKey) {
-  const { candidate } = objects.active;
+  const { active } = objects, { candidate } = active;
   const key = withKey ? ' -H "Authorization: Bearer $MOBILE_SAM_API_KEY"' : "";
-  const request = `request=${JSON.stringify(masks.fieldsOf(objects.active))}`;
+  const request = `request=${JSON.stringify(masks.fieldsOf(active))}`;
   const lines = [
     ...(candidate ? [`# This mask is masks[${candidate - 1}] of the answer.`] : []),
+    ...clipNote(active),
     `curl -sS --fail-with-body -H 'Accept: application/json'${key} \\`,
     `  -F ${shellQuoted(`image=@${JSON.stringify(name)}`)} -F ${shellQuoted(request)} \\`,
     `  ${shellQuoted(`${serviceUrl()}/mobile_sam`)}`,
     "",
   ];
   return lines.join("\n");
+}
+
+function clipNote({ clip, box }) {
+  return clip && box ? ["# On the page this mask is clipped to its box."] : [];
 }
 
 function serviceUrl() {

@@ -121,7 +121,7 @@ function outlineOf(mask, step) {
 }
 
 /** Convert `#rrggbb` to a little-endian RGBA word. */
-function rgbaWord(colour) {
+export function rgbaWord(colour) {
   const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
   return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 }

@@ -2,6 +2,7 @@
 
 import { isMarked, promptsOf } from "./objects.js";
 import { maskOptions } from "./options.js";
+import { clipped } from "./regions.js";
 import { Mask } from "./rle.js";
 
 export class Masks {
@@ -9,6 +10,8 @@ export class Masks {
   #known = new Map();
   /** The mask displayed last, by object id. */
   #last = new Map();
+  /** @type {WeakMap<object, {key: string, mask: import("./rle.js").Mask}>} the clipped mask, by the whole mask */
+  #clipped = new WeakMap();
   /** The request in flight, by object id. */
   #requests = new Map();
 
@@ -61,13 +64,24 @@ export class Masks {
   /** Return an object's mask, or null while it has none. */
   get(object) {
     if (object.found) return object.found;
-    return isMarked(object) ? (this.#known.get(this.#keyOf(object))?.[Math.max(object.candidate - 1, 0)] ?? null) : null;
+    const mask = isMarked(object) ? this.#known.get(this.#keyOf(object))?.[Math.max(object.candidate - 1, 0)] : null;
+    if (!mask) return null;
+    return object.clip && object.box ? this.#clip(mask, object.box) : mask;
   }
 
-  /** Return the three candidates of an object's mask, highest score first, or null while unknown. */
+  #clip(mask, box) {
+    const key = String(box);
+    const cached = this.#clipped.get(mask);
+    if (cached?.key === key) return cached.mask;
+    const part = clipped(mask, box);
+    this.#clipped.set(mask, { key, mask: part });
+    return part;
+  }
+
+  /** Return the three candidates of an object's mask in the order of the API, or null while unknown. */
   candidates(object) {
-    const known = object.candidate ? this.#known.get(this.#keyOf(object)) : null;
-    return known ? [...known].sort((one, other) => other.score - one.score) : null;
+    const candidates = [1, 2, 3].map((candidate) => this.get({ ...object, candidate }));
+    return object.found || candidates.includes(null) ? null : candidates;
   }
 
   /** Return the mask to display: the previous one while the current one is pending. */

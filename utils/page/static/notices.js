@@ -3,22 +3,26 @@
 import { element } from "./dom.js";
 import { Problem } from "./service.js";
 
-/** Show an error until it is dismissed or retried. */
-export function showError(error, retry = null) {
+/**
+ * Show an error until it is dismissed.
+ * @param {Error & {title?: string, requestId?: string}} error
+ * @param {(() => void) | null} action of the message's button; null: no button
+ * @param {{label?: string, note?: string}} texts of the button, and after the message
+ */
+export function showError(error, action = null, { label = "Try again", note = "" } = {}) {
   const text = element("alert-text");
   const title = document.createElement("strong");
   title.textContent = `${error instanceof Problem ? error.title : "Something went wrong"}. `;
-  text.replaceChildren(title, error.message);
+  text.replaceChildren(title, error.message, note && ` ${note}`);
   if (error.requestId) {
     const id = document.createElement("small");
     id.textContent = ` Request ${error.requestId}`;
     text.append(id);
   }
-  element("alert-retry").hidden = !retry;
-  element("alert-retry").onclick = () => {
-    hideError();
-    retry();
-  };
+  const button = element("alert-action");
+  button.textContent = label;
+  button.hidden = !action;
+  button.onclick = action;
   element("alert").hidden = false;
 }
 

@@ -12,6 +12,7 @@ import { Mask } from "./rle.js";
  * @property {Point[]} points
  * @property {[number, number, number, number] | null} box x0, y0, x1, y1
  * @property {0 | 1 | 2 | 3} candidate 0: the model's mask for unambiguous prompts
+ * @property {boolean} clip whether the mask is clipped to the box
  * @property {import("./rle.js").Mask | null} found mask from "Segment everything", in place of clicks
  * @property {boolean} hidden
  * @property {number} classId
@@ -42,6 +43,7 @@ function newObject(id, number, classId) {
     points: [],
     box: null,
     candidate: 0,
+    clip: false,
     found: null,
     hidden: false,
     classId,

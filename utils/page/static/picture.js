@@ -1,5 +1,6 @@
 // Image input: file dialog, drag and drop, clipboard.
 
+import { jpegCopy, millions, TooManyBytes, TooManyPixels, toPng } from "./copies.js";
 import { element } from "./dom.js";
 
 const ACCEPTED_TYPES = ["image/png", "image/jpeg", "image/webp"];
@@ -10,9 +11,12 @@ const BASE64_RATIO = 4 / 3;
  * @param {Blob} file
  * @param {string} name of the file
  * @param {{max_body_bytes: number, max_image_pixels: number} | undefined} limits from `/info`, if known
- * @returns {Promise<{file: Blob, width: number, height: number}>} size with EXIF orientation applied
+ * @param {boolean} allowCopy whether an image above the limits becomes a copy within them
+ * @returns {Promise<{file: Blob, width: number, height: number, original?: import("./copies.js").Original}>} size with EXIF
+ *   orientation applied; original: of a copy
+ * @throws {import("./copies.js").TooLarge} the image is above the limits
  */
-export async function prepareImage(file, name, limits) {
+export async function prepareImage(file, name, limits, allowCopy) {
   let bitmap;
   try {
     bitmap = await createImageBitmap(file);
@@ -20,19 +24,19 @@ export async function prepareImage(file, name, limits) {
     throw new Error(`This browser cannot read ${name} as an image. Choose a PNG, JPEG or WebP file.`);
   }
   const { width, height } = bitmap;
-  const accepted = ACCEPTED_TYPES.includes(file.type) ? file : await toPng(bitmap);
-  bitmap.close();
-  if (width * height > (limits?.max_image_pixels ?? Infinity)) {
-    throw new Error(
-      `The image has ${millions(width * height)} megapixels; this service accepts up to ${millions(limits.max_image_pixels)}.`,
-    );
+  const maxPixels = limits?.max_image_pixels ?? Infinity, maxBytes = (limits?.max_body_bytes ?? Infinity) / BASE64_RATIO;
+  try {
+    const fits = width * height <= maxPixels;
+    if (!fits && !allowCopy) throw new TooManyPixels(width * height, maxPixels);
+    const accepted = !fits || ACCEPTED_TYPES.includes(file.type) ? file : await toPng(bitmap);
+    if (fits && accepted.size <= maxBytes) return { file: accepted, width, height };
+    if (!allowCopy) throw new TooManyBytes(accepted.size, maxBytes);
+    const copy = await jpegCopy(bitmap, file, maxPixels);
+    if (copy.file.size > maxBytes) throw new Error(`Even as a JPEG copy, ${name} is above the limit of ${millions(maxBytes)} MB.`);
+    return copy;
+  } finally {
+    bitmap.close();
   }
-  if (accepted.size * BASE64_RATIO > (limits?.max_body_bytes ?? Infinity)) {
-    throw new Error(
-      `The file has ${millions(accepted.size)} MB; this service accepts up to ${millions(limits.max_body_bytes / BASE64_RATIO)}.`,
-    );
-  }
-  return { file: accepted, width, height };
 }
 
 /**
@@ -97,14 +101,4 @@ async function filesIn(entries) {
     }
   }
   return found;
-}
-
-async function toPng(bitmap) {
-  const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
-  canvas.getContext("2d").drawImage(bitmap, 0, 0);
-  return canvas.convertToBlob({ type: "image/png" });
-}
-
-function millions(number) {
-  return (number / 1e6).toFixed(1);
 }

@@ -4,8 +4,10 @@ import { maskOptions } from "./options.js";
 import { Service } from "./service.js";
 
 const COLOUR = "#ffffff";
-/** Previews are switched off after this many consecutive requests slower than the limit. */
+/** Previews pause after this many consecutive requests slower than the limit. */
 const MAX_SLOW_PREVIEWS = 4, MAX_PREVIEW_MS = 400;
+/** The pause doubles until a preview succeeds again. */
+const FIRST_PAUSE_MS = 2000, MAX_PAUSE_MS = 30_000;
 
 export class Preview {
   // No retries when the service is busy: the preview would arrive too late.
@@ -16,14 +18,16 @@ export class Preview {
   #wanted = null;
   #running = false;
   #slowCount = 0;
+  #pauseMs = FIRST_PAUSE_MS;
+  #paused = false;
 
   /**
    * @param {import("./stage.js").Stage} stage
-   * @param {(reason: string) => void} onStop called when previews are switched off
+   * @param {(reason: string) => void} onPause called at the first of several pauses
    */
-  constructor(stage, onStop) {
+  constructor(stage, onPause) {
     this.stage = stage;
-    this.onStop = onStop;
+    this.onPause = onPause;
   }
 
   /** Switch to a new session. */
@@ -40,7 +44,7 @@ export class Preview {
       return;
     }
     this.#wanted = point;
-    if (!this.#running && this.#session?.remote.id) this.#run();
+    if (!this.#running && !this.#paused && this.#session?.remote.id) this.#run();
   }
 
   clear() {
@@ -59,13 +63,24 @@ export class Preview {
         const [mask] = await this.#service.segment(session.remote, fields);
         this.#slowCount = performance.now() - began > MAX_PREVIEW_MS ? this.#slowCount + 1 : 0;
         if (this.#slowCount >= MAX_SLOW_PREVIEWS) throw new Error("The service is too slow for previews");
+        if (!this.#slowCount) this.#pauseMs = FIRST_PAUSE_MS;
         if (this.#wanted && session === this.#session) this.stage.paint(this.stage.preview, [{ mask, colour: COLOUR }]);
       }
     } catch (error) {
-      this.clear();
-      this.onStop(`${error.message.replace(/\.$/, "")}: preview switched off`);
+      this.stage.paint(this.stage.preview, []);
+      this.#pause(error.message.replace(/\.$/, ""));
     } finally {
       this.#running = false;
     }
+  }
+
+  #pause(reason) {
+    if (this.#pauseMs === FIRST_PAUSE_MS) this.onPause(`${reason}: previews pause and come back by themselves`);
+    this.#paused = true;
+    setTimeout(() => {
+      this.#paused = false;
+      this.at(this.#wanted);
+    }, this.#pauseMs);
+    this.#pauseMs = Math.min(2 * this.#pauseMs, MAX_PAUSE_MS);
   }
 }

@@ -1,5 +1,6 @@
 // The view of a session: masks and marks on the image, rows in the panel.
 
+import { showCandidates } from "./candidates.js";
 import { element, radio } from "./dom.js";
 import { listed, showFound } from "./found.js";
 import { isEmpty, isMarked } from "./objects.js";
@@ -73,7 +74,7 @@ export class Screen {
 
   /** Update the panel and the state of all controls. */
   showPanel() {
-    const { masks, objects } = this.#session;
+    const { masks, objects, image } = this.#session;
     const active = objects.active;
     const maskOf = (object) => masks.get(object);
     this.list.show(listed(objects), active.id, maskOf, this.categoryOf);
@@ -81,6 +82,9 @@ export class Screen {
     showFound(objects);
     this.stage.view.style.setProperty("--colour", active.colour);
     radio("candidate", active.candidate).checked = true;
+    element("clip-row").hidden = !active.box;
+    element("clip").checked = active.clip;
+    showCandidates(this.#session, this.stage.picture);
     const hasPrompts = isMarked(active) && !active.found;
     const enabled = {
       "undo": objects.canUndo,
@@ -90,8 +94,8 @@ export class Screen {
       "save-mask": maskOf(active) !== null,
       "save-cutout": maskOf(active) !== null,
       "save-coco": listed(objects).some((object) => maskOf(object)?.area),
-      "copy-python": hasPrompts,
-      "copy-curl": hasPrompts,
+      "copy-python": hasPrompts && !image.original,
+      "copy-curl": hasPrompts && !image.original,
     };
     for (const [id, isEnabled] of Object.entries(enabled)) element(id).toggleAttribute("disabled", !isEnabled);
   }

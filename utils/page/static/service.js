@@ -27,6 +27,11 @@ export class Problem extends Error {
 /** No response, or an unusable one. */
 class Unreachable extends Error {}
 
+/** Return whether an error means that the service is away for a while: no response, or a proxy or the service says so. */
+export function isAway(error) {
+  return error instanceof Unreachable || [502, 503].includes(error.status);
+}
+
 /** An image known to the service: sent once, then referred to by its id. */
 export class RemoteImage {
   /** @param {Blob} file PNG, JPEG or WebP */

@@ -32,6 +32,15 @@ export class Session {
     this.embedding = null;
   }
 
+  /** Return the size, and what was done to open the image. */
+  get about() {
+    const size = `${this.width} × ${this.height}`, { original } = this.image;
+    if (!original) return `${size} pixels`;
+    const { width, height } = original;
+    if (width === this.width && height === this.height) return `${size} pixels, opened as a JPEG copy`;
+    return `${width} × ${height} pixels, opened as a copy of ${size}, exported at full size`;
+  }
+
   /** Return objects, undo history and masks as plain data. */
   save() {
     return {

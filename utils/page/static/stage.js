@@ -7,6 +7,8 @@ const MARGIN_PIXELS = 16;
 const MIN_SCALE = 0.02, MAX_SCALE = 40, MAX_FIT_SCALE = 6;
 /** Smaller images may be enlarged up to MAX_SCALE to fit the view. */
 const MIN_REGULAR_PIXELS = 100;
+/** A long strip is fitted by its shorter side, which is at least this long on the screen. */
+const MIN_FIT_SIDE_PIXELS = 100;
 /** From this scale on, image pixels are drawn as squares without smoothing. */
 const PIXELATED_SCALE = 3;
 
@@ -63,11 +65,14 @@ export class Stage {
     const tools = element("tools").offsetHeight;
     const width = this.view.clientWidth - 2 * MARGIN_PIXELS, height = this.view.clientHeight - 2 * MARGIN_PIXELS - tools;
     const maxScale = Math.max(this.width, this.height) < MIN_REGULAR_PIXELS ? MAX_SCALE : MAX_FIT_SCALE;
-    const scale = Math.min(width / this.width, height / this.height, maxScale);
+    const fills = [width / this.width, height / this.height];
+    const readable = Math.min(MIN_FIT_SIDE_PIXELS / Math.min(this.width, this.height), Math.max(...fills));
+    const scale = Math.min(Math.max(Math.min(...fills), readable), maxScale);
+    // What does not fit begins at the left, or at the top.
     this.transform = {
       scale,
-      x: MARGIN_PIXELS + (width - this.width * scale) / 2,
-      y: MARGIN_PIXELS + (height - this.height * scale) / 2,
+      x: MARGIN_PIXELS + Math.max(0, width - this.width * scale) / 2,
+      y: MARGIN_PIXELS + Math.max(0, height - this.height * scale) / 2,
     };
     this.#fitted = true;
     this.#applyTransform();

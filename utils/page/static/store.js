@@ -8,6 +8,7 @@
  * @property {number} height
  * @property {Blob} file PNG, JPEG or WebP, as the service gets it
  * @property {Blob} thumbnail
+ * @property {import("./copies.js").Original | null} [original] where `file` is a copy
  * @property {Record<number, number>} counts number of objects with a mask, by class
  */
 

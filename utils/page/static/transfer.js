@@ -1,5 +1,6 @@
 // The project as files: annotations in other programs' formats, and the whole project to go on with elsewhere.
 
+import { atFullSize } from "./exports.js";
 import { FORMATS, readProject } from "./formats/formats.js";
 import { baseName, cleanPath, FormatError } from "./formats/project.js";
 import { unzip, zip } from "./formats/zip.js";
@@ -31,19 +32,23 @@ export async function exportAnnotations(project, images, format, withImages) {
   for (const image of images) annotated.push(annotatedImage(image, await project.work(image.id)));
   const { write, images: folder } = FORMATS[format];
   const files = [...(await write({ classes: project.classes, images: annotated }))];
-  if (withImages) files.push(...images.map(({ name, file }) => ({ path: folder + cleanPath(name), content: file })));
+  if (withImages) files.push(...images.map(({ name, file, original }) => ({ path: folder + cleanPath(name), content: original?.file ?? file })));
   return zip(files);
 }
 
-/** @returns {AnnotatedImage} the objects as they were displayed when they were saved */
-function annotatedImage({ name, width, height }, work) {
+/**
+ * @param {StoredImage} image
+ * @returns {AnnotatedImage} the objects as they were displayed when they were saved; those on a copy at full size
+ */
+function annotatedImage({ name, width, height, original }, work) {
   const objects = new Map((work?.objects.now.list ?? []).map((object) => [object.id, object]));
   return {
     name,
-    width,
-    height,
-    objects: (work?.shown ?? []).map(([id, { size, counts, score }]) => {
+    width: original?.width ?? width,
+    height: original?.height ?? height,
+    objects: (work?.shown ?? []).map(([id, record]) => {
       const { classId, name } = objects.get(id);
+      const { size, counts, score } = atFullSize(Mask.fromRecord(record), original).record;
       return { categoryId: classId, name, rle: { size, counts }, score };
     }),
   };
@@ -57,10 +62,13 @@ function annotatedImage({ name, width, height }, work) {
 export async function exportProject(project) {
   const images = [], files = [];
   for (const [index, image] of project.images.entries()) {
-    const { name, width, height, counts, file } = image;
+    const { name, width, height, counts, file, original } = image;
     const path = `images/${index + 1}/${baseName(cleanPath(name))}`;
     const work = await project.work(image.id);
-    images.push({ name, width, height, counts, path, type: file.type, work: work ? withoutHistory(work) : null });
+    const full = original && { path: `originals/${index + 1}/${baseName(cleanPath(name))}`, type: original.file.type };
+    if (full) files.push({ path: full.path, content: original.file });
+    const size = original && { width: original.width, height: original.height };
+    images.push({ name, width, height, counts, path, type: file.type, original: full ? { ...size, ...full } : null, work: work ? withoutHistory(work) : null });
     files.push({ path, content: file });
   }
   const document = { version: PROJECT_VERSION, classes: project.classes, images };
@@ -152,11 +160,15 @@ async function importProject(project, main, entries) {
   const files = new Map(entries.map((entry) => [entry.path, entry]));
   const ids = new Map(document.classes.map(({ id, name }) => [id, project.addClass(name).id]));
   let objects = 0;
-  for (const { name, width, height, path, type, work } of document.images) {
+  const fileOf = async ({ path, type }) => {
     const entry = files.get(path);
     if (!entry) throw new FormatError(`the ZIP file has no ${path}`);
-    const file = new Blob([await entry.bytes()], { type });
-    const image = await project.add({ name, width, height, file, thumbnail: await thumbnailOf({ file, width, height }) });
+    return new Blob([await entry.bytes()], { type });
+  };
+  for (const { name, width, height, path, type, original, work } of document.images) {
+    const file = await fileOf({ path, type }), thumbnail = await thumbnailOf({ file, width, height });
+    const full = original && { width: original.width, height: original.height, file: await fileOf(original) };
+    const image = await project.add({ name, width, height, file, thumbnail, original: full });
     if (!work) continue;
     checkWork(name, width, height, work);
     for (const object of work.objects.now.list) object.classId = ids.get(object.classId) ?? project.classId;

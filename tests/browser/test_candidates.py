@@ -1,0 +1,75 @@
+"""Mask candidates with thumbnails, and masks clipped to their box."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from playwright.sync_api import expect
+from pycocotools import mask as coco_mask
+
+from tests.browser.person import DISC
+
+
+def test_keys_choose_candidates_that_match_the_api(clicked):
+    candidates = clicked.request_masks(pos_coords=[DISC], multimask_output=True)
+    assert len(candidates) == 3
+    for key, candidate in zip("iop", candidates, strict=True):
+        clicked.press(key)
+        assert np.array_equal(clicked.visible_mask(), candidate)
+    clicked.press("u")
+    clicked.assert_mask_is_the_apis(pos_coords=[DISC])
+    clicked.press("c")
+    assert np.array_equal(clicked.visible_mask(), candidates[0])
+    clicked.page.get_by_text("Automatic", exact=True).click()
+    clicked.assert_mask_is_the_apis(pos_coords=[DISC])
+
+
+def test_candidates_are_requested_when_asked_for_and_shown_with_scores(opened):
+    bodies = opened.answer("**/mobile_sam", {})
+    opened.drag((90, 100), (210, 220))
+    thumbnails = opened.page.locator("#candidates canvas:visible")
+    expect(thumbnails).to_have_count(0)
+    assert [body.get("multimask_output") for body in bodies] == [None]
+    opened.press_button("Compare candidates")
+    expect(thumbnails).to_have_count(4)
+    scores = opened.page.locator("#candidates small").all_inner_texts()
+    assert all(0 <= float(score) <= 1.1 for score in scores)
+    colours = thumbnails.first.evaluate("c => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]")
+    assert len({tuple(colours[at : at + 4]) for at in range(0, len(colours), 4)}) > 2
+    opened.press("Escape")
+    expect(thumbnails).to_have_count(0)
+
+
+def low_score(route) -> None:
+    """Pass a request on, and answer with a low score."""
+    response = route.fetch()
+    route.fulfill(response=response, body=response.body().replace(b'"score":0.', b'"score":0.0'))
+
+
+def test_low_score_says_that_alternatives_exist(opened):
+    opened.page.route("**/mobile_sam", low_score)
+    opened.click(*DISC)
+    note = opened.page.locator("#candidates-note")
+    expect(note).to_contain_text("alternatives")
+    expect(opened.page.locator("#candidates canvas:visible")).to_have_count(4)
+    opened.press("i")
+    expect(note).to_be_hidden()
+
+
+def test_mask_is_clipped_to_its_box_also_in_exports(opened):
+    opened.drag((120, 130), (160, 150))
+    whole = opened.visible_mask()
+    box = np.zeros_like(whole)
+    box[130:151, 120:161] = True
+    assert (whole & ~box).any()
+    toggle = opened.page.get_by_label("Clip to box")
+    toggle.set_checked(True)
+    assert np.array_equal(opened.visible_mask(), whole & box)
+    (annotation,) = json.loads(opened.save("COCO JSON"))["annotations"]
+    assert np.array_equal(coco_mask.decode(annotation["segmentation"]).astype(bool), whole & box)
+    opened.press("Control+z")
+    assert np.array_equal(opened.visible_mask(), whole)
+    expect(toggle).not_to_be_checked()
+    opened.press_button("Remove box from 120,130 to 160,150")
+    expect(toggle).to_be_hidden()

@@ -1,0 +1,84 @@
+"""Images above the service's limits are opened as copies; masks are exported at the size of the original."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import expect
+from pycocotools import mask as coco_mask
+
+from tests.browser.person import DISC
+from tests.browser.test_errors import reload_with_info
+
+SMALL = {"max_body_bytes": 32_000_000, "max_image_pixels": 100_000, "max_objects": 256}
+
+
+def open_refused(person, path, offer: str) -> None:
+    """Open an image above the limits, then the copy that the page offers."""
+    person.page.set_input_files("#file", path)
+    expect(person.page.get_by_role("alert")).to_contain_text("this service accepts up to")
+    assert not any(url.endswith("/embed") for url in person.requests)
+    person.press_button(offer)
+    person.wait_encoded(path)
+    expect(person.page.get_by_role("alert")).to_be_hidden()
+
+
+@pytest.fixture
+def copied(person, photo):
+    """The user with a smaller copy of `photo` open and its disc segmented."""
+    reload_with_info(person, limits=SMALL)
+    open_refused(person, photo, "Open a copy of 0.1 megapixels")
+    scale = (96_000 / (480 * 320)) ** 0.5
+    person.click(*(at * scale for at in DISC))
+    return person
+
+
+def test_smaller_copy_is_exported_at_full_size(copied, photo):
+    about = r"480 . 320 pixels, opened as a copy of 379 . 252, exported at full size, encoded in .*"
+    expect(copied.page.locator("#about")).to_have_text(re.compile(about))
+    shown = copied.visible_mask()
+    assert shown.shape == (252, 379)
+    rows, columns = ((np.arange(size) + 0.5) * side / size for size, side in ((320, 252), (480, 379)))
+    expected = shown[np.ix_(rows.astype(int), columns.astype(int))]
+    with Image.open(io.BytesIO(copied.save("Mask PNG"))) as saved:
+        assert np.array_equal(np.array(saved.convert("L")) == 255, expected)
+    coco = json.loads(copied.save("COCO JSON"))
+    assert (coco["images"][0]["width"], coco["images"][0]["height"]) == (480, 320)
+    assert np.array_equal(coco_mask.decode(coco["annotations"][0]["segmentation"]).astype(bool), expected)
+    with Image.open(io.BytesIO(copied.save("Cutout"))) as saved, Image.open(photo) as original:
+        assert np.array_equal(np.array(saved)[expected][:, :3], np.array(original)[expected])
+
+
+def test_copied_code_is_not_offered_for_a_copy(copied):
+    for button in ("Copy Python", "Copy curl"):
+        expect(copied.page.get_by_role("button", name=button)).to_be_disabled()
+
+
+def test_large_file_is_opened_as_a_jpeg_of_the_same_size(person, tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    reload_with_info(person, limits={**SMALL, "max_image_pixels": 1_000_000, "max_body_bytes": 450_000})
+    open_refused(person, tmp_path / "noise.png", "Open a JPEG copy of the same size")
+    expect(person.page.locator("#about")).to_have_text(re.compile("400 . 300 pixels, opened as a JPEG copy, encoded"))
+
+
+def test_thin_strip_is_shown_from_its_left_end_at_a_readable_height(person, tmp_path):
+    Image.new("RGB", (6000, 60), (80, 80, 90)).save(tmp_path / "strip.png")
+    person.open(tmp_path / "strip.png")
+    view = person.page.locator("#view").bounding_box()
+    left, top = person.screen_xy(0, 0)
+    assert view["x"] < left < view["x"] + 40
+    assert person.screen_xy(0, 60)[1] - top == pytest.approx(100, abs=1)
+    person.page.locator("#view").focus()
+    person.page.keyboard.down("Space")
+    person.page.mouse.move(600, top + 30)
+    person.page.mouse.down()
+    person.page.mouse.move(300, top + 30)
+    person.page.mouse.up()
+    person.page.keyboard.up("Space")
+    assert person.screen_xy(0, 0) == pytest.approx((left - 300, top), abs=2)
