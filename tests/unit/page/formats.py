@@ -6,6 +6,7 @@ import base64
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ class FormatError(Exception):
 
 def run(call: str, **given: Any) -> Any:
     """Return the result of a call of run_formats.js; a JavaScript error that is not a FormatError is an assertion."""
-    command = [DENO, "run", "--quiet", "--no-lock", "--no-config", SCRIPT]
+    command = [str(DENO), "run", "--quiet", "--no-lock", "--no-config", str(SCRIPT)]
     text = json.dumps({"call": call, **given})
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
@@ -41,13 +42,13 @@ def write(format: str, project: dict, **options: Any) -> dict[str, bytes]:  # no
     return {file["path"]: base64.b64decode(file["content"]) for file in files}
 
 
-def encoded(files: dict[str, bytes | str]) -> list[dict]:
+def encoded(files: Mapping[str, bytes | str]) -> list[dict]:
     """Return files as run_formats.js takes them."""
     contents = {path: content if isinstance(content, bytes) else content.encode() for path, content in files.items()}
     return [{"path": path, "content": base64.b64encode(content).decode()} for path, content in contents.items()]
 
 
-def read(files: dict[str, bytes | str], sizes: list[dict] | None = None) -> tuple[dict, list[str]]:
+def read(files: Mapping[str, bytes | str], sizes: list[dict] | None = None) -> tuple[dict, list[str]]:
     """Return the project in files, and the warnings."""
     result = run("read", files=encoded(files), sizes=sizes or [])
     return result["project"], result["warnings"]
@@ -61,7 +62,7 @@ def rle(mask: np.ndarray) -> dict:
 
 def decode(rle: dict) -> np.ndarray:
     """Return the mask, (H, W) bool, of COCO's compressed RLE."""
-    return coco_mask.decode(rle).astype(bool)
+    return np.asarray(coco_mask.decode(rle), bool)
 
 
 def masks_of(image: dict) -> list[np.ndarray]:
@@ -98,7 +99,7 @@ def shapes(width: int, height: int) -> dict[str, np.ndarray]:
     }
 
 
-CLASSES = [
+CLASSES: list[dict] = [
     {"id": 1, "name": "traffic light", "color": "#ff0000"},
     {"id": 2, "name": "Äpfel & <Birnen> 'x' #1", "color": "#00ff7f"},
     {"id": 3, "name": "never: used", "color": "#0000ff"},

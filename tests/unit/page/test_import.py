@@ -135,8 +135,6 @@ def test_coco_boxes_without_masks_are_read_with_a_warning():
 def test_coco_sizes_come_from_known_images_when_missing():
     files = coco({"segmentation": rle(DISC)}, images=[{"id": 1, "file_name": "a.jpg"}])
     assert np.array_equal(only_mask(files, [SIZE]), DISC)
-    with_folder, _ = read(files, [{**SIZE, "name": "photos/a.jpg"}])
-    assert with_folder["images"][0]["name"] == "a.jpg"
 
 
 HOSTILE_COCO = {
@@ -172,7 +170,7 @@ HOSTILE_DOCUMENTS = {
     "huge image": '{"images": [{"id": 1, "file_name": "a", "width": 65535, "height": 65535}], "annotations": []}',
     "no names": '{"images": [{"id": 1, "file_name": "..", "width": 5, "height": 5}], "annotations": []}',
     "prototype": '{"__proto__": {"images": []}, "shapes": [{"label": "__proto__"}], "imagePath": "__proto__"}',
-    "labelme without size": '{"shapes": [], "imagePath": "a.png"}',
+    "labelme without size": '{"shapes": [], "imagePath": "b.png"}',
 }  # fmt: skip
 
 
@@ -209,7 +207,7 @@ def test_labelme_polygons_are_painted_as_by_opencv():
     rng = np.random.default_rng(2)
     for points in rng.integers(0, 120, (5, 6, 2)).tolist():
         expected = np.zeros((120, 160), np.uint8)
-        cv2.fillPoly(expected, [np.array(points, np.int32)], 1)
+        cv2.fillPoly(expected, [np.array(points, np.int32)], (1,))
         assert iou(only_mask(labelme({"points": points})), expected.astype(bool)) > 0.98
 
 
@@ -293,9 +291,24 @@ def test_yolo_labels_find_their_images_by_folder_or_name():
     sizes = [{**SIZE, "name": name} for name in ("x/images/train/a.jpg", "x/images/val/a.jpg", "c d.png")]
     label = "0 0.1 0.1 0.5 0.1 0.5 0.5"
     files = {"x/labels/val/a.txt": label, "other/labels/c d.txt": label, "labels/a.txt": label, "train.txt": "x/a.jpg"}
+    files["classes.txt"] = "cat"
     project, warnings = read(files, sizes)
     assert [image["name"] for image in project["images"]] == ["x/images/val/a.jpg", "c d.png"]
-    assert warnings[0] == "labels/a.txt: add the image of this name first: YOLO labels need its size"
+    assert warnings == ["labels/a.txt: add the image of this name first: YOLO labels need its size"]
+
+
+def test_two_images_of_one_name_are_not_mixed_up():
+    label = "0 0.1 0.1 0.5 0.1 0.5 0.5"
+    files = {"labels/train/a.txt": label, "labels/val/a.txt": label, "classes.txt": "cat"}
+    project, warnings = read(files, [SIZE])
+    assert [len(image["objects"]) for image in project["images"]] == [1]
+    assert warnings == ["labels/val/a.txt: labels/train/a.txt and labels/val/a.txt are both taken for the image a.jpg"]
+    images = [{**SIZE, "name": name} for name in ("train/a.jpg", "train/a.png")]
+    exact = coco({"segmentation": rle(DISC)}, images=[{**SIZE, "id": 1, "file_name": "train/a.png"}])
+    project, warnings = read(exact, images)
+    assert ([image["name"] for image in project["images"]], warnings) == (["train/a.png"], [])
+    project, _ = read(coco({"segmentation": rle(DISC)}, images=[{**SIZE, "id": 1, "file_name": "val/a.jpg"}]), images)
+    assert [image["name"] for image in project["images"]] == ["val/a.jpg"]
 
 
 @pytest.mark.parametrize(
@@ -312,10 +325,19 @@ def test_one_damaged_file_does_not_stop_the_others():
     assert warnings == ["bad.json: not valid JSON", "latin.json: not a text file in UTF-8"]
 
 
+@pytest.mark.parametrize("files", [coco({"segmentation": rle(DISC)}), labelme({"points": [[1, 1], [9, 1], [9, 9]]})])
+def test_known_images_keep_their_names_and_sizes(files):
+    project, warnings = read(files, [{**SIZE, "name": "my photos/a.jpg"}, {**SIZE, "name": "b.jpg"}])
+    assert ([image["name"] for image in project["images"]], warnings) == (["my photos/a.jpg"], [])
+    try_other_size, warnings = read({**files, "b.txt": ""}, [{**SIZE, "width": 161}, {**SIZE, "name": "b.jpg"}])
+    assert [image["name"] for image in try_other_size["images"]] == ["b.jpg"]
+    assert "a.jpg: the size is 160 x 120 in the file, but should be 161 x 120" in warnings[0]
+
+
 def test_the_same_image_of_two_sizes_is_refused():
     files = {"1.json": coco()["coco.json"], **labelme(imageWidth=5)}
     _, warnings = read(files)
-    assert warnings == ["a.json: a.jpg: the size is 5 x 120 in one file and 160 x 120 in another"]
+    assert warnings == ["a.json: a.jpg: the size is 5 x 120 in the file, but should be 160 x 120"]
 
 
 def test_no_annotations_are_one_sentence():

@@ -27,19 +27,20 @@ def masks() -> list[np.ndarray]:
 
 @cache
 def traced(frame: str, tolerance: float) -> list[dict]:
-    return run("polygons", masks=[rle(mask) for mask in masks()], frame=frame, tolerance=tolerance)
+    found: list[dict] = run("polygons", masks=[rle(mask) for mask in masks()], frame=frame, tolerance=tolerance)
+    return found
 
 
 def fill_coco(polygons: list[list[float]], mask: np.ndarray) -> np.ndarray:
     if not polygons:
         return np.zeros_like(mask)
-    return coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(polygons, *mask.shape))).astype(bool)
+    return np.asarray(coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(polygons, *mask.shape))), bool)
 
 
 def fill_opencv(polygons: list[list[float]], mask: np.ndarray) -> np.ndarray:
     filled = np.zeros(mask.shape, np.uint8)
     for polygon in polygons:
-        cv2.fillPoly(filled, [np.reshape(polygon, (-1, 2)).astype(np.int32)], 1)
+        cv2.fillPoly(filled, [np.reshape(polygon, (-1, 2)).astype(np.int32)], (1,))
     return filled.astype(bool)
 
 
@@ -47,7 +48,7 @@ def fill_labelme(polygons: list[list[float]], mask: np.ndarray) -> np.ndarray:
     """Fill polygons as `labelme.utils.shape_to_mask` does."""
     filled = np.zeros_like(mask)
     for polygon in polygons:
-        canvas = Image.new("L", mask.shape[::-1])
+        canvas = Image.new("L", (mask.shape[1], mask.shape[0]))
         points = [(x, y) for x, y in np.reshape(polygon, (-1, 2)).tolist()]
         ImageDraw.Draw(canvas).polygon(points, outline=1, fill=1)
         filled |= np.array(canvas, bool)

@@ -25,13 +25,13 @@ def unzip(content: bytes) -> dict[str, bytes]:
     return {file["path"]: base64.b64decode(file["content"]) for file in found}
 
 
-def packed(method: int = zipfile.ZIP_DEFLATED) -> bytearray:
+def packed(method: int = zipfile.ZIP_DEFLATED) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", method) as archive:
         for path, one in CONTENTS.items():
             archive.writestr(path, one)
         archive.writestr("folder/", "")
-    return bytearray(content.getvalue())
+    return content.getvalue()
 
 
 def test_zip_is_read_by_zipfile():
@@ -63,22 +63,22 @@ def test_paths_that_leave_the_folder_are_cut():
 
 
 def directory_at(content: bytes) -> int:
-    return struct.unpack_from("<I", content, len(content) - 6)[0]
+    return int.from_bytes(content[-6:-2], "little")
 
 
 def patched(offset: int, layout: str, value: int) -> bytes:
     """Return a ZIP with a field of its first directory entry changed."""
-    content = packed()
-    struct.pack_into(layout, content, directory_at(content) + offset, value)
+    content = bytearray(packed())
+    struct.pack_into(layout, content, directory_at(packed()) + offset, value)
     return bytes(content)
 
 
 DAMAGED = {
     "text": (b"hello", "not a ZIP file"),
     "empty": (b"", "not a ZIP file"),
-    "half": (bytes(packed()[: len(packed()) // 2]), "not a ZIP file"),
-    "start missing": (bytes(packed()[500:]), "damaged"),
-    "false count": (bytes(packed()[:-12]) + b"\xff\x00" + bytes(packed()[-10:]), "ends early"),
+    "half": (packed()[: len(packed()) // 2], "not a ZIP file"),
+    "start missing": (packed()[500:], "damaged"),
+    "false count": (packed()[:-12] + b"\xff\x00" + packed()[-10:], "ends early"),
     "encrypted": (patched(8, "<H", 1), "is encrypted"),
     "unknown method": (patched(10, "<H", 99), "method 99, which is not supported"),
     "false checksum": (patched(16, "<I", 5), "checksum is wrong"),
