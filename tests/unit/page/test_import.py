@@ -309,6 +309,8 @@ def test_two_images_of_one_name_are_not_mixed_up():
     assert ([image["name"] for image in project["images"]], warnings) == (["train/a.png"], [])
     project, _ = read(coco({"segmentation": rle(DISC)}, images=[{**SIZE, "id": 1, "file_name": "val/a.jpg"}]), images)
     assert [image["name"] for image in project["images"]] == ["val/a.jpg"]
+    project, _ = read({"set/labels/train/a.txt": label, "classes.txt": "cat"}, images[:1])
+    assert [image["name"] for image in project["images"]] == ["train/a.jpg"]
 
 
 @pytest.mark.parametrize(

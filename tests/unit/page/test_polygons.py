@@ -13,8 +13,6 @@ from pycocotools import mask as coco_mask
 from orchestrator.polygons import polygons as service_polygons
 from tests.unit.page.formats import decode, iou, rle, run, shapes
 
-SHAPES = list(shapes(160, 120))
-
 
 @cache
 def masks() -> list[np.ndarray]:

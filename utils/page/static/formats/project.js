@@ -78,12 +78,13 @@ export class KnownImages {
     }
   }
 
-  /** Return the image of a path, the most exact match first, or null. */
+  /** Return the image of a path, the most exact match first, or null. One of the folders may lack leading parts. */
   find(path) {
-    const found = keysOf(path).map((key) => this.#byKey.get(key)).find(Boolean) ?? null;
-    const isNameOnly = found && folderOf(found.name) !== folderOf(path);
-    // In different folders, images of the same name are different ones.
-    return isNameOnly && folderOf(found.name) && folderOf(path) ? null : found;
+    const found = keysOf(path).map((key) => this.#byKey.get(key)).find(Boolean);
+    if (!found) return null;
+    // In other folders, an image of the same name is another one.
+    const [one, other] = [`/${folderOf(found.name)}`, `/${folderOf(path)}`];
+    return one === "/" || other === "/" || one.endsWith(other) || other.endsWith(one) ? found : null;
   }
 }
 
