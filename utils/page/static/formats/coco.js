@@ -3,7 +3,7 @@
 // Polygons have whole numbers at pixel edges and holes cut open by a seam: pycocotools fills them exactly as the mask at
 // tolerance 0. supervision paints the right and lower edge too, so its masks are a pixel larger there; RLE is exact in both.
 
-import { FormatError, baseName, cleanPath } from "./project.js";
+import { FormatError, cleanPath } from "./project.js";
 import { polygonsOf } from "./polygons.js";
 import { rasterize } from "./rasterize.js";
 import { Spans, masksOf } from "./spans.js";
@@ -51,9 +51,8 @@ export function isCoco(document) {
  * Read a COCO document.
  * @param {any} document
  * @param {import("./project.js").ProjectBuilder} builder
- * @param {import("./project.js").ImageSize[]} sizes known images, for documents without sizes
  */
-export function readCoco(document, builder, sizes) {
+export function readCoco(document, builder) {
   const images = new Map(), categories = new Map();
   for (const category of listOf(document.categories)) {
     if (typeof category?.name !== "string") builder.warn("a category without a name was left out");
@@ -64,9 +63,8 @@ export function readCoco(document, builder, sizes) {
       builder.warn("an image without file_name was left out");
       continue;
     }
-    const known = sizes.find(({ name }) => baseName(name) === baseName(cleanPath(image.file_name)));
     try {
-      images.set(image.id, builder.image(image.file_name, image.width ?? known?.width, image.height ?? known?.height));
+      images.set(image.id, builder.image(image.file_name, image.width, image.height));
     } catch (error) {
       if (!(error instanceof FormatError)) throw error;
       builder.warn(`an image was left out: ${error.message}`);

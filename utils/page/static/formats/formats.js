@@ -4,9 +4,9 @@ import { readClassesTxt, readDataYaml } from "./class_names.js";
 import { isCoco, readCoco, writeCoco } from "./coco.js";
 import { writeLabelMaps } from "./label_maps.js";
 import { isLabelme, readLabelme, writeLabelme } from "./labelme.js";
-import { FormatError, ProjectBuilder, baseName, cleanPath } from "./project.js";
+import { FormatError, KnownImages, ProjectBuilder, baseName, cleanPath } from "./project.js";
 import { writeVoc } from "./voc.js";
-import { LabelledImages, readYolo, writeYolo } from "./yolo.js";
+import { readYolo, writeYolo } from "./yolo.js";
 import { unzip } from "./zip.js";
 
 /** @typedef {import("./project.js").Project} Project */
@@ -36,12 +36,12 @@ export const FORMATS = {
 /**
  * Read annotation files of COCO, LabelMe and YOLO, also from ZIP files. Other files are ignored.
  * @param {import("./project.js").ProjectFile[]} files
- * @param {import("./project.js").ImageSize[]} [sizes] known images; YOLO labels need the sizes of their images
+ * @param {import("./project.js").ImageSize[]} [sizes] known images, which keep their names; YOLO labels need their sizes
  * @returns {Promise<{project: Project, warnings: string[]}>} a file that cannot be read is a warning
  * @throws {FormatError} no file can be read
  */
 export async function readProject(files, sizes = []) {
-  const builder = new ProjectBuilder(), images = new LabelledImages(sizes);
+  const builder = new ProjectBuilder(new KnownImages(sizes));
   /** @type {string[]} */
   const failures = [];
   let read = 0;
@@ -64,16 +64,12 @@ export async function readProject(files, sizes = []) {
     if (/\.json$/i.test(path)) {
       await attempt(path, async () => {
         const document = parseJson(await text(load));
-        if (isCoco(document)) readCoco(document, builder, sizes);
+        if (isCoco(document)) readCoco(document, builder);
         else if (isLabelme(document)) await readLabelme(document, path, builder);
         else throw new FormatError("neither COCO, with images and annotations, nor LabelMe, with shapes and imagePath");
       });
     } else if (/\.txt$/i.test(path) && !NAMES_FILE.test(baseName(path)) && (!labelFolder || /(^|\/)labels\//i.test(path))) {
-      await attempt(path, async () => {
-        const image = images.of(path);
-        if (!image) throw new FormatError("add the image of this name first: YOLO labels need its size");
-        readYolo(await text(load), image, names, builder);
-      });
+      await attempt(path, async () => readYolo(await text(load), path, names, builder));
     }
   }
   if (!read) throw new FormatError(failures[0] ?? "no annotations of COCO (.json), LabelMe (.json) or YOLO (.txt) were found");

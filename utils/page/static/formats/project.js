@@ -66,15 +66,55 @@ export function isWhole(value, min, max) {
   return Number.isInteger(value) && value >= min && value <= max;
 }
 
+/** Images that annotation files may name with another folder or extension. */
+export class KnownImages {
+  /** @type {Map<string, ImageSize | null>} null: ambiguous */
+  #byKey = new Map();
+
+  /** @param {ImageSize[]} sizes */
+  constructor(sizes) {
+    for (const image of sizes) {
+      for (const key of keysOf(image.name)) this.#byKey.set(key, this.#byKey.has(key) ? null : image);
+    }
+  }
+
+  /** Return the image of a path, the most exact match first, or null. One of the folders may lack leading parts. */
+  find(path) {
+    const found = keysOf(path).map((key) => this.#byKey.get(key)).find(Boolean);
+    if (!found) return null;
+    // In other folders, an image of the same name is another one.
+    const [one, other] = [`/${folderOf(found.name)}`, `/${folderOf(path)}`];
+    return one === "/" || other === "/" || one.endsWith(other) || other.endsWith(one) ? found : null;
+  }
+}
+
+/** Return what an image is looked up by: its path, its path without the extension, its name, its name without the extension. */
+function keysOf(path) {
+  const name = baseName(cleanPath(path)), folder = folderOf(path);
+  return [cleanPath(path), `${folder}/${stem(name)}`, name, stem(name)].map((key, kind) => `${kind} ${key.normalize("NFC")}`);
+}
+
+/** Return the folder of a path, without parts called images or labels. */
+function folderOf(path) {
+  return cleanPath(path).split("/").slice(0, -1).filter((part) => part !== "images" && part !== "labels").join("/").normalize("NFC");
+}
+
 /** A project that is being read from files, with warnings for what was not understood. */
 export class ProjectBuilder {
   /** @type {Map<string, Category>} */
   #categories = new Map();
   /** @type {Map<string, AnnotatedImage>} */
   #images = new Map();
+  /** @type {Map<string, string>} path in the files by name of the known image */
+  #claims = new Map();
   #objects = 0;
   /** @type {Map<string, number>} occurrences by message */
   #warnings = new Map();
+
+  /** @param {KnownImages} known */
+  constructor(known) {
+    this.known = known;
+  }
 
   /**
    * Return the id of the category with this name, which is added if it is new.
@@ -97,27 +137,33 @@ export class ProjectBuilder {
   }
 
   /**
-   * Return the image with this name, which is added if it is new.
+   * Return the image with this name, which is added if it is new. A known image keeps its name.
+   * @param {string} name path of the image, or of its annotation file
+   * @param {unknown} [givenWidth] default: that of the known image
+   * @param {unknown} [givenHeight] likewise
    * @returns {AnnotatedImage}
-   * @throws {FormatError} the size is invalid or differs from that of the image in another file
+   * @throws {FormatError} the size is invalid, or differs from that of the known image or in another file
    */
-  image(name, width, height) {
-    const path = cleanPath(name);
+  image(name, givenWidth, givenHeight) {
+    const size = this.known.find(name);
+    const path = cleanPath(size?.name ?? name), width = Number(givenWidth ?? size?.width), height = Number(givenHeight ?? size?.height);
     if (!path) throw new FormatError("an image has no file name");
     if (!isWhole(width, 1, MAX_IMAGE_SIDE) || !isWhole(height, 1, MAX_IMAGE_SIDE) || width * height > MAX_IMAGE_PIXELS) {
       throw new FormatError(`${path}: width and height must be whole numbers up to ${MAX_IMAGE_SIDE}, with at most ${MAX_IMAGE_PIXELS / 1e6} megapixels`);
     }
-    const known = this.#images.get(path);
-    if (!known) {
+    const known = this.#images.get(path) ?? size;
+    if (known && (known.width !== width || known.height !== height)) {
+      throw new FormatError(`${path}: the size is ${width} x ${height} in the file, but should be ${known.width} x ${known.height}`);
+    }
+    const claim = this.#claims.get(path) ?? cleanPath(name);
+    if (claim !== cleanPath(name)) throw new FormatError(`${claim} and ${cleanPath(name)} are both taken for the image ${path}`);
+    this.#claims.set(path, claim);
+    if (!this.#images.has(path)) {
       if (this.#images.size >= MAX_IMAGES) throw new FormatError(`at most ${MAX_IMAGES} images can be read`);
       const image = { name: path, width, height, objects: [] };
       this.#images.set(path, image);
-      return image;
     }
-    if (known.width !== width || known.height !== height) {
-      throw new FormatError(`${path}: the size is ${width} x ${height} in one file and ${known.width} x ${known.height} in another`);
-    }
-    return known;
+    return this.#images.get(path);
   }
 
   /**

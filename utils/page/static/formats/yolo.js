@@ -5,7 +5,7 @@
 // seam. Points are the outermost pixels, as in the labels that ultralytics and supervision write and paint.
 
 import { writeDataYaml } from "./class_names.js";
-import { FormatError, baseName, cleanPath, imagePaths, stem } from "./project.js";
+import { FormatError, imagePaths } from "./project.js";
 import { polygonsOf } from "./polygons.js";
 import { rasterize } from "./rasterize.js";
 import { masksOf } from "./spans.js";
@@ -37,18 +37,22 @@ export function writeYolo(project, { tolerance } = {}) {
 
 /** Join polygons into one: each to the one before it, between their nearest points. */
 function join(polygons) {
-  let joined = polygons[0];
-  for (let k = 1; k < polygons.length; k++) {
-    const before = polygons[k - 1], polygon = polygons[k];
-    const [from, to] = nearest(before, polygon);
-    const [x, y] = [before[from], before[from + 1]];
-    let at = 0;
-    while (joined[at] !== x || joined[at + 1] !== y) at += 2;
-    joined = [
-      ...joined.slice(0, at + 2), ...polygon.slice(to), ...polygon.slice(0, to + 2), ...joined.slice(at),
-    ];
-  }
-  return joined;
+  // The walk enters each polygon from the one before it, goes on to the next one half-way, and returns through all of them.
+  const there = [], back = [];
+  let entry = 0;
+  polygons.forEach((polygon, index) => {
+    const walk = [...polygon.slice(entry), ...polygon.slice(0, index ? entry + 2 : 0)];
+    if (index + 1 === polygons.length) {
+      there.push(walk);
+      return;
+    }
+    const [from, to] = nearest(polygon, polygons[index + 1]);
+    const at = (from - entry + polygon.length) % polygon.length;
+    there.push(walk.slice(0, at + 2));
+    back.push(walk.slice(at));
+    entry = to;
+  });
+  return [...there, ...back.reverse()].flat();
 }
 
 /** Return the positions of the nearest points of two polygons. */
@@ -66,61 +70,38 @@ function nearest(one, other) {
   return found;
 }
 
-/** Find the known image of a label file. */
-export class LabelledImages {
-  /** @type {Map<string, import("./project.js").ImageSize>} by path without extension and without folders called images or labels */
-  #byPath = new Map();
-  /** @type {Map<string, import("./project.js").ImageSize | null>} by name without extension; null: ambiguous */
-  #byName = new Map();
-
-  /** @param {import("./project.js").ImageSize[]} sizes */
-  constructor(sizes) {
-    for (const image of sizes) {
-      const key = keyOf(image.name), name = baseName(key);
-      this.#byPath.set(key, image);
-      this.#byName.set(name, this.#byName.has(name) ? null : image);
-    }
-  }
-
-  /** Return the image of a label file, or null. */
-  of(path) {
-    const key = keyOf(path);
-    return this.#byPath.get(key) ?? this.#byName.get(baseName(key)) ?? null;
-  }
-}
-
-function keyOf(path) {
-  return stem(cleanPath(path)).split("/").filter((part) => part !== "images" && part !== "labels").join("/").normalize("NFC");
-}
-
 /**
  * Read a label file.
  * @param {string} text
- * @param {import("./project.js").ImageSize} size
+ * @param {string} path its path, by which the image is found
  * @param {Map<number, string>} names class names by index
  * @param {import("./project.js").ProjectBuilder} builder
  */
-export function readYolo(text, size, names, builder) {
-  const image = builder.image(size.name, size.width, size.height);
+export function readYolo(text, path, names, builder) {
+  const labels = [];
   text.split(/\r?\n/).forEach((line, index) => {
-    const values = line.trim().split(/\s+/).map(Number);
     if (!line.trim()) return;
-    const [category, ...numbers] = values;
-    if (values.length < 5 || !Number.isInteger(category) || category < 0 || !numbers.every((value) => Math.abs(value) <= 2)) {
+    const [category, ...numbers] = line.trim().split(/\s+/).map(Number);
+    if (numbers.length < 4 || !Number.isInteger(category) || category < 0 || !numbers.every((value) => Math.abs(value) <= 2)) {
       throw new FormatError(`line ${index + 1} is not a class number and coordinates relative to the image`);
     }
-    // As ultralytics and supervision read it: 5 numbers are a box, and an odd coordinate at the end is a score.
-    const isBox = values.length <= 6;
+    labels.push({ category, numbers });
+  });
+  if (!builder.known.find(path)) throw new FormatError("add the image of this name first: YOLO labels need its size");
+  const image = builder.image(path), { width, height } = image;
+  for (const { category, numbers } of labels) {
+    // As ultralytics and supervision read it: 4 numbers are a box, and an odd number at the end is a score.
+    const isBox = numbers.length <= 5;
     if (isBox) builder.warn("a label is only a box: its mask is the whole box");
     const score = numbers.length % 2 ? numbers.pop() : null;
     const points = isBox ? corners(numbers) : numbers;
-    const scaled = points.map((value, i) => value * (i % 2 ? size.height : size.width));
-    const spans = rasterize([scaled], isBox ? "edges" : "pixels", size.width, size.height);
+    const scaled = points.map((value, i) => value * (i % 2 ? height : width));
+    const spans = rasterize([scaled], isBox ? "edges" : "pixels", width, height);
     const name = names.get(category) ?? `class ${category}`;
     if (!names.has(category)) builder.warn(`class ${category} has no name in data.yaml or classes.txt`);
     if (spans.area) builder.add(image, { categoryId: builder.category(name), name, rle: spans.encode(), score });
     else builder.warn("an empty label was left out");
-  });
+  }
 }
 
 /** @param {number[]} box centre, width and height */

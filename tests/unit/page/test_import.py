@@ -1,0 +1,363 @@
+"""Annotation files become projects, and what is not understood becomes a warning or one sentence."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import zipfile
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools import mask as coco_mask
+
+from tests.unit.page.formats import (
+    CLASSES,
+    FormatError,
+    encoded,
+    iou,
+    masks_of,
+    project_of,
+    read,
+    rle,
+    run,
+    shapes,
+    sizes_of,
+    write,
+)
+
+SIZE = {"name": "a.jpg", "width": 160, "height": 120}
+DISC = shapes(160, 120)["disc"]
+RECTANGLE = np.zeros((120, 160), bool)
+RECTANGLE[20:60, 30:81] = True
+
+
+def coco(*annotations: dict, **document: object) -> dict[str, str]:
+    annotations = tuple({"image_id": 1, "category_id": 7, "bbox": [0, 0, 1, 1], **one} for one in annotations)
+    return {
+        "coco.json": json.dumps({
+            "images": [{"id": 1, "file_name": "a.jpg", "width": 160, "height": 120}],
+            "categories": [{"id": 7, "name": "cat"}],
+            "annotations": annotations,
+            **document,
+        })
+    }  # fmt: skip
+
+
+def labelme(*found: dict, **document: object) -> dict[str, str]:
+    shapes = [{"label": "cat", "group_id": None, "shape_type": "polygon", **one} for one in found]
+    fields = {"imagePath": "a.jpg", "imageWidth": 160, "imageHeight": 120, "imageData": None, "shapes": shapes}
+    return {"a.json": json.dumps({**fields, **document})}
+
+
+def only_mask(files: dict, sizes: list[dict] | None = None) -> np.ndarray:
+    project, warnings = read(files, sizes)
+    assert warnings == []
+    ((mask,),) = (masks_of(image) for image in project["images"])
+    return mask
+
+
+@pytest.mark.parametrize(("kind", "options"), [("coco", {}), ("coco-polygons", {"tolerance": 0})])
+def test_coco_round_trip_is_exact(kind, options):
+    project = project_of()
+    project["images"][0]["objects"][0]["iscrowd"] = 1
+    again, warnings = read(write(kind, project, **options))
+    for image in project["images"]:
+        for annotation in image["objects"]:
+            annotation.setdefault("iscrowd", 0)
+    assert (again, warnings) == (project, [])
+
+
+@pytest.mark.parametrize("options", [{"tolerance": 0}, {"shapes": "masks"}], ids=["polygons", "masks"])
+def test_labelme_round_trip_is_exact(options):
+    project = project_of()
+    again, warnings = read(write("labelme", project, **options))
+    assert warnings == []
+    used = [one["name"] for one in CLASSES[:2]]
+    assert sorted(one["name"] for one in again["classes"]) == sorted(used)
+    for image, found in zip(project["images"], again["images"], strict=True):
+        assert found["name"] == image["name"]
+        assert [one["rle"] for one in found["objects"]] == [one["rle"] for one in image["objects"]]
+        assert [one["name"] for one in found["objects"]] == [one["name"] for one in image["objects"]]
+
+
+def test_yolo_round_trip_keeps_masks_but_for_lines_between_islands():
+    project = project_of()
+    again, warnings = read(write("yolo", project, tolerance=0), sizes_of(project))
+    assert warnings == []
+    assert [one["name"] for one in again["classes"]] == ["traffic light", "Äpfel & <Birnen> 'x' #1"]
+    for image, found in zip(project["images"], again["images"], strict=True):
+        for one, before, after in zip(image["objects"], masks_of(image), masks_of(found), strict=True):
+            assert not (before & ~after).any()
+            if one["name"].split(" ")[0] in ("disc", "hole", "single", "line", "whole"):
+                assert np.array_equal(before, after), one["name"]
+
+
+@pytest.mark.parametrize("kind", ["coco-polygons", "labelme", "yolo"])
+def test_round_trips_at_the_default_tolerance_are_close(kind):
+    project = project_of()
+    again, _ = read(write(kind, project), sizes_of(project))
+    (image,) = (one for one in again["images"] if one["name"] == "train/deep/空.v2.webp")
+    disc, hole = masks_of(image)[:2]
+    expected = masks_of(project["images"][2])
+    assert iou(disc, expected[0]) > 0.98
+    assert iou(hole, expected[1]) > 0.98
+
+
+def test_coco_segmentations_of_all_kinds_are_read():
+    flat = DISC.T.ravel()
+    changes = np.flatnonzero(np.diff(np.concatenate([[0], flat]))).tolist()
+    counts = np.diff([0, *changes, flat.size]).tolist()
+    assert np.array_equal(only_mask(coco({"segmentation": {"size": [120, 160], "counts": counts}})), DISC)
+    assert np.array_equal(only_mask(coco({"segmentation": rle(DISC)})), DISC)
+    ring = [30, 20, 81, 20, 81, 60, 30, 60]
+    assert np.array_equal(only_mask(coco({"segmentation": ring})), RECTANGLE)
+    other = [100, 70, 140, 70, 140, 110, 100, 110]
+    both = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects([ring, other], 120, 160))).astype(bool)
+    assert np.array_equal(only_mask(coco({"segmentation": [ring, other]})), both)
+
+
+def test_slanted_coco_polygons_are_filled_as_by_pycocotools():
+    rng = np.random.default_rng(1)
+    for points in rng.uniform(-20, 180, (5, 12)).round(2).tolist():
+        expected = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects([points], 120, 160))).astype(bool)
+        assert iou(only_mask(coco({"segmentation": [points]})), expected) > 0.97
+
+
+def test_coco_boxes_without_masks_are_read_with_a_warning():
+    project, warnings = read(coco({"bbox": [30, 20, 51, 40]}, {"bbox": [30, 20, 51, 40], "segmentation": []}))
+    assert all(np.array_equal(mask, RECTANGLE) for mask in masks_of(project["images"][0]))
+    assert warnings == ["an annotation has only a box: its mask is the whole box (2 times)"]
+
+
+def test_coco_sizes_come_from_known_images_when_missing():
+    files = coco({"segmentation": rle(DISC)}, images=[{"id": 1, "file_name": "a.jpg"}])
+    assert np.array_equal(only_mask(files, [SIZE]), DISC)
+
+
+HOSTILE_COCO = {
+    "run lengths of another size": ({"segmentation": {"size": [120, 160], "counts": [5, 6]}}, "add up to 11"),
+    "negative run lengths": ({"segmentation": {"size": [120, 160], "counts": [-5, 19205]}}, "whole numbers from 0"),
+    "text run lengths": ({"segmentation": {"size": [120, 160], "counts": ["a"]}}, "whole numbers from 0"),
+    "broken string": ({"segmentation": {"size": [120, 160], "counts": "~~~~~~~~~~~~~\u1234"}}, "run lengths"),
+    "other size": ({"segmentation": {"size": [160, 120], "counts": [19200]}}, "not that of the image"),
+    "two points": ({"segmentation": [[1, 2, 3, 4]]}, "at least three pairs"),
+    "not numbers": ({"segmentation": [[1, 2, 3, 4, 5, "6"]]}, "at least three pairs"),
+    "nested": ({"segmentation": [[[1, 2], [3, 4], [5, 6]]]}, "at least three pairs"),
+    "no box": ({"segmentation": 5, "bbox": None}, "neither a mask nor a box"),
+    "text box": ({"bbox": [0, 0, "1", 1]}, "neither a mask nor a box"),
+    "unknown image": ({"image_id": 2}, "its image is not in the file"),
+    "unknown category": ({"category_id": [7]}, "its category is not in the file"),
+    "outside": ({"segmentation": [[200, 200, 300, 200, 300, 300]]}, "an empty annotation"),
+}
+
+
+@pytest.mark.parametrize(("annotation", "message"), HOSTILE_COCO.values(), ids=HOSTILE_COCO)
+def test_damaged_coco_annotations_are_left_out_with_a_warning(annotation, message):
+    project, (warning,) = read(coco({"segmentation": rle(DISC)}, annotation))
+    assert len(project["images"][0]["objects"]) == 1
+    assert message in warning
+
+
+HOSTILE_DOCUMENTS = {
+    "null": "null",
+    "list": "[]",
+    "number": "1e999999",
+    "lists of lists": "[" * 100_000 + "]" * 100_000,
+    "lists of nulls": '{"images": [null], "annotations": [null], "categories": [null, {}]}',
+    "huge image": '{"images": [{"id": 1, "file_name": "a", "width": 65535, "height": 65535}], "annotations": []}',
+    "no names": '{"images": [{"id": 1, "file_name": "..", "width": 5, "height": 5}], "annotations": []}',
+    "prototype": '{"__proto__": {"images": []}, "shapes": [{"label": "__proto__"}], "imagePath": "__proto__"}',
+    "labelme without size": '{"shapes": [], "imagePath": "b.png"}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("document", HOSTILE_DOCUMENTS.values(), ids=HOSTILE_DOCUMENTS)
+def test_hostile_documents_give_sentences_and_no_images(document):
+    project, warnings = read({"x.json": document, "a.txt": ""}, [SIZE])
+    assert [image["name"] for image in project["images"]] == ["a.jpg"]
+    assert warnings
+    assert not any("undefined" in warning or "\n" in warning for warning in warnings)
+
+
+def test_too_complex_polygons_are_left_out():
+    zigzag = np.stack([np.tile([0.0, 20000.0], 2000), np.linspace(0, 90, 4000)], 1).ravel().tolist()
+    image = {"id": 1, "file_name": "a.jpg", "width": 20000, "height": 100}
+    project, (warning,) = read(coco({"segmentation": [zigzag]}, images=[image]))
+    assert project["images"][0]["objects"] == []
+    assert "too many points" in warning
+
+
+def test_labelme_shapes_of_all_kinds_are_read():
+    corners = [[30, 20], [80, 20], [80, 59], [30, 59]]
+    assert np.array_equal(only_mask(labelme({"points": corners})), RECTANGLE)
+    assert np.array_equal(only_mask(labelme({"points": corners[2::-2], "shape_type": "rectangle"})), RECTANGLE)
+    for mode in ("L", "1", "P", "RGB", "RGBA", "LA"):
+        picture = io.BytesIO()
+        gray = Image.fromarray(DISC.astype(np.uint8) * 255)
+        (gray.convert("RGB").convert(mode) if mode != "1" else Image.fromarray(DISC)).save(picture, "PNG")
+        mask = base64.b64encode(picture.getvalue()).decode()
+        found = only_mask(labelme({"points": [[0, 0], [159, 119]], "shape_type": "mask", "mask": mask}))
+        assert np.array_equal(found, DISC), mode
+
+
+def test_labelme_polygons_are_painted_as_by_opencv():
+    rng = np.random.default_rng(2)
+    for points in rng.integers(0, 120, (5, 6, 2)).tolist():
+        expected = np.zeros((120, 160), np.uint8)
+        cv2.fillPoly(expected, [np.array(points, np.int32)], (1,))
+        assert iou(only_mask(labelme({"points": points})), expected.astype(bool)) > 0.98
+
+
+def test_labelme_groups_are_one_object():
+    first, second = [[1, 1], [9, 1], [9, 9]], [[21, 1], [29, 1], [29, 9]]
+    project, _ = read(labelme({"points": first, "group_id": 1}, {"points": second, "group_id": 1}, {"points": first}))
+    assert [mask.sum() for mask in masks_of(project["images"][0])] == [90, 45]
+
+
+def test_labelme_images_lie_beside_their_files():
+    (content,) = labelme({"points": [[1, 1], [9, 1], [9, 9]]}, imagePath="..\\photos\\b c.jpg").values()
+    project, _ = read({"/home/x/b c.json": content})
+    assert project["images"][0]["name"] == "home/x/b c.jpg"
+
+
+HOSTILE_SHAPES = {
+    "circle": ({"shape_type": "circle", "points": [[1, 1], [2, 2]]}, "a shape of type circle was left out"),
+    "two points": ({"points": [[1, 1], [2, 2]]}, "at least 3 points"),
+    "no points": ({}, "at least 3 points"),
+    "text": ({"points": [["1", "1"]] * 3}, "at least 3 points"),
+    "null label": ({"label": None}, "without a label"),
+    "no mask": ({"shape_type": "mask", "points": [[0, 0], [1, 1]]}, "must be a PNG image"),
+    "not base64": ({"shape_type": "mask", "points": [[0, 0], [1, 1]], "mask": "*"}, "not valid Base64"),
+    "not a PNG": ({"shape_type": "mask", "points": [[0, 0], [1, 1]], "mask": "AAAA"}, "not a PNG image"),
+}
+
+
+@pytest.mark.parametrize(("shape", "message"), HOSTILE_SHAPES.values(), ids=HOSTILE_SHAPES)
+def test_damaged_labelme_shapes_are_left_out_with_a_warning(shape, message):
+    project, (warning,) = read(labelme(shape, {"points": [[1, 1], [9, 1], [9, 9]]}))
+    assert len(project["images"][0]["objects"]) == 1
+    assert message in warning
+
+
+@pytest.mark.parametrize("damage", ["short", "huge", "no width", "damaged data"])
+def test_damaged_png_masks_are_left_out(damage):
+    picture = io.BytesIO()
+    Image.fromarray(DISC.astype(np.uint8)).save(picture, "PNG")
+    content = bytearray(picture.getvalue())
+    if damage == "short":
+        content = content[:60]
+    elif damage == "huge":
+        content[16:24] = (20_000).to_bytes(4, "big") * 2
+    elif damage == "no width":
+        content[16:20] = (0).to_bytes(4, "big")
+    else:
+        content[50:] = bytes(len(content) - 50)
+    shape = {"shape_type": "mask", "points": [[0, 0], [1, 1]], "mask": base64.b64encode(content).decode()}
+    project, (warning,) = read(labelme(shape))
+    assert project["images"][0]["objects"] == []
+    assert "a shape was left out: the " in warning
+
+
+DATA_YAML = {
+    "block list": "names:\n- cat\n- 'big ''dog'''\n- \"\\u00e4 # b\" # comment\nnc: 3\n",
+    "block map": "nc: 3\nnames:\n  # classes\n  0: cat\n\n  2: 'ä # b'\n  1: big 'dog'\ntrain: x\n",
+    "flow list": "names: [cat, 'big ''dog''', \"ä # b\"] # comment\n",
+    "flow list of several lines": "names: [cat,\n  big 'dog', # comment\n  'ä # b',\n]\nnc: 3\n",
+    "flow map": "names: {0: cat, 2: 'ä # b', '1': big 'dog'}\n",
+}
+
+
+@pytest.mark.parametrize("text", DATA_YAML.values(), ids=DATA_YAML)
+def test_class_names_of_data_yaml_are_read(text):
+    labels = "".join(f"{index} 0.1 0.1 0.5 0.1 0.5 0.5\n" for index in range(3))
+    project, warnings = read({"data.yaml": text, "labels/a.txt": labels}, [SIZE])
+    assert ([one["name"] for one in project["classes"]], warnings) == (["cat", "big 'dog'", "ä # b"], [])
+
+
+def test_class_names_of_classes_txt_are_read():
+    files = {"classes.txt": "cat\r\nbig dog\r\n", "a.txt": "1 0.5 0.5 0.2 0.2 0.9\r\n", "b.txt": ""}
+    project, warnings = read(files, [SIZE, {**SIZE, "name": "b.jpg"}])
+    assert [one["name"] for one in project["classes"]] == ["big dog"]
+    (found,) = project["images"][0]["objects"]
+    assert (found["score"], masks_of(project["images"][0])[0].sum()) == (0.9, 32 * 24)
+    assert project["images"][1]["objects"] == []
+    assert warnings == ["a label is only a box: its mask is the whole box"]
+
+
+def test_yolo_labels_find_their_images_by_folder_or_name():
+    sizes = [{**SIZE, "name": name} for name in ("x/images/train/a.jpg", "x/images/val/a.jpg", "c d.png")]
+    label = "0 0.1 0.1 0.5 0.1 0.5 0.5"
+    files = {"x/labels/val/a.txt": label, "other/labels/c d.txt": label, "labels/a.txt": label, "train.txt": "x/a.jpg"}
+    files["classes.txt"] = "cat"
+    project, warnings = read(files, sizes)
+    assert [image["name"] for image in project["images"]] == ["x/images/val/a.jpg", "c d.png"]
+    assert warnings == ["labels/a.txt: add the image of this name first: YOLO labels need its size"]
+
+
+def test_two_images_of_one_name_are_not_mixed_up():
+    label = "0 0.1 0.1 0.5 0.1 0.5 0.5"
+    files = {"labels/train/a.txt": label, "labels/val/a.txt": label, "classes.txt": "cat"}
+    project, warnings = read(files, [SIZE])
+    assert [len(image["objects"]) for image in project["images"]] == [1]
+    assert warnings == ["labels/val/a.txt: labels/train/a.txt and labels/val/a.txt are both taken for the image a.jpg"]
+    images = [{**SIZE, "name": name} for name in ("train/a.jpg", "train/a.png")]
+    exact = coco({"segmentation": rle(DISC)}, images=[{**SIZE, "id": 1, "file_name": "train/a.png"}])
+    project, warnings = read(exact, images)
+    assert ([image["name"] for image in project["images"]], warnings) == (["train/a.png"], [])
+    project, _ = read(coco({"segmentation": rle(DISC)}, images=[{**SIZE, "id": 1, "file_name": "val/a.jpg"}]), images)
+    assert [image["name"] for image in project["images"]] == ["val/a.jpg"]
+    project, _ = read({"set/labels/train/a.txt": label, "classes.txt": "cat"}, images[:1])
+    assert [image["name"] for image in project["images"]] == ["train/a.jpg"]
+
+
+@pytest.mark.parametrize(
+    "line", ["0 1 2", "x 0.1 0.1 0.5 0.5", "0.5 0.1 0.1 0.5 0.5", "-1 0 0 1 1", "0 nan 0 1 1", "0 10 20 30 40 50 60"]
+)
+def test_damaged_yolo_labels_are_named(line):
+    with pytest.raises(FormatError, match=r"a\.txt: line 2 is not a class number and coordinates"):
+        read({"a.txt": f"0 0.5 0.5 0.1 0.1\n{line}\n"}, [SIZE])
+
+
+def test_one_damaged_file_does_not_stop_the_others():
+    project, warnings = read({"bad.json": "{", "latin.json": b'"\xe4"', **coco({"segmentation": rle(DISC)})})
+    assert len(project["images"][0]["objects"]) == 1
+    assert warnings == ["bad.json: not valid JSON", "latin.json: not a text file in UTF-8"]
+
+
+@pytest.mark.parametrize("files", [coco({"segmentation": rle(DISC)}), labelme({"points": [[1, 1], [9, 1], [9, 9]]})])
+def test_known_images_keep_their_names_and_sizes(files):
+    project, warnings = read(files, [{**SIZE, "name": "my photos/a.jpg"}, {**SIZE, "name": "b.jpg"}])
+    assert ([image["name"] for image in project["images"]], warnings) == (["my photos/a.jpg"], [])
+    try_other_size, warnings = read({**files, "b.txt": ""}, [{**SIZE, "width": 161}, {**SIZE, "name": "b.jpg"}])
+    assert [image["name"] for image in try_other_size["images"]] == ["b.jpg"]
+    assert "a.jpg: the size is 160 x 120 in the file, but should be 161 x 120" in warnings[0]
+
+
+def test_the_same_image_of_two_sizes_is_refused():
+    files = {"1.json": coco()["coco.json"], **labelme(imageWidth=5)}
+    _, warnings = read(files)
+    assert warnings == ["a.json: a.jpg: the size is 5 x 120 in the file, but should be 160 x 120"]
+
+
+def test_no_annotations_are_one_sentence():
+    with pytest.raises(FormatError, match="no annotations of COCO"):
+        read({"notes.md": "hello"})
+
+
+def test_zip_files_are_unpacked():
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("set/data.yaml", "names: [cat]\n")
+        archive.writestr("set/labels/a.txt", "0 0.1 0.1 0.5 0.1 0.5 0.5\n")
+        archive.writestr("set/images/a.jpg", b"not looked at")
+    project, warnings = read({"set.ZIP": packed.getvalue()}, [{**SIZE, "name": "set/images/a.jpg"}])
+    assert (project["classes"][0]["name"], warnings) == ("cat", [])
+    assert masks_of(project["images"][0])[0].any()
+
+
+def test_a_file_that_is_not_a_zip_is_one_sentence():
+    with pytest.raises(FormatError, match=r"x\.zip: not a ZIP file, or its end is missing"):
+        run("read", files=encoded({"x.zip": b"PK"}), sizes=[])
