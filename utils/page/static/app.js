@@ -3,10 +3,12 @@
 import { connect, currentLabel } from "./controls.js";
 import { element } from "./dom.js";
 import { curlCommand, pythonCode, saveCoco, saveCutout, saveMask } from "./exports.js";
+import { Mend } from "./mend.js";
 import { afterPaint, announce, askForKey, hideError, hint, showBusy, showError, showLatency, showResult, showWeights } from "./notices.js";
 import { isEmpty, isMarked } from "./objects.js";
 import { prepareImage } from "./picture.js";
 import { Preview } from "./preview.js";
+import { ask } from "./question.js";
 import { Screen } from "./screen.js";
 import { Service } from "./service.js";
 import { Session } from "./session.js";
@@ -20,8 +22,9 @@ const screen = new Screen({
   rename: (id, name) => setDisplay(id, { name }),
   hide: (id) => setDisplay(id, { hidden: !session.objects.list.find((object) => object.id === id).hidden }),
   remove: (id) => edit((objects) => objects.remove(id)),
-  removeMark: (index) => edit((objects) => objects.removeMark(index)),
+  removeMark: (index) => replace((objects) => objects.removeMark(index)),
 });
+const mend = new Mend(screen, { edit, leaveClicks: () => hover(null) });
 const preview = new Preview(screen.stage, (reason) => {
   element("hover").checked = false;
   hint(reason);
@@ -42,6 +45,7 @@ let openCount = 0;
  * @param {string} name of the file
  */
 async function open(source, name) {
+  mend.settle();
   if (session?.unsavedCount > 1 && !window.confirm(`Discard ${session.unsavedCount} unsaved objects?`)) return;
   const request = ++openCount;
   hideError();
@@ -152,6 +156,7 @@ async function everything() {
 /** Change the objects, show the result and request the active object's mask. */
 function edit(change, clickTime) {
   if (!session) return;
+  mend.settle();
   const { objects, masks } = session;
   change(objects);
   session.unsaved = true;
@@ -159,6 +164,23 @@ function edit(change, clickTime) {
   preview.clear();
   screen.show();
   segment(objects.active, clickTime);
+}
+
+/**
+ * Change the active object's clicks; ask before this replaces a mask edited by hand.
+ * @param {(objects: import("./objects.js").Objects, isNew: boolean) => void} change isNew: for a new object
+ * @param {{time?: number, canAdd?: boolean, verb?: string}} [options] time: as in `edit`; canAdd: the change can be one for a new object; verb: what happens to the edits
+ */
+function replace(change, { time, canAdd = false, verb = "Replace" } = {}) {
+  if (!session.objects.active.drawn) {
+    edit((objects) => change(objects, false), time);
+    return;
+  }
+  ask(`This object was edited by hand. ${verb} the edits?`, {
+    [verb]: () => edit((objects) => change(objects, false)),
+    ...(canAdd && { "Keep and add a new object": () => edit((objects) => change(objects, true)) }),
+    "Cancel": () => screen.show(),
+  });
 }
 
 /** Undo or redo, and request all missing masks. */
@@ -174,6 +196,7 @@ function setDisplay(id, fields) {
 
 function select(id) {
   if (id === session.objects.active.id) return;
+  mend.settle();
   session.objects.select(id);
   screen.show();
   segment(session.objects.active);
@@ -187,6 +210,10 @@ function selectable(x, y) {
 }
 
 function click(x, y, { label, newObject, pick, time }) {
+  if (mend.tool !== "click") {
+    mend.press(x, y, label === 0);
+    return;
+  }
   hint("");
   const { masks, objects } = session;
   const object = pick ? masks.objectAt(x, y, objects.list) : newObject || label === 0 ? null : selectable(x, y);
@@ -196,24 +223,27 @@ function click(x, y, { label, newObject, pick, time }) {
   } else if (pick) {
     hint("No object there");
   } else {
-    edit(() => objects.addPoint({ x, y, label: label ?? currentLabel() }, newObject), time);
+    const point = { x, y, label: label ?? currentLabel() };
+    if (newObject) edit(() => objects.addPoint(point, true), time);
+    else replace((_, isNew) => objects.addPoint(point, isNew), { time, canAdd: true });
     if (!isMarked(objects.active)) hint("Now click the object itself, or drag a box around it");
   }
 }
 
 function box(corners, time) {
-  if (corners && corners[0] < corners[2] && corners[1] < corners[3]) edit((objects) => objects.addBox(corners), time);
+  if (corners && corners[0] < corners[2] && corners[1] < corners[3]) replace((objects, isNew) => objects.addBox(corners, isNew), { time, canAdd: true });
   else screen.stage.drawBox(session.objects.active.box);
 }
 
 function hover(pixel) {
+  if (mend.tool !== "click") pixel = null;
   const object = pixel ? selectable(pixel.x, pixel.y) : null;
   screen.highlight(object?.id ?? null);
   preview.at(object || isMarked(session.objects.active) || !element("hover").checked ? null : pixel);
 }
 
 function setCandidate(number, time) {
-  if (!element("candidates").disabled) edit((objects) => objects.change({ candidate: number }), time);
+  if (!element("candidates").disabled) replace((objects) => objects.change({ candidate: number, drawn: null }), { time });
 }
 
 function saveAll() {
@@ -273,12 +303,13 @@ connect(screen.stage, {
   click,
   box,
   hover,
+  mend,
   clearPreview: () => preview.clear(),
   setCandidate,
   nextCandidate: () => setCandidate((session.objects.active.candidate + 1) % 4, performance.now()),
-  undo: () => restore((objects) => objects.undo()),
-  redo: () => restore((objects) => objects.redo()),
-  clear: () => edit((objects) => objects.clear()),
+  undo: () => mend.undo() || restore((objects) => objects.undo()),
+  redo: () => mend.redo() || restore((objects) => objects.redo()),
+  clear: () => mend.escape() || replace((objects) => objects.clear(), { verb: "Discard" }),
   add: () => edit((objects) => objects.add()),
   remove: () => edit((objects) => objects.remove(objects.active.id)),
   everything,

@@ -3,6 +3,7 @@
 /**
  * @typedef {object} Elements elements with more than the properties of every HTMLElement, by id
  * @property {HTMLFieldSetElement} candidates
+ * @property {HTMLInputElement} detail
  * @property {HTMLButtonElement} everything
  * @property {HTMLInputElement} file
  * @property {HTMLSelectElement} grid
@@ -12,6 +13,7 @@
  * @property {HTMLFormElement} key-form
  * @property {HTMLInputElement} opacity
  * @property {HTMLImageElement} picture
+ * @property {HTMLInputElement} radius
  * @property {HTMLInputElement} smooth
  * @property {HTMLInputElement} threshold
  */

@@ -47,7 +47,7 @@ export class Masks {
 
   /** Return an object's mask, or null while it has none. */
   get(object) {
-    if (object.found) return object.found;
+    if (object.drawn ?? object.found) return object.drawn ?? object.found;
     return isMarked(object) ? (this.#known.get(this.#keyOf(object))?.[Math.max(object.candidate - 1, 0)] ?? null) : null;
   }
 

@@ -9,7 +9,7 @@ const TILE_PIXELS = 32;
  * @param {string} text
  * @returns {number[]}
  */
-function decodeRuns(text) {
+export function decodeRuns(text) {
   const runs = [];
   let at = 0;
   while (at < text.length) {
@@ -27,11 +27,46 @@ function decodeRuns(text) {
   return runs;
 }
 
+/**
+ * Encode run lengths as COCO's RLE string, like `rleToString` of pycocotools.
+ * @param {number[]} runs
+ * @returns {string}
+ */
+export function encodeRuns(runs) {
+  const codes = [];
+  runs.forEach((run, index) => {
+    let value = index > 2 ? run - runs[index - 2] : run, more = true;
+    while (more) {
+      const bits = value & 0x1f;
+      value >>= 5;
+      more = bits & 0x10 ? value !== -1 : value !== 0;
+      codes.push(String.fromCharCode(48 + (more ? bits | 0x20 : bits)));
+    }
+  });
+  return codes.join("");
+}
+
+/** Call `visit(x, y0, y1)` for each run of ones within a column, from left to right and top to bottom. */
+export function forEachRun(runs, height, visit) {
+  let at = 0;
+  for (let i = 0; i + 1 < runs.length; i += 2) {
+    at += runs[i];
+    const end = at + runs[i + 1];
+    while (at < end) {
+      const x = Math.floor(at / height), y = at - x * height;
+      const length = Math.min(height - y, end - at);
+      visit(x, y, y + length);
+      at += length;
+    }
+  }
+}
+
 /** A mask with its score, area and box. */
 export class Mask {
   /**
    * @param {{size: [number, number], counts: string}} rle
-   * @param {{score: number, area: number, box: number[]}} properties box: x0, y0, x1, y1; x1 and y1 are exclusive
+   * @param {{score: number | null, area: number, box: number[]}} properties score: null for a mask made by hand;
+   *   box: x0, y0, x1, y1; x1 and y1 are exclusive
    */
   constructor(rle, properties) {
     this.height = rle.size[0];
@@ -45,20 +80,14 @@ export class Mask {
     this.point = null;
   }
 
-  /** Call `visit(x, y0, y1)` for each run of ones within a column, from left to right and top to bottom. */
+  /** The score for the user. */
+  get scoreText() {
+    return this.score === null ? "by hand" : this.score.toFixed(2);
+  }
+
+  /** As the function of this name. */
   forEachRun(visit) {
-    const { height, runs } = this;
-    let at = 0;
-    for (let i = 0; i + 1 < runs.length; i += 2) {
-      at += runs[i];
-      const end = at + runs[i + 1];
-      while (at < end) {
-        const x = Math.floor(at / height), y = at - x * height;
-        const length = Math.min(height - y, end - at);
-        visit(x, y, y + length);
-        at += length;
-      }
-    }
+    forEachRun(this.runs, this.height, visit);
   }
 
   /** Return whether pixel (x, y) is in the mask. */

@@ -1,8 +1,9 @@
 // The view of a session: masks and marks on the image, rows in the panel.
 
 import { element, radio } from "./dom.js";
-import { isEmpty, isMarked } from "./objects.js";
+import { isEmpty, isPrompted } from "./objects.js";
 import { ObjectList } from "./panel.js";
+import { closeQuestion } from "./question.js";
 import { Stage } from "./stage.js";
 
 /** @typedef {Omit<ConstructorParameters<typeof ObjectList>[0], "highlight">} Actions actions of the rows of the panel */
@@ -13,11 +14,14 @@ export class Screen {
   /** Id of the object or row under the pointer. */
   #highlighted = null;
   #removeMark;
+  /** @type {(session: import("./session.js").Session) => void} called after the panel was updated */
+  onShow = () => {};
 
   /** @param {Actions & {removeMark: (index: number | null) => void}} actions */
   constructor(actions) {
     this.stage = new Stage(() => {
       element("zoom-fit").textContent = `${Math.round(100 * this.stage.transform.scale)} %`;
+      this.stage.view.dispatchEvent(new Event("zoom"));
     });
     this.#removeMark = actions.removeMark;
     this.list = new ObjectList({ ...actions, highlight: (id) => this.highlight(id) });
@@ -46,6 +50,7 @@ export class Screen {
 
   /** Update everything. */
   show() {
+    closeQuestion();
     this.paint();
     const { points, box } = this.#session.objects.active;
     this.stage.showMarks(points, box, this.#removeMark);
@@ -68,7 +73,7 @@ export class Screen {
     this.list.reveal(active.id);
     this.stage.view.style.setProperty("--colour", active.colour);
     radio("candidate", active.candidate).checked = true;
-    const hasPrompts = isMarked(active) && !active.found;
+    const hasPrompts = isPrompted(active) && !active.found;
     const enabled = {
       "undo": objects.canUndo,
       "redo": objects.canRedo,
@@ -81,6 +86,7 @@ export class Screen {
       "copy-curl": hasPrompts,
     };
     for (const [id, isEnabled] of Object.entries(enabled)) element(id).toggleAttribute("disabled", !isEnabled);
+    this.onShow(this.#session);
   }
 
   #items(isWanted) {
