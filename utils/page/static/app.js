@@ -235,6 +235,10 @@ function box(corners, time) {
   else screen.stage.drawBox(session.objects.active.box);
 }
 
+function clear() {
+  replace((objects) => objects.clear(), { verb: "Discard" });
+}
+
 function hover(pixel) {
   if (mend.tool !== "click") pixel = null;
   const object = pixel ? selectable(pixel.x, pixel.y) : null;
@@ -309,7 +313,8 @@ connect(screen.stage, {
   nextCandidate: () => setCandidate((session.objects.active.candidate + 1) % 4, performance.now()),
   undo: () => mend.undo() || restore((objects) => objects.undo()),
   redo: () => mend.redo() || restore((objects) => objects.redo()),
-  clear: () => mend.escape() || replace((objects) => objects.clear(), { verb: "Discard" }),
+  clear,
+  escape: () => mend.escape() || clear(),
   add: () => edit((objects) => objects.add()),
   remove: () => edit((objects) => objects.remove(objects.active.id)),
   everything,

@@ -70,7 +70,7 @@ export function connect(stage, actions) {
     "Ctrl+z": actions.undo,
     "Ctrl+y": actions.redo,
     "Ctrl+Shift+z": actions.redo,
-    "Escape": actions.clear,
+    "Escape": actions.escape,
     "Delete": actions.remove,
     "n": actions.add,
     "x": toggleLabel,

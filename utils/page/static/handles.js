@@ -1,7 +1,7 @@
 // The handles of a polygon: a button on each point, and one in the middle of each edge that is long enough.
 
 import { element } from "./dom.js";
-import { edgeLength, following, middle } from "./vertices.js";
+import { detailed, edgeLength, following, middle } from "./vertices.js";
 
 /** Length on the screen from which an edge has a handle. */
 const MIN_EDGE_PIXELS = 36;
@@ -17,6 +17,7 @@ const MIN_EDGE_PIXELS = 36;
 export class Handles {
   /** @type {Handle[]} */
   list = [];
+  #details = new Map();
 
   /** @param {import("./stage.js").Stage} stage */
   constructor(stage) {
@@ -27,9 +28,10 @@ export class Handles {
     stage.view.addEventListener("zoom", () => this.showEdges());
   }
 
-  /** Show the handles of these rings. */
-  show(rings) {
-    this.list = rings.flatMap((ring) =>
+  /** @param {import("./vertices.js").Outlines} outlines */
+  show({ polygons, details }) {
+    this.#details = details;
+    this.list = polygons.flat().flatMap((ring) =>
       Array.from({ length: ring.length / 2 }, (_, index) => ({ ring, at: 2 * index, point: button("point"), edge: button("edge") })),
     );
     for (const { edge } of this.list) {
@@ -78,7 +80,7 @@ export class Handles {
 
   #draw() {
     const rings = new Set(this.list.map(({ ring }) => ring));
-    const path = [...rings].map((ring) => `M${ring.join(" ")}Z`).join("");
+    const path = [...rings].map((ring) => `M${detailed(ring, this.#details).join(" ")}Z`).join("");
     for (const line of this.paths) line.setAttribute("d", path);
   }
 

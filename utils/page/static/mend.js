@@ -10,7 +10,7 @@ const RADIUS_STEP = 5;
 const HINTS = {
   brush: "Paint what belongs to the object; with Shift, erase",
   eraser: "Erase what does not belong to the object; with Shift, paint",
-  polygon: "Drag the points; double click an edge to add a point, or a point to delete it",
+  polygon: "Drag the points, or a round handle to add one; double click a point to delete it",
 };
 
 export class Mend {

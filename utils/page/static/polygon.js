@@ -5,7 +5,11 @@ import { Handles } from "./handles.js";
 import { hint } from "./notices.js";
 import { edgeDistance, fill, following, middle, trace } from "./vertices.js";
 
+/** @type {import("./vertices.js").Outlines} */
+const NONE = { polygons: [], details: new Map() };
 const MAX_POINTS = 500;
+/** Tolerance at the lowest detail as a share of the image's longer side; each step of the slider divides it by the root of 2. */
+const COARSEST_TOLERANCE_SHARE = 0.01;
 /** Distance from which a double click hits an edge, on the screen. */
 const MAX_EDGE_DISTANCE_PIXELS = 10;
 const DOUBLE_CLICK_MS = 400;
@@ -15,8 +19,7 @@ const STEP_PIXELS = 1, LARGE_STEP_PIXELS = 20;
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 export class PolygonEditor {
-  /** @type {import("./vertices.js").Ring[][]} */
-  #polygons = [];
+  #outlines = NONE;
   #past = [];
   #future = [];
   /** The mask that the outlines were traced from; null after a point was changed. */
@@ -45,7 +48,9 @@ export class PolygonEditor {
     layer.addEventListener("pointermove", (event) => this.#dragTo(stage.pointAt(event)));
     for (const end of ["pointerup", "pointercancel"]) layer.addEventListener(end, () => this.#drop());
     layer.addEventListener("keydown", (event) => this.#handleKey(event));
-    stage.view.addEventListener("dblclick", (event) => this.#insertNear(stage.pointAt(event)));
+    let isOnHandle = false;
+    stage.view.addEventListener("pointerdown", (event) => (isOnHandle = this.handles.indexOf(event.target) >= 0), true);
+    stage.view.addEventListener("dblclick", (event) => isOnHandle || this.#insertNear(stage.pointAt(event)));
     element("detail").addEventListener("input", () => this.#retrace());
   }
 
@@ -72,17 +77,17 @@ export class PolygonEditor {
 
   close() {
     this.mask = null;
-    this.#polygons = [];
+    this.#outlines = NONE;
     this.#past = [];
     this.#future = [];
     this.#drag = null;
-    this.handles.show([]);
+    this.handles.show(NONE);
     this.stage.view.classList.remove("outlining");
   }
 
   /** Return the edited mask. */
   result() {
-    return fill(this.#polygons, this.mask);
+    return fill(this.#outlines, this.mask);
   }
 
   undo() {
@@ -95,15 +100,15 @@ export class PolygonEditor {
 
   #restore(from, to) {
     if (!from.length) return;
-    to.push(this.#polygons);
-    this.#polygons = from.pop();
+    to.push(this.#outlines);
+    this.#outlines = from.pop();
     this.#traced = null;
     this.#show(this.handles.indexOf(document.activeElement));
     this.actions.change();
   }
 
   #show(focused = -1) {
-    this.handles.show(this.#polygons.flat());
+    this.handles.show(this.#outlines);
     this.handles.focus(focused);
   }
 
@@ -111,10 +116,11 @@ export class PolygonEditor {
   #trace(mask) {
     const slider = element("detail");
     for (;;) {
-      const polygons = trace(mask, 2 ** -slider.valueAsNumber);
-      const count = polygons.flat(2).length / 2;
+      const tolerance = (COARSEST_TOLERANCE_SHARE * Math.max(mask.width, mask.height)) / 2 ** (slider.valueAsNumber / 2);
+      const outlines = trace(mask, tolerance);
+      const count = outlines.polygons.flat(2).length / 2;
       if (count <= MAX_POINTS) {
-        this.#polygons = polygons;
+        this.#outlines = outlines;
         this.#traced = mask;
         slider.setAttribute("aria-valuetext", `${count} points`);
         this.#show();
@@ -139,7 +145,7 @@ export class PolygonEditor {
 
   /** Begin an undoable change. */
   #step() {
-    this.#past.push(structuredClone(this.#polygons));
+    this.#past.push({ ...this.#outlines, polygons: structuredClone(this.#outlines.polygons) });
     this.#future = [];
     this.#traced = null;
     this.#nudged = null;

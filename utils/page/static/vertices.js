@@ -6,22 +6,54 @@ import { Spans } from "./formats/spans.js";
 import { handMask } from "./stroke.js";
 
 /** @typedef {number[]} Ring x0, y0, x1, y1, ... in image pixels, from their edges; the last point is joined to the first */
+/**
+ * @typedef {object} Outlines
+ * @property {Ring[][]} polygons
+ * @property {Map<string, number[]>} details points of the exact outline between the ends of an edge, by the four numbers of
+ *   the edge: an edge whose ends are not moved stays exact
+ */
 
 /**
  * Return the outlines of a mask.
  * @param {import("./rle.js").Mask} mask
  * @param {number} tolerance largest distance from the exact outline, in pixels
- * @returns {Ring[][]}
+ * @returns {Outlines}
  */
 export function trace(mask, tolerance) {
   const spans = new Spans(mask.width, mask.height);
   mask.forEachRun((x, top, bottom) => spans.add(x, top, bottom));
-  return polygonsOf(spans, "edges", tolerance).map(withoutSeams);
+  const exact = polygonsOf(spans, "edges", 0), simple = polygonsOf(spans, "edges", tolerance);
+  const details = new Map();
+  simple.forEach((polygon, index) => addDetails(details, polygon, exact[index]));
+  return { polygons: simple.map(withoutSeams), details };
+}
+
+function addDetails(details, simple, exact) {
+  for (let i = 0, at = 0; i < simple.length; i += 2) {
+    const next = following(simple, i), from = at + 2;
+    do at += 2;
+    while (at < exact.length && (next === 0 || exact[at] !== simple[next] || exact[at + 1] !== simple[next + 1]));
+    const key = String([simple[i], simple[i + 1], simple[next], simple[next + 1]]);
+    // Where the outline touches itself, two edges can be the same: both stay straight.
+    details.set(key, details.has(key) ? [] : exact.slice(from, at));
+  }
+}
+
+/** Return a ring with the details of its edges. */
+export function detailed(ring, details) {
+  const points = [];
+  for (let i = 0; i < ring.length; i += 2) {
+    const next = following(ring, i);
+    const between = details.get(String([ring[i], ring[i + 1], ring[next], ring[next + 1]])) ?? [];
+    points.push(ring[i], ring[i + 1], ...between);
+  }
+  return points;
 }
 
 /** Return outlines as a mask. */
-export function fill(polygons, { width, height }) {
-  return handMask(rasterize(polygons.map(withSeams), "edges", width, height));
+export function fill({ polygons, details }, { width, height }) {
+  const exact = polygons.map((rings) => withSeams(rings.map((ring) => detailed(ring, details))));
+  return handMask(rasterize(exact, "edges", width, height));
 }
 
 /** Split a polygon at its seams: lines that are walked there and back, which join a hole to the outline. */
