@@ -10,6 +10,7 @@ import { connectExports } from "./exportdialog.js";
 import { curlCommand, pythonCode, saveCoco, saveCutout, saveMask } from "./exports.js";
 import { listed, withoutKnown } from "./found.js";
 import { ImageList, thumbnailOf } from "./imagelist.js";
+import { Mend } from "./mend.js";
 import {
   afterPaint,
   announce,
@@ -27,6 +28,7 @@ import { isEmpty, isMarked } from "./objects.js";
 import { prepareImage } from "./picture.js";
 import { Preview } from "./preview.js";
 import { Project, total } from "./project.js";
+import { ask } from "./question.js";
 import { Screen } from "./screen.js";
 import { isAway, RemoteImage, Service } from "./service.js";
 import { Session } from "./session.js";
@@ -46,11 +48,12 @@ const screenActions = {
   rename: (id, name) => setDisplay(id, { name }),
   hide: (id) => setDisplay(id, { hidden: !session.objects.list.find((object) => object.id === id).hidden }),
   remove: (id) => edit((objects) => objects.remove(id)),
-  removeMark: (index) => edit((objects) => objects.removeMark(index)),
+  removeMark: (index) => replace((objects) => objects.removeMark(index)),
 };
 const screen = new Screen(screenActions, (classId) => project.categoryOf(classId));
 const imageList = new ImageList({ open: openImage, remove: removeImage });
 const classList = new ClassList({ add: addClass, choose: chooseClass, rename: renameClass, remove: removeClass });
+const mend = new Mend(screen, { edit, leaveClicks: () => hover(null) });
 const connection = new Connection(hideError);
 const preview = new Preview(screen.stage, (reason) => connection.away || hint(reason));
 
@@ -116,6 +119,7 @@ function openSample({ file }) {
  */
 async function openImage(image) {
   if (image.id === session?.image.id) return;
+  mend.settle();
   const request = ++openCount;
   connection.drop(everything);
   hideError();
@@ -317,6 +321,7 @@ async function everything() {
 /** Change the objects, show the result and request the active object's mask. */
 function edit(change, clickTime) {
   if (!session) return;
+  mend.settle();
   const { objects, masks } = session;
   change(objects);
   saveSoon(session);
@@ -324,6 +329,23 @@ function edit(change, clickTime) {
   preview.clear();
   screen.show();
   segment(objects.active, clickTime);
+}
+
+/**
+ * Change the active object's clicks; ask before this replaces a mask edited by hand.
+ * @param {(objects: import("./objects.js").Objects, isNew: boolean) => void} change isNew: for a new object
+ * @param {{time?: number, canAdd?: boolean, verb?: string}} [options] time: as in `edit`; canAdd: the change can be one for a new object; verb: what happens to the edits
+ */
+function replace(change, { time, canAdd = false, verb = "Replace" } = {}) {
+  if (!session.objects.active.drawn) {
+    edit((objects) => change(objects, false), time);
+    return;
+  }
+  ask(`This object was edited by hand. ${verb} the edits?`, {
+    [verb]: () => edit((objects) => change(objects, false)),
+    ...(canAdd && { "Keep and add a new object": () => edit((objects) => change(objects, true)) }),
+    "Cancel": () => screen.show(),
+  });
 }
 
 /** Undo or redo, and request all missing masks. */
@@ -347,6 +369,7 @@ function saveSoon(changed) {
 
 function select(id) {
   if (id === session.objects.active.id) return;
+  mend.settle();
   session.objects.select(id);
   saveSoon(session);
   screen.show();
@@ -361,6 +384,10 @@ function selectable(x, y) {
 }
 
 function click(x, y, { label, newObject, pick, time }) {
+  if (mend.tool !== "click") {
+    mend.press(x, y, label === 0);
+    return;
+  }
   hint("");
   const { masks, objects } = session;
   const object = pick ? masks.objectAt(x, y, listed(objects)) : newObject || label === 0 ? null : selectable(x, y);
@@ -370,24 +397,31 @@ function click(x, y, { label, newObject, pick, time }) {
   } else if (pick) {
     hint("No object there");
   } else {
-    edit(() => objects.addPoint({ x, y, label: label ?? currentLabel() }, newObject), time);
+    const point = { x, y, label: label ?? currentLabel() };
+    if (newObject) edit(() => objects.addPoint(point, true), time);
+    else replace((_, isNew) => objects.addPoint(point, isNew), { time, canAdd: true });
     if (!isMarked(objects.active)) hint("Now click the object itself, or drag a box around it");
   }
 }
 
 function box(corners, time) {
-  if (corners && corners[0] < corners[2] && corners[1] < corners[3]) edit((objects) => objects.addBox(corners), time);
+  if (corners && corners[0] < corners[2] && corners[1] < corners[3]) replace((objects, isNew) => objects.addBox(corners, isNew), { time, canAdd: true });
   else screen.stage.drawBox(session.objects.active.box);
 }
 
+function clear() {
+  replace((objects) => objects.clear(), { verb: "Discard" });
+}
+
 function hover(pixel) {
+  if (mend.tool !== "click") pixel = null;
   const object = pixel ? selectable(pixel.x, pixel.y) : null;
   screen.highlight(object?.id ?? null);
   preview.at(object || isMarked(session.objects.active) || !element("hover").checked ? null : pixel);
 }
 
 function setCandidate(number, time) {
-  if (!element("candidates").disabled) edit((objects) => objects.change({ candidate: number }), time);
+  if (!element("candidates").disabled) replace((objects) => objects.change({ candidate: number, drawn: null }), { time });
 }
 
 function saveAll() {
@@ -517,12 +551,14 @@ connect(screen.stage, {
   click,
   box,
   hover,
+  mend,
   clearPreview: () => preview.clear(),
   setCandidate,
   nextCandidate: () => setCandidate((session.objects.active.candidate + 1) % 4, performance.now()),
-  undo: () => restore((objects) => objects.undo()),
-  redo: () => restore((objects) => objects.redo()),
-  clear: () => edit((objects) => objects.clear()),
+  undo: () => mend.undo() || restore((objects) => objects.undo()),
+  redo: () => mend.redo() || restore((objects) => objects.redo()),
+  clear,
+  escape: () => mend.escape() || clear(),
   add: () => edit((objects) => objects.add()),
   remove: () => edit((objects) => objects.remove(objects.active.id)),
   everything,

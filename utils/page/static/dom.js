@@ -5,6 +5,7 @@
  * @property {HTMLFieldSetElement} candidates
  * @property {HTMLInputElement} annotations
  * @property {HTMLInputElement} clip
+ * @property {HTMLInputElement} detail
  * @property {HTMLButtonElement} everything
  * @property {HTMLDialogElement} export
  * @property {HTMLSelectElement} export-format
@@ -21,6 +22,7 @@
  * @property {HTMLFormElement} key-form
  * @property {HTMLInputElement} opacity
  * @property {HTMLImageElement} picture
+ * @property {HTMLInputElement} radius
  * @property {HTMLInputElement} smooth
  * @property {HTMLInputElement} threshold
  */

@@ -4,6 +4,8 @@ import { listed } from "./found.js";
 import { isMarked } from "./objects.js";
 import { scaled } from "./regions.js";
 
+const HAND_WORK = "The mask on the page was edited by hand: this request returns it without these edits.";
+
 /** Save the active object's mask, white on black, as a PNG of the image's size. */
 export async function saveMask(session) {
   const { active } = session.objects;
@@ -51,7 +53,7 @@ export function saveCoco(session, classes) {
       area: mask.area,
       bbox: [mask.box[0], mask.box[1], mask.box[2] - mask.box[0], mask.box[3] - mask.box[1]],
       iscrowd: 0,
-      score: mask.score,
+      score: mask.score ?? undefined,
       name: object.name,
     })),
   };
@@ -85,6 +87,7 @@ export function pythonCode({ name, objects, masks }) {
   const parameters = Object.entries(fields).map(([field, value]) => `${field}=${JSON.stringify(value)}`);
   if (multimask) parameters.push("multimask_output=True");
   const lines = [
+    ...(active.drawn ? [`# ${HAND_WORK}`] : []),
     "from mobile_sam_client import Client",
     "",
     `with Client(${JSON.stringify(serviceUrl())}) as service:`,
@@ -102,10 +105,11 @@ export function pythonCode({ name, objects, masks }) {
  * @param {boolean} withKey whether the service requires an API key
  */
 export function curlCommand({ name, objects, masks }, withKey) {
-  const { active } = objects, { candidate } = active;
+  const { active } = objects, { candidate, drawn } = active;
   const key = withKey ? ' -H "Authorization: Bearer $MOBILE_SAM_API_KEY"' : "";
   const request = `request=${JSON.stringify(masks.fieldsOf(active))}`;
   const lines = [
+    ...(drawn ? [`# ${HAND_WORK}`] : []),
     ...(candidate ? [`# This mask is masks[${candidate - 1}] of the answer.`] : []),
     ...clipNote(active),
     `curl -sS --fail-with-body -H 'Accept: application/json'${key} \\`,

@@ -13,6 +13,12 @@ const MIDDLE_BUTTON = 1, RIGHT_BUTTON = 2;
  *   label null: the current label; newObject: begin a new object; pick: select the object at this pixel
  * @property {(box: number[] | null, time: number) => void} box null or without area: cancelled
  * @property {(pixel: {x: number, y: number} | null) => void} hover
+ * @property {import("./mend.js").Mend} mend decides what a press is, and draws strokes
+ *
+ * @typedef {object} Stroke
+ * @property {(event: PointerEvent) => void} move
+ * @property {() => void} end
+ * @property {() => void} cancel
  */
 
 /** @param {import("./stage.js").Stage} stage @param {Handlers} handlers */
@@ -23,6 +29,12 @@ export function listenToPointers(stage, handlers) {
 
   const draggedBox = (event) => boxOf(stage.pixelAt(gesture.from, true), stage.pixelAt(event, true));
 
+  const cancel = (event) => {
+    if (gesture?.kind === "box") handlers.box(null, event.timeStamp);
+    if (gesture?.kind === "stroke") gesture.stroke?.cancel();
+    gesture = null;
+  };
+
   const listeners = {
     pointerdown(event) {
       if (event.target.closest("button") || event.button > RIGHT_BUTTON) return;
@@ -30,11 +42,13 @@ export function listenToPointers(stage, handlers) {
       pointers.set(event.pointerId, event);
       stage.moveCursor(null);
       if (pointers.size > 1) {
-        if (gesture?.kind === "box") handlers.box(null, event.timeStamp);
+        cancel(event);
         gesture = { kind: "pinch" };
-      } else if (event.button === MIDDLE_BUTTON || spaceHeld) {
+      } else if (event.button === MIDDLE_BUTTON || spaceHeld || handlers.mend.tool === "polygon") {
         event.preventDefault();
         gesture = { kind: "pan" };
+      } else if (handlers.mend.tool !== "click") {
+        gesture = { kind: "stroke", stroke: handlers.mend.beginStroke(event) };
       } else {
         gesture = { kind: "press", from: event };
       }
@@ -54,6 +68,7 @@ export function listenToPointers(stage, handlers) {
         if (distance > MAX_CLICK_MOVE_PIXELS[event.pointerType]) gesture.kind = "box";
       }
       if (gesture?.kind === "box") stage.drawBox(draggedBox(event));
+      if (gesture?.kind === "stroke") gesture.stroke?.move(event);
       pointers.set(event.pointerId, event);
     },
 
@@ -61,6 +76,8 @@ export function listenToPointers(stage, handlers) {
       if (!pointers.delete(event.pointerId)) return;
       if (gesture?.kind === "box") {
         handlers.box(draggedBox(event), event.timeStamp);
+      } else if (gesture?.kind === "stroke") {
+        gesture.stroke?.end();
       } else if (gesture?.kind === "press") {
         const pixel = stage.pixelAt(gesture.from);
         const label = gesture.from.button === RIGHT_BUTTON ? 0 : null;
@@ -73,8 +90,7 @@ export function listenToPointers(stage, handlers) {
 
     pointercancel(event) {
       pointers.delete(event.pointerId);
-      if (gesture?.kind === "box") handlers.box(null, event.timeStamp);
-      gesture = null;
+      cancel(event);
     },
 
     pointerleave: () => handlers.hover(null),
@@ -96,13 +112,12 @@ export function listenToPointers(stage, handlers) {
     stage.view.classList.toggle("moving", held);
   };
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && gesture?.kind === "box") {
-      gesture = null;
-      handlers.box(null, event.timeStamp);
+    if (event.key === "Escape" && ["box", "stroke"].includes(gesture?.kind)) {
+      cancel(event);
       event.stopImmediatePropagation();
     }
     // Space belongs to a control focused by keyboard, but not to one focused by a click.
-    if (event.code !== "Space" || stage.view.hidden || document.activeElement.matches("input, select, :not(#view):focus-visible")) return;
+    if (event.code !== "Space" || stage.view.hidden || document.activeElement.matches("input:not([type=radio], [type=range]), select, :not(#view, [type=radio], [type=range]):focus-visible")) return;
     event.preventDefault();
     setSpaceHeld(true);
   });

@@ -7,6 +7,8 @@ const MAX_PAINTED_PIXELS = 4_000_000;
 export class Layer {
   #items = [];
   #step = 1;
+  /** Whether `paintPart` owns the layer. */
+  #isDrawing = false;
   /** @type {WeakMap<object, {key: string, canvas: OffscreenCanvas, x: number, y: number}>} painted fills by mask */
   #fills = new WeakMap();
 
@@ -29,7 +31,7 @@ export class Layer {
     this.fill.height = Math.ceil(height / this.#step);
     this.fill.style.width = `${this.fill.width * this.#step}px`;
     this.fill.style.height = `${this.fill.height * this.#step}px`;
-    this.#items = [];
+    this.endParts();
   }
 
   /**
@@ -38,6 +40,7 @@ export class Layer {
    * @param {{scale: number, x: number, y: number}} transform from image to view pixels
    */
   show(items, transform) {
+    if (this.#isDrawing) return;
     const previous = this.#items;
     if (items.length === previous.length && items.every(({ mask, colour }, i) => mask === previous[i].mask && colour === previous[i].colour)) {
       return;
@@ -55,6 +58,32 @@ export class Layer {
       }
     }
     this.drawLines(transform);
+  }
+
+  /**
+   * Paint a part of one mask at once, while it is being drawn.
+   * @param {{columns: Uint8Array, height: number}} mask 1 in the mask, column by column
+   * @param {[number, number, number, number]} box x0, y0, x1, y1 of the part; x1 and y1 are exclusive
+   */
+  paintPart({ columns, height }, [x0, y0, x1, y1], colour) {
+    this.#isDrawing = true;
+    const step = this.#step, word = rgbaWord(colour);
+    const left = Math.ceil(x0 / step), top = Math.ceil(y0 / step);
+    const width = Math.ceil(x1 / step) - left, rowCount = Math.ceil(y1 / step) - top;
+    if (width <= 0 || rowCount <= 0) return;
+    const pixels = new ImageData(width, rowCount);
+    const words = new Uint32Array(pixels.data.buffer);
+    for (let x = 0; x < width; x++) {
+      const column = (left + x) * step * height + top * step;
+      for (let y = 0; y < rowCount; y++) if (columns[column + y * step]) words[y * width + x] = word;
+    }
+    this.fill.getContext("2d").putImageData(pixels, left, top);
+  }
+
+  /** End `paintPart`: the next `show` repaints everything. */
+  endParts() {
+    this.#isDrawing = false;
+    this.#items = [];
   }
 
   /** Return the cached fill of a mask on a canvas of its own, which blends with others; null for an empty mask. */

@@ -63,7 +63,7 @@ export class Masks {
 
   /** Return an object's mask, or null while it has none. */
   get(object) {
-    if (object.found) return object.found;
+    if (object.drawn ?? object.found) return object.drawn ?? object.found;
     const mask = isMarked(object) ? this.#known.get(this.#keyOf(object))?.[Math.max(object.candidate - 1, 0)] : null;
     if (!mask) return null;
     return object.clip && object.box ? this.#clip(mask, object.box) : mask;
@@ -81,7 +81,7 @@ export class Masks {
   /** Return the three candidates of an object's mask in the order of the API, or null while unknown. */
   candidates(object) {
     const candidates = [1, 2, 3].map((candidate) => this.get({ ...object, candidate }));
-    return object.found || candidates.includes(null) ? null : candidates;
+    return object.drawn || object.found || candidates.includes(null) ? null : candidates;
   }
 
   /** Return the mask to display: the previous one while the current one is pending. */

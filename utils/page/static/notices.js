@@ -110,11 +110,11 @@ export function showSaved(state, reason) {
   if (state === "failed") hint(chip.title);
 }
 
-/** Announce an object's new mask; hint if it is empty. */
-export function showResult(name, { area, score, width, height }) {
-  const share = ((100 * area) / (width * height)).toFixed(1);
-  announce(area ? `${name}: ${share} % of the image, score ${score.toFixed(2)}` : `${name}: nothing found here`);
-  if (!area) hint("Nothing found here: click another spot, or drag a box");
+/** Announce an object's new mask; hint if nothing was found. */
+export function showResult(name, { area, score, scoreText, width, height }) {
+  const share = ((100 * area) / (width * height)).toFixed(1), byHand = score === null;
+  announce(area || byHand ? `${name}: ${share} % of the image, ${byHand ? "" : "score "}${scoreText}` : `${name}: nothing found here`);
+  if (!area && !byHand) hint("Nothing found here: click another spot, or drag a box");
 }
 
 /** Call back with the time at which the next frame has been painted. */

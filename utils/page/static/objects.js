@@ -14,6 +14,7 @@ import { Mask } from "./rle.js";
  * @property {0 | 1 | 2 | 3} candidate 0: the model's mask for unambiguous prompts
  * @property {boolean} clip whether the mask is clipped to the box
  * @property {import("./rle.js").Mask | null} found mask from "Segment everything", in place of clicks
+ * @property {import("./rle.js").Mask | null} drawn mask edited by hand, in place of the requested or found one
  * @property {boolean} hidden
  * @property {number} classId
  */
@@ -24,7 +25,7 @@ const MAX_STORED_STEPS = 100;
 /** @type {WeakMap<object, object>} the stored form of each object, so that all states that share it store it once */
 const stored = new WeakMap();
 /** Fields with a mask. */
-const MASK_FIELDS = ["found"];
+const MASK_FIELDS = ["found", "drawn"];
 
 function toStored(object) {
   if (!stored.has(object)) {
@@ -45,17 +46,23 @@ function newObject(id, number, classId) {
     candidate: 0,
     clip: false,
     found: null,
+    drawn: null,
     hidden: false,
     classId,
   };
 }
 
-/** Return whether the object has enough marks for a mask. */
-export function isMarked(object) {
-  return object.found !== null || object.box !== null || object.points.some((point) => point.label === 1);
+/** Return whether the object has enough clicks for a request, or a box. */
+export function isPrompted(object) {
+  return object.box !== null || object.points.some((point) => point.label === 1);
 }
 
-/** Return whether the object has no marks at all. */
+/** Return whether the object has a mask or enough marks for one. */
+export function isMarked(object) {
+  return object.drawn !== null || object.found !== null || isPrompted(object);
+}
+
+/** Return whether the object has neither marks nor a mask. */
 export function isEmpty(object) {
   return !object.points.length && !isMarked(object);
 }
@@ -156,22 +163,28 @@ export class Objects {
   addPoint(point, isNew) {
     const state = isNew ? this.#withNew() : this.now;
     const { points, found } = state.list.find(({ id }) => id === state.activeId);
-    this.#step(withActiveFields(state, { points: [...(found?.point ? [found.point] : points), point], found: null, hidden: false }));
+    this.#step(withActiveFields(state, { points: [...(found?.point ? [found.point] : points), point], found: null, drawn: null, hidden: false }));
   }
 
-  /** Set the active object's box. An object found automatically loses the click that found it. */
-  addBox(box) {
-    this.change({ box, found: null, hidden: false });
+  /** Set the box of the active object or of a new one. An object found automatically loses the click that found it. */
+  addBox(box, isNew) {
+    this.#step(withActiveFields(isNew ? this.#withNew() : this.now, { box, found: null, drawn: null, hidden: false }));
+  }
+
+  /** Replace the active object's mask by one made by hand. */
+  draw(mask) {
+    this.change({ drawn: mask, hidden: false });
   }
 
   /** Remove a click by its index, or the box with null. */
   removeMark(index) {
-    this.change(index === null ? { box: null } : { points: this.active.points.filter((_, at) => at !== index) });
+    const { points } = this.active;
+    this.change({ ...(index === null ? { box: null } : { points: points.filter((_, at) => at !== index) }), drawn: null });
   }
 
   /** Remove the active object's clicks, box and mask. */
   clear() {
-    if (!isEmpty(this.active)) this.change({ points: [], box: null, found: null, candidate: 0 });
+    if (!isEmpty(this.active)) this.change({ points: [], box: null, found: null, drawn: null, candidate: 0 });
   }
 
   /** Change the active object as an undoable step. */

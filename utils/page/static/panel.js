@@ -88,7 +88,7 @@ export class ObjectList {
     if (document.activeElement !== name) name.value = object.name;
     name.defaultValue = object.name;
     name.setAttribute("aria-label", `Name of ${object.name}`);
-    score.textContent = mask ? mask.score.toFixed(2) : "";
+    score.textContent = mask?.scoreText ?? "";
     hide.setAttribute("aria-pressed", String(object.hidden));
     hide.setAttribute("aria-label", `Hide ${object.name}`);
     hide.title = object.hidden ? "Show" : "Hide";

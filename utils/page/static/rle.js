@@ -31,7 +31,7 @@ export function decodeRuns(text) {
  * @typedef {object} MaskRecord a mask as plain data, to be stored
  * @property {[number, number]} size height and width
  * @property {string} counts
- * @property {number} score
+ * @property {number | null} score
  * @property {number} area
  * @property {number[]} box
  * @property {import("./objects.js").Point | null} point
@@ -78,7 +78,8 @@ export function forEachRun(runs, height, visit) {
 export class Mask {
   /**
    * @param {{size: [number, number], counts: string}} rle
-   * @param {{score: number, area: number, box: number[]}} properties box: x0, y0, x1, y1; x1 and y1 are exclusive
+   * @param {{score: number | null, area: number, box: number[]}} properties score: null for a mask made by hand;
+   *   box: x0, y0, x1, y1; x1 and y1 are exclusive
    */
   constructor(rle, properties) {
     this.height = rle.size[0];
@@ -106,6 +107,11 @@ export class Mask {
     const mask = new Mask(record, record);
     mask.point = record.point;
     return mask;
+  }
+
+  /** The score for the user. */
+  get scoreText() {
+    return this.score === null ? "by hand" : this.score.toFixed(2);
   }
 
   /** As the function of this name. */

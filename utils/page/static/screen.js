@@ -3,8 +3,9 @@
 import { showCandidates } from "./candidates.js";
 import { element, radio } from "./dom.js";
 import { listed, showFound } from "./found.js";
-import { isEmpty, isMarked } from "./objects.js";
+import { isEmpty, isPrompted } from "./objects.js";
 import { ObjectList } from "./panel.js";
+import { closeQuestion } from "./question.js";
 import { Stage } from "./stage.js";
 
 /** @typedef {Omit<ConstructorParameters<typeof ObjectList>[0], "highlight">} Actions actions of the rows of the panel */
@@ -15,6 +16,8 @@ export class Screen {
   /** Id of the object or row under the pointer. */
   #highlighted = null;
   #removeMark;
+  /** @type {(session: import("./session.js").Session) => void} called after the panel was updated */
+  onShow = () => {};
 
   /**
    * @param {Actions & {removeMark: (index: number | null) => void}} actions
@@ -24,6 +27,7 @@ export class Screen {
     this.categoryOf = categoryOf;
     this.stage = new Stage(() => {
       element("zoom-fit").textContent = `${Math.round(100 * this.stage.transform.scale)} %`;
+      this.stage.view.dispatchEvent(new Event("zoom"));
     });
     this.#removeMark = actions.removeMark;
     this.list = new ObjectList({ ...actions, highlight: (id) => this.highlight(id) });
@@ -59,6 +63,7 @@ export class Screen {
 
   /** Update everything. */
   show() {
+    closeQuestion();
     this.paint();
     const { points, box } = this.#session.objects.active;
     this.stage.showMarks(points, box, this.#removeMark);
@@ -85,7 +90,7 @@ export class Screen {
     element("clip-row").hidden = !active.box;
     element("clip").checked = active.clip;
     showCandidates(this.#session, this.stage.picture);
-    const hasPrompts = isMarked(active) && !active.found;
+    const hasPrompts = isPrompted(active) && !active.found;
     const enabled = {
       "undo": objects.canUndo,
       "redo": objects.canRedo,
@@ -98,6 +103,7 @@ export class Screen {
       "copy-curl": hasPrompts && !image.original,
     };
     for (const [id, isEnabled] of Object.entries(enabled)) element(id).toggleAttribute("disabled", !isEnabled);
+    this.onShow(this.#session);
   }
 
   #items(isWanted) {

@@ -101,10 +101,16 @@ export class Stage {
     return { x: clientX - frame.left, y: clientY - frame.top };
   }
 
+  /** Return the pointer's position in image pixels, from their edges: pixel (0, 0) is from 0, 0 to 1, 1. */
+  pointAt(event) {
+    const point = this.toView(event);
+    return { x: (point.x - this.transform.x) / this.transform.scale, y: (point.y - this.transform.y) / this.transform.scale };
+  }
+
   /** Return the image pixel under the pointer; outside the image null, or the nearest pixel with `clamp`. */
   pixelAt(event, clamp = false) {
-    const point = this.toView(event);
-    const x = Math.floor((point.x - this.transform.x) / this.transform.scale), y = Math.floor((point.y - this.transform.y) / this.transform.scale);
+    const point = this.pointAt(event);
+    const x = Math.floor(point.x), y = Math.floor(point.y);
     if (clamp) return this.clamp(x, y);
     return x >= 0 && y >= 0 && x < this.width && y < this.height ? { x, y } : null;
   }
@@ -170,6 +176,7 @@ export class Stage {
 
   #applyTransform() {
     const { scale, x, y } = this.transform;
+    this.scene.style.setProperty("--scale", String(scale));
     this.scene.style.transform = `translate(${x}px, ${y}px) scale(${scale})`;
     this.scene.classList.toggle("squares", scale >= PIXELATED_SCALE);
     this.#positionMarks();

@@ -107,7 +107,7 @@ export async function importFiles(project, files) {
       const names = new Map(read.classes.map(({ id, name }) => [id, name]));
       const added = annotated.objects.flatMap(({ categoryId, name, rle, score }) => {
         const mask = maskOf(rle, score), classId = project.addClass(names.get(categoryId) ?? "object").id;
-        return mask ? [{ found: mask, classId, ...(name && { name }) }] : [];
+        return mask ? [{ drawn: mask, classId, ...(name && { name }) }] : [];
       });
       await addObjects(project, image, added);
       objects += added.length;
@@ -121,7 +121,7 @@ export async function importFiles(project, files) {
 /** Return a mask from its run lengths alone; null if it is empty. */
 function maskOf(rle, score) {
   const spans = Spans.decode(rle);
-  return spans.area ? new Mask(rle, { score: score ?? 1, area: spans.area, box: spans.box }) : null;
+  return spans.area ? new Mask(rle, { score, area: spans.area, box: spans.box }) : null;
 }
 
 /** Add objects with masks to an image that is not open. */
@@ -131,7 +131,7 @@ async function addObjects(project, image, added) {
   if (work.objects) objects.restore(work.objects);
   objects.addAll(added);
   const shown = new Map(work.shown);
-  for (const object of objects.list) if (object.found) shown.set(object.id, object.found.record);
+  for (const { id, drawn } of objects.list) if (drawn) shown.set(id, drawn.record);
   await project.saveWork(image, { ...work, objects: objects.save(), shown: [...shown] });
 }
 

@@ -1,0 +1,343 @@
+"""Masks edited by hand: brush, eraser, polygon, and what later clicks do to them."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import expect
+from pycocotools import mask as coco_mask
+
+from tests.browser.person import DISC, MEADOW, RED
+from tests.browser.test_accessibility import CONTEXTS, violations
+from tests.browser.test_export import copied
+from tests.browser.test_screens import PHONE
+
+YS, XS = np.mgrid[:320, :480] + 0.5
+
+
+def near(start: tuple[float, float], end: tuple[float, float], radius: float) -> np.ndarray:
+    """Return the pixels whose centre is within the radius of a line between the centres of two pixels, (H, W) bool."""
+    (x0, y0), (x1, y1) = ((x + 0.5, y + 0.5) for x, y in (start, end))
+    squared = (x1 - x0) ** 2 + (y1 - y0) ** 2
+    share = np.clip(((XS - x0) * (x1 - x0) + (YS - y0) * (y1 - y0)) / max(squared, 1e-9), 0, 1)
+    return np.hypot(XS - x0 - share * (x1 - x0), YS - y0 - share * (y1 - y0)) <= radius
+
+
+def assert_stroke(before: np.ndarray, after: np.ndarray, line, radius: int, erased: bool = False) -> None:
+    """Compare a mask before and after a stroke; the pointer's position on the screen is not exact."""
+    assert (after[near(*line, radius - 0.5)] == (not erased)).all()
+    outside = ~near(*line, radius + 0.5)
+    assert np.array_equal(after[outside], before[outside])
+
+
+def differing(one: np.ndarray, other: np.ndarray) -> int:
+    """Return the number of different pixels."""
+    return int((one != other).sum())
+
+
+def choose(person, tool: str) -> None:
+    person.page.get_by_role("radio", name=tool, exact=True).check(force=True)
+
+
+def radius(person) -> int:
+    return int(person.page.locator("#radius-value").inner_text().removesuffix(" px"))
+
+
+def answer(person, name: str) -> None:
+    bar = person.page.get_by_role("alertdialog")
+    bar.get_by_role("button", name=name, exact=True).click()
+    person.wait_idle()
+    expect(bar).to_be_hidden()
+
+
+@pytest.fixture
+def painted(clicked):
+    """The user after a click on the disc and a stroke over the meadow, with the brush in hand."""
+    choose(clicked, "Brush")
+    clicked.drag((200, 260), (280, 260))
+    return clicked
+
+
+def test_brush_and_eraser_change_the_pixels_under_the_stroke(clicked):
+    before = clicked.visible_mask()
+    clicked.press("r")
+    clicked.drag((200, 240), (300, 290))
+    after = clicked.visible_mask()
+    assert_stroke(before, after, ((200, 240), (300, 290)), radius(clicked))
+    expect(clicked.page.locator("#objects .score")).to_have_text("by hand")
+
+    for key in [","] * 4:
+        clicked.press(key)
+    clicked.page.keyboard.down("Shift")
+    clicked.drag((150, 80), (150, 240))
+    clicked.page.keyboard.up("Shift")
+    erased = clicked.visible_mask()
+    assert_stroke(after, erased, ((150, 80), (150, 240)), radius(clicked), erased=True)
+
+    clicked.press("r")
+    expect(clicked.page.get_by_role("radio", name="Eraser")).to_be_checked()
+    clicked.drag((200, 260), (300, 260))
+    assert_stroke(erased, clicked.visible_mask(), ((200, 260), (300, 260)), radius(clicked), erased=True)
+    for expected in (erased, after, before):
+        clicked.press("Control+z")
+        assert np.array_equal(clicked.visible_mask(), expected)
+    expect(clicked.page.locator("#objects .score")).not_to_have_text("by hand")
+    clicked.press("Control+y")
+    assert np.array_equal(clicked.visible_mask(), after)
+
+
+def test_stroke_is_painted_before_it_ends_and_escape_cancels_it(clicked):
+    before = clicked.visible_mask()
+    choose(clicked, "Brush")
+    clicked.page.mouse.move(*clicked.screen_xy(*RED))
+    clicked.page.mouse.down()
+    clicked.page.mouse.move(*clicked.screen_xy(*MEADOW))
+    assert clicked.visible_mask()[RED[1], RED[0]]
+    clicked.page.keyboard.press("Escape")
+    clicked.page.mouse.up()
+    assert np.array_equal(clicked.visible_mask(), before)
+    expect(clicked.page.get_by_role("radio", name="Brush")).to_be_checked()
+
+
+def test_brush_draws_a_new_object_and_pans_with_space(opened):
+    choose(opened, "Brush")
+    opened.page.keyboard.down("Space")
+    x, y = opened.screen_xy(*RED)
+    opened.drag(RED, (320, 140))
+    opened.page.keyboard.up("Space")
+    assert opened.screen_xy(*RED) != pytest.approx((x, y), abs=5)
+    assert not opened.visible_mask().any()
+    opened.page.locator("#view").focus()
+    opened.press("ArrowLeft")
+    opened.press("Enter")
+    assert differing(opened.visible_mask(), near((239, 160), (239, 160), radius(opened))) == 0
+    assert not any(url.endswith("/mobile_sam") for url in opened.requests)
+
+
+def test_finger_paints_and_two_fingers_zoom(open_page, photo):
+    with open_page(**PHONE) as person:
+        person.open(photo)
+        choose(person, "Brush")
+        session = person.page.context.new_cdp_session(person.page)
+
+        def touch(kind: str, *points: tuple[float, float]) -> None:
+            touched = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(points)]
+            session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touched})
+
+        touch("touchStart", person.screen_xy(*DISC))
+        touch("touchMove", person.screen_xy(*RED))
+        touch("touchEnd")
+        painted, scale = person.visible_mask(), person.page.locator("#zoom-fit").inner_text()
+        assert_stroke(np.zeros_like(painted), painted, (DISC, RED), radius(person))
+        x, y = person.screen_xy(*MEADOW)
+        touch("touchStart", (x, y))
+        touch("touchStart", (x, y), (x + 40, y))
+        touch("touchMove", (x, y), (x + 90, y))
+        touch("touchEnd")
+        assert np.array_equal(person.visible_mask(), painted)
+        assert person.page.locator("#zoom-fit").inner_text() != scale
+
+
+def test_exports_contain_the_edited_mask(painted):
+    mask = painted.visible_mask()
+    with Image.open(io.BytesIO(painted.save("Mask PNG"))) as picture:
+        assert np.array_equal(np.array(picture.convert("L")) > 0, mask)
+    (annotation,) = json.loads(painted.save("COCO JSON"))["annotations"]
+    assert np.array_equal(coco_mask.decode(annotation["segmentation"]).astype(bool), mask)
+    assert annotation["area"] == mask.sum()
+    assert "score" not in annotation
+    assert "edited by hand" in copied(painted)
+    assert "edited by hand" in copied(painted, "Copy curl")
+
+
+def test_click_on_an_edited_object_asks_before_replacing_it(painted):
+    mask = painted.visible_mask()
+    choose(painted, "Click")
+    painted.click(*RED)
+    expect(painted.page.get_by_role("alertdialog")).to_contain_text("edited by hand")
+    painted.press("Escape")
+    assert np.array_equal(painted.visible_mask(), mask)
+    expect(painted.page.locator(".marker")).to_have_count(1)
+
+    painted.click(*RED)
+    answer(painted, "Keep and add a new object")
+    assert np.array_equal(painted.visible_mask("others"), mask)
+    painted.assert_mask_is_the_apis(pos_coords=[RED])
+    painted.press("Control+z")
+
+    painted.click(*RED)
+    answer(painted, "Replace")
+    painted.assert_mask_is_the_apis(pos_coords=[DISC, RED])
+    painted.press("Control+z")
+    assert np.array_equal(painted.visible_mask(), mask)
+
+
+@pytest.mark.parametrize("change", ["box", "marker", "candidate", "clear"])
+def test_other_changes_of_an_edited_object_ask_too(painted, change):
+    mask = painted.visible_mask()
+    choose(painted, "Click")
+    if change == "box":
+        painted.drag((290, 80), (410, 220))
+    elif change == "marker":
+        painted.page.locator(".marker").click()
+    elif change == "candidate":
+        painted.page.locator("[name=candidate][value='2']").check(force=True)
+    else:
+        painted.press("Escape")
+    answer(painted, "Cancel")
+    assert np.array_equal(painted.visible_mask(), mask)
+    expect(painted.page.locator("#box")).to_be_hidden()
+    expect(painted.page.locator(".marker")).to_have_count(1)
+    expect(painted.page.locator("[name=candidate][value='0']")).to_be_checked()
+
+
+def points(person):
+    return person.page.locator("#points .point")
+
+
+def position(point) -> tuple[int, int]:
+    """Return a point's image pixels, x then y, from its label."""
+    x, y = point.get_attribute("aria-label").rpartition(" at ")[2].split(", ")
+    return int(x), int(y)
+
+
+def drag_handle(person, handle, x: float, y: float) -> None:
+    """Drag a handle of the polygon by so many image pixels."""
+    box = handle.bounding_box()
+    scale = person.screen_xy(1, 0)[0] - person.screen_xy(0, 0)[0]
+    start = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    person.page.mouse.move(*start)
+    person.page.mouse.down()
+    person.page.mouse.move(start[0] + x * scale, start[1] + y * scale, steps=3)
+    person.page.mouse.up()
+
+
+def polygon_mask(corners: list[tuple[int, int]]) -> np.ndarray:
+    """Return the pixels in a polygon, (H, W) bool."""
+    polygon = [float(number) for corner in corners for number in corner]
+    return coco_mask.decode(coco_mask.frPyObjects([polygon], 320, 480))[..., 0].astype(bool)
+
+
+@pytest.fixture
+def outlined(opened):
+    """The user with the outline of a large dot, painted by hand, as a polygon."""
+    choose(opened, "Brush")
+    opened.page.locator("#radius").fill("100")
+    opened.click(*DISC)
+    opened.press("g")
+    return opened
+
+
+def test_dragged_points_change_the_mask_and_other_edges_stay_exact(outlined):
+    before, handles = outlined.visible_mask(), points(outlined)
+    corners = [position(handle) for handle in handles.all()]
+    top = min(range(len(corners)), key=lambda index: corners[index][1])
+    drag_handle(outlined, handles.nth(top), 0, -40)
+    assert position(handles.nth(top)) == pytest.approx((corners[top][0], corners[top][1] - 40), abs=1)
+    outlined.press_button("Apply")
+    after = outlined.visible_mask()
+    left, right = corners[top - 1], corners[(top + 1) % len(corners)]
+    spike = polygon_mask([left, (corners[top][0], corners[top][1] - 40), right])
+    assert differing(after, before | spike) < 60
+    assert np.array_equal(after[170:], before[170:])
+    expect(outlined.page.get_by_role("radio", name="Click")).to_be_checked()
+    outlined.press("Control+z")
+    assert np.array_equal(outlined.visible_mask(), before)
+
+
+def test_points_are_added_deleted_undone_and_discarded(outlined):
+    before, handles = outlined.visible_mask(), points(outlined)
+    count = handles.count()
+    drag_handle(outlined, outlined.page.locator("#points .edge:visible").first, 30, 30)
+    expect(handles).to_have_count(count + 1)
+    handles.nth(2).click(modifiers=["Alt"])
+    handles.nth(3).dblclick()
+    expect(handles).to_have_count(count - 1)
+    x, y = (sum(ends) / 2 for ends in zip(position(handles.nth(5)), position(handles.nth(6)), strict=True))
+    outlined.page.mouse.dblclick(*outlined.screen_xy(x - 0.5, y - 0.5))
+    expect(handles).to_have_count(count)
+    for expected in (count - 1, count, count + 1):
+        outlined.press("Control+z")
+        expect(handles).to_have_count(expected)
+    outlined.press_button("Redo")
+    expect(handles).to_have_count(count)
+    outlined.press("Escape")
+    expect(handles).to_have_count(0)
+    assert np.array_equal(outlined.visible_mask(), before)
+
+
+def test_detail_changes_the_number_of_points_but_not_the_mask(outlined):
+    before, count = outlined.visible_mask(), points(outlined).count()
+    outlined.page.get_by_label("Detail").fill("8")
+    assert points(outlined).count() > count
+    outlined.page.get_by_label("Detail").fill("0")
+    assert 3 <= points(outlined).count() < count
+    outlined.press("v")
+    assert np.array_equal(outlined.visible_mask(), before)
+    outlined.press("g")
+    drag_handle(outlined, points(outlined).first, -30, 0)
+    for detail in ("8", "4"):
+        outlined.page.get_by_label("Detail").fill(detail)
+    outlined.press("Control+z")
+    outlined.press("Control+z")
+    outlined.press("v")
+    assert np.array_equal(outlined.visible_mask(), before)
+
+
+def test_keys_move_add_and_delete_points(outlined):
+    page, handles = outlined.page, points(outlined)
+    count = handles.count()
+    page.locator("#view").focus()
+    page.keyboard.press("Tab")
+    expect(handles.first).to_be_focused()
+    x, y = position(handles.first)
+    page.keyboard.press("Shift+ArrowLeft")
+    page.keyboard.press("ArrowUp")
+    assert position(handles.first) == (x - 20, y - 1)
+    page.keyboard.press("a")
+    expect(handles).to_have_count(count + 1)
+    expect(handles.nth(1)).to_be_focused()
+    page.keyboard.press("Delete")
+    expect(handles).to_have_count(count)
+    outlined.press("Enter")
+    assert outlined.visible_mask()[y, x - 12]
+    expect(page.locator("#objects .score")).to_have_text("by hand")
+
+
+def test_polygon_keeps_holes(outlined):
+    choose(outlined, "Eraser")
+    outlined.page.locator("#radius").fill("60")
+    outlined.click(*DISC)
+    ring = outlined.visible_mask()
+    assert not ring[DISC[1], DISC[0]]
+    outlined.press("g")
+    drag_handle(outlined, points(outlined).first, -20, 0)
+    outlined.press("n")  # applies the edits
+    changed = outlined.visible_mask("others")
+    assert not changed[DISC[1], DISC[0]]
+    assert 0 < differing(changed, ring) < 800
+
+
+def test_polygon_needs_a_mask(opened):
+    opened.press("g")
+    expect(opened.page.locator("#hint")).to_contain_text("segment the object first")
+    expect(opened.page.get_by_role("radio", name="Click")).to_be_checked()
+
+
+@pytest.mark.parametrize("options", CONTEXTS.values(), ids=CONTEXTS.keys())
+def test_hand_tools_have_no_serious_violations(open_page, photo, options):
+    with open_page(**options) as person:
+        person.open(photo)
+        person.press("r")
+        person.drag(DISC, RED)
+        assert violations(person.page) == []
+        person.press("g")
+        assert violations(person.page) == []
+        person.press("v")
+        person.click(*RED)
+        expect(person.page.get_by_role("alertdialog")).to_be_focused()
+        assert violations(person.page) == []

@@ -1,0 +1,107 @@
+// The handles of a polygon: a button on each point, and one in the middle of each edge that is long enough.
+
+import { element } from "./dom.js";
+import { detailed, edgeLength, following, middle } from "./vertices.js";
+
+/** Length on the screen from which an edge has a handle. */
+const MIN_EDGE_PIXELS = 36;
+
+/**
+ * @typedef {object} Handle
+ * @property {import("./vertices.js").Ring} ring
+ * @property {number} at index of the point's x
+ * @property {HTMLButtonElement} point
+ * @property {HTMLButtonElement} edge in the middle of the edge that begins at the point
+ */
+
+export class Handles {
+  /** @type {Handle[]} */
+  list = [];
+  #details = new Map();
+
+  /** @param {import("./stage.js").Stage} stage */
+  constructor(stage) {
+    this.stage = stage;
+    this.layer = element("points");
+    this.paths = document.querySelectorAll("#outline path");
+    this.layer.addEventListener("focusin", (event) => this.#reveal(/** @type {HTMLElement} */ (event.target)));
+    stage.view.addEventListener("zoom", () => this.showEdges());
+  }
+
+  /** @param {import("./vertices.js").Outlines} outlines */
+  show({ polygons, details }) {
+    this.#details = details;
+    this.list = polygons.flat().flatMap((ring) =>
+      Array.from({ length: ring.length / 2 }, (_, index) => ({ ring, at: 2 * index, point: button("point"), edge: button("edge") })),
+    );
+    for (const { edge } of this.list) {
+      // Keys add points with the handle of a point.
+      edge.tabIndex = -1;
+      edge.setAttribute("aria-label", "Add a point");
+    }
+    this.layer.replaceChildren(...this.list.map(({ edge }) => edge), ...this.list.map(({ point }) => point));
+    for (const handle of this.list) this.#place(handle);
+    this.showEdges();
+    this.#draw();
+  }
+
+  /** Move the focus to a point by its number. */
+  focus(index) {
+    this.list[index]?.point.focus({ preventScroll: true });
+  }
+
+  /** Return the number of the handle that has this button, or -1. */
+  indexOf(target) {
+    return this.list.findIndex(({ point, edge }) => target === point || target === edge);
+  }
+
+  /** Update the handles around a point that has moved. */
+  update(index) {
+    const { ring, at } = this.list[index];
+    const before = this.list.find((handle) => handle.ring === ring && following(ring, handle.at) === at);
+    this.#place(before);
+    this.#place(this.list[index]);
+    this.#draw();
+  }
+
+  /** Show handles on the edges that are long enough. */
+  showEdges() {
+    const shortest = MIN_EDGE_PIXELS / this.stage.transform.scale;
+    for (const { ring, at, edge } of this.list) edge.hidden = edgeLength(ring, at) < shortest;
+  }
+
+  #place(handle) {
+    const { ring, at, point, edge } = handle;
+    setPosition(point, { x: ring[at], y: ring[at + 1] });
+    setPosition(edge, middle(ring, at));
+    const label = `Point ${this.list.indexOf(handle) + 1} of ${this.list.length} at ${Math.round(ring[at])}, ${Math.round(ring[at + 1])}`;
+    point.setAttribute("aria-label", label);
+  }
+
+  #draw() {
+    const rings = new Set(this.list.map(({ ring }) => ring));
+    const path = [...rings].map((ring) => `M${detailed(ring, this.#details).join(" ")}Z`).join("");
+    for (const line of this.paths) line.setAttribute("d", path);
+  }
+
+  /** Move the image if a point that gets the focus is outside the view. */
+  #reveal(target) {
+    const frame = this.stage.view.getBoundingClientRect(), box = target.getBoundingClientRect();
+    const x = box.left + box.width / 2, y = box.top + box.height / 2;
+    if (x >= frame.left && x <= frame.right && y >= frame.top && y <= frame.bottom) return;
+    this.stage.pan(frame.left + frame.width / 2 - x, frame.top + frame.height / 2 - y);
+  }
+}
+
+function button(className) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = className;
+  return button;
+}
+
+/** Set a position in image pixels. */
+function setPosition({ style }, { x, y }) {
+  style.setProperty("--x", String(x));
+  style.setProperty("--y", String(y));
+}
