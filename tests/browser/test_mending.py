@@ -14,23 +14,24 @@ from pycocotools import mask as coco_mask
 from tests.browser.person import DISC, MEADOW, RED
 from tests.browser.test_accessibility import CONTEXTS, violations
 from tests.browser.test_export import copied
+from tests.browser.test_masks import MASKS
 from tests.browser.test_screens import PHONE
 
 YS, XS = np.mgrid[:320, :480] + 0.5
 
 
-def near(start: tuple[float, float], end: tuple[float, float], radius: float) -> np.ndarray:
+def near(line: tuple[tuple[float, float], tuple[float, float]], radius: float) -> np.ndarray:
     """Return the pixels whose centre is within the radius of a line between the centres of two pixels, (H, W) bool."""
-    (x0, y0), (x1, y1) = ((x + 0.5, y + 0.5) for x, y in (start, end))
+    (x0, y0), (x1, y1) = ((x + 0.5, y + 0.5) for x, y in line)
     squared = (x1 - x0) ** 2 + (y1 - y0) ** 2
     share = np.clip(((XS - x0) * (x1 - x0) + (YS - y0) * (y1 - y0)) / max(squared, 1e-9), 0, 1)
-    return np.hypot(XS - x0 - share * (x1 - x0), YS - y0 - share * (y1 - y0)) <= radius
+    return np.asarray(np.hypot(XS - x0 - share * (x1 - x0), YS - y0 - share * (y1 - y0)) <= radius)
 
 
 def assert_stroke(before: np.ndarray, after: np.ndarray, line, radius: int, erased: bool = False) -> None:
     """Compare a mask before and after a stroke; the pointer's position on the screen is not exact."""
-    assert (after[near(*line, radius - 0.5)] == (not erased)).all()
-    outside = ~near(*line, radius + 0.5)
+    assert (after[near(line, radius - 0.5)] == (not erased)).all()
+    outside = ~near(line, radius + 0.5)
     assert np.array_equal(after[outside], before[outside])
 
 
@@ -114,7 +115,7 @@ def test_brush_draws_a_new_object_and_pans_with_space(opened):
     opened.page.locator("#view").focus()
     opened.press("ArrowLeft")
     opened.press("Enter")
-    assert differing(opened.visible_mask(), near((239, 160), (239, 160), radius(opened))) == 0
+    assert differing(opened.visible_mask(), near(((239, 160), (239, 160)), radius(opened))) == 0
     assert not any(url.endswith("/mobile_sam") for url in opened.requests)
 
 
@@ -219,7 +220,7 @@ def drag_handle(person, handle, x: float, y: float) -> None:
 def polygon_mask(corners: list[tuple[int, int]]) -> np.ndarray:
     """Return the pixels in a polygon, (H, W) bool."""
     polygon = [float(number) for corner in corners for number in corner]
-    return coco_mask.decode(coco_mask.frPyObjects([polygon], 320, 480))[..., 0].astype(bool)
+    return np.asarray(coco_mask.decode(coco_mask.frPyObjects([polygon], 320, 480))[..., 0], bool)
 
 
 @pytest.fixture
@@ -320,6 +321,27 @@ def test_polygon_keeps_holes(outlined):
     changed = outlined.visible_mask("others")
     assert not changed[DISC[1], DISC[0]]
     assert 0 < differing(changed, ring) < 800
+
+
+TRACE_AND_FILL = """async ([rle, tolerance]) => {
+  const { Mask } = await import(new URL("ui/rle.js", document.baseURI));
+  const { trace, fill } = await import(new URL("ui/vertices.js", document.baseURI));
+  const mask = new Mask(rle, { score: 1, area: 1, box: [0, 0, rle.size[1], rle.size[0]] });
+  const outlines = trace(mask, tolerance), { counts, area, box } = fill(outlines, mask);
+  return { counts, area, box, points: outlines.flat(2).length };
+}"""
+
+
+@pytest.mark.parametrize("tolerance", [0, 0.7, 3, 20])
+def test_outlines_that_are_not_changed_give_the_same_mask(person, tolerance):
+    blob = near(((100, 100), (300, 200)), 60) & ~near(((120, 110), (160, 120)), 20) & ~near(((250, 150), (250, 152)), 9)
+    for name, mask in {**MASKS, "holes": blob, "an island in a hole": blob | near(((130, 112), (133, 112)), 5)}.items():
+        rle = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
+        size, counts = rle["size"], rle["counts"].decode()
+        filled = person.page.evaluate(TRACE_AND_FILL, [{"size": size, "counts": counts}, tolerance])
+        assert (filled["counts"], filled["area"]) == (counts, mask.sum()), name
+        x, y, width, height = coco_mask.toBbox(rle)
+        assert filled["box"] == [x, y, x + width, y + height], name
 
 
 def test_polygon_needs_a_mask(opened):

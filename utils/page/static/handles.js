@@ -1,7 +1,7 @@
 // The handles of a polygon: a button on each point, and one in the middle of each edge that is long enough.
 
 import { element } from "./dom.js";
-import { detailed, edgeLength, following, middle } from "./vertices.js";
+import { edgeLength, exact, middle } from "./vertices.js";
 
 /** Length on the screen from which an edge has a handle. */
 const MIN_EDGE_PIXELS = 36;
@@ -9,15 +9,14 @@ const MIN_EDGE_PIXELS = 36;
 /**
  * @typedef {object} Handle
  * @property {import("./vertices.js").Ring} ring
- * @property {number} at index of the point's x
- * @property {HTMLButtonElement} point
- * @property {HTMLButtonElement} edge in the middle of the edge that begins at the point
+ * @property {number} at index of the vertex in its ring
+ * @property {HTMLButtonElement} point on the vertex
+ * @property {HTMLButtonElement} edge in the middle of the edge that begins at the vertex
  */
 
 export class Handles {
   /** @type {Handle[]} */
   list = [];
-  #details = new Map();
 
   /** @param {import("./stage.js").Stage} stage */
   constructor(stage) {
@@ -28,12 +27,9 @@ export class Handles {
     stage.view.addEventListener("zoom", () => this.showEdges());
   }
 
-  /** @param {import("./vertices.js").Outlines} outlines */
-  show({ polygons, details }) {
-    this.#details = details;
-    this.list = polygons.flat().flatMap((ring) =>
-      Array.from({ length: ring.length / 2 }, (_, index) => ({ ring, at: 2 * index, point: button("point"), edge: button("edge") })),
-    );
+  /** Show the handles of these rings. */
+  show(rings) {
+    this.list = rings.flatMap((ring) => ring.map((_, at) => ({ ring, at, point: button("point"), edge: button("edge") })));
     for (const { edge } of this.list) {
       // Keys add points with the handle of a point.
       edge.tabIndex = -1;
@@ -58,7 +54,7 @@ export class Handles {
   /** Update the handles around a point that has moved. */
   update(index) {
     const { ring, at } = this.list[index];
-    const before = this.list.find((handle) => handle.ring === ring && following(ring, handle.at) === at);
+    const before = this.list.find((handle) => handle.ring === ring && (handle.at + 1) % ring.length === at);
     this.#place(before);
     this.#place(this.list[index]);
     this.#draw();
@@ -72,15 +68,16 @@ export class Handles {
 
   #place(handle) {
     const { ring, at, point, edge } = handle;
-    setPosition(point, { x: ring[at], y: ring[at + 1] });
+    setPosition(point, ring[at]);
     setPosition(edge, middle(ring, at));
-    const label = `Point ${this.list.indexOf(handle) + 1} of ${this.list.length} at ${Math.round(ring[at])}, ${Math.round(ring[at + 1])}`;
+    const [x, y] = [ring[at].x, ring[at].y].map(Math.round);
+    const label = `Point ${this.list.indexOf(handle) + 1} of ${this.list.length} at ${x}, ${y}`;
     point.setAttribute("aria-label", label);
   }
 
   #draw() {
     const rings = new Set(this.list.map(({ ring }) => ring));
-    const path = [...rings].map((ring) => `M${detailed(ring, this.#details).join(" ")}Z`).join("");
+    const path = [...rings].map((ring) => `M${exact(ring).join(" ")}Z`).join("");
     for (const line of this.paths) line.setAttribute("d", path);
   }
 

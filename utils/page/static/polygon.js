@@ -3,10 +3,8 @@
 import { element } from "./dom.js";
 import { Handles } from "./handles.js";
 import { hint } from "./notices.js";
-import { edgeDistance, fill, following, middle, trace } from "./vertices.js";
+import { deleteVertex, edgeDistance, fill, insertVertex, middle, moveVertex, trace } from "./vertices.js";
 
-/** @type {import("./vertices.js").Outlines} */
-const NONE = { polygons: [], details: new Map() };
 const MAX_POINTS = 500;
 /** Tolerance at the lowest detail as a share of the image's longer side; each step of the slider divides it by the root of 2. */
 const COARSEST_TOLERANCE_SHARE = 0.01;
@@ -19,7 +17,8 @@ const STEP_PIXELS = 1, LARGE_STEP_PIXELS = 20;
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 export class PolygonEditor {
-  #outlines = NONE;
+  /** @type {import("./vertices.js").Ring[][]} */
+  #polygons = [];
   #past = [];
   #future = [];
   /** The mask that the outlines were traced from; null after a point was changed. */
@@ -77,17 +76,17 @@ export class PolygonEditor {
 
   close() {
     this.mask = null;
-    this.#outlines = NONE;
+    this.#polygons = [];
     this.#past = [];
     this.#future = [];
     this.#drag = null;
-    this.handles.show(NONE);
+    this.handles.show([]);
     this.stage.view.classList.remove("outlining");
   }
 
   /** Return the edited mask. */
   result() {
-    return fill(this.#outlines, this.mask);
+    return fill(this.#polygons, this.mask);
   }
 
   undo() {
@@ -100,15 +99,15 @@ export class PolygonEditor {
 
   #restore(from, to) {
     if (!from.length) return;
-    to.push(this.#outlines);
-    this.#outlines = from.pop();
+    to.push(this.#polygons);
+    this.#polygons = from.pop();
     this.#traced = null;
     this.#show(this.handles.indexOf(document.activeElement));
     this.actions.change();
   }
 
   #show(focused = -1) {
-    this.handles.show(this.#outlines);
+    this.handles.show(this.#polygons.flat());
     this.handles.focus(focused);
   }
 
@@ -117,10 +116,10 @@ export class PolygonEditor {
     const slider = element("detail");
     for (;;) {
       const tolerance = (COARSEST_TOLERANCE_SHARE * Math.max(mask.width, mask.height)) / 2 ** (slider.valueAsNumber / 2);
-      const outlines = trace(mask, tolerance);
-      const count = outlines.polygons.flat(2).length / 2;
+      const polygons = trace(mask, tolerance);
+      const count = polygons.flat(2).length;
       if (count <= MAX_POINTS) {
-        this.#outlines = outlines;
+        this.#polygons = polygons;
         this.#traced = mask;
         slider.setAttribute("aria-valuetext", `${count} points`);
         this.#show();
@@ -145,7 +144,7 @@ export class PolygonEditor {
 
   /** Begin an undoable change. */
   #step() {
-    this.#past.push({ ...this.#outlines, polygons: structuredClone(this.#outlines.polygons) });
+    this.#past.push(structuredClone(this.#polygons));
     this.#future = [];
     this.#traced = null;
     this.#nudged = null;
@@ -170,7 +169,7 @@ export class PolygonEditor {
       this.#lastPress = { point, time: event.timeStamp };
     }
     const { ring, at } = this.handles.list[index], from = this.stage.pointAt(event);
-    this.#drag = { index, from, offset: { x: ring[at] - from.x, y: ring[at + 1] - from.y }, isStep: isEdge };
+    this.#drag = { index, from, offset: { x: ring[at].x - from.x, y: ring[at].y - from.y }, isStep: isEdge };
     this.handles.layer.setPointerCapture(event.pointerId);
   }
 
@@ -193,17 +192,15 @@ export class PolygonEditor {
 
   #move(index, { x, y }) {
     const { ring, at } = this.handles.list[index];
-    ring[at] = Math.min(Math.max(x, 0), this.stage.width);
-    ring[at + 1] = Math.min(Math.max(y, 0), this.stage.height);
+    moveVertex(ring, at, { x: Math.min(Math.max(x, 0), this.stage.width), y: Math.min(Math.max(y, 0), this.stage.height) });
     this.handles.update(index);
   }
 
   /** Add a point, by default in the middle of the edge that begins at this one; return its number. */
   #insert(index, position) {
     const { ring, at } = this.handles.list[index];
-    const { x, y } = position ?? middle(ring, at);
     this.#step();
-    ring.splice(at + 2, 0, x, y);
+    insertVertex(ring, at, position ?? middle(ring, at));
     this.#show(index + 1);
     return index + 1;
   }
@@ -218,14 +215,13 @@ export class PolygonEditor {
 
   #delete(index) {
     const { ring, at } = this.handles.list[index];
-    if (ring.length <= 6) {
+    if (ring.length <= 3) {
       hint("An outline needs three points: use the eraser to remove it");
       return;
     }
     this.#step();
-    const isLast = following(ring, at) === 0;
-    ring.splice(at, 2);
-    this.#show(isLast ? index - 1 : index);
+    deleteVertex(ring, at);
+    this.#show(at < ring.length ? index : index - 1);
   }
 
   #handleKey(event) {
@@ -237,7 +233,7 @@ export class PolygonEditor {
       const [right, down] = ARROWS[event.key];
       if (this.#nudged !== point) this.#step();
       this.#nudged = point;
-      this.#move(index, { x: ring[at] + right * length, y: ring[at + 1] + down * length });
+      this.#move(index, { x: ring[at].x + right * length, y: ring[at].y + down * length });
     } else if (["Delete", "Backspace"].includes(event.key)) {
       this.#delete(index);
     } else if (event.key === "Insert" || event.key.toLowerCase() === "a") {

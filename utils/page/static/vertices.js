@@ -1,59 +1,58 @@
-// Outlines with movable points: a mask as polygons, each a list of rings, the outline first and then its holes.
+// Outlines with points that can be moved: polygons, each a list of rings, the outline first and then its holes.
 
-import { polygonsOf } from "./formats/polygons.js";
+import { polygonsOf, simplify } from "./formats/polygons.js";
 import { rasterize } from "./formats/rasterize.js";
 import { Spans } from "./formats/spans.js";
 import { handMask } from "./stroke.js";
 
-/** @typedef {number[]} Ring x0, y0, x1, y1, ... in image pixels, from their edges; the last point is joined to the first */
+/** A thin ring with less than three points at this tolerance keeps all of them. */
+const MIN_TOLERANCE = 0.1;
+
 /**
- * @typedef {object} Outlines
- * @property {Ring[][]} polygons
- * @property {Map<string, number[]>} details points of the exact outline between the ends of an edge, by the four numbers of
- *   the edge: an edge whose ends are not moved stays exact
+ * @typedef {object} Vertex in image pixels, from their edges
+ * @property {number} x
+ * @property {number} y
+ * @property {number[]} detail points of the exact outline up to the next vertex, x0, y0, ...: kept until one of the two is moved
+ * @typedef {Vertex[]} Ring the last vertex is joined to the first
  */
 
 /**
  * Return the outlines of a mask.
  * @param {import("./rle.js").Mask} mask
- * @param {number} tolerance largest distance from the exact outline, in pixels
- * @returns {Outlines}
+ * @param {number} tolerance largest distance between an edge and the exact outline, in pixels
+ * @returns {Ring[][]}
  */
 export function trace(mask, tolerance) {
   const spans = new Spans(mask.width, mask.height);
   mask.forEachRun((x, top, bottom) => spans.add(x, top, bottom));
-  const exact = polygonsOf(spans, "edges", 0), simple = polygonsOf(spans, "edges", tolerance);
-  const details = new Map();
-  simple.forEach((polygon, index) => addDetails(details, polygon, exact[index]));
-  return { polygons: simple.map(withoutSeams), details };
-}
-
-function addDetails(details, simple, exact) {
-  for (let i = 0, at = 0; i < simple.length; i += 2) {
-    const next = following(simple, i), from = at + 2;
-    do at += 2;
-    while (at < exact.length && (next === 0 || exact[at] !== simple[next] || exact[at + 1] !== simple[next + 1]));
-    const key = String([simple[i], simple[i + 1], simple[next], simple[next + 1]]);
-    // Where the outline touches itself, two edges can be the same: both stay straight.
-    details.set(key, details.has(key) ? [] : exact.slice(from, at));
-  }
-}
-
-/** Return a ring with the details of its edges. */
-export function detailed(ring, details) {
-  const points = [];
-  for (let i = 0; i < ring.length; i += 2) {
-    const next = following(ring, i);
-    const between = details.get(String([ring[i], ring[i + 1], ring[next], ring[next + 1]])) ?? [];
-    points.push(ring[i], ring[i + 1], ...between);
-  }
-  return points;
+  return polygonsOf(spans, "edges", 0).map((polygon) => withoutSeams(polygon).map((ring) => simplified(ring, tolerance)));
 }
 
 /** Return outlines as a mask. */
-export function fill({ polygons, details }, { width, height }) {
-  const exact = polygons.map((rings) => withSeams(rings.map((ring) => detailed(ring, details))));
-  return handMask(rasterize(exact, "edges", width, height));
+export function fill(polygons, { width, height }) {
+  return handMask(rasterize(polygons.map((rings) => withSeams(rings.map(exact))), "edges", width, height));
+}
+
+/** Return a ring's points with their details, x0, y0, ... */
+export function exact(ring) {
+  return ring.flatMap(({ x, y, detail }) => [x, y, ...detail]);
+}
+
+/** Return a ring of points as one of vertices: at least three. */
+function simplified(points, tolerance) {
+  const closed = [...points, points[0], points[1]];
+  let kept = simplify(closed, tolerance);
+  while (kept.length < 8) {
+    tolerance /= 2;
+    kept = tolerance > MIN_TOLERANCE ? simplify(closed, tolerance) : closed;
+  }
+  const ring = [];
+  for (let i = 0; i < points.length; i += 2) {
+    const [x, y] = [points[i], points[i + 1]], next = 2 * ring.length;
+    if (next < kept.length - 2 && x === kept[next] && y === kept[next + 1]) ring.push({ x, y, detail: [] });
+    else ring.at(-1).detail.push(x, y);
+  }
+  return ring;
 }
 
 /** Split a polygon at its seams: lines that are walked there and back, which join a hole to the outline. */
@@ -71,44 +70,65 @@ function withoutSeams(polygon) {
     open.at(-1).ring.push(...point(i));
     if (lines.has(back)) open.push({ ring: [], back });
   }
-  // The lines of a simplified outline can cross, and then look like seams that are not nested.
+  // Where the outline touches a hole, an edge can look like a seam.
   if (open.length > 1) return [withoutRepeats(polygon)];
   return [open[0].ring, ...rings].map(withoutRepeats).filter((ring) => ring.length >= 6);
 }
 
-/** Return a ring without points that are equal to the one before. */
-function withoutRepeats(ring) {
-  const isRepeat = (at) => ring[at] === ring.at(at - 2) && ring[at + 1] === ring.at(at - 1);
-  return ring.filter((_, index) => !isRepeat(index - (index % 2)));
+/** Return points without those that are equal to the one before. */
+function withoutRepeats(points) {
+  const isRepeat = (at) => points[at] === points.at(at - 2) && points[at + 1] === points.at(at - 1);
+  return points.filter((_, index) => !isRepeat(index - (index % 2)));
 }
 
-/** Join rings by lines that are walked there and back, and so change no pixel in an even-odd fill. */
+/** Join rings of points by lines that are walked there and back, and so change no pixel in an even-odd fill. */
 function withSeams([outline, ...holes]) {
   const start = outline.slice(0, 2);
   return [...outline, ...start, ...holes.flatMap((hole) => [...hole, ...hole.slice(0, 2), ...start])];
 }
 
-/** Return the index of the point after that at an index. */
-export function following(ring, at) {
-  return (at + 2) % ring.length;
+// ---- changes of a ring, by the index of a vertex
+
+function endOf(ring, index) {
+  return ring[(index + 1) % ring.length];
 }
 
-/** Return the middle of the edge that begins at an index. */
-export function middle(ring, at) {
-  const to = following(ring, at);
-  return { x: (ring[at] + ring[to]) / 2, y: (ring[at + 1] + ring[to + 1]) / 2 };
+function forgetDetails(ring, index) {
+  ring[index].detail = ring.at(index - 1).detail = [];
 }
 
-/** Return the length of the edge that begins at an index. */
-export function edgeLength(ring, at) {
-  const to = following(ring, at);
-  return Math.hypot(ring[to] - ring[at], ring[to + 1] - ring[at + 1]);
+export function moveVertex(ring, index, { x, y }) {
+  Object.assign(ring[index], { x, y });
+  forgetDetails(ring, index);
 }
 
-/** Return the distance of a point from the edge that begins at an index. */
-export function edgeDistance(ring, at, { x, y }) {
-  const to = following(ring, at);
-  const dx = ring[to] - ring[at], dy = ring[to + 1] - ring[at + 1], squared = dx * dx + dy * dy;
-  const share = squared ? Math.min(1, Math.max(0, ((x - ring[at]) * dx + (y - ring[at + 1]) * dy) / squared)) : 0;
-  return Math.hypot(x - ring[at] - share * dx, y - ring[at + 1] - share * dy);
+export function deleteVertex(ring, index) {
+  forgetDetails(ring, index);
+  ring.splice(index, 1);
+}
+
+/** Add a vertex on the edge that begins at a vertex. */
+export function insertVertex(ring, index, { x, y }) {
+  ring[index].detail = [];
+  ring.splice(index + 1, 0, { x, y, detail: [] });
+}
+
+/** Return the middle of the edge that begins at a vertex. */
+export function middle(ring, index) {
+  const from = ring[index], to = endOf(ring, index);
+  return { x: (from.x + to.x) / 2, y: (from.y + to.y) / 2 };
+}
+
+/** Return the length of the edge that begins at a vertex. */
+export function edgeLength(ring, index) {
+  const from = ring[index], to = endOf(ring, index);
+  return Math.hypot(to.x - from.x, to.y - from.y);
+}
+
+/** Return the distance of a point from the edge that begins at a vertex. */
+export function edgeDistance(ring, index, { x, y }) {
+  const from = ring[index], to = endOf(ring, index);
+  const dx = to.x - from.x, dy = to.y - from.y, squared = dx * dx + dy * dy;
+  const share = squared ? Math.min(1, Math.max(0, ((x - from.x) * dx + (y - from.y) * dy) / squared)) : 0;
+  return Math.hypot(x - from.x - share * dx, y - from.y - share * dy);
 }

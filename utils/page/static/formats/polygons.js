@@ -198,7 +198,7 @@ class Walk {
 }
 
 /** Simplify a line by Douglas and Peucker's algorithm; its ends are kept. */
-function simplify(chain, tolerance) {
+export function simplify(chain, tolerance) {
   const count = chain.length / 2;
   const kept = new Uint8Array(count);
   kept[0] = kept[count - 1] = 1;
