@@ -2,7 +2,7 @@
 
 import { element } from "./dom.js";
 import { rgbaWord } from "./layer.js";
-import { isMarked } from "./objects.js";
+import { isPrompted } from "./objects.js";
 
 /** With a lower score of the automatic mask, the candidates are requested without being asked for. */
 const LOW_SCORE = 0.75;
@@ -10,7 +10,7 @@ const MARGIN_SHARE = 0.15, OPACITY = 0.6;
 
 /** Return whether an object's automatic mask is so uncertain that another candidate may be better. */
 export function isUncertain(object, masks) {
-  const mask = object.found ? null : masks.get({ ...object, candidate: 0 });
+  const mask = object.found || object.drawn ? null : masks.get({ ...object, candidate: 0 });
   return mask !== null && mask.score < LOW_SCORE;
 }
 
@@ -23,7 +23,7 @@ let shown = [];
  * @param {HTMLImageElement} picture
  */
 export function showCandidates({ masks, objects }, picture) {
-  const object = objects.active, hasPrompts = isMarked(object) && !object.found;
+  const object = objects.active, hasPrompts = isPrompted(object) && !object.found;
   const candidates = masks.candidates(object);
   element("compare").hidden = !hasPrompts || candidates !== null;
   const note = element("candidates-note");
