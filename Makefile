@@ -125,8 +125,8 @@ quality: env-dev ## measure IoU and number of clicks on OBJECTS with WEIGHTS, by
 gate: env-bench ## compare masks and times of the engines on OBJECTS with WEIGHTS, by default official and builtin
 	@$(RUN) python -m benchmarks.gate $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
 
-page-picture: env-dev ## take docs/images/page.jpg from a running `make serve WEIGHTS=official`; needs Chromium
-	@$(RUN) python -m tools.page_picture http://127.0.0.1:$(PORT) docs/images/page.jpg
+page-picture: env-dev ## take the page's pictures in docs/images from a running `make serve WEIGHTS=official`; needs Chromium
+	@$(RUN) python -m tools.page_picture http://127.0.0.1:$(PORT) docs/images
 
 docs: env ## generate docs/http.md from the OpenAPI document, and docs/command-line.md from the commands
 	@$(RUN) python -m utils.api.openapi.reference docs/http.md
