@@ -35,6 +35,8 @@ export class Mend {
     element("polygon-cancel").addEventListener("click", () => this.escape());
     // Exports and other objects come after the edits.
     for (const type of ["pointerdown", "focusin"]) element("panel").addEventListener(type, () => this.settle(), true);
+    // The tab may be closed next.
+    document.addEventListener("visibilitychange", () => this.settle());
     const showShift = (event) => this.#showTool(event.shiftKey);
     for (const type of ["keydown", "keyup"]) document.addEventListener(type, showShift);
     this.choose("click");
