@@ -13,6 +13,7 @@ from pycocotools import mask as coco_mask
 
 from tests.browser.person import DISC, MEADOW, RED
 from tests.browser.test_accessibility import CONTEXTS, violations
+from tests.browser.test_clicking import segment_everything
 from tests.browser.test_export import copied
 from tests.browser.test_masks import MASKS
 from tests.browser.test_screens import PHONE
@@ -342,6 +343,36 @@ def test_outlines_that_are_not_changed_give_the_same_mask(person, tolerance):
         assert (filled["counts"], filled["area"]) == (counts, mask.sum()), name
         x, y, width, height = coco_mask.toBbox(rle)
         assert filled["box"] == [x, y, x + width, y + height], name
+
+
+def test_outline_follows_the_mask(clicked):
+    clicked.press("g")
+    outline = clicked.page.locator("#outline path").last
+    before = outline.get_attribute("d")
+    held = clicked.hold("**/mobile_sam")
+    clicked.page.get_by_label("Threshold").fill("3")
+    clicked.wait_for(lambda: bool(held))
+    expect(points(clicked)).to_have_count(0)
+    held.pop().continue_()
+    clicked.wait_idle()
+    expect(points(clicked)).not_to_have_count(0)
+    assert outline.get_attribute("d") != before
+
+
+def test_painting_an_object_found_automatically_makes_it_an_own_one(opened):
+    segment_everything(opened, "8")
+    opened.page.wait_for_selector("#progress", state="hidden")
+    opened.click(*DISC)
+    found = opened.visible_mask()
+    choose(opened, "Brush")
+    opened.drag(MEADOW, (260, 290))
+    painted = opened.visible_mask()
+    assert_stroke(found, painted, (MEADOW, (260, 290)), radius(opened))
+    choose(opened, "Click")
+    expect(opened.page.locator(".marker.positive")).to_have_count(1)
+    opened.click(*RED, button="right")
+    answer(opened, "Cancel")
+    assert np.array_equal(opened.visible_mask(), painted)
 
 
 def test_polygon_needs_a_mask(opened):

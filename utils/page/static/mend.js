@@ -3,6 +3,7 @@
 import { Brush } from "./brush.js";
 import { element, radio } from "./dom.js";
 import { hint, showResult } from "./notices.js";
+import { isMarked } from "./objects.js";
 import { PolygonEditor } from "./polygon.js";
 import { isAsking } from "./question.js";
 
@@ -34,6 +35,8 @@ export class Mend {
     element("polygon-cancel").addEventListener("click", () => this.escape());
     // Exports and other objects come after the edits.
     for (const type of ["pointerdown", "focusin"]) element("panel").addEventListener(type, () => this.settle(), true);
+    // The tab may be closed next.
+    document.addEventListener("visibilitychange", () => this.settle());
     const showShift = (event) => this.#showTool(event.shiftKey);
     for (const type of ["keydown", "keyup"]) document.addEventListener(type, showShift);
     this.choose("click");
@@ -81,10 +84,11 @@ export class Mend {
     if (this.tool !== "polygon") return;
     const { masks, objects } = session;
     const mask = masks.get(objects.active);
-    if (mask?.area && mask !== this.editor.mask && !this.editor.open(mask)) {
-      this.#leavePolygon("This outline has too many points: use the brush, or Smooth");
-    } else if (!mask?.area && !masks.isPending(objects.active)) {
-      this.#leavePolygon("There is no outline to edit: segment the object first");
+    if (!mask || mask !== this.editor.mask) {
+      this.editor.close();
+      if (mask?.area && !this.editor.open(mask)) this.#leavePolygon("This outline has too many points: use the brush, or Smooth");
+      // A marked object without a mask waits for it.
+      if (mask ? !mask.area : !isMarked(objects.active)) this.#leavePolygon("There is no outline to edit: segment the object first");
     }
     this.#showHistory();
   }

@@ -171,9 +171,10 @@ export class Objects {
     this.#step(withActiveFields(isNew ? this.#withNew() : this.now, { box, found: null, drawn: null, hidden: false }));
   }
 
-  /** Replace the active object's mask by one made by hand. */
+  /** Replace the active object's mask by one made by hand. An object found automatically keeps the click that found it. */
   draw(mask) {
-    this.change({ drawn: mask, hidden: false });
+    const { points, found } = this.active;
+    this.change({ drawn: mask, points: found?.point ? [found.point] : points, found: null, hidden: false });
   }
 
   /** Remove a click by its index, or the box with null. */
