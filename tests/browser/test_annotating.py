@@ -69,8 +69,8 @@ def test_session_with_a_reload_and_a_killed_service_is_exported_as_on_the_screen
     names = [f"{index:02}.png" for index in range(IMAGES)]
     for index, name in enumerate(names):
         scene(index).save(folder / name)
-    settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository)}
-    server = start_server(tmp_path / "log", **settings)
+    models = str(builtin_repository)
+    server = start_server(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=models)
     expected: dict[str, dict[str, np.ndarray]] = {}
     with Person.open_page(browser, server) as person:
         person.page.set_input_files("#folder", folder)
@@ -97,7 +97,7 @@ def test_session_with_a_reload_and_a_killed_service_is_exported_as_on_the_screen
             if index == 2 * IMAGES // 3:
                 os.killpg(server.process.pid, signal.SIGKILL)
                 server.process.wait()
-                server = start_server(tmp_path / "log2", port=server.port, **settings)
+                server = start_server(tmp_path / "log2", port=server.port, MOBILE_SAM_MODEL_REPOSITORY=models)
         person.page.get_by_role("button", name="Project…").click()
         person.page.locator("#export-images").set_checked(True)
         zipfile.ZipFile(io.BytesIO(person.save("Save annotations"))).extractall(tmp_path / "out")

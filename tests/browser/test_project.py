@@ -138,7 +138,12 @@ def test_objects_of_a_deleted_class_get_another_one_in_all_images(project):
     show(project, "d", "b.png")
     project.click(*DISC)
     questions: list[str] = []
-    project.page.on("dialog", lambda dialog: (questions.append(dialog.message), dialog.accept()))
+
+    def accept(dialog) -> None:
+        questions.append(dialog.message)
+        dialog.accept()
+
+    project.page.on("dialog", accept)
     wait_saved(project)
     project.press_button("Delete the class class 2")
     expect(project.page.locator("#class-list .score")).to_have_text(["2"])

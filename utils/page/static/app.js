@@ -169,6 +169,7 @@ async function removeImage(image) {
 }
 
 function closeImage() {
+  mend.settle();
   openCount++;
   session?.close();
   session = null;
@@ -188,6 +189,7 @@ async function clearProject() {
 /** Add annotations, or a saved project, to the project. */
 async function openAnnotations(files) {
   const open = session?.image;
+  mend.settle();
   showBusy("Reading the files");
   let problem = null, result = "";
   try {

@@ -1,5 +1,6 @@
 // Operations on masks: overlap, clipping to a box, scaling.
 
+import { Spans } from "./formats/spans.js";
 import { Mask } from "./rle.js";
 
 /**
@@ -57,33 +58,7 @@ export function scaled(mask, { width, height }) {
  * @param {number[][]} columns x, y0, y1 of vertical runs, from left to right and top to bottom; y1 is exclusive
  */
 function maskOf(columns, width, height, score) {
-  const runs = [];
-  const box = columns.length ? [columns[0][0], height, columns.at(-1)[0] + 1, 0] : [0, 0, 0, 0];
-  let area = 0, at = 0;
-  for (const [x, from, to] of columns) {
-    const start = x * height + from;
-    if (runs.length && start === at) runs[runs.length - 1] += to - from;
-    else runs.push(start - at, to - from);
-    at = x * height + to;
-    area += to - from;
-    box[1] = Math.min(box[1], from);
-    box[3] = Math.max(box[3], to);
-  }
-  if (at < width * height) runs.push(width * height - at);
-  return new Mask({ size: [height, width], counts: encodeRuns(runs) }, { score, area, box });
-}
-
-/** Encode run lengths as COCO's RLE string, like `rleToString` of pycocotools. */
-function encodeRuns(runs) {
-  const codes = [];
-  runs.forEach((run, index) => {
-    let value = index > 2 ? run - runs[index - 2] : run, more = true;
-    while (more) {
-      const bits = value & 0x1f;
-      value >>= 5;
-      more = value !== (bits & 0x10 ? -1 : 0);
-      codes.push(String.fromCharCode(48 + (more ? bits | 0x20 : bits)));
-    }
-  });
-  return codes.join("");
+  const spans = new Spans(width, height);
+  for (const [x, y0, y1] of columns) spans.add(x, y0, y1);
+  return new Mask(spans.encode(), { score, area: spans.area, box: spans.area ? spans.box : [0, 0, 0, 0] });
 }
