@@ -25,6 +25,11 @@ header a { color: #9fd3ff }
 .swagger-ui .topbar, .swagger-ui .servers, .swagger-ui .servers-title, .swagger-ui .operation-servers,
 .swagger-ui .scheme-container:not(:has(.authorize)), .swagger-ui .response-col_links { display: none }
 .swagger-ui .info { margin: 1.5rem 0 }
+/* Swagger UI has light colours only. A filter on the root, not on a child, keeps its fixed dialogs in place. */
+@media (prefers-color-scheme: dark) {
+  html { filter: invert(0.9) hue-rotate(180deg) }
+  header, .swagger-ui .microlight, .swagger-ui img { filter: invert(1) hue-rotate(180deg) }
+}
 </style>
 </head>
 <body>
