@@ -34,7 +34,14 @@ def test_page_states_have_no_serious_violations(open_page, photo, options):
         person.click(*DISC)
         person.click(*MEADOW, button="right")
         person.drag((290, 80), (410, 220))
+        person.press("i")
+        expect(person.page.get_by_label("Clip to box")).to_be_visible()
         assert violations(person.page) == []
+        person.page.get_by_label("Grid").select_option("8")
+        person.press_button("Start")
+        expect(person.page.locator("#found")).to_be_visible()
+        assert violations(person.page) == []
+        person.page.evaluate("window.scrollTo(0, 0)")
         person.page.route("**/mobile_sam", lambda route: route.abort())
         person.click(30, 30, keys=("Shift",))
         person.page.wait_for_selector("#alert:not([hidden])")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from PIL import Image
 from playwright.sync_api import expect
 
 from tests.browser.person import DISC
@@ -75,3 +76,23 @@ def test_clicks_hit_their_pixel_after_zoom_and_pan(opened):
     opened.assert_mask_is_the_apis(pos_coords=[DISC])
     opened.page.keyboard.press("0")
     assert opened.screen_xy(*DISC) == pytest.approx(before, abs=2)
+
+
+def test_phone_shows_a_large_image_the_progress_and_no_texts_on_keys(open_page, tmp_path):
+    Image.new("RGB", (300, 600), (96, 140, 190)).save(tmp_path / "portrait.png")
+    with open_page(**{**PHONE, "viewport": {"width": 390, "height": 844}}) as person:
+        page = person.page
+        expect(page.get_by_text("Drop an image here")).to_be_hidden()
+        person.open(tmp_path / "portrait.png")
+        assert person.screen_xy(0, 600)[1] - person.screen_xy(0, 0)[1] >= 0.55 * 844
+        page.get_by_role("button", name="Help and shortcuts").click()
+        expect(page.get_by_role("dialog").get_by_text("two fingers")).to_be_visible()
+        expect(page.get_by_role("dialog").locator("kbd:visible")).to_have_count(0)
+        page.keyboard.press("Escape")
+        held = person.hold("**/everything")
+        page.get_by_role("button", name="Start").click()
+        person.wait_for(lambda: bool(held))
+        page.evaluate("window.scrollTo(0, 0)")
+        expect(page.get_by_role("progressbar")).to_be_in_viewport()
+        page.get_by_role("button", name="Stop").tap()
+        expect(page.get_by_role("progressbar")).to_be_hidden()

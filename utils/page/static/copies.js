@@ -11,6 +11,7 @@ export class TooLarge extends Error {
   /** @param {string} message @param {string} offer text of a button that opens the copy */
   constructor(message, offer) {
     super(message);
+    this.title = "Image too large";
     this.offer = offer;
   }
 }

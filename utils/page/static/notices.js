@@ -1,7 +1,6 @@
 // Errors, hints, the busy indicator and other status texts.
 
 import { element } from "./dom.js";
-import { Problem } from "./service.js";
 
 /**
  * Show an error until it is dismissed.
@@ -12,7 +11,7 @@ import { Problem } from "./service.js";
 export function showError(error, action = null, { label = "Try again", note = "" } = {}) {
   const text = element("alert-text");
   const title = document.createElement("strong");
-  title.textContent = `${error instanceof Problem ? error.title : "Something went wrong"}. `;
+  title.textContent = `${error.title ?? "Something went wrong"}. `;
   text.replaceChildren(title, error.message, note && ` ${note}`);
   if (error.requestId) {
     const id = document.createElement("small");
