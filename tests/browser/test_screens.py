@@ -16,6 +16,7 @@ def phone(open_page, photo):
     """A user with the photo open on a phone."""
     with open_page(**PHONE) as person:
         person.open(photo)
+        person.press_button("Dismiss this note")  # on the built-in weights; it takes some of the screen
         yield person
 
 

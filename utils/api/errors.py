@@ -246,7 +246,7 @@ class ImageNotCached(ServiceError):
     @classmethod
     def of(cls, image_id: str) -> ImageNotCached:
         """Return an error that names the image."""
-        expected = "the id of a cached image; send the image again as input_image"
+        expected = "the id of a cached image; send the image again"
         error = FieldError("image_id", expected, image_id)
         return cls(summary([error]), [error])
 
