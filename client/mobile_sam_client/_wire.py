@@ -119,8 +119,8 @@ def _translated_errors(request: httpx.Request) -> Iterator[None]:
         reason = one_line(str(error)) or type(error).__name__
         if isinstance(error, httpx.ConnectError):
             origin = str(request.url.copy_with(raw_path=b"/")).rstrip("/")
-            text = f"cannot connect to {origin} ({reason}); start the service with `make serve`, or name its address with `url` or MOBILE_SAM_URL"
-            raise ServiceUnreachable(text) from error
+            remedy = "start the service with `make serve`, or set its address in MOBILE_SAM_URL"
+            raise ServiceUnreachable(f"cannot connect to {origin} ({reason}); {remedy}") from error
         # httpx has no separate class for a connection closed too early.
         closed = "disconnected" in reason or "closed connection" in reason
         if isinstance(error, (httpx.RemoteProtocolError, httpx.DecodingError)) and not closed:

@@ -198,7 +198,7 @@ def test_unreachable_service_stops_the_run_and_the_next_resumes(run, sam, files,
     sam.replies[files["c.png"]] = die
     done = run(*BATCH)
     assert done.exit_code == 1
-    assert done.stderr.endswith("make serve`; 2 of 4 images are done, run the same command to resume\n")
+    assert done.stderr.endswith("MOBILE_SAM_URL; 2 of 4 images are done, run the same command to resume\n")
     sam.unreachable = False
     sam.replies.clear()
     requested()

@@ -117,7 +117,8 @@ def test_unreachable_service_is_reported_without_retries(run, sam, photo, waits)
         done = run(*command)
         assert done.exit_code == 1
         assert done.stderr == (
-            "error: cannot connect to http://127.0.0.1:3000 (refused); start the service with `make serve`\n"
+            "error: cannot connect to http://127.0.0.1:3000 (refused); start the service with `make serve`, "
+            "or set its address in MOBILE_SAM_URL\n"
         )
     assert not waits
 
