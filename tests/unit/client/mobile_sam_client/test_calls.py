@@ -178,7 +178,8 @@ def test_connection_lost_before_the_response_is_retried(client, service, waits, 
 
 def test_connection_error_names_address_and_remedy(client, service, waits):
     service.reply_with(failing_reply(httpx.ConnectError, "Connection refused"))
-    expected = r"^cannot connect to http://127\.0\.0\.1:3000 \(Connection refused\); start the service with `make serve`, or set its address in MOBILE_SAM_URL$"
+    remedy = "start the service with `make serve`, or set its address in MOBILE_SAM_URL"
+    expected = rf"^cannot connect to http://127\.0\.0\.1:3000 \(Connection refused\); {remedy}$"
     with pytest.raises(ServiceUnreachable, match=expected):
         client.embed(FILE)
     assert len(waits) == 5
