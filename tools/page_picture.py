@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from playwright.sync_api import Page, expect
 
 from benchmarks.browser import chromium
+from mobile_sam_client import Client
 from tests.browser.person import IMAGE_TO_SCREEN
 from utils.page import FOLDER
 
@@ -24,6 +25,7 @@ CLICKS_XY = ((903, 310), (494, 280), (1134, 280), (380, 310), (626, 460), (1036,
 """Pixels of the sample: five balloons and the red boat."""
 BOXES_XYXY = ((248, 308, 384, 502), (299, 518, 492, 767))
 """The balloon in front of another one, and the white boat."""
+SAIL_XY = (390, 660)
 OBJECTS = {"balloon": ((903, 310), (494, 280), (380, 310)), "boat": ((390, 660), (1036, 595)), "buoy": ((845, 760),)}
 """Clicks by class."""
 WIDTH, HEIGHT, SCALE = 1180, 720, 1.5
@@ -80,6 +82,33 @@ def project(page: Page) -> None:
     page.wait_for_timeout(7000)  # until the last hint is gone
 
 
+def styles(url: str) -> Image.Image:
+    """Return the answers to a click on a sail, side by side: overlay, cutout, mask and the three candidates, RGB."""
+    photo = FOLDER / "samples" / SAMPLE
+    crop = (248, 480, 548, 800)
+    with Client(url) as client:
+        found = client.segment(photo, pos_coords=SAIL_XY, multimask_output=True, segmented_image="none")
+        automatic = client.segment(photo, pos_coords=SAIL_XY, segmented_image="none")
+        cutout = automatic.cutout()
+    checkered = Image.new("RGBA", cutout.size, "#d8dae2")
+    checkered.alpha_composite(cutout)
+    pictures: list[tuple[str, Image.Image]] = [
+        ("overlay", automatic.overlay()),
+        ("cutout", checkered),
+        ("mask", Image.fromarray(automatic.mask)),
+    ]
+    pictures += [
+        (f"candidate {n}, {each.score:.2f}", each.overlay()) for n, each in enumerate(found.candidates, start=1)
+    ]
+    width, height = crop[2] - crop[0], crop[3] - crop[1]
+    sheet = Image.new("RGB", (len(pictures) * (width + 10) - 10, height + 34), "white")
+    draw = ImageDraw.Draw(sheet)
+    for column, (name, picture) in enumerate(pictures):
+        sheet.paste(picture.convert("RGB").crop(crop), (column * (width + 10), 34))
+        draw.text((column * (width + 10) + 4, 6), name, "black", ImageFont.load_default(20))
+    return sheet
+
+
 PICTURES = {"page.jpg": one_image, "annotating.jpg": project}
 
 
@@ -110,6 +139,7 @@ def _wait(page: Page) -> None:
 def main(arguments: list[str]) -> None:
     """Write the screenshots; the arguments are the service's URL and the folder."""
     url, folder = arguments
+    styles(url).save(Path(folder) / "styles.jpg", quality=85, optimize=True, progressive=True)
     for name, prepare in PICTURES.items():
         with opened(url) as page:
             prepare(page)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
 from markdown_it import MarkdownIt
+from PIL import Image
 from pycocotools import mask as coco
 
 from benchmarks.objects import iou
@@ -64,6 +67,17 @@ def test_code_of_a_page_runs_and_prints_what_the_page_shows(page, official_serve
             assert pages.matches(block.shows, printed), f"{block.shows} differs from the output:\n{printed}"
     if absent := {block.language for block in runnable if not block.program}:
         pytest.skip(f"all other blocks passed; not installed: {', '.join(sorted(absent))}")
+
+
+@pytest.mark.e2e
+def test_cells_of_the_notebook_run_one_after_another(official_server, tmp_path):
+    notebook = json.loads((ROOT / "docs" / "notebook.ipynb").read_text())
+    code = "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
+    reader = Reader(tmp_path, official_server.url)
+    printed = reader.run_command([sys.executable, "-c", code], "docs/notebook.ipynb")
+    assert printed.startswith("official 25000000\n")
+    with Image.open(tmp_path / "boat_mask.png") as mask:
+        assert mask.size == (1280, 853)
 
 
 @pytest.mark.e2e

@@ -83,6 +83,7 @@ async function addImages(sources, retry = null) {
     const { name, allowCopy = false } = source;
     showBusy(sources.length > 1 ? `Adding image ${index + 1} of ${sources.length}` : "Loading the image");
     try {
+      await started; // for the limits
       const image = await prepareImage(await source.file, name, info?.limits, allowCopy);
       if (request !== openCount && sources.length === 1) return;
       const added = await project.add({ ...image, name, thumbnail: await thumbnailOf(image) });
@@ -583,5 +584,5 @@ connectExports(project, {
   importFiles: openAnnotations,
 });
 document.addEventListener("visibilitychange", () => project.flush());
-start();
+const started = start();
 resume();
