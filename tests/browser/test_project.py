@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -167,3 +168,28 @@ def test_browser_without_storage_says_so(open_page, photo):
         person.open(photo)
         person.click(*DISC)
         assert person.visible_mask().any()
+
+
+def test_second_tab_does_not_overwrite_the_first_one(project, photos):
+    project.click(*DISC)
+    wait_saved(project)
+    other = project.page.context.new_page()
+    other.goto(project.page.url)
+    expect(other.locator("#saved")).to_have_text("Not kept")
+    expect(other.locator("#saved")).to_have_attribute("title", re.compile("open in another tab"))
+    other.close()
+    reload(project)
+    expect(project.page.locator("#saved")).to_have_text("Saved")
+    assert project.page.locator("#image-list .count").all_inner_texts() == ["1", "", "", ""]
+
+
+def test_work_that_could_not_be_saved_is_there_when_its_image_is_opened_again(project):
+    project.page.evaluate(
+        "IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError'); }; null"
+    )
+    project.click(*DISC)
+    expect(project.page.locator("#saved")).to_have_text("Not saved")
+    disc = project.visible_mask()
+    show(project, "d", "b.png")
+    show(project, "a", "a.png")
+    assert np.array_equal(project.visible_mask(), disc)

@@ -111,9 +111,10 @@ def test_bad_form_is_a_4xx_that_says_what_is_wrong(http, segmenter, body, status
     assert not segmenter.calls
 
 
-def test_form_without_boundary_is_a_400(http):
+def test_form_without_boundary_is_a_400(http, caplog):
     response = http.post("/embed", content=form(IMAGE_PART), headers={"content-type": "multipart/form-data"})
     assert (response.status_code, response.json()["type"]) == (400, "urn:mobile-sam:malformed-form")
+    assert not [record for record in caplog.records if record.name.startswith("python_multipart")]
 
 
 def test_url_in_place_of_an_image_says_that_urls_are_not_fetched(http):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from starlette.requests import Request
 from utils.api.errors import MalformedForm, NotAcceptable, UnsupportedMedia
 from utils.api.requests import MaskFormat, SegmentRequest, invalid, unknown_field
 from utils.observability.text import quoted
+
+# It logs each malformed form, with bytes of the request; the error says the same to the caller.
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 
 JSON, FORM, PNG, FILE = "application/json", "multipart/form-data", "image/png", "application/octet-stream"
 ANSWER_TYPES = (FORM, JSON, PNG)

@@ -134,7 +134,6 @@ def _operation(name: str, operation: dict[str, Any], schemas: dict[str, Schema])
         _success(media, success["description"], content, schemas) for media, content in success["content"].items()
     ]
     slugs = {slug for error in responses.values() for slug in error["content"][MEDIA_TYPE]["examples"]}
-    slugs = {slug for error in responses.values() for slug in error["content"][MEDIA_TYPE]["examples"]}
     problems = ["those marked with \\*"] if slugs >= IMAGE_SLUGS else []
     problems += [f"`{slug}`" for slug in sorted(slugs - IMAGE_SLUGS if problems else slugs)]
     return "\n".join([*parts, f"[Problems](#problems): {', '.join(problems)}.\n"] if problems else parts)

@@ -7,7 +7,7 @@ import { connect, currentLabel } from "./controls.js";
 import { TooLarge } from "./copies.js";
 import { element } from "./dom.js";
 import { connectExports } from "./exportdialog.js";
-import { curlCommand, pythonCode, saveCoco, saveCutout, saveMask } from "./exports.js";
+import { curlCommand, pythonCode, saveCutout, saveMask } from "./exports.js";
 import { listed, withoutKnown } from "./found.js";
 import { ImageList, thumbnailOf } from "./imagelist.js";
 import { Mend } from "./mend.js";
@@ -32,7 +32,7 @@ import { ask } from "./question.js";
 import { Screen } from "./screen.js";
 import { isAway, RemoteImage, Service } from "./service.js";
 import { Session } from "./session.js";
-import { importFiles } from "./transfer.js";
+import { importFiles, saveCoco } from "./transfer.js";
 
 /** Delay before the busy indicator appears. */
 const BUSY_DELAY_MS = 400;
@@ -74,25 +74,23 @@ const encodedAhead = new Map();
  * @param {(() => void) | null} retry repeats a failed download
  */
 async function addImages(sources, retry = null) {
-  let request = ++openCount;
-  connection.drop(everything);
+  const request = ++openCount;
   hideError();
   const tooLarge = [];
-  let offer = null;
+  let offer = null, opened = false;
   for (const [index, source] of sources.entries()) {
     const { name, allowCopy = false } = source;
     showBusy(sources.length > 1 ? `Adding image ${index + 1} of ${sources.length}` : "Loading the image");
     try {
       await started; // for the limits
       const image = await prepareImage(await source.file, name, info?.limits, allowCopy);
-      if (request !== openCount && sources.length === 1) return;
+      if (sources.length === 1 && request !== openCount) return; // another image was chosen instead
       const added = await project.add({ ...image, name, thumbnail: await thumbnailOf(image) });
       imageList.show(project.images, session?.image.id ?? null);
-      if (request !== openCount) continue;
-      openImage(added);
-      request = 0;
+      if (!opened && request === openCount) openImage(added);
+      opened = true;
     } catch (error) {
-      if (request !== openCount && sources.length === 1) return;
+      if (sources.length === 1 && request !== openCount) return;
       if (error instanceof TooLarge) {
         offer ??= error;
         tooLarge.push({ ...source, allowCopy: true });
@@ -119,9 +117,9 @@ function openSample({ file }) {
  * @param {import("./store.js").StoredImage} image
  */
 async function openImage(image) {
+  const request = ++openCount;
   if (image.id === session?.image.id) return;
   mend.settle();
-  const request = ++openCount;
   connection.drop(everything);
   hideError();
   try {
@@ -265,10 +263,10 @@ async function segment(object, clickTime) {
   try {
     const milliseconds = await masks.request(object);
     if (current !== session) return;
-    saveSoon(current);
     screen.paint();
     if (clickTime !== undefined) afterPaint((painted) => showLatency(painted - clickTime, milliseconds));
     screen.showPanel();
+    saveSoon(current);
     const { id, candidate } = objects.active;
     if (id !== object.id || candidate !== object.candidate) return;
     showResult(object.name, masks.get(object));
@@ -327,11 +325,11 @@ function edit(change, clickTime) {
   mend.settle();
   const { objects, masks } = session;
   change(objects);
-  saveSoon(session);
   masks.abortStale(objects.list);
   preview.clear();
   screen.show();
   segment(objects.active, clickTime);
+  saveSoon(session);
 }
 
 /**
@@ -366,7 +364,7 @@ function setDisplay(id, fields) {
 /** Save the changes, and show the numbers of objects. */
 function saveSoon(changed) {
   project.changed(changed);
-  imageList.show(project.images, session.image.id);
+  imageList.showCount(changed.image);
   showClasses();
 }
 

@@ -1,7 +1,5 @@
-// Exports of a session: PNG files, COCO JSON, Python code, a curl command.
+// Exports of the active object: PNG files, Python code, a curl command.
 
-import { listed } from "./found.js";
-import { isMarked } from "./objects.js";
 import { scaled } from "./regions.js";
 
 const HAND_WORK = "The mask on the page was edited by hand: this request returns it without these edits.";
@@ -16,7 +14,7 @@ export async function saveMask(session) {
   context.fillRect(0, 0, mask.width, mask.height);
   // drawImage blends; putImageData would also write the transparent pixels outside the mask.
   context.drawImage(whiteMask(mask), 0, 0);
-  download(await canvas.convertToBlob({ type: "image/png" }), `${stem(session.name)} ${active.name} mask.png`);
+  download(await canvas.convertToBlob({ type: "image/png" }), `${withoutExtension(session.name)} ${active.name} mask.png`);
 }
 
 /** Save the image inside the active object's mask as a PNG, transparent elsewhere. */
@@ -29,36 +27,7 @@ export async function saveCutout(session, picture) {
   context.globalCompositeOperation = "source-in";
   const original = session.image.original && (await createImageBitmap(session.image.original.file));
   context.drawImage(original ?? picture, 0, 0, mask.width, mask.height);
-  download(await canvas.convertToBlob({ type: "image/png" }), `${stem(session.name)} ${active.name} cutout.png`);
-}
-
-/**
- * Save all objects of the open image as COCO JSON.
- * @param {import("./session.js").Session} session
- * @param {import("./project.js").Category[]} classes
- * @returns {number} number of marked objects omitted because they have no mask
- */
-export function saveCoco(session, classes) {
-  const { name, objects } = session;
-  const { width, height } = session.image.original ?? session;
-  const found = session.annotated.map(({ object, mask }) => ({ object, mask: atFullSize(mask, session.image.original) }));
-  const document = {
-    images: [{ id: 1, file_name: name, width, height }],
-    categories: classes.map(({ id, name }) => ({ id, name })),
-    annotations: found.map(({ object, mask }, index) => ({
-      id: index + 1,
-      image_id: 1,
-      category_id: object.classId,
-      segmentation: { size: [mask.height, mask.width], counts: mask.counts },
-      area: mask.area,
-      bbox: [mask.box[0], mask.box[1], mask.box[2] - mask.box[0], mask.box[3] - mask.box[1]],
-      iscrowd: 0,
-      score: mask.score ?? undefined,
-      name: object.name,
-    })),
-  };
-  download(new Blob([JSON.stringify(document)], { type: "application/json" }), `${stem(name)} coco.json`);
-  return listed(objects).filter(isMarked).length - found.length;
+  download(await canvas.convertToBlob({ type: "image/png" }), `${withoutExtension(session.name)} ${active.name} cutout.png`);
 }
 
 /** Return the active object's mask at the size of the original image. */
@@ -73,7 +42,7 @@ export function atFullSize(mask, original) {
 }
 
 /** Return a file name without its extension. */
-function stem(name) {
+export function withoutExtension(name) {
   return name.replace(/\.\w+$/, "");
 }
 

@@ -48,16 +48,21 @@ export class ImageList {
     }
     for (const image of images) {
       const row = this.#rows.get(image.id) ?? this.#addRow(image);
-      const count = total(image.counts);
-      row.count.textContent = count ? String(count) : "";
-      row.open.setAttribute("aria-label", `Open ${image.name}, ${count} ${count === 1 ? "object" : "objects"}`);
       row.open.toggleAttribute("aria-current", image.id === openId);
+      this.showCount(image);
     }
     const at = images.findIndex(({ id }) => id === openId);
     element("image-position").textContent = at < 0 ? "" : `${at + 1} of ${images.length}`;
     element("previous-image").toggleAttribute("disabled", at <= 0);
     element("next-image").toggleAttribute("disabled", at < 0 || at === images.length - 1);
     this.#rows.get(openId)?.item.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+
+  /** Show the number of objects of an image. */
+  showCount({ id, name, counts }) {
+    const { open, count: badge } = this.#rows.get(id), count = total(counts);
+    badge.textContent = count ? String(count) : "";
+    open.setAttribute("aria-label", `Open ${name}, ${count} ${count === 1 ? "object" : "objects"}`);
   }
 
   #addRow(image) {

@@ -103,10 +103,10 @@ export function showSaved(state, reason) {
     saved: "All changes are saved in this browser",
     saving: "Saving the last change in this browser",
     failed: `This browser cannot save: ${reason}. Export the project to keep it.`,
-    memory: `This browser gives no storage (${reason}): the project ends with this tab. Export it to keep it.`,
+    memory: `Not saved in this browser (${reason}): the project ends with this tab. Export it to keep it.`,
   }[state];
   chip.hidden = false;
-  if (state === "failed") hint(chip.title);
+  if (reason) hint(chip.title);
 }
 
 /** Announce an object's new mask; hint if nothing was found. */

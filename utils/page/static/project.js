@@ -5,6 +5,7 @@ import { MemoryStore, Store } from "./store.js";
 
 /** Time without changes after which the work is saved. */
 const SAVE_DELAY_MS = 300;
+const LOCK = "mobile-sam-project", LOCK_TIMEOUT_MS = 1000;
 
 /**
  * @typedef {import("./store.js").StoredImage} StoredImage
@@ -26,8 +27,8 @@ export class Project {
   state = "saved";
   /** @type {Store | MemoryStore} */
   #store = new MemoryStore();
-  /** @type {Session | null} the session with unsaved changes */
-  #changed = null;
+  /** @type {Set<Session>} sessions with unsaved changes */
+  #changed = new Set();
   #timer = 0;
 
   /** @param {(state: SaveState, reason: string) => void} onState called when the state changes */
@@ -43,6 +44,7 @@ export class Project {
   /** Read what is stored. */
   async load() {
     try {
+      await lock();
       this.#store = await Store.open();
       this.images = await this.#store.images();
       Object.assign(this, await this.#store.project());
@@ -71,8 +73,9 @@ export class Project {
   }
 
   /** Return the work on an image as `Session.save` returned it, or undefined. */
-  work(id) {
-    return this.#store.work(id);
+  async work(id) {
+    const unsaved = [...this.#changed].find((session) => session.image.id === id);
+    return unsaved ? unsaved.save() : this.#store.work(id);
   }
 
   /** Save the work on an image that is not open. */
@@ -83,14 +86,14 @@ export class Project {
   }
 
   async remove(id) {
-    if (this.#changed?.image.id === id) this.#changed = null;
+    for (const session of this.#changed) if (session.image.id === id) this.#changed.delete(session);
     this.images = this.images.filter((image) => image.id !== id);
     await this.#store.remove(id);
   }
 
   /** Remove all images and classes. */
   async clear() {
-    this.#changed = null;
+    this.#changed.clear();
     await this.#store.clear();
     this.images = [];
     this.classes = [{ id: 1, name: "object", color: colourOf(1) }];
@@ -100,21 +103,23 @@ export class Project {
 
   /** Save the work on the open image soon. */
   changed(session) {
-    if (this.#changed && this.#changed !== session) this.flush();
-    this.#changed = session;
+    // An earlier session of the image, which could not be saved, is part of this one.
+    for (const other of this.#changed) if (other.image.id === session.image.id) this.#changed.delete(other);
+    this.#changed.add(session);
     session.image.counts = countsOf(session.annotated.map(({ object }) => object.classId));
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.flush(), SAVE_DELAY_MS);
     if (this.state !== "memory") this.#setState("saving");
   }
 
-  /** Save the work on the open image now. */
+  /** Save all unsaved work now. */
   async flush() {
-    const session = this.#changed;
     clearTimeout(this.#timer);
-    if (!session) return;
-    this.#changed = null;
-    await this.#write(() => this.#store.save(session.image, session.save()), () => (this.#changed ??= session));
+    const sessions = [...this.#changed];
+    this.#changed.clear();
+    for (const session of sessions) {
+      await this.#write(() => this.#store.save(session.image, session.save()), () => this.#changed.add(session));
+    }
   }
 
   /** Save what belongs to no single image. */
@@ -172,7 +177,7 @@ export class Project {
   async #write(write, onFailure = () => {}) {
     try {
       await write();
-      if (!this.#changed && this.state !== "memory") this.#setState("saved");
+      if (!this.#changed.size && this.state !== "memory") this.#setState("saved");
     } catch (error) {
       onFailure();
       this.#setState("failed", error.message);
@@ -184,6 +189,19 @@ export class Project {
     this.state = state;
     this.onState(state, reason);
   }
+}
+
+/**
+ * Keep other tabs from opening the project until this one is closed: the last one to save would undo the other's work.
+ * @throws {Error} another tab has it open
+ */
+async function lock() {
+  if (!navigator.locks) return; // without TLS, other than on this machine
+  await new Promise((resolve, reject) => {
+    const hold = () => (resolve(), new Promise(() => {}));
+    // After a reload, the lock of the page before is free a moment later.
+    navigator.locks.request(LOCK, { signal: AbortSignal.timeout(LOCK_TIMEOUT_MS) }, hold).catch(() => reject(new Error("the project is open in another tab")));
+  });
 }
 
 /** Return how often each class occurs. */

@@ -1,12 +1,14 @@
 // The project as files: annotations in other programs' formats, and the whole project to go on with elsewhere.
 
-import { atFullSize } from "./exports.js";
+import { atFullSize, download, withoutExtension } from "./exports.js";
+import { writeCoco } from "./formats/coco.js";
 import { FORMATS, readProject } from "./formats/formats.js";
 import { baseName, cleanPath, FormatError } from "./formats/project.js";
 import { unzip, zip } from "./formats/zip.js";
 import { Spans } from "./formats/spans.js";
+import { listed } from "./found.js";
 import { thumbnailOf } from "./imagelist.js";
-import { Objects } from "./objects.js";
+import { isMarked, Objects } from "./objects.js";
 import { Mask } from "./rle.js";
 
 /**
@@ -34,6 +36,19 @@ export async function exportAnnotations(project, images, format, withImages) {
   const files = [...(await write({ classes: project.classes, images: annotated }))];
   if (withImages) files.push(...images.map(({ name, file, original }) => ({ path: folder + cleanPath(name), content: original?.file ?? file })));
   return zip(files);
+}
+
+/**
+ * Save all objects of the open image as COCO JSON.
+ * @param {import("./session.js").Session} session
+ * @param {import("./project.js").Category[]} classes
+ * @returns {number} number of marked objects omitted because they have no mask
+ */
+export function saveCoco(session, classes) {
+  const image = annotatedImage(session.image, session.save());
+  const [{ content }] = writeCoco({ classes, images: [image] });
+  download(new Blob([content], { type: "application/json" }), `${withoutExtension(session.name)} coco.json`);
+  return listed(session.objects).filter(isMarked).length - image.objects.length;
 }
 
 /**

@@ -26,7 +26,7 @@ export function writeCoco(project, { segmentation = "rle", tolerance } = {}) {
         area: spans.area,
         bbox: [x0, y0, x1 - x0, y1 - y0],
         iscrowd: object.iscrowd ?? 0,
-        score: object.score,
+        score: object.score ?? undefined,
         name: object.name,
       };
     })
