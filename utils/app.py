@@ -29,6 +29,8 @@ from utils.edge.keys import ADMIN_KEYS, ApiKeys, KeysError
 from utils.edge.lifecycle import WorkerLifecycle
 from utils.edge.middleware import Edge, Limits
 from utils.edge.rate import RateError, RateLimit
+from utils.integrations import chosen
+from utils.integrations.adapter import Adapters, Service
 from utils.observability.context import REQUEST_ID_HEADER
 from utils.observability.counter_files import allocate_counters
 from utils.observability.logs import configure_logging
@@ -116,6 +118,9 @@ def build() -> App:
         partial(_check_deployment, source, plan),
     )
     service.mount_asgi_app(PageFiles(), path=ROUTE)
+    adapters = Adapters(chosen(settings.integrations), Service(lambda: app.segmenter, settings))
+    service.mount_asgi_app(adapters, path="/")
+    work_paths = WORK_PATHS.union(adapters.work)
     # Outermost first: CORS preflight requests carry no API key.
     if settings.cors_origins:
         service.add_asgi_middleware(
@@ -125,11 +130,11 @@ def build() -> App:
             allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID_HEADER.decode()],
             expose_headers=["Retry-After", REQUEST_ID_HEADER.decode()],
         )
-    trace_requests(service, WORK_PATHS)
+    trace_requests(service, work_paths)
     admin = Admin(Guard(access.admin_keys, None), models, settings.model_control_mode) if access.admin_keys else None
     service.add_asgi_middleware(
         Edge,
-        work_paths=WORK_PATHS,
+        work_paths=work_paths,
         file_paths=static_files() | page_files(),
         pages={
             **documents,
@@ -145,6 +150,7 @@ def build() -> App:
         triton_metrics=triton_metrics,
         metrics_need_key=metrics_need_key,
         admin=admin,
+        adapters=adapters,
     )
     return app
 

@@ -22,6 +22,12 @@ REMOTE_REPOSITORIES = ("s3://", "gs://", "as://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 
 
+INTEGRATIONS = ("x-anylabeling", "roboflow", "cvat", "samapi", "label-studio")
+"""Adapters in `utils.integrations`."""
+DEFAULT_INTEGRATIONS = tuple(name for name in INTEGRATIONS if name != "label-studio")
+"""Adapters that are on by default: all that do not fetch images from elsewhere."""
+
+
 class SettingsError(ValueError):
     """Invalid value of an environment variable."""
 
@@ -80,6 +86,8 @@ class Settings:
     redis_url: str | None = None
     """Redis for embeddings shared by replicas: `redis://`, `rediss://` or `unix://`."""
 
+    integrations: tuple[str, ...] = DEFAULT_INTEGRATIONS
+    """Annotation tools whose requests are answered: some of `INTEGRATIONS`, or `none`."""
     engine: str = "auto"
     """Engine of encoder and decoder: one of `utils.triton.plan.ENGINES`, or `auto`."""
     threads: int | None = None
@@ -131,6 +139,14 @@ def _engine(name: str, text: str) -> str:
     if text not in ("auto", *ENGINES):
         raise SettingsError(f"{name}: expected one of auto, {', '.join(ENGINES)}, got {text!r}")
     return text
+
+
+def _integrations(name: str, text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(",") if text != "none")
+    for part in names:
+        if part not in INTEGRATIONS:
+            raise SettingsError(f"{name}: expected none, or some of {', '.join(INTEGRATIONS)}, got {part!r}")
+    return names
 
 
 def _redis_url(name: str, text: str) -> str:
@@ -208,6 +224,7 @@ PARSERS: dict[str, Callable[[str, str], object]] = {
     "cors_origins": _origins,
     "embedding_cache_bytes": _whole_number_or_0,
     "redis_url": _redis_url,
+    "integrations": _integrations,
     "engine": _engine,
 }
 """Parsers by field; the other fields are positive whole numbers."""

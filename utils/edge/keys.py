@@ -5,6 +5,7 @@ Each entry is `NAME:KEY`. Entries with the same NAME belong to one caller, such 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import logging
@@ -25,6 +26,8 @@ KEY = re.compile(r"[!-+\--~]+")
 CHECK_INTERVAL_S = 1.0
 """Time between two checks of the file for changes."""
 EXPECTED_KEY = "expected a header 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
+KEY_HEADERS = (b"x-api-key", b"token")
+"""Headers whose whole value is the key; annotation tools send the second one, or the key as a password."""
 
 Keys = tuple[tuple[bytes, str], ...]
 """SHA-256 digest and name of each key."""
@@ -146,24 +149,36 @@ class ApiKeys:
 
 def _key(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return the only key in a request's headers."""
-    authorization, x_api_key = [], []
+    found: dict[bytes, bytes] = {}
     for header, value in headers:
-        if header == b"authorization":
-            authorization.append(value.strip())
-        elif header == b"x-api-key":
-            x_api_key.append(value.strip())
-    if len(authorization) > 1 or len(x_api_key) > 1:
-        raise Unauthorized(f"{EXPECTED_KEY}, got one of these headers twice")
-    pairs = [value.partition(b" ") for value in authorization]
-    keys = {key.strip() for scheme, _, key in pairs if scheme.lower() == b"bearer"} | set(x_api_key)
+        if header in (b"authorization", *KEY_HEADERS):
+            if header in found:
+                raise Unauthorized(f"{EXPECTED_KEY}, got one of these headers twice")
+            found[header] = value.strip()
+    scheme, _, credentials = found.pop(b"authorization", b"").partition(b" ")
+    scheme = scheme.lower()
+    keys = set(found.values())
+    if scheme == b"bearer":
+        keys.add(credentials.strip())
     keys.discard(b"")
+    if not keys and scheme == b"basic":  # beside another key, the credentials are a proxy's
+        keys.add(_password(credentials.strip()))
     if len(keys) > 1:
         raise Unauthorized(f"{EXPECTED_KEY}, got two different keys")
     if keys:
         return keys.pop()
-    if any(scheme.lower() not in {b"", b"bearer"} for scheme, _, _ in pairs):
+    if scheme not in {b"", b"bearer", b"basic"}:
         raise Unauthorized(f"{EXPECTED_KEY}, got an Authorization header of another scheme")
     raise Unauthorized(f"{EXPECTED_KEY}, got no key")
+
+
+def _password(credentials: bytes) -> bytes:
+    """Return the password, or without one the user name, of Basic credentials (RFC 7617)."""
+    try:
+        user, _, password = base64.b64decode(credentials, validate=True).partition(b":")
+    except ValueError:
+        raise Unauthorized(f"{EXPECTED_KEY}, got Basic credentials that are not base64") from None
+    return password or user
 
 
 def _read(variable: str, file: Path) -> tuple[Keys, FileState, int]:

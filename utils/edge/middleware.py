@@ -47,6 +47,7 @@ from utils.edge.bodies import LARGE_BODY_BYTES, Body, ClientDisconnected
 from utils.edge.guard import Guard, address
 from utils.edge.protocol import REFUSAL_EXTENSION
 from utils.edge.turns import ActiveCallers, FairSemaphore
+from utils.integrations.adapter import Adapters
 from utils.observability import spans
 from utils.observability.context import (
     ADDRESS,
@@ -112,12 +113,13 @@ class Edge:
         triton_metrics: Callable[[], Awaitable[bytes]],
         metrics_need_key: bool = False,
         admin: Admin | None = None,
+        adapters: Adapters | None = None,
     ) -> None:
         """Wrap an application.
 
         Args:
             app: the application.
-            work_paths: the application's POST paths, which run inference.
+            work_paths: the application's POST paths, which run inference; those of the adapters included.
             file_paths: the application's static files.
             pages: handlers of further GET paths.
             limits: limits of one request.
@@ -129,6 +131,7 @@ class Edge:
             triton_metrics: returns Triton's part of `/metrics`.
             metrics_need_key: whether `/metrics` needs an API key.
             admin: the admin API, if there are admin keys.
+            adapters: the application's paths in the languages of annotation tools.
         """
         self.app = app
         self.work_paths, self.file_paths, self._pages = work_paths, file_paths, pages
@@ -139,8 +142,9 @@ class Edge:
         self._throttle, self._active_addresses = RefusalThrottle(), ActiveCallers()
         self._large_bodies = FairSemaphore(MAX_LARGE_BODIES, active=self._active_addresses)
         self._admin, self._admin_methods = admin, admin.methods() if admin else {}
+        self._adapters = adapters
         self.methods: Mapping[str, tuple[str, ...]] = {
-            **dict.fromkeys([*pages, *file_paths, *LIVE, *READY, METRICS], READ),
+            **dict.fromkeys([*pages, *file_paths, *LIVE, *READY, METRICS, *(adapters.pages if adapters else ())], READ),
             **dict.fromkeys(work_paths, WRITE),
             **self._admin_methods,
         }
@@ -202,6 +206,16 @@ class Edge:
         else:
             await self.app(scope, receive, send)
 
+    def error_response(self, path: str, problem: Problem) -> Response:
+        """Return an error in the form of the path."""
+        return self._adapters.error_response(path, problem) if self._adapters else problem_response(problem)
+
+    def is_foreign(self, path: str, headers: Mapping[bytes, bytes]) -> bool:
+        """Return whether an error answer was made by other software."""
+        if self._adapters and path in self._adapters.by_path:
+            return False
+        return not headers.get(b"content-type", b"").startswith(MEDIA_TYPE.encode())
+
     def _readiness(self) -> Response:
         """Return 200, or a problem while the service is not ready. Not logged: probes come every second or so."""
         health = self._health()
@@ -255,7 +269,7 @@ class Edge:
                 self.counts.set_in_progress(self.admission.in_progress - 1)
 
     async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
-        response = problem_response(problem_of(error))
+        response = self.error_response(scope["path"], problem_of(error))
         if isinstance(error, Overloaded) and (delay_s := self._throttle.delay_s(CALLER.get() or ADDRESS.get())):
             body.release()
             await asyncio.sleep(delay_s)
@@ -298,8 +312,8 @@ class AnswerSender:
         if message["type"] == "http.response.start":
             if self.slot and (problem := self._problem_instead(message, self.slot)):
                 self._replaced = True
-                response = problem_response(problem)
-                await self._start({"type": message["type"], "status": problem.status, "headers": response.raw_headers})
+                response = self._edge.error_response(self._path, problem)
+                await self._start({**message, "status": response.status_code, "headers": response.raw_headers})
                 await self._send({"type": "http.response.body", "body": response.body})
                 return
             await self._start(message)
@@ -322,7 +336,7 @@ class AnswerSender:
                     slot.start_answer(int(length))
             except Overloaded as error:
                 return problem_of(error)
-        elif not headers.get(b"content-type", b"").startswith(MEDIA_TYPE.encode()):
+        elif self._edge.is_foreign(self._path, headers):
             phrase = HTTPStatus(status).phrase
             kept = {k.decode("latin-1"): v.decode("latin-1") for k, v in headers.items() if k not in REPLACED_HEADERS}
             return Problem(status, phrase.lower().replace(" ", "-"), phrase, phrase, headers=kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 import logging
 import os
@@ -186,6 +187,9 @@ ACCEPTED = {
     "x-api-key": [(b"x-api-key", OPS.encode())],
     "both-with-the-same-key": [(b"authorization", b"Bearer " + OPS.encode()), (b"x-api-key", OPS.encode())],
     "x-api-key-and-another-scheme": [(b"authorization", b"Basic dXNlcjpwYXNz"), (b"x-api-key", OPS.encode())],
+    "token": [(b"token", OPS.encode())],
+    "password-of-a-user": [(b"authorization", b"Basic " + base64.b64encode(f"anyone:{OPS}".encode()))],
+    "user-without-password": [(b"authorization", b"basic " + base64.b64encode(f"{OPS}:".encode()))],
     "among-other-headers": [(b"host", b"localhost"), (b"x-api-key", OPS.encode()), (b"accept", b"*/*")],
 }
 
@@ -202,7 +206,10 @@ REFUSED = {
     "empty-key": ([(b"x-api-key", b" ")], "no key"),
     "bearer-without-key": ([(b"authorization", b"Bearer ")], "no key"),
     "empty-authorization": ([(b"authorization", b"")], "no key"),
-    "another-scheme": ([(b"authorization", b"Basic dXNlcjpwYXNz")], "an Authorization header of another scheme"),
+    "another-scheme": ([(b"authorization", b"Digest dXNlcjpwYXNz")], "an Authorization header of another scheme"),
+    "unknown-password": ([(b"authorization", b"Basic dXNlcjpwYXNz")], "an unknown key"),
+    "basic-without-base64": ([(b"authorization", b"Basic user:pass")], "Basic credentials that are not base64"),
+    "empty-password": ([(b"authorization", b"Basic Og==")], "an unknown key"),
     "no-scheme": ([(b"authorization", OPS.encode())], "an Authorization header of another scheme"),
     "unknown-key": ([(b"x-api-key", UNKNOWN.encode())], "an unknown key"),
     "name-and-key": ([(b"x-api-key", f"ops:{OPS}".encode())], "an unknown key"),

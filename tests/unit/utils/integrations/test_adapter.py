@@ -1,0 +1,119 @@
+"""Adapters behind the edge, with a fake tool."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+from starlette.responses import JSONResponse, Response
+
+from utils.api.errors import ImageNotCached, Problem
+from utils.edge.admission import Admission
+from utils.edge.guard import Guard
+from utils.edge.keys import ApiKeys
+from utils.edge.middleware import Edge, Limits
+from utils.integrations import ADAPTERS
+from utils.integrations.adapter import Adapter, Adapters
+from utils.settings import INTEGRATIONS
+from utils.triton.health import Health
+
+KEY = "ops-key-0123456789"
+
+
+class Counts:
+    """Metrics of answers: path and reason of each."""
+
+    def __init__(self):
+        self.answers = []
+
+    def count_answer(self, path, status, reason):
+        self.answers.append((path, status, reason))
+
+    def set_in_progress(self, _):
+        pass
+
+
+def error_response(problem: Problem) -> Response:
+    return JSONResponse({"success": False, "error": problem.detail}, problem.status)
+
+
+async def models(call):
+    return {"models": ["sam"], "query": dict(call.query)}
+
+
+async def predict(call):
+    if call.body == b"unknown":
+        raise ImageNotCached("no such image")
+    if call.body == b"bug":
+        raise ZeroDivisionError
+    return [call.body.decode()]
+
+
+@pytest.fixture
+def counts():
+    return Counts()
+
+
+@pytest.fixture
+def ask(counts):
+    """Return a function that sends a request to the tool's paths."""
+    tool = Adapter("tool", {"/tool/models": models}, {"/tool/predict": predict}, error_response)
+    adapters = Adapters([tool], service=None)
+    edge = Edge(
+        adapters,
+        work_paths=frozenset(adapters.work),
+        file_paths=frozenset(),
+        pages={},
+        limits=Limits(100, 1, 1),
+        guard=Guard(ApiKeys.of(f"ops:{KEY}", None), None),
+        admission=Admission(8, 1000),
+        health=lambda: Health("ready"),
+        counts=counts,
+        triton_metrics=None,
+        adapters=adapters,
+    )
+
+    def ask(method, path, headers=None, **options):
+        async def call():
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(edge), base_url="http://service") as client:
+                return await client.request(method, path, headers={"Token": KEY} | (headers or {}), **options)
+
+        return asyncio.run(call())
+
+    return ask
+
+
+def test_page_is_answered_without_a_key(ask):
+    assert ask("GET", "/tool/models?a=1", {"Token": ""}).json() == {"models": ["sam"], "query": {"a": "1"}}
+
+
+def test_work_is_answered_and_counted_under_its_path(ask, counts):
+    assert ask("POST", "/tool/predict", content=b"click").json() == ["click"]
+    assert counts.answers == [("/tool/predict", 200, "ok")]
+
+
+ERRORS = {
+    "no-key": ({"Token": ""}, b"", 401, "unauthorized", "got no key"),
+    "of-the-handler": ({}, b"unknown", 404, "image-not-cached", "no such image"),
+    "bug": ({}, b"bug", 500, "internal-error", "unexpected error"),
+    "of-the-edge": ({}, b"x" * 101, 413, "body-too-large", "100 bytes"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS.values(), ids=ERRORS)
+def test_error_has_the_form_of_the_tool(ask, counts, case):
+    headers, body, status, reason, text = case
+    response = ask("POST", "/tool/predict", headers, content=body)
+    assert response.status_code == status
+    assert response.json()["success"] is False
+    assert text in response.json()["error"]
+    assert counts.answers == [("/tool/predict", status, reason)]
+
+
+def test_other_paths_have_problem_documents(ask):
+    assert ask("GET", "/tool/other").headers["content-type"] == "application/problem+json"
+
+
+def test_names_in_the_settings_are_those_of_the_adapters():
+    assert {adapter.name for adapter in ADAPTERS} <= set(INTEGRATIONS)

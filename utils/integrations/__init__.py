@@ -1,0 +1,15 @@
+"""Interfaces in the languages of annotation tools."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from utils.integrations.adapter import Adapter
+
+ADAPTERS: tuple[Adapter, ...] = ()
+"""All adapters; `utils.settings.INTEGRATIONS` has their names."""
+
+
+def chosen(names: Collection[str]) -> list[Adapter]:
+    """Return adapters by their names."""
+    return [adapter for adapter in ADAPTERS if adapter.name in names]
