@@ -19,6 +19,7 @@ SERVE := env MOBILE_SAM_LOG_FORMAT="$${MOBILE_SAM_LOG_FORMAT:-console}" $(RUN) b
 BIN := $(VENV)/bin
 INSTALL := $(PYTHON) -m tools.environment
 
+TOOLS := $(notdir $(wildcard tests/integrations/environments/*))
 EXAMPLES := $(sort $(patsubst examples/%/service.py,%,$(wildcard examples/*/service.py)))
 # Prerequisites of single examples.
 text_generation_needs := env-text
@@ -168,6 +169,10 @@ lock: ## lock the newest allowed versions; needs uv
 	for name in cpu gpu; do $(EXPORT) --extra $$name --output-file requirements/$$name.txt || exit 1; done
 	for name in uv client dev bench batch chaos storage text; do $(EXPORT) --only-group $$name --output-file requirements/$$name.txt || exit 1; done
 	$(EXPORT) --project benchmarks/peers --output-file requirements/peers.txt
+	for name in $(TOOLS); do \
+		uv lock --upgrade --project tests/integrations/environments/$$name || exit 1; \
+		$(EXPORT) --project tests/integrations/environments/$$name --output-file requirements/integrations-$$name.txt || exit 1; \
+	done
 
 clean: ## remove the environment and the generated model files
-	rm -rf $(VENV) $(PEERS_VENV) model_repository/*/1/model.onnx model_repository/*/1/weights.json model_repository/*/[2-9]
+	rm -rf $(VENV) $(PEERS_VENV) .venv-integrations model_repository/*/1/model.onnx model_repository/*/1/weights.json model_repository/*/[2-9]
