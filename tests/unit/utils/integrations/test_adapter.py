@@ -50,6 +50,10 @@ async def predict(call):
     return [call.body.decode()]
 
 
+async def no_metrics():
+    return b""
+
+
 @pytest.fixture
 def counts():
     return Counts()
@@ -59,7 +63,7 @@ def counts():
 def ask(counts):
     """Return a function that sends a request to the tool's paths."""
     tool = Adapter("tool", {"/tool/models": models}, {"/tool/predict": predict}, error_response)
-    adapters = Adapters([tool], service=None)
+    adapters = Adapters([tool], service=None)  # type: ignore[arg-type]
     edge = Edge(
         adapters,
         work_paths=frozenset(adapters.work),
@@ -69,8 +73,8 @@ def ask(counts):
         guard=Guard(ApiKeys.of(f"ops:{KEY}", None), None),
         admission=Admission(8, 1000),
         health=lambda: Health("ready"),
-        counts=counts,
-        triton_metrics=None,
+        counts=counts,  # type: ignore[arg-type]
+        triton_metrics=no_metrics,
         adapters=adapters,
     )
 
