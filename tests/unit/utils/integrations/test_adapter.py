@@ -73,7 +73,7 @@ def ask(counts):
         guard=Guard(ApiKeys.of(f"ops:{KEY}", None), None),
         admission=Admission(8, 1000),
         health=lambda: Health("ready"),
-        counts=counts,  # type: ignore[arg-type]
+        counts=counts,
         triton_metrics=no_metrics,
         adapters=adapters,
     )
