@@ -45,7 +45,7 @@ known-port:
 	@[ "$(PORT)" -gt 0 ] 2>/dev/null && [ "$(PORT)" -lt 65536 ] || { echo 'error: PORT must be a number from 1 to 65535, got "$(PORT)"' >&2; exit 1; }
 
 test: env-dev ## run the tests on two cores: first those without a service, then the end-to-end tests but the slow ones
-	@$(RUN) pytest -n 2 --dist loadfile -m "not e2e"
+	@$(RUN) pytest -n 2 --dist loadfile -m "not e2e and not slow"
 	@$(RUN) pytest -n 2 --dist loadfile -m "e2e and not slow"
 
 coverage: env-dev ## measure the statement coverage of what is shipped, by the tests without a service; 5 minutes

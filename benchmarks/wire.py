@@ -6,16 +6,17 @@ python -m benchmarks.wire
 from __future__ import annotations
 
 import argparse
+import base64
 import hashlib
 import io
 import itertools
+import json
 import time
 from collections.abc import Callable
 from contextlib import closing
 
 import numpy as np
 import orjson
-import pybase64
 from PIL import Image
 from urllib3 import encode_multipart_formdata
 
@@ -50,9 +51,9 @@ def large_photo() -> bytes:
 
 
 def in_json(file: bytes) -> Request:
-    """Return the request with the file as base64."""
-    fields = {"input_image": pybase64.b64encode(file).decode(), "pos_coords": [POINTS], **RLE}
-    return Request("/mobile_sam", JSON, orjson.dumps(fields))
+    """Return the request with the file as base64, encoded by the standard library as `requests` does."""
+    fields = {"input_image": base64.b64encode(file).decode(), "pos_coords": [POINTS], **RLE}
+    return Request("/mobile_sam", JSON, json.dumps(fields).encode())
 
 
 def in_form(file: bytes) -> Request:

@@ -183,6 +183,7 @@ def test_model_that_cannot_be_renewed_stays_as_it_is(backend, model, monkeypatch
     run(model, 1, 100)
 
 
+@pytest.mark.slow
 def test_requests_of_many_shapes_do_not_grow_an_idle_decoder(tmp_path):
     program = f"""
 import sys, time, types
