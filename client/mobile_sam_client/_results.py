@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from mobile_sam_client._errors import NotThisService
+from mobile_sam_client._exports import Exports, coco_fields
 from mobile_sam_client._pictures import Pixels, draw, encode_png
 from mobile_sam_client._polygons import Ring, polygons
 
@@ -88,7 +89,7 @@ class ImageResult:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class MaskResult:
+class MaskResult(Exports):
     """A mask, decoded on first access."""
 
     rle: Rle
@@ -114,6 +115,10 @@ class MaskResult:
         Raises:
             NotThisService: the RLE is malformed.
         """
+        return self._decode_mask()
+
+    def _decode_mask(self) -> npt.NDArray[np.bool_]:
+        """Return a new array equal to `mask`, which unlike that is not kept. Raises as `mask`."""
         try:
             decoded = coco.decode(self.rle)
         except (ValueError, TypeError) as error:
@@ -132,7 +137,7 @@ class MaskResult:
         Args:
             tolerance: largest distance of a ring from the mask's edge, in pixels; 0 for the exact edge.
         """
-        return polygons(self.mask, tolerance)
+        return polygons(self._decode_mask(), tolerance)
 
     def overlay(self) -> Image.Image:
         """Return the image with the mask tinted and outlined, RGB.
@@ -154,7 +159,7 @@ class MaskResult:
 
         Args:
             path: a name that ends with `.png` for a black and white picture, `.npy` for (H, W) bool, or `.json` for
-                the fields of a COCO annotation: `segmentation` (RLE), `area`, `bbox` (x, y, width, height) and `score`.
+                the fields of a COCO annotation: `segmentation` (RLE), `area`, `bbox` (x, y, width, height) and scores.
 
         Raises:
             ValueError: the name has another suffix.
@@ -171,8 +176,18 @@ class MaskResult:
         return file.getvalue()
 
     def _annotation(self) -> bytes:
-        fields = {"segmentation": self.rle, "area": self.area, "bbox": self.bbox_xywh, "score": self.score}
-        return json.dumps(fields).encode()
+        return json.dumps(coco_fields(self)).encode()
+
+    def _scores(self) -> dict[str, float]:
+        """Return the scores by name."""
+        return {"score": self.score}
+
+    def _results(self) -> Sequence[MaskResult]:
+        return [self]
+
+    def _size_hw(self) -> tuple[int, int]:
+        height, width = self.rle["size"]
+        return height, width
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -244,6 +259,10 @@ class Record(MaskResult):
         """The score, under Segment Anything's name."""
         return self.score
 
+    def _scores(self) -> dict[str, float]:
+        """Return the scores by name."""
+        return {**super()._scores(), "stability_score": self.stability_score}
+
     def as_sam(self) -> dict[str, Any]:
         """Return the record with the keys of Segment Anything's mask generator; `segmentation` is COCO's RLE."""
         return {
@@ -269,7 +288,7 @@ class Record(MaskResult):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Everything(ImageResult):
+class Everything(ImageResult, Exports):
     """All objects found in an image, a sequence of `Record`s."""
 
     masks: list[Record]
@@ -301,6 +320,12 @@ class Everything(ImageResult):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the records, with Segment Anything's keys, to a `.json` file."""
         _write(Path(path), {".json": lambda: json.dumps([record.as_sam() for record in self.masks]).encode()})
+
+    def _results(self) -> Sequence[MaskResult]:
+        return self.masks
+
+    def _size_hw(self) -> tuple[int, int]:
+        return self.height, self.width
 
     def __repr__(self) -> str:
         """Return one line, without the masks."""

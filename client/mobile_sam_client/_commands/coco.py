@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pycocotools import mask as rle_tools
-
-from mobile_sam_client import Record, Rle, Weights
+from mobile_sam_client import Weights
 from mobile_sam_client._commands.files import atomic_writer, write_json
 from mobile_sam_client._commands.output import CommandError
+from mobile_sam_client._exports import coco_annotation
 
-CATEGORY = {"id": 1, "name": "object", "supercategory": ""}
+CATEGORY_ID = 1
+CATEGORY = {"id": CATEGORY_ID, "name": "object", "supercategory": ""}
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,7 @@ class LabelledImage:
     width: int
     height: int
     objects: list[dict[str, Any]]
-    """Objects as returned by `coco_object`."""
-
-
-def coco_object(rle: Rle, score: float, **more: Any) -> dict[str, Any]:
-    """Return a COCO annotation: `segmentation`, `area` in pixels, `bbox` (x, y, width, height), `score`, and more."""
-    bbox = [int(value) for value in rle_tools.toBbox(rle)]
-    return {"segmentation": rle, "area": int(rle_tools.area(rle)), "bbox": bbox, "score": score, **more}
-
-
-def coco_objects(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Return the COCO annotations of `Everything.masks`."""
-    return [coco_object(record.rle, record.predicted_iou, stability_score=record.stability_score) for record in records]
+    """Objects as returned by `coco_fields`, possibly with more members."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +111,8 @@ def write_coco(path: Path, images: Iterable[LabelledImage], weights: Weights | N
             for object_id, fields in enumerate(image.objects, image_ids.first_object):
                 file.write(b",\n" if count else b"\n")
                 count += 1
-                keys = {"id": object_id, "image_id": image_ids.image, "category_id": CATEGORY["id"], "iscrowd": 0}
-                file.write(json.dumps({**keys, **fields}).encode())
+                annotation = coco_annotation(fields, object_id, image_ids.image, CATEGORY_ID)
+                file.write(json.dumps(annotation).encode())
         file.write(f'\n], "images": {json.dumps(image_entries)}}}\n'.encode())
     return count
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from mobile_sam_client import Client, Weights
-from mobile_sam_client._commands.coco import CocoIds, LabelledImage, coco_objects, write_coco
+from mobile_sam_client._commands.coco import CocoIds, LabelledImage, write_coco
 from mobile_sam_client._commands.connection import (
     DEFAULT_URL,
     Force,
@@ -34,6 +34,7 @@ from mobile_sam_client._commands.generator import generator_options
 from mobile_sam_client._commands.output import image_summary, print_json, print_line, progress
 from mobile_sam_client._commands.overlays import SUFFIXES, write_overlay
 from mobile_sam_client._commands.prompts import errors_in_options
+from mobile_sam_client._exports import coco_fields
 
 EVERYTHING_EXAMPLES = examples(
     "mobile-sam everything photo.jpg --points-per-side 16 --picture everything.jpg",
@@ -105,7 +106,7 @@ def everything(
         if form is Format.sam:
             write_json(records, [record.as_sam() for record in found])
         else:
-            labelled = LabelledImage(image.name, found.width, found.height, coco_objects(found.masks))
+            labelled = LabelledImage(image.name, found.width, found.height, [coco_fields(record) for record in found])
             write_coco(records, [labelled], found.weights, CocoIds())
         for drawn in pictures:
             write_overlay(drawn, file, [record.rle for record in found])

@@ -12,7 +12,6 @@ import numpy as np
 import typer
 
 from mobile_sam_client import Client, Segmentation, Weights
-from mobile_sam_client._commands.coco import coco_object
 from mobile_sam_client._commands.connection import (
     DEFAULT_URL,
     Force,
@@ -36,6 +35,7 @@ from mobile_sam_client._commands.files import (
 from mobile_sam_client._commands.output import image_summary, print_json, print_line
 from mobile_sam_client._commands.overlays import SUFFIXES, encode
 from mobile_sam_client._commands.prompts import box, errors_in_options, point, typed_object, typed_objects
+from mobile_sam_client._exports import coco_fields
 
 MASK_SUFFIXES = (".png", ".npy", ".json")
 CUTOUT_SUFFIXES = (".png", ".webp")
@@ -224,7 +224,7 @@ def _mask_file(mask: Segmentation, form: Format) -> bytes:
         file = io.BytesIO()
         np.save(file, mask.mask)
         return file.getvalue()
-    document = coco_object(mask.rle, mask.score)
+    document = coco_fields(mask)
     if form is Format.polygon:
         del document["segmentation"]
         document["polygons"] = [[ring.tolist() for ring in rings] for rings in mask.polygons()]

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from mobile_sam_client import AsyncClient, Info, MobileSamError, Prompt, ServiceUnreachable, Unauthorized, Weights
-from mobile_sam_client._commands.coco import LabelledImage, Records, coco_object, coco_objects, record_question
+from mobile_sam_client._commands.coco import LabelledImage, Records, record_question
 from mobile_sam_client._commands.files import read_image
 from mobile_sam_client._commands.output import CannotWrite, CommandError, describe
 from mobile_sam_client._commands.overlays import write_overlay
+from mobile_sam_client._exports import coco_fields
 
 FATAL_WRITE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 """Write errors that would occur for every other image too."""
@@ -97,7 +98,9 @@ class Batch:
         if result is None and "everything" in request:
             everything = await client.everything(file, **request["everything"])
             self._check_weights(everything.weights)
-            result = LabelledImage(name, everything.width, everything.height, coco_objects(everything.masks))
+            result = LabelledImage(
+                name, everything.width, everything.height, [coco_fields(record) for record in everything]
+            )
         elif result is None:
             result = await self._segment(name, file, request["prompts"], client, max_objects)
         await asyncio.to_thread(self._save, file, question, result, known is not None)
@@ -111,7 +114,7 @@ class Batch:
         for start in range(0, len(prompts), max_objects):
             found = await client.segment_many(file, prompts[start : start + max_objects])
             self._check_weights(found[-1].weights)
-            annotations += [coco_object(one.rle, one.score, prompt=index) for index, one in enumerate(found, start)]
+            annotations += [{**coco_fields(one), "prompt": index} for index, one in enumerate(found, start)]
         return LabelledImage(name, found[0].width, found[0].height, annotations)
 
     def _save(self, file: bytes, question: dict[str, Any], result: LabelledImage, known: bool) -> None:

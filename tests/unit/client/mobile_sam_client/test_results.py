@@ -36,10 +36,9 @@ def segmentation(**fields) -> Segmentation:
     return Segmentation(**IMAGE, **{**mask_fields(3, score=0.12345), **fields})
 
 
-def record(area: int = 5) -> Record:
-    return Record(
-        **mask_fields(area, score=0.9), stability_score=0.8, point_coords=((1.0, 2.0),), crop_box=(0, 0, 6, 4)
-    )
+def record(area: int = 5, **fields) -> Record:
+    mask = {**mask_fields(area, score=0.9), **fields}
+    return Record(**mask, stability_score=0.8, point_coords=((1.0, 2.0),), crop_box=(0, 0, 6, 4))
 
 
 def everything(*areas: int) -> Everything:

@@ -1,0 +1,139 @@
+"""Results as the types of other libraries and tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from mobile_sam_client import _label_studio
+
+if TYPE_CHECKING:
+    import supervision
+
+    from mobile_sam_client._results import MaskResult
+
+
+class Exports:
+    """Conversions that a mask and a sequence of masks have in common."""
+
+    def to_supervision(self, class_id: int | None = None) -> supervision.Detections:
+        """Return `supervision.Detections` with boxes, masks and scores.
+
+        Args:
+            class_id: class of all masks, or None.
+
+        Raises:
+            ImportError: the package supervision is not installed.
+        """
+        try:
+            import supervision  # noqa: PLC0415 (optional, and slow to import)
+        except ImportError:
+            extra = "mobile-sam-client[supervision]"
+            raise ImportError(f"to_supervision needs another package: pip install '{extra}'") from None
+        results = self._results()
+        masks = np.zeros((len(results), *self._size_hw()), bool)
+        for plane, result in zip(masks, results, strict=True):
+            plane[:] = result._decode_mask()
+        return supervision.Detections(
+            xyxy=np.array([result.box_xyxy for result in results], np.float32).reshape(-1, 4),
+            mask=masks,
+            confidence=np.array([result.score for result in results], np.float32),
+            class_id=None if class_id is None else np.full(len(results), class_id),
+        )
+
+    def to_coco(self, *, image_id: int = 1, category_id: int = 1, first_id: int = 1) -> list[dict[str, Any]]:
+        """Return COCO annotations, with masks as RLE.
+
+        Args:
+            image_id: id of the image.
+            category_id: category of all masks.
+            first_id: id of the first annotation; the others follow consecutively.
+        """
+        return [
+            coco_annotation(coco_fields(result), annotation_id, image_id, category_id)
+            for annotation_id, result in enumerate(self._results(), first_id)
+        ]
+
+    def to_geojson(self, tolerance: float = 0.5) -> dict[str, Any]:
+        """Return a GeoJSON FeatureCollection with a feature per mask.
+
+        Geometries are Polygon or MultiPolygon with holes, or null for an empty mask, in pixels of the displayed image,
+        with whole numbers at pixel edges.
+
+        Args:
+            tolerance: largest distance of a ring from the mask's edge, in pixels; 0 for the exact edge.
+        """
+        return {"type": "FeatureCollection", "features": [_feature(result, tolerance) for result in self._results()]}
+
+    def to_label_studio(
+        self,
+        label: str,
+        *,
+        kind: Literal["brushlabels", "polygonlabels"] = "brushlabels",
+        from_name: str = "tag",
+        to_name: str = "image",
+        tolerance: float = 0.5,
+    ) -> list[dict[str, Any]]:
+        """Return results of a Label Studio prediction or annotation.
+
+        Args:
+            label: label of all masks.
+            kind: `brushlabels` for one result per mask; `polygonlabels` for one per island of a mask, without its
+                holes, which Label Studio's polygons cannot have.
+            from_name: name of the control tag in the labelling configuration, such as <BrushLabels>.
+            to_name: name of the <Image> tag.
+            tolerance: for polygons, the largest distance from the mask's edge, in pixels.
+
+        Raises:
+            ValueError: the kind is unknown.
+        """
+        if kind not in _label_studio.KINDS:
+            raise ValueError(f"kind: expected {' or '.join(_label_studio.KINDS)}, got {kind!r}")
+        values_of = _label_studio.KINDS[kind]
+        height, width = self._size_hw()
+        return [
+            {
+                "id": _label_studio.new_id(),
+                "type": kind,
+                "from_name": from_name,
+                "to_name": to_name,
+                "original_width": width,
+                "original_height": height,
+                "image_rotation": 0,
+                "value": {**value, kind: [label]},
+                "score": result.score,
+            }
+            for result in self._results()
+            for value in values_of(result, tolerance)
+        ]
+
+    def _results(self) -> Sequence[MaskResult]:
+        """Return the masks."""
+        raise NotImplementedError
+
+    def _size_hw(self) -> tuple[int, int]:
+        """Return height and width of the displayed image in pixels."""
+        raise NotImplementedError
+
+
+def coco_fields(result: MaskResult) -> dict[str, Any]:
+    """Return what a COCO annotation says about a mask: `segmentation`, `area`, `bbox` and its scores."""
+    return {"segmentation": result.rle, "area": result.area, "bbox": list(result.bbox_xywh), **result._scores()}
+
+
+def coco_annotation(fields: dict[str, Any], annotation_id: int, image_id: int, category_id: int) -> dict[str, Any]:
+    """Return a COCO annotation with its ids."""
+    return {"id": annotation_id, "image_id": image_id, "category_id": category_id, "iscrowd": 0, **fields}
+
+
+def _feature(result: MaskResult, tolerance: float) -> dict[str, Any]:
+    """Return a GeoJSON feature; its rings are closed, and have the orientation that RFC 7946 asks for."""
+    polygons = [[[*ring.tolist(), ring[0].tolist()] for ring in polygon] for polygon in result.polygons(tolerance)]
+    geometry: dict[str, Any] | None = None
+    if len(polygons) == 1:
+        geometry = {"type": "Polygon", "coordinates": polygons[0]}
+    elif polygons:
+        geometry = {"type": "MultiPolygon", "coordinates": polygons}
+    return {"type": "Feature", "geometry": geometry, "properties": {**result._scores(), "area": result.area}}

@@ -1,0 +1,38 @@
+"""Brush masks of the client, encoded and decoded by Label Studio's own library."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.unit.client.mobile_sam_client.test_exports import MASKS, one
+from tests.unit.client.mobile_sam_client.test_polygons import NOISE
+from tools.environment import ROOT
+
+SCRIPT = """
+import json, sys
+import numpy as np
+from label_studio_sdk.converter.brush import decode_rle, mask2rle
+
+for line in sys.stdin:
+    case = json.loads(line)
+    mask = np.array(case["mask"], np.uint8) * 255
+    decoded = decode_rle(case["rle"]).reshape(*mask.shape, 4)
+    print(json.dumps([bool((decoded == mask[..., None]).all()), mask2rle(mask) == case["rle"]]))
+"""
+
+
+def test_brush_masks_are_those_of_the_library(tool_environment: Callable[[str], Path]):
+    if not (ROOT / "requirements" / "integrations-label-studio.txt").exists():
+        pytest.skip("no environment has label-studio-sdk")
+    python = tool_environment("label-studio") / "python"
+    masks = [*NOISE, *MASKS, np.ones((300, 400), bool)]
+    cases = [{"mask": mask.tolist(), "rle": one(mask).to_label_studio("Balloon")[0]["value"]["rle"]} for mask in masks]
+    lines = "".join(json.dumps(case) + "\n" for case in cases)
+    done = subprocess.run([python, "-c", SCRIPT], input=lines, capture_output=True, text=True, check=True, timeout=120)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [[True, True]] * len(masks)
