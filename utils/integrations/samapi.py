@@ -32,7 +32,7 @@ GRID_FIELDS = EverythingRequest.model_fields.keys() - {"input_image", "image_id"
 
 
 class Body(BaseModel):
-    """What both requests have."""
+    """Fields of both requests."""
 
     type: str = TYPE
     b64img: str
@@ -65,7 +65,7 @@ class AutoMaskBody(Body):
 
     model_config = ConfigDict(extra="allow")
 
-    include_image_edge: bool = True
+    include_image_edge: bool = False
 
 
 async def segment(call: Call) -> list[Feature]:

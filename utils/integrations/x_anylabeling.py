@@ -18,14 +18,13 @@ from starlette.responses import Response
 
 from orchestrator.polygons import Ring
 from utils.api.answers import json_response
-from utils.api.errors import InferenceTimeout, Problem
+from utils.api.errors import Problem
+from utils.api.images import ImageSource
 from utils.api.requests import Box, Fraction, Point
-from utils.integrations.adapter import Adapter, Call, image_of
+from utils.integrations.adapter import Adapter, Call, Service, image_of
 from utils.integrations.outlines import closed, polygons_of
 
 MODEL = "mobile_sam"
-TIMEOUT_S = 25.0
-"""The client waits 30 s, and then removes all annotations of the image as for an error."""
 OBJECT = "AUTOLABEL_OBJECT"
 """Label of shapes that the client previews until the person names the object."""
 MIN_ISLAND = 0.2
@@ -49,31 +48,37 @@ THRESHOLD_WIDGETS = {
 TASKS = [
     {
         "id": "polygon",
-        "name": "Points and boxes, as polygons",
+        "name": "Polygon",
         "batch_processing_mode": None,
         "active_widgets": {name: {} for name in (*PROMPT_WIDGETS, *FINENESS_WIDGETS)},
     },
     {
         "id": "rectangle",
-        "name": "Points and boxes, as rectangles",
+        "name": "Rectangle",
         "batch_processing_mode": None,
         "active_widgets": {name: {} for name in PROMPT_WIDGETS},
     },
     {
         "id": "everything",
-        "name": "Everything, as polygons",
+        "name": "Everything",
         "batch_processing_mode": "default",
         "active_widgets": {**THRESHOLD_WIDGETS, **{name: {} for name in FINENESS_WIDGETS}},
     },
 ]
 """The client shows them as a list, with their widgets, and sends the chosen one as `current_task`."""
-VALUES = {"mask_fineness_slider": 10, "edit_conf": 0.0, "edit_iou": 0.0}
+VALUES: dict[str, float] = {
+    "mask_fineness_slider": 10,
+    "edit_conf": 0.0,
+    "edit_iou": 0.0,
+    "toggle_preserve_existing_annotations": True,  # also where the client gets no answer at all
+}
 INFO: dict[str, Any] = {
     "display_name": "MobileSAM",
     "params": {},
     "batch_processing_mode": None,
     "widgets": [
-        {"name": name, "value": VALUES.get(name)} for name in (*PROMPT_WIDGETS, *THRESHOLD_WIDGETS, *FINENESS_WIDGETS)
+        {"name": name, "value": VALUES.get(name)}
+        for name in dict.fromkeys([*PROMPT_WIDGETS, *THRESHOLD_WIDGETS, *FINENESS_WIDGETS, *VALUES])
     ],
     "available_tasks": TASKS,
 }
@@ -99,7 +104,7 @@ Mark = Annotated[PointMark | RectangleMark, Field(discriminator="type")]
 
 
 class Params(BaseModel):
-    """What the person has set; the client sends 0 for thresholds without a widget."""
+    """Settings of the person; the client sends 0 for thresholds without a widget."""
 
     marks: list[Mark] = []
     current_task: Literal["polygon", "rectangle", "everything"] | None = None
@@ -127,26 +132,20 @@ async def model_info(_: Call) -> dict[str, Any]:
 
 
 async def predict(call: Call) -> dict[str, Any]:
-    """Segment the marked objects or everything, before the client stops waiting."""
+    """Segment the marked objects or everything."""
     request = await asyncio.to_thread(call.parse, PredictRequest)
+    image = await asyncio.to_thread(image_of, request.image, "image")
     task = everything if request.params.current_task == "everything" else segment
-    try:
-        shapes = await asyncio.wait_for(task(call, request), TIMEOUT_S)
-    except asyncio.TimeoutError:
-        expected = "X-AnyLabeling waits 30 s. Try again, or with a smaller image"
-        raise InferenceTimeout(f"no masks within {TIMEOUT_S:g} s, and {expected}") from None
-    return _answer(shapes)
+    return _answer(await task(call.service, image, request.params))
 
 
-async def segment(call: Call, request: PredictRequest) -> list[dict[str, Any]]:
+async def segment(service: Service, image: ImageSource, params: Params) -> list[dict[str, Any]]:
     """Return the shapes of the marked objects."""
-    params = request.params
     prompts = prompts_of(params.marks)
     if not prompts:  # the person has removed the last mark
         return []
-    image = await asyncio.to_thread(image_of, request.image, "image")
     fields = {"prompts": prompts, "mask_format": "rle" if params.current_task == "rectangle" else "polygon"}
-    masks = (await call.service.segment(image, fields))["masks"]
+    masks = (await service.segment(image, fields))["masks"]
     if params.current_task == "rectangle":
         return [rectangle(mask["box"], mask["score"]) for mask in masks if mask["area"]]
     return await asyncio.to_thread(
@@ -158,12 +157,10 @@ async def segment(call: Call, request: PredictRequest) -> list[dict[str, Any]]:
     )
 
 
-async def everything(call: Call, request: PredictRequest) -> list[dict[str, Any]]:
+async def everything(service: Service, image: ImageSource, params: Params) -> list[dict[str, Any]]:
     """Return the shapes of all objects, named as by the tool's own models; marks of an earlier task are not used."""
-    params = request.params
     thresholds = {"pred_iou_thresh": params.conf_threshold, "box_nms_thresh": params.iou_threshold}
-    image = await asyncio.to_thread(image_of, request.image, "image")
-    found = await call.service.everything(image, {name: value for name, value in thresholds.items() if value})
+    found = await service.everything(image, {name: value for name, value in thresholds.items() if value})
 
     def shapes() -> list[dict[str, Any]]:
         rings = [
@@ -206,14 +203,14 @@ def islands(shapes: list[list[Ring]], fineness: float) -> list[Ring]:
 
 def polygon(ring: Ring, label: str, score: float) -> dict[str, Any]:
     """Return a closed polygon."""
-    return {"label": label, "shape_type": "polygon", "points": closed(ring), "score": score}
+    return {"label": label, "shape_type": "polygon", "points": closed(ring), "score": min(score, 1.0)}
 
 
 def rectangle(box: list[int], score: float) -> dict[str, Any]:
     """Return a rectangle by its four corners."""
     left, top, right, bottom = box
     points = [[left, top], [right, top], [right, bottom], [left, bottom]]
-    return {"label": OBJECT, "shape_type": "rectangle", "points": points, "score": score}
+    return {"label": OBJECT, "shape_type": "rectangle", "points": points, "score": min(score, 1.0)}
 
 
 def error_response(problem: Problem) -> Response:
