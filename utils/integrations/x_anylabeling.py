@@ -29,6 +29,13 @@ OBJECT = "AUTOLABEL_OBJECT"
 """Label of shapes that the client previews until the person names the object."""
 MIN_ISLAND = 0.2
 """Smallest island of a mask as a fraction of the mean area of its islands, as in the tool's own models."""
+POINTS_PER_SIDE = 16
+"""A grid of 32, the default of `/everything`, takes longer than an answer may where other work shares two cores."""
+REASONS = {
+    "unauthorized": "the service needs an API key: choose the remote server again and enter it in the dialog",
+    "inference-timeout": "no answer in time: the service is busy; try again later",
+}
+"""Texts of errors, by slug, in place of those that name headers and fields which the person does not see."""
 
 PROMPT_WIDGETS = (
     "button_add_point",
@@ -160,7 +167,8 @@ async def segment(service: Service, image: ImageSource, params: Params) -> list[
 async def everything(service: Service, image: ImageSource, params: Params) -> list[dict[str, Any]]:
     """Return the shapes of all objects, named as by the tool's own models; marks of an earlier task are not used."""
     thresholds = {"pred_iou_thresh": params.conf_threshold, "box_nms_thresh": params.iou_threshold}
-    found = await service.everything(image, {name: value for name, value in thresholds.items() if value})
+    chosen = {name: value for name, value in thresholds.items() if value}
+    found = await service.everything(image, {"points_per_side": POINTS_PER_SIDE, **chosen})
 
     def shapes() -> list[dict[str, Any]]:
         rings = [
@@ -215,11 +223,12 @@ def rectangle(box: list[int], score: float) -> dict[str, Any]:
 
 def error_response(problem: Problem) -> Response:
     """Return an error that the client shows, and that keeps the person's annotations."""
-    reason = problem.detail
-    if problem.status == 401:
-        reason = "the service needs an API key: choose the remote server again and enter it in the dialog"
     error = {"code": problem.slug, "message": problem.detail}
-    response = json_response(orjson.dumps({**_answer([], f"MobileSAM: {reason}"), "success": False, "error": error}))
+    response = json_response(
+        orjson.dumps(
+            {**_answer([], f"MobileSAM: {REASONS.get(problem.slug, problem.detail)}"), "success": False, "error": error}
+        )
+    )
     response.headers.update(problem.headers)
     return response
 

@@ -10,6 +10,7 @@ import pytest
 from pycocotools import mask as coco
 
 from tests.unit.utils.integrations.replay import Replay
+from utils.api.errors import InferenceTimeout
 from utils.integrations import outlines
 from utils.integrations.x_anylabeling import ADAPTER
 
@@ -125,6 +126,7 @@ def test_everything_ignores_marks_and_numbers_its_objects(replay):
     assert (shape["label"], shape["score"]) == ("object1", 0.9)
     assert sorted(shape["points"][:-1]) == [[0, 0], [0, 5], [10, 0], [10, 5]]
     assert replay.grids[0].options["pred_iou_thresh"] == 0.5
+    assert sum(len(batch.points_xy) for batch in replay.grids) == 256
 
 
 def test_everything_is_refused_if_its_polygons_take_too_long(replay, monkeypatch):
@@ -160,3 +162,13 @@ def test_errors_are_descriptions_and_keep_annotations(replay, body, sentence):
     assert document["data"]["replace"] is False
     assert re.search(sentence, document["data"]["description"])
     assert document["error"]["message"] in document["data"]["description"]
+
+
+def test_timeout_is_told_without_names_of_fields(replay, monkeypatch):
+    async def segment(image, job):
+        raise InferenceTimeout("reduce points_per_side")
+
+    monkeypatch.setattr(replay, "segment", segment)
+    document = predict(replay, CLICK)
+    assert document["data"]["description"].startswith("MobileSAM: no answer in time")
+    assert document["error"] == {"code": "inference-timeout", "message": "reduce points_per_side"}
