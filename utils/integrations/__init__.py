@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from utils.integrations import samapi, x_anylabeling
 from utils.integrations.adapter import Adapter
 
-ADAPTERS: tuple[Adapter, ...] = ()
+ADAPTERS: tuple[Adapter, ...] = (
+    samapi.ADAPTER,
+    x_anylabeling.ADAPTER,
+)
 """All adapters; `utils.settings.INTEGRATIONS` has their names."""
 
 

@@ -1,0 +1,135 @@
+"""Requests as QuPath's extension SAM 0.9.1 sends them, and the answers it parses."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+import pytest
+from pycocotools import mask as coco
+
+from tests.unit.utils.integrations.replay import Replay
+from utils.integrations.samapi import ADAPTER, SERVED_WEIGHTS
+
+IMAGE = base64.b64encode(b"what the viewer shows").decode()
+PROMPT: dict[str, Any] = {
+    "type": "vit_t",
+    "b64img": IMAGE,
+    "point_coords": [[3, 4], [8, 9]],
+    "point_labels": [0, 1],
+    "multimask_output": False,
+    "checkpoint_url": SERVED_WEIGHTS,
+}
+"""The extension's points, those of the background first; it leaves out what is null."""
+GRID: dict[str, Any] = {
+    "type": "vit_t",
+    "b64img": IMAGE,
+    "points_per_side": 4,
+    "points_per_batch": 64,
+    "pred_iou_thresh": 0.88,
+    "stability_score_thresh": 0.95,
+    "stability_score_offset": 1.0,
+    "box_nms_thresh": 0.2,
+    "crop_n_layers": 0,
+    "crop_nms_thresh": 0.7,
+    "crop_overlap_ratio": 512 / 1500,
+    "crop_n_points_downscale_factor": 1,
+    "min_mask_region_area": 0,
+    "output_type": "Single mask",
+    "include_image_edge": False,
+    "checkpoint_url": SERVED_WEIGHTS,
+}
+"""The extension's default parameters, with fewer points."""
+SQUARE = [[2, 2], [12, 2], [12, 12], [2, 12]]
+HOLE = [[4, 4], [4, 6], [6, 6], [6, 4]]
+MASK = {"object": 0, "score": 0.9, "area": 96, "box": [2, 2, 12, 12], "polygon": [[SQUARE, HOLE]]}
+
+
+@pytest.fixture
+def replay() -> Replay:
+    return Replay(ADAPTER)
+
+
+def prompts(replay: Replay) -> tuple[list, list]:
+    (job,) = replay.jobs
+    return job.prompts.points_xy.tolist(), job.prompts.labels.tolist()
+
+
+@pytest.mark.parametrize("path", ["/sam/", "/sam"])
+def test_points_become_a_feature(replay, path):
+    replay.masks = [MASK]
+    (feature,) = replay.ask("POST", path, json=PROMPT).json()
+    assert prompts(replay) == ([[[3, 4], [8, 9]]], [[0, 1]])
+    assert replay.files == [b"what the viewer shows"]
+    assert feature["type"] == "Feature"
+    assert feature["geometry"] == {"type": "Polygon", "coordinates": [[*SQUARE, SQUARE[0]], [*HOLE, HOLE[0]]]}
+    assert feature["properties"] == {"object_idx": 0, "label": "object", "quality": 0.9, "sam_model": "official"}
+
+
+def test_rectangle_is_cut_to_the_image(replay):
+    prompt = {name: PROMPT[name] for name in ("type", "b64img")}
+    replay.ask("POST", "/sam/", json={**prompt, "bbox": [-5, 3, 60, 31]})
+    assert prompts(replay) == ([[[0, 3], [40, 30]]], [[2, 3]])
+
+
+def test_candidates_are_features_and_islands_one_geometry(replay):
+    replay.masks = [MASK, {**MASK, "polygon": [[SQUARE], [HOLE]]}, {**MASK, "polygon": []}]
+    features = replay.ask("POST", "/sam/", json={**PROMPT, "multimask_output": True}).json()
+    assert replay.jobs[0].options.multimask_output
+    assert [feature["geometry"]["type"] for feature in features] == ["Polygon", "MultiPolygon"]
+    assert [feature["properties"]["object_idx"] for feature in features] == [0, 1]
+
+
+def record(mask: np.ndarray, box: list[int]) -> dict[str, Any]:
+    """Return an automatic mask with the bounding box x0, y0, x1, y1."""
+    x0, y0, x1, y1 = box
+    mask[y0:y1, x0:x1] = 1
+    counts = coco.encode(np.asfortranarray(mask))["counts"].decode()
+    found = {"area": 1, "bbox": [x0, y0, x1 - x0, y1 - y0], "predicted_iou": 0.9, "crop_box": [0, 0, 40, 30]}
+    return {**found, "box": box, "tidied": False, "segmentation": {"size": list(mask.shape), "counts": counts}}
+
+
+@pytest.mark.parametrize(("include_image_edge", "count"), [(True, 2), (False, 1)])
+def test_automatic_masks_become_features(replay, include_image_edge, count):
+    replay.records_found = [
+        record(np.zeros((30, 40), np.uint8), [0, 0, 40, 30]),
+        record(np.zeros((30, 40), np.uint8), [22, 21, 30, 25]),
+    ]
+    body = {**GRID, "include_image_edge": include_image_edge}
+    features = replay.ask("POST", "/sam/automask/", json=body).json()
+    assert len(features) == count
+    assert sorted(features[-1]["geometry"]["coordinates"][0][:-1]) == [[22, 21], [22, 25], [30, 21], [30, 25]]
+    assert features[-1]["properties"]["quality"] == 0.9
+    assert sum(len(batch.points_xy) for batch in replay.grids) == 16
+    assert replay.grids[0].options["stability_score_thresh"] == 0.95
+
+
+def test_dialog_finds_the_weights_of_this_service(replay):
+    (weights,) = replay.ask("GET", "/sam/weights/?type=vit_t").json()
+    assert weights == {"type": "vit_t", "name": "MobileSAM", "url": SERVED_WEIGHTS}
+    assert replay.ask("GET", "/sam/weights/?type=vit_h").json() == []
+    assert replay.ask("GET", "/sam/version/").text.startswith("mobile-sam-triton ")
+    assert replay.ask("GET", "/sam/progress/").json() == {"message": None, "percent": -1}
+    assert replay.ask("GET", "/sam/weights/cancel/").status_code == 200
+
+
+ERRORS = {
+    "weights from elsewhere": ("/sam/", {"checkpoint_url": "https://example.org/sam.pt"}, "fetches no others"),
+    "another model": ("/sam/", {"type": "vit_h"}, "type: expected vit_t"),
+    "mask": ("/sam/", {"b64mask": "AAAA"}, "b64mask: expected none"),
+    "no prompt": ("/sam/", {"point_coords": [], "point_labels": []}, "no prompt"),
+    "label": ("/sam/", {"point_labels": [0, 7]}, "point_labels[1]"),
+    "grid": ("/sam/automask/", {"points_per_side": 100}, "points_per_side: expected"),
+    "automatic, weights": ("/sam/automask/", {"checkpoint_url": "file:///x"}, "fetches no others"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS.values(), ids=ERRORS)
+def test_errors_have_a_detail(replay, case):
+    path, change, sentence = case
+    answer = replay.ask("POST", path, json={**(PROMPT if path == "/sam/" else GRID), **change})
+    assert answer.status_code == 422
+    assert sentence in answer.json()["detail"]
+    assert replay.jobs == []
+    assert replay.grids == []

@@ -1,0 +1,174 @@
+"""X-AnyLabeling's requests and answers, translated."""
+
+from __future__ import annotations
+
+import base64
+import re
+
+import numpy as np
+import pytest
+from pycocotools import mask as coco
+
+from tests.unit.utils.integrations.replay import Replay
+from utils.api.errors import InferenceTimeout
+from utils.integrations import outlines
+from utils.integrations.x_anylabeling import ADAPTER
+
+IMAGE = "data:image/jpeg;base64," + base64.b64encode(b"a photo").decode()
+CLICK = {"type": "point", "data": [5, 6], "label": 1}
+SQUARE = [[2, 2], [12, 2], [12, 12], [2, 12]]
+HOLE = [[4, 4], [4, 6], [6, 6], [6, 4]]
+MASK = {"object": 0, "score": 1.02, "area": 96, "box": [2, 2, 12, 12], "polygon": [[SQUARE, HOLE]]}
+RECORD = {
+    "area": 50,
+    "bbox": [0, 0, 10, 5],
+    "predicted_iou": 0.9,
+    "crop_box": [0, 0, 40, 30],
+    "box": [0, 0, 10, 5],
+    "tidied": False,
+}
+
+
+@pytest.fixture
+def replay() -> Replay:
+    return Replay(ADAPTER)
+
+
+def predict(replay: Replay, *marks, task: str | None = "polygon", **params) -> dict:
+    params = {"conf_threshold": 0.0, "iou_threshold": 0.0, "epsilon_factor": 0.001, "marks": list(marks), **params}
+    if task:
+        params["current_task"] = task
+    answer = replay.ask("POST", "/v1/predict", json={"model": "mobile_sam", "image": IMAGE, "params": params})
+    assert answer.status_code == 200
+    document: dict = answer.json()
+    assert document["data"]["replace"] is False
+    return document
+
+
+def prompts(replay: Replay) -> tuple[list, list]:
+    (job,) = replay.jobs
+    return job.prompts.points_xy.tolist(), job.prompts.labels.tolist()
+
+
+def test_models_have_tasks_with_their_widgets(replay):
+    models = replay.ask("GET", "/v1/models").json()["data"]
+    assert list(models) == ["mobile_sam"]
+    info = models["mobile_sam"]
+    names = {widget["name"] for widget in info["widgets"]}
+    for task in info["available_tasks"]:
+        assert set(task["active_widgets"]) <= names
+    assert [task["batch_processing_mode"] for task in info["available_tasks"]] == [None, None, "default"]
+    assert replay.ask("GET", "/v1/models/mobile_sam/info").json()["data"] == {"model_id": "mobile_sam", **info}
+
+
+@pytest.mark.parametrize(
+    ("marks", "points", "labels"),
+    [
+        pytest.param([CLICK], [[[5, 6]]], [[1]], id="point"),
+        pytest.param([CLICK, {**CLICK, "label": 0}], [[[5, 6], [5, 6]]], [[1, 0]], id="negative"),
+        pytest.param(
+            [{"type": "rectangle", "data": [9, 8, 1, 2], "label": 1}, CLICK],
+            [[[5, 6], [1, 2], [9, 8]]],
+            [[1, 2, 3]],
+            id="rectangle from its lower right corner",
+        ),
+        pytest.param(
+            [{"type": "rectangle", "data": [1, 2, 9, 8]}, {"type": "rectangle", "data": [10, 2, 20, 8]}],
+            [[[1, 2], [9, 8]], [[10, 2], [20, 8]]],
+            [[2, 3], [2, 3]],
+            id="two rectangles are two objects",
+        ),
+    ],
+)
+def test_marks_become_prompts(replay, marks, points, labels):
+    predict(replay, *marks)
+    assert prompts(replay) == (points, labels)
+    assert replay.files == [b"a photo"]
+
+
+@pytest.mark.parametrize("task", ["polygon", None])
+def test_polygon_is_closed_and_without_holes(replay, task):
+    replay.masks = [MASK]
+    (shape,) = predict(replay, CLICK, task=task)["data"]["shapes"]
+    assert shape == {"label": "AUTOLABEL_OBJECT", "shape_type": "polygon", "points": [*SQUARE, SQUARE[0]], "score": 1}
+
+
+def test_rectangle_has_four_corners(replay):
+    replay.masks = [MASK, {**MASK, "area": 0}]
+    (shape,) = predict(replay, CLICK, task="rectangle")["data"]["shapes"]
+    assert (shape["shape_type"], shape["points"]) == ("rectangle", SQUARE)
+
+
+def test_small_islands_are_left_out(replay):
+    island = [[20, 2], [30, 2], [30, 12], [20, 12]]
+    replay.masks = [{**MASK, "polygon": [[SQUARE], [island], [[[1, 20], [4, 20], [4, 23], [1, 23]]]]}]
+    assert len(predict(replay, CLICK)["data"]["shapes"]) == 2
+
+
+def test_fineness_is_a_fraction_of_the_length_of_the_outline(replay):
+    bump = [[0, 0], [10, 0], [12, 1], [14, 0], [24, 0], [24, 26], [0, 26]]  # 100.5 long; the bump is 1 high
+    replay.masks = [{**MASK, "polygon": [[bump]]}]
+    counts = [len(predict(replay, CLICK, epsilon_factor=f)["data"]["shapes"][0]["points"]) for f in (0.0001, 0.011)]
+    assert counts == [8, 5]
+
+
+def test_no_marks_give_no_shapes_and_no_error(replay):
+    assert predict(replay)["data"] == {"shapes": [], "description": "", "replace": False}
+    assert replay.jobs == []
+
+
+def test_everything_ignores_marks_and_numbers_its_objects(replay):
+    mask = np.zeros((30, 40), np.uint8, order="F")
+    mask[:5, :10] = 1
+    rle = coco.encode(mask)
+    replay.records_found = [{**RECORD, "segmentation": {"size": [30, 40], "counts": rle["counts"].decode()}}]
+    (shape,) = predict(replay, CLICK, task="everything", conf_threshold=0.5)["data"]["shapes"]
+    assert (shape["label"], shape["score"]) == ("object1", 0.9)
+    assert sorted(shape["points"][:-1]) == [[0, 0], [0, 5], [10, 0], [10, 5]]
+    assert replay.grids[0].options["pred_iou_thresh"] == 0.5
+    assert sum(len(batch.points_xy) for batch in replay.grids) == 256
+
+
+def test_everything_is_refused_if_its_polygons_take_too_long(replay, monkeypatch):
+    monkeypatch.setattr(outlines, "MAX_WORK_S", 1e-6)
+    replay.records_found = [{**RECORD, "segmentation": {"size": [30, 40], "counts": ""}}]
+    assert "polygons" in predict(replay, task="everything")["data"]["description"]
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        pytest.param(b"{", "body: expected a JSON object", id="no JSON"),
+        pytest.param(b'{"model": "sam3", "image": ""}', "model: expected 'mobile_sam'", id="model"),
+        pytest.param(b'{"model": "mobile_sam", "image": ""}', "image: expected base64", id="no image"),
+        pytest.param(
+            b'{"model": "mobile_sam", "image": "x", "params": {"marks": [{"type": "point", "data": [1]}]}}',
+            r"marks\[0\]",
+            id="point of one number",
+        ),
+        pytest.param(
+            b'{"model": "mobile_sam", "image": "AA", "params": {"marks": [{"type": "point", "data": [1, 2]}]}}',
+            "image: expected base64",
+            id="no base64",
+        ),
+    ],
+)
+def test_errors_are_descriptions_and_keep_annotations(replay, body, sentence):
+    answer = replay.ask("POST", "/v1/predict", content=body)
+    assert answer.status_code == 200
+    document = answer.json()
+    assert document["success"] is False
+    assert document["data"]["shapes"] == []
+    assert document["data"]["replace"] is False
+    assert re.search(sentence, document["data"]["description"])
+    assert document["error"]["message"] in document["data"]["description"]
+
+
+def test_timeout_is_told_without_names_of_fields(replay, monkeypatch):
+    async def segment(image, job):
+        raise InferenceTimeout("reduce points_per_side")
+
+    monkeypatch.setattr(replay, "segment", segment)
+    document = predict(replay, CLICK)
+    assert document["data"]["description"].startswith("MobileSAM: no answer in time")
+    assert document["error"] == {"code": "inference-timeout", "message": "reduce points_per_side"}

@@ -1,0 +1,170 @@
+"""samapi, which QuPath's extension SAM asks: `/sam/`, `/sam/automask/` and what its dialog needs.
+
+Errors are the service's own: the extension writes them, as they are, into QuPath's log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+from starlette.responses import PlainTextResponse
+
+from orchestrator.polygons import Ring
+from utils.api.info import VERSION
+from utils.api.requests import Box, EverythingRequest, Point, invalid
+from utils.integrations.adapter import Adapter, Call, image_of
+from utils.integrations.outlines import closed, polygons_of
+from utils.observability.text import quoted
+
+Feature = dict[str, Any]
+
+TYPE = "vit_t"
+"""samapi's name of MobileSAM."""
+SERVED_WEIGHTS = "weights of this service"
+"""The extension shows this in its list of weights, and sends it as `checkpoint_url`."""
+EDGE_PIXELS = 20
+"""A box this close to all edges of the image is that of the whole image, as in samapi."""
+GRID_FIELDS = EverythingRequest.model_fields.keys() - {"input_image", "image_id", "model_version", "progress"}
+"""Fields of `/sam/automask/` that are passed to `/everything`."""
+
+
+class Body(BaseModel):
+    """Fields of both requests."""
+
+    type: str = TYPE
+    b64img: str
+    checkpoint_url: str | None = None
+
+    def check(self) -> None:
+        """Refuse other models and weights.
+
+        Raises:
+            InvalidRequest: the model or the weights are not those of this service.
+        """
+        if self.type != TYPE:
+            raise invalid("type", f"{TYPE} (MobileSAM), the model of this service", quoted(self.type))
+        if self.checkpoint_url not in {None, "", SERVED_WEIGHTS}:
+            raise invalid("checkpoint_url", "none: this service has weights and fetches no others", "a URL")
+
+
+class SamBody(Body):
+    """The body of `/sam/`."""
+
+    bbox: Box | None = None
+    point_coords: list[Point] = []
+    point_labels: list[Literal[0, 1]] = []
+    multimask_output: bool = False
+    b64mask: str | None = None
+
+
+class AutoMaskBody(Body):
+    """The body of `/sam/automask/`; `/everything` validates the other fields."""
+
+    model_config = ConfigDict(extra="allow")
+
+    include_image_edge: bool = False
+
+
+async def segment(call: Call) -> list[Feature]:
+    """Answer the masks of one object, as features."""
+    body = await asyncio.to_thread(call.parse, SamBody)
+    body.check()
+    if body.b64mask:
+        raise invalid("b64mask", "none: this service takes points and a box", "a mask")
+    image = await asyncio.to_thread(image_of, body.b64img, "b64img")
+    fields: dict[str, Any] = {"pos_coords": body.point_coords, "labels": body.point_labels}
+    if body.bbox:
+        # QuPath's rectangle may reach beyond what its window shows, which is the image here.
+        size = await call.service.embed(image)
+        x0, y0, x1, y1 = body.bbox
+        fields["box"] = (max(x0, 0), max(y0, 0), min(x1, size["width"]), min(y1, size["height"]))
+    found = await call.service.segment(
+        image, {**fields, "multimask_output": body.multimask_output, "mask_format": "polygon"}
+    )
+    masks = [(mask["polygon"], mask["score"]) for mask in found["masks"]]
+    return await asyncio.to_thread(features, masks, found["weights"]["name"])
+
+
+async def automask(call: Call) -> list[Feature]:
+    """Answer the masks of the whole image, as features."""
+    body = await asyncio.to_thread(call.parse, AutoMaskBody)
+    body.check()
+    image = await asyncio.to_thread(image_of, body.b64img, "b64img")
+    sent = body.model_extra or {}
+    found = await call.service.everything(image, {name: sent[name] for name in GRID_FIELDS & sent.keys()})
+    size = found["width"], found["height"]
+    records = [record for record in found["masks"] if body.include_image_edge or not covers_image(record["bbox"], size)]
+
+    def answer() -> list[Feature]:
+        masks = zip(polygons_of(records), (record["predicted_iou"] for record in records), strict=True)
+        return features(masks, found["weights"]["name"])
+
+    return await asyncio.to_thread(answer)
+
+
+def covers_image(bbox: list[int], size: tuple[int, int]) -> bool:
+    """Return whether all edges of a box, x, y, width and height, are near those of an image, width and height."""
+    x, y, width, height = bbox
+    return max(x, y, size[0] - x - width, size[1] - y - height) <= EDGE_PIXELS
+
+
+def features(masks: Iterable[tuple[list[list[Ring]], float]], weights: str) -> list[Feature]:
+    """Return masks, each its polygons and its score, as GeoJSON; empty masks are left out.
+
+    Args:
+        masks: polygons and score of each mask.
+        weights: name of the weights.
+    """
+    return [
+        {
+            "type": "Feature",
+            "geometry": geometry([[closed(ring) for ring in rings] for rings in shapes]),
+            "properties": {"object_idx": index, "label": "object", "quality": score, "sam_model": weights},
+        }
+        for index, (shapes, score) in enumerate(masks)
+        if shapes
+    ]
+
+
+def geometry(shapes: list[list[Ring]]) -> dict[str, Any]:
+    """Return polygons with their holes as one GeoJSON geometry."""
+    if len(shapes) == 1:
+        return {"type": "Polygon", "coordinates": shapes[0]}
+    return {"type": "MultiPolygon", "coordinates": shapes}
+
+
+async def version(_: Call) -> PlainTextResponse:
+    """Answer the version."""
+    return PlainTextResponse(f"mobile-sam-triton {VERSION}")
+
+
+async def weights(call: Call) -> list[dict[str, str]]:
+    """Answer the weights of the model that the query names, of which the extension needs one to run."""
+    served = {"type": TYPE, "name": "MobileSAM", "url": SERVED_WEIGHTS}
+    return [served] if call.query.get("type", TYPE) == TYPE else []
+
+
+async def progress(_: Call) -> dict[str, Any]:
+    """Answer that no download is running."""
+    return {"message": None, "percent": -1}
+
+
+async def cancel(_: Call) -> PlainTextResponse:
+    """Answer that no download is running."""
+    return PlainTextResponse("no download is running")
+
+
+ADAPTER = Adapter(
+    "samapi",
+    {
+        "/sam/version/": version,
+        "/sam/weights/": weights,
+        "/sam/weights/cancel/": cancel,
+        "/sam/progress/": progress,
+    },
+    # The extension sends to the URL as entered, so possibly without its last slash.
+    {"/sam/": segment, "/sam": segment, "/sam/automask/": automask},
+)

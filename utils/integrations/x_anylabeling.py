@@ -1,0 +1,245 @@
+"""X-AnyLabeling's remote server: `GET /v1/models`, `POST /v1/predict`.
+
+Its client treats every other status than 200 as an answer without shapes that replaces all annotations of the image,
+and shows no reason. Errors are therefore answered with status 200, no shapes, and the reason as description of the
+image, which the client shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+import cv2
+import numpy as np
+import orjson
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from orchestrator.polygons import Ring
+from utils.api.answers import json_response
+from utils.api.errors import Problem
+from utils.api.images import ImageSource
+from utils.api.requests import Box, Fraction, Point
+from utils.integrations.adapter import Adapter, Call, Service, image_of
+from utils.integrations.outlines import closed, polygons_of
+
+MODEL = "mobile_sam"
+OBJECT = "AUTOLABEL_OBJECT"
+"""Label of shapes that the client previews until the person names the object."""
+MIN_ISLAND = 0.2
+"""Smallest island of a mask as a fraction of the mean area of its islands, as in the tool's own models."""
+POINTS_PER_SIDE = 16
+"""A grid of 32, the default of `/everything`, takes longer than an answer may where other work shares two cores."""
+REASONS = {
+    "unauthorized": "the service needs an API key: choose the remote server again and enter it in the dialog",
+    "inference-timeout": "no answer in time: the service is busy; try again later",
+}
+"""Texts of errors, by slug, in place of those that name headers and fields which the person does not see."""
+
+PROMPT_WIDGETS = (
+    "button_add_point",
+    "button_remove_point",
+    "button_add_rect",
+    "button_clear",
+    "button_finish_object",
+)
+FINENESS_WIDGETS = ("mask_fineness_slider", "mask_fineness_value_label")
+THRESHOLD_WIDGETS = {
+    "button_run": {},
+    "input_conf": {},
+    "edit_conf": {"tooltip": "Lowest predicted IoU of a mask; 0: default of the weights"},
+    "input_iou": {},
+    "edit_iou": {"tooltip": "IoU of boxes above which a mask is a duplicate; 0: 0.7"},
+}
+TASKS = [
+    {
+        "id": "polygon",
+        "name": "Polygon",
+        "batch_processing_mode": None,
+        "active_widgets": {name: {} for name in (*PROMPT_WIDGETS, *FINENESS_WIDGETS)},
+    },
+    {
+        "id": "rectangle",
+        "name": "Rectangle",
+        "batch_processing_mode": None,
+        "active_widgets": {name: {} for name in PROMPT_WIDGETS},
+    },
+    {
+        "id": "everything",
+        "name": "Everything",
+        "batch_processing_mode": "default",
+        "active_widgets": {**THRESHOLD_WIDGETS, **{name: {} for name in FINENESS_WIDGETS}},
+    },
+]
+"""The client shows them as a list, with their widgets, and sends the chosen one as `current_task`."""
+VALUES: dict[str, float] = {
+    "mask_fineness_slider": 10,
+    "edit_conf": 0.0,
+    "edit_iou": 0.0,
+    "toggle_preserve_existing_annotations": True,  # also where the client gets no answer at all
+}
+INFO: dict[str, Any] = {
+    "display_name": "MobileSAM",
+    "params": {},
+    "batch_processing_mode": None,
+    "widgets": [
+        {"name": name, "value": VALUES.get(name)}
+        for name in dict.fromkeys([*PROMPT_WIDGETS, *THRESHOLD_WIDGETS, *FINENESS_WIDGETS, *VALUES])
+    ],
+    "available_tasks": TASKS,
+}
+
+
+class PointMark(BaseModel):
+    """A click."""
+
+    type: Literal["point"]
+    data: Point
+    label: Literal[0, 1] = 1
+
+
+class RectangleMark(BaseModel):
+    """A rectangle around an object, between any two opposite corners."""
+
+    type: Literal["rectangle"]
+    data: Box
+    label: Literal[1] = 1
+
+
+Mark = Annotated[PointMark | RectangleMark, Field(discriminator="type")]
+
+
+class Params(BaseModel):
+    """Settings of the person; the client sends 0 for thresholds without a widget."""
+
+    marks: list[Mark] = []
+    current_task: Literal["polygon", "rectangle", "everything"] | None = None
+    epsilon_factor: Fraction = 0.001
+    conf_threshold: Fraction = 0
+    iou_threshold: Fraction = 0
+
+
+class PredictRequest(BaseModel):
+    """The body of `/v1/predict`."""
+
+    model: Literal["mobile_sam"]
+    image: str
+    params: Params = Params()
+
+
+async def models(_: Call) -> dict[str, Any]:
+    """Answer the list of models."""
+    return {"success": True, "data": {MODEL: INFO}}
+
+
+async def model_info(_: Call) -> dict[str, Any]:
+    """Answer the only model's entry."""
+    return {"success": True, "data": {"model_id": MODEL, **INFO}}
+
+
+async def predict(call: Call) -> dict[str, Any]:
+    """Segment the marked objects or everything."""
+    request = await asyncio.to_thread(call.parse, PredictRequest)
+    image = await asyncio.to_thread(image_of, request.image, "image")
+    task = everything if request.params.current_task == "everything" else segment
+    return _answer(await task(call.service, image, request.params))
+
+
+async def segment(service: Service, image: ImageSource, params: Params) -> list[dict[str, Any]]:
+    """Return the shapes of the marked objects."""
+    prompts = prompts_of(params.marks)
+    if not prompts:  # the person has removed the last mark
+        return []
+    fields = {"prompts": prompts, "mask_format": "rle" if params.current_task == "rectangle" else "polygon"}
+    masks = (await service.segment(image, fields))["masks"]
+    if params.current_task == "rectangle":
+        return [rectangle(mask["box"], mask["score"]) for mask in masks if mask["area"]]
+    return await asyncio.to_thread(
+        lambda: [
+            polygon(ring, OBJECT, mask["score"])
+            for mask in masks
+            for ring in islands(mask["polygon"], params.epsilon_factor)
+        ]
+    )
+
+
+async def everything(service: Service, image: ImageSource, params: Params) -> list[dict[str, Any]]:
+    """Return the shapes of all objects, named as by the tool's own models; marks of an earlier task are not used."""
+    thresholds = {"pred_iou_thresh": params.conf_threshold, "box_nms_thresh": params.iou_threshold}
+    chosen = {name: value for name, value in thresholds.items() if value}
+    found = await service.everything(image, {"points_per_side": POINTS_PER_SIDE, **chosen})
+
+    def shapes() -> list[dict[str, Any]]:
+        rings = [
+            (ring, record["predicted_iou"])
+            for record, shapes in zip(found["masks"], polygons_of(found["masks"]), strict=True)
+            for ring in islands(shapes, params.epsilon_factor)
+        ]
+        return [polygon(ring, f"object{number}", score) for number, (ring, score) in enumerate(rings, 1)]
+
+    return await asyncio.to_thread(shapes)
+
+
+def prompts_of(marks: list[Mark]) -> list[dict[str, Any]]:
+    """Return `prompts` of `/mobile_sam`: an object per rectangle, each with all points, or one with the points."""
+    points = [mark for mark in marks if isinstance(mark, PointMark)]
+    clicks = {"pos_coords": [point.data for point in points], "labels": [point.label for point in points]}
+    boxes = [
+        {"box": (min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))}
+        for x0, y0, x1, y1 in (mark.data for mark in marks if isinstance(mark, RectangleMark))
+    ]
+    return [{**clicks, **box} for box in boxes] or [clicks] * bool(points)
+
+
+def islands(shapes: list[list[Ring]], fineness: float) -> list[Ring]:
+    """Return the outer rings of a mask's polygons, simplified, without small ones; the client's polygons have no holes.
+
+    Args:
+        shapes: polygons, each the outer ring and its holes.
+        fineness: distance of the simplified ring from the ring, as a fraction of the ring's length.
+    """
+    outer = [np.array(rings[0], np.float32) for rings in shapes]
+    areas = [cv2.contourArea(ring) for ring in outer]
+    simple = [
+        cv2.approxPolyDP(ring, fineness * cv2.arcLength(ring, True), closed=True)[:, 0]
+        for ring, area in zip(outer, areas, strict=True)
+        if area > MIN_ISLAND * sum(areas) / len(areas)
+    ]
+    return [ring.tolist() for ring in simple if len(ring) >= 3]
+
+
+def polygon(ring: Ring, label: str, score: float) -> dict[str, Any]:
+    """Return a closed polygon."""
+    return {"label": label, "shape_type": "polygon", "points": closed(ring), "score": min(score, 1.0)}
+
+
+def rectangle(box: list[int], score: float) -> dict[str, Any]:
+    """Return a rectangle by its four corners."""
+    left, top, right, bottom = box
+    points = [[left, top], [right, top], [right, bottom], [left, bottom]]
+    return {"label": OBJECT, "shape_type": "rectangle", "points": points, "score": min(score, 1.0)}
+
+
+def error_response(problem: Problem) -> Response:
+    """Return an error that the client shows, and that keeps the person's annotations."""
+    error = {"code": problem.slug, "message": problem.detail}
+    response = json_response(
+        orjson.dumps(
+            {**_answer([], f"MobileSAM: {REASONS.get(problem.slug, problem.detail)}"), "success": False, "error": error}
+        )
+    )
+    response.headers.update(problem.headers)
+    return response
+
+
+def _answer(shapes: list[dict[str, Any]], description: str = "") -> dict[str, Any]:
+    return {"success": True, "data": {"shapes": shapes, "description": description, "replace": False}}
+
+
+ADAPTER = Adapter(
+    "x-anylabeling",
+    {"/v1/models": models, f"/v1/models/{MODEL}/info": model_info},
+    {"/v1/predict": predict},
+    error_response,
+)
