@@ -108,7 +108,7 @@ def test_every_link_has_a_target(page):
         if not path.startswith(("https:", "http:")):
             target = (ROOT / page).parent / path if path else ROOT / page
             assert target.exists(), link
-            assert not anchor or anchor in anchors(target.read_text()), link
+            assert not anchor or anchor in anchors(target), link
 
 
 @every_page
@@ -125,8 +125,11 @@ def test_every_table_row_belongs_to_a_table(page):
     assert [token.content for token in tokens if token.type == "inline" and token.content.startswith("|")] == []
 
 
-def anchors(text: str) -> set[str]:
-    """Return the link anchors of a page's headings, formed as GitHub does."""
+def anchors(file: Path) -> set[str]:
+    """Return the link anchors of a page's headings, formed as GitHub does, or the functions of a Python file."""
+    text = file.read_text()
+    if file.suffix == ".py":
+        return set(re.findall(r"^def (\w+)\(", text, re.MULTILINE))
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

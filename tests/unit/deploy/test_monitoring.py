@@ -100,7 +100,7 @@ def test_every_alert_has_a_severity_a_test_and_a_runbook():
         assert f'"{alert["alert"]}"' in tested
         assert alert["labels"]["severity"] in {"critical", "warning", "info"}
         page, _, anchor = alert["annotations"]["runbook"].partition("#")
-        assert anchor in anchors((ROOT / page).read_text())
+        assert anchor in anchors(ROOT / page)
 
 
 def test_page_describes_every_alert_metric_and_stage():
