@@ -1,4 +1,4 @@
-"""The budgets in docs/security.md and the limits in docs/http.md agree with the OpenAPI document, settings and tests."""
+"""The budgets in docs/security.md and the limits in docs/http.md agree with the code, the settings and the tests."""
 
 from __future__ import annotations
 
