@@ -177,7 +177,7 @@ def measure(python: Path, rounds: int) -> tuple[str, Cells]:
         same = {name: compare(arms[name], predictor) for name in (OURS, FASTAPI)}
         cells = closed_loop(arms, PLAN, stack.enter_context(load_client()), rounds)
         memory = memory_line(arms)
-    about = f"{machine()} {rounds} rounds. Ours: encoder {encoder}, decoder {decoder}. Peers: {peers}."
+    about = f"{machine(versions=False)} {rounds} rounds. Ours: encoder {encoder}, decoder {decoder}. Peers: {peers}."
     masks = ", ".join(f"{name} {figures}" for name, figures in same.items())
     notes = f"{memory} Mean (least) IoU with the official predictor's masks: {masks}."
     return "\n\n".join((about, speeds_table(cells), notes, as_table(goals(cells, has_bf16())))), cells
