@@ -107,4 +107,4 @@ def test_page_describes_every_alert_metric_and_stage():
     assert [alert["alert"] for alert in ALERTS if f"`{alert['alert']}`" not in PAGE] == []
     metrics = {metric for _, query in QUERIES for metric in METRIC.findall(STRING.sub("", query))}
     assert [metric for metric in sorted(metrics) if f"`{metric.removesuffix('_bucket')}`" not in PAGE] == []
-    assert [stage for stage in STAGES if f"| `{stage}` |" not in PAGE] == []
+    assert [stage for stage in STAGES if f"\n- `{stage}`: " not in PAGE] == []
