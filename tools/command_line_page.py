@@ -17,7 +17,7 @@ INTRODUCTION = """# The command line
 
 `mobile-sam` comes with the [Python client](../client/README.md): `make serve` installs it as `.venv/bin/mobile-sam`;
 elsewhere, `pip install ./client` does (`'./client[convert]'` for `convert`). `mobile-sam --install-completion` lets
-your shell complete its commands.
+your shell complete its commands. Most commands have further [options](#options-of-several-commands).
 """
 
 SETUP = """The examples run in the repository while `make serve` runs:
@@ -63,9 +63,8 @@ def _section(name: str, command: Any, rows: list[Row], shared: set[Row]) -> str:
     code = "\n".join(f".venv/bin/{example}" for example in examples)
     mark = f"<!-- not run: {NOT_RUN[name]} -->\n" if name in NOT_RUN else ""
     options = _list([row for row in rows if row not in shared])
-    if any(row in shared for row in rows):
-        options += f"- [options of several commands](#{SHARED.lower().replace(' ', '-')})\n"
-    return "\n\n".join([f"## mobile-sam {name}", *_paragraphs(command), f"{mark}```sh\n{code}\n```", options])
+    parts = [f"## mobile-sam {name}", *_paragraphs(command), f"{mark}```sh\n{code}\n```", options]
+    return "\n\n".join(filter(None, parts)).rstrip() + "\n"
 
 
 def _list(rows: list[Row]) -> str:

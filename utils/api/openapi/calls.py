@@ -108,4 +108,4 @@ CALLS: dict[str, tuple[Call, ...]] = {
     ),
     "info": (Call("", "sh", f"curl -sS --fail-with-body {URL}/info", output=photo.INFO),),
 }
-"""Calls by operation id; operations without one are rows of a table on the page."""
+"""Calls by operation id; operations without one are lines of a list on the page."""

@@ -22,7 +22,7 @@ from utils.api.openapi.problems import (
     UNAUTHORIZED,
 )
 from utils.api.openapi.schemas import Schema
-from utils.api.openapi.tables import default_of, limits_of, table, type_of
+from utils.api.openapi.descriptions import default_of, limits_of, type_of
 from utils.api.received import FILE, FORM, JSON
 
 INTRODUCTION = """# The HTTP API
@@ -40,13 +40,11 @@ With API keys ([security](security.md)), every `POST` needs `Authorization: Bear
 """
 
 BODIES = f"""\
-`POST /mobile_sam`, `/embed` and `/everything` take an image in one of three ways:
+`POST /mobile_sam`, `/embed` and `/everything` take an image in one of three types of body:
 
-| `Content-Type` | body |
-| --- | --- |
-| `{JSON}` | the fields; the image is `input_image`, or `image_id` if it was sent before |
-| `{FORM}` | the part `image`, a file, and optionally the part `request`, JSON with the other fields |
-| `image/...`, `{FILE}` | the file; the query has points as `x=903&y=310` and the fields that are not nested |
+- `{JSON}`: the fields; the image is `input_image`, or `image_id` if it was sent before
+- `{FORM}`: the part `image`, a file, and optionally the part `request`, JSON with the other fields
+- `image/...`, `{FILE}`: the file; the query has points as `x=903&y=310` and the fields that are not nested
 """
 
 PICTURE = f"""\
@@ -115,7 +113,7 @@ def reference() -> str:
         PICTURE,
         *(_operation(name, operation, schemas) for name, operation in shown.items()),
         OTHERS,
-        table(("operation", "description", "response", "problems"), (_row(*each) for each in others.items())),
+        "".join(_item(*each) for each in others.items()),
         _problems(schemas),
         "## Objects\n",
         *(_object(name, schemas) for name in schemas if name not in INLINE),
@@ -137,13 +135,14 @@ def _operation(name: str, operation: dict[str, Any], schemas: dict[str, Schema])
     return "\n".join([*parts, f"[Problems](#problems): {problems}.\n"] if problems else parts)
 
 
-def _row(name: str, operation: dict[str, Any]) -> tuple[str, ...]:
-    """Return the row of an operation without a section."""
-    description = f"{operation['summary']}. {operation['description']}".removesuffix(".")
+def _item(name: str, operation: dict[str, Any]) -> str:
+    """Return the line of an operation without a section."""
     (content,) = operation["responses"]["200"]["content"].values()
     text = operation["responses"]["200"]["description"]
     response = type_of(content["schema"], _link) if "$ref" in content["schema"] else text
-    return f"`{name}`", description, response, _problem_names(operation)
+    problems = _problem_names(operation)
+    ending = f"; problems {problems}" if problems else ""
+    return f"- `{name}`: {operation['summary']}. {operation['description']} Response: {response}{ending}\n"
 
 
 def _problem_names(operation: dict[str, Any]) -> str:
@@ -217,11 +216,11 @@ def _problems(schemas: dict[str, Schema]) -> str:
     """Return the section with all problems."""
     problems = (*UNAUTHORIZED, *MODEL_CHANGE, NOT_ACCEPTABLE, *SERVICE_PROBLEMS, *IMAGE_PROBLEMS, *MASK_PROBLEMS)
     found = [(each.status, f"`{each.slug}`" + "\\*" * (each.slug in IMAGE_SLUGS)) for each in problems]
-    rows = [
-        (str(status), ", ".join(name for _, name in group))
+    lines = (
+        f"- {status}: {', '.join(name for _, name in group)}\n"
         for status, group in groupby(sorted([*found, *OTHER_PROBLEMS]), key=itemgetter(0))
-    ]
-    return "\n".join([PROBLEMS, _response_fields("Problem", schemas), table(("status", "names"), rows)])
+    )
+    return "\n".join([PROBLEMS, _response_fields("Problem", schemas), "By status:\n", "".join(lines)])
 
 
 def _object(name: str, schemas: dict[str, Schema]) -> str:

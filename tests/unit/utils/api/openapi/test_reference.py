@@ -1,4 +1,4 @@
-"""The reference in `docs/http.md`, and the texts of its tables."""
+"""The reference in `docs/http.md`, and its texts for schemas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from utils.api.openapi import document
 from utils.api.openapi.calls import CALLS
 from utils.api.openapi.problems import IMAGE_PROBLEMS, MASK_PROBLEMS, SERVICE_PROBLEMS, UNAUTHORIZED
 from utils.api.openapi.reference import main, reference
-from utils.api.openapi.tables import default_of, limits_of, table, type_of
+from utils.api.openapi.descriptions import default_of, limits_of, type_of
 
 ROOT = Path(__file__).resolve().parents[5]
 PAGE = reference()
@@ -38,14 +38,14 @@ def test_page_has_every_operation_and_field():
     for path, methods in WHOLE["paths"].items():
         for method, operation in methods.items():
             heading = f"\n## {method.upper()} {path}\n"
-            assert (heading if operation["operationId"] in CALLS else f"\n| `{method.upper()} {path}` |") in PAGE
+            assert (heading if operation["operationId"] in CALLS else f"\n- `{method.upper()} {path}`: ") in PAGE
     for schema in WHOLE["components"]["schemas"].values():
         for name in schema["properties"]:
             assert re.search(rf"^- `{name}`", PAGE, re.MULTILINE), name
 
 
 def test_page_has_every_problem():
-    table = dict(re.findall(r"^\| (\d+) \| (.+) \|$", PAGE, re.MULTILINE))
+    table = dict(re.findall(r"^- (\d+): (.+)$", PAGE, re.MULTILINE))
     for problem in (*UNAUTHORIZED, *SERVICE_PROBLEMS, *IMAGE_PROBLEMS):
         assert f"`{problem.slug}`\\*" in table[str(problem.status)].split(", ")
     for problem in MASK_PROBLEMS:
@@ -66,7 +66,7 @@ def test_problems_of_an_operation_are_listed():
             errors = [error for status, error in operation["responses"].items() if status != "200"]
             slugs = {slug for error in errors for slug in error["content"]["application/problem+json"]["examples"]}
             line = "".join(line for line in section.splitlines() if line.startswith("[Problems]"))
-            line = line or PAGE.partition(f"\n| `{name}` |")[2].partition("\n")[0].split(" | ")[-1]
+            line = line or PAGE.partition(f"\n- `{name}`: ")[2].partition("\n")[0].partition("; problems ")[2]
             marked = set(re.findall(r"`([a-z-]+)`\\\*", PAGE)) if "marked" in line else set()
             assert marked | set(re.findall(r"`([a-z-]+)`", line)) == slugs, path
 
@@ -135,7 +135,3 @@ def test_limits_of_describes_a_schema(schema, text):
 )
 def test_default_of_describes_a_schema(schema, text):
     assert default_of(schema) == text
-
-
-def test_table_escapes_bars():
-    assert table(("a", "b"), [("x|y", "z")]) == "| a | b |\n| --- | --- |\n| x\\|y | z |\n"
