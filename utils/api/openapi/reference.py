@@ -11,6 +11,7 @@ from typing import Any
 
 from utils.api.errors import MEDIA_TYPE
 from utils.api.openapi.calls import CALLS
+from utils.api.openapi.descriptions import default_of, limits_of, type_of
 from utils.api.openapi.document import document
 from utils.api.openapi.photo import SAMPLE
 from utils.api.openapi.problems import (
@@ -22,7 +23,6 @@ from utils.api.openapi.problems import (
     UNAUTHORIZED,
 )
 from utils.api.openapi.schemas import Schema
-from utils.api.openapi.descriptions import default_of, limits_of, type_of
 from utils.api.received import FILE, FORM, JSON
 
 INTRODUCTION = """# The HTTP API

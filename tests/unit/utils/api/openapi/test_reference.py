@@ -10,9 +10,9 @@ import pytest
 
 from utils.api.openapi import document
 from utils.api.openapi.calls import CALLS
+from utils.api.openapi.descriptions import default_of, limits_of, type_of
 from utils.api.openapi.problems import IMAGE_PROBLEMS, MASK_PROBLEMS, SERVICE_PROBLEMS, UNAUTHORIZED
 from utils.api.openapi.reference import main, reference
-from utils.api.openapi.descriptions import default_of, limits_of, type_of
 
 ROOT = Path(__file__).resolve().parents[5]
 PAGE = reference()
