@@ -32,6 +32,9 @@ echo '{"balloons.jpg": [{"pos_coords": [[903, 310]]}, {"box": [299, 518, 492, 76
 Row = tuple[str, str]
 """An option with its metavar, and its meaning and default."""
 SHARED = "Options of several commands"
+GRID = "--points-per-side N"
+"""First of the options that `docs/http.md` describes."""
+EVERYTHING = "[POST /everything](http.md#post-everything)"
 NOT_RUN = {"serve": "it serves until Ctrl-C"}
 """Reasons for not running the examples of a command in the tests."""
 
@@ -52,7 +55,10 @@ def page() -> str:
             SETUP,
             *(_section(name, command, rows[name], set(shared)) for name, command in commands.items()),
             f"## {SHARED}\n",
-            *(f"{names}:\n\n{_list(group)}" for names, group in groups.items()),
+            *(
+                f"{names}:\n\n{_fields(group) if group[0][0] == GRID else _list(group)}"
+                for names, group in groups.items()
+            ),
         ]
     )
 
@@ -65,6 +71,11 @@ def _section(name: str, command: Any, rows: list[Row], shared: set[Row]) -> str:
     options = _list([row for row in rows if row not in shared])
     parts = [f"## mobile-sam {name}", *_paragraphs(command), f"{mark}```sh\n{code}\n```", options]
     return "\n\n".join(filter(None, parts)).rstrip() + "\n"
+
+
+def _fields(rows: list[Row]) -> str:
+    """Return options that are fields of the HTTP API, by name."""
+    return f"- {', '.join(f'`{option}`' for option, _ in rows)}: fields of {EVERYTHING}\n"
 
 
 def _list(rows: list[Row]) -> str:

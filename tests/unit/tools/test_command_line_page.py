@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from mobile_sam_client._commands import app
 from tools.command_line_page import main, page
+from utils.api.requests import EverythingRequest
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = page()
@@ -34,7 +35,14 @@ def test_page_has_every_option_of_every_command():
         options = own[name] + "".join(group for names, group in groups if f"`{name}`" in names.split(", "))
         for param in command.params:
             if param.name != "help":
-                assert f"- `{param.opts[0] if param.param_type_name == 'option' else param.metavar}" in options
+                assert f" `{param.opts[0] if param.param_type_name == 'option' else param.metavar}" in options
+
+
+def test_grid_options_are_fields_of_everything():
+    (line,) = re.findall(r"^- (.*): fields of \[POST /everything\]", PAGE, re.MULTILINE)
+    names = re.findall(r"`--([a-z-]+) N`", line)
+    assert names
+    assert {name.replace("-", "_") for name in names} < set(EverythingRequest.model_fields)
 
 
 def test_shared_options_are_described_once():
