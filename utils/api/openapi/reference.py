@@ -35,8 +35,8 @@ The Swagger page at `/` has the same content and sends requests; `/docs.json` is
 
 HEADERS = """\
 With API keys ([security](security.md)), every `POST` needs `Authorization: Bearer KEY` or `X-API-Key: KEY`. Paths below
-`/admin` need an operator's key, without which they do not exist ([models](models.md)). Every response has an
-`X-Request-ID`: that of the request (1 to 128 characters of `A-Z a-z 0-9 . _ -`), or a new one.
+`/admin` need an operator's key, and exist only if there are any ([models](models.md)). Every response has an
+`X-Request-ID`, which the log has too: that of the request (1 to 128 characters of `A-Z a-z 0-9 . _ -`), or a new one.
 """
 
 BODIES = f"""\
