@@ -44,7 +44,7 @@ def page() -> str:
     commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
     rows = {name: [_row(param) for param in each.params if param.name != "help"] for name, each in commands.items()}
     users = {row: [f"`{name}`" for name in rows if row in rows[name]] for each in rows.values() for row in each}
-    shared = {row: names for row, names in users.items() if len(names) > 1 and row[0].startswith("--")}
+    shared = {row: names for row, names in users.items() if len(names) > 1}
     groups: dict[str, list[Row]] = {}
     for row, names in shared.items():
         groups.setdefault(", ".join(names), []).append(row)
