@@ -22,7 +22,7 @@ from benchmarks import interactive, parts, report, where
 from benchmarks.arms import COLD, OURS, WITHOUT_TRITON, WORKLOADS, Arm, Ours, engines_of, json_request, start_arms
 from benchmarks.engines import ONNX_RUNTIME
 from benchmarks.figures import seconds
-from benchmarks.goals import Extras, as_table, goals, summary
+from benchmarks.goals import Extras, as_list, goals, summary
 from benchmarks.load import Connection, load_client
 from benchmarks.loops import Cell, Cells, closed_loop, memory_line, open_loops, open_table, plan
 from benchmarks.photo import CLICK, photo
@@ -108,7 +108,7 @@ def measure_loops(
             if weights == OFFICIAL:
                 result.show("where", where.measure(service))
     result.cells[weights] = cells
-    judged = as_table(goals(cells, raw, extras))
+    judged = as_list(goals(cells, raw, extras))
     if weights == BUILTIN:
         result.show("all-builtin", f"{cells.as_table()}\n\n{memory}")
         result.show("answer-builtin", summary(cells))

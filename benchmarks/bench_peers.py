@@ -33,7 +33,7 @@ from benchmarks.arms import (
     json_request,
 )
 from benchmarks.figures import Spread, percentile, ratios, table
-from benchmarks.goals import LOWER, Goal, as_table
+from benchmarks.goals import LOWER, Goal, as_list
 from benchmarks.load import Connection, Outcome, Request, load_client
 from benchmarks.loops import Cell, Cells, closed_loop, memory_line
 from benchmarks.objects import iou
@@ -177,10 +177,10 @@ def measure(python: Path, rounds: int) -> tuple[str, Cells]:
         same = {name: compare(arms[name], predictor) for name in (OURS, FASTAPI)}
         cells = closed_loop(arms, PLAN, stack.enter_context(load_client()), rounds)
         memory = memory_line(arms)
-    about = f"{machine()} {rounds} rounds. Ours: encoder {encoder}, decoder {decoder}. Peers: {peers}."
+    about = f"{machine(versions=False)} {rounds} rounds. Ours: encoder {encoder}, decoder {decoder}. Peers: {peers}."
     masks = ", ".join(f"{name} {figures}" for name, figures in same.items())
     notes = f"{memory} Mean (least) IoU with the official predictor's masks: {masks}."
-    return "\n\n".join((about, speeds_table(cells), notes, as_table(goals(cells, has_bf16())))), cells
+    return "\n\n".join((about, speeds_table(cells), notes, as_list(goals(cells, has_bf16())))), cells
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ class Spread:
     """Upper quartile."""
 
     def __str__(self) -> str:
-        return f"{short(self.median)} ({short(self.low)} to {short(self.high)})"
+        return f"{short(self.median)} ({short(self.low)}-{short(self.high)})"
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

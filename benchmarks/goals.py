@@ -111,11 +111,11 @@ def goals(cells: Cells, raw: str, extras: Extras) -> list[Goal]:
     return found
 
 
-def as_table(found: Sequence[Goal]) -> str:
-    """Return the number of goals met and a table of those missed."""
+def as_list(found: Sequence[Goal]) -> str:
+    """Return the number of goals met and a list of those missed."""
     missed = [goal for goal in found if not goal.met]
-    rows = [(goal.name, f"{goal.sense} {short(goal.limit)}", goal.figure) for goal in missed]
+    lines = "\n".join(f"- {goal.name}: {goal.figure}, goal {goal.sense} {short(goal.limit)}" for goal in missed)
     text = f"{len(found) - len(missed)} of {len(found)} goals are met."
     if not missed:
         return text
-    return f"{text} Missed:\n\n{table(('', 'goal', 'measured (quartiles)'), rows)}"
+    return f"{text} Missed (quartiles):\n\n{lines}"

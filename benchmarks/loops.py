@@ -86,7 +86,10 @@ class Cells:
     def as_table(self, arms: Collection[str] = ()) -> str:
         """Return a table of the cells of these arms, or of all."""
         rows = []
-        for cell, outcomes in self.rounds.items():
+        order = (*WORKLOADS, ENCODE)
+        for cell, outcomes in sorted(
+            self.rounds.items(), key=lambda item: (order.index(item[0].workload), item[0].concurrency)
+        ):
             if arms and cell.arm not in arms:
                 continue
             latencies = self.latencies(cell)
@@ -94,10 +97,8 @@ class Cells:
             times = [percentile(latencies, percent) * 1e3 for percent in (50, 95)]
             cpu = sum(outcome.cpu_seconds for outcome in outcomes) / count * 1e3
             speed = spread(self.throughputs(cell))
-            rows.append((cell.workload, cell.concurrency, cell.arm, *times, speed, cpu))
-        rows.sort(key=lambda row: ((*WORKLOADS, ENCODE).index(row[0]), row[1]))
-        columns = ("callers", "arm", "p50 ms", "p95 ms", "answers/s (quartiles)", "CPU ms")
-        return table(("", *columns), rows)
+            rows.append((f"{cell.workload}, {cell.concurrency}", cell.arm, *times, speed, cpu))
+        return table(("load, callers", "arm", "p50 ms", "p95 ms", "answers/s (quartiles)", "CPU ms"), rows)
 
 
 def plan(raw: Collection[str], full: bool) -> dict[Cell, int]:
@@ -149,7 +150,7 @@ def closed_loop(arms: Mapping[str, Arm], planned: Mapping[Cell, int], client: Ex
 def memory_line(arms: Mapping[str, ServerArm]) -> str:
     """Return a sentence with the resident memory of all arms."""
     sizes = ", ".join(f"{name} {arm.server.resident_bytes() / 1e9:.2f} GB" for name, arm in arms.items())
-    return f"Resident memory, shared pages counted in each process: {sizes}."
+    return f"Resident memory, shared pages in each process: {sizes}."
 
 
 @dataclass

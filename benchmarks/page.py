@@ -93,7 +93,7 @@ def main() -> None:
         encoder, decoder = engines_of(service)
         raw = RawModel(repository, encoder, decoder)
         runs = [measure(page, service.url, image, raw) for _ in range(RUNS)]
-    about = f"With the {weights} weights, decoder {decoder}. {machine()}"
+    about = f"With the {weights} weights, decoder {decoder}. {machine(versions=False)}"
     text = f"{about}\n\n{as_table(runs)}\n\nThe goal is at most {GOAL_MS} ms over the raw decoder."
     print(text)
     write_blocks({CLICKS_IN_PAGE: text})

@@ -28,21 +28,21 @@ PACKAGES = ("bentoml", "nvidia-pytriton", "tritonclient", "onnxruntime", "openvi
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
-def machine() -> str:
-    """Return date, processor, memory and package versions as a line of text."""
+def machine(*, versions: bool = True) -> str:
+    """Return date, processor, memory and, if wanted, versions of Python and packages as a line of text."""
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
     model = re.search(r"^model name\s*: (.*)", text, re.MULTILINE)
     flags = (re.search(r"^flags\s*: (.*)", text, re.MULTILINE) or ["", ""])[1].split()
     features = ", ".join(name for name in FEATURES if name in flags)
-    installed = {each.name for each in metadata.distributions()}
-    versions = "".join(f", {name} {metadata.version(name)}" for name in PACKAGES if name in installed)
     date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     memory = f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
     processor = model[1] if model else platform.processor()
-    return (
-        f"Measured on {date} on {os.cpu_count()} cores of an {processor} ({features}), {memory}. "
-        f"Python {platform.python_version()}{versions}."
-    )
+    hardware = f"Measured on {date} on {os.cpu_count()} cores of an {processor} ({features}), {memory}."
+    if not versions:
+        return hardware
+    installed = {each.name for each in metadata.distributions()}
+    packages = "".join(f", {name} {metadata.version(name)}" for name in PACKAGES if name in installed)
+    return f"{hardware} Python {platform.python_version()}{packages}."
 
 
 def write_results(name: str, blocks: Mapping[str, str], cells: Mapping[str, Cells]) -> None:

@@ -178,7 +178,7 @@ def same_json(shown: Any, actual: Any) -> bool:
 
 def same_text(shown: str, actual: str) -> bool:
     """Return whether a text agrees with what a page shows, by the rules of `matches`."""
-    pattern = re.sub(r"\d+(\\\.\d+)?", lambda _: NUMBER, re.escape(_words(shown))).replace("…", ".*")
+    pattern = re.sub(r"\d+(\\\.\d+)?", lambda _: NUMBER, re.escape(_words(shown))).replace("…", ".*?")
     match = re.fullmatch(pattern, _words(actual), re.DOTALL)
     return match is not None and all(map(near, re.findall(NUMBER, _words(shown)), match.groups()))
 

@@ -40,6 +40,10 @@ def test_bad_image_is_rejected_with_the_expectation(server, data, status, expect
     assert answer.status_code == status
     (error,) = problem(answer)["errors"]
     assert (error["field"], error["expected"]) == ("input_image", expected)
+    answer = requests.post(f"{server.url}/embed", data, headers={"Content-Type": "image/png"}, timeout=60)
+    assert answer.status_code == status
+    (error,) = problem(answer)["errors"]
+    assert (error["field"], error["expected"]) == ("image", expected)
 
 
 def test_points_outside_the_image_are_named_by_their_request_fields(server):

@@ -17,6 +17,7 @@ from bentoml._internal.server.http.access import AccessLogMiddleware
 from tests.fuzz.hostile_text import HOSTILE, MARK, hostile_texts, is_forged
 from utils.api.answers import REFUSAL_LOG
 from utils.api.errors import ImageNotCached, RejectedByModel
+from utils.api.images import ImageSource
 from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.observability.logs import VARIABLE, configure_logging
 from utils.triton.segmenter import _problem
@@ -139,7 +140,8 @@ def test_orchestrator_errors_forge_no_line(app, segmenter, log):
     for text in TEXTS:
         errors = [{"field": text, "expected": "an id", "got": text}]
         document = {"status": 404, "slug": "image-not-known", "title": "Not known", "errors": errors}
-        for segmenter.error in (RejectedByModel(_problem(document, ())), ImageNotCached.of(text)):
+        rejected = RejectedByModel(_problem(document, ImageSource(None, "a"), ()))
+        for segmenter.error in (rejected, ImageNotCached.of(text)):
             status, answer = asyncio.run(ask(app, body=b'{"image_id": "a"}'))
             assert status == 404
             assert all(value.isprintable() for value in json.loads(answer)["errors"][0].values())

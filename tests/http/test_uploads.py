@@ -35,6 +35,13 @@ def test_form_without_an_image_can_name_one(http, segmenter):
     assert sent_image(segmenter) == ImageSource(None, "an id")
 
 
+def test_image_is_named_in_errors_as_it_was_sent(http, segmenter):
+    http.post("/embed", files={"image": ("photo.jpg", FILE, "image/jpeg")})
+    http.post("/embed", content=FILE, headers={"content-type": "image/jpeg"})
+    http.post("/embed", json={"input_image": "AAAA"})
+    assert [image.field for image in segmenter.embeds] == ["image", "image", "input_image"]
+
+
 @each_path
 @pytest.mark.parametrize("content_type", ["image/jpeg", "IMAGE/PNG; x=y", "application/octet-stream"])
 def test_raw_image_reaches_the_segmenter(http, segmenter, path, content_type):

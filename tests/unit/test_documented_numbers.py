@@ -29,7 +29,6 @@ SENTENCES = [
     ("how-it-works.md", f"idle for {IDLE_S:g} s (the encoder: {ENCODER_IDLE_S:g} s)"),
     ("how-it-works.md", f"pauses of up to {max(TIMINGS.restart_delays_s):g} s"),
     ("how-it-works.md", f"above {costs.MAX_WORK_S:g} s of work or {ANSWER_MIB:g} MiB"),
-    ("how-it-works.md", f"more than {costs.MAX_LIGHT_WORK_S} s, or for images above {LIGHT_MEGAPIXELS:g} megapixels"),
     ("how-it-works.md", f"Values above {INLINE_BYTES // 1024} KiB"),
     ("embeddings.md", f"above {costs.MAX_LIGHT_WORK_S} s of estimated work or {LIGHT_MEGAPIXELS:g} megapixels"),
     ("embeddings.md", f"up to {cache.MAX_MEMORY_BYTES // MIB} MiB and at least one"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import binascii
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pybase64
 
@@ -12,6 +12,8 @@ from utils.observability.context import CALLER
 from utils.observability.text import quoted
 
 WHITESPACE = b" \t\r\n"
+FILE_PART = "image"
+"""Name in errors of an image that is a part of a form or the whole body."""
 IMAGE_FILE = "base64 of a PNG, JPEG or WebP file"
 URLS = ("http://", "https://")
 
@@ -25,6 +27,8 @@ class ImageSource:
     image_id: str | None
     owner: str = ""
     """Name of the request's API key; cached embeddings are separate per owner."""
+    field: str = field(default="input_image", compare=False)
+    """Field or part of the request with the image, for error messages."""
 
 
 def image_source(request: ImageFields, file: bytes | None = None) -> ImageSource:
@@ -42,8 +46,8 @@ def image_source(request: ImageFields, file: bytes | None = None) -> ImageSource
             name = "image_id" if request.input_image is None else "input_image"
             raise invalid(name, "exactly one image", "one in the body as well")
         if not file:
-            raise invalid("image", "a PNG, JPEG or WebP file", "an empty file")
-        return ImageSource(file, None, CALLER.get())
+            raise invalid(FILE_PART, "a PNG, JPEG or WebP file", "an empty file")
+        return ImageSource(file, None, CALLER.get(), FILE_PART)
     if (request.input_image is None) == (request.image_id is None):
         got = "neither" if request.image_id is None else "both"
         raise invalid("input_image", "exactly one of input_image and image_id", got)

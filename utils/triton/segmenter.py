@@ -162,7 +162,7 @@ class TritonSegmenter:
         """Return the automatic masks of a batch that reach the thresholds."""
         inputs, call = {tensors.GRID_COORDS: batch.points_xy}, await _call_of(image, batch.options)
         with Exchange(self._deadline()) as exchange:
-            infer = self._inference(exchange, call, model_version=batch.model_version)
+            infer = self._inference(exchange, image, call, model_version=batch.model_version)
             try:
                 outputs = await infer(tensors.EVERYTHING, inputs)
             except ImageNotCached:  # no longer
@@ -186,7 +186,7 @@ class TritonSegmenter:
         The first one gets only the image id, even if the request has a file, and is never busy with encoding.
         """
         with Exchange(self._deadline()) as exchange:
-            infer = self._inference(exchange, call, fields, model_version)
+            infer = self._inference(exchange, image, call, fields, model_version)
             try:
                 return await self._try_models(infer, inputs, image_file(image), objects=len(fields))
             except NotLoaded:
@@ -218,6 +218,7 @@ class TritonSegmenter:
     def _inference(
         self,
         exchange: Exchange,
+        image: ImageSource,
         call: Mapping[str, Any],
         fields: Sequence[Sequence[str]] = (),
         model_version: int | None = None,
@@ -226,6 +227,7 @@ class TritonSegmenter:
 
         Args:
             exchange: file of the request; closed after a response without parts in it.
+            image: image of the request, for error messages.
             call: the request's image id, owner and options.
             fields: request path of each point of each object, for error messages.
             model_version: version to use; None: the newest.
@@ -257,7 +259,10 @@ class TritonSegmenter:
         async def infer(model: str, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> dict[tensors.Tensor, Content]:
             with service_errors(self._timeout):
                 result = await asyncio.wait_for(infer_in_slot(model, inputs), exchange.deadline - time.monotonic())
-            return _contents(model, result, exchange, call["image_id"], fields)
+            outcome = orjson.loads(result.as_numpy(tensors.OUTCOME.name)[0])
+            if problem := outcome.get("problem"):
+                raise RejectedByModel(_problem(problem, image, fields))
+            return _contents(model, result, outcome, exchange, call["image_id"])
 
         return infer
 
@@ -267,18 +272,14 @@ class _CostlyRequest(Exception):
 
 
 def _contents(
-    model: str, result: Any, exchange: Exchange, image_id: str, fields: Sequence[Sequence[str]]
+    model: str, result: Any, outcome: Mapping[str, Any], exchange: Exchange, image_id: str
 ) -> dict[tensors.Tensor, Content]:
     """Return the outputs of a model, inline or in the request's file.
 
     Raises:
-        RejectedByModel: the model returned a problem.
         ImageNotCached: the model does not know the image.
         _CostlyRequest: the request is for another model.
     """
-    outcome = orjson.loads(result.as_numpy(tensors.OUTCOME.name)[0])
-    if problem := outcome.get("problem"):
-        raise RejectedByModel(_problem(problem, fields))
     if not outcome.get("known", True):
         raise ImageNotCached.of(image_id)
     if outcome.get("costly"):
@@ -333,13 +334,15 @@ def image_file(image: ImageSource) -> dict[tensors.Tensor, npt.NDArray[Any]]:
     return {} if image.file is None else {tensors.INPUT_IMAGE: np.array([image.file], np.object_)}
 
 
-def _problem(problem: Mapping[str, Any], fields: Sequence[Sequence[str]]) -> Problem:
-    """Return a problem of the orchestrator, with points named by their request paths."""
-    errors = [FieldError(_field(e["field"], fields), e["expected"], e["got"]) for e in problem["errors"]]
+def _problem(problem: Mapping[str, Any], image: ImageSource, fields: Sequence[Sequence[str]]) -> Problem:
+    """Return a problem of the orchestrator, with the image and points named by their request paths."""
+    errors = [FieldError(_field(e["field"], image, fields), e["expected"], e["got"]) for e in problem["errors"]]
     return Problem(problem["status"], problem["slug"], problem["title"], summary(errors), errors)
 
 
-def _field(name: str, fields: Sequence[Sequence[str]]) -> str:
-    """Return the request path of `points[object][index]`; other names are returned unchanged."""
+def _field(name: str, image: ImageSource, fields: Sequence[Sequence[str]]) -> str:
+    """Return the request path of the image or of `points[object][index]`; other names are returned unchanged."""
+    if name == tensors.INPUT_IMAGE.name:
+        return image.field
     point = POINT.fullmatch(name)
     return fields[int(point[1])][int(point[2])] if point else name

@@ -16,9 +16,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from mobile_sam_client import Weights
+from mobile_sam_client import Unauthorized, Weights
 from mobile_sam_client._calls import logger
 from mobile_sam_client._results import ImageResult
+from mobile_sam_client._settings import KEY_VARIABLE
 
 EXIT_INTERRUPTED = 130
 """Exit status of a command ended by Ctrl-C, by shell convention."""
@@ -39,7 +40,8 @@ class CannotWrite(CommandError):
 def describe(error: Exception) -> str:
     """Return the error in one line, without a file name."""
     text = error.strerror if isinstance(error, OSError) else None
-    return " ".join((text or str(error) or type(error).__name__).split())
+    hint = f"; set the API key in {KEY_VARIABLE}" if isinstance(error, Unauthorized) else ""
+    return " ".join((text or str(error) or type(error).__name__).split()) + hint
 
 
 def describe_with_file(error: Exception) -> str:

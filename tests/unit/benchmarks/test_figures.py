@@ -40,7 +40,7 @@ def test_spread_has_the_quartiles():
 
 
 def test_spread_of_one_round_is_that_round():
-    assert str(spread([2.0])) == "2.00 (2.00 to 2.00)"
+    assert str(spread([2.0])) == "2.00 (2.00-2.00)"
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
-"""Example calls of each operation for `docs/http.md`. They run next to a copy of the sample named `photo.jpg`."""
+"""Example calls of the operations for `docs/http.md`. They run next to a copy of the sample named `photo.jpg`."""
 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
-from typing import Any
 
-from utils.api.openapi import examples, photo
+from utils.api.openapi import photo
 
 URL = "http://127.0.0.1:3000"
 
@@ -21,27 +19,14 @@ class Call:
     language: str
     code: str
     output: str = ""
-    """JSON that the code prints."""
-    sample: str = ""
-    """Response that differs between calls, such as multipart with a random boundary."""
+    """JSON, or text shortened by …, that the code prints."""
 
     def markdown(self) -> str:
         """Return the call as fenced blocks."""
         blocks = [self.introduction, _fenced(self.language, self.code)]
         if self.output:
-            blocks.append(_fenced("json", self.output))
-        if self.sample:
-            blocks += [
-                "The response looks like this:",
-                "<!-- not run: a response -->\n" + _fenced("text", self.sample),
-            ]
+            blocks.append(_fenced("text" if "…" in self.output else "json", self.output))
         return "\n\n".join(block for block in blocks if block)
-
-
-def pretty(value: Any) -> str:
-    """Return indented JSON with each list of numbers on one line."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    return re.sub(r"\[([\d\s.,-]*)\]", lambda numbers: f"[{' '.join(numbers[1].split())}]", text)
 
 
 def _fenced(language: str, text: str) -> str:
@@ -91,7 +76,7 @@ CALLS: dict[str, tuple[Call, ...]] = {
             "A form with the image file, answered by one document:",
             "sh",
             _curl(f"-H 'Accept: application/json' {_form()}", "/mobile_sam"),
-            output=pretty(photo.DOCUMENT),
+            output=photo.DOCUMENT,
         ),
         Call(
             "The image file as the body, answered by the mask alone:",
@@ -102,7 +87,6 @@ CALLS: dict[str, tuple[Call, ...]] = {
             "Without `Accept`, all parts:",
             "sh",
             _curl(_form(', "mask_format": "rle"') + " -o response", "/mobile_sam"),
-            sample=examples.multipart_body(photo.RUN_LENGTHS, photo.RESULT).replace("\r\n", "\n"),
         ),
         Call(
             "JSON, in Python without further packages: segment the sails of a boat, then add the hull but not its "
@@ -112,19 +96,16 @@ CALLS: dict[str, tuple[Call, ...]] = {
             output=json.dumps(photo.BOAT),
         ),
     ),
-    "embed": (Call("", "sh", _curl(FILE, "/embed"), output=pretty(photo.IMAGE)),),
+    "embed": (Call("", "sh", _curl(FILE, "/embed"), output=photo.ENCODED),),
     "everything": (
-        Call("", "sh", _curl(FILE, "/everything?points_per_side=8"), output=pretty(photo.EVERYTHING)),
+        Call("", "sh", _curl(FILE, "/everything?points_per_side=8"), output=photo.EVERYTHING),
         Call(
             "With `progress`, as a stream of JSON lines:",
             "sh",
             _curl(f"-N {FILE}", "/everything?points_per_side=8&progress=true"),
-            sample=examples.progress_lines({"image_id": "…", "masks": ["…"]}),
+            output=photo.PROGRESS,
         ),
     ),
-    "info": (Call("", "sh", f"curl -sS --fail-with-body {URL}/info", output=pretty(examples.INFO)),),
-    "livez": (Call("", "sh", f"curl -sS --fail-with-body {URL}/livez"),),
-    "readyz": (Call("", "sh", f"curl -sS --fail-with-body {URL}/readyz"),),
-    "metrics": (Call("", "sh", f"curl -sS --fail-with-body {URL}/metrics"),),
+    "info": (Call("", "sh", f"curl -sS --fail-with-body {URL}/info", output=photo.INFO),),
 }
-"""Calls by operation id."""
+"""Calls by operation id; operations without one are lines of a list on the page."""

@@ -402,6 +402,13 @@ def test_problem_names_points_by_their_request_paths(model, prompts, field, name
     assert problem.detail == f"{name}: expected this, got that"
 
 
+def test_problem_names_the_part_with_the_image():
+    client = Client(outcomes={"mobile_sam_cached": UNKNOWN, "mobile_sam": problem_of()})
+    with pytest.raises(RejectedByModel) as caught:
+        segment(client, replace(NEW, field="image"))
+    assert caught.value.problem().detail == "image: expected this, got that"
+
+
 @pytest.mark.parametrize("call", [segment, embed, records])
 @pytest.mark.parametrize(
     ("error", "expected"),

@@ -211,7 +211,8 @@ def test_rejected_key_stops_the_run(run, sam, files):
         sam.replies[file] = problem_reply(401, "unauthorized", "expected a key")
     done = run(*BATCH)
     assert (done.exit_code, len(sam.requests)) == (1, 1)
-    assert done.stderr == "error: 401 unauthorized: expected a key (request the-request)\n"
+    message = "401 unauthorized: expected a key (request the-request); set the API key in MOBILE_SAM_API_KEY"
+    assert done.stderr == f"error: {message}\n"
 
 
 def test_changed_weights_during_the_run_stop_it(run, sam, files, requested):

@@ -108,7 +108,8 @@ def test_embed_stops_on_rejected_key(run, sam, photo):
     sam.replies[photo] = problem_reply(401, "unauthorized", "expected a key")
     done = run("embed", "photo.png", "photo.png")
     assert (done.exit_code, len(sam.requests)) == (1, 1)
-    assert done.stderr == "error: 401 unauthorized: expected a key (request the-request)\n"
+    message = "401 unauthorized: expected a key (request the-request); set the API key in MOBILE_SAM_API_KEY"
+    assert done.stderr == f"error: {message}\n"
 
 
 def test_unreachable_service_is_reported_without_retries(run, sam, photo, waits):

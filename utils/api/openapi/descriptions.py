@@ -1,8 +1,8 @@
-"""Markdown tables, and the texts for schemas in their cells."""
+"""Types, limits and defaults of schemas as texts for `docs/http.md`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from utils.api.openapi.schemas import Schema
@@ -71,9 +71,3 @@ def number(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-
-
-def table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """Return a Markdown table."""
-    lines = [header, ("---",) * len(header), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
