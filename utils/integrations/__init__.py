@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from utils.integrations.adapter import Adapter
+from utils.integrations.cvat import CVAT
+from utils.integrations.roboflow import ROBOFLOW
 
-ADAPTERS: tuple[Adapter, ...] = ()
+ADAPTERS: tuple[Adapter, ...] = (ROBOFLOW, CVAT)
 """All adapters; `utils.settings.INTEGRATIONS` has their names."""
 
 
