@@ -19,7 +19,7 @@ from utils.api.answers import json_response
 from utils.api.errors import UnknownPath
 from utils.api.requests import MAX_POINTS, Fraction, Point, invalid
 from utils.integrations.adapter import Adapter, Call, image_of
-from utils.integrations.rasters import Mask, check_pixels, decode
+from utils.integrations.rasters import MAX_PIXELS, Mask, check_pixels, decode
 from utils.observability.text import quoted
 
 INTERACTOR, DETECTOR = "mobile-sam", "mobile-sam-everything"
@@ -144,7 +144,7 @@ async def detect(call: Call) -> Response:
     request = call.parse(Detection)
     fields = {} if request.threshold is None else {"pred_iou_thresh": request.threshold}
     records = (await call.service.everything(image_of(request.image, "image"), fields))["masks"]
-    check_pixels([record["segmentation"] for record in records])
+    check_pixels([record["segmentation"] for record in records], MAX_PIXELS)
     pixels = sum(width * height for _, _, width, height in (record["bbox"] for record in records))
     if pixels * JSON_BYTES_PER_PIXEL > (limit := call.service.settings.max_answer_bytes):
         expected = f"masks of at most {limit} bytes (raise the threshold, or use smaller images)"

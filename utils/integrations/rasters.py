@@ -17,7 +17,7 @@ MAX_PIXELS = 2_000_000_000
 Mask = npt.NDArray[np.uint8]
 
 
-def check_pixels(rles: Sequence[Mapping[str, Any]], limit: int = MAX_PIXELS) -> None:
+def check_pixels(rles: Sequence[Mapping[str, Any]], limit: int) -> None:
     """Check the size of masks before they are decoded.
 
     Args:

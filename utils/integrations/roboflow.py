@@ -22,7 +22,7 @@ from utils.api.errors import Problem
 from utils.api.images import ImageSource
 from utils.api.requests import MAX_OBJECTS, MAX_POINTS, Coordinate, Point, invalid
 from utils.integrations.adapter import Adapter, Call, image_of
-from utils.integrations.rasters import Mask, check_pixels, decode
+from utils.integrations.rasters import MAX_PIXELS, Mask, check_pixels, decode
 from utils.observability.context import CALLER
 
 MODEL = {"model_id": "mobile_sam"}
@@ -212,7 +212,7 @@ async def segment_sam2(call: Call) -> Response | dict[str, Any]:
         return await binary_response(call, masks)
     shapes = [mask["rle"] for mask in masks]
     if request.format == "json":
-        check_pixels(shapes)
+        check_pixels(shapes, MAX_PIXELS)
         shapes = await asyncio.to_thread(lambda: [outer_outlines(decode(rle)) for rle in shapes])
     named = "rle" if request.format == "rle" else "polygon"
     predictions = [
