@@ -25,6 +25,7 @@ pytestmark = pytest.mark.e2e
 
 SCRIPT = Path(__file__).parent / "roboflow" / "sdk.py"
 KEY = KEYS["alice"]
+MAX_BODY_BYTES = 1_000_000
 X, Y = 240, 160
 POINT = {"x": X, "y": Y, "positive": True}
 NEGATIVE = {"x": 10, "y": 10, "positive": False}
@@ -43,6 +44,7 @@ def server(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -
         tmp_path_factory.mktemp("roboflow") / "log",
         MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
         MOBILE_SAM_API_KEYS=f"alice:{KEY}",
+        MOBILE_SAM_MAX_BODY_BYTES=str(MAX_BODY_BYTES),
     ) as running:
         yield running
 
@@ -156,6 +158,12 @@ def test_wrong_input_shows_a_sentence(sdk, photo):
     error = sdk(photo, prompts=[{"points": [{**POINT, "x": 5000}]}])["error"]
     assert "prompts[0].pos_coords[0]: expected a point inside the image" in error
     assert "status_code=422" in error
+
+
+def test_too_large_image_shows_the_limit(sdk, tmp_path):
+    photo = tmp_path / "large.png"
+    photo.write_bytes(bytes(MAX_BODY_BYTES))
+    assert f"expected a body of at most {MAX_BODY_BYTES} bytes" in sdk(photo, prompts=[{"points": [POINT]}])["error"]
 
 
 @pytest.mark.parametrize("transport", [None, "header"], ids=["no key in a header", "unknown key"])
