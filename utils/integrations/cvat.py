@@ -14,12 +14,11 @@ import orjson
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from orchestrator.masks import area_and_box
 from utils.api.answers import json_response
 from utils.api.errors import UnknownPath
 from utils.api.requests import MAX_POINTS, Fraction, Point, invalid
 from utils.integrations.adapter import Adapter, Call, image_of
-from utils.integrations.rasters import MAX_PIXELS, Mask, check_pixels, decode
+from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode
 from utils.observability.text import quoted
 
 INTERACTOR, DETECTOR = "mobile-sam", "mobile-sam-everything"
@@ -131,10 +130,9 @@ async def interact(call: Call) -> Response:
     (mask,) = document["masks"]
 
     def answer() -> bytes:
-        crop, bounds = cropped(decode(mask["rle"]))
+        crop, bounds = cropped(mask, mask["rle"])
         shape = {"type": "mask", "points": [*run_lengths(crop), *bounds], "attributes": []}
-        pixels = np.ascontiguousarray(crop) * np.uint8(255)
-        return as_json({"mask": pixels, "bounds": bounds, "shapes": [shape] if crop.any() else []})
+        return as_json({"mask": crop * np.uint8(255), "bounds": bounds, "shapes": [shape] if crop.any() else []})
 
     return json_response(await asyncio.to_thread(answer))
 
@@ -151,7 +149,7 @@ async def detect(call: Call) -> Response:
         raise invalid("threshold", expected, f"{len(records)} masks of {pixels * JSON_BYTES_PER_PIXEL} bytes")
 
     def found(record: dict[str, Any]) -> bytes:
-        crop, bounds = cropped(decode(record["segmentation"]))
+        crop, bounds = cropped(record, record["segmentation"])
         shape = {
             "label": LABEL,
             "type": "mask",
@@ -170,17 +168,10 @@ def as_json(document: dict[str, Any]) -> bytes:
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def cropped(mask: Mask) -> tuple[Mask, list[int]]:
-    """Return the part of a mask in its box, and the box's left, top, right and bottom, all inclusive.
-
-    An empty mask has the box of its first pixel.
-
-    Args:
-        mask: (H, W) uint8 of 0 and 1.
-    """
-    _, (left, top, right, bottom) = area_and_box(mask.view(np.bool_))
-    right, bottom = max(right, left + 1), max(bottom, top + 1)
-    return mask[top:bottom, left:right], [left, top, right - 1, bottom - 1]
+def cropped(record: dict[str, Any], rle: dict[str, Any]) -> tuple[Mask, list[int]]:
+    """Return a mask in its box, and the box's left, top, right and bottom, all inclusive."""
+    left, top, right, bottom = box_of(record)
+    return decode(rle, (left, top, right, bottom)), [left, top, right - 1, bottom - 1]
 
 
 def run_lengths(crop: Mask) -> list[int]:
@@ -193,9 +184,8 @@ def run_lengths(crop: Mask) -> list[int]:
 
 def outline(crop: Mask, bounds: list[int]) -> list[int]:
     """Return x and y of the points of the largest island's outline, for CVAT to convert masks to polygons."""
-    contours, _ = cv2.findContours(
-        np.ascontiguousarray(crop), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE, offset=(bounds[0], bounds[1])
-    )
+    corner = (bounds[0], bounds[1])
+    contours, _ = cv2.findContours(crop, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE, offset=corner)
     points: list[int] = max(contours, key=cv2.contourArea).ravel().tolist()
     return points
 

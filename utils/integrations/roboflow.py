@@ -22,7 +22,7 @@ from utils.api.errors import Problem
 from utils.api.images import ImageSource
 from utils.api.requests import MAX_OBJECTS, MAX_POINTS, Coordinate, Point, invalid
 from utils.integrations.adapter import Adapter, Call, image_of
-from utils.integrations.rasters import MAX_PIXELS, Mask, check_pixels, decode
+from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode
 from utils.observability.context import CALLER
 
 MODEL = {"model_id": "mobile_sam"}
@@ -202,7 +202,7 @@ async def segment_sam2(call: Call) -> Response | dict[str, Any]:
         if request.format == "binary":
             raise invalid("format", "json or rle without prompts", "binary")
         document = await call.service.everything(request.source(), {})
-        masks = [{"rle": mask["segmentation"], "score": mask["predicted_iou"]} for mask in document["masks"]]
+        masks = [{**mask, "rle": mask["segmentation"], "score": mask["predicted_iou"]} for mask in document["masks"]]
     else:
         fields = {"multimask_output": request.multimask_output, "low_res_mask": request.format == "binary"}
         prompts = [prompt.fields() for prompt in request.prompts]
@@ -213,7 +213,7 @@ async def segment_sam2(call: Call) -> Response | dict[str, Any]:
     shapes = [mask["rle"] for mask in masks]
     if request.format == "json":
         check_pixels(shapes, MAX_PIXELS)
-        shapes = await asyncio.to_thread(lambda: [outer_outlines(decode(rle)) for rle in shapes])
+        shapes = await asyncio.to_thread(lambda: [islands(mask) for mask in masks])
     named = "rle" if request.format == "rle" else "polygon"
     predictions = [
         {"masks": shape, "confidence": mask["score"], "format": named}
@@ -233,8 +233,8 @@ async def segment_sam(call: Call) -> Response | dict[str, Any]:
         return await binary_response(call, [mask])
 
     def outlines() -> dict[str, Any]:
-        pixels, low_res = decode(mask["rle"]), (_logits(mask) > 0).astype(np.uint8)
-        return {"masks": [_longest(outer_outlines(pixels))], "low_res_masks": [_longest(outer_outlines(low_res))]}
+        low_res = (_logits(mask) > 0).astype(np.uint8)
+        return {"masks": [max(islands(mask), key=len)], "low_res_masks": [max(outer_outlines(low_res), key=len)]}
 
     return {**await asyncio.to_thread(outlines), **_about(document, started)}
 
@@ -260,18 +260,21 @@ def best_masks(masks: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(best.values())
 
 
-def outer_outlines(mask: Mask) -> list[list[list[int]]]:
+def islands(mask: dict[str, Any]) -> list[list[list[int]]]:
+    """Return the outlines of a mask's islands in pixels of the image."""
+    box = box_of(mask)
+    return outer_outlines(decode(mask["rle"], box), (box[0], box[1]))
+
+
+def outer_outlines(mask: Mask, corner: tuple[int, int] = (0, 0)) -> list[list[list[int]]]:
     """Return the outlines of a mask's islands, without holes, through the centres of their outermost pixels.
 
     Args:
         mask: (H, W) uint8.
+        corner: x and y of its first pixel.
     """
-    contours, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    contours, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE, offset=corner)
     return [contour[:, 0].tolist() for contour in contours] or [[]]
-
-
-def _longest(outlines: list[list[list[int]]]) -> list[list[int]]:
-    return max(outlines, key=len)
 
 
 def _logits(mask: dict[str, Any]) -> npt.NDArray[np.float32]:

@@ -31,7 +31,7 @@ def found(pixels: np.ndarray, bbox: list[int]) -> dict:
 @pytest.fixture
 def replay() -> Replay:
     fake = Replay(CVAT)
-    fake.masks = [{"object": 0, "score": 0.9, "rle": rle(PIXELS)}]
+    fake.masks = [{"object": 0, "score": 0.9, "box": [8, 5, 11, 7], "rle": rle(PIXELS)}]
     fake.records_found = [found(PIXELS, [8, 5, 3, 2])]
     return fake
 
@@ -70,7 +70,7 @@ def test_answer_of_a_click_is_for_older_and_newer_servers(replay):
 
 
 def test_empty_mask_is_no_shape(replay):
-    replay.masks[0]["rle"] = rle(np.zeros_like(PIXELS))
+    replay.masks[0] |= {"box": [0, 0, 0, 0], "rle": rle(np.zeros_like(PIXELS))}
     assert invoke(replay, pos_points=[[9, 6]]) == {"mask": [[0]], "bounds": [0, 0, 0, 0], "shapes": []}
 
 

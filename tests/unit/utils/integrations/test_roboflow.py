@@ -35,7 +35,8 @@ def npy(array: np.ndarray) -> str:
 def record(number: int, score: float, pixels: np.ndarray = PIXELS) -> dict:
     logits = np.full((256, 256), -4, np.float32)
     logits[10:20, 30:50] = 4
-    return {"object": number, "score": score, "rle": rle(pixels), "low_res_mask": npy(logits)}
+    box = [8, 5, 31, 21] if pixels.any() else [0, 0, 0, 0]
+    return {"object": number, "score": score, "box": box, "rle": rle(pixels), "low_res_mask": npy(logits)}
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_archive_has_signs_and_logits(replay):
 
 
 def test_without_prompts_everything_is_segmented(replay):
-    found = {"area": 60, "bbox": [8, 5, 12, 5], "predicted_iou": 0.9, "crop_box": [0, 0, 40, 30]}
+    found = {"area": 60, "bbox": [8, 5, 23, 16], "predicted_iou": 0.9, "crop_box": [0, 0, 40, 30]}
     replay.records_found = [{**found, "box": [8, 5, 20, 10], "tidied": False, "segmentation": rle(PIXELS)}]
     assert segment(replay).json()["predictions"] == [{"masks": OUTLINES, "confidence": 0.9, "format": "polygon"}]
 
