@@ -133,7 +133,7 @@ def test_detector_returns_the_masks_of_everything(gateway, server):
     """CVAT's server itself encodes a detector's masks: pixels row by row in a box."""
     (label,) = json.loads(gateway.functions()["mobile-sam-everything"]["metadata"]["annotations"]["spec"])
     found = gateway.invoke("mobile-sam-everything", threshold=0.3)
-    records = own(server, "/everything", pred_iou_thresh=0.3)["masks"]
+    records = own(server, "/everything", points_per_side=16, pred_iou_thresh=0.3)["masks"]
     assert [(item["label"], item["type"], item["confidence"]) for item in found] == [
         (label["name"], label["type"], record["predicted_iou"]) for record in records
     ]

@@ -141,6 +141,7 @@ WRONG = {
     "no prompt": (SAM2, {"prompts": [{}]}, "or a box, got no prompt"),
     "no points": (SAM, {"point_coords": [[0, 0]], "point_labels": [-1]}, "or a box, got no prompt"),
     "labels": (SAM, {"point_coords": [[0, 0]]}, "point_labels: expected 1 labels"),
+    "label": (SAM, {"point_coords": [[0, 0]], "point_labels": [1e300]}, "point_labels[0]: expected"),
     "format": (SAM2, {"format": "png"}, "format: expected"),
     "archive of everything": (SAM2, {"format": "binary"}, "expected json or rle without prompts"),
     "embeddings": (SAM, {"embeddings": [[[[0.5]]]]}, "embeddings stay in the service"),
