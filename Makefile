@@ -26,7 +26,7 @@ text_generation_needs := env-text
 model_store_needs := env-text
 bentoml_runner_needs := weights
 
-.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-wire bench-estimates bench-first-mask quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
+.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-wire bench-integrations bench-estimates bench-first-mask quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -107,6 +107,9 @@ bench-full: env-bench ## run all measurements and write them into docs/performan
 
 bench-wire: env-bench ## compare answers in parts and as one document, and files as JSON, form and raw body; 1 minute
 	@$(RUN) python -m benchmarks.wire
+
+bench-integrations: env-bench ## compare clicks in the languages of annotation tools with clicks on /mobile_sam; 1 minute
+	@$(RUN) python -m benchmarks.integrations
 
 bench-estimates: env ## compare the times of masks and pictures with the estimates by which requests are refused
 	@$(BIN)/python -m benchmarks.estimates

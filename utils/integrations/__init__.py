@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from utils.integrations import samapi, x_anylabeling
+from utils.integrations import cvat, roboflow, samapi, x_anylabeling
 from utils.integrations.adapter import Adapter
 
-ADAPTERS: tuple[Adapter, ...] = (
-    samapi.ADAPTER,
-    x_anylabeling.ADAPTER,
-)
+ADAPTERS: tuple[Adapter, ...] = (x_anylabeling.ADAPTER, roboflow.ADAPTER, cvat.ADAPTER, samapi.ADAPTER)
 """All adapters; `utils.settings.INTEGRATIONS` has their names."""
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from pycocotools import mask as coco
 
 from orchestrator.costs import FORMAT_NS
 from orchestrator.polygons import Ring, polygons
 from utils.api.requests import invalid
+from utils.integrations.rasters import decode
 
 MAX_WORK_S = 10.0
 DECODE_NS = 1.0
@@ -34,8 +34,7 @@ def polygons_of(records: Sequence[dict[str, Any]]) -> list[list[list[Ring]]]:
 
 
 def _polygons(rle: dict[str, Any]) -> list[list[Ring]]:
-    mask = coco.decode({"size": rle["size"], "counts": rle["counts"].encode()})
-    return polygons(np.ascontiguousarray(mask).view(np.bool_))
+    return polygons(decode(rle).view(np.bool_))
 
 
 def closed(ring: Ring) -> Ring:

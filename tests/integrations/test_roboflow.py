@@ -1,0 +1,193 @@
+"""Roboflow's own SDK against the service."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import requests
+from pycocotools import mask as coco
+
+from benchmarks.objects import iou
+from tests.e2e.pictures import as_base64, scene
+from tests.e2e.server import KEYS, Server, serving
+
+pytestmark = pytest.mark.e2e
+
+SCRIPT = Path(__file__).parent / "roboflow" / "sdk.py"
+KEY = KEYS["alice"]
+MAX_BODY_BYTES = 1_000_000
+X, Y = 240, 160
+POINT = {"x": X, "y": Y, "positive": True}
+NEGATIVE = {"x": 10, "y": 10, "positive": False}
+BOX = {"x": 240, "y": 160, "width": 300, "height": 200}
+PROMPTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "point": ({"points": [POINT]}, {"pos_coords": [[X, Y]]}),
+    "negative": ({"points": [POINT, NEGATIVE]}, {"pos_coords": [[X, Y]], "neg_coords": [[10, 10]]}),
+    "box": ({"box": BOX}, {"box": [90, 60, 390, 260]}),
+    "both": ({"box": BOX, "points": [POINT]}, {"box": [90, 60, 390, 260], "pos_coords": [[X, Y]]}),
+}
+
+
+@pytest.fixture(scope="module")
+def server(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(
+        tmp_path_factory.mktemp("roboflow") / "log",
+        MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
+        MOBILE_SAM_API_KEYS=f"alice:{KEY}",
+        MOBILE_SAM_MAX_BODY_BYTES=str(MAX_BODY_BYTES),
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def python(tool_environment: Callable[[str], Path]) -> Path:
+    path = tool_environment("roboflow") / "python"
+    tried = subprocess.run([path, "-c", "import inference_sdk"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        message = f"{tried.stderr.splitlines()[-1]}; on Debian: apt-get install libgl1"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return path
+
+
+@pytest.fixture(scope="module")
+def photo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("photo") / "scene.png"
+    path.write_bytes(scene(43))
+    return path
+
+
+@pytest.fixture(scope="module")
+def start(server: Server, python: Path) -> Iterator[Callable[..., Callable[..., Any]]]:
+    """Return a function that starts the SDK with a key, and returns a function that runs a call of its client."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(key: str) -> Callable[..., Any]:
+        process = subprocess.Popen(
+            [python, SCRIPT, server.url, key], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+
+        def run(path: Path, method: str = "sam2_segment_image", transport: str | None = "header", **arguments) -> Any:
+            assert process.stdin
+            assert process.stdout
+            call = {"method": method, "path": str(path), "transport": transport, **arguments}
+            process.stdin.write(json.dumps(call) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        return run
+
+    yield start
+    for process in started:
+        process.communicate(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def sdk(start) -> Callable[..., Any]:
+    run: Callable[..., Any] = start(KEY)
+    return run
+
+
+def post(server: Server, path: str, **fields) -> requests.Response:
+    headers = {"Authorization": f"Bearer {KEY}", "Accept": "application/json"}
+    return requests.post(f"{server.url}{path}", json=fields, headers=headers, timeout=60)
+
+
+def expected(server: Server, photo: Path, **fields) -> dict[str, Any]:
+    """Return the best mask of the service's own answer."""
+    image = as_base64(photo.read_bytes())
+    answer = post(server, "/mobile_sam", input_image=image, mask_format="rle", low_res_mask=True, **fields).json()
+    best: dict[str, Any] = max(answer["masks"], key=lambda mask: mask["score"])
+    return best
+
+
+@pytest.mark.parametrize("multimask", [False, True], ids=["one mask", "best of three"])
+@pytest.mark.parametrize("case", PROMPTS.values(), ids=PROMPTS)
+def test_mask_is_that_of_the_service(sdk, server, photo, case, multimask):
+    prompt, fields = case
+    answer = sdk(photo, prompts=[prompt], mask_input_format="rle", multimask_output=multimask)
+    (prediction,) = answer["predictions"]
+    best = expected(server, photo, multimask_output=multimask, **fields)
+    assert prediction == {"masks": best["rle"], "confidence": best["score"], "format": "rle"}
+    assert (answer["model_id"], answer["weights"]["name"]) == ("mobile_sam", "builtin")
+
+
+def test_polygons_fill_to_the_mask(sdk, server, photo):
+    """Holes would be filled; this mask has none."""
+    (prediction,) = sdk(photo, prompts=[{"points": [POINT]}])["predictions"]
+    mask = coco.decode(expected(server, photo, pos_coords=[[X, Y]], multimask_output=True)["rle"]).astype(bool)
+    filled = np.zeros(mask.shape, np.uint8)
+    for polygon in prediction["masks"]:
+        cv2.fillPoly(filled, [np.array(polygon, np.int32)], [1])
+    assert iou(filled.astype(bool), mask) == 1
+
+
+def test_asynchronous_client_gets_masks_as_archive(sdk, server, photo):
+    """The synchronous client cannot read archives, not even Roboflow's."""
+    answer = sdk(photo, "sam2_segment_image_async", prompts=[{"points": [POINT]}], mask_input_format="binary")
+    archive = np.load(io.BytesIO(base64.b64decode(answer["archive"])))
+    best = expected(server, photo, pos_coords=[[X, Y]], multimask_output=True)
+    assert (archive["masks"][0] > 0).tolist() == coco.decode(best["rle"]).astype(bool).tolist()
+    low_res = np.load(io.BytesIO(base64.b64decode(best["low_res_mask"])))
+    assert archive["low_res_masks"].tolist() == low_res.reshape(1, 256, 256).tolist()
+
+
+def test_second_click_finds_the_embedding(sdk, server, tmp_path):
+    photo = tmp_path / "other.png"
+    photo.write_bytes(scene(44))
+    before = server.embeddings()
+    for x in (X, X + 5):
+        sdk(photo, prompts=[{"points": [{**POINT, "x": x}]}])
+    after = server.embeddings()
+    assert (after["encoded"] - before["encoded"], after["found"] - before["found"]) == (1, 1)
+
+
+def test_wrong_input_shows_a_sentence(sdk, photo):
+    error = sdk(photo, prompts=[{"points": [{**POINT, "x": 5000}]}])["error"]
+    assert "prompts[0].pos_coords[0]: expected a point inside the image" in error
+    assert "status_code=422" in error
+
+
+def test_too_large_image_shows_the_limit(sdk, tmp_path):
+    photo = tmp_path / "large.png"
+    photo.write_bytes(bytes(MAX_BODY_BYTES))
+    assert f"expected a body of at most {MAX_BODY_BYTES} bytes" in sdk(photo, prompts=[{"points": [POINT]}])["error"]
+
+
+@pytest.mark.parametrize("transport", [None, "header"], ids=["no key in a header", "unknown key"])
+def test_missing_and_unknown_keys_show_how_to_send_one(start, photo, transport):
+    run = start("an-unknown-key-of-letters")
+    error = run(photo, transport=transport, prompts=[{"points": [POINT]}])["error"]
+    assert f"got {'an unknown' if transport else 'no'} key" in error
+    assert 'InferenceConfiguration(api_key_transport="header")' in error
+
+
+def test_sam_1_clicks_by_the_id_of_an_embedding(server, photo):
+    """The SDK has no calls for SAM 1: its users send requests of their own."""
+    image = {"type": "base64", "value": as_base64(photo.read_bytes())}
+    embedded = post(server, "/sam/embed_image", image=image).json()
+    fields = {"point_coords": [[X, Y], [10, 10]], "point_labels": [1, 0], "format": "binary"}
+    for known in (
+        {"image_id": embedded["image_id"]},
+        {"embeddings": embedded["embeddings"], "orig_im_size": [320, 480]},
+    ):
+        answer = post(server, "/sam/segment_image", **known, **fields)
+        archive = np.load(io.BytesIO(answer.content))
+        best = expected(server, photo, pos_coords=[[X, Y]], neg_coords=[[10, 10]])
+        assert (archive["masks"][0] > 0).tolist() == coco.decode(best["rle"]).astype(bool).tolist()
+    file = io.BytesIO()
+    np.save(file, archive["low_res_masks"])
+    refined = {"has_mask_input": True, "mask_input": as_base64(file.getvalue()), "mask_input_format": "binary"}
+    assert post(server, "/sam/segment_image", image=image, **refined, **fields).status_code == 200

@@ -1,0 +1,118 @@
+"""Requests and answers of CVAT's server, translated."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import numpy as np
+import pytest
+from pycocotools import mask as coco
+
+from tests.unit.utils.integrations.replay import Replay
+from utils.integrations.cvat import ADAPTER, DETECTOR, FUNCTIONS, INTERACTOR
+
+IMAGE = base64.b64encode(b"a photo").decode()
+PIXELS = np.zeros((30, 40), np.uint8)
+PIXELS[5:7, 8:11] = [[1, 1, 0], [0, 1, 1]]
+
+
+def rle(pixels: np.ndarray) -> dict:
+    encoded = coco.encode(np.asfortranarray(pixels))
+    return {"size": list(encoded["size"]), "counts": encoded["counts"].decode()}
+
+
+def found(pixels: np.ndarray, bbox: list[int]) -> dict:
+    record = {"area": int(pixels.sum()), "bbox": bbox, "predicted_iou": 0.9, "crop_box": [0, 0, 40, 30]}
+    left, top, width, height = bbox
+    return record | {"box": [left, top, left + width, top + height], "tidied": False, "segmentation": rle(pixels)}
+
+
+@pytest.fixture
+def replay() -> Replay:
+    fake = Replay(ADAPTER)
+    fake.masks = [{"object": 0, "score": 0.9, "box": [8, 5, 11, 7], "rle": rle(PIXELS)}]
+    fake.records_found = [found(PIXELS, [8, 5, 3, 2])]
+    return fake
+
+
+def invoke(replay: Replay, name: str = INTERACTOR, status: int = 200, **payload):
+    headers = {"x-nuclio-function-name": name, "x-nuclio-path": "/"}
+    answer = replay.ask("POST", "/api/function_invocations", headers=headers, json={"image": IMAGE, **payload})
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def test_functions_are_described_alone_and_together(replay):
+    listed = replay.ask("GET", "/api/functions").json()
+    assert set(listed) == set(FUNCTIONS)
+    for name, function in listed.items():
+        assert replay.ask("GET", f"/api/functions/{name}").json() == function
+        assert function["metadata"]["name"] == name
+        json.loads(function["metadata"]["annotations"]["spec"] or "[]")
+    assert "pth-facebookresearch-sam-vit-h" not in listed
+
+
+def test_prompts_become_points_and_a_box(replay):
+    invoke(replay, pos_points=[[1, 2]], neg_points=[[3, 4]], obj_bbox=[[20, 6], [10, 16]], text_prompts=["cat"])
+    (job,) = replay.jobs
+    assert job.prompts.points_xy.tolist() == [[[1, 2], [3, 4], [10, 6], [20, 16]]]
+    assert job.prompts.labels.tolist() == [[1, 0, 2, 3]]
+    assert replay.files == [b"a photo"]
+
+
+def test_answer_of_a_click_is_for_older_and_newer_servers(replay):
+    assert invoke(replay, pos_points=[[9, 6]], neg_points=[], obj_bbox=[]) == {
+        "mask": [[255, 255, 0], [0, 255, 255]],
+        "bounds": [8, 5, 10, 6],
+        "shapes": [{"type": "mask", "points": [0, 2, 2, 2, 8, 5, 10, 6], "attributes": []}],
+    }
+
+
+def test_empty_mask_is_no_shape(replay):
+    replay.masks[0] |= {"box": [0, 0, 0, 0], "rle": rle(np.zeros_like(PIXELS))}
+    assert invoke(replay, pos_points=[[9, 6]]) == {"mask": [[0]], "bounds": [0, 0, 0, 0], "shapes": []}
+
+
+def test_detector_has_masks_and_outlines(replay):
+    assert invoke(replay, DETECTOR, threshold=0.7) == [
+        {
+            "label": "object",
+            "type": "mask",
+            "confidence": 0.9,
+            "mask": [1, 1, 0, 0, 1, 1, 8, 5, 10, 6],
+            "points": [8, 5, 9, 6, 10, 6, 9, 5],
+            "attributes": [],
+        }
+    ]
+    assert replay.grids[0].options["pred_iou_thresh"] == 0.7
+
+
+def test_detector_uses_the_thresholds_of_the_weights_by_default(replay):
+    invoke(replay, DETECTOR)
+    assert "pred_iou_thresh" not in replay.grids[0].options
+
+
+def test_detector_refuses_masks_that_make_too_large_an_answer(replay):
+    replay.records_found = [found(PIXELS, [0, 0, 10_000, 10_000])]
+    assert "threshold: expected masks of at most" in invoke(replay, DETECTOR, 422)["detail"]
+
+
+WRONG = {
+    "function": (
+        "pth-facebookresearch-sam-vit-h",
+        404,
+        {},
+        "expected mobile-sam or mobile-sam-everything in the header",
+    ),
+    "no prompt": (INTERACTOR, 422, {"pos_points": [], "neg_points": [], "obj_bbox": []}, "or a box, got no prompt"),
+    "half a box": (INTERACTOR, 422, {"obj_bbox": [[1, 2]]}, "obj_bbox: expected two corners of one box"),
+    "image": (INTERACTOR, 422, {"image": "?", "pos_points": [[1, 2]]}, "image: expected base64"),
+    "threshold": (DETECTOR, 422, {"threshold": 7}, "threshold: expected"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
+def test_wrong_input_is_explained(replay, case):
+    name, status, payload, text = case
+    assert text in invoke(replay, name, status, **payload)["detail"]

@@ -1,0 +1,163 @@
+"""Requests and answers of Roboflow's server, translated."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import numpy as np
+import pytest
+from pycocotools import mask as coco
+
+from tests.unit.utils.integrations.replay import Replay
+from utils.integrations.roboflow import ADAPTER
+
+IMAGE = {"type": "base64", "value": base64.b64encode(b"a photo").decode()}
+PIXELS = np.zeros((30, 40), np.uint8)
+PIXELS[5:10, 8:20] = 1
+PIXELS[6:8, 10:12] = 0
+PIXELS[20, 30] = 1
+POINT = {"x": 9, "y": 6, "positive": True}
+OUTLINES = [[[30, 20]], [[8, 5], [8, 9], [19, 9], [19, 5]]]
+
+
+def rle(pixels: np.ndarray) -> dict:
+    encoded = coco.encode(np.asfortranarray(pixels))
+    return {"size": list(encoded["size"]), "counts": encoded["counts"].decode()}
+
+
+def npy(array: np.ndarray) -> str:
+    file = io.BytesIO()
+    np.save(file, array)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def record(number: int, score: float, pixels: np.ndarray = PIXELS) -> dict:
+    logits = np.full((256, 256), -4, np.float32)
+    logits[10:20, 30:50] = 4
+    box = [8, 5, 31, 21] if pixels.any() else [0, 0, 0, 0]
+    return {"object": number, "score": score, "box": box, "rle": rle(pixels), "low_res_mask": npy(logits)}
+
+
+@pytest.fixture
+def replay() -> Replay:
+    fake = Replay(ADAPTER)
+    fake.masks = [record(0, 0.9)]
+    return fake
+
+
+def segment(replay: Replay, path: str = "/sam2/segment_image", status: int = 200, **fields):
+    answer = replay.ask("POST", path, json={"api_key": None, "image": IMAGE, **fields})
+    assert answer.status_code == status, answer.text
+    return answer
+
+
+FORMS = {
+    "nested": {"prompts": [{"points": [POINT]}]},
+    "list": [{"points": [POINT]}],
+    "single": {"points": [POINT]},
+}
+
+
+@pytest.mark.parametrize("prompts", FORMS.values(), ids=FORMS)
+def test_prompts_are_read_in_all_forms(replay, prompts):
+    segment(replay, prompts=prompts, sam2_version_id="hiera_large", save_logits_to_cache=True)
+    (job,) = replay.jobs
+    assert job.prompts.points_xy.tolist() == [[[9, 6]]]
+    assert job.options.multimask_output
+    assert replay.files == [b"a photo"]
+
+
+def test_box_is_given_by_its_centre(replay):
+    box = {"x": 20, "y": 10, "width": 8, "height": 6}
+    segment(replay, prompts=[{"box": box, "points": [{**POINT, "positive": False}]}], multimask_output=False)
+    (job,) = replay.jobs
+    assert job.prompts.points_xy.tolist() == [[[9, 6], [16, 7], [24, 13]]]
+    assert job.prompts.labels.tolist() == [[0, 2, 3]]
+    assert not job.options.multimask_output
+
+
+def test_answer_has_the_best_mask_of_each_prompt(replay):
+    replay.masks = [record(0, 0.5), record(0, 0.8), record(1, 0.7), record(1, 0.6)]
+    answer = segment(replay, prompts=[{"points": [POINT]}, {"points": [POINT]}], format="rle").json()
+    assert [prediction["confidence"] for prediction in answer["predictions"]] == [0.8, 0.7]
+    assert answer["predictions"][0] == {"masks": rle(PIXELS), "confidence": 0.8, "format": "rle"}
+    assert (answer["image_id"], answer["model_id"], answer["weights"]) == ("id", "mobile_sam", {"name": "official"})
+
+
+def test_polygons_are_the_outlines_of_all_islands(replay):
+    (prediction,) = segment(replay, prompts=[{"points": [POINT]}]).json()["predictions"]
+    assert prediction == {"masks": OUTLINES, "confidence": 0.9, "format": "polygon"}
+
+
+def test_empty_mask_is_an_empty_polygon(replay):
+    replay.masks = [record(0, 0.9, np.zeros_like(PIXELS))]
+    (prediction,) = segment(replay, prompts=[{"points": [POINT]}]).json()["predictions"]
+    assert prediction["masks"] == [[]]
+
+
+def test_archive_has_signs_and_logits(replay):
+    archive = np.load(io.BytesIO(segment(replay, prompts=[{"points": [POINT]}], format="binary").content))
+    assert archive["masks"].tolist() == [(PIXELS.astype(int) * 2 - 1).tolist()]
+    assert (archive["low_res_masks"] > 0).sum() == 200
+
+
+def test_without_prompts_everything_is_segmented(replay):
+    found = {"area": 60, "bbox": [8, 5, 23, 16], "predicted_iou": 0.9, "crop_box": [0, 0, 40, 30]}
+    replay.records_found = [{**found, "box": [8, 5, 20, 10], "tidied": False, "segmentation": rle(PIXELS)}]
+    assert segment(replay).json()["predictions"] == [{"masks": OUTLINES, "confidence": 0.9, "format": "polygon"}]
+
+
+def test_embedding_is_known_by_the_id_of_the_service(replay):
+    answer = segment(replay, "/sam2/embed_image", image_id="mine").json()
+    assert (answer["image_id"], answer["model_id"]) == ("id", "mobile_sam")
+    assert segment(replay, "/sam/embed_image").json()["embeddings"] == "id"
+    segment(replay, "/sam/segment_image", image=None, embeddings="id", point_coords=[[1, 2]], point_labels=[1])
+    assert replay.files == [None]
+
+
+def test_sam_1_has_one_outline_of_the_mask_and_of_the_logits(replay):
+    points = [[1, 2], [3, 4], [0, 0]]
+    answer = segment(replay, "/sam/segment_image", point_coords=points, point_labels=[1, 0, -1]).json()
+    (job,) = replay.jobs
+    assert (job.prompts.points_xy.tolist(), job.prompts.labels.tolist()) == ([[[1, 2], [3, 4]]], [[1, 0]])
+    assert answer["masks"] == [OUTLINES[1]]
+    assert answer["low_res_masks"] == [[[30, 10], [30, 19], [49, 19], [49, 10]]]
+
+
+def test_sam_1_takes_logits_of_an_archive(replay):
+    click = {"point_coords": [[1, 2]], "point_labels": [1], "has_mask_input": True, "mask_input_format": "binary"}
+    logits = npy(np.ones((1, 256, 256), np.float32))
+    segment(replay, "/sam/segment_image", 200, mask_input=logits, **click)
+    assert replay.jobs[0].prompts.masks.shape == (1, 256, 256)
+
+
+SAM2, SAM = "/sam2/segment_image", "/sam/segment_image"
+WRONG = {
+    "url": (SAM2, {"image": {"type": "url", "value": "http://a.example/b.png"}}, "image.type: expected base64"),
+    "numpy": (SAM2, {"image": {"type": "numpy", "value": "abc"}}, "nothing else is read or fetched, got numpy"),
+    "two images": (SAM2, {"image": [IMAGE, IMAGE]}, "expected one image per request"),
+    "no image": (SAM2, {"image": None, "prompts": [{"points": [POINT]}]}, "or the image_id that embed_image"),
+    "no prompt": (SAM2, {"prompts": [{}]}, "or a box, got no prompt"),
+    "no points": (SAM, {"point_coords": [[0, 0]], "point_labels": [-1]}, "or a box, got no prompt"),
+    "labels": (SAM, {"point_coords": [[0, 0]]}, "point_labels: expected 1 labels"),
+    "label": (SAM, {"point_coords": [[0, 0]], "point_labels": [1e300]}, "point_labels[0]: expected"),
+    "format": (SAM2, {"format": "png"}, "format: expected"),
+    "archive of everything": (SAM2, {"format": "binary"}, "expected json or rle without prompts"),
+    "embeddings": (SAM, {"embeddings": [[[[0.5]]]]}, "embeddings stay in the service"),
+    "polygons as mask": (SAM, {"has_mask_input": True, "mask_input": [[[1, 2]]]}, "mask_input: expected base64"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
+def test_wrong_input_has_a_message(replay, case):
+    path, fields, text = case
+    answer = segment(replay, path, 422, **fields)
+    assert answer.headers["content-type"] == "application/json"
+    assert text in answer.json()["message"]
+
+
+def test_too_many_pixels_are_not_decoded(replay, monkeypatch):
+    monkeypatch.setattr("utils.integrations.roboflow.MAX_PIXELS", 1000)
+    message = segment(replay, status=422, prompts=[{"points": [POINT]}]).json()["message"]
+    assert "image: expected masks with at most" in message

@@ -1,0 +1,204 @@
+"""Functions for CVAT's server, which asks for them as it asks Nuclio's dashboard.
+
+CVAT shows a person the status of a failed invocation and nothing of its body; the reason is in the service's log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import cv2
+import numpy as np
+import orjson
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from utils.api.answers import json_response
+from utils.api.errors import UnknownPath
+from utils.api.requests import MAX_POINTS, Fraction, Point, invalid
+from utils.integrations.adapter import Adapter, Call, image_of
+from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode
+from utils.observability.text import quoted
+
+INTERACTOR, DETECTOR = "mobile-sam", "mobile-sam-everything"
+"""CVAT's user interface decodes the answers of `pth-facebookresearch-sam-vit-h` itself: ids must differ from it."""
+LABEL = "object"
+"""The detector's only label, which a person maps to one of the task's."""
+GRID = {"points_per_side": 16}
+"""A quarter of the points of `/everything`, so that an answer takes seconds on a CPU."""
+FUNCTION_NAME = "x-nuclio-function-name"
+JSON_BYTES_PER_PIXEL = 2
+"""A digit and a comma of a detector's mask."""
+
+
+def _function(name: str, description: str, annotations: dict[str, str]) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "nuclio", "annotations": annotations},
+        "spec": {"description": description},
+        "status": {"state": "ready"},
+    }
+
+
+FUNCTIONS = {
+    INTERACTOR: _function(
+        INTERACTOR,
+        "Masks of objects from points and boxes",
+        {
+            "name": "MobileSAM",
+            "type": "interactor",
+            "version": "2",  # of CVAT's interface
+            "spec": "",
+            "min_pos_points": "0",
+            "min_neg_points": "0",
+            "startswith_box_optional": "true",
+            "help_message": "Click on an object, or draw a box around it; a right click excludes a part",
+        },
+    ),
+    DETECTOR: _function(
+        DETECTOR,
+        "Masks of all objects in an image, without classes",
+        {
+            "name": "MobileSAM, everything",
+            "type": "detector",
+            "spec": orjson.dumps([{"id": 0, "name": LABEL, "type": "mask"}]).decode(),
+        },
+    ),
+}
+"""Functions as Nuclio describes them, by id."""
+
+
+class Interaction(BaseModel):
+    """An invocation of the interactor."""
+
+    image: str
+    pos_points: Annotated[list[Point] | None, Field(max_length=MAX_POINTS)] = None
+    neg_points: Annotated[list[Point] | None, Field(max_length=MAX_POINTS)] = None
+    obj_bbox: list[Point] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of `/mobile_sam`.
+
+        Raises:
+            InvalidRequest: the box has not two corners.
+        """
+        fields: dict[str, Any] = {"pos_coords": self.pos_points or [], "neg_coords": self.neg_points or []}
+        if self.obj_bbox:
+            if len(self.obj_bbox) != 2:
+                raise invalid("obj_bbox", "two corners of one box", f"{len(self.obj_bbox)} points")
+            (x0, y0), (x1, y1) = self.obj_bbox
+            fields["box"] = [min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)]
+        return fields
+
+
+class Detection(BaseModel):
+    """An invocation of the detector."""
+
+    image: str
+    threshold: Fraction | None = None
+
+
+async def functions(_: Call) -> dict[str, Any]:
+    """Answer with all functions by id."""
+    return FUNCTIONS
+
+
+async def interactor(_: Call) -> dict[str, Any]:
+    """Answer with the interactor."""
+    return FUNCTIONS[INTERACTOR]
+
+
+async def detector(_: Call) -> dict[str, Any]:
+    """Answer with the detector."""
+    return FUNCTIONS[DETECTOR]
+
+
+async def invoke(call: Call) -> Response:
+    """Run the function that a header names."""
+    name = call.headers.get(FUNCTION_NAME, "")
+    if name == INTERACTOR:
+        return await interact(call)
+    if name == DETECTOR:
+        return await detect(call)
+    expected = f"expected {INTERACTOR} or {DETECTOR} in the header {FUNCTION_NAME}"
+    raise UnknownPath(f"{expected}, got {quoted(name, 100)}", logged=expected)
+
+
+async def interact(call: Call) -> Response:
+    """Return the mask of a click, for servers of 2024 and 2025 as `mask` in `bounds`, for newer ones as `shapes`."""
+    request = call.parse(Interaction)
+    fields = {**request.fields(), "mask_format": "rle"}
+    document = await call.service.segment(image_of(request.image, "image"), fields)
+    (mask,) = document["masks"]
+
+    def answer() -> bytes:
+        crop, bounds = cropped(mask, mask["rle"])
+        shape = {"type": "mask", "points": [*run_lengths(crop), *bounds], "attributes": []}
+        return as_json({"mask": crop * np.uint8(255), "bounds": bounds, "shapes": [shape] if crop.any() else []})
+
+    return json_response(await asyncio.to_thread(answer))
+
+
+async def detect(call: Call) -> Response:
+    """Return masks of everything in an image, each with the outline of its largest island."""
+    request = call.parse(Detection)
+    thresholds = {} if request.threshold is None else {"pred_iou_thresh": request.threshold}
+    document = await call.service.everything(image_of(request.image, "image"), {**GRID, **thresholds})
+    records = document["masks"]
+    check_pixels([record["segmentation"] for record in records], MAX_PIXELS)
+    pixels = sum(width * height for _, _, width, height in (record["bbox"] for record in records))
+    if pixels * JSON_BYTES_PER_PIXEL > (limit := call.service.settings.max_answer_bytes):
+        expected = f"masks of at most {limit} bytes (raise the threshold, or use smaller images)"
+        raise invalid("threshold", expected, f"{len(records)} masks of {pixels * JSON_BYTES_PER_PIXEL} bytes")
+
+    def found(record: dict[str, Any]) -> bytes:
+        crop, bounds = cropped(record, record["segmentation"])
+        shape = {
+            "label": LABEL,
+            "type": "mask",
+            "confidence": record["predicted_iou"],
+            "mask": np.concatenate([crop.ravel(), np.array(bounds, np.int32)]),
+            "points": outline(crop, bounds),
+            "attributes": [],
+        }
+        return as_json(shape)
+
+    return json_response(await asyncio.to_thread(lambda: b"[%s]" % b",".join(map(found, records))))
+
+
+def as_json(document: dict[str, Any]) -> bytes:
+    """Return a document with NumPy arrays as JSON."""
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def cropped(record: dict[str, Any], rle: dict[str, Any]) -> tuple[Mask, list[int]]:
+    """Return a mask in its box, and the box's left, top, right and bottom, all inclusive."""
+    left, top, right, bottom = box_of(record)
+    return decode(rle, (left, top, right, bottom)), [left, top, right - 1, bottom - 1]
+
+
+def run_lengths(crop: Mask) -> list[int]:
+    """Return the lengths of the runs of equal pixels row by row; the first is of zeros, and may be empty."""
+    pixels = crop.ravel()
+    edges = np.flatnonzero(np.diff(pixels)) + 1
+    lengths: list[int] = np.diff(edges, prepend=0, append=pixels.size).tolist()
+    return [0, *lengths] if pixels[0] else lengths
+
+
+def outline(crop: Mask, bounds: list[int]) -> list[int]:
+    """Return x and y of the points of the largest island's outline, for CVAT to convert masks to polygons."""
+    corner = (bounds[0], bounds[1])
+    contours, _ = cv2.findContours(crop, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE, offset=corner)
+    points: list[int] = max(contours, key=cv2.contourArea).ravel().tolist()
+    return points
+
+
+ADAPTER = Adapter(
+    "cvat",
+    pages={
+        "/api/functions": functions,
+        f"/api/functions/{INTERACTOR}": interactor,
+        f"/api/functions/{DETECTOR}": detector,
+    },
+    work={"/api/function_invocations": invoke},
+)

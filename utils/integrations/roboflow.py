@@ -1,0 +1,164 @@
+"""Roboflow's inference server: `segment_image` and `embed_image` under `/sam2` and `/sam`.
+
+The image id of an answer is this service's: ids that callers choose are not kept, and are ignored beside an image.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import pybase64
+from starlette.responses import JSONResponse, Response
+
+from utils.api.errors import Problem
+from utils.api.requests import invalid
+from utils.integrations.adapter import Adapter, Call
+from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode
+from utils.integrations.roboflow_requests import ImageRequest, Sam2Segmentation, SamSegmentation
+
+MODEL = {"model_id": "mobile_sam"}
+"""Part of each answer: whatever model the request names, MobileSAM answers."""
+KEY_ADVICE = (
+    '; inference-sdk sends its api_key in this header with InferenceConfiguration(api_key_transport="header"), '
+    "and keys in a body or URL are not read"
+)
+GRID = {"points_per_side": 16}
+"""A quarter of the points of `/everything`, so that an answer takes seconds on a CPU."""
+
+
+async def segment_sam2(call: Call) -> Response | dict[str, Any]:
+    """Answer `/sam2/segment_image`: the best mask of each prompt, or all masks of the image without prompts."""
+    started = time.perf_counter()
+    request = call.parse(Sam2Segmentation)
+    if not request.prompts:
+        if request.format == "binary":
+            raise invalid("format", "json or rle without prompts", "binary")
+        document = await call.service.everything(request.source(), GRID)
+        masks = [{**mask, "rle": mask["segmentation"], "score": mask["predicted_iou"]} for mask in document["masks"]]
+    else:
+        fields = {"multimask_output": request.multimask_output, "low_res_mask": request.format == "binary"}
+        prompts = [prompt.fields() for prompt in request.prompts]
+        document = await call.service.segment(request.source(), {**fields, "prompts": prompts, "mask_format": "rle"})
+        masks = best_masks(document["masks"])
+    if request.format == "binary":
+        return await binary_response(call, masks)
+    shapes = [mask["rle"] for mask in masks]
+    if request.format == "json":
+        check_pixels(shapes, MAX_PIXELS)
+        shapes = await asyncio.to_thread(lambda: [islands(mask) for mask in masks])
+    named = "rle" if request.format == "rle" else "polygon"
+    predictions = [
+        {"masks": shape, "confidence": mask["score"], "format": named}
+        for shape, mask in zip(shapes, masks, strict=True)
+    ]
+    return {"predictions": predictions, **_about(document, started)}
+
+
+async def segment_sam(call: Call) -> Response | dict[str, Any]:
+    """Answer `/sam/segment_image`: one mask."""
+    started = time.perf_counter()
+    request = call.parse(SamSegmentation)
+    fields = {**request.fields(), "low_res_mask": True, "mask_format": "rle"}
+    document = await call.service.segment(request.source(), fields)
+    (mask,) = document["masks"]
+    if request.format == "binary":
+        return await binary_response(call, [mask])
+
+    def outlines() -> dict[str, Any]:
+        low_res = (_logits(mask) > 0).astype(np.uint8)
+        return {"masks": [max(islands(mask), key=len)], "low_res_masks": [max(outer_outlines(low_res), key=len)]}
+
+    return {**await asyncio.to_thread(outlines), **_about(document, started)}
+
+
+async def embed_sam2(call: Call) -> dict[str, Any]:
+    """Answer `/sam2/embed_image` with the service's id of the image."""
+    started = time.perf_counter()
+    return _about(await call.service.embed(call.parse(ImageRequest).source()), started)
+
+
+async def embed_sam(call: Call) -> dict[str, Any]:
+    """Answer `/sam/embed_image` with the service's id of the image in place of its embeddings."""
+    about = await embed_sam2(call)
+    return {"embeddings": about["image_id"], **about}
+
+
+def best_masks(masks: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the mask with the highest score of each object."""
+    best: dict[int, dict[str, Any]] = {}
+    for mask in masks:
+        if mask["object"] not in best or mask["score"] > best[mask["object"]]["score"]:
+            best[mask["object"]] = mask
+    return list(best.values())
+
+
+def islands(mask: dict[str, Any]) -> list[list[list[int]]]:
+    """Return the outlines of a mask's islands in pixels of the image."""
+    box = box_of(mask)
+    return outer_outlines(decode(mask["rle"], box), (box[0], box[1]))
+
+
+def outer_outlines(mask: Mask, corner: tuple[int, int] = (0, 0)) -> list[list[list[int]]]:
+    """Return the outlines of a mask's islands, without holes, through the centres of their outermost pixels.
+
+    Args:
+        mask: (H, W) uint8.
+        corner: x and y of its first pixel.
+    """
+    contours, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE, offset=corner)
+    return [contour[:, 0].tolist() for contour in contours] or [[]]
+
+
+def _logits(mask: dict[str, Any]) -> npt.NDArray[np.float32]:
+    """Return the low-resolution logits (256, 256) float32 of a mask."""
+    file = io.BytesIO(pybase64.b64decode(mask["low_res_mask"]))
+    logits: npt.NDArray[np.float32] = np.load(file, allow_pickle=False)
+    return logits
+
+
+async def binary_response(call: Call, masks: list[dict[str, Any]]) -> Response:
+    """Return a NumPy archive: `masks` (K, H, W) int8, 1 inside and -1 outside, `low_res_masks` (K, 256, 256) float32.
+
+    Raises:
+        InvalidRequest: the masks are too large.
+    """
+    check_pixels([mask["rle"] for mask in masks], call.service.settings.max_answer_bytes)
+
+    def archive() -> bytes:
+        file = io.BytesIO()
+        pixels = np.stack([decode(mask["rle"]).view(np.int8) * np.int8(2) - np.int8(1) for mask in masks])
+        np.savez_compressed(file, masks=pixels, low_res_masks=np.stack([_logits(mask) for mask in masks]))
+        return file.getvalue()
+
+    return Response(await asyncio.to_thread(archive), media_type="application/octet-stream")
+
+
+def _about(document: dict[str, Any], started: float) -> dict[str, Any]:
+    identity = {name: document[name] for name in ("image_id", "weights")}
+    return {**identity, **MODEL, "time": round(time.perf_counter() - started, 4)}
+
+
+def error_response(problem: Problem) -> Response:
+    """Return an error as the server's `message`, which inference-sdk shows."""
+    advice = KEY_ADVICE if problem.status == 401 else ""
+    return JSONResponse({"message": problem.detail + advice}, problem.status, problem.headers)
+
+
+ADAPTER = Adapter(
+    "roboflow",
+    pages={},
+    work={
+        "/sam2/segment_image": segment_sam2,
+        "/sam2/embed_image": embed_sam2,
+        "/sam/segment_image": segment_sam,
+        "/sam/embed_image": embed_sam,
+    },
+    error_response=error_response,
+)
