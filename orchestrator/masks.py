@@ -140,7 +140,8 @@ def _of_regions(regions: npt.NDArray[Any], wanted: Mask) -> Mask:
             for number in chosen:
                 pixels ^= regions == number
             return pixels
-    return wanted[regions]
+    looked_up: Mask = wanted[regions]
+    return looked_up
 
 
 class MaskPart:

@@ -326,9 +326,10 @@ function edit(change, clickTime) {
   const { objects, masks } = session;
   change(objects);
   masks.abortStale(objects.list);
+  // First of all the request: the screen is updated while the service works.
+  segment(objects.active, clickTime);
   preview.clear();
   screen.show();
-  segment(objects.active, clickTime);
   saveSoon(session);
 }
 

@@ -105,7 +105,7 @@ export class Masks {
     this.#requests.set(object.id, request);
     try {
       // If encoding failed, this request sends the image again and reports the error.
-      await this.image.embedding.catch(() => {});
+      if (!this.image.remote.id) await this.image.embedding.catch(() => {});
       controller.signal.throwIfAborted();
       const began = performance.now();
       this.#known.set(key, await this.service.segment(this.image.remote, fields, controller.signal));

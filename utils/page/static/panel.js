@@ -3,6 +3,7 @@
 import { element } from "./dom.js";
 
 export class ObjectList {
+  /** @type {Map<number, Record<string, any>>} */
   #rows = new Map();
 
   /**
@@ -35,8 +36,11 @@ export class ObjectList {
     objects.forEach((object, index) => {
       const row = this.#rows.get(object.id) ?? this.#addRow(object);
       if (this.list.children[index] !== row.item) this.list.insertBefore(row.item, this.list.children[index] ?? null);
-      this.#updateRow(row, object, object.id === activeId, maskOf(object));
-      const category = categoryOf(object.classId);
+      const isActive = object.id === activeId, mask = maskOf(object), category = categoryOf(object.classId);
+      const shown = [object, isActive, mask, category];
+      if (row.shown?.every((value, at) => value === shown[at])) return;
+      row.shown = shown;
+      this.#updateRow(row, object, isActive, mask);
       row.category.textContent = category.name;
       row.category.style.setProperty("--colour", category.color);
     });
