@@ -54,6 +54,7 @@ export class ObjectList {
     this.list.scrollTop += Math.min(0, row.top - list.top) + Math.max(0, row.bottom - list.bottom);
   }
 
+  /** @returns {Record<string, any>} */
   #addRow({ id }) {
     const item = document.createElement("li");
     const pick = button("pick", () => this.actions.select(id));
@@ -83,7 +84,8 @@ export class ObjectList {
     return row;
   }
 
-  #updateRow({ item, pick, name, score, hide, remove }, object, active, mask) {
+  #updateRow(row, object, active, mask) {
+    const { item, pick, name, score, hide, remove } = row;
     item.classList.toggle("active", active);
     item.classList.toggle("hidden-object", object.hidden);
     item.style.setProperty("--colour", object.colour);
