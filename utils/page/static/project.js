@@ -47,7 +47,9 @@ export class Project {
       await lock();
       this.#store = await Store.open();
       this.images = await this.#store.images();
-      Object.assign(this, await this.#store.project());
+      const { counts = {}, ...saved } = (await this.#store.project()) ?? {};
+      Object.assign(this, saved);
+      for (const image of this.images) image.counts = counts[image.id] ?? image.counts;
       this.onState(this.state, "");
     } catch (error) {
       this.#store = new MemoryStore();
@@ -82,7 +84,7 @@ export class Project {
   async saveWork(image, work) {
     const classes = new Map(work.objects.now.list.map(({ id, classId }) => [id, classId]));
     image.counts = countsOf(work.shown.map(([id]) => classes.get(id)));
-    await this.#write(() => this.#store.save(image, work));
+    await this.#write(() => this.#store.save(image.id, work, this.#record));
   }
 
   async remove(id) {
@@ -118,14 +120,19 @@ export class Project {
     const sessions = [...this.#changed];
     this.#changed.clear();
     for (const session of sessions) {
-      await this.#write(() => this.#store.save(session.image, session.save()), () => this.#changed.add(session));
+      await this.#write(() => this.#store.save(session.image.id, session.save(), this.#record), () => this.#changed.add(session));
     }
   }
 
   /** Save what belongs to no single image. */
   async saveProject() {
-    const { classes, classId, imageId } = this;
-    await this.#write(() => this.#store.saveProject({ classes, classId, imageId }));
+    await this.#write(() => this.#store.saveProject(this.#record));
+  }
+
+  /** What belongs to no single image, and the numbers of objects: as plain data. */
+  get #record() {
+    const { classes, classId, imageId, images } = this;
+    return { classes, classId, imageId, counts: Object.fromEntries(images.map(({ id, counts }) => [id, counts])) };
   }
 
   /** @param {number} id of a class */

@@ -68,14 +68,16 @@ export class Store {
   }
 
   /**
-   * Save the work on an image, and its number of objects, in one transaction.
-   * @param {StoredImage} image
+   * Save the work on an image, and what belongs to no single image, in one transaction. The image itself is not written
+   * again: that would copy its file.
+   * @param {number} id of the image
    * @param {object} work structured-cloneable
+   * @param {object} project likewise
    */
-  save(image, work) {
-    const transaction = this.database.transaction([IMAGES, WORK], "readwrite");
-    transaction.objectStore(IMAGES).put(image);
-    transaction.objectStore(WORK).put(work, image.id);
+  save(id, work, project) {
+    const transaction = this.database.transaction([WORK, PROJECT], "readwrite");
+    transaction.objectStore(WORK).put(work, id);
+    transaction.objectStore(PROJECT).put(project, ONLY);
     return completed(transaction);
   }
 
@@ -87,7 +89,7 @@ export class Store {
     return completed(transaction);
   }
 
-  /** Return what `saveProject` saved, or undefined. */
+  /** Return what belongs to no single image as it was saved last, or undefined. */
   project() {
     return done(this.#in(PROJECT, "readonly").get(ONLY));
   }
@@ -129,9 +131,9 @@ export class MemoryStore {
     return this.#work.get(id);
   }
 
-  async save(image, work) {
-    this.#images.set(image.id, image);
-    this.#work.set(image.id, work);
+  async save(id, work, project) {
+    this.#work.set(id, work);
+    this.#project = project;
   }
 
   async remove(id) {
