@@ -16,6 +16,7 @@ from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
 from tests.browser.person import Person
+from tests.browser.test_accessibility import CONTEXTS, violations
 from tests.browser.test_copies import open_refused
 from tests.browser.test_errors import reload_with_info
 from tests.browser.test_export import copied
@@ -150,6 +151,19 @@ def test_click_outside_of_the_part_uses_the_whole_image_and_says_so(zoomed):
     zoomed.assert_mask_is_the_apis(pos_coords=[BALL], neg_coords=[(300, 300)])
     zoomed.press("Control+z")
     assert np.array_equal(zoomed.visible_mask(), refined)
+
+
+@pytest.mark.parametrize("options", CONTEXTS.values(), ids=CONTEXTS.keys())
+def test_control_is_accessible_and_covers_no_tool(open_page, large, options):
+    with open_page(**options) as person:
+        person.open(large)
+        for _ in range(6):
+            person.press("+")
+        person.press_button("Refine here")
+        expect(person.page.get_by_role("button", name="Refine here")).to_have_attribute("aria-pressed", "true")
+        assert violations(person.page) == []
+        control, tools = (person.page.locator(name).bounding_box() for name in ("#refine", "#tools"))
+        assert control["y"] + control["height"] <= tools["y"]
 
 
 def test_part_of_a_copy_is_cut_from_the_original(person, large, tmp_path):
