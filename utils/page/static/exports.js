@@ -27,6 +27,7 @@ export async function saveCutout(session, picture) {
   context.globalCompositeOperation = "source-in";
   const original = session.image.original && (await createImageBitmap(session.image.original.file));
   context.drawImage(original ?? picture, 0, 0, mask.width, mask.height);
+  original?.close();
   download(await canvas.convertToBlob({ type: "image/png" }), `${withoutExtension(session.name)} ${active.name} cutout.png`);
 }
 

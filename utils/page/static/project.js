@@ -58,13 +58,13 @@ export class Project {
   }
 
   /**
-   * Add an image.
+   * Add an image. A name that is taken gets a number: files of annotations are named after their images.
    * @param {{name: string, width: number, height: number, file: Blob, thumbnail: Blob}} image
    * @returns {Promise<StoredImage>}
    * @throws {Error} the storage is full
    */
   async add(image) {
-    const added = { ...image, counts: {} };
+    const added = { ...image, name: this.#unusedName(image.name), counts: {} };
     try {
       const stored = { ...added, id: await this.#store.add(added) };
       this.images.push(stored);
@@ -72,6 +72,14 @@ export class Project {
     } catch (error) {
       throw new Error(`${image.name} does not fit into this browser's storage (${error.name}). Export and remove images first.`);
     }
+  }
+
+  #unusedName(name) {
+    const taken = new Set(this.images.map((image) => image.name.toLowerCase()));
+    const [, stem, extension] = /^(.*?)(\.[^./]*)?$/s.exec(name);
+    let unused = name;
+    for (let number = 2; taken.has(unused.toLowerCase()); number++) unused = `${stem} (${number})${extension ?? ""}`;
+    return unused;
   }
 
   /** Return the work on an image as `Session.save` returned it, or undefined. */
@@ -90,13 +98,13 @@ export class Project {
   async remove(id) {
     for (const session of this.#changed) if (session.image.id === id) this.#changed.delete(session);
     this.images = this.images.filter((image) => image.id !== id);
-    await this.#store.remove(id);
+    await this.#write(() => this.#store.remove(id));
   }
 
   /** Remove all images and classes. */
   async clear() {
     this.#changed.clear();
-    await this.#store.clear();
+    await this.#write(() => this.#store.clear());
     this.images = [];
     this.classes = [{ id: 1, name: "object", color: colourOf(1) }];
     this.classId = 1;

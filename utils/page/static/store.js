@@ -59,7 +59,9 @@ export class Store {
    * @returns {Promise<number>} its id
    */
   async add(image) {
-    return Number(await done(this.#in(IMAGES, "readwrite").add(image)));
+    const store = this.#in(IMAGES, "readwrite"), request = store.add(image);
+    await completed(store.transaction);
+    return Number(request.result);
   }
 
   /** Return the work on an image as `save` got it, or undefined. */
@@ -96,7 +98,9 @@ export class Store {
 
   /** Save what belongs to no single image. */
   saveProject(project) {
-    return done(this.#in(PROJECT, "readwrite").put(project, ONLY));
+    const store = this.#in(PROJECT, "readwrite");
+    store.put(project, ONLY);
+    return completed(store.transaction);
   }
 
   /** Remove everything. */
@@ -156,9 +160,10 @@ export class MemoryStore {
   }
 }
 
+/** Wait until what was written is stored: that can fail after each request has succeeded, for example on a full disk. */
 function completed(transaction) {
   return new Promise((resolve, reject) => {
     transaction.oncomplete = () => resolve();
-    transaction.onerror = transaction.onabort = () => reject(transaction.error);
+    transaction.onerror = transaction.onabort = () => reject(transaction.error ?? new DOMException("aborted", "AbortError"));
   });
 }
