@@ -117,7 +117,7 @@ bench-estimates: env ## compare the times of masks and pictures with the estimat
 bench-peers: env-bench env-peers ## compare the service with the official predictor and a server around it; writes docs/performance.md; 5 minutes
 	@$(RUN) python -m benchmarks.bench_peers $(PEERS_VENV)
 
-bench-page: env-dev weights ## measure clicks in the page until the painted mask; writes docs/performance-details.md; needs Chromium
+bench-page: env-dev weights ## measure clicks, previews and a project of 200 images in the page; writes docs/performance-details.md; needs Chromium; 4 minutes
 	@$(RUN) python -m benchmarks.page
 
 bench-first-mask: ## measure the time from `git clone` to the first mask, with empty and with full caches; 2 minutes

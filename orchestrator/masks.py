@@ -25,6 +25,9 @@ MAX_PNG_ROWS = 1_000_000
 MAX_REUSED_PIXELS = 16_000_000
 """Largest image whose logits (64 MB) go into a reused buffer: that avoids page faults, which cost more than scaling."""
 
+MAX_COMPARED_REGIONS = 8
+"""For so few regions, comparing all pixels with each is quicker than looking each pixel's region up."""
+
 Logits = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 
@@ -104,8 +107,12 @@ def remove_small_regions(mask: Mask, min_area: int) -> tuple[Mask, bool]:
     if w == width or h == height or height * width - (right - left) * (bottom - top) < min_area:
         left, top, right, bottom = 0, 0, width, height  # the background outside is in two parts, or may be a hole
     part = mask[top:bottom, left:right]
+    contours, hierarchy = cv2.findContours(part.view(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
+    inner = 0 if hierarchy is None else np.count_nonzero(hierarchy[0, :, 3] >= 0)
+    touches_border = x == 0 or y == 0 or x + w == width or y + h == height
+    has_islands = len(contours) - inner > 1 or cv2.countNonZero(part.view(np.uint8)) < min_area
     changed = False
-    for holes in (True, False):
+    for holes in [True] * bool(inner or touches_border) + [False] * has_islands:
         _, regions, stats, _ = cv2.connectedComponentsWithStats((part ^ holes).view(np.uint8), connectivity=8)
         areas = stats[:, cv2.CC_STAT_AREA]
         if holes:
@@ -117,12 +124,24 @@ def remove_small_regions(mask: Mask, min_area: int) -> tuple[Mask, bool]:
             continue
         if not holes and small[1:].all():
             small[1 + int(areas[1:].argmax())] = False
-        part, changed = part ^ small[regions], True
+        part, changed = part ^ _of_regions(regions, small), True
     if not changed:
         return mask, False
     tidied = mask.copy()
     tidied[top:bottom, left:right] = part
     return tidied, True
+
+
+def _of_regions(regions: npt.NDArray[Any], wanted: Mask) -> Mask:
+    """Return the pixels (H, W) bool of the wanted regions, given their numbers as the true indices of (N,) bool."""
+    for chosen, of_others in ((np.flatnonzero(wanted), False), (np.flatnonzero(~wanted), True)):
+        if len(chosen) <= MAX_COMPARED_REGIONS:
+            pixels = np.full(regions.shape, of_others)
+            for number in chosen:
+                pixels ^= regions == number
+            return pixels
+    looked_up: Mask = wanted[regions]
+    return looked_up
 
 
 class MaskPart:

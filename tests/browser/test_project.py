@@ -193,3 +193,39 @@ def test_work_that_could_not_be_saved_is_there_when_its_image_is_opened_again(pr
     show(project, "d", "b.png")
     show(project, "a", "a.png")
     assert np.array_equal(project.visible_mask(), disc)
+
+
+def test_images_of_the_same_name_get_numbers(person, photo):
+    for count in (1, 2, 3):
+        person.page.set_input_files("#file", photo)
+        expect(person.page.locator("#image-list li")).to_have_count(count)
+    names = person.page.locator("#image-list .file-name")
+    assert names.all_inner_texts() == ["scene.png", "scene (2).png", "scene (3).png"]
+
+
+def test_image_that_the_browser_fails_to_store_is_not_added(person, photo):
+    person.page.evaluate(
+        """() => {
+          const { add } = IDBObjectStore.prototype;
+          IDBObjectStore.prototype.add = function (...image) {
+            const request = add.apply(this, image);
+            request.addEventListener("success", () => this.transaction.abort());
+            return request;
+          };
+        }"""
+    )
+    person.page.set_input_files("#file", photo)
+    expect(person.page.get_by_role("alert")).to_contain_text("does not fit into this browser's storage")
+    expect(person.page.locator("#image-list li")).to_have_count(0)
+
+
+def test_nothing_is_at_risk_once_the_changed_image_is_removed(clicked):
+    wait_saved(clicked)
+    clicked.page.evaluate(
+        "IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError'); }; null"
+    )
+    clicked.click(*RED)
+    expect(clicked.page.locator("#saved")).to_have_text("Not saved")
+    clicked.page.once("dialog", lambda dialog: dialog.accept())
+    clicked.press_button("Remove scene.png from the project")
+    wait_saved(clicked)

@@ -24,12 +24,13 @@ import {
   showSaved,
   showWeights,
 } from "./notices.js";
-import { isEmpty, isMarked } from "./objects.js";
+import { isEmpty, isMarked, isPrompted } from "./objects.js";
 import { prepareImage } from "./picture.js";
 import { Preview } from "./preview.js";
 import { Project, total } from "./project.js";
 import { ask } from "./question.js";
 import { Screen } from "./screen.js";
+import { Refine } from "./refine.js";
 import { isAway, RemoteImage, Service } from "./service.js";
 import { Session } from "./session.js";
 import { importFiles, saveCoco } from "./transfer.js";
@@ -55,7 +56,8 @@ const imageList = new ImageList({ open: openImage, remove: removeImage });
 const classList = new ClassList({ add: addClass, choose: chooseClass, rename: renameClass, remove: removeClass });
 const mend = new Mend(screen, { edit, leaveClicks: () => hover(null) });
 const connection = new Connection(hideError);
-const preview = new Preview(screen.stage, (reason) => connection.away || hint(reason));
+const refine = new Refine(screen.stage);
+const preview = new Preview(screen.stage, (point) => refine.previewPart(point), (reason) => connection.away || hint(reason));
 
 /** The response of `/info`. */
 let info = null;
@@ -134,6 +136,7 @@ async function openImage(image) {
     showProgress(false);
     const current = session, encoded = embed();
     preview.use(session);
+    refine.use(session);
     imageList.show(project.images, image.id);
     showClasses();
     await screen.use(session);
@@ -173,6 +176,7 @@ function closeImage() {
   session?.close();
   session = null;
   preview.use(null);
+  refine.use(null);
   screen.close();
 }
 
@@ -217,7 +221,7 @@ async function encodeAhead(current) {
   const at = project.images.indexOf(current.image);
   for (const image of project.images.slice(at + 1, at + 1 + IMAGES_AHEAD)) {
     if (current !== session) return;
-    if (!encodedAhead.has(image.id)) encodedAhead.set(image.id, service.embed(new RemoteImage(image.file)));
+    if (!encodedAhead.has(image.id)) encodedAhead.set(image.id, service.embed(new RemoteImage(() => image.file)));
     await encodedAhead.get(image.id).catch(() => encodedAhead.delete(image.id));
   }
 }
@@ -326,9 +330,10 @@ function edit(change, clickTime) {
   const { objects, masks } = session;
   change(objects);
   masks.abortStale(objects.list);
+  // First of all the request: the screen is updated while the service works.
+  segment(objects.active, clickTime);
   preview.clear();
   screen.show();
-  segment(objects.active, clickTime);
   saveSoon(session);
 }
 
@@ -419,6 +424,12 @@ function hover(pixel) {
   const object = pixel ? selectable(pixel.x, pixel.y) : null;
   screen.highlight(object?.id ?? null);
   preview.at(object || isMarked(session.objects.active) || !element("hover").checked ? null : pixel);
+}
+
+/** Refine the active object in the visible part of the image, and what is clicked from now on; or stop that. */
+function refineHere() {
+  const part = refine.toggle(), { active } = session.objects;
+  if (part && isPrompted(active) && !active.found && !active.drawn) edit((objects) => objects.change({ part }));
 }
 
 function setCandidate(number, time) {
@@ -573,6 +584,7 @@ connect(screen.stage, {
   copyCurl: () => copy(curlCommand(session, service.key !== "")),
   setClip: (clip) => edit((objects) => objects.change({ clip })),
   compare,
+  refineHere,
   changeOptions: () => restore(() => {}),
   hideError,
 });

@@ -27,6 +27,7 @@ export async function saveCutout(session, picture) {
   context.globalCompositeOperation = "source-in";
   const original = session.image.original && (await createImageBitmap(session.image.original.file));
   context.drawImage(original ?? picture, 0, 0, mask.width, mask.height);
+  original?.close();
   download(await canvas.convertToBlob({ type: "image/png" }), `${withoutExtension(session.name)} ${active.name} cutout.png`);
 }
 
@@ -37,8 +38,7 @@ function activeMask({ masks, objects, image }) {
 
 /** Return a mask at the size of the original image: a copy's is scaled up. */
 export function atFullSize(mask, original) {
-  const isScaled = mask && original && (original.width !== mask.width || original.height !== mask.height);
-  return isScaled ? scaled(mask, original) : mask;
+  return mask && original ? scaled(mask, original) : mask;
 }
 
 /** Return a file name without its extension. */
@@ -48,7 +48,7 @@ export function withoutExtension(name) {
 
 /** Return Python code that requests the active object's mask. */
 export function pythonCode({ name, objects, masks }) {
-  const { active } = objects;
+  const { active } = objects, image = JSON.stringify(name);
   const { multimask_output: multimask, ...fields } = masks.fieldsOf(active);
   // The Python client sorts candidates by score; this page does not.
   const ranked = (masks.candidates(active) ?? []).sort((one, other) => other.score - one.score);
@@ -58,10 +58,12 @@ export function pythonCode({ name, objects, masks }) {
   const lines = [
     ...(active.drawn ? [`# ${HAND_WORK}`] : []),
     "from mobile_sam_client import Client",
+    ...(active.part ? ["from PIL import Image, ImageOps", "", `image = ${croppedImage(image, active.part)}`] : []),
     "",
     `with Client(${JSON.stringify(serviceUrl())}) as service:`,
-    `    found = service.segment(${JSON.stringify(name)}, ${parameters.join(", ")})${rank >= 0 ? `.candidates[${rank}]` : ""}`,
+    `    found = service.segment(${active.part ? "image" : image}, ${parameters.join(", ")})${rank >= 0 ? `.candidates[${rank}]` : ""}`,
     "print(found.score, found.mask.shape, found.box_xyxy)",
+    ...partNote(active),
     ...clipNote(active),
     "",
   ];
@@ -74,19 +76,32 @@ export function pythonCode({ name, objects, masks }) {
  * @param {boolean} withKey whether the service requires an API key
  */
 export function curlCommand({ name, objects, masks }, withKey) {
-  const { active } = objects, { candidate, drawn } = active;
+  const { active } = objects, { candidate, drawn, part } = active;
   const key = withKey ? ' -H "Authorization: Bearer $MOBILE_SAM_API_KEY"' : "";
+  const save = part && `from PIL import Image, ImageOps; import sys; ${croppedImage(JSON.stringify(name), part)}.save(sys.stdout.buffer, "PNG")`;
   const request = `request=${JSON.stringify(masks.fieldsOf(active))}`;
   const lines = [
     ...(drawn ? [`# ${HAND_WORK}`] : []),
     ...(candidate ? [`# This mask is masks[${candidate - 1}] of the answer.`] : []),
+    ...partNote(active),
     ...clipNote(active),
+    ...(part ? [`python3 -c ${shellQuoted(save)} |`] : []),
     `curl -sS --fail-with-body -H 'Accept: application/json'${key} \\`,
-    `  -F ${shellQuoted(`image=@${JSON.stringify(name)}`)} -F ${shellQuoted(request)} \\`,
+    `  -F ${shellQuoted(part ? "image=@-;filename=part.png" : `image=@${JSON.stringify(name)}`)} -F ${shellQuoted(request)} \\`,
     `  ${shellQuoted(`${serviceUrl()}/mobile_sam`)}`,
     "",
   ];
   return lines.join("\n");
+}
+
+/** Return a Python expression for a part of the displayed image. */
+function croppedImage(name, part) {
+  return `ImageOps.exif_transpose(Image.open(${name})).crop((${part.join(", ")}))`;
+}
+
+function partNote(object) {
+  const { part } = object;
+  return part ? [`# This mask is of a part of the image, whose first pixel is (${part[0]}, ${part[1]}).`] : [];
 }
 
 function clipNote({ clip, box }) {

@@ -17,20 +17,33 @@ export class Masks {
 
   /**
    * @param {import("./service.js").Service} service
-   * @param {{remote: import("./service.js").RemoteImage, embedding: Promise<object>, width: number, height: number}} image
+   * @param {import("./session.js").Session} image
    */
   constructor(service, image) {
     this.service = service;
     this.image = image;
   }
 
-  /** Return the fields of the request for an object's mask. */
+  /** Return the fields of the request for an object's mask, in the frame of its part. */
   fieldsOf(object) {
-    return { ...promptsOf(object), ...maskOptions(this.image) };
+    const part = this.image.part(object.part);
+    return { ...promptsOf(object, (pixel) => (part ? part.pixel(pixel) : pixel)), ...maskOptions(part ?? this.image) };
   }
 
   #keyOf(object) {
-    return JSON.stringify(this.fieldsOf(object));
+    return JSON.stringify({ ...(object.part && { part: object.part }), ...this.fieldsOf(object) });
+  }
+
+  /**
+   * Ask a service for the masks of an object's prompts, in the frame of the image.
+   * @param {import("./service.js").Service} service
+   * @param {Pick<import("./objects.js").ImageObject, "points" | "box" | "candidate" | "part">} object
+   * @param {AbortSignal} [signal]
+   */
+  async ask(service, object, signal) {
+    const part = this.image.part(object.part);
+    const found = await service.segment((part ?? this.image).remote, this.fieldsOf(object), signal);
+    return part ? found.map((mask) => part.place(mask)) : found;
   }
 
   /** Return the known masks of these objects as plain data. */
@@ -100,15 +113,15 @@ export class Masks {
   async request(object) {
     this.#requests.get(object.id)?.controller.abort();
     const controller = new AbortController();
-    const fields = this.fieldsOf(object), key = JSON.stringify(fields);
+    const key = this.#keyOf(object);
     const request = { controller, key };
     this.#requests.set(object.id, request);
     try {
       // If encoding failed, this request sends the image again and reports the error.
-      await this.image.embedding.catch(() => {});
+      if (!object.part && !this.image.remote.id) await this.image.embedding.catch(() => {});
       controller.signal.throwIfAborted();
       const began = performance.now();
-      this.#known.set(key, await this.service.segment(this.image.remote, fields, controller.signal));
+      this.#known.set(key, await this.ask(this.service, object, controller.signal));
       return performance.now() - began;
     } finally {
       if (this.#requests.get(object.id) === request) this.#requests.delete(object.id);

@@ -16,6 +16,7 @@ import { Mask } from "./rle.js";
  * @property {import("./rle.js").Mask | null} found mask from "Segment everything", in place of clicks
  * @property {import("./rle.js").Mask | null} drawn mask edited by hand, in place of the requested or found one
  * @property {boolean} hidden
+ * @property {number[] | null} [part] x0, y0, x1, y1 of the part of the image that is asked for the mask, x1 and y1 exclusive; null: all of it
  * @property {number} classId
  */
 
@@ -47,6 +48,7 @@ function newObject(id, number, classId) {
     clip: false,
     found: null,
     drawn: null,
+    part: null,
     hidden: false,
     classId,
   };
@@ -67,14 +69,18 @@ export function isEmpty(object) {
   return !object.points.length && !isMarked(object);
 }
 
-/** Return the prompt fields of the request for the object's mask. */
-export function promptsOf(object) {
-  const positive = object.points.filter((point) => point.label === 1);
-  const negative = object.points.filter((point) => point.label === 0);
+/**
+ * Return the prompt fields of the request for the object's mask.
+ * @param {Pick<ImageObject, "points" | "box" | "candidate">} object
+ * @param {(pixel: number[]) => number[]} pixelOf returns a pixel of the image in the frame of the request
+ */
+export function promptsOf(object, pixelOf) {
+  const marked = (label) => object.points.filter((point) => point.label === label).map(({ x, y }) => pixelOf([x, y]));
+  const positive = marked(1), negative = marked(0);
   return {
-    ...(positive.length && { pos_coords: positive.map(({ x, y }) => [x, y]) }),
-    ...(negative.length && { neg_coords: negative.map(({ x, y }) => [x, y]) }),
-    ...(object.box && { box: object.box }),
+    ...(positive.length && { pos_coords: positive }),
+    ...(negative.length && { neg_coords: negative }),
+    ...(object.box && { box: [...pixelOf(object.box.slice(0, 2)), ...pixelOf(object.box.slice(2))] }),
     ...(object.candidate && { multimask_output: true }),
   };
 }
@@ -97,6 +103,8 @@ export class Objects {
   /** @param {number} classId class of new objects */
   constructor(classId) {
     this.classId = classId;
+    /** Returns the part of the image that is asked for an object's mask after a new click or box. @type {(object: ImageObject) => number[] | null} */
+    this.partOf = () => null;
     const list = this.#append([], 1);
     this.now = { list, activeId: list[0].id };
   }
@@ -163,12 +171,19 @@ export class Objects {
   addPoint(point, isNew) {
     const state = isNew ? this.#withNew() : this.now;
     const { points, found } = state.list.find(({ id }) => id === state.activeId);
-    this.#step(withActiveFields(state, { points: [...(found?.point ? [found.point] : points), point], found: null, drawn: null, hidden: false }));
+    this.#mark(state, { points: [...(found?.point ? [found.point] : points), point] });
   }
 
   /** Set the box of the active object or of a new one. An object found automatically loses the click that found it. */
   addBox(box, isNew) {
-    this.#step(withActiveFields(isNew ? this.#withNew() : this.now, { box, found: null, drawn: null, hidden: false }));
+    this.#mark(isNew ? this.#withNew() : this.now, { box });
+  }
+
+  /** Change the active object's clicks or box in place of the mask that it has. */
+  #mark(state, fields) {
+    const { list, activeId } = withActiveFields(state, { ...fields, found: null, drawn: null, hidden: false });
+    const part = this.partOf(list.find(({ id }) => id === activeId));
+    this.#step(withActiveFields({ list, activeId }, { part }));
   }
 
   /** Replace the active object's mask by one made by hand. An object found automatically keeps the click that found it. */
@@ -185,7 +200,7 @@ export class Objects {
 
   /** Remove the active object's clicks, box and mask. */
   clear() {
-    if (!isEmpty(this.active)) this.change({ points: [], box: null, found: null, drawn: null, candidate: 0 });
+    if (!isEmpty(this.active)) this.change({ points: [], box: null, found: null, drawn: null, part: null, candidate: 0 });
   }
 
   /** Change the active object as an undoable step. */

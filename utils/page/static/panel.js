@@ -3,7 +3,10 @@
 import { element } from "./dom.js";
 
 export class ObjectList {
+  /** @type {Map<number, Record<string, any>>} */
   #rows = new Map();
+  /** Id of the row that was revealed last; null once rows have moved. */
+  #revealed = null;
 
   /**
    * @param {object} actions called with an object's id
@@ -31,25 +34,34 @@ export class ObjectList {
       if (ids.has(id)) continue;
       row.item.remove();
       this.#rows.delete(id);
+      this.#revealed = null;
     }
     objects.forEach((object, index) => {
       const row = this.#rows.get(object.id) ?? this.#addRow(object);
-      if (this.list.children[index] !== row.item) this.list.insertBefore(row.item, this.list.children[index] ?? null);
-      this.#updateRow(row, object, object.id === activeId, maskOf(object));
-      const category = categoryOf(object.classId);
+      if (this.list.children[index] !== row.item) {
+        this.list.insertBefore(row.item, this.list.children[index] ?? null);
+        this.#revealed = null;
+      }
+      const isActive = object.id === activeId, mask = maskOf(object), category = categoryOf(object.classId);
+      const shown = [object, isActive, mask, category];
+      if (row.shown?.every((value, at) => value === shown[at])) return;
+      row.shown = shown;
+      this.#updateRow(row, object, isActive, mask);
       row.category.textContent = category.name;
       row.category.style.setProperty("--colour", category.color);
     });
   }
 
-  /** Scroll the list, but not the page, to an object's row. */
+  /** Scroll the list, but not the page, to an object's row, unless that was done. */
   reveal(id) {
     const item = this.#rows.get(id)?.item;
-    if (!item) return;
+    if (!item || id === this.#revealed) return;
+    this.#revealed = id;
     const list = this.list.getBoundingClientRect(), row = item.getBoundingClientRect();
     this.list.scrollTop += Math.min(0, row.top - list.top) + Math.max(0, row.bottom - list.bottom);
   }
 
+  /** @returns {Record<string, any>} */
   #addRow({ id }) {
     const item = document.createElement("li");
     const pick = button("pick", () => this.actions.select(id));
@@ -79,7 +91,8 @@ export class ObjectList {
     return row;
   }
 
-  #updateRow({ item, pick, name, score, hide, remove }, object, active, mask) {
+  #updateRow(row, object, active, mask) {
+    const { item, pick, name, score, hide, remove } = row;
     item.classList.toggle("active", active);
     item.classList.toggle("hidden-object", object.hidden);
     item.style.setProperty("--colour", object.colour);

@@ -1,6 +1,5 @@
 // Mask preview under the pointer: one request at a time, always for the latest position.
 
-import { maskOptions } from "./options.js";
 import { Service } from "./service.js";
 
 const COLOUR = "#ffffff";
@@ -23,10 +22,12 @@ export class Preview {
 
   /**
    * @param {import("./stage.js").Stage} stage
+   * @param {(point: {x: number, y: number}) => number[] | null} partOf returns the part of the image to ask
    * @param {(reason: string) => void} onPause called at the first of several pauses
    */
-  constructor(stage, onPause) {
+  constructor(stage, partOf, onPause) {
     this.stage = stage;
+    this.partOf = partOf;
     this.onPause = onPause;
   }
 
@@ -39,12 +40,15 @@ export class Preview {
 
   /** Preview a click at this pixel; null ends the preview. */
   at(point) {
-    if (!point) {
+    const part = point && this.partOf(point);
+    // What is not encoded yet is not sent for a preview.
+    const isKnown = point && this.#session && (this.#session.part(part) ?? this.#session).remote.id;
+    if (!isKnown) {
       if (this.#wanted) this.clear();
       return;
     }
-    this.#wanted = point;
-    if (!this.#running && !this.#paused && this.#session?.remote.id) this.#run();
+    this.#wanted = { points: [{ ...point, label: 1 }], box: null, candidate: 0, part };
+    if (!this.#running && !this.#paused) this.#run();
   }
 
   clear() {
@@ -59,8 +63,7 @@ export class Preview {
       for (let last = null; this.#wanted && this.#wanted !== last && session === this.#session; ) {
         last = this.#wanted;
         const began = performance.now();
-        const fields = { pos_coords: [[last.x, last.y]], ...maskOptions(session) };
-        const [mask] = await this.#service.segment(session.remote, fields);
+        const [mask] = await session.masks.ask(this.#service, last);
         this.#slowCount = performance.now() - began > MAX_PREVIEW_MS ? this.#slowCount + 1 : 0;
         if (this.#slowCount >= MAX_SLOW_PREVIEWS) throw new Error("The service is too slow for previews");
         if (!this.#slowCount) this.#pauseMs = FIRST_PAUSE_MS;
@@ -79,7 +82,7 @@ export class Preview {
     this.#paused = true;
     setTimeout(() => {
       this.#paused = false;
-      this.at(this.#wanted);
+      this.at(this.#wanted?.points[0] ?? null);
     }, this.#pauseMs);
     this.#pauseMs = Math.min(2 * this.#pauseMs, MAX_PAUSE_MS);
   }

@@ -47,7 +47,9 @@ export class Project {
       await lock();
       this.#store = await Store.open();
       this.images = await this.#store.images();
-      Object.assign(this, await this.#store.project());
+      const { counts = {}, ...saved } = (await this.#store.project()) ?? {};
+      Object.assign(this, saved);
+      for (const image of this.images) image.counts = counts[image.id] ?? image.counts;
       this.onState(this.state, "");
     } catch (error) {
       this.#store = new MemoryStore();
@@ -56,13 +58,13 @@ export class Project {
   }
 
   /**
-   * Add an image.
+   * Add an image. A name that is taken gets a number: files of annotations are named after their images.
    * @param {{name: string, width: number, height: number, file: Blob, thumbnail: Blob}} image
    * @returns {Promise<StoredImage>}
    * @throws {Error} the storage is full
    */
   async add(image) {
-    const added = { ...image, counts: {} };
+    const added = { ...image, name: this.#unusedName(image.name), counts: {} };
     try {
       const stored = { ...added, id: await this.#store.add(added) };
       this.images.push(stored);
@@ -70,6 +72,14 @@ export class Project {
     } catch (error) {
       throw new Error(`${image.name} does not fit into this browser's storage (${error.name}). Export and remove images first.`);
     }
+  }
+
+  #unusedName(name) {
+    const taken = new Set(this.images.map((image) => image.name.toLowerCase()));
+    const [, stem, extension] = /^(.*?)(\.[^./]*)?$/s.exec(name);
+    let unused = name;
+    for (let number = 2; taken.has(unused.toLowerCase()); number++) unused = `${stem} (${number})${extension ?? ""}`;
+    return unused;
   }
 
   /** Return the work on an image as `Session.save` returned it, or undefined. */
@@ -82,19 +92,19 @@ export class Project {
   async saveWork(image, work) {
     const classes = new Map(work.objects.now.list.map(({ id, classId }) => [id, classId]));
     image.counts = countsOf(work.shown.map(([id]) => classes.get(id)));
-    await this.#write(() => this.#store.save(image, work));
+    await this.#write(() => this.#store.save(image.id, work, this.#record));
   }
 
   async remove(id) {
     for (const session of this.#changed) if (session.image.id === id) this.#changed.delete(session);
     this.images = this.images.filter((image) => image.id !== id);
-    await this.#store.remove(id);
+    await this.#write(() => this.#store.remove(id));
   }
 
   /** Remove all images and classes. */
   async clear() {
     this.#changed.clear();
-    await this.#store.clear();
+    await this.#write(() => this.#store.clear());
     this.images = [];
     this.classes = [{ id: 1, name: "object", color: colourOf(1) }];
     this.classId = 1;
@@ -118,14 +128,19 @@ export class Project {
     const sessions = [...this.#changed];
     this.#changed.clear();
     for (const session of sessions) {
-      await this.#write(() => this.#store.save(session.image, session.save()), () => this.#changed.add(session));
+      await this.#write(() => this.#store.save(session.image.id, session.save(), this.#record), () => this.#changed.add(session));
     }
   }
 
   /** Save what belongs to no single image. */
   async saveProject() {
-    const { classes, classId, imageId } = this;
-    await this.#write(() => this.#store.saveProject({ classes, classId, imageId }));
+    await this.#write(() => this.#store.saveProject(this.#record));
+  }
+
+  /** What belongs to no single image, and the numbers of objects: as plain data. */
+  get #record() {
+    const { classes, classId, imageId, images } = this;
+    return { classes, classId, imageId, counts: Object.fromEntries(images.map(({ id, counts }) => [id, counts])) };
   }
 
   /** @param {number} id of a class */

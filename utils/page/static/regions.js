@@ -1,4 +1,4 @@
-// Operations on masks: overlap, clipping to a box, scaling.
+// Operations on masks: overlap, clipping to a box, scaling, moving.
 
 import { Spans } from "./formats/spans.js";
 import { Mask } from "./rle.js";
@@ -41,6 +41,7 @@ export function clipped(mask, [x0, y0, x1, y1]) {
 
 /** Return a mask scaled to a size: each pixel is the nearest one's. */
 export function scaled(mask, { width, height }) {
+  if (width === mask.width && height === mask.height) return mask;
   const [scaleX, scaleY] = [width / mask.width, height / mask.height];
   const firstAt = (at, scale) => Math.ceil(at * scale - 0.5);
   const columns = [];
@@ -50,6 +51,13 @@ export function scaled(mask, { width, height }) {
   });
   // Enlarged columns repeat; the sort is stable, so each keeps its order from top to bottom.
   columns.sort((one, other) => one[0] - other[0]);
+  return maskOf(columns, width, height, mask.score);
+}
+
+/** Return a mask moved right and down by `x` and `y`, within an image of another size. */
+export function moved(mask, { x, y }, { width, height }) {
+  const columns = [];
+  mask.forEachRun((column, start, end) => columns.push([column + x, start + y, end + y]));
   return maskOf(columns, width, height, mask.score);
 }
 

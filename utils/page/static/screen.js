@@ -65,8 +65,9 @@ export class Screen {
   show() {
     closeQuestion();
     this.paint();
-    const { points, box } = this.#session.objects.active;
+    const { points, box, part } = this.#session.objects.active;
     this.stage.showMarks(points, box, this.#removeMark);
+    this.stage.showPart(part);
     this.showPanel();
   }
 

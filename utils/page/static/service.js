@@ -34,19 +34,20 @@ export function isAway(error) {
 
 /** An image known to the service: sent once, then referred to by its id. */
 export class RemoteImage {
-  /** @param {Blob} file PNG, JPEG or WebP */
-  constructor(file) {
-    this.file = file;
+  /** @param {() => Blob | Promise<Blob>} load returns the file: PNG, JPEG or WebP */
+  constructor(load) {
+    this.load = load;
     this.id = null;
   }
 
   /** @returns {Promise<string>} the file as a `data:` URL */
-  dataUrl() {
+  async dataUrl() {
+    const file = await this.load();
     return new Promise((resolve, reject) => {
       const reader = new FileReader();
       reader.onload = () => resolve(/** @type {string} */ (reader.result));
       reader.onerror = () => reject(reader.error);
-      reader.readAsDataURL(this.file);
+      reader.readAsDataURL(file);
     });
   }
 }

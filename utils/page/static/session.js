@@ -6,11 +6,14 @@ import { listed } from "./found.js";
 import { Masks } from "./masks.js";
 import { Objects } from "./objects.js";
 import { smoothing } from "./options.js";
+import { Part } from "./parts.js";
 import { RemoteImage } from "./service.js";
 
 export class Session {
   #service;
   #everything = null;
+  /** @type {Map<string, Part>} by box */
+  #parts = new Map();
   #closed = new AbortController();
 
   /**
@@ -25,7 +28,7 @@ export class Session {
     this.width = image.width;
     this.height = image.height;
     this.url = URL.createObjectURL(image.file);
-    this.remote = new RemoteImage(image.file);
+    this.remote = new RemoteImage(() => image.file);
     this.objects = new Objects(classId);
     this.masks = new Masks(service, this);
     /** @type {Promise<object>} the response of `/embed` */
@@ -39,6 +42,14 @@ export class Session {
     const { width, height } = original;
     if (width === this.width && height === this.height) return `${size} pixels, opened as a JPEG copy`;
     return `${width} × ${height} pixels, opened as a copy of ${size}, exported at full size`;
+  }
+
+  /** Return the part of the image in a box; null, the whole image, for null. */
+  part(box) {
+    if (!box) return null;
+    const key = String(box);
+    if (!this.#parts.has(key)) this.#parts.set(key, new Part(this.image, box));
+    return this.#parts.get(key);
   }
 
   /** Return objects, undo history and masks as plain data. */

@@ -162,6 +162,13 @@ export class Stage {
     });
   }
 
+  /** Show the frame of a part of the image: x0, y0, x1, y1; x1 and y1 are exclusive. */
+  showPart(part) {
+    const frame = element("part");
+    frame.hidden = !part;
+    if (part) Object.assign(frame.style, { left: `${part[0]}px`, top: `${part[1]}px`, width: `${part[2] - part[0]}px`, height: `${part[3] - part[1]}px` });
+  }
+
   /** Move the crosshair to a pixel; null hides it and cancels a box begun by keyboard. */
   moveCursor(pixel) {
     this.cursor = pixel;

@@ -59,7 +59,9 @@ export class Store {
    * @returns {Promise<number>} its id
    */
   async add(image) {
-    return Number(await done(this.#in(IMAGES, "readwrite").add(image)));
+    const store = this.#in(IMAGES, "readwrite"), request = store.add(image);
+    await completed(store.transaction);
+    return Number(request.result);
   }
 
   /** Return the work on an image as `save` got it, or undefined. */
@@ -68,14 +70,16 @@ export class Store {
   }
 
   /**
-   * Save the work on an image, and its number of objects, in one transaction.
-   * @param {StoredImage} image
+   * Save the work on an image, and what belongs to no single image, in one transaction. The image itself is not written
+   * again: that would copy its file.
+   * @param {number} id of the image
    * @param {object} work structured-cloneable
+   * @param {object} project likewise
    */
-  save(image, work) {
-    const transaction = this.database.transaction([IMAGES, WORK], "readwrite");
-    transaction.objectStore(IMAGES).put(image);
-    transaction.objectStore(WORK).put(work, image.id);
+  save(id, work, project) {
+    const transaction = this.database.transaction([WORK, PROJECT], "readwrite");
+    transaction.objectStore(WORK).put(work, id);
+    transaction.objectStore(PROJECT).put(project, ONLY);
     return completed(transaction);
   }
 
@@ -87,14 +91,16 @@ export class Store {
     return completed(transaction);
   }
 
-  /** Return what `saveProject` saved, or undefined. */
+  /** Return what belongs to no single image as it was saved last, or undefined. */
   project() {
     return done(this.#in(PROJECT, "readonly").get(ONLY));
   }
 
   /** Save what belongs to no single image. */
   saveProject(project) {
-    return done(this.#in(PROJECT, "readwrite").put(project, ONLY));
+    const store = this.#in(PROJECT, "readwrite");
+    store.put(project, ONLY);
+    return completed(store.transaction);
   }
 
   /** Remove everything. */
@@ -129,9 +135,9 @@ export class MemoryStore {
     return this.#work.get(id);
   }
 
-  async save(image, work) {
-    this.#images.set(image.id, image);
-    this.#work.set(image.id, work);
+  async save(id, work, project) {
+    this.#work.set(id, work);
+    this.#project = project;
   }
 
   async remove(id) {
@@ -154,9 +160,10 @@ export class MemoryStore {
   }
 }
 
+/** Wait until what was written is stored: that can fail after each request has succeeded, for example on a full disk. */
 function completed(transaction) {
   return new Promise((resolve, reject) => {
     transaction.oncomplete = () => resolve();
-    transaction.onerror = transaction.onabort = () => reject(transaction.error);
+    transaction.onerror = transaction.onabort = () => reject(transaction.error ?? new DOMException("aborted", "AbortError"));
   });
 }

@@ -4,11 +4,12 @@ import { atFullSize, download, withoutExtension } from "./exports.js";
 import { writeCoco } from "./formats/coco.js";
 import { FORMATS, readProject } from "./formats/formats.js";
 import { baseName, cleanPath, FormatError } from "./formats/project.js";
-import { unzip, zip } from "./formats/zip.js";
+import { unzip } from "./formats/zip.js";
 import { Spans } from "./formats/spans.js";
 import { listed } from "./found.js";
 import { thumbnailOf } from "./imagelist.js";
 import { isMarked, Objects } from "./objects.js";
+import { pack } from "./packer.js";
 import { Mask } from "./rle.js";
 
 /**
@@ -27,15 +28,14 @@ const MAX_PROJECT_BYTES = 2 ** 30;
  * @param {string} format a key of FORMATS
  * @param {boolean} withImages whether the ZIP has the image files too
  * @returns {Promise<Blob>}
- * @throws {FormatError} the project does not fit into the format
+ * @throws {Error} the project does not fit into the format
  */
 export async function exportAnnotations(project, images, format, withImages) {
   const annotated = [];
   for (const image of images) annotated.push(annotatedImage(image, await project.work(image.id)));
-  const { write, images: folder } = FORMATS[format];
-  const files = [...(await write({ classes: project.classes, images: annotated }))];
-  if (withImages) files.push(...images.map(({ name, file, original }) => ({ path: folder + cleanPath(name), content: original?.file ?? file })));
-  return zip(files);
+  const folder = FORMATS[format].images;
+  const files = images.map(({ name, file, original }) => ({ path: folder + cleanPath(name), content: original?.file ?? file }));
+  return pack({ format, project: { classes: project.classes, images: annotated }, files: withImages ? files : [] });
 }
 
 /**
@@ -87,7 +87,7 @@ export async function exportProject(project) {
     files.push({ path, content: file });
   }
   const document = { version: PROJECT_VERSION, classes: project.classes, images };
-  return zip([{ path: PROJECT_FILE, content: JSON.stringify(document) }, ...files]);
+  return pack({ format: null, project: null, files: [{ path: PROJECT_FILE, content: JSON.stringify(document) }, ...files] });
 }
 
 /** As JSON, each undo step would repeat all objects. */

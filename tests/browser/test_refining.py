@@ -1,0 +1,191 @@
+"""Refine here: clicks on small objects are answered from the visible part of a large image."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+from playwright.sync_api import expect
+from pycocotools import mask as coco_mask
+
+from tests.browser.person import Person
+from tests.browser.test_accessibility import CONTEXTS, violations
+from tests.browser.test_copies import open_refused
+from tests.browser.test_errors import reload_with_info
+from tests.browser.test_export import copied
+from tests.browser.test_project import reload
+
+SIZE = (2400, 1600)
+BALL, OTHER = (1210, 804), (1235, 790)
+"""Centre of a disc, and a pixel beside it."""
+RADIUS = 9
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A PNG of 2400 x 1600 pixels: a small disc on a noisy ground."""
+    noise = np.random.default_rng(0).normal(0, 6, (SIZE[1], SIZE[0], 1))
+    picture = Image.fromarray((np.array([90, 120, 80]) + noise).clip(0, 255).astype(np.uint8))
+    x, y = BALL
+    ImageDraw.Draw(picture).ellipse([x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS], fill=(230, 90, 60))
+    path = tmp_path_factory.mktemp("large") / "large.png"
+    picture.save(path)
+    return path
+
+
+@pytest.fixture
+def zoomed(person: Person, large: Path) -> Person:
+    """The user with `large` open, zoomed in to its disc."""
+    person.open(large)
+    expect(person.page.locator("#refine")).to_be_hidden()
+    zoom_in(person, BALL)
+    return person
+
+
+def zoom_in(person: Person, pixel: tuple[float, float]) -> None:
+    person.page.mouse.move(*person.screen_xy(*pixel))
+    for _ in range(6):
+        person.page.mouse.wheel(0, -300)
+    expect(person.page.locator("#refine")).to_be_visible()
+
+
+def iou_with_disc(mask: np.ndarray) -> float:
+    ys, xs = np.mgrid[: SIZE[1], : SIZE[0]]
+    truth = (xs - BALL[0]) ** 2 + (ys - BALL[1]) ** 2 <= (RADIUS + 0.5) ** 2
+    return float((mask & truth).sum() / (mask | truth).sum())
+
+
+def sent_image(body: dict) -> Image.Image:
+    return Image.open(io.BytesIO(base64.b64decode(body["input_image"].split(",")[1])))
+
+
+def frame_of(person: Person) -> list[int]:
+    """Return the frame of the selected object's part: left, top, width, height."""
+    sides: list[float] = person.page.locator("#part").evaluate(
+        "({ style }) => [style.left, style.top, style.width, style.height].map(parseFloat)"
+    )
+    return [round(side) for side in sides]
+
+
+def test_small_object_is_better_when_refined_and_its_mask_lies_exactly_where_the_service_found_it(zoomed, large):
+    zoomed.click(*BALL)
+    whole = zoomed.visible_mask()
+    bodies = zoomed.answer("**/mobile_sam", {})
+    zoomed.press("f")
+    refined = zoomed.visible_mask()
+    assert iou_with_disc(refined) > max(0.75, iou_with_disc(whole))
+
+    (body,) = [body for body in bodies if "multimask_output" not in body]
+    part = sent_image(body)
+    [[x, y]] = body["pos_coords"]
+    left, top = BALL[0] - round(x), BALL[1] - round(y)
+    with Image.open(large) as picture:
+        assert np.array_equal(
+            np.array(part)[..., :3], np.array(picture.crop((left, top, left + part.width, top + part.height)))
+        )
+    part.save(large.with_name("part.png"))
+    zoomed.image = large.with_name("part.png")
+    smooth = body["min_mask_region_area"]
+    expected = np.zeros_like(refined)
+    expected[top : top + part.height, left : left + part.width] = zoomed.request_masks(
+        pos_coords=[[x, y]], min_mask_region_area=smooth
+    )[0]
+    assert np.array_equal(refined, expected)
+
+    zoomed.press("Control+z")
+    assert np.array_equal(zoomed.visible_mask(), whole)
+    zoomed.press("Control+y")
+    assert np.array_equal(zoomed.visible_mask(), refined)
+
+
+def test_further_clicks_in_the_part_send_no_image_again_and_new_objects_are_refined_too(zoomed):
+    zoomed.press_button("Refine here")
+    zoomed.click(*BALL)
+    bodies = zoomed.answer("**/mobile_sam", {})
+    zoomed.click(*OTHER, button="right")
+    zoomed.click(*OTHER, keys=("Shift",))
+    assert bodies
+    assert all("image_id" in body and "input_image" not in body for body in bodies)
+    expect(zoomed.page.locator("#part")).to_be_visible()
+
+
+def test_refined_object_survives_a_reload_and_is_exported(zoomed, large):
+    zoomed.press_button("Refine here")
+    zoomed.click(*BALL)
+    refined = zoomed.visible_mask()
+    reload(zoomed)
+    assert np.array_equal(zoomed.visible_mask(), refined)
+    (annotation,) = json.loads(zoomed.save("COCO JSON"))["annotations"]
+    assert np.array_equal(coco_mask.decode(annotation["segmentation"]).astype(bool), refined)
+
+    left, top, width, height = frame_of(zoomed)
+    part = refined[top : top + height, left : left + width]
+    command = copied(zoomed, "Copy curl")
+    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=large.parent, env=environment, capture_output=True, check=True, timeout=60
+    )
+    assert np.array_equal(coco_mask.decode(json.loads(done.stdout)["masks"][0]["rle"]).astype(bool), part)
+    code = copied(zoomed)
+    compile(code, "copied", "exec")
+    assert f"# This mask is of a part of the image, whose first pixel is ({left}, {top})." in code
+
+
+def test_click_outside_of_the_part_uses_the_whole_image_and_says_so(zoomed):
+    zoomed.press_button("Refine here")
+    zoomed.click(*BALL)
+    refined = zoomed.visible_mask()
+    zoomed.press("0")
+    expect(zoomed.page.locator("#refine")).to_be_hidden()
+    expect(zoomed.page.locator("#hint")).to_contain_text("Zoomed out")
+    assert np.array_equal(zoomed.visible_mask(), refined)
+    zoomed.click(300, 300, button="right")
+    expect(zoomed.page.locator("#hint")).to_contain_text("whole image")
+    zoomed.assert_mask_is_the_apis(pos_coords=[BALL], neg_coords=[(300, 300)])
+    zoomed.press("Control+z")
+    assert np.array_equal(zoomed.visible_mask(), refined)
+
+
+@pytest.mark.parametrize("options", CONTEXTS.values(), ids=CONTEXTS.keys())
+def test_control_is_accessible_and_covers_no_tool(open_page, large, options):
+    with open_page(**options) as person:
+        person.open(large)
+        for _ in range(6):
+            person.press("+")
+        person.press_button("Refine here")
+        expect(person.page.get_by_role("button", name="Refine here")).to_have_attribute("aria-pressed", "true")
+        assert violations(person.page) == []
+        control, tools = (person.page.locator(name).bounding_box() for name in ("#refine", "#tools"))
+        assert control["y"] + control["height"] <= tools["y"]
+
+
+def test_part_of_a_copy_is_cut_from_the_original(person, large, tmp_path):
+    reload_with_info(person, limits={"max_body_bytes": 32_000_000, "max_image_pixels": 1_000_000, "max_objects": 256})
+    open_refused(person, large, "Open a copy of 1 megapixels")
+    scale = (960_000 / (SIZE[0] * SIZE[1])) ** 0.5
+    ball = ((BALL[0] + 0.5) * scale - 0.5, (BALL[1] + 0.5) * scale - 0.5)
+    zoom_in(person, ball)
+    bodies = person.answer("**/mobile_sam", {})
+    person.press_button("Refine here")
+    person.click(*ball)
+    part = sent_image(bodies[0])
+    left, top, width, height = frame_of(person)
+    assert part.size == pytest.approx((width / scale, height / scale), abs=1)
+    part.save(tmp_path / "part.png")
+    person.image = tmp_path / "part.png"
+    prompts = {name: bodies[0][name] for name in ("pos_coords", "min_mask_region_area")}
+    found = person.request_masks(**prompts)[0]
+    rows, columns = (
+        ((np.arange(length) + 0.5) * full / length).astype(int)
+        for length, full in zip((height, width), found.shape, strict=True)
+    )
+    shown = person.visible_mask()
+    assert np.array_equal(shown[top : top + height, left : left + width], found[np.ix_(rows, columns)])
+    assert shown.sum() == found[np.ix_(rows, columns)].sum() > 0
