@@ -193,7 +193,8 @@ def main() -> None:
                 previews.append(measure_previews(page))
         with browser.new_page(viewport=VIEWPORT) as page:
             project = measure_project(page, service.url, photos(Path(folder)))
-    about = f"With the {weights} weights, decoder {decoder}. Load average at the start: {load:.1f}. {machine(versions=False)}"
+    on = f"Load average at the start: {load:.1f}. {machine(versions=False)}"
+    about = f"With the {weights} weights, decoder {decoder}. {on}"
     goal = f"There are {OBJECTS} objects on the image. The goal is at most {GOAL_MS} ms over the raw decoder."
     text = "\n\n".join((about, as_table(runs), goal, *map(str, previews), project.as_table()))
     print(text)
