@@ -92,13 +92,10 @@ export class Service {
    * @returns {Promise<Mask[]>}
    */
   async segment(image, fields, signal) {
-    const body = { ...fields, mask_format: "rle", segmented_image: "none" };
-    return this.#post("mobile_sam", image, body, signal, async (response) => {
-      const parts = await response.formData();
-      const [masks, result] = await Promise.all([textOf(parts.get("mask")), textOf(parts.get("result"))]);
-      const metadata = JSON.parse(result), found = JSON.parse(masks);
-      image.id = metadata.image_id;
-      return (Array.isArray(found) ? found : [found]).map((rle, index) => new Mask(rle, metadata.masks[index]));
+    return this.#post("mobile_sam", image, fields, signal, async (response) => {
+      const { image_id, masks } = await response.json();
+      image.id = image_id;
+      return masks.map((mask) => new Mask(mask.rle, mask));
     });
   }
 
@@ -137,7 +134,7 @@ export class Service {
 
   /** Send a request; retry as `Retry-After` says. */
   async #send(path, body, signal, read) {
-    const options = { method: "POST", body: JSON.stringify(body), signal, headers: { "Content-Type": "application/json" } };
+    const options = { method: "POST", body: JSON.stringify(body), signal, headers: { "Content-Type": "application/json", Accept: "application/json" } };
     if (this.key) options.headers.Authorization = `Bearer ${this.key}`;
     for (let left = MAX_RETRIES; ; left--) {
       try {
@@ -186,11 +183,6 @@ function maskFromRecord(record) {
   const [clickX, clickY] = record.point_coords[0];
   mask.point = { x: Math.floor(clickX), y: Math.floor(clickY), label: 1 };
   return mask;
-}
-
-/** Return the text of a multipart part, which is a File if its headers name one. */
-async function textOf(part) {
-  return typeof part === "string" ? part : part.text();
 }
 
 async function* lines(stream) {
