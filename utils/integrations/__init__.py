@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from utils.integrations.adapter import Adapter
+from utils.integrations.label_studio import LABEL_STUDIO
 
-ADAPTERS: tuple[Adapter, ...] = ()
+ADAPTERS: tuple[Adapter, ...] = (LABEL_STUDIO,)
 """All adapters; `utils.settings.INTEGRATIONS` has their names."""
 
 
