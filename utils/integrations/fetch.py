@@ -79,7 +79,7 @@ class Fetcher:
             raise ImageNotFetched(f"could not fetch {shown_url(url)}: {reason}; is its server running?") from None
 
     async def _follow(self, text: str, headers: Headers, method: str, json: Any) -> bytes:
-        url = _parsed(text)
+        url = parsed_url(text)
         connector = aiohttp.TCPConnector(resolver=_CheckedResolver(self), use_dns_cache=False)
         timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
         options: dict[str, Any] = {"auto_decompress": False, "cookie_jar": aiohttp.DummyCookieJar()}
@@ -90,7 +90,7 @@ class Fetcher:
                 async with session.request(method, url, headers=sent, json=json, allow_redirects=False) as response:
                     if response.status not in REDIRECTS or method != "GET":
                         return await self._body(url, response)
-                    url = url.join(_parsed(response.headers.get("Location", "")))
+                    url = url.join(parsed_url(response.headers.get("Location", "")))
         raise ImageNotFetched(f"{shown_url(text)} has more than {MAX_REDIRECTS} redirects")
 
     def _check(self, url: URL) -> None:
@@ -177,7 +177,8 @@ def shown_url(text: str) -> str:
     return quoted(text.partition("?")[0], 200)
 
 
-def _parsed(text: str) -> URL:
+def parsed_url(text: str) -> URL:
+    """Return a URL; raise `ImageNotFetched` if it is malformed."""
     try:
         return URL(text)
     except ValueError:

@@ -15,16 +15,21 @@ from yarl import URL
 from utils.api.errors import ImageNotCached, ImageNotFetched
 from utils.api.images import ImageSource
 from utils.integrations.adapter import image_of
-from utils.integrations.fetch import Fetcher
+from utils.integrations.fetch import Fetcher, parsed_url
 from utils.observability.context import CALLER
 from utils.settings import Settings
 
 MAX_KNOWN_IMAGES = 4096
 KNOWN_FOR_S = 600.0
 """Time for which a URL stands for the same file, so that a second click does not fetch it again."""
+REFUSALS = (401, 403)
 NO_SERVER = (
     "Label Studio's images cannot be fetched: the operator of this service sets MOBILE_SAM_LABEL_STUDIO_URL to "
     "its address, and MOBILE_SAM_LABEL_STUDIO_API_KEY to an access token"
+)
+REFUSED = (
+    "Label Studio refused the token in MOBILE_SAM_LABEL_STUDIO_API_KEY: it is wrong or expired, or its user may not"
+    " read this image"
 )
 
 Work = Callable[[ImageSource], Awaitable[dict[str, Any]]]
@@ -87,32 +92,27 @@ class TaskImages:
                 uri = base64.urlsafe_b64encode(text.encode()).decode()
                 text = f"/tasks/{int(task_id)}/resolve/?fileuri={uri}"
             url = f"{self._server}".rstrip("/") + "/" + text.lstrip("/")
-        try:
-            return await self._fetch_with_token(url)
-        except ImageNotFetched as error:
-            if error.answered in (401, 403) and self._is_own(URL(url)):
-                reason = "it has expired, or its user may not read this image"
-                raise ImageNotFetched(
-                    f"Label Studio refused the token in MOBILE_SAM_LABEL_STUDIO_API_KEY: {reason} (status {error.answered})"
-                ) from None
-            raise
-
-    def _is_own(self, url: URL) -> bool:
-        return self._server is not None and url.origin() == self._server.origin()
-
-    async def _fetch_with_token(self, url: str) -> bytes:
+        if not self._is_own(parsed_url(url)):
+            return await self._fetcher.fetch(url)
         known = self._access
         try:
-            return await self._get(url)
+            try:
+                return await self._fetch_own(url)
+            except ImageNotFetched as error:
+                # Access tokens live for minutes; another request may have got a new one meanwhile.
+                if error.answered not in REFUSALS or not known:
+                    raise
+            if self._access == known:
+                self._access = ""
+            return await self._fetch_own(url)
         except ImageNotFetched as error:
-            # Access tokens live for minutes; another request may have got a new one meanwhile.
-            if error.answered not in (401, 403) or not known:
-                raise
-        if self._access == known:
-            self._access = ""
-        return await self._get(url)
+            raise ImageNotFetched(REFUSED) if error.answered in REFUSALS else error from None
 
-    async def _get(self, url: str) -> bytes:
+    def _is_own(self, url: URL) -> bool:
+        return self._server is not None and url.host is not None and url.origin() == self._server.origin()
+
+    async def _fetch_own(self, url: str) -> bytes:
+        """Return a file of Label Studio's server."""
         scheme, token = "Token", self._token
         if token.count(".") == 2:  # a personal access token, which is a JWT
             self._access = self._access or await self._refresh()
