@@ -6,13 +6,15 @@ Nothing is kept: the next run starts with an empty Label Studio.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,13 +25,16 @@ from tools.environment import ROOT, install
 ENVIRONMENT = ROOT / ".venv-integrations" / "label-studio"
 USER, PASSWORD = "you@example.com", "click-a-mask"
 LEGACY_TOKEN = "0123456789abcdef0123456789abcdef01234567"  # noqa: S105 - of a server on 127.0.0.1 with sample images
+DATABASE = "label_studio.sqlite3"
 START_TIMEOUT_S = 180
-PICTURES = [ROOT / "docs" / "images" / name for name in ("page.jpg", "styles.jpg")]
+PICTURES = [ROOT / "utils" / "page" / "static" / "samples" / name for name in ("balloons.jpg", "coffee.jpg")]
 CONFIG = """<View>
   <Image name="image" value="$image" zoom="true"/>
-  <BrushLabels name="brush" toName="image"><Label value="Object" background="#ff6600"/></BrushLabels>
-  <KeyPointLabels name="point" toName="image" smart="true"><Label value="Object" background="#0066ff"/></KeyPointLabels>
-  <RectangleLabels name="box" toName="image" smart="true"><Label value="Object" background="#0066ff"/></RectangleLabels>
+  <BrushLabels name="brush" toName="image" smart="false"><Label value="Object" background="#ff6600"/></BrushLabels>
+  <KeyPointLabels name="point" toName="image" smart="true" smartOnly="true">
+    <Label value="Object" background="#0066ff"/></KeyPointLabels>
+  <RectangleLabels name="box" toName="image" smart="true" smartOnly="true">
+    <Label value="Object" background="#0066ff"/></RectangleLabels>
 </View>"""
 
 
@@ -94,12 +99,26 @@ def label_studio(folder: Path, port: int) -> Iterator[LabelStudio]:
         "SENTRY_DSN": "",
         "FRONTEND_SENTRY_DSN": "",
     }
+    data, migrated = folder / "data", ENVIRONMENT / "migrated.sqlite3"
+    data.mkdir()
+    if migrated.is_file():  # saves half a minute
+        shutil.copy(migrated, data / DATABASE)
     command = [str(ENVIRONMENT / "bin" / "label-studio"), "start", "--no-browser"]
     command += ["--internal-host", "127.0.0.1", "--port", str(port)]
     with (folder / "label-studio.log").open("wb") as log, running(command, settings, log) as process:
         url = f"http://127.0.0.1:{port}"
         wait_for(f"{url}/health", process)
+        if not migrated.is_file():
+            keep_database(data / DATABASE, migrated)
         yield LabelStudio(url)
+
+
+def keep_database(database: Path, copy: Path) -> None:
+    """Copy a database that is in use."""
+    part = copy.with_name(f"{copy.name}.{os.getpid()}")
+    with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(part)) as target:
+        source.backup(target)
+    part.replace(copy)
 
 
 @contextmanager

@@ -209,17 +209,23 @@ async def _batch(call: Call, config: LabelConfig, tasks: list[Task]) -> list[Any
     return results
 
 
-async def _task(call: Call, config: LabelConfig, task: Task) -> dict[str, Any]:
-    """Return the object in each box of a task, or everything in its image if it has no boxes."""
+async def _task(call: Call, config: LabelConfig, task: Task) -> dict[str, Any] | list[Any]:
+    """Return the object in each box of a task.
+
+    Without boxes, return everything in its image if there is a tag for that; or else only encode the image, because
+    Label Studio also asks for predictions when a person opens a task, whose first click comes next.
+    """
     image, key = next(iter(config.images.items()))
     if boxes := list(task.boxes()):
         outputs = [(config.output(image, each.label), each.label or "") for each in boxes]
         document = await _segment(call, task, key, {"prompts": [{"box": each.box()} for each in boxes]})
     else:
-        control = config.output(image, None)
-        service = call.service
-        work = functools.partial(service.everything, fields=EVERYTHING)
-        document = await task_images(service.settings).answer(task.id, task.image(key), work)
+        images, control = task_images(call.service.settings), config.everything(image)
+        if control is None:
+            await images.answer(task.id, task.image(key), call.service.embed)
+            return []
+        work = functools.partial(call.service.everything, fields=EVERYTHING)
+        document = await images.answer(task.id, task.image(key), work)
         outputs = [(control, control.labels[0])] * len(document["masks"])
     return _prediction(await asyncio.to_thread(_regions, document, image, outputs))
 

@@ -90,13 +90,16 @@ class LabelConfig:
         ]
         if fitting:
             return fitting[0]
-        got = "neither"
-        if label is None:
-            label, got = "Object", "no tag with a single label"
-        elif any(control.kind in MASK_TAGS for control in self.controls):
+        label, got = label or "Object", "neither"
+        if any(control.kind in MASK_TAGS for control in self.controls):
             got = f"no such tag with the label {label}"
         wanted = f'<BrushLabels name="brush" toName="{image}"><Label value="{label}"/></BrushLabels>'
         raise invalid("label_config", f"{wanted}, or the same as PolygonLabels", got)
+
+    def everything(self, image: str) -> Control | None:
+        """Return the tag for all objects of an image: the one of that name, if it has a label."""
+        tags = (tag for tag in self.controls if tag.name == "everything" and image in tag.targets and tag.labels)
+        return next(tags, None)
 
 
 @dataclass(frozen=True)
