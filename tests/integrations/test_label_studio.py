@@ -237,7 +237,7 @@ def test_person_clicks_and_submits_a_mask(studio, service, connected, decoded, p
             page.mouse.click(canvas["x"] + 0.7 * canvas["width"], canvas["y"] + 0.36 * canvas["height"])
         page.get_by_text(SCORE).wait_for()
         page.get_by_role("button", name="Submit current annotation").click()
-        page.get_by_text("Annotation saved successfully").wait_for()
+        page.get_by_text("Annotation saved successfully").first.wait_for()
         (keypoint,) = sent.value.request.post_data_json["context"]["result"]
     (annotation,) = studio.call("GET", f"tasks/{task}/annotations/")
     (mask,) = [result for result in annotation["result"] if result["type"] == "brushlabels"]
