@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 import requests
-from PIL import Image
+from PIL import Image, ImageDraw
 from playwright.sync_api import Page
 from pycocotools import mask as coco
 
@@ -22,7 +23,7 @@ from benchmarks.browser import chromium, find_chromium
 from benchmarks.objects import iou
 from benchmarks.service import free_ports
 from tests.e2e.server import ROOT, Server, serving
-from tools.try_label_studio import CONFIG, PASSWORD, USER, LabelStudio, label_studio
+from tools.try_label_studio import CONFIG, LEGACY_TOKEN, PASSWORD, USER, LabelStudio, label_studio
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -97,7 +98,8 @@ def decoded(studio_folder: Path) -> Callable[[dict[str, Any]], np.ndarray]:
     def decode(result: dict[str, Any]) -> np.ndarray:
         command = [str(studio_folder / "python"), "-c", DECODE]
         done = subprocess.run(command, input=json.dumps(result).encode(), capture_output=True, check=True)
-        return np.load(io.BytesIO(done.stdout))
+        mask: np.ndarray = np.load(io.BytesIO(done.stdout))
+        return mask
 
     return decode
 
@@ -120,7 +122,8 @@ def box(x0: float, y0: float, x1: float, y1: float) -> dict[str, Any]:
 
 def click(studio: LabelStudio, model: int, task: int, *regions: dict[str, Any]) -> dict[str, Any]:
     body = {"task": task, "context": {"result": list(regions)}}
-    return studio.call("POST", f"ml/{model}/interactive-annotating", json=body)["data"]
+    data: dict[str, Any] = studio.call("POST", f"ml/{model}/interactive-annotating", json=body)["data"]
+    return data
 
 
 def reference(service: Server, photo: Path, **fields: Any) -> np.ndarray:
@@ -130,7 +133,8 @@ def reference(service: Server, photo: Path, **fields: Any) -> np.ndarray:
     files = {"image": photo.read_bytes()}
     response = requests.post(f"{service.url}/mobile_sam", data=form, files=files, headers=headers, timeout=60)
     assert response.ok, response.text
-    return coco.decode(response.json()["masks"][0]["rle"]).astype(bool)
+    mask: np.ndarray = coco.decode(response.json()["masks"][0]["rle"]).astype(bool)
+    return mask
 
 
 def test_click_is_the_mask_of_mobile_sam(studio, service, connected, decoded, photo):
@@ -149,23 +153,20 @@ def test_click_is_the_mask_of_mobile_sam(studio, service, connected, decoded, ph
 def test_polygons_follow_the_mask(studio, service, connected, photo):
     _, task, model = connected(POLYGONS)
     results = click(studio, model, task, box(*BOX))["result"]
-    mask = np.zeros((853, 1280), np.uint8)
+    drawing = ImageDraw.Draw(polygon := Image.new("1", (1280, 853)))
     for result in results:
         assert result["type"] == "polygonlabels"
-        ring = np.array(result["value"]["points"]) * (12.8, 8.53)
-        cv2.fillPoly(mask, [np.round(ring * 16 - 8).astype(int)], 1, shift=4)
-    expected = reference(service, photo, box=BOX)
-    # A polygon has no holes, and its line is up to a pixel from the mask's edge.
-    contours, _ = cv2.findContours(expected.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
-    filled = cv2.drawContours(np.zeros_like(mask), contours, -1, 1, cv2.FILLED)
-    assert iou(mask.astype(bool), filled.astype(bool)) > 0.97
+        drawing.polygon([(12.8 * x - 0.5, 8.53 * y - 0.5) for x, y in result["value"]["points"]], 1)
+    # The line of a polygon is up to a pixel from the mask's edge, and a polygon has no holes.
+    assert iou(np.array(polygon), reference(service, photo, box=BOX)) > 0.97
 
 
 def predictions(studio: LabelStudio, project: int) -> list[dict[str, Any]]:
     """Ask for the predictions of a project as the page does."""
     body = {"selectedItems": {"all": True, "excluded": []}, "project": project}
     studio.call("POST", f"dm/actions?id=retrieve_tasks_predictions&project={project}", json=body)
-    return studio.call("GET", f"predictions?project={project}")
+    found: list[dict[str, Any]] = studio.call("GET", f"predictions?project={project}")
+    return found
 
 
 def test_predictions_are_the_objects_in_the_boxes_of_a_task(studio, service, connected, decoded, photo):
@@ -209,6 +210,23 @@ def test_other_origin_is_not_fetched(studio, connected):
     assert "MOBILE_SAM_IMAGE_ORIGINS" in click(studio, model, task, point(*BALLOON))["error"]
 
 
+def test_images_of_a_project_are_encoded_ahead_of_the_first_click(studio, service, connected, photo):
+    project, task, model = connected()
+    settings = {"MOBILE_SAM_API_KEY": KEY, "LABEL_STUDIO_API_KEY": LEGACY_TOKEN, "PYTHONPATH": str(ROOT / "client")}
+    command = [sys.executable, "-m", "mobile_sam_client", "embed", "--url", service.url]
+    done = subprocess.run(
+        [*command, "--label-studio", studio.url, "--project", str(project)],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert photo.name in done.stdout
+    encoded = service.embeddings()["encoded"]
+    assert click(studio, model, task, point(*BALLOON))["result"]
+    assert service.embeddings()["encoded"] == encoded
+
+
 def open_task(page: Page, studio: LabelStudio, project: int, task: int) -> None:
     """Sign in, and open a task with the smart tools on."""
     page.goto(f"{studio.url}/user/login/")
@@ -238,7 +256,7 @@ def test_person_clicks_and_submits_a_mask(studio, service, connected, decoded, p
         page.get_by_text(SCORE).wait_for()
         page.get_by_role("button", name="Submit current annotation").click()
         page.get_by_text("Annotation saved successfully").first.wait_for()
-        (keypoint,) = sent.value.request.post_data_json["context"]["result"]
+        (keypoint,) = json.loads(sent.value.request.post_data or "")["context"]["result"]
     (annotation,) = studio.call("GET", f"tasks/{task}/annotations/")
     (mask,) = [result for result in annotation["result"] if result["type"] == "brushlabels"]
     clicked = [12.8 * keypoint["value"]["x"], 8.53 * keypoint["value"]["y"]]

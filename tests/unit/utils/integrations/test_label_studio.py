@@ -269,7 +269,7 @@ def fetch_image(text, token="token", **answers):
     """Return the calls for one image of task 7."""
     fetcher = FakeFetcher(**answers)
     settings = Settings(label_studio_url="http://localhost:8080/ls", label_studio_api_key=token)
-    images = TaskImages(settings, fetcher)
+    images = TaskImages(settings, fetcher)  # type: ignore[arg-type]
 
     async def work(_):
         return {"image_id": "id"}
