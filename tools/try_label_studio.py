@@ -174,7 +174,7 @@ def main(port: int, print_line: Callable[[str], None] = print) -> None:
         studio.connect(project, service)
         print_line(f"\nLabel Studio: {studio.url}/projects/{project}/data?task={tasks[0]['id']}")
         print_line(f"user: {USER}   password: {PASSWORD}")
-        print_line("Switch on Auto-Annotation below the image, choose the blue Object, and click. Ctrl+C ends.")
+        print_line("Switch on Auto-Annotation, choose a blue Object and the tool with the spark, click. Ctrl+C ends.")
         process.wait()
 
 

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 import requests
 from PIL import Image, ImageDraw
-from playwright.sync_api import Page
 from pycocotools import mask as coco
 
 from benchmarks.browser import chromium, find_chromium
 from benchmarks.objects import iou
 from benchmarks.service import free_ports
 from tests.e2e.server import ROOT, Server, serving
-from tools.try_label_studio import CONFIG, LEGACY_TOKEN, PASSWORD, USER, LabelStudio, label_studio
+from tools.label_studio_picture import click_image, open_task
+from tools.try_label_studio import CONFIG, LEGACY_TOKEN, LabelStudio, label_studio
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -193,6 +193,12 @@ def test_wrong_key_is_named_when_the_model_is_added(studio, service, photo):
         studio.connect(project, service.url, "another-key-of-24-letters")
 
 
+def test_project_without_a_tag_for_masks_says_what_to_add(studio, service, photo):
+    project, _ = studio.project("Balloons", '<View><Image name="image" value="$image"/></View>', [photo])
+    with pytest.raises(RuntimeError, match=r"422.*expected-BrushLabels-name=-brush-toName=-image"):
+        studio.connect(project, service.url, KEY)
+
+
 def test_click_without_a_tag_for_the_mask_says_what_to_add(studio, connected):
     project, task, model = connected()
     without = CONFIG.replace("BrushLabels", "EllipseLabels")
@@ -227,32 +233,17 @@ def test_images_of_a_project_are_encoded_ahead_of_the_first_click(studio, servic
     assert service.embeddings()["encoded"] == encoded
 
 
-def open_task(page: Page, studio: LabelStudio, project: int, task: int) -> None:
-    """Sign in, and open a task with the smart tools on."""
-    page.goto(f"{studio.url}/user/login/")
-    page.fill("[name=email]", USER)
-    page.fill("[name=password]", PASSWORD)
-    page.click("button[type=submit]")
-    page.wait_for_url(lambda url: "login" not in url, wait_until="commit")
-    page.goto(f"{studio.url}/projects/{project}/data?task={task}", wait_until="commit")
-    page.get_by_text("Auto-Annotation").click()
-
-
+@pytest.mark.slow
 def test_person_clicks_and_submits_a_mask(studio, service, connected, decoded, photo):
     if find_chromium() is None:
         pytest.skip("no Chromium on PATH (on Debian: apt-get install chromium)")
     project, task, _ = connected()
     with chromium() as browser:
         page = browser.new_page(viewport={"width": 1440, "height": 800})
-        page.route(lambda url: not url.startswith(studio.url), lambda route: route.abort())
-        open_task(page, studio, project, task)
+        open_task(page, studio.url, project, task)
         page.get_by_text("Auto-Accept Suggestions").click()
-        page.get_by_text("Object", exact=True).nth(1).click()
-        page.locator(".lsf-tool_smart:visible").first.click()
-        canvas = page.locator("canvas").first.bounding_box()
-        assert canvas
         with page.expect_response(lambda response: "interactive-annotating" in response.url) as sent:
-            page.mouse.click(canvas["x"] + 0.7 * canvas["width"], canvas["y"] + 0.36 * canvas["height"])
+            click_image(page, 0.7, 0.36)
         page.get_by_text(SCORE).wait_for()
         page.get_by_role("button", name="Submit current annotation").click()
         page.get_by_text("Annotation saved successfully").first.wait_for()

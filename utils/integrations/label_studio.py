@@ -1,22 +1,24 @@
 """Label Studio: the protocol of its machine learning backends.
 
-Tested with Label Studio 1.23.2, whose side of it is in `label_studio/ml/api_connector.py`. Its page shows no error of a
-click, and its API shows the sentence of an answer with status 200 only, so that `/predict` has no other.
+Tested with Label Studio 1.23.2, whose side of it is in `label_studio/ml/api_connector.py`. Of errors it shows only the
+status and the URL, and its page shows no error of a click. So `/predict` answers errors with status 200, which reach
+the callers of Label Studio's API, and `/setup` redirects to a URL that has the sentence.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import re
 import time
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from utils.api.answers import problem_of, problem_response
-from utils.api.errors import Problem
+from utils.api.errors import Problem, ServiceError
 from utils.api.requests import MAX_OBJECTS, invalid, parse_body
 from utils.integrations.adapter import Adapter, Call
 from utils.integrations.label_studio_config import Canvas, Control, LabelConfig, from_rle
@@ -131,13 +133,27 @@ async def versions(_: Call) -> dict[str, Any]:
     return {"versions": [MODEL_VERSION]}
 
 
-async def setup(call: Call) -> dict[str, Any]:
+async def setup(call: Call) -> Response | dict[str, Any]:
     """Check a project's labeling configuration, and that its images can be fetched."""
+    try:
+        _check_setup(call)
+    except ServiceError as error:
+        problem_response(problem_of(error))
+        words = re.findall(r"[\w.,:;/=-]+", error.problem().detail, re.ASCII)
+        return RedirectResponse(f"error?{'-'.join(words)}", 303)
+    return {"model_version": MODEL_VERSION}
+
+
+async def setup_error(_: Call) -> Response:
+    """Answer the request to the URL whose query is an error of `/setup`."""
+    return JSONResponse({"error": "the model cannot be used with this project: see the query of the URL"}, 422)
+
+
+def _check_setup(call: Call) -> None:
     config = LabelConfig.of(call.parse(SetupRequest).label_config)
     if not any(image in control.targets for control in config.controls for image in config.images):
         config.output(next(iter(config.images)), "Object")
     task_images(call.service.settings).check()
-    return {"model_version": MODEL_VERSION}
 
 
 async def nothing(_: Call) -> dict[str, Any]:
@@ -262,7 +278,7 @@ def _error_response(problem: Problem) -> Response:
 
 LABEL_STUDIO = Adapter(
     "label-studio",
-    pages={f"{BASE}/health": health, f"{BASE}/versions": versions},
+    pages={f"{BASE}/health": health, f"{BASE}/versions": versions, f"{BASE}/error": setup_error},
     work={
         f"{BASE}/setup": setup,
         f"{BASE}/predict": predict,

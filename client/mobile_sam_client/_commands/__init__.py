@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from mobile_sam_client import Client, Info, MobileSamError
 from mobile_sam_client._commands import connection
 from mobile_sam_client._commands.batch import BATCH_EXAMPLES, batch
-from mobile_sam_client._commands.connection import DEFAULT_URL, Json, Local, Url, examples
+from mobile_sam_client._commands.connection import DEFAULT_URL, IMAGES_HELP, Json, Local, Url, examples
 from mobile_sam_client._commands.convert import CONVERT_EXAMPLES, convert
 from mobile_sam_client._commands.each import for_each
 from mobile_sam_client._commands.everything import EVERYTHING_EXAMPLES, everything
@@ -113,7 +113,7 @@ def options(
 def embed(
     images: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="IMAGE", help="PNG, JPEG and WebP files, and quoted patterns.", show_default=False),
+        typer.Argument(metavar="IMAGE", help=f"{IMAGES_HELP} Or `--label-studio`.", show_default=False),
     ] = None,
     *,
     label_studio: Annotated[
