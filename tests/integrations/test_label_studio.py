@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -24,6 +25,10 @@ from benchmarks.service import free_ports
 from tests.e2e.server import ROOT, Server, serving
 from tools.label_studio_picture import click_image, open_task
 from tools.try_label_studio import CONFIG, LEGACY_TOKEN, LabelStudio, label_studio
+from utils.api.errors import ImageNotFetched
+from utils.api.images import ImageSource
+from utils.integrations.label_studio_images import TaskImages
+from utils.settings import Settings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -209,6 +214,31 @@ def test_click_without_a_tag_for_the_mask_says_what_to_add(studio, connected):
     assert (answer["result"], '<BrushLabels name="brush" toName="image">' in answer["error"]) == ([], True)
 
 
+def test_image_that_cannot_be_used_is_named(studio, connected, photo):
+    tiff = photo.with_suffix(".tiff")
+    Image.open(photo).save(tiff)
+    project, _, model = connected()
+    with tiff.open("rb") as file:
+        studio.call("POST", f"projects/{project}/import", files={tiff.name: (tiff.name, file)})
+    studio.call("POST", f"projects/{project}/import", json=[{"image": "/data/upload/1/gone.jpg"}])
+    tasks = studio.call("GET", "tasks", params={"project": project})["tasks"]
+    _, tiff_task, gone = sorted(task["id"] for task in tasks)
+    assert "PNG, JPEG or WebP" in click(studio, model, tiff_task, point(*BALLOON))["error"]
+    assert "gone.jpg' was answered with status" in click(studio, model, gone, point(*BALLOON))["error"]
+
+
+@pytest.mark.parametrize("token", ["0" * 40, "a.b.c"], ids=["legacy", "personal"])
+def test_refused_token_is_named(studio, photo, token):
+    _, (task,) = studio.project("Balloons", CONFIG, [photo])
+    images = TaskImages(Settings(label_studio_url=studio.url, label_studio_api_key=token))
+
+    async def work(_: ImageSource) -> dict[str, Any]:
+        return {"image_id": ""}
+
+    with pytest.raises(ImageNotFetched, match="Label Studio refused the token in MOBILE_SAM_LABEL_STUDIO_API_KEY"):
+        asyncio.run(images.answer(task["id"], task["data"]["image"], work))
+
+
 def test_other_origin_is_not_fetched(studio, connected):
     project, _, model = connected()
     studio.call("POST", f"projects/{project}/import", json=[{"image": "http://169.254.169.254/latest/meta-data"}])
@@ -241,14 +271,19 @@ def test_person_clicks_and_submits_a_mask(studio, service, connected, decoded, p
     with chromium() as browser:
         page = browser.new_page(viewport={"width": 1440, "height": 800})
         open_task(page, studio.url, project, task)
-        page.get_by_text("Auto-Accept Suggestions").click()
+        click_image(page, 0.7, 0.36)
+        page.get_by_text("1 suggestions").wait_for()
+        page.keyboard.down("Alt")
         with page.expect_response(lambda response: "interactive-annotating" in response.url) as sent:
-            click_image(page, 0.7, 0.36)
+            click_image(page, 0.7, 0.1)
+        page.keyboard.up("Alt")
+        page.locator(".lsf-auto-accept__action_type_accept").click()
         page.get_by_text(SCORE).wait_for()
         page.get_by_role("button", name="Submit current annotation").click()
         page.get_by_text("Annotation saved successfully").first.wait_for()
-        (keypoint,) = json.loads(sent.value.request.post_data or "")["context"]["result"]
+        regions = json.loads(sent.value.request.post_data or "")["context"]["result"]
     (annotation,) = studio.call("GET", f"tasks/{task}/annotations/")
     (mask,) = [result for result in annotation["result"] if result["type"] == "brushlabels"]
-    clicked = [12.8 * keypoint["value"]["x"], 8.53 * keypoint["value"]["y"]]
-    assert iou(decoded(mask), reference(service, photo, pos_coords=[clicked])) == 1
+    positive, negative = ([12.8 * region["value"]["x"], 8.53 * region["value"]["y"]] for region in regions)
+    expected = reference(service, photo, pos_coords=[positive], neg_coords=[negative])
+    assert iou(decoded(mask), expected) == 1

@@ -68,7 +68,7 @@ class Region(BaseModel):
 
 
 class Context(BaseModel):
-    """What a person has drawn for one object."""
+    """Regions that a person has drawn for one object."""
 
     result: Annotated[list[Region], Field(max_length=1000)] = []
 

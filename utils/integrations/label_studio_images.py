@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -23,6 +24,9 @@ MAX_KNOWN_IMAGES = 4096
 KNOWN_FOR_S = 600.0
 """Time for which a URL stands for the same file, so that a second click does not fetch it again."""
 REFUSALS = (401, 403)
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+FILES = re.compile(r"/(data|storage-data|(tasks|projects)/\d+/(resolve|presign))/")
+"""Paths of files in Label Studio."""
 NO_SERVER = (
     "Label Studio's images cannot be fetched: the operator of this service sets MOBILE_SAM_LABEL_STUDIO_URL to "
     "its address, and MOBILE_SAM_LABEL_STUDIO_API_KEY to an access token"
@@ -83,7 +87,7 @@ class TaskImages:
             raise ImageNotFetched(NO_SERVER)
 
     async def _fetch(self, task_id: Any, text: str) -> bytes:
-        scheme = text.partition("://")[0] if "://" in text else ""
+        scheme = found[1].lower() if (found := SCHEME.match(text)) else ""
         if scheme in ("http", "https"):
             url = text
         else:
@@ -109,7 +113,12 @@ class TaskImages:
             raise ImageNotFetched(REFUSED) if error.answered in REFUSALS else error from None
 
     def _is_own(self, url: URL) -> bool:
-        return self._server is not None and url.host is not None and url.origin() == self._server.origin()
+        """Return whether the token goes to a URL: to files of Label Studio, not to its whole API."""
+        server = self._server
+        if server is None or url.host is None or url.origin() != server.origin():
+            return False
+        path = url.path.removeprefix(server.path.rstrip("/"))
+        return FILES.match(path) is not None and ".." not in path
 
     async def _fetch_own(self, url: str) -> bytes:
         """Return a file of Label Studio's server."""

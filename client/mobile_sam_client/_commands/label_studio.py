@@ -86,10 +86,12 @@ class LabelStudio:
 
 @dataclass
 class Outcome:
-    """What became of a project's images."""
+    """Results of a project's images."""
 
     image_ids: dict[str, str] = field(default_factory=dict)
+    """Ids of the encoded images, by URL."""
     failures: dict[str, str] = field(default_factory=dict)
+    """Reasons of the other ones, by URL."""
 
 
 async def embed_project(

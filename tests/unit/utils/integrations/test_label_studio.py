@@ -284,9 +284,25 @@ def fetch_image(text, token="token", **answers):
     return fetcher.calls
 
 
-def test_token_goes_to_label_studio_only():
-    assert fetch_image("https://images.example/a.jpg")[0] == ("GET", "https://images.example/a.jpg", "")
-    assert fetch_image("http://localhost:8080/a.jpg")[0][2] == "Token token"
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("/data/upload/1/a.jpg", "Token token"),
+        ("data/local-files/?d=a://b.jpg", "Token token"),
+        ("http://localhost:8080/ls/data/upload/1/a.jpg", "Token token"),
+        ("/api/users/", ""),
+        ("/data/../api/users/", ""),
+        ("http://localhost:8080/ls/data/%2e%2e/api/users/", ""),
+        ("/data/..%2Fapi/users/", ""),
+        ("http://localhost:8081/ls/data/upload/1/a.jpg", ""),
+        ("https://images.example/data/a.jpg", ""),
+        ("//images.example/data/a.jpg", ""),
+    ],
+)
+def test_token_goes_to_files_of_label_studio_only(text, sent):
+    ((_, url, authorization), _) = fetch_image(text)
+    assert authorization == sent
+    assert url.startswith(("http://localhost:8080/ls/", "http://localhost:8081/", "https://images.example/"))
 
 
 def test_file_of_a_storage_comes_through_label_studio():
@@ -296,13 +312,13 @@ def test_file_of_a_storage_comes_through_label_studio():
 
 def test_personal_access_token_is_exchanged_and_renewed():
     refresh = ("POST", "http://localhost:8080/ls/api/token/refresh/", "")
-    url = "http://localhost:8080/ls/a.jpg"
-    calls = fetch_image("/a.jpg", "a.b.c")
+    url = "http://localhost:8080/ls/data/a.jpg"
+    calls = fetch_image("/data/a.jpg", "a.b.c")
     assert calls == [refresh, ("GET", url, "Bearer access-1"), ("GET", url, "Bearer access-1")]
     with pytest.raises(ImageNotFetched, match="refused the token"):
-        fetch_image("/a.jpg", "a.b.c", refused=("Bearer access-1", "Bearer access-3"))
+        fetch_image("/data/a.jpg", "a.b.c", refused=("Bearer access-1", "Bearer access-3"))
 
 
 def test_refused_token_is_named():
     with pytest.raises(ImageNotFetched, match="MOBILE_SAM_LABEL_STUDIO_API_KEY"):
-        fetch_image("/a.jpg", refused=("Token token",))
+        fetch_image("/data/a.jpg", refused=("Token token",))
