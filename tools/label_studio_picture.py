@@ -19,7 +19,7 @@ WIDTH = 1200
 
 
 def open_task(page: Page, url: str, project: int, task: int) -> None:
-    """Sign in, and open a task with Auto-Annotation on."""
+    """Sign in, open a task, and choose the smart point tool."""
     page.route(lambda target: not target.startswith(url), lambda route: route.abort())
     page.goto(f"{url}/user/login/")
     page.fill("[name=email]", USER)
@@ -28,18 +28,18 @@ def open_task(page: Page, url: str, project: int, task: int) -> None:
     page.wait_for_url(lambda target: "login" not in target, wait_until="commit")
     page.goto(f"{url}/projects/{project}/data?task={task}", wait_until="commit")
     page.get_by_text("Auto-Annotation").click()
+    page.get_by_text("Object", exact=True).nth(1).click()
+    page.locator(".lsf-tool_smart:visible").first.click()
 
 
 def click_image(page: Page, x: float, y: float) -> None:
-    """Click with the smart point tool.
+    """Click on the image.
 
     Args:
         page: a task's page.
         x: fraction of the image's width.
         y: fraction of its height.
     """
-    page.get_by_text("Object", exact=True).nth(1).click()
-    page.locator(".lsf-tool_smart:visible").first.click()
     canvas = page.locator("canvas").first.bounding_box()
     assert canvas
     page.mouse.click(canvas["x"] + x * canvas["width"], canvas["y"] + y * canvas["height"])

@@ -215,15 +215,15 @@ def test_click_without_a_tag_for_the_mask_says_what_to_add(studio, connected):
 
 
 def test_image_that_cannot_be_used_is_named(studio, connected, photo):
-    tiff = photo.with_suffix(".tiff")
-    Image.open(photo).save(tiff)
+    bitmap = photo.with_suffix(".bmp")
+    Image.open(photo).save(bitmap)
     project, _, model = connected()
-    with tiff.open("rb") as file:
-        studio.call("POST", f"projects/{project}/import", files={tiff.name: (tiff.name, file)})
+    with bitmap.open("rb") as file:
+        studio.call("POST", f"projects/{project}/import", files={bitmap.name: (bitmap.name, file)})
     studio.call("POST", f"projects/{project}/import", json=[{"image": "/data/upload/1/gone.jpg"}])
     tasks = studio.call("GET", "tasks", params={"project": project})["tasks"]
-    _, tiff_task, gone = sorted(task["id"] for task in tasks)
-    assert "PNG, JPEG or WebP" in click(studio, model, tiff_task, point(*BALLOON))["error"]
+    _, bitmap_task, gone = sorted(task["id"] for task in tasks)
+    assert "PNG, JPEG or WebP" in click(studio, model, bitmap_task, point(*BALLOON))["error"]
     assert "gone.jpg' was answered with status" in click(studio, model, gone, point(*BALLOON))["error"]
 
 
@@ -273,6 +273,7 @@ def test_person_clicks_and_submits_a_mask(studio, service, connected, decoded, p
         open_task(page, studio.url, project, task)
         click_image(page, 0.7, 0.36)
         page.get_by_text("1 suggestions").wait_for()
+        page.keyboard.press("2")  # the label of the points
         page.keyboard.down("Alt")
         with page.expect_response(lambda response: "interactive-annotating" in response.url) as sent:
             click_image(page, 0.7, 0.1)
