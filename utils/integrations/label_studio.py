@@ -21,7 +21,7 @@ from utils.api.answers import problem_of, problem_response
 from utils.api.errors import Problem, ServiceError
 from utils.api.requests import MAX_OBJECTS, invalid, parse_body
 from utils.integrations.adapter import Adapter, Call
-from utils.integrations.label_studio_config import Canvas, Control, LabelConfig, from_rle
+from utils.integrations.label_studio_config import Canvas, Control, LabelConfig
 from utils.integrations.label_studio_images import task_images
 
 BASE = "/label-studio"
@@ -153,7 +153,8 @@ def _check_setup(call: Call) -> None:
     config = LabelConfig.of(call.parse(SetupRequest).label_config)
     if not any(image in control.targets for control in config.controls for image in config.images):
         config.output(next(iter(config.images)), "Object")
-    task_images(call.service.settings).check()
+    if not call.service.settings.image_origins:
+        task_images(call.service.settings).check()
 
 
 async def nothing(_: Call) -> dict[str, Any]:
@@ -167,7 +168,7 @@ async def predict(call: Call) -> Response | dict[str, Any]:
         request = await asyncio.to_thread(parse_body, call.body, PredictRequest, MAX_BODY_VALUES)
         config = LabelConfig.of(request.label_config)
         if request.params.context is None:
-            return {"results": await _batch(call, config, request.tasks)}
+            return await _batch(call, config, request.tasks)
         return {"results": [await _interactive(call, config, request.tasks[0], request.params.context.result)]}
     except Exception as error:
         return _sentence(problem_of(error))
@@ -198,7 +199,7 @@ async def _interactive(call: Call, config: LabelConfig, task: Task, drawn: list[
     }
     if boxes:
         fields["box"] = boxes[-1].box()
-    document = await _segment(call, task, config.images[image], {"prompts": [fields]})
+    document = await _segment(call, task, config.images[image], {"prompts": [fields], **config.mask_format([control])})
     if (document["width"], document["height"]) != (first.original_width, first.original_height):
         size, got = (f"{document['width']} x {document['height']}", f"{first.original_width} x {first.original_height}")
         raise invalid("original_width", f"the size of the image, {size}", got)
@@ -206,23 +207,26 @@ async def _interactive(call: Call, config: LabelConfig, task: Task, drawn: list[
     return _prediction(results)
 
 
-async def _batch(call: Call, config: LabelConfig, tasks: list[Task]) -> list[Any]:
-    """Return the prediction of each task. An empty list stands for none, so that Label Studio asks for it again."""
+async def _batch(call: Call, config: LabelConfig, tasks: list[Task]) -> dict[str, Any]:
+    """Return the prediction of each task.
+
+    An empty list stands for none, so that Label Studio asks for it again: it would keep an empty prediction.
+    """
     deadline = time.monotonic() + call.service.settings.inference_timeout - RESERVED_S
     results: list[Any] = []
-    first_error: Exception | None = None
+    errors = {}
     for task in tasks:
+        results.append([])
         try:
-            rest = deadline - time.monotonic()
-            results.append(await asyncio.wait_for(_task(call, config, task), rest) if rest > 0 else [])
+            if (left_s := deadline - time.monotonic()) > 0:
+                results[-1] = await asyncio.wait_for(_task(call, config, task), left_s)
         except asyncio.TimeoutError:
-            results.append([])
+            continue
         except Exception as error:
-            first_error = first_error or error
-            results.append([])
-    if first_error and not any(results):
-        raise first_error
-    return results
+            problem = problem_of(error)
+            problem_response(problem)
+            errors = {"error": f"task {task.id}: {problem.detail}"}
+    return {"results": results, **errors}
 
 
 async def _task(call: Call, config: LabelConfig, task: Task) -> dict[str, Any] | list[Any]:
@@ -234,7 +238,8 @@ async def _task(call: Call, config: LabelConfig, task: Task) -> dict[str, Any] |
     image, key = next(iter(config.images.items()))
     if boxes := list(task.boxes()):
         outputs = [(config.output(image, each.label), each.label or "") for each in boxes]
-        document = await _segment(call, task, key, {"prompts": [{"box": each.box()} for each in boxes]})
+        fields = {"prompts": [{"box": each.box()} for each in boxes]}
+        document = await _segment(call, task, key, fields | config.mask_format(control for control, _ in outputs))
     else:
         images, control = task_images(call.service.settings), config.everything(image)
         if control is None:
@@ -248,7 +253,7 @@ async def _task(call: Call, config: LabelConfig, task: Task) -> dict[str, Any] |
 
 async def _segment(call: Call, task: Task, key: str, fields: dict[str, Any]) -> dict[str, Any]:
     service = call.service
-    work = functools.partial(service.segment, fields={**fields, "mask_format": "rle"})
+    work = functools.partial(service.segment, fields=fields)
     return await task_images(service.settings).answer(task.id, task.image(key), work)
 
 
@@ -258,12 +263,7 @@ def _regions(document: dict[str, Any], image: str, outputs: list[tuple[Control, 
     return [
         region
         for mask, (control, label) in zip(document["masks"], outputs, strict=True)
-        for region in canvas.regions(
-            control,
-            label,
-            from_rle(mask.get("rle") or mask["segmentation"]),
-            mask["score"] if "score" in mask else mask["predicted_iou"],
-        )
+        for region in canvas.regions(control, label, mask)
     ]
 
 

@@ -30,6 +30,7 @@ CONFIG = """<View><Image name="image" value="$img"/>
 </View>"""
 MASK = np.zeros((30, 40), bool)
 MASK[10:20, 5:15] = True
+RECORD = {"score": 0.9, "area": 100, "box": [5, 10, 15, 20], "rle": rle(MASK)}
 SETTINGS = Settings(label_studio_url="http://localhost:8080", label_studio_api_key="token")
 
 
@@ -90,14 +91,22 @@ def test_config_without_a_tag_for_the_mask_says_what_is_missing(config, label, t
 
 def test_polygons_and_rectangles_are_in_percent():
     canvas, config = Canvas("image", 40, 30), LabelConfig.of(CONFIG.replace("BrushLabels", "PolygonLabels"))
-    (polygon,) = canvas.regions(config.output("image", "Cat"), "Cat", MASK, 0.9)
+    (polygon,) = canvas.regions(config.output("image", "Cat"), "Cat", RECORD)
     assert polygon["value"]["polygonlabels"] == ["Cat"]
     corners = sorted(polygon["value"]["points"])
     assert np.allclose(corners, [[12.5, 100 / 3], [12.5, 200 / 3], [37.5, 100 / 3], [37.5, 200 / 3]])
-    (box,) = canvas.regions(config.output("image", "Bird"), "Bird", MASK, 0.9)
-    values = [box["value"][name] for name in ("x", "y", "width", "height")]
-    assert np.allclose(values, [12.5, 100 / 3, 25, 100 / 3])
-    assert canvas.regions(config.output("image", "Cat"), "Cat", np.zeros((30, 40), bool), 0.9) == []
+    for record in (RECORD, {"bbox": [5, 10, 10, 10], "area": 100, "predicted_iou": 0.9}):
+        (box,) = canvas.regions(config.output("image", "Bird"), "Bird", record)
+        values = [box["value"][name] for name in ("x", "y", "width", "height")]
+        assert np.allclose(values, [12.5, 100 / 3, 25, 100 / 3])
+    assert canvas.regions(config.output("image", "Cat"), "Cat", RECORD | {"area": 0}) == []
+
+
+def test_only_polygons_are_asked_for_as_polygons(ask, segmenter):
+    click = drawn(x=50, y=50)
+    for config in (CONFIG, CONFIG.replace("BrushLabels", "PolygonLabels")):
+        ask("predict", body(click, config=config))
+    assert [job.options.mask_format for job in segmenter.jobs] == ["rle", "polygon"]
 
 
 class FakeSegmenter:
@@ -114,7 +123,7 @@ class FakeSegmenter:
     async def segment(self, image, job):
         self._check(image)
         self.jobs.append(job)
-        masks = [{"score": 0.9, "rle": rle(MASK)} for _ in job.prompts.points_xy]
+        masks = [RECORD for _ in job.prompts.points_xy]
         document = {"image_id": "id", "width": 40, "height": 30, "masks": masks}
         return Segmentation(b"", None, json.dumps(document).encode())
 
@@ -247,8 +256,10 @@ def test_boxes_of_the_newest_annotation_become_objects(ask, segmenter):
         {"id": 1, "data": {"img": "/1.jpg"}, "annotations": annotations},
         {"id": 2, "data": {}, "annotations": annotations},
     ]
-    first, second = ask("predict", body(tasks=tasks)).json()["results"]
+    answer = ask("predict", body(tasks=tasks)).json()
+    first, second = answer["results"]
     assert (len(first["result"]), second) == (2, [])
+    assert answer["error"].startswith("task 2: data.img")
     assert segmenter.jobs[0].prompts.points_xy[0].tolist() == [[4, 3], [24, 27]]
 
 
