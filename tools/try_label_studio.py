@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -107,7 +108,10 @@ def label_studio(folder: Path, port: int) -> Iterator[LabelStudio]:
     command += ["--internal-host", "127.0.0.1", "--port", str(port)]
     with (folder / "label-studio.log").open("wb") as log, running(command, settings, log) as process:
         url = f"http://127.0.0.1:{port}"
-        wait_for(f"{url}/health", process)
+        try:
+            wait_for(f"{url}/health", process)
+        except RuntimeError as error:
+            raise RuntimeError(f"{error}: {Path(log.name).read_text()[-2000:]}") from None
         if not migrated.is_file():
             keep_database(data / DATABASE, migrated)
         yield LabelStudio(url)
@@ -156,7 +160,20 @@ def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def main(port: int, print_line: Callable[[str], None] = print) -> None:
-    """Run Label Studio and the service until Ctrl+C."""
+    """Run Label Studio and the service until Ctrl+C.
+
+    Raises:
+        RuntimeError: a port is taken, or a server does not start.
+    """
+    for each in (port, port + 1):
+        with closing(socket.socket()) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", each))
+            except OSError as error:
+                raise RuntimeError(
+                    f"port {each}: {error.strerror}; choose two free ports in a row by PORT=..."
+                ) from None
     install(ENVIRONMENT, ["integrations-label-studio"])
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="try-label-studio-")))

@@ -263,6 +263,12 @@ def test_boxes_of_the_newest_annotation_become_objects(ask, segmenter):
     assert segmenter.jobs[0].prompts.points_xy[0].tolist() == [[4, 3], [24, 27]]
 
 
+def test_tasks_may_come_with_long_brush_strokes(ask, segmenter):
+    strokes = [{"type": "brushlabels", "value": {"rle": [0] * 100_000}}]
+    tasks = [{"id": 1, "data": {"img": "/1.jpg"}, "annotations": [{"result": strokes}]}]
+    assert ask("predict", body(tasks=tasks)).json() == {"results": [[]]}
+
+
 def test_setup_answers_a_version_or_an_error(ask, monkeypatch):
     request = {"project": "1.2", "schema": CONFIG, "hostname": "http://x", "access_token": "t", "extra_params": None}
     assert ask("setup", request).json() == {"model_version": "mobile-sam"}
