@@ -26,7 +26,7 @@ text_generation_needs := env-text
 model_store_needs := env-text
 bentoml_runner_needs := weights
 
-.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-wire bench-integrations bench-estimates bench-first-mask quality gate page-picture docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
+.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-wire bench-integrations bench-estimates bench-first-mask quality gate page-picture try-label-studio docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -128,6 +128,9 @@ quality: env-dev ## measure IoU and number of clicks on OBJECTS with WEIGHTS, by
 
 gate: env-bench ## compare masks and times of the engines on OBJECTS with WEIGHTS, by default official and builtin
 	@$(RUN) python -m benchmarks.gate $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
+
+try-label-studio: known-port env weights ## start Label Studio with a sample project, and the service for its clicks on PORT
+	@$(RUN) python -m tools.try_label_studio $(PORT)
 
 page-picture: env-dev ## take the page's pictures in docs/images from a running `make serve WEIGHTS=official`; needs Chromium
 	@$(RUN) python -m tools.page_picture http://127.0.0.1:$(PORT) docs/images

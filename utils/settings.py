@@ -6,6 +6,7 @@ A variable is named `MOBILE_SAM_` and the field in capitals: `MOBILE_SAM_MAX_BOD
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -88,6 +89,13 @@ class Settings:
 
     integrations: tuple[str, ...] = DEFAULT_INTEGRATIONS
     """Annotation tools whose requests are answered: some of `INTEGRATIONS`, or `none`."""
+    image_origins: tuple[str, ...] = ()
+    """Origins from which images in annotation tools' requests are fetched, beside Label Studio's, and networks whose
+    private addresses their names may have: `https://images.example,10.20.0.0/16`."""
+    label_studio_url: str | None = None
+    """URL of the Label Studio server whose images are fetched."""
+    label_studio_api_key: str | None = None
+    """Access token of a Label Studio user who can read the images."""
     engine: str = "auto"
     """Engine of encoder and decoder: one of `utils.triton.plan.ENGINES`, or `auto`."""
     threads: int | None = None
@@ -147,6 +155,32 @@ def _integrations(name: str, text: str) -> tuple[str, ...]:
         if part not in INTEGRATIONS:
             raise SettingsError(f"{name}: expected none, or some of {', '.join(INTEGRATIONS)}, got {part!r}")
     return names
+
+
+def _image_origins(name: str, text: str) -> tuple[str, ...]:
+    parts = tuple(part.strip().rstrip("/") for part in text.split(","))
+    for part in parts:
+        if "://" in part:
+            _http_url(name, part, path=False)
+            continue
+        try:
+            ipaddress.ip_network(part)
+        except ValueError:
+            expected = "origins such as https://images.example, and networks such as 10.20.0.0/16"
+            raise SettingsError(f"{name}: expected {expected}, got {part!r}") from None
+    return parts
+
+
+def _http_url(name: str, text: str, *, path: bool = True) -> str:
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc and (parts.port or 1)
+    except ValueError:
+        valid = False
+    if not valid or parts.query or parts.fragment or (parts.path.strip("/") and not path):
+        kind = "an http or https URL" if path else "origins such as https://images.example"
+        raise SettingsError(f"{name}: expected {kind}, got {text!r}")
+    return text.rstrip("/")
 
 
 def _redis_url(name: str, text: str) -> str:
@@ -225,6 +259,9 @@ PARSERS: dict[str, Callable[[str, str], object]] = {
     "embedding_cache_bytes": _whole_number_or_0,
     "redis_url": _redis_url,
     "integrations": _integrations,
+    "image_origins": _image_origins,
+    "label_studio_url": _http_url,
+    "label_studio_api_key": _text,
     "engine": _engine,
 }
 """Parsers by field; the other fields are positive whole numbers."""

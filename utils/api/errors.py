@@ -14,6 +14,7 @@
     ├── BodyTooLarge          413   the body has too many bytes
     ├── UnsupportedMedia      415   the Content-Type is neither JSON, multipart/form-data nor an image's
     ├── InvalidRequest        422   a field is missing, unknown, of the wrong type or out of range
+    │   └── ImageNotFetched         an image of another server could not be had, or may not be fetched
     ├── AnswerTooLarge        422   the answer would have too many bytes
     ├── TooManyRequests       429   the caller exceeded the rate limit
     ├── HeadTooLarge          431   headers and trailers have too many bytes or fields
@@ -195,6 +196,13 @@ class InvalidRequest(ServiceError):
     def of(cls, errors: Sequence[FieldError]) -> InvalidRequest:
         """Return an error whose detail is the summary of the fields."""
         return cls(summary(errors), errors)
+
+
+class ImageNotFetched(InvalidRequest):
+    """An image of another server could not be had, or may not be fetched."""
+
+    answered: int | None = None
+    """HTTP status of the other server's answer, if any."""
 
 
 class BodyTooLarge(ServiceError):

@@ -272,8 +272,8 @@ class EverythingRequest(ImageFields):
 Request = TypeVar("Request", bound=BaseModel)
 
 
-def parse_body(body: bytes, model: type[Request]) -> Request:
-    """Parse a JSON body.
+def parse_body(body: bytes, model: type[Request], max_values: int = MAX_VALUES) -> Request:
+    """Parse a JSON body, of at most `max_values` values.
 
     Raises:
         MalformedBody: the body is not valid JSON.
@@ -281,8 +281,8 @@ def parse_body(body: bytes, model: type[Request]) -> Request:
     """
     body = body.removeprefix(BYTE_ORDER_MARK)
     # Images cannot have this many commas: base64 has none.
-    if has_more_than(MAX_VALUES, b",", body):
-        raise invalid("body", f"at most {MAX_VALUES} values", "more")
+    if has_more_than(max_values, b",", body):
+        raise invalid("body", f"at most {max_values} values", "more")
     try:
         return model.model_validate_json(body)
     except ValidationError as error:

@@ -136,13 +136,14 @@ class Edge:
         self.app = app
         self.work_paths, self.file_paths, self._pages = work_paths, file_paths, pages
         self._limits, self._guard, self.admission = limits, guard, admission
-        self._health, self.counts, self._metrics_need_key = health, counts, metrics_need_key
+        self._health, self.counts = health, counts
         self._health_read_at, self._last_health = -float("inf"), Health("starting")
         self._triton_metrics, self._check_room = triton_metrics, check_room
         self._throttle, self._active_addresses = RefusalThrottle(), ActiveCallers()
         self._large_bodies = FairSemaphore(MAX_LARGE_BODIES, active=self._active_addresses)
         self._admin, self._admin_methods = admin, admin.methods() if admin else {}
         self._adapters = adapters
+        self._key_pages = (adapters.key_pages if adapters else frozenset()) | ({METRICS} if metrics_need_key else set())
         self.methods: Mapping[str, tuple[str, ...]] = {
             **dict.fromkeys([*pages, *file_paths, *LIVE, *READY, METRICS, *(adapters.pages if adapters else ())], READ),
             **dict.fromkeys(work_paths, WRITE),
@@ -188,6 +189,8 @@ class Edge:
             raise UnknownPath.of(path)
         if method not in methods:
             raise WrongMethod.of(path, methods, method)
+        if path in self._key_pages:
+            self._guard.authenticate(scope)
         if path in self.work_paths:
             await self._work(scope, receive, send, body)
         elif path in self._pages:
@@ -197,8 +200,6 @@ class Edge:
         elif path in READY:
             await self._readiness()(scope, receive, send)
         elif path == METRICS:
-            if self._metrics_need_key:
-                self._guard.authenticate(scope)
             extra = health_metrics(self._health()) + await self._triton_metrics()
             await self.app(scope, receive, _append_to_body(send, extra))
         elif self._admin and path in self._admin_methods:

@@ -108,11 +108,13 @@ class Adapter:
     name: str
     """Name in `MOBILE_SAM_INTEGRATIONS`."""
     pages: Mapping[str, Handler]
-    """Handlers of GET requests by path. They run no inference, and need no API key."""
+    """Handlers of GET requests by path. They run no inference, and need no API key unless `pages_need_key`."""
     work: Mapping[str, Handler]
     """Handlers of POST requests by path, subject to keys, rates and all limits of `/mobile_sam`."""
     error_response: Callable[[Problem], Response] = problem_response
     """Returns an error in the form that the tool shows to its user."""
+    pages_need_key: bool = False
+    """True for a tool that asks a page whether its key is right."""
 
 
 class Adapters:
@@ -135,6 +137,7 @@ class Adapters:
                 self.by_path[path] = adapter
             self.pages |= adapter.pages
             self.work |= adapter.work
+        self.key_pages = frozenset(path for path in self.pages if self.by_path[path].pages_need_key)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; the edge lets only known paths and methods through."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import asdict
 from importlib.metadata import version
@@ -14,11 +15,12 @@ from typer.core import TyperGroup
 from mobile_sam_client import Client, Info, MobileSamError
 from mobile_sam_client._commands import connection
 from mobile_sam_client._commands.batch import BATCH_EXAMPLES, batch
-from mobile_sam_client._commands.connection import DEFAULT_URL, Images, Json, Local, Url, examples
+from mobile_sam_client._commands.connection import DEFAULT_URL, IMAGES_HELP, Json, Local, Url, examples
 from mobile_sam_client._commands.convert import CONVERT_EXAMPLES, convert
 from mobile_sam_client._commands.each import for_each
 from mobile_sam_client._commands.everything import EVERYTHING_EXAMPLES, everything
 from mobile_sam_client._commands.files import find_images, read_image
+from mobile_sam_client._commands.label_studio import Outcome, embed_project
 from mobile_sam_client._commands.local_service import HOST, serve_command, serve_environment, why_not_ready
 from mobile_sam_client._commands.output import (
     EXIT_INTERRUPTED,
@@ -103,19 +105,54 @@ def options(
     """Segment images with a MobileSAM service."""
 
 
-@app.command(epilog=examples("mobile-sam embed 'photos/*.jpg'"))
-def embed(images: Images, as_json: Json = False, url: Url = DEFAULT_URL, local: Local = False) -> None:
+@app.command(
+    epilog=examples(
+        "mobile-sam embed 'photos/*.jpg'", "mobile-sam embed --label-studio http://localhost:8080 --project 7"
+    )
+)
+def embed(
+    images: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="IMAGE", help=f"{IMAGES_HELP} Or `--label-studio`.", show_default=False),
+    ] = None,
+    *,
+    label_studio: Annotated[
+        str | None,
+        typer.Option("--label-studio", metavar="URL", help="Address of Label Studio, in place of images."),
+    ] = None,
+    project: Annotated[int | None, typer.Option("--project", metavar="N", help="Project in Label Studio.")] = None,
+    as_json: Json = False,
+    url: Url = DEFAULT_URL,
+    local: Local = False,
+) -> None:
     """Encode images, so that later prompts on them are answered quickly.
 
-    Prints the id and name of each image. The service keeps the embeddings across restarts.
+    Prints the id and name of each image. The service keeps the embeddings across restarts, for each API key's name.
+
+    With `--label-studio` it encodes all images of a project, read with the access token in LABEL_STUDIO_API_KEY. Run it
+    again after an interruption: images that are encoded already are not encoded again.
     """
 
+    def show(image: str, image_id: str) -> None:
+        print_json({"image": image, "image_id": image_id}) if as_json else print_line(f"{image_id}  {image}")
+
+    if (label_studio is None) != (project is None) or (label_studio is None) == (not images):
+        raise typer.BadParameter("expected images, or --label-studio with --project")
+    if label_studio is not None and project is not None:
+        outcome = Outcome()
+        with connection.service_url(url, local) as address:
+            asyncio.run(embed_project(address, label_studio, project, outcome, show))
+        for image, reason in outcome.failures.items():
+            print_error(f"{image}: {reason}")
+        if outcome.failures:
+            raise typer.Exit(1)
+        return
+
     def work(client: Client, image: Path) -> None:
-        image_id = client.embed(read_image(image)).image_id
-        print_json({"image": str(image), "image_id": image_id}) if as_json else print_line(f"{image_id}  {image}")
+        show(str(image), client.embed(read_image(image)).image_id)
 
     client = connection.connected_client(url, local)
-    for_each(find_images(images), client, check=read_image, work=work, as_json=as_json)
+    for_each(find_images(images or ()), client, check=read_image, work=work, as_json=as_json)
 
 
 @app.command(epilog=examples("mobile-sam serve", "mobile-sam serve --port 3001"))

@@ -18,6 +18,7 @@ from mobile_sam_client._settings import URL, checked_url
 ClientType = TypeVar("ClientType")
 
 DEFAULT_URL = URL
+IMAGES_HELP = "PNG, JPEG and WebP files; a quoted pattern such as `'photos/*.jpg'` is expanded."
 PROBE_TIMEOUT_S = 10
 
 
@@ -42,7 +43,7 @@ Images = Annotated[
     list[Path],
     typer.Argument(
         metavar="IMAGE",
-        help="PNG, JPEG and WebP files; a quoted pattern such as `'photos/*.jpg'` is expanded.",
+        help=IMAGES_HELP,
         show_default=False,
     ),
 ]

@@ -159,3 +159,27 @@ def test_an_unknown_control_mode_is_rejected():
 def test_empty_admin_keys_are_rejected(name):
     with pytest.raises(SettingsError, match=f"{name}: expected API keys, got an empty value"):
         Settings.from_environment({name: ""})
+
+
+def test_image_origins_and_networks_are_accepted():
+    text = "https://images.example/, http://localhost:9000,10.20.0.0/16"
+    origins = Settings.from_environment({"MOBILE_SAM_IMAGE_ORIGINS": text}).image_origins
+    assert origins == ("https://images.example", "http://localhost:9000", "10.20.0.0/16")
+
+
+@pytest.mark.parametrize(
+    "text", ["images.example", "https://a.example/page", "ftp://a.example", "https://a@b.example", "10.20.0.1/16", "*"]
+)
+def test_invalid_image_origins_are_rejected(text):
+    with pytest.raises(
+        SettingsError, match=r"MOBILE_SAM_IMAGE_ORIGINS: expected origins such as https://images\.example"
+    ):
+        Settings.from_environment({"MOBILE_SAM_IMAGE_ORIGINS": text})
+
+
+def test_label_studio_is_an_http_url():
+    names = {"MOBILE_SAM_LABEL_STUDIO_URL": "http://localhost:8080/ls/"}
+    assert Settings.from_environment(names).label_studio_url == "http://localhost:8080/ls"
+    for text in ("localhost:8080", "http://", "http://a:b@c", "http://a:99999"):
+        with pytest.raises(SettingsError, match="MOBILE_SAM_LABEL_STUDIO_URL: expected an http or https URL"):
+            Settings.from_environment({"MOBILE_SAM_LABEL_STUDIO_URL": text})

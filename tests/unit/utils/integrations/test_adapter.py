@@ -61,9 +61,10 @@ def counts():
 
 @pytest.fixture
 def ask(counts):
-    """Return a function that sends a request to the tool's paths."""
+    """Return a function that sends a request to the tools' paths."""
     tool = Adapter("tool", {"/tool/models": models}, {"/tool/predict": predict}, error_response)
-    adapters = Adapters([tool], service=None)  # type: ignore[arg-type]
+    keyed = Adapter("keyed", {"/keyed/models": models}, {}, error_response, pages_need_key=True)
+    adapters = Adapters([tool, keyed], service=None)  # type: ignore[arg-type]
     edge = Edge(
         adapters,
         work_paths=frozenset(adapters.work),
@@ -90,6 +91,12 @@ def ask(counts):
 
 def test_page_is_answered_without_a_key(ask):
     assert ask("GET", "/tool/models?a=1", {"Token": ""}).json() == {"models": ["sam"], "query": {"a": "1"}}
+
+
+def test_page_of_a_tool_that_checks_its_key_there_needs_one(ask):
+    assert ask("GET", "/keyed/models").status_code == 200
+    refused = ask("GET", "/keyed/models", {"Token": "another-key-0123456789"})
+    assert (refused.status_code, refused.json()["success"]) == (401, False)
 
 
 def test_work_is_answered_and_counted_under_its_path(ask, counts):
@@ -120,4 +127,4 @@ def test_other_paths_have_problem_documents(ask):
 
 
 def test_names_in_the_settings_are_those_of_the_adapters():
-    assert {adapter.name for adapter in ADAPTERS} <= set(INTEGRATIONS)
+    assert [adapter.name for adapter in ADAPTERS] == list(INTEGRATIONS)

@@ -1,0 +1,290 @@
+"""The real Label Studio with the service as the model of its projects."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+from PIL import Image, ImageDraw
+from pycocotools import mask as coco
+
+from benchmarks.browser import chromium, find_chromium
+from benchmarks.objects import iou
+from benchmarks.service import free_ports
+from tests.e2e.server import ROOT, Server, serving
+from tools.label_studio_picture import click_image, open_task
+from tools.try_label_studio import CONFIG, LEGACY_TOKEN, LabelStudio, label_studio
+from utils.api.errors import ImageNotFetched
+from utils.api.images import ImageSource
+from utils.integrations.label_studio_images import TaskImages
+from utils.settings import Settings
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+KEY = "ann-key-of-24-characters"
+PHOTO = ROOT / "utils" / "page" / "static" / "samples" / "balloons.jpg"
+BALLOON, SKY = (903, 310), (600, 60)
+BOX = (774, 172, 1034, 570)
+POLYGONS = CONFIG.replace("BrushLabels", "PolygonLabels")
+EVERYTHING = CONFIG.replace('name="brush"', 'name="everything"')
+SCORE = re.compile(r"^0\.\d\d$")
+DECODE = """
+import io, json, sys
+import numpy as np
+from label_studio_sdk.converter.brush import decode_rle
+result = json.load(sys.stdin)
+pixels = decode_rle(result["value"]["rle"]).reshape(result["original_height"], result["original_width"], 4)
+np.save(sys.stdout.buffer, pixels[:, :, 3] > 0)
+"""
+
+
+@pytest.fixture(scope="session")
+def studio_folder(tool_environment: Callable[[str], Path]) -> Path:
+    return tool_environment("label-studio")
+
+
+@pytest.fixture(scope="session")
+def studio(studio_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabelStudio]:
+    with label_studio(tmp_path_factory.mktemp("label-studio"), *free_ports(1)) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def service(
+    studio: LabelStudio, builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    with serving(
+        tmp_path_factory.mktemp("service") / "log",
+        MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
+        MOBILE_SAM_API_KEYS=f"ann:{KEY}",
+        MOBILE_SAM_INTEGRATIONS="label-studio",
+        MOBILE_SAM_LABEL_STUDIO_URL=studio.url,
+        MOBILE_SAM_LABEL_STUDIO_API_KEY=studio.access_token(),
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    """A picture that the service has not seen."""
+    pixels = np.array(Image.open(PHOTO))
+    pixels[:4, :4] = np.frombuffer(np.random.default_rng().bytes(48), np.uint8).reshape(4, 4, 3)
+    path = tmp_path / "photo.png"
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+@pytest.fixture
+def connected(studio: LabelStudio, service: Server, photo: Path) -> Callable[..., tuple[int, int, int]]:
+    """Return a function that makes a project with `photo`; it returns the ids of project, task and model."""
+
+    def connect(config: str = CONFIG) -> tuple[int, int, int]:
+        project, (task,) = studio.project("Balloons", config, [photo])
+        return project, task["id"], studio.connect(project, service.url, KEY)
+
+    return connect
+
+
+@pytest.fixture
+def decoded(studio_folder: Path) -> Callable[[dict[str, Any]], np.ndarray]:
+    """Return a function that decodes a brush region with Label Studio's own code."""
+
+    def decode(result: dict[str, Any]) -> np.ndarray:
+        command = [str(studio_folder / "python"), "-c", DECODE]
+        done = subprocess.run(command, input=json.dumps(result).encode(), capture_output=True, check=True)
+        mask: np.ndarray = np.load(io.BytesIO(done.stdout))
+        return mask
+
+    return decode
+
+
+def drawn(kind: str, name: str, percent: dict[str, float], **more: Any) -> dict[str, Any]:
+    """Return a region as Label Studio's page sends it."""
+    value = {**percent, f"{kind}labels": ["Object"], "labels": ["Object"]}
+    size = {"original_width": 1280, "original_height": 853, "image_rotation": 0}
+    return {"id": name, "type": f"{kind}labels", "from_name": name, "to_name": "image", "value": value, **size, **more}
+
+
+def point(x: float, y: float, *, positive: bool = True) -> dict[str, Any]:
+    return drawn("keypoint", "point", {"x": x / 12.8, "y": y / 8.53, "width": 0.3}, is_positive=positive)
+
+
+def box(x0: float, y0: float, x1: float, y1: float) -> dict[str, Any]:
+    percent = {"x": x0 / 12.8, "y": y0 / 8.53, "width": (x1 - x0) / 12.8, "height": (y1 - y0) / 8.53}
+    return drawn("rectangle", "box", {**percent, "rotation": 0})
+
+
+def click(studio: LabelStudio, model: int, task: int, *regions: dict[str, Any]) -> dict[str, Any]:
+    body = {"task": task, "context": {"result": list(regions)}}
+    data: dict[str, Any] = studio.call("POST", f"ml/{model}/interactive-annotating", json=body)["data"]
+    return data
+
+
+def reference(service: Server, photo: Path, **fields: Any) -> np.ndarray:
+    """Return the mask of `/mobile_sam`."""
+    headers = {"Accept": "application/json", "X-API-Key": KEY}
+    form = {"request": json.dumps({"mask_format": "rle", **fields})}
+    files = {"image": photo.read_bytes()}
+    response = requests.post(f"{service.url}/mobile_sam", data=form, files=files, headers=headers, timeout=60)
+    assert response.ok, response.text
+    mask: np.ndarray = coco.decode(response.json()["masks"][0]["rle"]).astype(bool)
+    return mask
+
+
+def test_click_is_the_mask_of_mobile_sam(studio, service, connected, decoded, photo):
+    _, task, model = connected()
+    before = service.embeddings()["encoded"]
+    (result,) = click(studio, model, task, point(*BALLOON))["result"]
+    assert (result["type"], result["from_name"], result["value"]["brushlabels"]) == ("brushlabels", "brush", ["Object"])
+    assert iou(decoded(result), reference(service, photo, pos_coords=[BALLOON])) == 1
+    regions = [point(*BALLOON), point(*SKY, positive=False), box(*BOX)]
+    (refined,) = click(studio, model, task, *regions)["result"]
+    fields = {"pos_coords": [BALLOON], "neg_coords": [SKY], "box": BOX}
+    assert iou(decoded(refined), reference(service, photo, **fields)) == 1
+    assert service.embeddings()["encoded"] == before + 1
+
+
+def test_polygons_follow_the_mask(studio, service, connected, photo):
+    _, task, model = connected(POLYGONS)
+    results = click(studio, model, task, box(*BOX))["result"]
+    drawing = ImageDraw.Draw(polygon := Image.new("1", (1280, 853)))
+    for result in results:
+        assert result["type"] == "polygonlabels"
+        drawing.polygon([(12.8 * x - 0.5, 8.53 * y - 0.5) for x, y in result["value"]["points"]], 1)
+    # The line of a polygon is up to a pixel from the mask's edge, and a polygon has no holes.
+    assert iou(np.array(polygon), reference(service, photo, box=BOX)) > 0.97
+
+
+def predictions(studio: LabelStudio, project: int) -> list[dict[str, Any]]:
+    """Ask for the predictions of a project as the page does."""
+    body = {"selectedItems": {"all": True, "excluded": []}, "project": project}
+    studio.call("POST", f"dm/actions?id=retrieve_tasks_predictions&project={project}", json=body)
+    found: list[dict[str, Any]] = studio.call("GET", f"predictions?project={project}")
+    return found
+
+
+def test_predictions_are_the_objects_in_the_boxes_of_a_task(studio, service, connected, decoded, photo):
+    project, task, _ = connected()
+    assert predictions(studio, project) == []
+    encoded = service.embeddings()["encoded"]
+    studio.call("POST", f"tasks/{task}/annotations/", json={"result": [box(*BOX)]})
+    (prediction,) = predictions(studio, project)
+    (result,) = prediction["result"]
+    assert iou(decoded(result), reference(service, photo, box=BOX)) == 1
+    assert service.embeddings()["encoded"] == encoded  # the image was encoded by the first, empty answer
+
+
+def test_predictions_of_everything_need_a_tag_of_that_name(studio, connected):
+    project, *_ = connected(EVERYTHING)
+    (prediction,) = predictions(studio, project)
+    assert len(prediction["result"]) > 3
+    assert {result["from_name"] for result in prediction["result"]} == {"everything"}
+
+
+def test_wrong_key_is_named_when_the_model_is_added(studio, service, photo):
+    project, _ = studio.project("Balloons", CONFIG, [photo])
+    with pytest.raises(RuntimeError, match="authentication parameters were either not provided or are incorrect"):
+        studio.connect(project, service.url, "another-key-of-24-letters")
+
+
+def test_project_without_a_tag_for_masks_says_what_to_add(studio, service, photo):
+    project, _ = studio.project("Balloons", '<View><Image name="image" value="$image"/></View>', [photo])
+    with pytest.raises(RuntimeError, match=r"422.*expected-BrushLabels-name=-brush-toName=-image"):
+        studio.connect(project, service.url, KEY)
+
+
+def test_click_without_a_tag_for_the_mask_says_what_to_add(studio, connected):
+    project, task, model = connected()
+    without = CONFIG.replace("BrushLabels", "EllipseLabels")
+    studio.call("PATCH", f"projects/{project}/", json={"label_config": without})
+    points_only = drawn("keypoint", "point", {"x": 50, "y": 50, "width": 1})
+    points_only["value"]["keypointlabels"] = ["Cat"]
+    answer = click(studio, model, task, points_only)
+    assert (answer["result"], '<BrushLabels name="brush" toName="image">' in answer["error"]) == ([], True)
+
+
+def test_image_that_cannot_be_used_is_named(studio, connected, photo):
+    bitmap = photo.with_suffix(".bmp")
+    Image.open(photo).save(bitmap)
+    project, _, model = connected()
+    with bitmap.open("rb") as file:
+        studio.call("POST", f"projects/{project}/import", files={bitmap.name: (bitmap.name, file)})
+    studio.call("POST", f"projects/{project}/import", json=[{"image": "/data/upload/1/gone.jpg"}])
+    tasks = studio.call("GET", "tasks", params={"project": project})["tasks"]
+    _, bitmap_task, gone = sorted(task["id"] for task in tasks)
+    assert "PNG, JPEG or WebP" in click(studio, model, bitmap_task, point(*BALLOON))["error"]
+    assert "gone.jpg' was answered with status" in click(studio, model, gone, point(*BALLOON))["error"]
+
+
+@pytest.mark.parametrize("token", ["0" * 40, "a.b.c"], ids=["legacy", "personal"])
+def test_refused_token_is_named(studio, photo, token):
+    _, (task,) = studio.project("Balloons", CONFIG, [photo])
+    images = TaskImages(Settings(label_studio_url=studio.url, label_studio_api_key=token))
+
+    async def work(_: ImageSource) -> dict[str, Any]:
+        return {"image_id": ""}
+
+    with pytest.raises(ImageNotFetched, match="Label Studio refused the token in MOBILE_SAM_LABEL_STUDIO_API_KEY"):
+        asyncio.run(images.answer(task["id"], task["data"]["image"], work))
+
+
+def test_other_origin_is_not_fetched(studio, connected):
+    project, _, model = connected()
+    studio.call("POST", f"projects/{project}/import", json=[{"image": "http://169.254.169.254/latest/meta-data"}])
+    task = max(each["id"] for each in studio.call("GET", "tasks", params={"project": project})["tasks"])
+    assert "MOBILE_SAM_IMAGE_ORIGINS" in click(studio, model, task, point(*BALLOON))["error"]
+
+
+def test_images_of_a_project_are_encoded_ahead_of_the_first_click(studio, service, connected, photo):
+    project, task, model = connected()
+    settings = {"MOBILE_SAM_API_KEY": KEY, "LABEL_STUDIO_API_KEY": LEGACY_TOKEN, "PYTHONPATH": str(ROOT / "client")}
+    command = [sys.executable, "-m", "mobile_sam_client", "embed", "--url", service.url]
+    done = subprocess.run(
+        [*command, "--label-studio", studio.url, "--project", str(project)],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert photo.name in done.stdout
+    encoded = service.embeddings()["encoded"]
+    assert click(studio, model, task, point(*BALLOON))["result"]
+    assert service.embeddings()["encoded"] == encoded
+
+
+@pytest.mark.slow
+def test_person_clicks_and_submits_a_mask(studio, service, connected, decoded, photo):
+    if find_chromium() is None:
+        pytest.skip("no Chromium on PATH (on Debian: apt-get install chromium)")
+    project, task, _ = connected()
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 1440, "height": 800})
+        open_task(page, studio.url, project, task)
+        click_image(page, 0.7, 0.36)
+        page.get_by_text("1 suggestions").wait_for()
+        page.keyboard.press("2")  # the label of the points
+        page.keyboard.down("Alt")
+        with page.expect_response(lambda response: "interactive-annotating" in response.url) as sent:
+            click_image(page, 0.7, 0.1)
+        page.keyboard.up("Alt")
+        page.locator(".lsf-auto-accept__action_type_accept").click()
+        page.get_by_text(SCORE).wait_for()
+        page.get_by_role("button", name="Submit current annotation").click()
+        page.get_by_text("Annotation saved successfully").first.wait_for()
+        regions = json.loads(sent.value.request.post_data or "")["context"]["result"]
+    (annotation,) = studio.call("GET", f"tasks/{task}/annotations/")
+    (mask,) = [result for result in annotation["result"] if result["type"] == "brushlabels"]
+    positive, negative = ([12.8 * region["value"]["x"], 8.53 * region["value"]["y"]] for region in regions)
+    expected = reference(service, photo, pos_coords=[positive], neg_coords=[negative])
+    assert iou(decoded(mask), expected) == 1

@@ -1,0 +1,226 @@
+"""Fetches from other servers: what is allowed, and the limits. The servers listen on 127.0.0.1."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import ipaddress
+import socket
+
+import pytest
+from aiohttp import web
+from aiohttp.abc import AbstractResolver
+from yarl import URL
+
+from utils.api.errors import ImageNotFetched
+from utils.integrations import fetch
+from utils.integrations.fetch import Fetcher
+
+FILE = b"a file"
+
+
+class Names(AbstractResolver):
+    """Resolver with a list of answers per name; the last one stays."""
+
+    def __init__(self, **answers):
+        self.answers, self.asked = {name.replace("_", "."): list(found) for name, found in answers.items()}, []
+
+    async def resolve(self, host, port=0, family=socket.AF_INET):
+        self.asked.append(host)
+        found = self.answers[host]
+        address = found.pop(0) if len(found) > 1 else found[0]
+        return [{"hostname": host, "host": address, "port": port, "family": socket.AF_INET, "proto": 0, "flags": 0}]
+
+    async def close(self):
+        pass
+
+
+class Site:
+    """A server, and the requests that it got."""
+
+    def __init__(self):
+        self.requests, self.port = [], 0
+
+    async def answer(self, request):
+        self.requests.append(request)
+        page = request.path
+        if page == "/redirect":
+            return web.Response(
+                status=302, headers={"Location": request.query.get("to", "/redirect").replace("PORT", str(self.port))}
+            )
+        if page == "/gzip":
+            return web.Response(body=gzip.compress(bytes(10**6)), headers={"Content-Encoding": "gzip"})
+        if page == "/missing":
+            return web.Response(status=404)
+        if page in ("/slow", "/endless"):
+            response = web.StreamResponse()
+            await response.prepare(request)
+            for _ in range(100):
+                await response.write(bytes(1000))
+                await asyncio.sleep(0.05 if page == "/slow" else 0)
+            return response
+        return web.Response(body=bytes(2000) if page == "/large" else FILE)
+
+
+def fetched(url, allowed=("http://localhost:PORT",), resolver=None, headers=lambda _: {}, *, own=None, times=1):
+    """Return the last body fetched, and the server's requests."""
+    site = Site()
+
+    async def run():
+        runner = web.ServerRunner(web.Server(site.answer), shutdown_timeout=0.1)
+        await runner.setup()
+        listener = web.TCPSite(runner, "127.0.0.1", 0)
+        await listener.start()
+        site.port = runner.addresses[0][1]
+        named = [text.replace("PORT", str(site.port)) for text in (url, own or "", *allowed)]
+        fetcher = Fetcher(named[2:], 1000, URL(named[1]) if own else None, resolver)
+        try:
+            for _ in range(times - 1):
+                await fetcher.fetch(named[0], headers)
+            return await fetcher.fetch(named[0], headers)
+        finally:
+            await runner.cleanup()
+
+    return asyncio.run(run()), site.requests
+
+
+def test_file_of_a_listed_origin_is_fetched():
+    body, (request,) = fetched("http://localhost:PORT/one.jpg?a=1")
+    assert (body, request.path_qs, request.headers["Accept-Encoding"]) == (FILE, "/one.jpg?a=1", "identity")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost:1/one.jpg",
+        "https://localhost:PORT/one.jpg",
+        "http://127.0.0.1:PORT/one.jpg",
+        "http://2130706433:PORT/one.jpg",
+        "http://localhost:PORT@evil.example/one.jpg",
+        "http://user:password@localhost:PORT/one.jpg",
+        "http://localhost:PORT.evil.example/",
+        "ftp://localhost:PORT/one.jpg",
+        "file:///etc/passwd",
+        "/etc/passwd",
+        "http://[::1",
+        "",
+    ],
+)
+def test_other_url_is_refused(url):
+    with pytest.raises(ImageNotFetched):
+        fetched(url)
+
+
+def test_name_must_have_a_public_address_or_one_of_a_listed_network():
+    resolver = Names(images_example=["127.0.0.1"])
+    allowed = ["http://images.example:PORT"]
+    with pytest.raises(ImageNotFetched, match="private address"):
+        fetched("http://images.example:PORT/", allowed, resolver)
+    assert fetched("http://images.example:PORT/", [*allowed, "127.0.0.0/8"], resolver)[0] == FILE
+
+
+def test_own_server_may_have_a_private_address():
+    resolver = Names(labels_example=["127.0.0.1"])
+    assert fetched("http://labels.example:PORT/", [], resolver, own="http://labels.example:PORT")[0] == FILE
+
+
+def test_connection_goes_to_the_address_that_was_checked():
+    resolver = Names(images_example=["127.0.0.1", "169.254.169.254"])
+    body, _ = fetched("http://images.example:PORT/", ["http://images.example:PORT", "127.0.0.0/8"], resolver)
+    assert (body, resolver.asked) == (FILE, ["images.example"])
+    resolver = Names(images_example=["127.0.0.1", "10.0.0.1"])
+    with pytest.raises(ImageNotFetched, match="private address"):
+        fetched("http://images.example:PORT/", ["http://images.example:PORT", "127.0.0.0/8"], resolver, times=2)
+
+
+@pytest.mark.parametrize(
+    ("address", "allowed"),
+    [
+        ("93.184.215.14", True),
+        ("10.20.3.4", True),
+        ("::ffff:10.20.3.4", True),
+        ("10.21.3.4", False),
+        ("127.0.0.1", False),
+        ("100.64.0.1", False),
+        ("169.254.169.254", False),
+        ("::ffff:169.254.169.254", False),
+        ("64:ff9b::a9fe:a9fe", False),
+        ("64:ff9b::7f00:1", False),
+        ("2002:7f00:1::", False),
+        ("fd00::1", False),
+        ("fe80::1", False),
+        ("::1", False),
+        ("::", False),
+        ("0.0.0.0", False),
+        ("224.0.0.1", False),
+        ("255.255.255.255", False),
+    ],
+)
+def test_addresses_of_a_public_name(address, allowed):
+    fetcher = Fetcher(["https://images.example", "10.20.0.0/16"], 1000)
+    assert fetcher.allows("images.example", ipaddress.ip_address(address)) is allowed
+
+
+@pytest.mark.parametrize("address", ["169.254.169.254", "fe80::1", "0.0.0.0", "224.0.0.1"])
+def test_address_of_the_link_is_never_allowed(address):
+    fetcher = Fetcher(["http://metadata", "0.0.0.0/0", "::/0"], 1000, URL("http://metadata"))
+    assert not fetcher.allows("metadata", ipaddress.ip_address(address))
+
+
+def test_listed_address_of_the_link_is_refused():
+    with pytest.raises(ImageNotFetched, match="reserved"):
+        fetched("http://169.254.169.254/latest", ["http://169.254.169.254"])
+
+
+def test_redirect_to_a_listed_origin_is_followed_without_the_headers_of_the_first():
+    def headers(url):
+        return {"Authorization": "Token secret"} if url.host == "localhost" else {}
+
+    allowed = ["http://localhost:PORT", "http://127.0.0.1:PORT"]
+    body, (first, second) = fetched(
+        "http://localhost:PORT/redirect?to=http://127.0.0.1:PORT/one.jpg", allowed, None, headers
+    )
+    assert body == FILE
+    assert (first.headers.get("Authorization"), second.headers.get("Authorization")) == ("Token secret", None)
+
+
+@pytest.mark.parametrize(
+    ("to", "text"),
+    [
+        ("http://127.0.0.1:PORT/one.jpg", "are not fetched"),
+        ("file:///etc/passwd", "expected an http or https URL"),
+        ("/redirect?to=/redirect", "redirects"),
+    ],
+)
+def test_other_redirect_is_refused(to, text):
+    with pytest.raises(ImageNotFetched, match=text):
+        fetched(f"http://localhost:PORT/redirect?to={to}")
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("large", "larger than 1000 bytes"),
+        ("endless", "larger than 1000 bytes"),
+        ("gzip", "compressed"),
+        ("missing?signature=secret", "missing' was answered with status 404"),
+        ("slow", "did not arrive within"),
+    ],
+)
+def test_answer_beyond_a_limit_is_an_error(page, text, monkeypatch):
+    monkeypatch.setattr(fetch, "FETCH_TIMEOUT_S", 0.5)
+    if page == "slow":
+        monkeypatch.setattr(Fetcher, "__init__", unlimited(Fetcher.__init__))
+    with pytest.raises(ImageNotFetched, match=text) as error:
+        fetched(f"http://localhost:PORT/{page}")
+    assert "secret" not in str(error.value)
+
+
+def unlimited(init):
+    """Return a constructor whose files may have any size."""
+    return lambda self, allowed, _, *more: init(self, allowed, 10**9, *more)
+
+
+def test_server_that_is_away_is_named():
+    with pytest.raises(ImageNotFetched, match=r"could not fetch 'http://localhost:1/a\.jpg'.*is its server running"):
+        fetched("http://localhost:1/a.jpg", ["http://localhost:1"])

@@ -1,0 +1,341 @@
+"""Label Studio's requests and configurations, with a fake segmenter and without a Label Studio."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from orchestrator.masks import rle
+from utils.api.errors import ImageNotCached, ImageNotFetched, InvalidRequest
+from utils.integrations import label_studio
+from utils.integrations.adapter import Adapters, Service
+from utils.integrations.label_studio import ADAPTER
+from utils.integrations.label_studio_config import Canvas, LabelConfig, brush_rle
+from utils.integrations.label_studio_images import TaskImages
+from utils.observability.context import CALLER
+from utils.settings import Settings
+from utils.triton.segmenter import Segmentation
+
+CONFIG = """<View><Image name="image" value="$img"/>
+<BrushLabels name="brush" toName="image"><Label value="Cat"/><Label value="Dog" alias="dog"/></BrushLabels>
+<KeyPointLabels name="point" toName="image" smart="true"><Label value="Cat"/><Label value="Bird"/></KeyPointLabels>
+<RectangleLabels name="box" toName="image" smart="true"><Label value="Cat"/><Label value="Bird"/></RectangleLabels>
+</View>"""
+MASK = np.zeros((30, 40), bool)
+MASK[10:20, 5:15] = True
+RECORD = {"score": 0.9, "area": 100, "box": [5, 10, 15, 20], "rle": rle(MASK)}
+SETTINGS = Settings(label_studio_url="http://localhost:8080", label_studio_api_key="token")
+
+
+def decoded_brush(data: bytes) -> np.ndarray:
+    """Decode as the JavaScript package rle-pack does."""
+    bits, at = "".join(f"{byte:08b}" for byte in data), 0
+
+    def read(count: int) -> int:
+        nonlocal at
+        at += count
+        return int(bits[at - count : at], 2)
+
+    total, word = read(32), read(5) + 1
+    sizes = [read(4) + 1 for _ in range(4)]
+    values: list[int] = []
+    while len(values) < total:
+        same = read(1)
+        count = read(sizes[read(2)]) + 1
+        values += [read(word)] * count if same else [read(word) for _ in range(count)]
+    return np.array(values, np.uint8)
+
+
+@given(arrays.arrays(bool, st.tuples(st.integers(1, 40), st.integers(1, 40))))
+def test_brush_keeps_every_pixel(mask):
+    pixels = decoded_brush(brush_rle(mask)).reshape(*mask.shape, 4)
+    assert (pixels == np.where(mask, 255, 0)[:, :, None]).all()
+
+
+def test_brush_keeps_long_runs():
+    mask = np.zeros((300, 300), bool)
+    mask[-1, -1] = True
+    assert decoded_brush(brush_rle(mask)).reshape(300, 300, 4)[..., 3].sum() == 255
+
+
+@pytest.mark.parametrize(
+    ("label", "name"), [("Cat", "brush"), ("dog", "brush"), ("Bird", "box")], ids=["brush", "alias", "rectangle"]
+)
+def test_mask_goes_to_the_tag_with_the_label(label, name):
+    assert LabelConfig.of(CONFIG).output("image", label).name == name
+
+
+@pytest.mark.parametrize(
+    ("config", "label", "text"),
+    [
+        (CONFIG, "Horse", '<Label value="Horse"/>'),
+        ('<View><Image name="i" value="$i"/></View>', "Cat", '<BrushLabels name="brush" toName="i">'),
+        ("<View/>", "Cat", "<Image"),
+        ("<View>", "Cat", "XML"),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><View/>', "Cat", "document type"),
+    ],
+    ids=["label", "tag", "image", "xml", "entities"],
+)
+def test_config_without_a_tag_for_the_mask_says_what_is_missing(config, label, text):
+    with pytest.raises(InvalidRequest) as error:
+        LabelConfig.of(config).output("i" if '"i"' in config else "image", label)
+    assert text in str(error.value)
+
+
+def test_polygons_and_rectangles_are_in_percent():
+    canvas, config = Canvas("image", 40, 30), LabelConfig.of(CONFIG.replace("BrushLabels", "PolygonLabels"))
+    (polygon,) = canvas.regions(config.output("image", "Cat"), "Cat", RECORD)
+    assert polygon["value"]["polygonlabels"] == ["Cat"]
+    corners = sorted(polygon["value"]["points"])
+    assert np.allclose(corners, [[12.5, 100 / 3], [12.5, 200 / 3], [37.5, 100 / 3], [37.5, 200 / 3]])
+    for record in (RECORD, {"bbox": [5, 10, 10, 10], "area": 100, "predicted_iou": 0.9}):
+        (box,) = canvas.regions(config.output("image", "Bird"), "Bird", record)
+        values = [box["value"][name] for name in ("x", "y", "width", "height")]
+        assert np.allclose(values, [12.5, 100 / 3, 25, 100 / 3])
+    assert canvas.regions(config.output("image", "Cat"), "Cat", RECORD | {"area": 0}) == []
+
+
+def test_only_polygons_are_asked_for_as_polygons(ask, segmenter):
+    click = drawn(x=50, y=50)
+    for config in (CONFIG, CONFIG.replace("BrushLabels", "PolygonLabels")):
+        ask("predict", body(click, config=config))
+    assert [job.options.mask_format for job in segmenter.jobs] == ["rle", "polygon"]
+
+
+class FakeSegmenter:
+    """Segmenter with one mask per object."""
+
+    def __init__(self):
+        self.sources, self.jobs, self.cached = [], [], {"id"}
+
+    def _check(self, image):
+        self.sources.append(image)
+        if image.file is None and image.image_id not in self.cached:
+            raise ImageNotCached.of(image.image_id)
+
+    async def segment(self, image, job):
+        self._check(image)
+        self.jobs.append(job)
+        masks = [RECORD for _ in job.prompts.points_xy]
+        document = {"image_id": "id", "width": 40, "height": 30, "masks": masks}
+        return Segmentation(b"", None, json.dumps(document).encode())
+
+    async def embed(self, image, model_version=None):
+        self._check(image)
+        return b'{"image_id": "id", "width": 40, "height": 30}'
+
+
+class FakeFetcher:
+    """Fetcher that records URLs and authorizations, and answers from a table."""
+
+    def __init__(self, **answers):
+        self.calls, self.answers = [], answers
+
+    async def fetch(self, url, headers=lambda _: {}, method="GET", json=None):
+        from yarl import URL
+
+        authorization = headers(URL(url)).get("Authorization", "")
+        self.calls.append((method, url, authorization))
+        if method == "POST":
+            assert json == {"refresh": "a.b.c"}
+            return b'{"access": "access-%d"}' % len(self.calls)
+        error = ImageNotFetched("refused")
+        error.answered = 401
+        if authorization in self.answers.get("refused", ()):
+            raise error
+        return b"file of " + url.encode()
+
+
+@pytest.fixture
+def segmenter():
+    return FakeSegmenter()
+
+
+@pytest.fixture
+def fetcher():
+    return FakeFetcher()
+
+
+@pytest.fixture
+def ask(segmenter, fetcher, monkeypatch):
+    """Return a function that posts to the adapter."""
+    images = TaskImages(SETTINGS, fetcher)
+    monkeypatch.setattr(label_studio, "task_images", lambda _: images)
+    adapters = Adapters([ADAPTER], Service(lambda: segmenter, SETTINGS))
+
+    def ask(path, body):
+        async def call():
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(adapters), base_url="http://service") as client:
+                return await client.post(f"/label-studio/{path}", json=body)
+
+        token = CALLER.set("ann")
+        try:
+            return asyncio.run(call())
+        finally:
+            CALLER.reset(token)
+
+    return ask
+
+
+def drawn(kind="keypoint", positive=True, **value):
+    size = {"original_width": 40, "original_height": 30, "image_rotation": 0}
+    labels = {f"{kind}labels": ["Cat"]}
+    return {"type": f"{kind}labels", "to_name": "image", "value": value | labels, "is_positive": positive, **size}
+
+
+def body(*regions, tasks=None, config=CONFIG):
+    tasks = tasks or [{"id": 7, "data": {"img": "/data/upload/1/a.jpg"}, "annotations": [], "project": 1}]
+    context = {"result": list(regions)} if regions else None
+    return {"tasks": tasks, "project": "1.2", "label_config": config, "params": {"context": context, "login": None}}
+
+
+def test_points_and_box_of_a_click_become_pixels(ask, segmenter):
+    regions = [
+        drawn(x=50, y=50, width=1),
+        drawn(x=25, y=100, positive=False),
+        drawn("rectangle", x=10, y=10, width=50, height=80),
+    ]
+    (prediction,) = ask("predict", body(*regions)).json()["results"]
+    (result,) = prediction["result"]
+    assert (result["type"], result["from_name"], result["value"]["brushlabels"]) == ("brushlabels", "brush", ["Cat"])
+    prompts = segmenter.jobs[0].prompts
+    assert prompts.points_xy.tolist() == [[[20, 15], [10, 30], [4, 3], [24, 27]]]
+    assert prompts.labels.tolist() == [[1, 0, 2, 3]]
+
+
+def test_second_click_does_not_fetch_and_a_lost_embedding_fetches_again(ask, segmenter, fetcher):
+    click = body(drawn(x=50, y=50))
+    for _ in range(2):
+        ask("predict", click)
+    assert [source.file is None for source in segmenter.sources] == [False, True]
+    assert {source.owner for source in segmenter.sources} == {"ann"}
+    assert fetcher.calls == [("GET", "http://localhost:8080/data/upload/1/a.jpg", "Token token")]
+    segmenter.cached.clear()
+    assert ask("predict", click).json()["results"][0]["result"]
+    assert len(fetcher.calls) == 2
+
+
+ERRORS = {
+    "nothing drawn": (body(drawn("ellipse", x=1, y=1)), "a keypoint or a rectangle"),
+    "rotated": (body(drawn(x=1, y=1) | {"image_rotation": 90}), "not rotated"),
+    "other size": (body(drawn(x=1, y=1) | {"original_width": 41}), "40 x 30, got 41 x 30"),
+    "no number": (body(drawn(x="a", y=1)), "in percent"),
+    "no image": (body(drawn(x=1, y=1), tasks=[{"id": 1, "data": {"image": "a"}}]), "data.img"),
+    "no tasks": ({"tasks": [], "label_config": CONFIG}, "tasks"),
+    "not a request": ([], "body"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS.values(), ids=ERRORS)
+def test_error_of_a_prediction_is_a_sentence_with_status_200(ask, case):
+    request, text = case
+    answer = ask("predict", request)
+    assert answer.status_code == 200
+    (result,) = answer.json()["results"]
+    assert (result["result"], text in result["error"]) == ([], True)
+
+
+def test_tasks_without_boxes_are_only_encoded(ask, segmenter):
+    tasks = [{"id": number, "data": {"img": f"/{number}.jpg"}, "annotations": []} for number in range(3)]
+    assert ask("predict", body(tasks=tasks)).json() == {"results": [[], [], []]}
+    assert len(segmenter.sources) == 3
+    assert segmenter.jobs == []
+
+
+def test_boxes_of_the_newest_annotation_become_objects(ask, segmenter):
+    boxes = [drawn("rectangle", x=10 * number, y=10, width=50, height=80) for number in range(3)]
+    annotations = [{"result": boxes}, {"result": boxes[1:], "id": 3}, {"result": []}, {"result": None}]
+    tasks = [
+        {"id": 1, "data": {"img": "/1.jpg"}, "annotations": annotations},
+        {"id": 2, "data": {}, "annotations": annotations},
+    ]
+    answer = ask("predict", body(tasks=tasks)).json()
+    first, second = answer["results"]
+    assert (len(first["result"]), second) == (2, [])
+    assert answer["error"].startswith("task 2: data.img")
+    assert segmenter.jobs[0].prompts.points_xy[0].tolist() == [[4, 3], [24, 27]]
+
+
+def test_tasks_may_come_with_long_brush_strokes(ask, segmenter):
+    strokes = [{"type": "brushlabels", "value": {"rle": [0] * 100_000}}]
+    tasks = [{"id": 1, "data": {"img": "/1.jpg"}, "annotations": [{"result": strokes}]}]
+    assert ask("predict", body(tasks=tasks)).json() == {"results": [[]]}
+
+
+def test_setup_answers_a_version_or_an_error(ask, monkeypatch):
+    request = {"project": "1.2", "schema": CONFIG, "hostname": "http://x", "access_token": "t", "extra_params": None}
+    assert ask("setup", request).json() == {"model_version": "mobile-sam"}
+    refused = ask("setup", request | {"schema": '<View><Image name="image" value="$i"/></View>'})
+    where = "error?label_config:-expected-BrushLabels-name=-brush-toName=-image"
+    assert (refused.status_code, refused.headers["Location"][: len(where)]) == (303, where)
+    monkeypatch.setattr(label_studio, "task_images", lambda _: TaskImages(Settings()))
+    assert "sets-MOBILE_SAM_LABEL_STUDIO_URL-to-its-address" in ask("setup", request).headers["Location"]
+
+
+def test_notices_are_accepted(ask):
+    assert [ask(path, {}).json() for path in ("webhook", "train", "delete")] == [{}, {}, {}]
+
+
+def fetch_image(text, token="token", **answers):
+    """Return the calls for one image of task 7."""
+    fetcher = FakeFetcher(**answers)
+    settings = Settings(label_studio_url="http://localhost:8080/ls", label_studio_api_key=token)
+    images = TaskImages(settings, fetcher)  # type: ignore[arg-type]
+
+    async def work(_):
+        return {"image_id": "id"}
+
+    async def run():
+        for _ in range(2):
+            images._ids.clear()
+            await images.answer(7, text, work)
+
+    asyncio.run(run())
+    return fetcher.calls
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("/data/upload/1/a.jpg", "Token token"),
+        ("data/local-files/?d=a://b.jpg", "Token token"),
+        ("http://localhost:8080/ls/data/upload/1/a.jpg", "Token token"),
+        ("/api/users/", ""),
+        ("/data/../api/users/", ""),
+        ("http://localhost:8080/ls/data/%2e%2e/api/users/", ""),
+        ("/data/..%2Fapi/users/", ""),
+        ("http://localhost:8081/ls/data/upload/1/a.jpg", ""),
+        ("https://images.example/data/a.jpg", ""),
+        ("//images.example/data/a.jpg", ""),
+    ],
+)
+def test_token_goes_to_files_of_label_studio_only(text, sent):
+    ((_, url, authorization), _) = fetch_image(text)
+    assert authorization == sent
+    assert url.startswith(("http://localhost:8080/ls/", "http://localhost:8081/", "https://images.example/"))
+
+
+def test_file_of_a_storage_comes_through_label_studio():
+    url = fetch_image("s3://bucket/a b.jpg")[0][1]
+    assert url == "http://localhost:8080/ls/tasks/7/resolve/?fileuri=czM6Ly9idWNrZXQvYSBiLmpwZw=="
+
+
+def test_personal_access_token_is_exchanged_and_renewed():
+    refresh = ("POST", "http://localhost:8080/ls/api/token/refresh/", "")
+    url = "http://localhost:8080/ls/data/a.jpg"
+    calls = fetch_image("/data/a.jpg", "a.b.c")
+    assert calls == [refresh, ("GET", url, "Bearer access-1"), ("GET", url, "Bearer access-1")]
+    with pytest.raises(ImageNotFetched, match="refused the token"):
+        fetch_image("/data/a.jpg", "a.b.c", refused=("Bearer access-1", "Bearer access-3"))
+
+
+def test_refused_token_is_named():
+    with pytest.raises(ImageNotFetched, match="MOBILE_SAM_LABEL_STUDIO_API_KEY"):
+        fetch_image("/data/a.jpg", refused=("Token token",))

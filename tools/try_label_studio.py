@@ -1,0 +1,204 @@
+"""Start Label Studio with a sample project whose clicks this service answers: `make try-label-studio`.
+
+Nothing is kept: the next run starts with an empty Label Studio.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import requests
+
+from tools.environment import ROOT, install
+
+ENVIRONMENT = ROOT / ".venv-integrations" / "label-studio"
+USER, PASSWORD = "you@example.com", "click-a-mask"
+LEGACY_TOKEN = "0123456789abcdef0123456789abcdef01234567"  # noqa: S105 - of a server on 127.0.0.1 with sample images
+DATABASE = "label_studio.sqlite3"
+START_TIMEOUT_S = 180
+PICTURES = [ROOT / "utils" / "page" / "static" / "samples" / name for name in ("balloons.jpg", "coffee.jpg")]
+CONFIG = """<View>
+  <Image name="image" value="$image" zoom="true"/>
+  <BrushLabels name="brush" toName="image" smart="false"><Label value="Object" background="#ff6600"/></BrushLabels>
+  <KeyPointLabels name="point" toName="image" smart="true" smartOnly="true">
+    <Label value="Object" background="#0066ff"/></KeyPointLabels>
+  <RectangleLabels name="box" toName="image" smart="true" smartOnly="true">
+    <Label value="Object" background="#0066ff"/></RectangleLabels>
+</View>"""
+
+
+class LabelStudio:
+    """A running Label Studio, as its first user."""
+
+    def __init__(self, url: str) -> None:
+        """Store the server's address."""
+        self.url = url
+        self._session = requests.Session()
+        self._session.headers["Authorization"] = f"Token {LEGACY_TOKEN}"
+
+    def call(self, method: str, path: str, **options: Any) -> Any:
+        """Return the JSON of a request to the API.
+
+        Raises:
+            RuntimeError: Label Studio refused the request.
+        """
+        response = self._session.request(method, f"{self.url}/api/{path}", timeout=120, **options)
+        if not response.ok:
+            raise RuntimeError(f"{method} {path}: {response.status_code} {response.text[:2000]}")
+        return response.json() if response.content else None
+
+    def access_token(self) -> str:
+        """Create the user's personal access token."""
+        return str(self.call("POST", "token/")["token"])
+
+    def project(self, title: str, config: str, images: list[Path]) -> tuple[int, list[dict[str, Any]]]:
+        """Create a project with images; return its id and its tasks."""
+        project = self.call("POST", "projects/", json={"title": title, "label_config": config})["id"]
+        for image in images:
+            with image.open("rb") as file:
+                self.call("POST", f"projects/{project}/import", files={image.name: (image.name, file)})
+        tasks = self.call("GET", "tasks", params={"project": project, "fields": "all"})["tasks"]
+        return project, sorted(tasks, key=lambda task: int(task["id"]))
+
+    def connect(self, project: int, service: str, key: str | None = None) -> int:
+        """Add a service as a project's model; return the model's id."""
+        auth = {"auth_method": "BASIC_AUTH", "basic_auth_user": "key", "basic_auth_pass": key} if key else {}
+        model = {"project": project, "url": f"{service}/label-studio", "title": "MobileSAM", "is_interactive": True}
+        return int(self.call("POST", "ml/", json={**model, **auth})["id"])
+
+
+@contextmanager
+def label_studio(folder: Path, port: int) -> Iterator[LabelStudio]:
+    """Run Label Studio on 127.0.0.1 until the end of the block.
+
+    Args:
+        folder: folder for its data and its log.
+        port: its port.
+    """
+    settings = {
+        "LABEL_STUDIO_BASE_DATA_DIR": str(folder / "data"),
+        "LABEL_STUDIO_USERNAME": USER,
+        "LABEL_STUDIO_PASSWORD": PASSWORD,
+        "LABEL_STUDIO_USER_TOKEN": LEGACY_TOKEN,
+        "LABEL_STUDIO_ENABLE_LEGACY_API_TOKEN": "true",
+        "ML_BLOCK_LOCAL_IP": "false",
+        "SSRF_PROTECTION_ENABLED": "false",  # it also applies to the notices to models
+        "COLLECT_ANALYTICS": "false",
+        "LATEST_VERSION_CHECK": "false",
+        "SENTRY_DSN": "",
+        "FRONTEND_SENTRY_DSN": "",
+    }
+    data, migrated = folder / "data", ENVIRONMENT / "migrated.sqlite3"
+    data.mkdir()
+    if migrated.is_file():  # saves half a minute
+        shutil.copy(migrated, data / DATABASE)
+    command = [str(ENVIRONMENT / "bin" / "label-studio"), "start", "--no-browser"]
+    command += ["--internal-host", "127.0.0.1", "--port", str(port)]
+    with (folder / "label-studio.log").open("wb") as log, running(command, settings, log) as process:
+        url = f"http://127.0.0.1:{port}"
+        try:
+            wait_for(f"{url}/health", process)
+        except RuntimeError as error:
+            raise RuntimeError(f"{error}: {Path(log.name).read_text()[-2000:]}") from None
+        if not migrated.is_file():
+            keep_database(data / DATABASE, migrated)
+        yield LabelStudio(url)
+
+
+def keep_database(database: Path, copy: Path) -> None:
+    """Copy a database that is in use."""
+    part = copy.with_name(f"{copy.name}.{os.getpid()}")
+    with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(part)) as target:
+        source.backup(target)
+    part.replace(copy)
+
+
+@contextmanager
+def running(command: list[str], settings: dict[str, str], log: IO[bytes] | None) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server in a process group of its own until the end of the block."""
+    process = subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **settings}, stdout=log, stderr=log, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(process.pid, number)
+                process.wait(40)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                continue
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a server answers.
+
+    Raises:
+        RuntimeError: it has ended, or takes too long.
+    """
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if requests.get(url, timeout=5).ok:
+                return
+        except requests.RequestException:
+            pass
+        time.sleep(0.2)
+    raise RuntimeError(f"{url} does not answer")
+
+
+def main(port: int, print_line: Callable[[str], None] = print) -> None:
+    """Run Label Studio and the service until Ctrl+C.
+
+    Raises:
+        RuntimeError: a port is taken, or a server does not start.
+    """
+    for each in (port, port + 1):
+        with closing(socket.socket()) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", each))
+            except OSError as error:
+                raise RuntimeError(
+                    f"port {each}: {error.strerror}; choose two free ports in a row by PORT=..."
+                ) from None
+    install(ENVIRONMENT, ["integrations-label-studio"])
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="try-label-studio-")))
+        print_line("Label Studio starts, which takes about half a minute.")
+        studio = stack.enter_context(label_studio(folder, port + 1))
+        settings = {
+            "MOBILE_SAM_INTEGRATIONS": "label-studio",
+            "MOBILE_SAM_LABEL_STUDIO_URL": studio.url,
+            "MOBILE_SAM_LABEL_STUDIO_API_KEY": studio.access_token(),
+        }
+        service = f"http://127.0.0.1:{port}"
+        process = stack.enter_context(running(["make", "serve", f"PORT={port}"], settings, None))
+        wait_for(f"{service}/readyz", process)
+        project, tasks = studio.project("Sample", CONFIG, PICTURES)
+        studio.connect(project, service)
+        print_line(f"\nLabel Studio: {studio.url}/projects/{project}/data?task={tasks[0]['id']}")
+        print_line(f"user: {USER}   password: {PASSWORD}")
+        print_line("Switch on Auto-Annotation, choose a blue Object and the tool with the spark, click. Ctrl+C ends.")
+        process.wait()
+
+
+if __name__ == "__main__":
+    try:
+        main(int(sys.argv[1]))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except RuntimeError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,201 @@
+"""Files from other servers: from origins that the operator lists, within limits of size, time and number.
+
+Callers choose the addresses that are fetched, so each is checked, and so is each redirect. The connection goes to the
+address that was checked: the resolver of the connection does the check, so that there is no second look-up whose answer
+could differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from utils.api.errors import ImageNotFetched
+from utils.observability.text import quoted
+
+FETCH_TIMEOUT_S = 20.0
+"""Maximum time for one file, redirects included."""
+CONNECT_TIMEOUT_S = 5.0
+MAX_REDIRECTS = 3
+MAX_FETCHES = 4
+"""Maximum number of files that an API worker fetches at once."""
+PIECE_BYTES = 65536
+REDIRECTS = (301, 302, 303, 307, 308)
+NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Headers = Callable[[URL], Mapping[str, str]]
+
+
+class Fetcher:
+    """Fetches files from allowed origins.
+
+    Proxies of the environment are not used. Every response is taken as it is, without decompression.
+    """
+
+    def __init__(
+        self, allowed: Collection[str], max_bytes: int, own: URL | None = None, resolver: AbstractResolver | None = None
+    ) -> None:
+        """Store what is allowed.
+
+        Args:
+            allowed: origins, such as `https://images.example`, and networks, such as `10.20.0.0/16`. A name with a dot
+                must have a public address, or one in such a network.
+            max_bytes: maximum size of a file.
+            own: URL of the operator's own server: its origin is allowed too, at any address.
+            resolver: finds the addresses of a name; default: the system's.
+        """
+        self._origins = {URL(text).origin() for text in allowed if "://" in text} | ({own.origin()} if own else set())
+        self._own_host = own.host if own else None
+        self._networks = [ipaddress.ip_network(text) for text in allowed if "://" not in text]
+        self._max_bytes, self._resolver = max_bytes, resolver
+        self._slots = asyncio.Semaphore(MAX_FETCHES)
+
+    async def fetch(self, url: str, headers: Headers = lambda _: {}, method: str = "GET", json: Any = None) -> bytes:
+        """Return the body of a response.
+
+        Args:
+            url: `http` or `https` URL.
+            headers: returns the headers for a URL, which can be that of a redirect.
+            method: HTTP method of the request.
+            json: JSON body of the request.
+
+        Raises:
+            ImageNotFetched: the URL is not allowed, or the server fails, or exceeds a limit.
+        """
+        try:
+            return await asyncio.wait_for(self._follow(url, headers, method, json), FETCH_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            raise ImageNotFetched(f"{shown_url(url)} did not arrive within {FETCH_TIMEOUT_S:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            reason = "the connection failed" if isinstance(error, aiohttp.ClientConnectionError) else "it is not valid"
+            raise ImageNotFetched(f"could not fetch {shown_url(url)}: {reason}; is its server running?") from None
+
+    async def _follow(self, text: str, headers: Headers, method: str, json: Any) -> bytes:
+        url = parsed_url(text)
+        connector = aiohttp.TCPConnector(resolver=_CheckedResolver(self), use_dns_cache=False)
+        timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+        options: dict[str, Any] = {"auto_decompress": False, "cookie_jar": aiohttp.DummyCookieJar()}
+        async with self._slots, aiohttp.ClientSession(connector=connector, timeout=timeout, **options) as session:
+            for _ in range(1 + MAX_REDIRECTS):
+                self._check(url)
+                sent = {"Accept-Encoding": "identity", **headers(url)}
+                async with session.request(method, url, headers=sent, json=json, allow_redirects=False) as response:
+                    if response.status not in REDIRECTS or method != "GET":
+                        return await self._body(url, response)
+                    url = url.join(parsed_url(response.headers.get("Location", "")))
+        raise ImageNotFetched(f"{shown_url(text)} has more than {MAX_REDIRECTS} redirects")
+
+    def _check(self, url: URL) -> None:
+        """Check a URL's scheme and origin; the address of its name is checked when it is resolved."""
+        if url.scheme not in ("http", "https") or not url.host:
+            raise ImageNotFetched(f"expected an http or https URL, got {quoted(str(url), 80)}")
+        if url.user is not None or url.password is not None:
+            raise ImageNotFetched("expected a URL without a user name and password")
+        origin = url.origin()
+        if origin not in self._origins:
+            raise ImageNotFetched(
+                f"images of {quoted(str(origin), 200)} are not fetched: the operator of this service can allow it in "
+                "MOBILE_SAM_IMAGE_ORIGINS"
+            )
+        try:
+            address = ipaddress.ip_address(url.host)
+        except ValueError:
+            return
+        if _never_allowed(address):
+            raise ImageNotFetched(f"images of {quoted(str(origin), 200)} are not fetched: the address is reserved")
+
+    def allows(self, host: str, address: Address) -> bool:
+        """Return whether an address of a listed name may be connected to."""
+        address = _embedded(address)
+        if _never_allowed(address):
+            return False
+        # A name without a dot, such as localhost or a container's, is never public: whoever lists it means it.
+        listed = host == self._own_host or "." not in host
+        return listed or address.is_global or any(address in network for network in self._networks)
+
+    async def resolve(self, host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
+        """Return the allowed addresses of a name.
+
+        Raises:
+            ImageNotFetched: it has others only.
+        """
+        found = await (self._resolver or aiohttp.ThreadedResolver()).resolve(host, port, family)
+        allowed = [each for each in found if self.allows(host, ipaddress.ip_address(each["host"].partition("%")[0]))]
+        if found and not allowed:
+            raise ImageNotFetched(
+                f"{quoted(host, 200)} has a private address: the operator of this service can allow its network in "
+                "MOBILE_SAM_IMAGE_ORIGINS, such as 10.20.0.0/16"
+            )
+        return allowed
+
+    async def _body(self, url: URL, response: aiohttp.ClientResponse) -> bytes:
+        where = shown_url(str(url))
+        if response.status >= 300:
+            error = ImageNotFetched(f"{where} was answered with status {response.status}")
+            error.answered = response.status
+            raise error
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise ImageNotFetched(f"{where} is compressed, although it was asked for as it is")
+        pieces, size = [], response.content_length or 0
+        if size <= self._max_bytes:
+            size = 0
+            async for piece in response.content.iter_chunked(PIECE_BYTES):
+                pieces.append(piece)
+                size += len(piece)
+                if size > self._max_bytes:
+                    break
+        if size > self._max_bytes:
+            raise ImageNotFetched(f"{where} is larger than {self._max_bytes} bytes")
+        return b"".join(pieces)
+
+
+class _CheckedResolver(AbstractResolver):
+    """Resolver of one session."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        return await self._fetcher.resolve(host, port, family)
+
+    async def close(self) -> None:
+        pass
+
+
+def shown_url(text: str) -> str:
+    """Return a URL for a message: without the query, which can contain a signature."""
+    return quoted(text.partition("?")[0], 200)
+
+
+def parsed_url(text: str) -> URL:
+    """Return a URL; raise `ImageNotFetched` if it is malformed."""
+    try:
+        return URL(text)
+    except ValueError:
+        raise ImageNotFetched(f"expected a URL, got {quoted(text, 80)}") from None
+
+
+def _never_allowed(address: Address) -> bool:
+    """Return whether an address is for the link (as that of a cloud's metadata), a group, or nobody."""
+    address = _embedded(address)
+    reserved = address.is_reserved and not address.is_loopback
+    return address.is_link_local or address.is_multicast or address.is_unspecified or reserved
+
+
+def _embedded(address: Address) -> Address:
+    """Return the IPv4 address that an IPv6 address stands for, if any."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address

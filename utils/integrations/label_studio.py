@@ -1,0 +1,290 @@
+"""Label Studio: the protocol of its machine learning backends.
+
+Tested with Label Studio 1.23.2, whose side of it is in `label_studio/ml/api_connector.py`. Of errors it shows only the
+status and the URL, and its page shows no error of a click. So `/predict` answers errors with status 200, which reach
+the callers of Label Studio's API, and `/setup` redirects to a URL that has the sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from utils.api.answers import problem_of, problem_response
+from utils.api.errors import Problem, ServiceError
+from utils.api.requests import MAX_OBJECTS, invalid, parse_body
+from utils.integrations.adapter import Adapter, Call
+from utils.integrations.label_studio_config import Canvas, Control, LabelConfig
+from utils.integrations.label_studio_images import task_images
+
+BASE = "/label-studio"
+MODEL_VERSION = "mobile-sam"
+MAX_BODY_VALUES = 5_000_000
+"""Maximum number of values in a body: tasks come with the run lengths of their annotations."""
+EVERYTHING = {"points_per_side": 16}
+RESERVED_S = 5.0
+"""Part of the inference timeout that a batch leaves for its answer."""
+
+Size = Annotated[int, Field(ge=1, le=100_000)]
+
+
+class Region(BaseModel):
+    """A region that a person has drawn."""
+
+    type: str = ""
+    value: dict[str, Any] = {}
+    to_name: str = ""
+    original_width: Size = 1
+    original_height: Size = 1
+    image_rotation: float = 0
+    is_positive: bool = True
+
+    @property
+    def label(self) -> str | None:
+        """The first label."""
+        names = self.value.get(self.type.removesuffix("labels") + "labels") or self.value.get("labels")
+        return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
+
+    def pixels(self, *names: str) -> list[float]:
+        """Return members of the value, which are in percent of the image, in pixels."""
+        sides = {"x": self.original_width, "width": self.original_width}
+        try:
+            percents = [min(max(float(self.value[name]), 0), 100) for name in names]
+        except (KeyError, TypeError, ValueError):
+            raise invalid("value", f"numbers {', '.join(names)} in percent", "another value") from None
+        return [part * sides.get(name, self.original_height) / 100 for part, name in zip(percents, names, strict=True)]
+
+    def box(self) -> list[float]:
+        """Return the rectangle as [x0, y0, x1, y1] in pixels."""
+        x, y, width, height = self.pixels("x", "y", "width", "height")
+        return [x, y, min(x + width, self.original_width), min(y + height, self.original_height)]
+
+
+class Context(BaseModel):
+    """Regions that a person has drawn for one object."""
+
+    result: Annotated[list[Region], Field(max_length=1000)] = []
+
+
+class Params(BaseModel):
+    """Parameters of a request."""
+
+    context: Context | None = None
+
+
+class Annotation(BaseModel):
+    """An annotation or a prediction of a task."""
+
+    result: list[dict[str, Any]] | None = None
+
+
+class Task(BaseModel):
+    """A task."""
+
+    id: int = 0
+    data: dict[str, Any] = {}
+    annotations: list[Annotation | Any] = []
+
+    def image(self, key: str) -> str:
+        """Return the image, as a URL, a path of Label Studio, or a `data:` URL."""
+        text = self.data.get(key)
+        if not isinstance(text, str):
+            raise invalid(f"data.{key}", "the URL of an image", "none")
+        return text
+
+    def boxes(self) -> Iterator[Region]:
+        """Yield the rectangles of the newest annotation that has any."""
+        for annotation in reversed(self.annotations):
+            results = annotation.result if isinstance(annotation, Annotation) else None
+            rectangles = [each for each in results or [] if each.get("type") == "rectanglelabels"]
+            if rectangles:
+                yield from (Region.model_validate(each) for each in rectangles[:MAX_OBJECTS])
+                return
+
+
+class PredictRequest(BaseModel):
+    """Body of `/predict`."""
+
+    tasks: Annotated[list[Task], Field(min_length=1, max_length=10_000)]
+    label_config: str
+    params: Params = Params()
+
+
+class SetupRequest(BaseModel):
+    """Body of `/setup`. The token in it is not used: by default Label Studio itself does not take it."""
+
+    label_config: Annotated[str, Field(alias="schema")] = ""
+
+
+async def health(_: Call) -> dict[str, Any]:
+    """Answer that the service is up."""
+    return {"status": "UP", "model_class": "MobileSAM"}
+
+
+async def versions(_: Call) -> dict[str, Any]:
+    """Return the versions of the model."""
+    return {"versions": [MODEL_VERSION]}
+
+
+async def setup(call: Call) -> Response | dict[str, Any]:
+    """Check a project's labeling configuration, and that its images can be fetched."""
+    try:
+        _check_setup(call)
+    except ServiceError as error:
+        problem_response(problem_of(error))
+        words = re.findall(r"[\w.,:;/=-]+", error.problem().detail, re.ASCII)
+        return RedirectResponse(f"error?{'-'.join(words)}", 303)
+    return {"model_version": MODEL_VERSION}
+
+
+async def setup_error(_: Call) -> Response:
+    """Answer the request to the URL whose query is an error of `/setup`."""
+    return JSONResponse({"error": "the model cannot be used with this project: see the query of the URL"}, 422)
+
+
+def _check_setup(call: Call) -> None:
+    config = LabelConfig.of(call.parse(SetupRequest).label_config)
+    if not any(image in control.targets for control in config.controls for image in config.images):
+        config.output(next(iter(config.images)), "Object")
+    if not call.service.settings.image_origins:
+        task_images(call.service.settings).check()
+
+
+async def nothing(_: Call) -> dict[str, Any]:
+    """Answer notices and requests for training, of which nothing follows."""
+    return {}
+
+
+async def predict(call: Call) -> Response | dict[str, Any]:
+    """Return the regions of a click, or the predictions of tasks."""
+    try:
+        request = await asyncio.to_thread(parse_body, call.body, PredictRequest, MAX_BODY_VALUES)
+        config = LabelConfig.of(request.label_config)
+        if request.params.context is None:
+            return await _batch(call, config, request.tasks)
+        return {"results": [await _interactive(call, config, request.tasks[0], request.params.context.result)]}
+    except Exception as error:
+        return _sentence(problem_of(error))
+
+
+def _sentence(problem: Problem) -> Response:
+    """Return an error as a result with the status that Label Studio passes on, and note it for the metrics."""
+    problem_response(problem)
+    result = {"result": [], "score": 0, "model_version": MODEL_VERSION, "error": problem.detail}
+    return JSONResponse({"results": [result], "error": problem.detail})
+
+
+async def _interactive(call: Call, config: LabelConfig, task: Task, drawn: list[Region]) -> dict[str, Any]:
+    prompts = [each for each in drawn if "x" in each.value and (each.type.startswith(("keypoint", "rectangle")))]
+    if not prompts:
+        raise invalid("context.result", "a keypoint or a rectangle, drawn with a tag that has smart=true", "neither")
+    first = prompts[-1]
+    if first.image_rotation:
+        raise invalid("image_rotation", "an image that is not rotated", f"{first.image_rotation:g} degrees")
+    image = first.to_name if first.to_name in config.images else next(iter(config.images))
+    label = next((each.label for each in reversed(prompts) if each.label), None)
+    control = config.output(image, label)
+    points = [each for each in prompts if each.type.startswith("keypoint")]
+    boxes = [each for each in prompts if each.type.startswith("rectangle")]
+    fields: dict[str, Any] = {
+        "pos_coords": [each.pixels("x", "y") for each in points if each.is_positive],
+        "neg_coords": [each.pixels("x", "y") for each in points if not each.is_positive],
+    }
+    if boxes:
+        fields["box"] = boxes[-1].box()
+    document = await _segment(call, task, config.images[image], {"prompts": [fields], **config.mask_format([control])})
+    if (document["width"], document["height"]) != (first.original_width, first.original_height):
+        size, got = (f"{document['width']} x {document['height']}", f"{first.original_width} x {first.original_height}")
+        raise invalid("original_width", f"the size of the image, {size}", got)
+    results = await asyncio.to_thread(_regions, document, image, [(control, label or control.labels[0])])
+    return _prediction(results)
+
+
+async def _batch(call: Call, config: LabelConfig, tasks: list[Task]) -> dict[str, Any]:
+    """Return the prediction of each task.
+
+    An empty list stands for none, so that Label Studio asks for it again: it would keep an empty prediction.
+    """
+    deadline = time.monotonic() + call.service.settings.inference_timeout - RESERVED_S
+    results: list[Any] = []
+    errors = {}
+    for task in tasks:
+        results.append([])
+        try:
+            if (left_s := deadline - time.monotonic()) > 0:
+                results[-1] = await asyncio.wait_for(_task(call, config, task), left_s)
+        except asyncio.TimeoutError:
+            continue
+        except Exception as error:
+            problem = problem_of(error)
+            problem_response(problem)
+            errors = {"error": f"task {task.id}: {problem.detail}"}
+    return {"results": results, **errors}
+
+
+async def _task(call: Call, config: LabelConfig, task: Task) -> dict[str, Any] | list[Any]:
+    """Return the object in each box of a task.
+
+    Without boxes, return everything in its image if there is a tag for that; or else only encode the image, because
+    Label Studio also asks for predictions when a person opens a task, whose first click comes next.
+    """
+    image, key = next(iter(config.images.items()))
+    if boxes := list(task.boxes()):
+        outputs = [(config.output(image, each.label), each.label or "") for each in boxes]
+        fields = {"prompts": [{"box": each.box()} for each in boxes]}
+        document = await _segment(call, task, key, fields | config.mask_format(control for control, _ in outputs))
+    else:
+        images, control = task_images(call.service.settings), config.everything(image)
+        if control is None:
+            await images.answer(task.id, task.image(key), call.service.embed)
+            return []
+        work = functools.partial(call.service.everything, fields=EVERYTHING)
+        document = await images.answer(task.id, task.image(key), work)
+        outputs = [(control, control.labels[0])] * len(document["masks"])
+    return _prediction(await asyncio.to_thread(_regions, document, image, outputs))
+
+
+async def _segment(call: Call, task: Task, key: str, fields: dict[str, Any]) -> dict[str, Any]:
+    service = call.service
+    work = functools.partial(service.segment, fields=fields)
+    return await task_images(service.settings).answer(task.id, task.image(key), work)
+
+
+def _regions(document: dict[str, Any], image: str, outputs: list[tuple[Control, str]]) -> list[dict[str, Any]]:
+    """Return the regions of all masks of an answer of `/mobile_sam` or `/everything`."""
+    canvas = Canvas(image, document["width"], document["height"])
+    return [
+        region
+        for mask, (control, label) in zip(document["masks"], outputs, strict=True)
+        for region in canvas.regions(control, label, mask)
+    ]
+
+
+def _prediction(regions: list[dict[str, Any]]) -> dict[str, Any]:
+    score = sum(region["score"] for region in regions) / max(len(regions), 1)
+    return {"result": regions, "score": score, "model_version": MODEL_VERSION}
+
+
+def _error_response(problem: Problem) -> Response:
+    return JSONResponse({"error": problem.detail}, problem.status, problem.headers)
+
+
+ADAPTER = Adapter(
+    "label-studio",
+    pages={f"{BASE}/health": health, f"{BASE}/versions": versions, f"{BASE}/error": setup_error},
+    work={
+        f"{BASE}/setup": setup,
+        f"{BASE}/predict": predict,
+        **{f"{BASE}/{path}": nothing for path in ("webhook", "train", "validate", "duplicate_model", "delete")},
+        f"{BASE}/job_status": nothing,
+    },
+    error_response=_error_response,
+    pages_need_key=True,
+)

@@ -1,0 +1,142 @@
+"""Images of Label Studio's tasks: from its server, from its storages, and from origins that the operator lists."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+from yarl import URL
+
+from utils.api.errors import ImageNotCached, ImageNotFetched
+from utils.api.images import ImageSource
+from utils.integrations.adapter import image_of
+from utils.integrations.fetch import Fetcher, parsed_url
+from utils.observability.context import CALLER
+from utils.settings import Settings
+
+MAX_KNOWN_IMAGES = 4096
+KNOWN_FOR_S = 600.0
+"""Time for which a URL stands for the same file, so that a second click does not fetch it again."""
+REFUSALS = (401, 403)
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+FILES = re.compile(r"/(data|storage-data|(tasks|projects)/\d+/(resolve|presign))/")
+"""Paths of files in Label Studio."""
+NO_SERVER = (
+    "Label Studio's images cannot be fetched: the operator of this service sets MOBILE_SAM_LABEL_STUDIO_URL to "
+    "its address, and MOBILE_SAM_LABEL_STUDIO_API_KEY to an access token"
+)
+REFUSED = (
+    "Label Studio refused the token in MOBILE_SAM_LABEL_STUDIO_API_KEY: it is wrong or expired, or its user may not"
+    " read this image"
+)
+
+Work = Callable[[ImageSource], Awaitable[dict[str, Any]]]
+
+
+class TaskImages:
+    """Images of tasks, and the ids of those seen lately."""
+
+    def __init__(self, settings: Settings, fetcher: Fetcher | None = None) -> None:
+        """Store the access to Label Studio.
+
+        Args:
+            settings: settings of the service.
+            fetcher: fetches files, by default as the settings say.
+        """
+        self._server = URL(settings.label_studio_url) if settings.label_studio_url else None
+        self._token, self._access = settings.label_studio_api_key or "", ""
+        self._fetcher = fetcher or Fetcher(settings.image_origins, settings.max_body_bytes, self._server)
+        self._ids: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
+
+    async def answer(self, task_id: Any, text: str, work: Work) -> dict[str, Any]:
+        """Return the document of some work on a task's image.
+
+        Args:
+            task_id: id of the task.
+            text: the image, as the task has it.
+            work: takes the image, and returns a document with its `image_id`; done again if that id is not cached.
+
+        Raises:
+            ServiceError: the image could not be had, or the work failed.
+        """
+        owner = CALLER.get()
+        if text.startswith("data:"):
+            return await work(image_of(text, "image"))
+        image_id, expires = self._ids.get((owner, text), ("", 0.0))
+        if time.monotonic() < expires:
+            try:
+                return await work(ImageSource(None, image_id, owner))
+            except ImageNotCached:
+                pass
+        document = await work(ImageSource(await self._fetch(task_id, text), None, owner))
+        self._ids[owner, text] = document["image_id"], time.monotonic() + KNOWN_FOR_S
+        self._ids.move_to_end((owner, text))
+        if len(self._ids) > MAX_KNOWN_IMAGES:
+            self._ids.popitem(last=False)
+        return document
+
+    def check(self) -> None:
+        """Raise `ImageNotFetched` if the operator has not named the Label Studio server."""
+        if self._server is None or not self._token:
+            raise ImageNotFetched(NO_SERVER)
+
+    async def _fetch(self, task_id: Any, text: str) -> bytes:
+        scheme = found[1].lower() if (found := SCHEME.match(text)) else ""
+        if scheme in ("http", "https"):
+            url = text
+        else:
+            self.check()
+            if scheme:  # of a storage: Label Studio sends the file, or redirects to it
+                uri = base64.urlsafe_b64encode(text.encode()).decode()
+                text = f"/tasks/{int(task_id)}/resolve/?fileuri={uri}"
+            url = f"{self._server}".rstrip("/") + "/" + text.lstrip("/")
+        if not self._is_own(parsed_url(url)):
+            return await self._fetcher.fetch(url)
+        known = self._access
+        try:
+            try:
+                return await self._fetch_own(url)
+            except ImageNotFetched as error:
+                # Access tokens live for minutes; another request may have got a new one meanwhile.
+                if error.answered not in REFUSALS or not known:
+                    raise
+            if self._access == known:
+                self._access = ""
+            return await self._fetch_own(url)
+        except ImageNotFetched as error:
+            raise ImageNotFetched(REFUSED) if error.answered in REFUSALS else error from None
+
+    def _is_own(self, url: URL) -> bool:
+        """Return whether the token goes to a URL: to files of Label Studio, not to its whole API."""
+        server = self._server
+        if server is None or url.host is None or url.origin() != server.origin():
+            return False
+        path = url.path.removeprefix(server.path.rstrip("/"))
+        return FILES.match(path) is not None and ".." not in path
+
+    async def _fetch_own(self, url: str) -> bytes:
+        """Return a file of Label Studio's server."""
+        scheme, token = "Token", self._token
+        if token.count(".") == 2:  # a personal access token, which is a JWT
+            self._access = self._access or await self._refresh()
+            scheme, token = "Bearer", self._access
+        header = {"Authorization": f"{scheme} {token}"} if token else {}
+        return await self._fetcher.fetch(url, lambda target: header if self._is_own(target) else {})
+
+    async def _refresh(self) -> str:
+        """Return an access token for the personal access token."""
+        url = f"{self._server}".rstrip("/") + "/api/token/refresh/"
+        answer = orjson.loads(await self._fetcher.fetch(url, method="POST", json={"refresh": self._token}))
+        return str(answer["access"])
+
+
+@functools.lru_cache(maxsize=1)
+def task_images(settings: Settings) -> TaskImages:
+    """Return the images of this process."""
+    return TaskImages(settings)
