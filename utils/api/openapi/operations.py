@@ -159,7 +159,7 @@ def load_models() -> Operation:
     return _admin(
         "load_models",
         "Load added and unload removed model versions",
-        "By the model repository, without dropping a request; answered when all changes are done.",
+        "Follows the model repository without dropping a request; answers when all changes are done.",
         MODEL_CHANGE,
     )
 
@@ -172,7 +172,7 @@ def load_model() -> Operation:
 
 def unload_model() -> Operation:
     """Return the operation `POST /admin/models/{model}/unload`."""
-    description = "After current requests. The service is not ready afterwards."
+    description = "Completes current requests first. The service is not ready afterwards."
     return _with_model_parameter(_admin("unload_model", "Unload a model", description, MODEL_CHANGE))
 
 

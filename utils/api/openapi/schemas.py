@@ -61,8 +61,8 @@ def _list(description: str, items: Schema) -> Schema:
 
 IMAGE: dict[str, Schema] = {
     "image_id": _value("string", "id to send later in place of `input_image`"),
-    "width": _value("integer", "of the displayed image, in pixels", minimum=1),
-    "height": _value("integer", "of the displayed image, in pixels", minimum=1),
+    "width": _value("integer", "pixels of the displayed image", minimum=1),
+    "height": _value("integer", "pixels of the displayed image", minimum=1),
     "weights": reference("Weights"),
     "engine": reference("Engine"),
     "model_version": _value("integer", "version that was used", minimum=1),
@@ -208,11 +208,11 @@ RESPONSES: dict[str, Schema] = {
             "version": _value("string", "version of the service"),
             "weights": {
                 "anyOf": [reference("Weights"), {"type": "null"}],
-                "description": "of the newest loaded version",
+                "description": "those of the newest loaded version",
             },
             "engine": {
                 "anyOf": [reference("Engine"), {"type": "null"}],
-                "description": "of the newest loaded version",
+                "description": "those of the newest loaded version",
             },
             "key_needed": _value("boolean", "whether inference requires an API key"),
             "limits": reference("Limits"),
@@ -225,9 +225,9 @@ RESPONSES: dict[str, Schema] = {
     "Limits": _object(
         "Limits of a request",
         {
-            "max_body_bytes": _value("integer", "of a request body", minimum=1),
-            "max_image_pixels": _value("integer", "of an image", minimum=1),
-            "max_objects": _value("integer", "in `prompts`", minimum=1),
+            "max_body_bytes": _value("integer", "bytes of a request body", minimum=1),
+            "max_image_pixels": _value("integer", "pixels of an image", minimum=1),
+            "max_objects": _value("integer", "objects in `prompts`", minimum=1),
         },
     ),
 }
