@@ -88,7 +88,7 @@ def everything() -> Operation:
     lines = {
         "schema": {
             "type": "array",
-            "description": "one JSON document per line if `progress` is true",
+            "description": "JSON lines if `progress` is true, the last with the result or the failure",
             "items": {"oneOf": [reference("Progress"), reference("Failure")]},
         },
         "examples": {"lines": {"summary": "With progress", "value": examples.LINES}},

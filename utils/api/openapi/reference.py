@@ -224,8 +224,8 @@ def _problems(schemas: dict[str, Schema]) -> str:
 
 
 def _object(name: str, schemas: dict[str, Schema]) -> str:
-    """Return the description and the fields of a referenced object."""
-    return f"### {name}\n\n{schemas[name]['description'].removesuffix('.')}.\n\n{_response_fields(name, schemas)}"
+    """Return the fields of a referenced object."""
+    return f"### {name}\n\n{_response_fields(name, schemas)}"
 
 
 def _resolved(schema: Schema, schemas: dict[str, Schema]) -> Schema:

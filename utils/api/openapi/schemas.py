@@ -89,8 +89,8 @@ RESPONSES: dict[str, Schema] = {
     "Engine": _object(
         "Runtime and precision of the networks, such as `openvino bf16` or `onnxruntime f32`",
         {
-            "encoder": _value("string", "engine of the image encoder"),
-            "decoder": _value("string", "engine of the mask decoder"),
+            "encoder": _value("string", "such as `openvino bf16`"),
+            "decoder": _value("string", "such as `onnxruntime f32`"),
         },
     ),
     "Image": _object("An encoded image", IMAGE),
@@ -167,13 +167,13 @@ RESPONSES: dict[str, Schema] = {
         "A mask as COCO compressed RLE, as read by pycocotools",
         {
             "size": _numbers("`[H, W]` in pixels", 2),
-            "counts": _value("string", "compressed run lengths in column-major order"),
+            "counts": _value("string", "compressed run lengths in column-major order, as of pycocotools"),
         },
     ),
     "Progress": _object(
         "Progress; the last line has the result",
         {
-            "done": _value("integer", "completed batches", minimum=0),
+            "done": _value("integer", "completed batches of points", minimum=0),
             "total": _value("integer", "all batches", minimum=0),
             "result": reference("Everything"),
         },
