@@ -52,8 +52,8 @@ def batch(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Segment these objects instead of everything: JSON that maps image names to objects, each with some of "
-            "pos_coords, labels, neg_coords, box, such as "
+            help="Segment these objects instead of everything: JSON that maps image names to objects, each with some "
+            "of pos_coords, labels, neg_coords, box, such as "
             '{"cats/one.jpg": {"box": [40, 30, 560, 410]}}. Other images are skipped.',
             show_default=False,
         ),

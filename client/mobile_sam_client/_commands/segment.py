@@ -111,8 +111,8 @@ def segment(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="File for the mask, by default '{stem}_mask.png'; {stem} and {parent} are the image's name and folder. "
-            "Several masks are numbered: photo_mask_1.png.",
+            help="File for the mask, by default '{stem}_mask.png'; {stem} and {parent} are the image's name and folder."
+            " Several masks are numbered: photo_mask_1.png.",
             show_default=False,
         ),
     ] = None,
