@@ -114,8 +114,8 @@ def goals(cells: Cells, raw: str, extras: Extras) -> list[Goal]:
 def as_list(found: Sequence[Goal]) -> str:
     """Return the number of goals met and a list of those missed."""
     missed = [goal for goal in found if not goal.met]
-    lines = "\n".join(f"- {goal.name}: {goal.figure}, goal {goal.sense} {short(goal.limit)}" for goal in missed)
+    lines = "\n".join(f"- {goal.name}: {goal.figure}, {goal.sense} {short(goal.limit)}" for goal in missed)
     text = f"{len(found) - len(missed)} of {len(found)} goals are met."
     if not missed:
         return text
-    return f"{text} Missed (quartiles):\n\n{lines}"
+    return f"{text} Missed (quartiles, goal):\n\n{lines}"

@@ -90,9 +90,8 @@ class Previews:
 
     def __str__(self) -> str:
         return (
-            f"Previews, from the pointer's rest until its position's preview is painted: "
-            f"p50 {statistics.median(self.times):.0f} ms, longest of {len(self.times)} {max(self.times):.0f} ms; "
-            f"most requests at once: {self.most_requests}."
+            f"Previews, from the pointer's rest to the painted preview: p50 {statistics.median(self.times):.0f} ms, "
+            f"longest of {len(self.times)} {max(self.times):.0f} ms; most requests at once: {self.most_requests}."
         )
 
 

@@ -73,8 +73,8 @@ class ImageFields(BaseModel):
         str | None,
         Field(
             max_length=128,
-            description="the `image_id` of an earlier response, in place of `input_image`. An id that is unknown or no "
-            "longer cached returns 404 `image-not-cached`: send the image again",
+            description="the `image_id` of an earlier response, in place of `input_image`. After a 404 "
+            "`image-not-cached`, send the image again",
         ),
     ] = None
     model_version: Annotated[
@@ -82,7 +82,7 @@ class ImageFields(BaseModel):
         Field(
             ge=1,
             le=MAX_VERSION,
-            description="the model version to use; `GET /info` lists the loaded ones. Default: the newest",
+            description="one of `GET /info`. Default: the newest",
         ),
     ] = None
 
@@ -118,8 +118,7 @@ class ObjectFields(BaseModel):
     mask_input: Annotated[
         str | None,
         Field(
-            description="the `low_res_mask` of an earlier response, to refine: base64 of a NumPy file with (256, 256) "
-            "float32 logits"
+            description="an earlier `low_res_mask`, to refine: base64 of a NumPy file with (256, 256) float32 logits"
         ),
     ] = None
 
@@ -136,8 +135,7 @@ class PromptFields(ObjectFields):
         Field(
             min_length=1,
             max_length=MAX_OBJECTS,
-            description="several objects, each with its own `pos_coords`, `labels`, `neg_coords`, `box` and "
-            "`mask_input`, in place of the same fields at the top level",
+            description="several objects, in place of the same fields at the top level",
         ),
     ] = None
 
@@ -148,19 +146,19 @@ class SegmentOptions(BaseModel):
     multimask_output: Annotated[
         bool,
         Field(
-            description="false: one mask, for prompts that are unambiguous; true: three candidates (whole, part and "
-            "sub-part), which is better for parts of objects"
+            description="false: one mask, for unambiguous prompts; true: three candidates (whole, part and sub-part), "
+            "which is better for parts of objects"
         ),
     ] = False
     mask_format: Annotated[
         MaskFormat,
         Field(
             description="encoding of the `mask` part. `json`: nested lists of 0 and 1, `[H, W]`, or `[K, H, W]` for "
-            "several masks; `npy`: a NumPy file with the same shape as bool; `png`: a 1-bit image, several masks "
+            "several masks; `npy`: a NumPy file of the same shape, bool; `png`: a 1-bit image, several masks "
             'stacked vertically; `rle`: COCO compressed RLE, `{"size": [H, W], "counts": "..."}`; `polygon`: `[[outer '
-            "ring, hole, ...], ...]`, each ring a list of `[x, y]`, with integer coordinates at pixel edges. Several "
-            "masks as `rle` or `polygon` form a list. In a JSON answer each mask is separate, as `rle` (the default), "
-            "`polygon`, base64 `png` or `json`"
+            "ring, hole, ...], ...]`, each ring a list of `[x, y]`, integers at pixel edges. Several masks as `rle` or "
+            "`polygon` form a list. In a JSON answer each mask is separate, as `rle` (the default), `polygon`, base64 "
+            "`png` or `json`"
         ),
     ] = "json"
     segmented_image: Annotated[
@@ -173,17 +171,14 @@ class SegmentOptions(BaseModel):
     ] = "overlay"
     low_res_mask: Annotated[
         bool,
-        Field(
-            description="true: `result` contains the `low_res_mask` of each mask, to send as `mask_input` with further "
-            "points"
-        ),
+        Field(description="return the `low_res_mask` of each mask, to send as `mask_input` with further points"),
     ] = False
     min_mask_region_area: Annotated[
         int,
         Field(
             ge=0,
             le=MAX_REGION_AREA,
-            description="fill holes and remove islands with fewer pixels than this; the largest island stays",
+            description="fill holes and remove islands with fewer pixels; the largest island stays",
         ),
     ] = 0
     mask_threshold: Annotated[
@@ -192,7 +187,7 @@ class SegmentOptions(BaseModel):
             ge=-MAX_THRESHOLD,
             le=MAX_THRESHOLD,
             allow_inf_nan=False,
-            description="the mask is where the logits are above this: higher values give smaller masks",
+            description="logit above which a pixel belongs to the mask: higher values give smaller masks",
         ),
     ] = 0.0
     polygon_tolerance: Annotated[
@@ -201,8 +196,7 @@ class SegmentOptions(BaseModel):
             ge=0,
             le=100,
             allow_inf_nan=False,
-            description="for `polygon`: how far rings may be from the edge of the mask, in pixels; more gives fewer "
-            "points",
+            description="for `polygon`: how far rings may be from the mask's edge, in pixels; more gives fewer points",
         ),
     ] = 0.5
 
@@ -214,18 +208,16 @@ class SegmentRequest(SegmentOptions, PromptFields, ImageFields):
 class EverythingRequest(ImageFields):
     """An image to segment completely. Parameter names and most defaults are those of Segment Anything's generator."""
 
-    points_per_side: Annotated[
-        int, Field(ge=1, le=64, description="points along each side of the grid; the grid has the square of this")
-    ] = 32
+    points_per_side: Annotated[int, Field(ge=1, le=64, description="points along each side of the grid")] = 32
     pred_iou_thresh: Annotated[
         Fraction | None,
-        Field(description="minimum `predicted_iou` of a mask. Default: depends on the weights, 0.88 for MobileSAM's"),
+        Field(description="minimum `predicted_iou` of a mask. Default: 0.88 for MobileSAM's weights"),
     ] = None
     stability_score_thresh: Annotated[
         Fraction | None,
         Field(
-            description="minimum `stability_score` of a mask: the IoU between the mask at a raised and at a lowered "
-            "logit threshold. Default: depends on the weights, 0.95 for MobileSAM's"
+            description="minimum `stability_score` of a mask: the IoU between the mask at a raised and a lowered "
+            "threshold. Default: 0.95 for MobileSAM's weights"
         ),
     ] = None
     stability_score_offset: Annotated[
@@ -234,14 +226,14 @@ class EverythingRequest(ImageFields):
             gt=0,
             le=20,
             allow_inf_nan=False,
-            description="how far the threshold is raised and lowered for the stability score, in logits",
+            description="how far the threshold is raised and lowered for `stability_score`, in logits",
         ),
     ] = 1.0
     box_nms_thresh: Annotated[
         Fraction, Field(description="box IoU above which the mask with the lower score is dropped as a duplicate")
     ] = 0.7
     crop_n_layers: Annotated[
-        int, Field(ge=0, le=3, description="layers of enlarged crops to segment as well; layer i has 4^i crops")
+        int, Field(ge=0, le=3, description="layers of crops to segment as well; layer i has 4^i crops")
     ] = 0
     crop_nms_thresh: Annotated[
         Fraction,
@@ -249,23 +241,17 @@ class EverythingRequest(ImageFields):
     ] = 0.7
     crop_overlap_ratio: Annotated[
         Fraction,
-        Field(
-            description="overlap of the crops in layer 1 as a fraction of the image's shorter side; halved with each "
-            "further layer"
-        ),
+        Field(description="overlap of the crops in layer 1, as a fraction of the shorter side; halved with each layer"),
     ] = 512 / 1500
     crop_n_points_downscale_factor: Annotated[
         int, Field(ge=1, le=16, description="the grid of layer i has `points_per_side` divided by this factor^i")
     ] = 1
     min_mask_region_area: Annotated[
-        int, Field(ge=0, le=MAX_REGION_AREA, description="fill holes and remove islands with fewer pixels than this")
+        int, Field(ge=0, le=MAX_REGION_AREA, description="fill holes and remove islands with fewer pixels")
     ] = 0
     progress: Annotated[
         bool,
-        Field(
-            description="true: stream progress as JSON lines (`application/x-ndjson`), such as "
-            '`{"done": 3, "total": 64}`; the last line has the result: `{"done": 64, "total": 64, "result": {...}}`'
-        ),
+        Field(description="stream JSON lines (`application/x-ndjson`); the last one has the result"),
     ] = False
 
 

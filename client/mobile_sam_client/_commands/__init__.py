@@ -35,9 +35,8 @@ from mobile_sam_client._commands.output import (
 from mobile_sam_client._commands.segment import SEGMENT_EXAMPLES, segment
 
 NOTES = (
-    "`--url` or the environment variable MOBILE_SAM_URL is the address of the service, such as `localhost:3000`; "
-    "`--local` starts a service for this run only.",
-    "The API key is read from the environment variable MOBILE_SAM_API_KEY: command lines are visible to all users.",
+    "`--url` or the variable MOBILE_SAM_URL is the address of the service; `--local` starts one for this run only.",
+    "The API key is read from the variable MOBILE_SAM_API_KEY.",
     "Exit status: 0 success; 1 failure, also of one image of many; 2 wrong usage; 130 interrupted.",
 )
 EPILOG = "\n\n".join(

@@ -52,8 +52,8 @@ def batch(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Segment these objects instead of everything: JSON that maps image names to an object or a list of "
-            "objects, each with some of pos_coords, labels, neg_coords, box, such as "
+            help="Segment these objects instead of everything: JSON that maps image names to objects, each with some "
+            "of pos_coords, labels, neg_coords, box, such as "
             '{"cats/one.jpg": {"box": [40, 30, 560, 410]}}. Other images are skipped.',
             show_default=False,
         ),
@@ -69,9 +69,8 @@ def batch(
 ) -> None:
     """Segment all images of a folder: everything in them, or the objects of a prompt file.
 
-    An interrupted run can be resumed with the same command. Finished images are skipped
-    unless the image, the parameters or the service's weights have changed.
-    Images that fail do not stop the run.
+    The same command resumes an interrupted run. Finished images are skipped
+    unless image, parameters or weights have changed. Images that fail do not stop the run.
 
     Files in the result folder:
     annotations.json  COCO annotations of all images

@@ -102,8 +102,8 @@ def segment(
         typer.Option(
             "--format",
             help="png: black and white; npy: bool array of height x width; rle, polygon: JSON with COCO's RLE, or with "
-            "polygons as lists of rings (outline, then holes), and with bbox, area and score. Default: by the suffix "
-            "of --out, or png.",
+            "polygons as lists of rings (outline, then holes), and bbox, area, score. Default: by the suffix of "
+            "--out, or png.",
             show_default=False,
         ),
     ] = None,
@@ -111,8 +111,8 @@ def segment(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="File for the mask, by default '{stem}_mask.png'; {stem} and {parent} are the image's name without "
-            "suffix and its folder. Several masks of an image are numbered: photo_mask_1.png.",
+            help="File for the mask, by default '{stem}_mask.png'; {stem} and {parent} are the image's name and folder."
+            " Several masks are numbered: photo_mask_1.png.",
             show_default=False,
         ),
     ] = None,

@@ -89,8 +89,7 @@ CALLS: dict[str, tuple[Call, ...]] = {
             _curl(_form(', "mask_format": "rle"') + " -o response", "/mobile_sam"),
         ),
         Call(
-            "JSON, in Python without further packages: segment the sails of a boat, then add the hull but not its "
-            "reflection:",
+            "JSON, in Python: the sails of a boat, then also the hull, but not its reflection:",
             "python",
             PYTHON,
             output=json.dumps(photo.BOAT),

@@ -54,10 +54,9 @@ def segment() -> Operation:
     return _post(
         "mobile_sam",
         "Segment objects in an image",
-        "Takes points or boxes and returns masks and a picture. A request has exactly one of `input_image` and "
-        "`image_id`. It describes one object by at least one point or a `box`, or several objects in `prompts`. All "
-        f"objects together have at most {MAX_TOTAL_POINTS} points. The response is `multipart/form-data`; with "
-        "`Accept: application/json` it is one JSON document, with `Accept: image/png` the mask or the picture alone.",
+        "A request has either `input_image` or `image_id`, and one object (points, a `box`, or both) or several in "
+        f"`prompts`, with at most {MAX_TOTAL_POINTS} points together. The response is `multipart/form-data`; with "
+        "`Accept: application/json` one JSON document, with `Accept: image/png` the mask or the picture alone.",
         request=(SegmentRequest, examples.SEGMENT_REQUESTS),
         returns="parts, one JSON document, or the mask or the picture alone, by the header `Accept`",
         content={
@@ -77,8 +76,7 @@ def embed() -> Operation:
     return _post(
         "embed",
         "Encode an image",
-        "Does the expensive part of the first request for an image in advance. Requests with the returned `image_id` "
-        "are fast.",
+        "Does the expensive part in advance. Requests with the returned `image_id` are fast.",
         request=(EmbedRequest, examples.EMBED_REQUESTS),
         returns="id and size of the image",
         content={JSON: _content("Image", "An encoded image", examples.IMAGE)},
@@ -90,7 +88,7 @@ def everything() -> Operation:
     lines = {
         "schema": {
             "type": "array",
-            "description": "one JSON document per line if `progress` is true",
+            "description": "JSON lines if `progress` is true, the last with the result or the failure",
             "items": {"oneOf": [reference("Progress"), reference("Failure")]},
         },
         "examples": {"lines": {"summary": "With progress", "value": examples.LINES}},
@@ -98,9 +96,8 @@ def everything() -> Operation:
     return _post(
         "everything",
         "Segment everything in an image",
-        "Prompts the model with a grid of points and returns the masks that reach the thresholds, without duplicates. "
-        "With `progress` the response is streamed and has no time limit. The grids of all crops together have at most "
-        f"{MAX_GRID_POINTS} points.",
+        "Returns the masks of a grid of points that reach the thresholds, without duplicates. With `progress` the "
+        f"response has no time limit. The grids of all crops have at most {MAX_GRID_POINTS} points together.",
         request=(EverythingRequest, examples.EVERYTHING_REQUESTS),
         returns="the masks as Segment Anything's automatic-mask records",
         content={
@@ -116,7 +113,7 @@ def info() -> Operation:
     return _get(
         "info",
         "Service information",
-        "Version, weights, engine, limits, and whether an API key is required.",
+        "Whether an API key is required, and what the service has loaded.",
         returns="information about the service",
         content={JSON: _content("Info", "A service without API keys", examples.INFO)},
     )
@@ -134,7 +131,7 @@ def readyz() -> Operation:
     return _get(
         "readyz",
         "Readiness probe",
-        "The service is ready when every model has completed an inference recently.",
+        "Ready when every model has completed an inference recently.",
         returns="`ready`",
         content=_text("Ready", "ready\n"),
         problems=NOT_READY,
@@ -146,15 +143,15 @@ def metrics() -> Operation:
     return _get(
         "metrics",
         "Prometheus metrics",
-        "Responses by path and reason, durations, requests in progress and the state of the models.",
-        returns="metrics in the Prometheus text format",
+        "Requests, durations and the state of the models.",
+        returns="Prometheus text format",
         content=_text("An excerpt", examples.METRICS),
     )
 
 
 def models() -> Operation:
     """Return the operation `GET /admin/models`."""
-    return _admin("models", "List models", "Returns the state of every version of every model.")
+    return _admin("models", "List models", "Returns the state of every version.")
 
 
 def load_models() -> Operation:
@@ -162,21 +159,20 @@ def load_models() -> Operation:
     return _admin(
         "load_models",
         "Load added and unload removed model versions",
-        "Compares the loaded versions with the model repository. No request is dropped. The response is sent when all "
-        "changes are done.",
+        "Follows the model repository without dropping a request; answers when all changes are done.",
         MODEL_CHANGE,
     )
 
 
 def load_model() -> Operation:
     """Return the operation `POST /admin/models/{model}/load`."""
-    description = "The model gets the versions it had before it was unloaded."
+    description = "Loads the versions it had before it was unloaded."
     return _with_model_parameter(_admin("load_model", "Load a model", description, MODEL_CHANGE))
 
 
 def unload_model() -> Operation:
     """Return the operation `POST /admin/models/{model}/unload`."""
-    description = "Current requests are completed first. The service is not ready afterwards."
+    description = "Completes current requests first. The service is not ready afterwards."
     return _with_model_parameter(_admin("unload_model", "Unload a model", description, MODEL_CHANGE))
 
 

@@ -60,22 +60,20 @@ def _list(description: str, items: Schema) -> Schema:
 
 
 IMAGE: dict[str, Schema] = {
-    "image_id": _value("string", "id of the image, to send in later requests in place of `input_image`"),
-    "width": _value("integer", "width of the displayed image in pixels", minimum=1),
-    "height": _value("integer", "height of the displayed image in pixels", minimum=1),
+    "image_id": _value("string", "id to send later in place of `input_image`"),
+    "width": _value("integer", "pixels of the displayed image", minimum=1),
+    "height": _value("integer", "pixels of the displayed image", minimum=1),
     "weights": reference("Weights"),
     "engine": reference("Engine"),
-    "model_version": _value("integer", "model version that was used", minimum=1),
+    "model_version": _value("integer", "version that was used", minimum=1),
 }
 
 MASK: dict[str, Schema] = {
     "object": _value("integer", "index of the object in the request, from 0", minimum=0),
-    "score": _value("number", "the model's estimate of the mask's IoU; can be slightly above 1"),
+    "score": _value("number", "the model's estimate of the mask's IoU, sometimes above 1"),
     "area": _value("integer", "area of the mask in pixels", minimum=0),
     "box": _numbers("`[x0, y0, x1, y1]` around the mask in pixels; x1 and y1 are exclusive", 4),
-    "low_res_mask": _value(
-        "string", "if requested: base64 of a NumPy file with (256, 256) float32 logits, to send as `mask_input`"
-    ),
+    "low_res_mask": _value("string", "if requested, to send as `mask_input`"),
 }
 
 RESPONSES: dict[str, Schema] = {
@@ -83,16 +81,16 @@ RESPONSES: dict[str, Schema] = {
         "Origin of the model's weights",
         {
             "name": _value("string", "`official`, `builtin`, `random`, or the name of a checkpoint"),
-            "sha256": _value("string", "SHA-256 of the weights in hexadecimal"),
-            "trained": _value("boolean", "false: random weights for tests, whose masks are meaningless"),
-            "note": _value("string", "description of the weights"),
+            "sha256": _value("string", "SHA-256 in hexadecimal"),
+            "trained": _value("boolean", "false: random weights, for tests"),
+            "note": _value("string", "description"),
         },
     ),
     "Engine": _object(
         "Runtime and precision of the networks, such as `openvino bf16` or `onnxruntime f32`",
         {
-            "encoder": _value("string", "engine of the image encoder"),
-            "decoder": _value("string", "engine of the mask decoder"),
+            "encoder": _value("string", "such as `openvino bf16`"),
+            "decoder": _value("string", "such as `onnxruntime f32`"),
         },
     ),
     "Image": _object("An encoded image", IMAGE),
@@ -100,12 +98,10 @@ RESPONSES: dict[str, Schema] = {
         "The parts of the response, in this order",
         {
             "mask": binary(
-                "the masks in the format of `mask_format`: `application/json` for `json`, `rle` and `polygon`, "
-                "`application/octet-stream` for `npy`, `image/png` for `png`"
+                "the masks in `mask_format`: `application/octet-stream` for `npy`, `image/png` for `png`, else "
+                "`application/json`"
             ),
-            "segmented_image": binary(
-                "PNG with the objects drawn on the image or cut out of it; absent if `segmented_image` is `none`"
-            ),
+            "segmented_image": binary("the picture; absent if `segmented_image` is `none`"),
             "result": reference("Result"),
         },
         optional=("segmented_image",),
@@ -115,10 +111,10 @@ RESPONSES: dict[str, Schema] = {
         {
             **IMAGE,
             "masks": _list(
-                "one entry per mask, by object as in the request, candidates of the same object together",
+                "one entry per mask, by object, candidates together",
                 reference("MaskWithContent"),
             ),
-            "segmented_image": _value("string", "the picture as base64 of a PNG, if the request asks for one"),
+            "segmented_image": _value("string", "base64 of the picture, if requested"),
         },
         optional=("segmented_image",),
     ),
@@ -127,8 +123,7 @@ RESPONSES: dict[str, Schema] = {
         {
             **IMAGE,
             "masks": _list(
-                "one entry per mask, in the order of the `mask` part: by object as in the request, candidates of the "
-                "same object together",
+                "one entry per mask, in the order of the `mask` part: by object, candidates together",
                 reference("Mask"),
             ),
         },
@@ -153,7 +148,7 @@ RESPONSES: dict[str, Schema] = {
         "An image and all of its masks",
         {
             **IMAGE,
-            "masks": _list("records as of Segment Anything's automatic mask generator", reference("Record")),
+            "masks": _list("records as of Segment Anything", reference("Record")),
         },
     ),
     "Record": _object(
@@ -163,35 +158,35 @@ RESPONSES: dict[str, Schema] = {
             "area": _value("integer", "area of the mask in pixels", minimum=0),
             "bbox": _numbers("`[x, y, width, height]` around the mask in pixels", 4),
             "predicted_iou": _value("number", "the model's estimate of the mask's IoU"),
-            "point_coords": _list("the grid point that prompted it, in pixels", _numbers("`[x, y]`", 2, "number")),
+            "point_coords": _list("the grid point, in pixels", _numbers("`[x, y]`", 2, "number")),
             "stability_score": _value("number", "IoU between the mask at a raised and at a lowered threshold"),
-            "crop_box": _numbers("`[x, y, width, height]` of the crop that was segmented, in pixels", 4),
+            "crop_box": _numbers("`[x, y, width, height]` of the crop, in pixels", 4),
         },
     ),
     "RunLengths": _object(
         "A mask as COCO compressed RLE, as read by pycocotools",
         {
             "size": _numbers("`[H, W]` in pixels", 2),
-            "counts": _value("string", "compressed run lengths in column-major order"),
+            "counts": _value("string", "compressed run lengths in column-major order, as of pycocotools"),
         },
     ),
     "Progress": _object(
-        "Progress of the work; the last line has the result",
+        "Progress; the last line has the result",
         {
             "done": _value("integer", "completed batches of points", minimum=0),
-            "total": _value("integer", "batches of points in total", minimum=0),
+            "total": _value("integer", "all batches", minimum=0),
             "result": reference("Everything"),
         },
         optional=("result",),
     ),
     "Failure": _object(
-        "The last line, in place of the result, if the work fails after the first line",
+        "The last line if the work fails",
         {"problem": reference("Problem")},
     ),
     "Problem": _object(
         "An RFC 9457 problem document",
         {
-            "type": _value("string", "`urn:mobile-sam:` followed by the name of the problem", format="uri"),
+            "type": _value("string", "`urn:mobile-sam:` and the problem's name", format="uri"),
             "title": _value("string", "summary of the problem type"),
             "status": _value("integer", "HTTP status of the response", minimum=400, maximum=599),
             "detail": _value("string", "explanation of this occurrence"),
@@ -213,16 +208,16 @@ RESPONSES: dict[str, Schema] = {
             "version": _value("string", "version of the service"),
             "weights": {
                 "anyOf": [reference("Weights"), {"type": "null"}],
-                "description": "weights of the newest loaded model version; null while none is loaded",
+                "description": "those of the newest loaded version",
             },
             "engine": {
                 "anyOf": [reference("Engine"), {"type": "null"}],
-                "description": "engine of the newest loaded model version; null while none is loaded",
+                "description": "those of the newest loaded version",
             },
-            "key_needed": _value("boolean", "true if inference requests require an API key"),
+            "key_needed": _value("boolean", "whether inference requires an API key"),
             "limits": reference("Limits"),
             "model_versions": _list(
-                "loaded model versions in ascending order; the last one is the default",
+                "loaded versions, ascending; the last is the default",
                 _value("integer", "a version", minimum=1),
             ),
         },
@@ -230,9 +225,9 @@ RESPONSES: dict[str, Schema] = {
     "Limits": _object(
         "Limits of a request",
         {
-            "max_body_bytes": _value("integer", "maximum size of a request body in bytes", minimum=1),
-            "max_image_pixels": _value("integer", "maximum number of pixels of an image", minimum=1),
-            "max_objects": _value("integer", "maximum number of objects in `prompts`", minimum=1),
+            "max_body_bytes": _value("integer", "bytes of a request body", minimum=1),
+            "max_image_pixels": _value("integer", "pixels of an image", minimum=1),
+            "max_objects": _value("integer", "objects in `prompts`", minimum=1),
         },
     ),
 }
@@ -248,7 +243,7 @@ ADMIN_RESPONSES: dict[str, Schema] = {
             "name": _value("string", "name of the model"),
             "version": {
                 "type": ["integer", "null"],
-                "description": "version of the model; null if it was never loaded",
+                "description": "null if it was never loaded",
                 "minimum": 1,
             },
             "state": _value("string", "`READY`, `LOADING`, `UNLOADING` or `UNAVAILABLE`; empty if it was never loaded"),
