@@ -108,8 +108,9 @@ bench-full: env-bench ## run all measurements and write them into docs/performan
 bench-wire: env-bench ## compare answers in parts and as one document, and files as JSON, form and raw body; 1 minute
 	@$(RUN) python -m benchmarks.wire
 
-bench-integrations: env-bench ## compare clicks in the languages of annotation tools with clicks on /mobile_sam; 1 minute
+bench-integrations: env-bench ## compare clicks in the languages of annotation tools with clicks on /mobile_sam, and encode a project of Label Studio; 4 minutes
 	@$(RUN) python -m benchmarks.integrations
+	@$(RUN) python -m benchmarks.label_studio
 
 bench-estimates: env ## compare the times of masks and pictures with the estimates by which requests are refused
 	@$(BIN)/python -m benchmarks.estimates

@@ -86,13 +86,16 @@ def prepare(weights: str) -> Path:
 
 
 @contextmanager
-def running(repository: Path, *, engine: str = "auto", known_images: bool = False) -> Iterator[Service]:
+def running(
+    repository: Path, *, engine: str = "auto", known_images: bool = False, settings: Mapping[str, str] | None = None
+) -> Iterator[Service]:
     """Start the service of this checkout on a free port and wait until it is ready.
 
     Args:
         repository: the model repository, as returned by `prepare`.
         engine: as in `MOBILE_SAM_ENGINE`; services of different engines may run at once.
         known_images: keep the embeddings of the last run.
+        settings: further environment variables.
 
     Raises:
         RuntimeError: the service does not become ready; the message holds the end of its log.
@@ -106,6 +109,7 @@ def running(repository: Path, *, engine: str = "auto", known_images: bool = Fals
         "MOBILE_SAM_ENGINE": engine,
         "MOBILE_SAM_EMBEDDING_CACHE_DIR": str(embeddings),
         "MOBILE_SAM_TRITON_METRICS_PORT": str(metrics_port),
+        **(settings or {}),
     }
     with serving(f"service-{engine}", ["bentoml", "serve", "service.py:svc"], environment) as server:
         yield Service(server.process, server.port, f"http://127.0.0.1:{metrics_port}/metrics")

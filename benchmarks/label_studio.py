@@ -1,0 +1,107 @@
+"""A Label Studio project encoded ahead of its first clicks, compared with a loop of two callers of `/embed`.
+
+python -m benchmarks.label_studio
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import percentile
+from benchmarks.load import Request, Run, perform
+from benchmarks.photo import CLICK, SIZE, photo, unseen
+from benchmarks.report import machine
+from benchmarks.service import OFFICIAL, free_ports, prepare, running
+from tools.environment import install
+from tools.try_label_studio import CONFIG, ENVIRONMENT, LabelStudio, label_studio
+
+CALLERS = 2
+MIN_RATIO = 0.9
+"""Goal of the command's images per second over those of the loop."""
+POINT = {
+    "id": "point",
+    "type": "keypointlabels",
+    "from_name": "point",
+    "to_name": "image",
+    "original_width": SIZE[0],
+    "original_height": SIZE[1],
+    "image_rotation": 0,
+    "is_positive": True,
+    "value": {
+        "x": 100 * CLICK[0] / SIZE[0],
+        "y": 100 * CLICK[1] / SIZE[1],
+        "width": 0.3,
+        "keypointlabels": ["Object"],
+    },
+}
+"""A click as Label Studio's page sends it."""
+
+
+def click(studio: LabelStudio, model: int, task: dict[str, Any]) -> float:
+    """Click in a task by Label Studio's API; return the seconds until its mask."""
+    started = time.perf_counter()
+    body = {"task": task["id"], "context": {"result": [POINT]}}
+    answer = studio.call("POST", f"ml/{model}/interactive-annotating", json=body)
+    assert answer["data"]["result"], answer
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    """Run the command: measure with the official weights and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=int, default=200, help="tasks of the project (200)")
+    count: int = parser.parse_args().tasks
+    numbers = itertools.count(time.time_ns())
+    install(ENVIRONMENT, ["integrations-label-studio"])
+    with tempfile.TemporaryDirectory() as text, label_studio(Path(text), *free_ports(1)) as studio:
+        token = studio.access_token()
+        settings = {
+            "MOBILE_SAM_INTEGRATIONS": "label-studio",
+            "MOBILE_SAM_LABEL_STUDIO_URL": studio.url,
+            "MOBILE_SAM_LABEL_STUDIO_API_KEY": token,
+        }
+        images = [Path(text) / f"{number}.jpg" for number in range(count)]
+        for image in images:
+            image.write_bytes(unseen(photo(), next(numbers)))
+        project, tasks = studio.project("Ahead", CONFIG, images)
+        with running(prepare(OFFICIAL), settings=settings) as service:
+            model = studio.connect(project, service.url)
+
+            def loop() -> float:
+                """Return the images per second of half as many requests."""
+                jpeg = {"Content-Type": "image/jpeg"}
+                requests = [Request("/embed", jpeg, unseen(photo(), next(numbers))) for _ in range(count // 2)]
+                return len(requests) / perform(Run(service.port, requests, CALLERS)).seconds
+
+            def command() -> float:
+                """Return the images per second of the command line, its start included."""
+                program = [sys.executable, "-m", "mobile_sam_client", "embed", "--url", service.url]
+                program += ["--label-studio", studio.url, "--project", str(project)]
+                started = time.perf_counter()
+                environment = {**os.environ, "LABEL_STUDIO_API_KEY": token}
+                subprocess.run(program, env=environment, stdout=subprocess.DEVNULL, check=True)
+                return count / (time.perf_counter() - started)
+
+            before, ahead, after = loop(), command(), loop()
+            encoded = service.embeddings()["encoded"]
+            clicks = [click(studio, model, task) for task in tasks]
+            late = service.embeddings()["encoded"] - encoded
+    print(machine())
+    print(f"Loop of {CALLERS} callers: {before:.2f} images/s before, {after:.2f} after; the command: {ahead:.2f}.")
+    print(f"Ratio {2 * ahead / (before + after):.2f}; the goal is at least {MIN_RATIO}.")
+    print(
+        f"First clicks in {count} tasks by Label Studio's API: {late} had to encode (goal 0), "
+        f"p50 {1000 * percentile(clicks, 50):.0f} ms, p95 {1000 * percentile(clicks, 95):.0f} ms."
+    )
+
+
+if __name__ == "__main__":
+    main()
