@@ -45,7 +45,9 @@ import numpy as np
 from label_studio_sdk.converter.brush import decode_rle
 result = json.load(sys.stdin)
 pixels = decode_rle(result["value"]["rle"]).reshape(result["original_height"], result["original_width"], 4)
-np.save(sys.stdout.buffer, pixels[:, :, 3] > 0)
+file = io.BytesIO()  # stdout may be a pipe, in which NumPy cannot seek
+np.save(file, pixels[:, :, 3] > 0)
+sys.stdout.buffer.write(file.getvalue())
 """
 
 

@@ -104,11 +104,7 @@ def options(
     """Segment images with a MobileSAM service."""
 
 
-@app.command(
-    epilog=examples(
-        "mobile-sam embed 'photos/*.jpg'", "mobile-sam embed --label-studio http://localhost:8080 --project 7"
-    )
-)
+@app.command(epilog=examples("mobile-sam embed 'photos/*.jpg'"))
 def embed(
     images: Annotated[
         list[Path] | None,
