@@ -159,26 +159,31 @@ def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
     raise RuntimeError(f"{url} does not answer")
 
 
+def free_port(wanted: int) -> int:
+    """Return a port of 127.0.0.1: the wanted one, or any other if that is in use."""
+    with closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def main(port: int, print_line: Callable[[str], None] = print) -> None:
     """Run Label Studio and the service until Ctrl+C.
 
+    The service of a running `make serve` cannot be used: it does not know this Label Studio and its token.
+
     Raises:
-        RuntimeError: a port is taken, or a server does not start.
+        RuntimeError: a server does not start.
     """
-    for each in (port, port + 1):
-        with closing(socket.socket()) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", each))
-            except OSError as error:
-                raise RuntimeError(
-                    f"port {each}: {error.strerror}; choose two free ports in a row by PORT=..."
-                ) from None
+    port, studio_port = free_port(port), free_port(port + 1)
     install(ENVIRONMENT, ["integrations-label-studio"])
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="try-label-studio-")))
         print_line("Label Studio starts, which takes about half a minute.")
-        studio = stack.enter_context(label_studio(folder, port + 1))
+        studio = stack.enter_context(label_studio(folder, studio_port))
         settings = {
             "MOBILE_SAM_INTEGRATIONS": "label-studio",
             "MOBILE_SAM_LABEL_STUDIO_URL": studio.url,
