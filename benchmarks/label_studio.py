@@ -6,24 +6,33 @@ python -m benchmarks.label_studio
 from __future__ import annotations
 
 import argparse
+import hashlib
 import itertools
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import percentile
-from benchmarks.load import Request, Run, perform
+import orjson
+
+from benchmarks.figures import interleaved, percentile, ratio_table, ratios
+from benchmarks.goals import UPPER, Goal, as_list
+from benchmarks.integrations import MAX_RATIO
+from benchmarks.load import Connection, Request, Run, perform
 from benchmarks.photo import CLICK, SIZE, photo, unseen
 from benchmarks.report import machine
-from benchmarks.service import OFFICIAL, free_ports, prepare, running
+from benchmarks.service import OFFICIAL, Service, free_ports, prepare, running
 from tools.environment import install
 from tools.try_label_studio import CONFIG, ENVIRONMENT, LabelStudio, label_studio
 
 CALLERS = 2
+ROUNDS = 60
+OWN, ADAPTER = "click by image_id, /mobile_sam", "click, Label Studio"
 MIN_RATIO = 0.9
 """Goal of the command's images per second over those of the loop."""
 POINT = {
@@ -52,6 +61,29 @@ def click(studio: LabelStudio, model: int, task: dict[str, Any]) -> float:
     answer = studio.call("POST", f"ml/{model}/interactive-annotating", json=body)
     assert answer["data"]["result"], answer
     return time.perf_counter() - started
+
+
+def compare(service: Service, task: dict[str, Any], image: Path) -> dict[str, list[float]]:
+    """Measure clicks in a task, sent to the adapter, and the same clicks on `/mobile_sam` by the image's id."""
+    params = {"context": {"result": [POINT]}}
+    image_id = hashlib.sha256(image.read_bytes()).hexdigest()
+    bodies: dict[str, tuple[str, dict[str, Any]]] = {
+        OWN: ("/mobile_sam", {"image_id": image_id, "pos_coords": [CLICK], "mask_format": "rle"}),
+        ADAPTER: ("/label-studio/predict", {"tasks": [task], "label_config": CONFIG, "params": params}),
+    }
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    with closing(Connection(service.port)) as connection:
+
+        def arm(path: str, body: dict[str, Any]) -> Callable[[], None]:
+            request = Request(path, headers, orjson.dumps(body))
+
+            def ask() -> None:
+                answer, _ = connection.ask(request)
+                assert b'"rle":' in answer, answer[:500]
+
+            return ask
+
+        return interleaved({name: arm(*request) for name, request in bodies.items()}, ROUNDS, "clicks")
 
 
 def main() -> None:
@@ -94,7 +126,11 @@ def main() -> None:
             encoded = service.embeddings()["encoded"]
             clicks = [click(studio, model, task) for task in tasks]
             late = service.embeddings()["encoded"] - encoded
+            times = compare(service, tasks[0], images[0])
+    ratio = ratios(times[ADAPTER], times[OWN])
     print(machine())
+    print(ratio_table(times, {ADAPTER: OWN}))
+    print(as_list([Goal(f"{ADAPTER} / {OWN}", UPPER, MAX_RATIO, ratio)]))
     print(f"Loop of {CALLERS} callers: {before:.2f} images/s before, {after:.2f} after; the command: {ahead:.2f}.")
     print(f"Ratio {2 * ahead / (before + after):.2f}; the goal is at least {MIN_RATIO}.")
     print(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree as Xml
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -178,11 +179,14 @@ def brush_rle(mask: Mask) -> bytes:
     The format is that of the package rle-pack: 32 bits for the number of values, 5 for the bits of a value less 1, 4
     for each of four lengths less 1; then per run a 1, 2 bits for the length's size, the length less 1, and the value.
     """
-    flat = mask.ravel()
-    edges = np.flatnonzero(flat[1:] != flat[:-1]) + 1
-    lengths = 4 * np.diff(edges, prepend=0, append=len(flat))
-    bits = [f"{4 * len(flat):032b}{7:05b}", *(f"{size - 1:04b}" for size in RUN_BITS)]
-    value = bool(flat[0])
+    _, top, _, rows = cv2.boundingRect(mask.view(np.uint8))
+    # One row above and below, so that the runs that begin and end with the mask have their edges.
+    first, last = max(top - 1, 0), min(top + rows + 1, len(mask))
+    flat = mask[first:last].ravel()
+    edges = np.flatnonzero(flat[1:] != flat[:-1]) + 1 + first * mask.shape[1]
+    lengths = 4 * np.diff(edges, prepend=0, append=mask.size)
+    bits = [f"{4 * mask.size:032b}{7:05b}", *(f"{size - 1:04b}" for size in RUN_BITS)]
+    value = bool(mask[0, 0])
     for length in lengths.tolist():
         bits += _run(length, "11111111" if value else "00000000")
         value = not value
