@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -170,7 +170,11 @@ def free_port(wanted: int) -> int:
         return int(probe.getsockname()[1])
 
 
-def main(port: int, print_line: Callable[[str], None] = print) -> None:
+def _say(text: str) -> None:
+    print(text, flush=True)  # between the lines of the servers
+
+
+def main(port: int) -> None:
     """Run Label Studio and the service until Ctrl+C.
 
     The service of a running `make serve` cannot be used: it does not know this Label Studio and its token.
@@ -182,7 +186,7 @@ def main(port: int, print_line: Callable[[str], None] = print) -> None:
     install(ENVIRONMENT, ["integrations-label-studio"])
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="try-label-studio-")))
-        print_line("Label Studio starts, which takes about half a minute.")
+        _say("Label Studio starts, which takes about half a minute.")
         studio = stack.enter_context(label_studio(folder, studio_port))
         settings = {
             "MOBILE_SAM_INTEGRATIONS": "label-studio",
@@ -194,9 +198,9 @@ def main(port: int, print_line: Callable[[str], None] = print) -> None:
         wait_for(f"{service}/readyz", process)
         project, tasks = studio.project("Sample", CONFIG, PICTURES)
         studio.connect(project, service)
-        print_line(f"\nLabel Studio: {studio.url}/projects/{project}/data?task={tasks[0]['id']}")
-        print_line(f"user: {USER}   password: {PASSWORD}")
-        print_line("Switch on Auto-Annotation, choose a blue Object and the tool with the spark, click. Ctrl+C ends.")
+        _say(f"\nLabel Studio: {studio.url}/projects/{project}/data?task={tasks[0]['id']}")
+        _say(f"user: {USER}   password: {PASSWORD}")
+        _say("Switch on Auto-Annotation, choose a blue Object and the tool with the spark, click. Ctrl+C ends.")
         process.wait()
 
 
