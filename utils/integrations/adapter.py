@@ -29,6 +29,8 @@ from utils.triton.exchange import as_bytes
 from utils.triton.segmenter import Job, Segmenter
 
 Fields = Mapping[str, Any]
+GRID: Fields = {"points_per_side": 16}
+"""Parameters of `/everything` for tools: a quarter of its points, so that an answer takes seconds on a CPU."""
 Model = TypeVar("Model", bound=BaseModel)
 
 

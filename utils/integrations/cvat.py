@@ -17,7 +17,7 @@ from starlette.responses import Response
 from utils.api.answers import json_response
 from utils.api.errors import UnknownPath
 from utils.api.requests import MAX_POINTS, Fraction, Point, invalid
-from utils.integrations.adapter import Adapter, Call, image_of
+from utils.integrations.adapter import GRID, Adapter, Call, image_of
 from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode
 from utils.observability.text import quoted
 
@@ -25,8 +25,6 @@ INTERACTOR, DETECTOR = "mobile-sam", "mobile-sam-everything"
 """CVAT's user interface decodes the answers of `pth-facebookresearch-sam-vit-h` itself: ids must differ from it."""
 LABEL = "object"
 """The detector's only label, which a person maps to one of the task's."""
-GRID = {"points_per_side": 16}
-"""A quarter of the points of `/everything`, so that an answer takes seconds on a CPU."""
 FUNCTION_NAME = "x-nuclio-function-name"
 JSON_BYTES_PER_PIXEL = 2
 """A digit and a comma of a detector's mask."""

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from utils.api.answers import problem_of, problem_response
 from utils.api.errors import Problem, ServiceError
 from utils.api.requests import MAX_OBJECTS, invalid, parse_body
-from utils.integrations.adapter import Adapter, Call
+from utils.integrations.adapter import GRID, Adapter, Call
 from utils.integrations.label_studio_config import Canvas, Control, LabelConfig
 from utils.integrations.label_studio_images import task_images
 
@@ -28,7 +28,6 @@ BASE = "/label-studio"
 MODEL_VERSION = "mobile-sam"
 MAX_BODY_VALUES = 5_000_000
 """Maximum number of values in a body: tasks come with the run lengths of their annotations."""
-EVERYTHING = {"points_per_side": 16}
 RESERVED_S = 5.0
 """Part of the inference timeout that a batch leaves for its answer."""
 
@@ -245,7 +244,7 @@ async def _task(call: Call, config: LabelConfig, task: Task) -> dict[str, Any] |
         if control is None:
             await images.answer(task.id, task.image(key), call.service.embed)
             return []
-        work = functools.partial(call.service.everything, fields=EVERYTHING)
+        work = functools.partial(call.service.everything, fields=GRID)
         document = await images.answer(task.id, task.image(key), work)
         outputs = [(control, control.labels[0])] * len(document["masks"])
     return _prediction(await asyncio.to_thread(_regions, document, image, outputs))

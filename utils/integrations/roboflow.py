@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 
 from utils.api.errors import Problem
 from utils.api.requests import invalid
-from utils.integrations.adapter import Adapter, Call
+from utils.integrations.adapter import GRID, Adapter, Call
 from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode
 from utils.integrations.roboflow_requests import ImageRequest, Sam2Segmentation, SamSegmentation
 
@@ -29,8 +29,6 @@ KEY_ADVICE = (
     '; inference-sdk sends its api_key in this header with InferenceConfiguration(api_key_transport="header"), '
     "and keys in a body or URL are not read"
 )
-GRID = {"points_per_side": 16}
-"""A quarter of the points of `/everything`, so that an answer takes seconds on a CPU."""
 
 
 async def segment_sam2(call: Call) -> Response | dict[str, Any]:

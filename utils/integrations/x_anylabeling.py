@@ -21,7 +21,7 @@ from utils.api.answers import json_response
 from utils.api.errors import Problem
 from utils.api.images import ImageSource
 from utils.api.requests import Box, Fraction, Point
-from utils.integrations.adapter import Adapter, Call, Service, image_of
+from utils.integrations.adapter import GRID, Adapter, Call, Service, image_of
 from utils.integrations.outlines import closed, polygons_of
 
 MODEL = "mobile_sam"
@@ -29,8 +29,6 @@ OBJECT = "AUTOLABEL_OBJECT"
 """Label of shapes that the client previews until the person names the object."""
 MIN_ISLAND = 0.2
 """Smallest island of a mask as a fraction of the mean area of its islands, as in the tool's own models."""
-POINTS_PER_SIDE = 16
-"""A grid of 32, the default of `/everything`, takes longer than an answer may where other work shares two cores."""
 REASONS = {
     "unauthorized": "the service needs an API key: choose the remote server again and enter it in the dialog",
     "inference-timeout": "no answer in time: the service is busy; try again later",
@@ -168,7 +166,7 @@ async def everything(service: Service, image: ImageSource, params: Params) -> li
     """Return the shapes of all objects, named as by the tool's own models; marks of an earlier task are not used."""
     thresholds = {"pred_iou_thresh": params.conf_threshold, "box_nms_thresh": params.iou_threshold}
     chosen = {name: value for name, value in thresholds.items() if value}
-    found = await service.everything(image, {"points_per_side": POINTS_PER_SIDE, **chosen})
+    found = await service.everything(image, {**GRID, **chosen})
 
     def shapes() -> list[dict[str, Any]]:
         rings = [
