@@ -24,9 +24,8 @@ MAX_PNG_ROWS = 1_000_000
 """Tallest picture that PNG libraries read with their default settings."""
 MAX_REUSED_PIXELS = 16_000_000
 """Largest image whose logits (64 MB) go into a reused buffer: that avoids page faults, which cost more than scaling."""
-
-MAX_COMPARED_REGIONS = 8
-"""For so few regions, comparing all pixels with each is quicker than looking each pixel's region up."""
+PIXELS_PER_WINDOW = 3000
+"""Time to label a window, as the number of pixels of the whole mask that are labelled meanwhile."""
 
 Logits = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
@@ -100,48 +99,53 @@ def remove_small_regions(mask: Mask, min_area: int) -> tuple[Mask, bool]:
     Returns:
         The new mask, and whether there were such regions, even if the largest of them stays.
     """
-    height, width = mask.shape
-    x, y, w, h = cv2.boundingRect(mask.view(np.uint8))
-    # The mask's box with a margin of one pixel, through which the background outside is connected.
-    left, top, right, bottom = max(x - 1, 0), max(y - 1, 0), min(x + w + 1, width), min(y + h + 1, height)
-    if w == width or h == height or height * width - (right - left) * (bottom - top) < min_area:
-        left, top, right, bottom = 0, 0, width, height  # the background outside is in two parts, or may be a hole
-    part = mask[top:bottom, left:right]
-    contours, hierarchy = cv2.findContours(part.view(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
-    inner = 0 if hierarchy is None else np.count_nonzero(hierarchy[0, :, 3] >= 0)
-    touches_border = x == 0 or y == 0 or x + w == width or y + h == height
-    has_islands = len(contours) - inner > 1 or cv2.countNonZero(part.view(np.uint8)) < min_area
     changed = False
-    for holes in [True] * bool(inner or touches_border) + [False] * has_islands:
-        _, regions, stats, _ = cv2.connectedComponentsWithStats((part ^ holes).view(np.uint8), connectivity=8)
-        areas = stats[:, cv2.CC_STAT_AREA]
-        if holes:
-            areas[regions[0, 0]] += top * width + left * (bottom - top)
-            areas[regions[-1, -1]] += (height - bottom) * width + (width - right) * (bottom - top)
-        small = areas < min_area
-        small[0] = False
-        if not small.any():
+    for holes in (True, False):
+        small = _small_regions(mask ^ holes, min_area, keep_largest=not holes)
+        if small is None:
             continue
-        if not holes and small[1:].all():
-            small[1 + int(areas[1:].argmax())] = False
-        part, changed = part ^ _of_regions(regions, small), True
-    if not changed:
-        return mask, False
-    tidied = mask.copy()
-    tidied[top:bottom, left:right] = part
-    return tidied, True
+        mask, changed = mask.copy(), True
+        for rows, columns, pixels in small:
+            mask[rows, columns] ^= pixels
+    return mask, changed
 
 
-def _of_regions(regions: npt.NDArray[Any], wanted: Mask) -> Mask:
-    """Return the pixels (H, W) bool of the wanted regions, given their numbers as the true indices of (N,) bool."""
-    for chosen, of_others in ((np.flatnonzero(wanted), False), (np.flatnonzero(~wanted), True)):
-        if len(chosen) <= MAX_COMPARED_REGIONS:
-            pixels = np.full(regions.shape, of_others)
-            for number in chosen:
-                pixels ^= regions == number
-            return pixels
-    looked_up: Mask = wanted[regions]
-    return looked_up
+def _small_regions(mask: Mask, min_area: int, *, keep_largest: bool) -> list[tuple[slice, slice, Mask]] | None:
+    """Return windows of the mask and the pixels in each that are to change; None if there are no small regions.
+
+    Regions are 8-connected. Contours are found in a quarter of the time that labelling the whole mask takes, so only
+    the windows around regions that may be small are labelled, unless they are many.
+    """
+    contours, hierarchy = cv2.findContours(mask.view(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
+    outer = [contour for number, contour in enumerate(contours) if hierarchy[0, number, 3] < 0]
+    boxes = [cv2.boundingRect(contour) for contour in outer]
+    # A region has at least as many pixels as the longer side of its box.
+    candidates = [(contour, box) for contour, box in zip(outer, boxes, strict=True) if max(box[2:]) < min_area]
+    if keep_largest and len(candidates) == len(outer):
+        return _small_regions_of_all(mask, min_area, keep_largest=True)
+    if sum(PIXELS_PER_WINDOW + w * h for _, (_, _, w, h) in candidates) > mask.size:
+        return _small_regions_of_all(mask, min_area, keep_largest=keep_largest)
+    found = []
+    for contour, (x, y, w, h) in candidates:
+        window = slice(y, y + h), slice(x, x + w)
+        _, regions, stats, _ = cv2.connectedComponentsWithStats(mask[window].view(np.uint8), connectivity=8)
+        column, row = contour[0, 0]
+        region = regions[row - y, column - x]
+        if stats[region, cv2.CC_STAT_AREA] < min_area:
+            found.append((*window, regions == region))
+    return found or None
+
+
+def _small_regions_of_all(mask: Mask, min_area: int, *, keep_largest: bool) -> list[tuple[slice, slice, Mask]] | None:
+    _, regions, stats, _ = cv2.connectedComponentsWithStats(mask.view(np.uint8), connectivity=8)
+    areas = stats[:, cv2.CC_STAT_AREA]
+    small = areas < min_area
+    small[0] = False  # the pixels that are not in the mask
+    if not small.any():
+        return None
+    if keep_largest and small[1:].all():
+        small[1 + int(areas[1:].argmax())] = False
+    return [(slice(None), slice(None), small[regions])]
 
 
 class MaskPart:

@@ -231,15 +231,18 @@ def official_small_regions(mask: np.ndarray, min_area: int, mode: str) -> tuple[
     return np.isin(regions, fill_labels), True
 
 
-def test_small_regions_are_removed_as_by_the_official_generator():
+@pytest.mark.parametrize(
+    ("height", "width", "largest_min_area"), [(50, 60, 60), (5, 6, 60), pytest.param(300, 400, 3000, id="windows")]
+)
+def test_small_regions_are_removed_as_by_the_official_generator(height, width, largest_min_area):
     generator = np.random.default_rng(0)
     kinds = set()
     for number in range(400):
         noise = generator.standard_normal(generator.integers(2, 30, 2)).astype(np.float32)
-        mask = cv2.resize(noise, (60, 50), interpolation=cv2.INTER_CUBIC) > generator.uniform(-3, 3)
+        mask = cv2.resize(noise, (width, height), interpolation=cv2.INTER_CUBIC) > generator.uniform(-3, 3)
         if number % 2:  # far from some of the image's borders
-            mask[: generator.integers(50)] = mask[:, generator.integers(60) :] = False
-        min_area = int(generator.integers(1, 60))
+            mask[: generator.integers(height)] = mask[:, generator.integers(width) :] = False
+        min_area = int(generator.integers(1, largest_min_area))
         filled, holes = official_small_regions(mask, min_area, "holes")
         wanted, islands = official_small_regions(filled, min_area, "islands")
         tidied, changed = remove_small_regions(mask, min_area)
