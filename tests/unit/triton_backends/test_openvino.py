@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+from threading import Event, Thread
 from types import SimpleNamespace
 
 import numpy as np
@@ -60,6 +62,39 @@ def test_model_is_compiled_with_the_threads_of_the_config(backend, tmp_path):
     model = load(backend, tmp_path, config(**parameters(INFERENCE_NUM_THREADS="1", NUM_STREAMS="1")))
     assert model.compiled.get_property("INFERENCE_NUM_THREADS") == 1
     assert str(model.compiled.get_property("INFERENCE_PRECISION_HINT")).endswith("float32'>")
+
+
+@pytest.fixture
+def other_thread():
+    """Return the id of a thread that waits."""
+    end = Event()
+    thread = Thread(target=end.wait)
+    thread.start()
+    yield thread.native_id
+    end.set()
+    thread.join()
+
+
+def test_run_after_a_pause_keeps_other_threads_off_the_callers_core(backend, other_thread, tmp_path, monkeypatch):
+    cores = os.sched_getaffinity(0)
+    monkeypatch.setattr(backend, "libc", lambda function, *_: min(cores) if function == "sched_getcpu" else None)
+    write_model(tmp_path)
+    model = load(backend, tmp_path, config())
+    infer, found = model.requests[0].infer, []
+
+    def recorded(*arguments, **options):
+        found.append(os.sched_getaffinity(other_thread))
+        return infer(*arguments, **options)
+
+    model.requests[0] = SimpleNamespace(infer=recorded)
+    for _ in range(2):
+        model.execute([Request("y", x=x([1]))])
+        assert os.sched_getaffinity(other_thread) == os.sched_getaffinity(0) == cores
+    model.last_run -= 2 * backend.PAUSE_S
+    model.execute([Request("y", x=x([1]))])
+    assert os.sched_getaffinity(other_thread) == cores
+    apart = cores - {min(cores)} or cores
+    assert found == [apart, cores, apart]
 
 
 def test_gpu_instance_is_an_error(backend, tmp_path):
