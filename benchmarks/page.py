@@ -34,6 +34,8 @@ OBJECTS = 100
 """Objects on the image."""
 PAUSE_MS = 400
 """Pause before each click: the page is idle then, and has saved the last one."""
+REST_MS = 250
+"""Rest of the pointer before a click with previews."""
 RESTS = 40
 """Positions at which the pointer rests for a preview."""
 GOAL_MS = 45
@@ -57,10 +59,10 @@ class Clicks:
         return [*times, f"{painted / decoder:.1f}"]
 
 
-def as_table(runs: Sequence[Clicks]) -> str:
-    """Return a table with one row per run."""
+def as_table(runs: Sequence[tuple[str, Clicks]]) -> str:
+    """Return a table with one row per run, each with its name."""
     columns = ("click to painted mask, p50", "p95", "of it the service, p50", "raw decoder, p50", "over it", "ratio")
-    return table(("run", *columns), [(number, *run.row()) for number, run in enumerate(runs, 1)])
+    return table(("clicks", *columns), [(name, *run.row()) for name, run in runs])
 
 
 PROBE = """() => {
@@ -136,7 +138,14 @@ def measure_previews(page: Page, rests: int = RESTS) -> Previews:
 
 
 def measure(
-    page: Page, url: str, image: Path, raw: RawModel, clicks: int = CLICKS, *, objects: Path | None = None
+    page: Page,
+    url: str,
+    image: Path,
+    raw: RawModel,
+    clicks: int = CLICKS,
+    *,
+    objects: Path | None = None,
+    previews: bool = False,
 ) -> Clicks:
     """Click on an image in the page.
 
@@ -147,6 +156,7 @@ def measure(
         raw: raw model with the same weights.
         clicks: clicks to measure, after a few to warm up.
         objects: file with annotations of the image.
+        previews: switch previews on, and rest the pointer before each click, as a person does.
     """
     page.goto(f"{url}/ui")
     page.set_input_files("#file", image)
@@ -155,7 +165,7 @@ def measure(
         page.set_input_files("#annotations", objects)
         page.locator("#objects li").nth(1).wait_for(state="attached")
         page.wait_for_selector("#about:not(:empty)")
-    page.locator("#hover").set_checked(False)
+    page.locator("#hover").set_checked(previews)
     view = page.locator("#scene").bounding_box()
     assert view is not None
     spots = np.random.default_rng(0).uniform(0.05, 0.95, (clicks + WARM_UP, 2))
@@ -165,7 +175,11 @@ def measure(
         page.keyboard.press("Escape")
         page.wait_for_timeout(PAUSE_MS)
         page.evaluate("document.getElementById('latency').removeAttribute('data-milliseconds')")
-        page.mouse.click(view["x"] + x * view["width"], view["y"] + y * view["height"])
+        place = view["x"] + x * view["width"], view["y"] + y * view["height"]
+        if previews:
+            page.mouse.move(*place, steps=20)
+            page.wait_for_timeout(REST_MS)
+        page.mouse.click(*place)
         chip = page.wait_for_selector("#latency[data-milliseconds]", state="attached")
         assert chip is not None
         painted, service = (float(chip.get_attribute(f"data-{name}") or 0) for name in ("milliseconds", "service"))
@@ -187,9 +201,11 @@ def main() -> None:
         load = os.getloadavg()[0]
         runs, previews = [], []
         for _ in range(RUNS):
-            with browser.new_page(viewport=VIEWPORT) as page:
-                runs.append(measure(page, service.url, image, raw, objects=objects))
-                previews.append(measure_previews(page))
+            for name, rests in (("at once", False), ("where the pointer rested", True)):
+                with browser.new_page(viewport=VIEWPORT) as page:
+                    runs.append((name, measure(page, service.url, image, raw, objects=objects, previews=rests)))
+                    if rests:
+                        previews.append(measure_previews(page))
         with browser.new_page(viewport=VIEWPORT) as page:
             project = measure_project(page, service.url, photos(Path(folder)))
     on = f"Load average at the start: {load:.1f}. {machine(versions=False)}"

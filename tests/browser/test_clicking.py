@@ -135,16 +135,19 @@ def test_click_before_encoding_waits_for_the_embedding(person, photo):
     person.assert_mask_is_the_apis(pos_coords=[DISC])
 
 
-def test_preview_follows_the_pointer_until_the_click(opened):
+def test_preview_follows_the_pointer_until_the_click_which_takes_it_over(opened):
+    bodies = opened.answer("**/mobile_sam", {})
     opened.page.locator("#hover").set_checked(True)
     expected = opened.request_masks(pos_coords=[DISC])[0]
     opened.page.mouse.move(*opened.screen_xy(20, 20))
     opened.page.mouse.move(*opened.screen_xy(*DISC))
     opened.wait_for(lambda: np.array_equal(opened.visible_mask("preview"), expected))
     assert not opened.visible_mask().any()
+    previews = len(bodies)
     opened.click(*DISC)
     assert not opened.visible_mask("preview").any()
     assert np.array_equal(opened.visible_mask(), expected)
+    assert len(bodies) == previews
 
 
 def test_mask_options_apply_to_all_objects_and_later_clicks(clicked):

@@ -144,6 +144,16 @@ def test_preview_pauses_when_rate_limited_and_comes_back(opened):
     expect(opened.page.locator("#hover")).to_be_checked()
 
 
+def test_click_where_the_preview_failed_asks_again(opened):
+    bodies = opened.answer("**/mobile_sam", problem(500, "error", "Error", "it failed"), {})
+    opened.page.locator("#hover").set_checked(True)
+    opened.page.mouse.move(*opened.screen_xy(*DISC))
+    expect(opened.page.locator("#hint")).to_have_text("it failed: previews pause and come back by themselves")
+    opened.click(*DISC)
+    assert len(bodies) == 2
+    opened.assert_mask_is_the_apis(pos_coords=[DISC])
+
+
 def test_weights_are_named_with_a_warning_a_note_or_nothing(person):
     banner = person.page.locator("#banner")
     expect(person.page.locator("#weights")).to_contain_text("builtin")

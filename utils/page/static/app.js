@@ -12,11 +12,11 @@ import { listed, withoutKnown } from "./found.js";
 import { ImageList, thumbnailOf } from "./imagelist.js";
 import { Mend } from "./mend.js";
 import {
-  afterPaint,
   announce,
   askForKey,
   hideError,
   hint,
+  nextPaint,
   showBusy,
   showError,
   showLatency,
@@ -268,7 +268,9 @@ async function segment(object, clickTime) {
     const milliseconds = await masks.request(object);
     if (current !== session) return;
     screen.paint();
-    if (clickTime !== undefined) afterPaint((painted) => showLatency(painted - clickTime, milliseconds));
+    const painted = await nextPaint(); // the panel can wait for the mask
+    if (clickTime !== undefined) showLatency(painted - clickTime, milliseconds);
+    if (current !== session) return;
     screen.showPanel();
     saveSoon(current);
     const { id, candidate } = objects.active;

@@ -14,6 +14,8 @@ export class Masks {
   #clipped = new WeakMap();
   /** The request in flight, by object id. */
   #requests = new Map();
+  /** @type {{key: string, found: Promise<Mask[] | null>} | null} the latest preview, answered or in flight; null: it failed */
+  #previewed = null;
 
   /**
    * @param {import("./service.js").Service} service
@@ -44,6 +46,13 @@ export class Masks {
     const part = this.image.part(object.part);
     const found = await service.segment((part ?? this.image).remote, this.fieldsOf(object), signal);
     return part ? found.map((mask) => part.place(mask)) : found;
+  }
+
+  /** As `ask`, for a preview: a click at the same place takes over its masks. */
+  preview(service, object) {
+    const masks = this.ask(service, object);
+    this.#previewed = { key: this.#keyOf(object), found: masks.catch(() => null) };
+    return masks;
   }
 
   /** Return the known masks of these objects as plain data. */
@@ -121,7 +130,9 @@ export class Masks {
       if (!object.part && !this.image.remote.id) await this.image.embedding.catch(() => {});
       controller.signal.throwIfAborted();
       const began = performance.now();
-      this.#known.set(key, await this.ask(this.service, object, controller.signal));
+      const previewed = this.#previewed?.key === key ? await this.#previewed.found : null;
+      controller.signal.throwIfAborted();
+      this.#known.set(key, previewed ?? (await this.ask(this.service, object, controller.signal)));
       return performance.now() - began;
     } finally {
       if (this.#requests.get(object.id) === request) this.#requests.delete(object.id);

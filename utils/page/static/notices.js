@@ -116,12 +116,13 @@ export function showResult(name, { area, score, scoreText, width, height }) {
   if (!area && !byHand) hint("Nothing found here: click another spot, or drag a box");
 }
 
-/** Call back with the time at which the next frame has been painted. */
-export function afterPaint(callback) {
-  requestAnimationFrame(() => {
+/** Return the time at which the next frame has been painted; a hidden tab paints none. */
+export function nextPaint() {
+  return new Promise((resolve) => {
     const { port1, port2 } = new MessageChannel();
-    port1.onmessage = () => callback(performance.now());
-    port2.postMessage(null);
+    port1.onmessage = () => resolve(performance.now());
+    if (document.hidden) port2.postMessage(null);
+    else requestAnimationFrame(() => port2.postMessage(null));
   });
 }
 

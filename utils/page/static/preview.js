@@ -47,7 +47,9 @@ export class Preview {
       if (this.#wanted) this.clear();
       return;
     }
-    this.#wanted = { points: [{ ...point, label: 1 }], box: null, candidate: 0, part };
+    const wanted = { points: [{ ...point, label: 1 }], box: null, candidate: 0, part };
+    if (JSON.stringify(wanted) === JSON.stringify(this.#wanted)) return; // it moved within the pixel
+    this.#wanted = wanted;
     if (!this.#running && !this.#paused) this.#run();
   }
 
@@ -63,7 +65,7 @@ export class Preview {
       for (let last = null; this.#wanted && this.#wanted !== last && session === this.#session; ) {
         last = this.#wanted;
         const began = performance.now();
-        const [mask] = await session.masks.ask(this.#service, last);
+        const [mask] = await session.masks.preview(this.#service, last);
         this.#slowCount = performance.now() - began > MAX_PREVIEW_MS ? this.#slowCount + 1 : 0;
         if (this.#slowCount >= MAX_SLOW_PREVIEWS) throw new Error("The service is too slow for previews");
         if (!this.#slowCount) this.#pauseMs = FIRST_PAUSE_MS;
@@ -82,7 +84,9 @@ export class Preview {
     this.#paused = true;
     setTimeout(() => {
       this.#paused = false;
-      this.at(this.#wanted?.points[0] ?? null);
+      const point = this.#wanted?.points[0] ?? null;
+      this.#wanted = null;
+      this.at(point);
     }, this.#pauseMs);
     this.#pauseMs = Math.min(2 * this.#pauseMs, MAX_PAUSE_MS);
   }
