@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import numbers
 import random
 import threading
 from collections import OrderedDict
@@ -27,7 +28,6 @@ from mobile_sam_client._prompts import (
     request_fields,
 )
 from mobile_sam_client._results import Embedding, Everything, ImageResult, Info, Photo, Segmentation
-from mobile_sam_client._settings import check_integer
 from mobile_sam_client._wire import Wire
 
 logger = logging.getLogger("mobile_sam_client")
@@ -52,9 +52,9 @@ class Calls:
     """The calls of a client to one service."""
 
     def __init__(self, http: httpx.Client | httpx.AsyncClient, retries: int, model_version: int | None) -> None:
-        check_integer("retries", retries, 0)
+        _check_integer("retries", retries, 0)
         if model_version is not None:
-            check_integer("model_version", model_version, 1, ", or None")
+            _check_integer("model_version", model_version, 1, ", or None")
         self.url = str(http.base_url).rstrip("/")
         """URL of the service."""
         self._wire, self._retries = Wire(http), retries
@@ -348,6 +348,11 @@ def retry_wait_s(attempt: int, retry_after: float | None) -> float:
         return min(retry_after, MAX_RETRY_WAIT_S)
     longest = min(FIRST_RETRY_WAIT_S * 2**attempt, MAX_RETRY_WAIT_S)
     return random.uniform(longest / 2, longest)  # noqa: S311 (jitter, not cryptography)
+
+
+def _check_integer(name: str, value: int, minimum: int, alternative: str = "") -> None:
+    if not isinstance(value, numbers.Integral) or value < minimum:
+        raise ValueError(f"{name}: expected an integer of at least {minimum}{alternative}, got {value!r}")
 
 
 def _prompt_fields(index: int, prompt: Prompt) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from mobile_sam_client import AsyncClient, MobileSamError, Prompt
+from mobile_sam_client._client import MAX_CONNECTIONS
 from mobile_sam_client._commands import connection
 from mobile_sam_client._commands.coco import CocoIds, write_coco
-from mobile_sam_client._commands.connection import DEFAULT_URL, Json, Local, Url, examples
 from mobile_sam_client._commands.files import check_writable, list_images, write_json
-from mobile_sam_client._commands.generator import generator_options
+from mobile_sam_client._commands.options import DEFAULT_URL, Json, Local, Url, examples, generator_options
 from mobile_sam_client._commands.output import (
     EXIT_INTERRUPTED,
     CommandError,
@@ -30,7 +30,6 @@ from mobile_sam_client._commands.output import (
     progress,
 )
 from mobile_sam_client._commands.work import Batch
-from mobile_sam_client._settings import MAX_CONNECTIONS
 
 MAX_LISTED_FAILURES = 20
 """Failures printed; failures.json lists all of them."""

@@ -18,8 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mobile_sam_client import Unauthorized, Weights
 from mobile_sam_client._calls import logger
+from mobile_sam_client._client import KEY_VARIABLE
 from mobile_sam_client._results import ImageResult
-from mobile_sam_client._settings import KEY_VARIABLE
 
 EXIT_INTERRUPTED = 130
 """Exit status of a command ended by Ctrl-C, by shell convention."""

@@ -11,9 +11,8 @@ from typing import Any
 
 from mobile_sam_client import AsyncClient, Info, MobileSamError, Prompt, ServiceUnreachable, Unauthorized, Weights
 from mobile_sam_client._commands.coco import LabelledImage, Records, record_question
-from mobile_sam_client._commands.files import read_image
+from mobile_sam_client._commands.files import read_image, write_overlay
 from mobile_sam_client._commands.output import CannotWrite, CommandError, describe
-from mobile_sam_client._commands.overlays import write_overlay
 from mobile_sam_client._exports import coco_fields
 
 FATAL_WRITE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from mobile_sam_client import Rle
+from mobile_sam_client._commands.files import write_overlay
 from mobile_sam_client._commands.output import CommandError
-from mobile_sam_client._commands.overlays import write_overlay
 from mobile_sam_client._images import displayed_pixels
 from mobile_sam_client._pictures import draw
 from tests.unit.client.mobile_sam_client.fake_service import rle
