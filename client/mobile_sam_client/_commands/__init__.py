@@ -18,7 +18,7 @@ from mobile_sam_client._commands.batch import BATCH_EXAMPLES, batch
 from mobile_sam_client._commands.convert import CONVERT_EXAMPLES, convert
 from mobile_sam_client._commands.everything import EVERYTHING_EXAMPLES, everything
 from mobile_sam_client._commands.files import find_images
-from mobile_sam_client._commands.label_studio import Outcome, embed_project
+from mobile_sam_client._commands.label_studio import embed_project
 from mobile_sam_client._commands.local_service import HOST, serve_command, serve_environment, why_not_ready
 from mobile_sam_client._commands.options import DEFAULT_URL, IMAGES_HELP, Json, Local, Url, examples
 from mobile_sam_client._commands.output import (
@@ -133,12 +133,11 @@ def embed(
     if (label_studio is None) != (project is None) or (label_studio is None) == (not images):
         raise typer.BadParameter("expected images, or --label-studio with --project")
     if label_studio is not None and project is not None:
-        outcome = Outcome()
         with connection.service_url(url, local) as address:
-            asyncio.run(embed_project(address, label_studio, project, outcome, show))
-        for image, reason in outcome.failures.items():
+            failures = asyncio.run(embed_project(address, label_studio, project, show))
+        for image, reason in failures.items():
             print_error(f"{image}: {reason}")
-        if outcome.failures:
+        if failures:
             raise typer.Exit(1)
         return
 

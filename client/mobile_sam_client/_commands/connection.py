@@ -1,8 +1,9 @@
-"""Clients for `--url` and `--local`, and commands that handle several images one by one."""
+"""Clients for `--url` and `--local`, and work on several images with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -88,6 +89,23 @@ def for_each(
         print_weights(weights, name=not as_json)
     if len(done) < len(outputs):
         raise typer.Exit(1)
+
+
+async def run_concurrently(items: Iterable[T], work: Callable[[T], Awaitable[None]], concurrency: int) -> None:
+    """Do some work on each item, a few at a time. Its first error stops all."""
+    remaining = iter(items)
+
+    async def worker() -> None:
+        for item in remaining:
+            await work(item)
+
+    workers = [asyncio.create_task(worker()) for _ in range(concurrency)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for task in workers:
+            task.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
 
 
 def _results(images: Collection[Path], function: Callable[[Path], T]) -> dict[Path, T]:

@@ -90,12 +90,10 @@ def everything(
 
     def work(client: Client, image: Path, file: bytes) -> Weights:
         records, *pictures = files[image]
-        with progress("Segmenting") as bar, errors_in_options(ctx):
-
-            def show_progress(done: int, total: int) -> None:
-                bar.update(bar.task_ids[0], completed=done, total=total)
-
-            found = client.everything(file, on_progress=show_progress, **parameters)
+        with progress("Segmenting") as update, errors_in_options(ctx):
+            found = client.everything(
+                file, on_progress=lambda done, total: update(completed=done, total=total), **parameters
+            )
         if form is Format.sam:
             write_json(records, [record.as_sam() for record in found])
         else:

@@ -6,9 +6,10 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +125,8 @@ def log_to_stderr() -> Iterator[None]:
 
 
 @contextmanager
-def progress(description: str) -> Iterator[Progress]:
-    """Show a progress bar with one task on standard error, if that is a terminal."""
+def progress(description: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """Show a progress bar on standard error, if that is a terminal, and yield its `update`, as Rich's."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -135,8 +136,7 @@ def progress(description: str) -> Iterator[Progress]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_interactive, transient=True) as bar:
-        bar.add_task(description, total=None)
-        yield bar
+        yield partial(bar.update, bar.add_task(description, total=total))
 
 
 @contextmanager

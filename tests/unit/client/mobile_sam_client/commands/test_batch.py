@@ -12,7 +12,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from mobile_sam_client import AsyncClient
-from mobile_sam_client._commands import connection, work
+from mobile_sam_client._commands import connection, files
 from mobile_sam_client._commands.output import CannotWrite
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
 from tests.unit.client.mobile_sam_client.fake_service import failing_reply, problem_reply
@@ -187,7 +187,7 @@ def test_full_disk_stops_the_run(run, sam, folder, monkeypatch):
     def full(path, *_):
         raise CannotWrite(path, OSError(28, "No space left on device"))
 
-    monkeypatch.setattr(work, "write_overlay", full)
+    monkeypatch.setattr(files, "write_bytes", full)
     done = run("batch", "photos", "--out", "found", "--concurrency", "1")
     assert done.exit_code == 1
     assert done.stderr == "error: cannot write found/overlays/a.jpg.jpg: No space left on device\n"

@@ -9,7 +9,7 @@ import signal
 import httpx
 import pytest
 
-from mobile_sam_client._commands.coco import Records
+from mobile_sam_client._commands import coco
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
 from tests.unit.client.mobile_sam_client.fake_service import failing_reply, problem_reply
 
@@ -235,7 +235,7 @@ def test_image_killed_between_overlay_and_record_is_redone(run, files, requested
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Records, "write", killed)
+        patched.setattr(coco, "write_json", killed)
         assert run(*BATCH).exit_code == 130
     assert requested() == ["a.png"]
     assert run(*BATCH).exit_code == 0
