@@ -212,7 +212,6 @@ class Calls:
         return result
 
     async def _segment(self, image: ImageInput, count: int, **fields: Any) -> list[Segmentation]:
-        """Segment `count` objects."""
         source = await self._wire.run(lambda: load_source(image))
         photo = functools.partial(displayed_pixels, image)
 
@@ -309,14 +308,12 @@ class KnownImages:
         self._lock = threading.Lock()
 
     def id_of(self, sha256: str) -> str | None:
-        """Return the image id of a file, or None."""
         with self._lock:
             if sha256 in self._ids:
                 self._ids.move_to_end(sha256)
             return self._ids.get(sha256)
 
     def remember(self, sha256: str, image_id: str) -> None:
-        """Store the image id of a file."""
         with self._lock:
             self._ids[sha256] = image_id
             self._ids.move_to_end(sha256)
@@ -338,12 +335,7 @@ async def lines_of(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
 
 
 def retry_wait_s(attempt: int, retry_after: float | None) -> float:
-    """Return the seconds to wait before the next retry.
-
-    Args:
-        attempt: number of retries made so far.
-        retry_after: seconds that the service asked for.
-    """
+    """Return the seconds to wait before the next retry: those that the service asked for, or a backoff."""
     if retry_after is not None:
         return min(retry_after, MAX_RETRY_WAIT_S)
     longest = min(FIRST_RETRY_WAIT_S * 2**attempt, MAX_RETRY_WAIT_S)

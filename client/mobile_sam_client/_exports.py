@@ -116,11 +116,9 @@ class Exports:
         ]
 
     def _results(self) -> Sequence[MaskResult]:
-        """Return the masks."""
         raise NotImplementedError
 
     def _size_hw(self) -> tuple[int, int]:
-        """Return height and width of the displayed image in pixels."""
         raise NotImplementedError
 
 

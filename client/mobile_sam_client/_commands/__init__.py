@@ -54,11 +54,6 @@ class Commands(TyperGroup):
     """Command group that prints known errors in one line."""
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override] # typer passes its own Context
-        """Run a command.
-
-        Raises:
-            typer.Exit: after an error was printed.
-        """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -66,11 +66,7 @@ def convert(
 
 
 def _dataset(annotations: Path, images: Path) -> Any:
-    """Return supervision's data set with the annotations.
-
-    Raises:
-        CommandError: supervision is not installed.
-    """
+    """Return supervision's data set with the annotations."""
     try:
         import supervision  # noqa: PLC0415 (optional, and slow to import)
     except ImportError:

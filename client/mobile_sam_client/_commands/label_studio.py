@@ -31,11 +31,7 @@ class LabelStudio:
     """Access token that was exchanged for a personal access token; it lives for minutes."""
 
     async def get(self, path: str, **parameters: Any) -> httpx.Response:
-        """Return a response; the token goes to Label Studio only.
-
-        Raises:
-            CommandError: Label Studio is unreachable, or answers with an error.
-        """
+        """Return a response, or raise `CommandError`; the token goes to Label Studio only."""
         url = httpx.URL(path if "://" in path else f"{self.url}/{path.lstrip('/')}", params=parameters or None)
         own = (url.scheme, url.netloc) == (httpx.URL(self.url).scheme, httpx.URL(self.url).netloc)
         try:
@@ -61,11 +57,7 @@ class LabelStudio:
         return {"Authorization": f"Bearer {self.access}"}
 
     async def images(self, project: int) -> list[str]:
-        """Return the URLs of all images of a project's tasks, each once.
-
-        Raises:
-            CommandError: as `get`, or the labeling configuration has no image.
-        """
+        """Return the URLs of all images of a project's tasks, each once."""
         config = (await self.get(f"/api/projects/{project}/")).json()["label_config"]
         tags = [each for each in Xml.fromstring(config).iter() if each.tag.lower() == "image"]  # noqa: S314 - expat bounds entities
         keys = [tag.get("value", "").removeprefix("$") for tag in tags]
