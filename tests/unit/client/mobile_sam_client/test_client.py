@@ -62,11 +62,6 @@ def test_info_is_parsed(client, service):
     assert info.model_versions == (1, 3)
 
 
-def test_info_without_weights_is_parsed(client, service):
-    service.reply_with(json_reply({**INFO, "weights": None}))
-    assert client.info().weights is None
-
-
 def test_embed_uploads_and_keeps_the_file(client, service):
     service.reply_with(json_reply(IMAGE))
     embedding = client.embed(FILE)
@@ -153,17 +148,6 @@ def test_mask_options_are_sent_if_given(client, service, name):
     assert [received.fields.get(name) for received in service.requests] == [None, 0] * 2
 
 
-def test_segment_many_without_prompts_sends_nothing(client, service):
-    assert client.segment_many(FILE, []) == []
-
-
-@pytest.mark.parametrize("wrong", [{"box": [0, 0, 2, 2]}, [[1, 2]], None], ids=["dict", "points", "None"])
-def test_segment_many_rejects_other_types(client, service, wrong):
-    with pytest.raises(TypeError, match=f"expected a Prompt, got {type(wrong).__name__}"):
-        client.segment_many(FILE, [Prompt(**CLICK), wrong])
-    assert not service.requests
-
-
 def test_everything_reports_progress_and_returns_records(client, service):
     service.reply_with(lines_reply({"done": 0, "total": 2}, {"done": 1, "total": 2}, final_line(2, 5)))
     steps = []
@@ -214,11 +198,15 @@ def test_invalid_image_is_rejected_before_sending(client, service, tmp_path, cal
     assert not service.requests
 
 
-def test_invalid_prompt_is_rejected_and_named(client, service):
+def test_invalid_prompt_is_named_and_rejected_before_sending(client, service):
+    assert client.segment_many(FILE, []) == []
     with pytest.raises(ValueError, match=r"^box: expected four numbers, x0, y0, x1, y1, got shape \(3,\)"):
         client.segment(FILE, box=[1, 2, 3])
     with pytest.raises(ValueError, match=r"^prompts\[1\]\.box: expected four numbers"):
         client.segment_many(FILE, [Prompt(**CLICK), Prompt(box=[1, 2, 3])])
+    for wrong in ({"box": [0, 0, 2, 2]}, [[1, 2]], None):
+        with pytest.raises(TypeError, match=rf"^prompts\[1\]: expected a Prompt, got {type(wrong).__name__}"):
+            client.segment_many(FILE, [Prompt(**CLICK), wrong])
     assert not service.requests
 
 

@@ -22,38 +22,20 @@ from tests.unit.client.mobile_sam_client.fake_service import (
 KEY = "a-key-of-16-characters"
 
 
-@pytest.fixture
-def sent_key(make, service):
-    """Return the header that a client with these settings sends."""
-    service.reply_with(json_reply(INFO))
-
-    def sent_key(**settings):
-        make(service, **settings).info()
-        return service.requests[-1].headers.get("Authorization")
-
-    return sent_key
-
-
-@pytest.mark.parametrize("text", [KEY, f" {KEY}\n"], ids=["plain", "surrounding whitespace"])
-def test_key_is_sent_as_bearer_token_despite_netrc(sent_key, monkeypatch, tmp_path, text):
+@pytest.mark.parametrize(
+    ("given", "variable", "sent"),
+    [(KEY, "other", KEY), (f" {KEY}\n", "", KEY), (None, KEY, KEY), ("", KEY, None), (None, "", None)],
+    ids=["argument", "surrounding whitespace", "variable", "empty argument", "empty variable"],
+)
+def test_key_at_creation_is_sent_as_bearer_token(*, make, service, monkeypatch, tmp_path, given, variable, sent):
     (tmp_path / "netrc").write_text("default login me password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    assert sent_key(api_key=text) == f"Bearer {KEY}"
-
-
-def test_key_is_read_from_environment_at_creation(make, service, monkeypatch):
+    monkeypatch.setenv("MOBILE_SAM_API_KEY", variable)
     service.reply_with(json_reply(INFO))
-    monkeypatch.setenv("MOBILE_SAM_API_KEY", KEY)
-    client = make(service)
-    monkeypatch.setenv("MOBILE_SAM_API_KEY", "another")
+    client = make(service, api_key=given)
+    monkeypatch.setenv("MOBILE_SAM_API_KEY", "too late")
     client.info()
-    assert service.requests[0].headers["Authorization"] == f"Bearer {KEY}"
-
-
-@pytest.mark.parametrize(("given", "environment"), [("", KEY), (None, "")], ids=["empty argument", "empty variable"])
-def test_no_authorization_without_key(sent_key, monkeypatch, given, environment):
-    monkeypatch.setenv("MOBILE_SAM_API_KEY", environment)
-    assert sent_key(api_key=given) is None
+    assert service.requests[0].headers.get("Authorization") == (sent and f"Bearer {sent}")
 
 
 @pytest.mark.parametrize("key", ["geheimer-schlüssel", "two\nlines-of-a-key"], ids=["not ASCII", "two lines"])
@@ -186,18 +168,15 @@ def test_body_is_sent_in_chunks_with_content_length(kind, size):
     assert len(b"".join(chunks)) > size
 
 
-@pytest.mark.parametrize(("timeout", "write"), [(2.5, 60), (90, 90)], ids=["short", "long"])
-def test_timeout_does_not_limit_uploads(make, service, timeout, write):
+@pytest.mark.parametrize(
+    ("timeout", "size", "read", "write"),
+    [(2.5, 1, 2.5, 60), (90, 1, 90, 90), (2.5, 300_000, 5.5, 60), (2.5, 4_000_000, 34.5, 60)],
+    ids=["short", "long", "small upload", "large upload"],
+)
+def test_timeout_does_not_limit_uploads(*, make, service, timeout, size, read, write):
     service.reply_with(json_reply(IMAGE))
-    make(service, timeout=timeout).embed(FILE)
-    assert service.requests[0].timeout == {"connect": timeout, "read": timeout, "write": write, "pool": None}
-
-
-@pytest.mark.parametrize(("size", "extra_s"), [(300_000, 3), (4_000_000, 32)], ids=["small", "large"])
-def test_read_timeout_grows_with_the_upload(make, service, size, extra_s):
-    service.reply_with(json_reply(IMAGE))
-    make(service, timeout=2.5).embed(bytes(size))
-    assert service.requests[0].timeout["read"] == 2.5 + extra_s
+    make(service, timeout=timeout).embed(bytes(size))
+    assert service.requests[0].timeout == {"connect": timeout, "read": read, "write": write, "pool": None}
 
 
 @pytest.mark.parametrize(

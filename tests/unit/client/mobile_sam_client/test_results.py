@@ -54,10 +54,6 @@ def test_mask_is_decoded_once_in_row_order(make_result):
     assert (one.mask == mask_with_area(one.area)).all()
 
 
-def test_empty_mask_has_no_pixels():
-    assert not segmentation(rle=rle(mask_with_area(0)), area=0, box_xyxy=(0, 0, 0, 0)).mask.any()
-
-
 @pytest.mark.parametrize(
     "fields",
     [{"rle": {"size": [4, 6], "counts": "garbage~~"}}, {"area": 4}, {"rle": {"size": [4, 6], "counts": 5}}],
