@@ -139,10 +139,20 @@ def mask_with_area(number: int) -> Any:
     return mask
 
 
-def png(colour: int = 0, mode: str = "RGB", size: tuple[int, int] = (6, 4)) -> bytes:
+def file_of(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
     file = io.BytesIO()
-    Image.new(mode, size, colour).save(file, "PNG")
+    image.save(file, kind, **options)
     return file.getvalue()
+
+
+def rotated_90() -> Image.Exif:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return exif
+
+
+def png(colour: int = 0, mode: str = "RGB", size: tuple[int, int] = (6, 4)) -> bytes:
+    return file_of(Image.new(mode, size, colour))
 
 
 def low_res_mask(fill: float = 0.5) -> str:

@@ -15,7 +15,7 @@ from mobile_sam_client import AsyncClient
 from mobile_sam_client._commands import connection, files
 from mobile_sam_client._commands.output import CannotWrite
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
-from tests.unit.client.mobile_sam_client.fake_service import failing_reply, problem_reply
+from tests.unit.client.mobile_sam_client.fake_service import failing_reply, problem_reply, rotated_90
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_summary_as_json(run, sam, folder):
 
 
 def test_overlays_have_the_size_of_the_displayed_image(run, sam, folder, tmp_path):
-    rotated = picture(9, (60, 40), "JPEG", exif=_rotated_90())
+    rotated = picture(9, (60, 40), "JPEG", exif=rotated_90())
     (folder / "rotated.jpg").write_bytes(rotated)
     assert run("batch", "photos", "--out", "found").exit_code == 0
     sizes = {}
@@ -253,9 +253,3 @@ def test_missing_folder_with_prompts_is_reported_once(run, sam, tmp_path):
     (tmp_path / "prompts.json").write_text('{"a.jpg": {"box": [0, 0, 1, 1]}}')
     done = run("batch", "absent", "--out", "found", "--prompts", "prompts.json")
     assert (done.exit_code, done.stderr) == (1, "error: absent: No such file or directory\n")
-
-
-def _rotated_90() -> Image.Exif:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    return exif

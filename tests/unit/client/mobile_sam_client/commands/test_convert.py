@@ -8,13 +8,12 @@ import sys
 import numpy as np
 import pytest
 import supervision
-from PIL import Image
 from pycocotools import mask as rle_tools
 from pycocotools.coco import COCO
 
 from mobile_sam_client._commands.convert import REQUIREMENT
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
-from tests.unit.client.mobile_sam_client.fake_service import rle
+from tests.unit.client.mobile_sam_client.fake_service import rle, rotated_90
 
 CONVERT = ("convert", "found/annotations.json", "--images", "photos", "--out", "converted", "--to")
 
@@ -86,10 +85,8 @@ def test_annotations_of_batch_are_converted(run, sam, photo, tmp_path):
 
 
 def test_rotated_photos_keep_the_displayed_size(run, sam, tmp_path):
-    exif = Image.Exif()
-    exif[0x0112] = 6
     (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "photo.jpg").write_bytes(picture(1, (60, 40), "JPEG", exif=exif.tobytes()))
+    (tmp_path / "photos" / "photo.jpg").write_bytes(picture(1, (60, 40), "JPEG", exif=rotated_90()))
     assert run("batch", "photos", "--out", "found", "--no-overlays").exit_code == 0
     assert run(*CONVERT, "labelme").exit_code == 0
     document = json.loads((tmp_path / "converted" / "photo.json").read_text())
