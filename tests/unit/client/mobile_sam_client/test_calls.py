@@ -56,19 +56,13 @@ def test_image_is_uploaded_once_and_then_sent_as_id(client, service, tmp_path):
     assert service.images == [FILE, "the id", "the id", b"another file", "another"]
 
 
-def test_embedding_is_sent_as_id(client, service, make):
+def test_ids_of_embeddings_are_shared_between_clients_and_those_of_files_are_not(client, service, make):
     service.reply_with(json_reply(IMAGE), segment_reply())
     embedding = client.embed(FILE)
-    client.segment(embedding, **CLICK)
-    make(service).segment(embedding, **CLICK)
-    assert service.images == [FILE, "the id", "the id"]
-
-
-def test_image_ids_are_not_shared_between_clients(client, service, make):
-    service.reply_with(segment_reply())
-    client.segment(FILE, **CLICK)
-    make(service, api_key="another-key").segment(FILE, **CLICK)
-    assert service.images == [FILE, FILE]
+    another = make(service, api_key="another-key")
+    for one, image in ((client, embedding), (another, embedding), (client, FILE), (another, FILE)):
+        one.segment(image, **CLICK)
+    assert service.images == [FILE, *["the id"] * 3, FILE]
 
 
 @pytest.mark.parametrize("call", ["segment", "segment embedding", "embed", "everything"])
@@ -115,11 +109,17 @@ def test_retry_after_header_sets_the_wait(client, service, waits, status):
     assert len(service.requests) == 3
 
 
-def test_waits_double_without_retry_after(client, service, waits):
-    service.reply_with(*[problem_reply(503)] * 5, json_reply(INFO))
-    client.info()
-    assert all(0.1 * 2**number <= wait <= 0.2 * 2**number for number, wait in enumerate(waits))
-    assert len(waits) == 5
+@pytest.mark.parametrize(("retry_after", "waited"), [(0, 0), (7, 7), (3600, MAX_RETRY_WAIT_S)])
+def test_retry_after_is_kept_up_to_the_maximum(retry_after, waited):
+    assert retry_wait_s(4, retry_after) == waited
+
+
+def test_waits_double_with_jitter_up_to_the_maximum(make, service, waits):
+    service.reply_with(*[problem_reply(503)] * 40, json_reply(INFO))
+    make(service, retries=40).info()
+    longest = [min(0.2 * 2**number, MAX_RETRY_WAIT_S) for number in range(40)]
+    assert all(limit / 2 <= wait <= limit for wait, limit in zip(waits, longest, strict=True))
+    assert len(set(waits[8:])) > 1
 
 
 @pytest.mark.parametrize(("status", "error"), [(429, TooManyRequests), (503, Unavailable)])
@@ -131,18 +131,6 @@ def test_retries_are_limited(make, service, waits, status, error, retries):  # n
     assert raised.value.retry_after == 1
     assert waits == [1] * retries
     assert len(service.requests) == retries + 1
-
-
-@pytest.mark.parametrize(("retry_after", "waited"), [(0, 0), (7, 7), (3600, MAX_RETRY_WAIT_S)])
-def test_retry_after_is_kept_up_to_the_maximum(retry_after, waited):
-    assert retry_wait_s(4, retry_after) == waited
-
-
-def test_backoff_doubles_with_jitter_up_to_the_maximum():
-    for attempt, longest in ((0, 0.2), (1, 0.4), (4, 3.2), (50, MAX_RETRY_WAIT_S)):
-        waits = [retry_wait_s(attempt, None) for _ in range(50)]
-        assert all(longest / 2 <= wait <= longest for wait in waits)
-        assert len(set(waits)) > 1
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 408, 413, 415, 422, 500, 504])

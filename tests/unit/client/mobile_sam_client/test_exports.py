@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import sys
@@ -40,9 +41,6 @@ def everything(masks: list[np.ndarray]) -> Everything:
     return Everything(**image, masks=records, photo=lambda: np.zeros((height, width, 3), np.uint8))
 
 
-# ---- supervision ----
-
-
 def test_detections_have_masks_boxes_and_scores():
     detections = everything(MASKS).to_supervision(class_id=3)
     assert detections.mask is not None
@@ -69,13 +67,18 @@ def test_detections_may_be_none():
     assert len(detections[detections.confidence > 0.5]) == 0
 
 
-def test_error_without_supervision_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "supervision", None)
-    with pytest.raises(ImportError, match=r"pip install 'mobile-sam-client\[supervision\]'$"):
-        one(RINGS).to_supervision()
-
-
-# ---- COCO ----
+@pytest.mark.parametrize(
+    ("package", "extra", "use"),
+    [
+        ("supervision", "supervision", lambda: one(RINGS).to_supervision()),
+        ("cvat_sdk", "cvat", lambda: importlib.import_module("mobile_sam_client.cvat")),
+    ],
+    ids=["supervision", "CVAT"],
+)
+def test_error_without_optional_package_names_the_extra(monkeypatch, package, extra, use):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf"pip install 'mobile-sam-client\[{extra}\]'$"):
+        use()
 
 
 def test_coco_annotations_are_read_by_pycocotools():
@@ -94,9 +97,6 @@ def test_coco_annotations_are_read_by_pycocotools():
         assert (annotation["score"], annotation["stability_score"]) == (0.9, 0.8)
     assert coco.anns[10]["bbox"] == [21, 11, 99, 99]
     assert len(coco.loadRes(one(RINGS).to_coco(image_id=7, category_id=2)).anns) == 1
-
-
-# ---- GeoJSON ----
 
 
 def geojson(result) -> list[dict[str, Any]]:
@@ -145,9 +145,6 @@ def test_geojson_geometry_fits_the_number_of_polygons():
     assert (ring["geometry"]["type"], empty["geometry"]) == ("Polygon", None)
     assert (blocks["geometry"]["type"], len(blocks["geometry"]["coordinates"])) == ("MultiPolygon", 2)
     assert blocks["properties"] == {"score": 0.9, "stability_score": 0.8, "area": int(TWO_BLOCKS.sum())}
-
-
-# ---- Label Studio ----
 
 
 def decode_brush(data: list[int]) -> np.ndarray:
