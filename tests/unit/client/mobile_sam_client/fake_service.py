@@ -64,8 +64,8 @@ class FakeService:
         self.requests: list[ReceivedRequest] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        received = ReceivedRequest(request.url.path, request.headers, request.content, request.extensions["timeout"])
-        self.requests.append(received)
+        timeout = request.extensions.get("timeout", {})
+        self.requests.append(ReceivedRequest(request.url.path, request.headers, request.content, timeout))
         reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         return reply(request)
 

@@ -7,7 +7,7 @@ import asyncio
 import httpx
 import pytest
 
-from mobile_sam_client import AsyncClient, Client, NotThisService, ServiceTimeout, ServiceUnreachable
+from mobile_sam_client import AsyncClient, NotThisService, ServiceTimeout, ServiceUnreachable
 from mobile_sam_client._wire import CHUNK_BYTES, run_blocking
 from tests.unit.client.mobile_sam_client.fake_service import (
     FILE,
@@ -104,7 +104,7 @@ def test_headers_are_sent_beside_the_key(make, service):
 
 def test_verify_and_proxy_are_passed_to_httpx(kind, monkeypatch):
     given = {}
-    http = httpx.Client if kind is Client else httpx.AsyncClient
+    http = httpx.AsyncClient if kind is AsyncClient else httpx.Client
     create = http.__init__
     monkeypatch.setattr(http, "__init__", lambda self, **named: given.update(named) or create(self, **named))
     kind(verify=False, proxy="http://127.0.0.1:3128")
@@ -155,15 +155,9 @@ def test_body_is_sent_in_chunks_with_content_length(kind, size):
             assert request.headers["Content-Type"] == "application/json"
             return json_reply(IMAGE)(request)
 
-    async def ask() -> None:
-        async with AsyncClient(transport=Transport()) as client:
-            await client.embed(bytes(size))
-
-    if kind is Client:
-        with Client(transport=Transport()) as client:
-            client.embed(bytes(size))
-    else:
-        asyncio.run(ask())
+    embedding = kind(transport=Transport()).embed(bytes(size))
+    if kind is AsyncClient:
+        asyncio.run(embedding)
     assert max(map(len, chunks)) <= CHUNK_BYTES
     assert len(b"".join(chunks)) > size
 
