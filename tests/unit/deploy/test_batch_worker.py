@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.ray.plan import BatchError, Image
+from deploy.ray.plan import Image
 from deploy.ray.worker import Worker
 from mobile_sam_client import AsyncClient
 from tests.unit.client.mobile_sam_client import fake_service as fake
@@ -46,6 +46,10 @@ def make_worker(*replies, read=lambda _: fake.FILE, weights=WEIGHTS):
 
 def with_prompts(*prompts):
     return EVERYTHING._replace(asked=json.dumps({"prompts": prompts}))
+
+
+def process(worker, *images):
+    return worker(SimpleNamespace(to_pylist=lambda: [image._asdict() for image in images]))
 
 
 def segment(image, *replies, **options):
@@ -91,12 +95,7 @@ def cannot_read(_):
         (EVERYTHING, [], {"read": cannot_read}, "No such file or directory"),
         (EVERYTHING, [], {"read": lambda _: b""}, "image: expected a PNG, JPEG or WebP file, got 0 bytes"),
         (EVERYTHING, [fake.problem_reply(422, "invalid-image", "no image")], {}, "422 invalid-image: no image .*"),
-        (
-            EVERYTHING,
-            [fake.failing_reply(httpx.ReadError, "gone"), REACHABLE],
-            {},
-            r"the connection .* was lost \(gone\)",
-        ),
+        (EVERYTHING, [fake.failing_reply(httpx.ReadError, "gone"), REACHABLE], {}, r"the connection .* lost \(gone\)"),
         (with_prompts({"circle": 1}), [], {}, ".* unexpected keyword argument 'circle'"),
         (with_prompts({"box": [1]}), [], {}, r"prompts\[0\].box: expected four numbers, .*"),
     ],
@@ -116,18 +115,16 @@ def test_failed_image_becomes_a_row_with_its_error(image, replies, options, erro
         (
             fake.lines_reply(fake.final_line(3)),
             "other",
-            "expected answers from weights other, got one from 000000000000",
+            "expected answers from weights other, got one from 00000000000",
         ),
     ],
     ids=["rejected key", "unreachable", "other weights"],
 )
 def test_service_error_stops_the_batch(reply, weights, message):
-    with pytest.raises(BatchError, match=message):
-        segment(EVERYTHING, reply, weights=weights)
-
-
-def process(worker, *images):
-    return worker(SimpleNamespace(to_pylist=lambda: [image._asdict() for image in images]))
+    worker, _ = make_worker(reply, weights=weights)
+    (error,) = process(worker, EVERYTHING)["error"]
+    assert message in error
+    assert not worker.results.parts
 
 
 def test_part_that_exists_is_not_segmented_again():
