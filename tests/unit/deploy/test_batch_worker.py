@@ -77,11 +77,12 @@ def test_everything_becomes_a_row():
 
 
 def test_prompts_are_split_into_requests_of_the_maximum_size():
-    two = fake.segment_reply([fake.mask_result(0), fake.mask_result(1)], [fake.rle(fake.mask_with_area(3))] * 2)
-    row, requests = segment(with_prompts(*[{"box": [0, 0, 3, 1]}] * 3), two, fake.segment_reply())
+    mask = {**fake.mask_result(0), "box": [1, 1, 4, 2]}
+    two = fake.segment_reply([mask, {**mask, "object": 1}], [fake.rle(fake.mask_with_area(3))] * 2)
+    row, requests = segment(with_prompts(*[{"box": [0, 0, 3, 1]}] * 3), two, fake.segment_reply([mask]))
     assert [len(request.fields["prompts"]) for request in requests] == [2, 1]
-    assert [(mask["prompt"], mask["bbox"], mask["score"]) for mask in row["masks"]] == [
-        (number, (0, 0, 3, 1), 0.5) for number in range(3)
+    assert [(found["prompt"], found["bbox"], found["score"]) for found in row["masks"]] == [
+        (number, (1, 1, 3, 1), 0.5) for number in range(3)
     ]
 
 

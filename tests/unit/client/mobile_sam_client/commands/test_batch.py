@@ -187,6 +187,20 @@ def test_full_disk_stops_the_run(run, sam, folder, monkeypatch):
     assert done.stderr == "error: cannot write found/overlays/a.jpg.jpg: No space left on device\n"
 
 
+def test_first_error_stops_concurrent_work():
+    done = []
+
+    async def work(number: int) -> None:
+        if number == 0:
+            raise ValueError
+        await asyncio.sleep(0.01)
+        done.append(number)
+
+    with pytest.raises(ValueError):  # noqa: PT011 (it has no message)
+        asyncio.run(connection.run_concurrently(range(10), work, 2))
+    assert not done
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
