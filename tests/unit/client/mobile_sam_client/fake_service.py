@@ -57,7 +57,7 @@ class ReceivedRequest:
 
 
 class FakeService:
-    """Returns the queued replies in order, the last one repeatedly."""
+    """Returns the queued replies in order, the last one repeatedly; or `default_reply` if there are none."""
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []
@@ -66,7 +66,8 @@ class FakeService:
     def __call__(self, request: httpx.Request) -> httpx.Response:
         timeout = request.extensions.get("timeout", {})
         self.requests.append(ReceivedRequest(request.url.path, request.headers, request.content, timeout))
-        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        replies = self.replies or [default_reply]
+        reply = replies.pop(0) if len(replies) > 1 else replies[0]
         return reply(request)
 
     @property
@@ -217,6 +218,16 @@ def lines_reply(*steps: Any, size: int | None = None) -> Reply:
     chunks = [content[start : start + size] for start in range(0, len(content), size)]
     headers = {"Content-Type": "application/x-ndjson", "X-Request-ID": "the-request"}
     return lambda _: httpx.Response(200, stream=Chunks(chunks), headers=headers)
+
+
+def default_reply(request: httpx.Request) -> httpx.Response:
+    replies = {
+        "info": json_reply(INFO),
+        "embed": json_reply(IMAGE),
+        "mobile_sam": segment_reply(),
+        "everything": lines_reply(final_line(2, 5)),
+    }
+    return replies[request.url.path.rpartition("/")[2]](request)
 
 
 class Chunks(httpx.SyncByteStream, httpx.AsyncByteStream):

@@ -27,6 +27,7 @@ from tests.unit.client.mobile_sam_client.fake_service import (
     INFO,
     Chunks,
     FakeService,
+    default_reply,
     failing_reply,
     final_line,
     json_reply,
@@ -46,18 +47,16 @@ NOT_CACHED = problem_reply(404, "image-not-cached", "no such image")
 def test_image_is_uploaded_once_and_then_sent_as_id(client, service, tmp_path):
     path = tmp_path / "photo.png"
     path.write_bytes(FILE)
-    service.reply_with(json_reply(IMAGE), segment_reply(), lines_reply(final_line()), segment_reply(image_id="another"))
     client.embed(path)
     client.segment(str(path), **CLICK)
     client.everything(FILE)
+    service.reply_with(segment_reply(image_id="another"))
     client.segment(b"another file", **CLICK)
-    service.reply_with(segment_reply())
     client.segment(b"another file", **CLICK)
     assert service.images == [FILE, "the id", "the id", b"another file", "another"]
 
 
 def test_ids_of_embeddings_are_shared_between_clients_and_those_of_files_are_not(client, service, make):
-    service.reply_with(json_reply(IMAGE), segment_reply())
     embedding = client.embed(FILE)
     another = make(service, api_key="another-key")
     for one, image in ((client, embedding), (another, embedding), (client, FILE), (another, FILE)):
@@ -65,36 +64,34 @@ def test_ids_of_embeddings_are_shared_between_clients_and_those_of_files_are_not
     assert service.images == [FILE, *["the id"] * 3, FILE]
 
 
-@pytest.mark.parametrize("call", ["segment", "segment embedding", "embed", "everything"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client, embedding: client.embed(FILE),
+        lambda client, embedding: client.segment(FILE, **CLICK),
+        lambda client, embedding: client.segment(embedding, **CLICK),
+        lambda client, embedding: client.everything(FILE),
+    ],
+    ids=["embed", "segment", "segment embedding", "everything"],
+)
 def test_uncached_image_is_uploaded_again(client, service, call):
-    service.reply_with(json_reply(IMAGE))
     embedding = client.embed(FILE)
-    service.replies = [NOT_CACHED]
-    if call == "embed":
-        service.reply_with(json_reply(IMAGE))
-        client.embed(FILE)
-    elif call == "everything":
-        service.reply_with(lines_reply(final_line()))
-        client.everything(FILE)
-    else:
-        service.reply_with(segment_reply())
-        client.segment(embedding if call == "segment embedding" else FILE, **CLICK)
+    service.reply_with(NOT_CACHED, default_reply)
+    call(client, embedding)
     assert service.images == [FILE, "the id", FILE]
 
 
 def test_image_uncached_during_streaming_is_uploaded_again(client, service):
-    service.reply_with(json_reply(IMAGE))
     embedding = client.embed(FILE)
     problem = {"type": "urn:mobile-sam:image-not-cached", "title": "No", "status": 404, "detail": "forgotten"}
-    service.replies = [lines_reply({"done": 0, "total": 2}, {"problem": problem}), lines_reply(final_line(2))]
-    assert len(client.everything(embedding).masks) == 1
+    service.reply_with(lines_reply({"done": 0, "total": 2}, {"problem": problem}), default_reply)
+    assert len(client.everything(embedding).masks) == 2
     assert service.images == [FILE, "the id", FILE]
 
 
 def test_uncached_image_is_uploaded_again_only_once(client, service):
-    service.reply_with(json_reply(IMAGE))
     client.embed(FILE)
-    service.replies = [NOT_CACHED]
+    service.reply_with(NOT_CACHED)
     with pytest.raises(ImageNotCached, match="no such image"):
         client.segment(FILE, **CLICK)
     assert service.images == [FILE, "the id", FILE]
@@ -233,7 +230,6 @@ def test_least_recently_used_image_id_is_dropped():
 
 def test_async_calls_run_concurrently():
     service = FakeService()
-    service.reply_with(segment_reply())
     files = [b"one", b"two", b"three"]
     started: list[httpx.Request] = []
     all_started = asyncio.Event()

@@ -12,10 +12,7 @@ import mobile_sam_client
 from mobile_sam_client import AsyncClient, Client, Engine, Prompt, Weights
 from tests.unit.client.mobile_sam_client.fake_service import (
     FILE,
-    IMAGE,
-    INFO,
     final_line,
-    json_reply,
     lines_reply,
     low_res_mask,
     mask_result,
@@ -52,7 +49,6 @@ def test_both_clients_have_the_same_methods_and_parameters():
 
 
 def test_info_is_parsed(client, service):
-    service.reply_with(json_reply(INFO))
     info = client.info()
     assert service.requests[0].path == "/info"
     assert (info.version, info.key_needed) == ("1.2.3", True)
@@ -63,7 +59,6 @@ def test_info_is_parsed(client, service):
 
 
 def test_embed_uploads_and_keeps_the_file(client, service):
-    service.reply_with(json_reply(IMAGE))
     embedding = client.embed(FILE)
     assert service.requests[0].path == "/embed"
     assert set(service.requests[0].fields) == {"input_image"}
@@ -88,7 +83,6 @@ def test_segment_returns_mask_and_picture(client, service):
 
 
 def test_segment_sends_all_prompt_fields(client, service):
-    service.reply_with(segment_reply())
     client.segment(
         FILE,
         pos_coords=np.array([[1, 2], [3, 3]]),
@@ -140,7 +134,6 @@ def test_segment_many_sends_one_request_and_keeps_order(client, service):
 
 @pytest.mark.parametrize("name", ["mask_threshold", "min_mask_region_area"])
 def test_mask_options_are_sent_if_given(client, service, name):
-    service.reply_with(segment_reply())
     calls = [client.segment, lambda file, **options: client.segment_many(file, [Prompt()], **options)]
     for segment in calls:
         segment(FILE)
@@ -175,10 +168,8 @@ def test_everything_has_the_parameters_and_defaults_of_the_service():
 def test_pictures_are_drawn_on_the_image_as_passed(client, service, tmp_path):
     path = tmp_path / "photo.png"
     path.write_bytes(png())
-    service.reply_with(segment_reply())
     for image in (path, png(), np.zeros((4, 6, 3), np.uint8)):
         assert client.segment(image).overlay().size == (6, 4)
-    service.replies = [lines_reply(final_line(2, 5))]
     found = client.everything(path)
     assert found.overlay().size == found[1].cutout().size == (6, 4)
     path.unlink()
@@ -212,7 +203,6 @@ def test_invalid_prompt_is_named_and_rejected_before_sending(client, service):
 
 def test_every_call_sends_the_model_version(make, service):
     client = make(service, model_version=2)
-    service.reply_with(json_reply(IMAGE), segment_reply(), segment_reply(), lines_reply(final_line(2)))
     assert client.embed(FILE).model_version == 3
     assert client.segment(FILE, **CLICK, segmented_image="none").model_version == 3
     client.segment_many(FILE, [Prompt(**CLICK)])

@@ -16,8 +16,6 @@ from orchestrator.masks import upsample
 from tests.unit.client.mobile_sam_client.fake_service import (
     IMAGE,
     FakeService,
-    final_line,
-    json_reply,
     lines_reply,
     low_res_mask,
     make_client,
@@ -61,7 +59,6 @@ def model(service):
 @pytest.fixture
 def predictor(service, model) -> SamPredictor:
     """Return a predictor whose image is set; its service answers with three candidates, the second being the best."""
-    service.reply_with(json_reply(IMAGE))
     made = SamPredictor(model)
     made.set_image(RGB)
     masks = [
@@ -119,7 +116,6 @@ def test_prompt_is_sent_with_the_id_of_the_image(predictor, service):
 
 
 def test_channels_of_bgr_images_are_swapped(model, service):
-    service.reply_with(json_reply(IMAGE))
     predictor = SamPredictor(model)
     predictor.set_image(RGB)
     predictor.set_image(np.ascontiguousarray(RGB[..., ::-1]), image_format="BGR")
@@ -195,7 +191,6 @@ def test_logits_are_returned_in_place_of_masks(predictor):
 
 
 def generate(service: FakeService, model: Client, **parameters: Any) -> list[dict[str, Any]]:
-    service.reply_with(lines_reply(final_line(2, 5)))
     return SamAutomaticMaskGenerator(model, **parameters).generate(RGB)
 
 

@@ -12,7 +12,6 @@ from mobile_sam_client._wire import CHUNK_BYTES, run_blocking
 from tests.unit.client.mobile_sam_client.fake_service import (
     FILE,
     IMAGE,
-    INFO,
     Chunks,
     failing_reply,
     json_reply,
@@ -31,7 +30,6 @@ def test_key_at_creation_is_sent_as_bearer_token(*, make, service, monkeypatch, 
     (tmp_path / "netrc").write_text("default login me password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     monkeypatch.setenv("MOBILE_SAM_API_KEY", variable)
-    service.reply_with(json_reply(INFO))
     client = make(service, api_key=given)
     monkeypatch.setenv("MOBILE_SAM_API_KEY", "too late")
     client.info()
@@ -96,7 +94,6 @@ def test_url_is_read_from_environment_unless_given(kind, monkeypatch):
 
 
 def test_headers_are_sent_beside_the_key(make, service):
-    service.reply_with(json_reply(INFO))
     make(service, api_key=KEY, headers={"X-Gateway": "a", "authorization": "Basic replaced"}).info()
     headers = service.requests[0].headers
     assert (headers["X-Gateway"], headers["Authorization"]) == ("a", f"Bearer {KEY}")
@@ -112,7 +109,6 @@ def test_verify_and_proxy_are_passed_to_httpx(kind, monkeypatch):
 
 
 def test_url_may_have_a_path(make, service):
-    service.reply_with(json_reply(INFO))
     client = make(service, url="http://127.0.0.1:3000/sam/")
     client.info()
     assert service.requests[0].path == "/sam/info"
@@ -126,7 +122,6 @@ def test_repr_shows_only_the_url(make, service, kind):
 
 
 def test_closed_client_sends_no_requests(make, service, kind):
-    service.reply_with(json_reply(IMAGE))
     client = make(service)
     client.embed(FILE)
     client.aclose() if kind is AsyncClient else client.close()
@@ -168,7 +163,6 @@ def test_body_is_sent_in_chunks_with_content_length(kind, size):
     ids=["short", "long", "small upload", "large upload"],
 )
 def test_timeout_does_not_limit_uploads(*, make, service, timeout, size, read, write):
-    service.reply_with(json_reply(IMAGE))
     make(service, timeout=timeout).embed(bytes(size))
     assert service.requests[0].timeout == {"connect": timeout, "read": read, "write": write, "pool": None}
 

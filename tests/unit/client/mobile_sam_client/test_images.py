@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from mobile_sam_client._images import displayed_pixels, load_source
-from tests.unit.client.mobile_sam_client.fake_service import IMAGE, file_of, json_reply, rotated_90
+from tests.unit.client.mobile_sam_client.fake_service import file_of, rotated_90
 
 RNG = np.random.default_rng(0)
 RGB = RNG.integers(0, 256, (5, 7, 3), np.uint8)
@@ -40,7 +40,6 @@ def test_files_are_sent_unchanged(tmp_path):
 
 
 def test_embedding_provides_file_and_id(client, service):
-    service.reply_with(json_reply(IMAGE))
     source = load_source(client.embed(b"bytes"))
     assert (source.file, source.image_id) == (b"bytes", "the id")
 
