@@ -13,7 +13,7 @@ from pycocotools.coco import COCO
 from mobile_sam_client._commands.convert import REQUIREMENT
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
 from tests.unit.client.mobile_sam_client.fake_service import rotated_90
-from tests.unit.client.mobile_sam_client.test_exports import everything
+from tests.unit.client.mobile_sam_client.test_results import everything
 
 CONVERT = ("convert", "found/annotations.json", "--images", "photos", "--out", "converted", "--to")
 
@@ -41,7 +41,7 @@ def masks(tmp_path) -> list[np.ndarray]:
             {"id": 2, "file_name": "b.jpg", "width": 40, "height": 30},
         ],
         "categories": [{"id": 1, "name": "object"}],
-        "annotations": everything(masks).to_coco(),
+        "annotations": everything(*masks).to_coco(),
     }
     (tmp_path / "found").mkdir()
     (tmp_path / "found" / "annotations.json").write_text(json.dumps(document))
