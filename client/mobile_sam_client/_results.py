@@ -18,7 +18,7 @@ from pycocotools import mask as coco
 
 from mobile_sam_client._errors import NotThisService
 from mobile_sam_client._exports import Exports, coco_fields
-from mobile_sam_client._pictures import Pixels, draw, encode_png
+from mobile_sam_client._pictures import Pixels, draw, encode
 from mobile_sam_client._polygons import Ring, polygons
 
 Photo = Callable[[], Pixels]
@@ -168,7 +168,7 @@ class MaskResult(Exports):
         _write(Path(path), {".png": self._mask_png, ".npy": self._mask_npy, ".json": annotation})
 
     def _mask_png(self) -> bytes:
-        return encode_png(Image.fromarray(self.mask))
+        return encode(Image.fromarray(self.mask))
 
     def _mask_npy(self) -> bytes:
         file = io.BytesIO()
@@ -324,7 +324,7 @@ class Everything(ImageResult, Exports):
 
 def _write(path: Path, encoders: dict[str, Callable[[], bytes]]) -> None:
     """Write a file in the format of its suffix."""
-    encode = encoders.get(path.suffix.lower())
-    if encode is None:
+    encoder = encoders.get(path.suffix.lower())
+    if encoder is None:
         raise ValueError(f"path: expected a name that ends with {', '.join(encoders)}, got {str(path)!r}")
-    path.write_bytes(encode())
+    path.write_bytes(encoder())

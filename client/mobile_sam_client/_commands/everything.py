@@ -12,7 +12,6 @@ from mobile_sam_client import Client, Weights
 from mobile_sam_client._commands.coco import CocoIds, LabelledImage, write_coco
 from mobile_sam_client._commands.connection import for_each
 from mobile_sam_client._commands.files import (
-    FORMATS,
     check_distinct,
     check_suffix,
     find_images,
@@ -33,6 +32,7 @@ from mobile_sam_client._commands.options import (
 from mobile_sam_client._commands.output import image_summary, print_json, print_line, progress
 from mobile_sam_client._commands.prompts import errors_in_options
 from mobile_sam_client._exports import coco_fields
+from mobile_sam_client._pictures import FORMATS
 
 EVERYTHING_EXAMPLES = examples(
     "mobile-sam everything photo.jpg --points-per-side 16 --picture everything.jpg",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import glob
-import io
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -18,10 +17,7 @@ from PIL import Image
 from mobile_sam_client import Rle
 from mobile_sam_client._commands.output import CannotWrite, CommandError
 from mobile_sam_client._images import displayed_pixels
-from mobile_sam_client._pictures import Pixels, draw
-
-FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
-"""Pillow's names of the image formats by suffix."""
+from mobile_sam_client._pictures import FORMATS, draw, encode
 
 
 def list_images(folder: Path, excluded: Path) -> list[str]:
@@ -97,21 +93,13 @@ def write_json(path: Path, document: Any) -> None:
     write_bytes(path, json.dumps(document).encode() + b"\n")
 
 
-def encode(picture: Pixels | Image.Image, suffix: str) -> bytes:
-    """Encode a picture in the format of a suffix in `FORMATS`."""
-    image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
-    file = io.BytesIO()
-    image.save(file, FORMATS[suffix.lower()], quality=90, compress_level=1)
-    return file.getvalue()
-
-
 def write_overlay(path: Path, image: bytes, rles: Sequence[Rle]) -> None:
     """Draw objects on an image and write the picture."""
     try:
         drawn = draw(displayed_pixels(image), rles)
     except ValueError as error:
         raise CommandError(f"cannot draw on the image: {error}") from error
-    write_bytes(path, encode(drawn, path.suffix))
+    write_bytes(path, encode(Image.fromarray(drawn), path.suffix))
 
 
 def output_file(template: Path, image: Path, *numbers: int) -> Path:

@@ -10,22 +10,16 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from PIL import Image
 
 from mobile_sam_client import Client, Segmentation, Weights
 from mobile_sam_client._commands.connection import for_each
-from mobile_sam_client._commands.files import (
-    FORMATS,
-    check_distinct,
-    check_suffix,
-    encode,
-    find_images,
-    output_file,
-    write_bytes,
-)
+from mobile_sam_client._commands.files import check_distinct, check_suffix, find_images, output_file, write_bytes
 from mobile_sam_client._commands.options import DEFAULT_URL, Force, Images, Json, Local, Url, examples
 from mobile_sam_client._commands.output import image_summary, print_json, print_line
 from mobile_sam_client._commands.prompts import box, errors_in_options, point, typed_object, typed_objects
 from mobile_sam_client._exports import coco_fields
+from mobile_sam_client._pictures import FORMATS, encode
 
 MASK_SUFFIXES = (".png", ".npy", ".json")
 CUTOUT_SUFFIXES = (".png", ".webp")
@@ -198,7 +192,7 @@ def segment(
 def _mask_file(mask: Segmentation, form: Format) -> bytes:
     """Return the file of a mask."""
     if form is Format.png:
-        return encode(mask.mask * np.uint8(255), form.suffix)
+        return encode(Image.fromarray(mask.mask * np.uint8(255)))
     if form is Format.npy:
         return mask._mask_npy()
     document = coco_fields(mask)
