@@ -26,13 +26,7 @@ LINE_END = b"\r\n"
 
 
 def error_from_response(response: httpx.Response, body: bytes, url: str) -> MobileSamError:
-    """Return the error for a response whose status is not 200.
-
-    Args:
-        response: the response.
-        body: its whole body.
-        url: requested URL.
-    """
+    """Return the error for a response whose status is not 200."""
     status, headers = response.status_code, response.headers
     content_type = headers.get("Content-Type", "")
     if content_type.startswith(PROBLEM_TYPE):
@@ -148,15 +142,7 @@ def parse_progress_line(line: bytes, request_id: str | None, photo: Photo) -> tu
 
 
 def parse_multipart(content_type: str, body: bytes) -> dict[str, bytes]:
-    """Return the parts of a body by name, in their original order.
-
-    Args:
-        content_type: `Content-Type` header, which holds the boundary.
-        body: the whole body.
-
-    Raises:
-        ValueError: the body is not multipart/form-data, or is truncated.
-    """
+    """Return the parts of a body by name, in their original order."""
     header = Message()
     header["Content-Type"] = content_type
     boundary = header.get_boundary()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import numbers
 import random
 import threading
 from collections import OrderedDict
@@ -27,7 +28,6 @@ from mobile_sam_client._prompts import (
     request_fields,
 )
 from mobile_sam_client._results import Embedding, Everything, ImageResult, Info, Photo, Segmentation
-from mobile_sam_client._settings import check_integer
 from mobile_sam_client._wire import Wire
 
 logger = logging.getLogger("mobile_sam_client")
@@ -52,9 +52,9 @@ class Calls:
     """The calls of a client to one service."""
 
     def __init__(self, http: httpx.Client | httpx.AsyncClient, retries: int, model_version: int | None) -> None:
-        check_integer("retries", retries, 0)
+        _check_integer("retries", retries, 0)
         if model_version is not None:
-            check_integer("model_version", model_version, 1, ", or None")
+            _check_integer("model_version", model_version, 1, ", or None")
         self.url = str(http.base_url).rstrip("/")
         """URL of the service."""
         self._wire, self._retries = Wire(http), retries
@@ -212,7 +212,6 @@ class Calls:
         return result
 
     async def _segment(self, image: ImageInput, count: int, **fields: Any) -> list[Segmentation]:
-        """Segment `count` objects."""
         source = await self._wire.run(lambda: load_source(image))
         photo = functools.partial(displayed_pixels, image)
 
@@ -309,14 +308,12 @@ class KnownImages:
         self._lock = threading.Lock()
 
     def id_of(self, sha256: str) -> str | None:
-        """Return the image id of a file, or None."""
         with self._lock:
             if sha256 in self._ids:
                 self._ids.move_to_end(sha256)
             return self._ids.get(sha256)
 
     def remember(self, sha256: str, image_id: str) -> None:
-        """Store the image id of a file."""
         with self._lock:
             self._ids[sha256] = image_id
             self._ids.move_to_end(sha256)
@@ -338,16 +335,16 @@ async def lines_of(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
 
 
 def retry_wait_s(attempt: int, retry_after: float | None) -> float:
-    """Return the seconds to wait before the next retry.
-
-    Args:
-        attempt: number of retries made so far.
-        retry_after: seconds that the service asked for.
-    """
+    """Return the seconds to wait before the next retry: those that the service asked for, or a backoff."""
     if retry_after is not None:
         return min(retry_after, MAX_RETRY_WAIT_S)
     longest = min(FIRST_RETRY_WAIT_S * 2**attempt, MAX_RETRY_WAIT_S)
     return random.uniform(longest / 2, longest)  # noqa: S311 (jitter, not cryptography)
+
+
+def _check_integer(name: str, value: int, minimum: int, alternative: str = "") -> None:
+    if not isinstance(value, numbers.Integral) or value < minimum:
+        raise ValueError(f"{name}: expected an integer of at least {minimum}{alternative}, got {value!r}")
 
 
 def _prompt_fields(index: int, prompt: Prompt) -> dict[str, Any]:

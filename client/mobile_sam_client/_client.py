@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
+import numbers
+import os
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -10,11 +13,19 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import httpx
 
 from mobile_sam_client._calls import Calls
-from mobile_sam_client._settings import http_settings
 from mobile_sam_client._wire import run_blocking
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+URL = "http://127.0.0.1:3000"
+URL_VARIABLE = "MOBILE_SAM_URL"
+KEY_VARIABLE = "MOBILE_SAM_API_KEY"
+MAX_CONNECTIONS = 16
+"""Concurrent requests per client; further ones wait. More would not help: the service rejects requests beyond its own
+limit, and they would be retried."""
+MIN_WRITE_TIMEOUT_S = 60.0
+"""Minimum time to send each 64 KiB of a request: `timeout` is meant for answers and must not abort a slow upload."""
 
 
 def _blocking(call: Callable[Concatenate[Calls, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Client, P], T]:
@@ -72,7 +83,7 @@ class Client:
         Raises:
             ValueError: an argument is invalid.
         """
-        settings = http_settings(url, api_key, timeout, headers)
+        settings = _http_settings(url, api_key, timeout, headers)
         self._http = httpx.Client(**settings, verify=verify, proxy=proxy, transport=transport)
         self._calls = Calls(self._http, retries, model_version)
         self.url = self._calls.url
@@ -118,7 +129,7 @@ class AsyncClient(Calls):
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """Create a client; nothing is sent yet. The arguments are those of `Client`."""
-        settings = http_settings(url, api_key, timeout, headers)
+        settings = _http_settings(url, api_key, timeout, headers)
         self._http = httpx.AsyncClient(**settings, verify=verify, proxy=proxy, transport=transport)
         super().__init__(self._http, retries, model_version)
 
@@ -134,3 +145,49 @@ class AsyncClient(Calls):
 
     def __repr__(self) -> str:
         return f"AsyncClient({self.url!r})"
+
+
+def _http_settings(
+    url: str | None, api_key: str | None, timeout: float, headers: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """Check these arguments of a client, and return those for a client of httpx."""
+    if not (isinstance(timeout, numbers.Real) and 0 < timeout < math.inf):
+        raise ValueError(f"timeout: expected a positive, finite number of seconds, got {timeout!r}")
+    all_headers = httpx.Headers(headers)
+    if key := _checked_key(api_key):
+        all_headers["Authorization"] = f"Bearer {key}"  # httpx does not print the value of this header
+    return {
+        "base_url": checked_url(url),
+        "headers": all_headers,
+        # No limit on the wait for a free connection: they are in use by this client's own requests.
+        "timeout": httpx.Timeout(timeout, write=max(timeout, MIN_WRITE_TIMEOUT_S), pool=None),
+        "limits": httpx.Limits(max_connections=MAX_CONNECTIONS),
+    }
+
+
+def checked_url(given: str | None) -> str:
+    """Return the URL of the service, from the environment if None, without a trailing slash."""
+    url = (os.environ.get(URL_VARIABLE) or URL) if given is None else given
+    name = URL_VARIABLE if given is None else "url"
+    expected = f"{name}: expected a URL such as {URL}"
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError) as error:
+        raise ValueError(f"{expected}, but parsing failed: {error}") from None
+    if parsed.userinfo:
+        raise ValueError(f"{expected}, got one with a user name or password; pass API keys as api_key")
+    if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.query or parsed.fragment:
+        raise ValueError(f"{expected}, got {url!r}")
+    if parsed.port is not None and not 0 < parsed.port < 65_536:
+        raise ValueError(f"{name}: expected a port from 1 to 65535, got {parsed.port}")
+    return str(parsed).rstrip("/")
+
+
+def _checked_key(api_key: str | None) -> str:
+    """Return the API key, stripped of surrounding whitespace; empty for none."""
+    key = (os.environ.get(KEY_VARIABLE, "") if api_key is None else api_key).strip()
+    if not (key.isascii() and key.isprintable()):
+        # Raised here, because a library failing to send the key would quote it.
+        name = KEY_VARIABLE if api_key is None else "api_key"
+        raise ValueError(f"{name}: expected printable ASCII")
+    return key

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from mobile_sam_client._pictures import Pixels, encode_png
+from mobile_sam_client._pictures import Pixels, encode
 from mobile_sam_client._results import Embedding
 
 ImageInput: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | npt.NDArray[Any] | Embedding
@@ -155,4 +155,4 @@ def pixels_of(image: Image.Image) -> Pixels:
 
 def _png(pixels: Pixels) -> bytes:
     """Return a PNG file without EXIF, which would rotate the image again, and without a colour profile."""
-    return encode_png(Image.fromarray(np.ascontiguousarray(pixels)))
+    return encode(Image.fromarray(np.ascontiguousarray(pixels)))

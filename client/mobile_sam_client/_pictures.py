@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Pixels = npt.NDArray[np.uint8]
 
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
+"""Pillow's names of the image formats by suffix."""
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 """Hue step that keeps successive colours far apart."""
 TINT = 115
@@ -44,10 +46,10 @@ def draw(pixels: Pixels, rles: Sequence[Rle]) -> Pixels:
     return blended
 
 
-def encode_png(image: Image.Image) -> bytes:
-    """Return a PNG file, encoded for speed rather than size."""
+def encode(image: Image.Image, suffix: str = ".png") -> bytes:
+    """Return an image file in the format of a suffix in `FORMATS`, encoded for speed rather than size."""
     file = io.BytesIO()
-    image.save(file, "PNG", compress_level=1)
+    image.save(file, FORMATS[suffix.lower()], quality=90, compress_level=1)
     return file.getvalue()
 
 

@@ -18,7 +18,7 @@ from pycocotools import mask as coco
 
 from mobile_sam_client._errors import NotThisService
 from mobile_sam_client._exports import Exports, coco_fields
-from mobile_sam_client._pictures import Pixels, draw, encode_png
+from mobile_sam_client._pictures import Pixels, draw, encode
 from mobile_sam_client._polygons import Ring, polygons
 
 Photo = Callable[[], Pixels]
@@ -164,19 +164,16 @@ class MaskResult(Exports):
         Raises:
             ValueError: the name has another suffix.
         """
-        encoders = {".png": self._mask_png, ".npy": self._mask_npy, ".json": self._annotation}
-        _write(Path(path), encoders)
+        annotation = json.dumps(coco_fields(self)).encode
+        _write(Path(path), {".png": self._mask_png, ".npy": self._mask_npy, ".json": annotation})
 
     def _mask_png(self) -> bytes:
-        return encode_png(Image.fromarray(self.mask))
+        return encode(Image.fromarray(self.mask))
 
     def _mask_npy(self) -> bytes:
         file = io.BytesIO()
         np.save(file, self.mask)
         return file.getvalue()
-
-    def _annotation(self) -> bytes:
-        return json.dumps(coco_fields(self)).encode()
 
     def _scores(self) -> dict[str, float]:
         """Return the scores by name."""
@@ -201,7 +198,6 @@ class Embedding(ImageResult):
     """A PNG, JPEG or WebP file."""
 
     def __repr__(self) -> str:
-        """Return one line, without the file."""
         return f"Embedding(image_id={self.image_id!r}, width={self.width}, height={self.height})"
 
 
@@ -231,7 +227,6 @@ class Segmentation(ImageResult, MaskResult):
         return picture
 
     def __repr__(self) -> str:
-        """Return one line, without mask and picture."""
         more = f", candidates={len(self.candidates)}" if self.candidates else ""
         return (
             f"Segmentation(score={self.score:.3f}, area={self.area}, box_xyxy={self.box_xyxy}, "
@@ -239,7 +234,6 @@ class Segmentation(ImageResult, MaskResult):
         )
 
     def _repr_png_(self) -> bytes:
-        """Return the PNG that notebooks display."""
         return self._mask_png() if self.picture_png is None else self.picture_png
 
 
@@ -260,7 +254,6 @@ class Record(MaskResult):
         return self.score
 
     def _scores(self) -> dict[str, float]:
-        """Return the scores by name."""
         return {**super()._scores(), "stability_score": self.stability_score}
 
     def as_sam(self) -> dict[str, Any]:
@@ -276,14 +269,12 @@ class Record(MaskResult):
         }
 
     def __repr__(self) -> str:
-        """Return one line, without the mask."""
         return (
             f"Record(area={self.area}, bbox_xywh={self.bbox_xywh}, predicted_iou={self.predicted_iou:.3f}, "
             f"stability_score={self.stability_score:.3f})"
         )
 
     def _repr_png_(self) -> bytes:
-        """Return the PNG that notebooks display."""
         return self._mask_png()
 
 
@@ -328,13 +319,12 @@ class Everything(ImageResult, Exports):
         return self.height, self.width
 
     def __repr__(self) -> str:
-        """Return one line, without the masks."""
         return f"Everything({len(self.masks)} masks, width={self.width}, height={self.height})"
 
 
 def _write(path: Path, encoders: dict[str, Callable[[], bytes]]) -> None:
     """Write a file in the format of its suffix."""
-    encode = encoders.get(path.suffix.lower())
-    if encode is None:
+    encoder = encoders.get(path.suffix.lower())
+    if encoder is None:
         raise ValueError(f"path: expected a name that ends with {', '.join(encoders)}, got {str(path)!r}")
-    path.write_bytes(encode())
+    path.write_bytes(encoder())

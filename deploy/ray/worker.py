@@ -122,11 +122,10 @@ class Worker:
                 }
                 for record in everything.masks
             ]
-        prompts, found, masks = [Prompt(**fields) for fields in request["prompts"]], list[Segmentation](), list[Row]()
+        prompts, found = [Prompt(**fields) for fields in request["prompts"]], list[Segmentation]()
         for start in range(0, len(prompts), self.max_prompts):
             found += await client.segment_many(file, prompts[start : start + self.max_prompts])
-        for index, result in enumerate(found):
-            x0, y0, x1, y1 = result.box_xyxy
-            bbox = (x0, y0, x1 - x0, y1 - y0)
-            masks.append({**result.rle, "area": result.area, "bbox": bbox, "score": result.score, "prompt": index})
-        return found, masks
+        return found, [
+            {**mask.rle, "area": mask.area, "bbox": mask.bbox_xywh, "score": mask.score, "prompt": index}
+            for index, mask in enumerate(found)
+        ]

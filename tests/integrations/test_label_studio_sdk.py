@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.unit.client.mobile_sam_client.test_exports import MASKS, one
+from tests.unit.client.mobile_sam_client.test_exports import MASKS
 from tests.unit.client.mobile_sam_client.test_polygons import NOISE
+from tests.unit.client.mobile_sam_client.test_results import segmentation as one
 
 SCRIPT = """
 import json, sys

@@ -15,13 +15,12 @@ from typer.core import TyperGroup
 from mobile_sam_client import Client, Info, MobileSamError
 from mobile_sam_client._commands import connection
 from mobile_sam_client._commands.batch import BATCH_EXAMPLES, batch
-from mobile_sam_client._commands.connection import DEFAULT_URL, IMAGES_HELP, Json, Local, Url, examples
 from mobile_sam_client._commands.convert import CONVERT_EXAMPLES, convert
-from mobile_sam_client._commands.each import for_each
 from mobile_sam_client._commands.everything import EVERYTHING_EXAMPLES, everything
-from mobile_sam_client._commands.files import find_images, read_image
-from mobile_sam_client._commands.label_studio import Outcome, embed_project
+from mobile_sam_client._commands.files import find_images
+from mobile_sam_client._commands.label_studio import embed_project
 from mobile_sam_client._commands.local_service import HOST, serve_command, serve_environment, why_not_ready
+from mobile_sam_client._commands.options import DEFAULT_URL, IMAGES_HELP, Json, Local, Url, examples
 from mobile_sam_client._commands.output import (
     EXIT_INTERRUPTED,
     CommandError,
@@ -55,11 +54,6 @@ class Commands(TyperGroup):
     """Command group that prints known errors in one line."""
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override] # typer passes its own Context
-        """Run a command.
-
-        Raises:
-            typer.Exit: after an error was printed.
-        """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -134,20 +128,18 @@ def embed(
     if (label_studio is None) != (project is None) or (label_studio is None) == (not images):
         raise typer.BadParameter("expected images, or --label-studio with --project")
     if label_studio is not None and project is not None:
-        outcome = Outcome()
         with connection.service_url(url, local) as address:
-            asyncio.run(embed_project(address, label_studio, project, outcome, show))
-        for image, reason in outcome.failures.items():
+            failures = asyncio.run(embed_project(address, label_studio, project, show))
+        for image, reason in failures.items():
             print_error(f"{image}: {reason}")
-        if outcome.failures:
+        if failures:
             raise typer.Exit(1)
         return
 
-    def work(client: Client, image: Path) -> None:
-        show(str(image), client.embed(read_image(image)).image_id)
+    def work(client: Client, image: Path, file: bytes) -> None:
+        show(str(image), client.embed(file).image_id)
 
-    client = connection.connected_client(url, local)
-    for_each(find_images(images or ()), client, check=read_image, work=work, as_json=as_json)
+    connection.for_each(dict.fromkeys(find_images(images or ()), ()), work, url=url, local=local, as_json=as_json)
 
 
 @app.command(epilog=examples("mobile-sam serve", "mobile-sam serve --port 3001"))

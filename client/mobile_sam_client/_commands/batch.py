@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from dataclasses import asdict, fields
-from pathlib import Path, PurePosixPath
+import errno
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from mobile_sam_client import AsyncClient, MobileSamError, Prompt
+from mobile_sam_client import AsyncClient, MobileSamError, Prompt, ServiceUnreachable, Unauthorized, Weights
+from mobile_sam_client._client import MAX_CONNECTIONS
 from mobile_sam_client._commands import connection
-from mobile_sam_client._commands.coco import CocoIds, write_coco
-from mobile_sam_client._commands.connection import DEFAULT_URL, Json, Local, Url, examples
-from mobile_sam_client._commands.files import check_writable, list_images, write_json
-from mobile_sam_client._commands.generator import generator_options
+from mobile_sam_client._commands.coco import (
+    CocoIds,
+    LabelledImage,
+    read_record,
+    record_question,
+    write_coco,
+    write_record,
+)
+from mobile_sam_client._commands.files import check_writable, list_images, read_image, write_json, write_overlay
+from mobile_sam_client._commands.options import DEFAULT_URL, Json, Local, Url, examples, generator_options
 from mobile_sam_client._commands.output import (
     EXIT_INTERRUPTED,
+    CannotWrite,
     CommandError,
+    describe,
     describe_with_file,
     print_error,
     print_json,
@@ -29,12 +38,13 @@ from mobile_sam_client._commands.output import (
     print_weights,
     progress,
 )
-from mobile_sam_client._commands.work import Batch
-from mobile_sam_client._settings import MAX_CONNECTIONS
+from mobile_sam_client._commands.prompts import read_prompts
+from mobile_sam_client._exports import coco_fields
 
+FATAL_WRITE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+"""Write errors that would occur for every other image too."""
 MAX_LISTED_FAILURES = 20
 """Failures printed; failures.json lists all of them."""
-PROMPT_FIELDS = [field.name for field in fields(Prompt) if field.name != "mask_input"]
 BATCH_EXAMPLES = examples(
     "mobile-sam batch photos --points-per-side 8 --out found",
     "mobile-sam batch photos --prompts prompts.json --out found",
@@ -89,7 +99,7 @@ def batch(
     stop_reason: str | None = None
     with connection.service_url(url, local) as address:
         try:
-            asyncio.run(_run(address, work, concurrency))
+            asyncio.run(work.run(address, concurrency))
         except (MobileSamError, CommandError, KeyboardInterrupt) as error:
             if not (work.done or work.failures):  # nothing to write
                 raise
@@ -104,12 +114,7 @@ def batch(
 
 
 def _jobs(folder: Path, out: Path, prompts: Path | None, parameters: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the request of each image, by its name.
-
-    Raises:
-        CommandError: there are no images, or the prompt file is invalid.
-        OSError: the folder or the prompt file cannot be read.
-    """
+    """Return the request of each image, by its name; none is a `CommandError`."""
     names = list_images(folder, out)
     if prompts is not None:
         return {name: {"prompts": objects} for name, objects in read_prompts(prompts).items()}
@@ -118,18 +123,119 @@ def _jobs(folder: Path, out: Path, prompts: Path | None, parameters: dict[str, A
     return {name: {"everything": parameters} for name in names}
 
 
-async def _run(url: str, work: Batch, concurrency: int) -> None:
-    async with connection.make_client(AsyncClient, url) as client:
-        info = await client.info()
-        with progress("Images") as bar:
-            bar.update(bar.task_ids[0], total=len(work.jobs))
-            await work.run(client, info, concurrency, lambda: bar.advance(bar.task_ids[0]))
+class WeightsChanged(CommandError):
+    """The service was restarted with other weights."""
+
+
+@dataclass
+class Batch:
+    """The images of a batch, and how far their segmentation has come, even after `run` has failed."""
+
+    images: Path
+    """Folder of the images."""
+    out: Path
+    """Folder for the results."""
+    draw: bool
+    """True to draw overlays."""
+    jobs: dict[str, dict[str, Any]]
+    """Per image name the request: `everything` with its parameters, or a list of `prompts`."""
+    weights: Weights | None = None
+    """Weights of the service; None if it does not report them."""
+    max_objects: int = 1
+    """Maximum number of prompts per request."""
+    processed: list[str] = field(default_factory=list)
+    """Images segmented in this run."""
+    skipped: list[str] = field(default_factory=list)
+    """Images with a result of an earlier run."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Failed images, with reasons."""
+
+    @property
+    def done(self) -> list[str]:
+        """Processed and skipped images, sorted."""
+        return sorted(self.processed + self.skipped)
+
+    def record(self, name: str) -> Path:
+        """Return the file with the result for an image."""
+        return self.out / "records" / f"{name}.json"
+
+    async def run(self, url: str, concurrency: int) -> None:
+        """Segment all images with one service.
+
+        Raises:
+            MobileSamError: the service is unreachable, or rejects the API key.
+            WeightsChanged: the results would come from two models.
+            CannotWrite: the disk is full or broken.
+        """
+        async with connection.make_client(AsyncClient, url) as client:
+            info = await client.info()
+            self.weights, self.max_objects = info.weights, info.max_objects
+            with progress("Images", len(self.jobs)) as update:
+
+                async def work(name: str) -> None:
+                    try:
+                        await self._find_or_segment(name, client)
+                    except (MobileSamError, CommandError, OSError, ValueError) as error:
+                        if await _is_fatal(error, client):
+                            raise
+                        self.failures[name] = describe(error)
+                    update(advance=1)
+
+                await connection.run_concurrently(self.jobs, work, concurrency)
+
+    async def _find_or_segment(self, name: str, client: AsyncClient) -> None:
+        request = self.jobs[name]
+        file = await asyncio.to_thread(read_image, self.images / name)
+        question = await asyncio.to_thread(record_question, file, request, self.weights)
+        known = await asyncio.to_thread(read_record, self.record(name), name, question)
+        result = known or await self._segment(name, file, request, client)
+        await asyncio.to_thread(self._save, file, question, result, known is not None)
+        (self.skipped if known else self.processed).append(name)
+
+    async def _segment(self, name: str, file: bytes, request: dict[str, Any], client: AsyncClient) -> LabelledImage:
+        if "everything" in request:
+            found = await client.everything(file, **request["everything"])
+            self._check_weights(found.weights)
+            return LabelledImage(name, found.width, found.height, [coco_fields(record) for record in found])
+        prompts = [Prompt(**fields) for fields in request["prompts"]]
+        objects: list[dict[str, Any]] = []
+        for start in range(0, len(prompts), self.max_objects):
+            masks = await client.segment_many(file, prompts[start : start + self.max_objects])
+            self._check_weights(masks[-1].weights)
+            objects += [{**coco_fields(mask), "prompt": index} for index, mask in enumerate(masks, start)]
+        return LabelledImage(name, masks[0].width, masks[0].height, objects)
+
+    def _save(self, file: bytes, question: dict[str, Any], result: LabelledImage, known: bool) -> None:
+        """Write overlay and record. The record comes last, so that an image interrupted between them is redone."""
+        # The overlay keeps the image's suffix, so that those of `a.png` and `a.jpg` do not collide.
+        overlay = self.out / "overlays" / f"{result.file_name}.jpg"
+        if self.draw and not (known and overlay.exists()):
+            write_overlay(overlay, file, [fields["segmentation"] for fields in result.objects])
+        if not known:
+            if not self.draw:
+                overlay.unlink(missing_ok=True)  # outdated
+            write_record(self.record(result.file_name), question, result)
+
+    def _check_weights(self, weights: Weights) -> None:
+        if self.weights is not None and self.weights.sha256 != weights.sha256:
+            raise WeightsChanged("the service was restarted with other weights")
+
+
+async def _is_fatal(error: Exception, client: AsyncClient) -> bool:
+    """Return True if the error would occur for every other image too."""
+    if isinstance(error, ServiceUnreachable):
+        try:
+            await client.info()
+        except MobileSamError:
+            return True
+    full_disk = isinstance(error, CannotWrite) and error.errno in FATAL_WRITE_ERRNOS
+    return full_disk or isinstance(error, (WeightsChanged, Unauthorized))
 
 
 def _write_results(work: Batch, ids: CocoIds, *, as_json: bool) -> None:
     """Write the files about all images and print a summary."""
     out, failures = work.out, [{"file": name, "reason": reason} for name, reason in sorted(work.failures.items())]
-    images = (image for name in work.done if (image := work.records.read(name)) is not None)
+    images = (image for name in work.done if (image := read_record(work.record(name), name)) is not None)
     count = write_coco(out / "annotations.json", images, work.weights, ids)
     ids.write(out / "ids.json")
     write_json(out / "failures.json", failures)
@@ -155,46 +261,3 @@ def _write_results(work: Batch, ids: CocoIds, *, as_json: bool) -> None:
         print_note(f"failed: {failure['file']}: {failure['reason']}")
     if len(failures) > MAX_LISTED_FAILURES:
         print_note(f"failed: {len(failures) - MAX_LISTED_FAILURES} more, see {out / 'failures.json'}")
-
-
-def read_prompts(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Read a JSON file with the objects of each image. A single object may stand without a list.
-
-    Returns:
-        The objects per image name, sorted by name. The service checks their values.
-
-    Raises:
-        CommandError: the file is malformed; the message says where.
-        OSError: the file cannot be read.
-    """
-    try:
-        document = json.loads(path.read_bytes(), parse_constant=_reject_constant)
-    except (ValueError, RecursionError) as error:
-        raise CommandError(f"{path}: not valid JSON: {error}") from None
-    if not isinstance(document, dict) or not document:
-        expected = '{"photo.jpg": [{"pos_coords": [[x, y], ...], "box": [x0, y0, x1, y1]}, ...], ...}'
-        raise CommandError(f"{path}: expected {expected}, got {_short(document)}")
-    return {name: _objects(f"{path}: {name!r}", name, document[name]) for name in sorted(document)}
-
-
-def _objects(where: str, name: str, value: Any) -> list[dict[str, Any]]:
-    path = PurePosixPath(name)
-    if str(path) != name or path.is_absolute() or ".." in path.parts or not path.name:
-        raise CommandError(f"{where}: expected a path relative to the image folder, such as 'cats/one.jpg'")
-    objects = [value] if isinstance(value, dict) else value
-    if not isinstance(objects, list) or not objects:
-        raise CommandError(f"{where}: expected a list of objects, got {_short(value)}")
-    for index, given in enumerate(objects):
-        if not isinstance(given, dict) or not given or not set(given) <= set(PROMPT_FIELDS):
-            expected = f"expected some of {', '.join(PROMPT_FIELDS)}"
-            raise CommandError(f"{where}: object {index}: {expected}, got {_short(given)}")
-    return objects
-
-
-def _short(value: Any) -> str:
-    """Return the beginning of an invalid value for a message."""
-    return json.dumps(value)[:80]
-
-
-def _reject_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is not a JSON number")

@@ -52,12 +52,7 @@ class CocoIds:
 
     @classmethod
     def read(cls, path: Path) -> CocoIds:
-        """Read the ids written by `write`; empty if the file does not exist.
-
-        Raises:
-            CommandError: the file is malformed.
-            OSError: the file cannot be read.
-        """
+        """Read the ids written by `write`; empty if the file does not exist."""
         try:
             return cls({name: ImageIds(**ids) for name, ids in json.loads(path.read_bytes()).items()})
         except FileNotFoundError:
@@ -84,20 +79,7 @@ class CocoIds:
 
 
 def write_coco(path: Path, images: Iterable[LabelledImage], weights: Weights | None, ids: CocoIds) -> int:
-    """Write a COCO file. Images are consumed one by one to save memory.
-
-    Args:
-        path: the file.
-        images: images with their objects.
-        weights: weights of the model, or None if unknown.
-        ids: assigns ids to images and objects.
-
-    Returns:
-        The number of objects.
-
-    Raises:
-        CannotWrite: the file cannot be written.
-    """
+    """Write a COCO file, and return the number of objects. Images are consumed one by one to save memory."""
     info = {"description": "objects found by MobileSAM", "weights": asdict(weights) if weights else None}
     image_entries: list[dict[str, Any]] = []
     count = 0
@@ -117,34 +99,20 @@ def write_coco(path: Path, images: Iterable[LabelledImage], weights: Weights | N
     return count
 
 
-class Records:
-    """A folder with the result of every image of a batch, used to resume it."""
-
-    def __init__(self, folder: Path) -> None:
-        """Use a folder, which need not exist yet."""
-        self._folder = folder
-
-    def read(self, name: str, question: dict[str, Any] | None = None) -> LabelledImage | None:
-        """Return the result for an image, or None if it is missing, damaged or answers another question.
-
-        Args:
-            name: path of the image relative to the image folder.
-            question: expected inputs of the result, as `record_question` returns them; None for any.
-        """
-        try:
-            record = json.loads(self._path(name).read_bytes())
-            if question is not None and record["question"] != question:
-                return None
-            return LabelledImage(name, record["width"], record["height"], record["objects"])
-        except (OSError, ValueError, KeyError, TypeError):
+def read_record(path: Path, name: str, question: dict[str, Any] | None = None) -> LabelledImage | None:
+    """Return the result for an image; None if it is missing, damaged or the answer to another than a given question."""
+    try:
+        record = json.loads(path.read_bytes())
+        if question is not None and record["question"] != question:
             return None
+        return LabelledImage(name, record["width"], record["height"], record["objects"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
-    def write(self, question: dict[str, Any], image: LabelledImage) -> None:
-        """Write the result for an image."""
-        write_json(self._path(image.file_name), {"question": question, **asdict(image)})
 
-    def _path(self, name: str) -> Path:
-        return self._folder / f"{name}.json"
+def write_record(path: Path, question: dict[str, Any], image: LabelledImage) -> None:
+    """Write the result for an image, to resume the batch."""
+    write_json(path, {"question": question, **asdict(image)})
 
 
 def record_question(image: bytes, asked: dict[str, Any], weights: Weights | None) -> dict[str, Any]:

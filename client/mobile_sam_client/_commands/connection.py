@@ -1,75 +1,31 @@
-"""Options that several commands share, and clients for `--url` and `--local`."""
+"""Clients for `--url` and `--local`, and work on several images with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TypeVar
 
 import typer
 
-from mobile_sam_client import Client, Problem
+from mobile_sam_client import BodyTooLarge, Client, InvalidImage, InvalidRequest, Problem, Weights
+from mobile_sam_client._commands.files import check_free, read_image
 from mobile_sam_client._commands.local_service import local_service
-from mobile_sam_client._commands.output import CommandError, describe, log_to_stderr
-from mobile_sam_client._settings import URL, checked_url
+from mobile_sam_client._commands.output import (
+    CannotWrite,
+    CommandError,
+    describe,
+    log_to_stderr,
+    print_error,
+    print_weights,
+)
 
-ClientType = TypeVar("ClientType")
+T = TypeVar("T")
 
-DEFAULT_URL = URL
-IMAGES_HELP = "PNG, JPEG and WebP files; a quoted pattern such as `'photos/*.jpg'` is expanded."
 PROBE_TIMEOUT_S = 10
-
-
-def _not_both(ctx: typer.Context, value: Any) -> Any:
-    """Reject `--url` together with `--local`."""
-    sources = [ctx.get_parameter_source(name) for name in ("url", "local")]
-    if all(source is not None and source.name == "COMMANDLINE" for source in sources):
-        raise typer.BadParameter("--url and --local cannot be combined")
-    return value
-
-
-def _url(ctx: typer.Context, value: str) -> str:
-    """Complete an address without `http://`."""
-    _not_both(ctx, value)
-    try:
-        return checked_url(value if "://" in value else f"http://{value}")
-    except ValueError as error:
-        raise typer.BadParameter(str(error).removeprefix("url: ")) from None
-
-
-Images = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="IMAGE",
-        help=IMAGES_HELP,
-        show_default=False,
-    ),
-]
-Url = Annotated[
-    str,
-    typer.Option("--url", metavar="URL", envvar="MOBILE_SAM_URL", callback=_url, help="URL of the service."),
-]
-Local = Annotated[
-    bool,
-    typer.Option(
-        "--local",
-        callback=_not_both,
-        help="Start a service for this run only. Needs the project's checkout as the current folder, or a client "
-        "installed from it.",
-    ),
-]
-Json = Annotated[
-    bool,
-    typer.Option("--json", help="Print JSON to standard output, and all else to standard error."),
-]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
-
-
-def examples(*lines: str) -> str:
-    """Return the examples at the end of a command's help."""
-    return "\n\n".join(["[bold]Examples[/]", *lines])
 
 
 @contextmanager
@@ -82,17 +38,12 @@ def service_url(url: str, local: bool) -> Iterator[str]:
         yield url
 
 
-@contextmanager
-def connected_client(url: str, local: bool) -> Iterator[Client]:
-    """Yield a client for an interactive command.
-
-    It fails at once if the service is unreachable, and prints retries to standard error.
-    """
-    with service_url(url, local) as address:
-        with probing_client(address) as client, suppress(Problem):  # a Problem shows that it is reachable
-            client.info()
-        with make_client(Client, address) as client, log_to_stderr():
-            yield client
+def make_client(client_type: Callable[[str], T], url: str) -> T:
+    """Create a client; an invalid API key in the environment is a `CommandError`."""
+    try:
+        return client_type(url)
+    except ValueError as error:
+        raise CommandError(describe(error)) from None
 
 
 def probing_client(url: str) -> Client:
@@ -100,13 +51,71 @@ def probing_client(url: str) -> Client:
     return make_client(partial(Client, timeout=PROBE_TIMEOUT_S, retries=0), url)
 
 
-def make_client(client_type: Callable[[str], ClientType], url: str) -> ClientType:
-    """Create a client.
+def for_each(
+    outputs: Mapping[Path, Sequence[Path]],
+    work: Callable[[Client, Path, bytes], Weights | None],
+    *,
+    url: str,
+    local: bool,
+    as_json: bool,
+    force: bool = False,
+) -> None:
+    """Run a command for each image; errors of one image do not stop the others.
+
+    Args:
+        outputs: output files of each image. All are checked, and the images are read, before the service is asked.
+        work: does the work on an image, given its path and file; returns the weights to print after the last one.
+        url: URL of the service.
+        local: True to start a service for this run.
+        as_json: True if standard output is for JSON only.
+        force: True to overwrite existing files.
 
     Raises:
-        CommandError: the API key from the environment is invalid.
+        typer.Exit: an image failed.
     """
+
+    def check(image: Path) -> None:
+        check_free(outputs[image], force=force)
+        read_image(image)
+
+    done: dict[Path, Weights | None] = {}
+    if ready := _results(outputs, check):
+        with service_url(url, local) as address:
+            with probing_client(address) as client, suppress(Problem):  # a Problem shows that it is reachable
+                client.info()
+            with make_client(Client, address) as client, log_to_stderr():
+                done = _results(ready, lambda image: work(client, image, read_image(image)))
+    if weights := next(reversed(done.values()), None):
+        print_weights(weights, name=not as_json)
+    if len(done) < len(outputs):
+        raise typer.Exit(1)
+
+
+async def run_concurrently(items: Iterable[T], work: Callable[[T], Awaitable[None]], concurrency: int) -> None:
+    """Do some work on each item, a few at a time. Its first error stops all."""
+    remaining = iter(items)
+
+    async def worker() -> None:
+        for item in remaining:
+            await work(item)
+
+    workers = [asyncio.create_task(worker()) for _ in range(concurrency)]
     try:
-        return client_type(url)
-    except ValueError as error:
-        raise CommandError(describe(error)) from None
+        await asyncio.gather(*workers)
+    finally:
+        for task in workers:
+            task.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+
+def _results(images: Collection[Path], function: Callable[[Path], T]) -> dict[Path, T]:
+    """Return the function's results, without images for which it fails; those errors are printed."""
+    results = {}
+    for image in images:
+        try:
+            results[image] = function(image)
+        except (InvalidImage, InvalidRequest, BodyTooLarge, CommandError, OSError) as error:
+            if isinstance(error, BrokenPipeError):  # such as `mobile-sam ... | head`
+                raise
+            print_error(describe(error) if isinstance(error, CannotWrite) else f"{image}: {describe(error)}")
+    return results

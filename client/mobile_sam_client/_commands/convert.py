@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mobile_sam_client._commands.connection import Force, examples
 from mobile_sam_client._commands.files import check_writable
+from mobile_sam_client._commands.options import Force, examples
 from mobile_sam_client._commands.output import CommandError, describe_with_file, print_line
 
 REQUIREMENT = "supervision>=0.31"
@@ -66,11 +66,7 @@ def convert(
 
 
 def _dataset(annotations: Path, images: Path) -> Any:
-    """Return supervision's data set with the annotations.
-
-    Raises:
-        CommandError: supervision is not installed.
-    """
+    """Return supervision's data set with the annotations."""
     try:
         import supervision  # noqa: PLC0415 (optional, and slow to import)
     except ImportError:

@@ -10,31 +10,29 @@ import typer
 
 from mobile_sam_client import Client, Weights
 from mobile_sam_client._commands.coco import CocoIds, LabelledImage, write_coco
-from mobile_sam_client._commands.connection import (
+from mobile_sam_client._commands.connection import for_each
+from mobile_sam_client._commands.files import (
+    check_distinct,
+    check_suffix,
+    find_images,
+    output_file,
+    write_json,
+    write_overlay,
+)
+from mobile_sam_client._commands.options import (
     DEFAULT_URL,
     Force,
     Images,
     Json,
     Local,
     Url,
-    connected_client,
     examples,
+    generator_options,
 )
-from mobile_sam_client._commands.each import for_each
-from mobile_sam_client._commands.files import (
-    check_distinct,
-    check_free,
-    check_suffix,
-    find_images,
-    output_file,
-    read_image,
-    write_json,
-)
-from mobile_sam_client._commands.generator import generator_options
 from mobile_sam_client._commands.output import image_summary, print_json, print_line, progress
-from mobile_sam_client._commands.overlays import SUFFIXES, write_overlay
 from mobile_sam_client._commands.prompts import errors_in_options
 from mobile_sam_client._exports import coco_fields
+from mobile_sam_client._pictures import FORMATS
 
 EVERYTHING_EXAMPLES = examples(
     "mobile-sam everything photo.jpg --points-per-side 16 --picture everything.jpg",
@@ -83,26 +81,19 @@ def everything(
     The options from --points-per-side to --min-area are those of Segment Anything's automatic mask generator.
     """
     check_suffix(out, (".json",), "--out")
-    check_suffix(picture, tuple(SUFFIXES), "--picture")
+    check_suffix(picture, tuple(FORMATS), "--picture")
     files = {
         image: [output_file(template, image) for template in (out, picture) if template]
         for image in find_images(images)
     }
     check_distinct(files, [file for each in files.values() for file in each])
 
-    def check(image: Path) -> None:
-        check_free(files[image], force=force)
-        read_image(image)
-
-    def work(client: Client, image: Path) -> Weights:
-        file = read_image(image)
+    def work(client: Client, image: Path, file: bytes) -> Weights:
         records, *pictures = files[image]
-        with progress("Segmenting") as bar, errors_in_options(ctx):
-
-            def show_progress(done: int, total: int) -> None:
-                bar.update(bar.task_ids[0], completed=done, total=total)
-
-            found = client.everything(file, on_progress=show_progress, **parameters)
+        with progress("Segmenting") as update, errors_in_options(ctx):
+            found = client.everything(
+                file, on_progress=lambda done, total: update(completed=done, total=total), **parameters
+            )
         if form is Format.sam:
             write_json(records, [record.as_sam() for record in found])
         else:
@@ -118,4 +109,4 @@ def everything(
             print_line(f"wrote {' and '.join(map(str, files[image]))}")
         return found.weights
 
-    for_each(files, connected_client(url, local), check=check, work=work, as_json=as_json)
+    for_each(files, work, url=url, local=local, as_json=as_json, force=force)

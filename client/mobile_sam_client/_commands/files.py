@@ -1,4 +1,4 @@
-"""Finding and reading images, and writing files atomically."""
+"""Finding and reading images, drawing on them, and writing files atomically."""
 
 from __future__ import annotations
 
@@ -6,29 +6,24 @@ import errno
 import glob
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import typer
+from PIL import Image
 
+from mobile_sam_client import Rle
 from mobile_sam_client._commands.output import CannotWrite, CommandError
-
-IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
+from mobile_sam_client._images import displayed_pixels
+from mobile_sam_client._pictures import FORMATS, draw, encode
 
 
 def list_images(folder: Path, excluded: Path) -> list[str]:
-    """Return the sorted relative paths of all images in a folder and its subfolders.
+    """Return the sorted relative paths of all images in a folder and its subfolders, except an excluded one.
 
     Hidden files and folders are skipped, and links to folders are not followed.
-
-    Args:
-        folder: folder to search.
-        excluded: subfolder to skip.
-
-    Raises:
-        OSError: the folder cannot be read.
     """
 
     def fail(error: OSError) -> None:
@@ -42,7 +37,7 @@ def list_images(folder: Path, excluded: Path) -> list[str]:
         found += [
             (here / name).relative_to(folder).as_posix()
             for name in files
-            if Path(name).suffix.lower() in IMAGE_SUFFIXES and not name.startswith(".")
+            if Path(name).suffix.lower() in FORMATS and not name.startswith(".")
         ]
     return sorted(found)
 
@@ -57,11 +52,7 @@ def find_images(paths: Iterable[Path]) -> list[Path]:
 
 
 def read_image(path: Path) -> bytes:
-    """Read an image file. The service checks its contents.
-
-    Raises:
-        OSError: the file cannot be read, or is empty.
-    """
+    """Read an image file, which must not be empty. The service checks its contents."""
     content = path.read_bytes()
     if not content:
         raise OSError(errno.EINVAL, "expected a PNG, JPEG or WebP file, got an empty one", str(path))
@@ -72,8 +63,7 @@ def read_image(path: Path) -> bytes:
 def atomic_writer(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces `path` at the end of the block. Missing folders are created.
 
-    Raises:
-        CannotWrite: the file cannot be written.
+    Errors in writing are raised as `CannotWrite`.
     """
     target = path.resolve()
     try:
@@ -95,24 +85,25 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file; raises as `atomic_writer`."""
     with atomic_writer(path) as file:
         file.write(content)
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Write a JSON file; raises as `atomic_writer`."""
     write_bytes(path, json.dumps(document).encode() + b"\n")
 
 
-def output_file(template: Path, image: Path, *numbers: int) -> Path:
-    """Return the output file of an image.
+def write_overlay(path: Path, image: bytes, rles: Sequence[Rle]) -> None:
+    """Draw objects on an image and write the picture."""
+    try:
+        drawn = draw(displayed_pixels(image), rles)
+    except ValueError as error:
+        raise CommandError(f"cannot draw on the image: {error}") from error
+    write_bytes(path, encode(Image.fromarray(drawn), path.suffix))
 
-    Args:
-        template: path in which `{stem}` and `{parent}` stand for the image's name without suffix, and for its folder.
-        image: path of the image.
-        numbers: appended to the file's name, before its suffix.
-    """
+
+def output_file(template: Path, image: Path, *numbers: int) -> Path:
+    """Return the path with `{stem}` and `{parent}` replaced by the image's, and with numbers before its suffix."""
     path = Path(str(template).replace("{parent}", str(image.parent)).replace("{stem}", image.stem))
     return path.with_name("_".join([path.stem, *map(str, numbers)]) + path.suffix)
 
@@ -134,12 +125,7 @@ def check_distinct(images: Iterable[Path], outputs: Iterable[Path]) -> None:
 
 
 def check_free(paths: Iterable[Path], *, force: bool) -> None:
-    """Check before any work on an image that its output files can be written.
-
-    Raises:
-        CommandError: a file exists and `force` is False.
-        CannotWrite: a file cannot be written.
-    """
+    """Check before any work on an image that its output files can be written, and do not exist unless `force`."""
     for path in paths:
         if not force and path.is_file():
             raise CommandError(f"{path} exists; overwrite it with --force")
@@ -147,11 +133,7 @@ def check_free(paths: Iterable[Path], *, force: bool) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Check before any work that a file can be written, without creating anything.
-
-    Raises:
-        CannotWrite: it is a folder, or its parent folder cannot be created or written to.
-    """
+    """Raise `CannotWrite` before any work if a file cannot be written; nothing is created."""
     target = path.resolve()
     parent = next(folder for folder in target.parents if folder.exists())
     if target.is_dir():

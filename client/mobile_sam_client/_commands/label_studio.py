@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree as Xml
 
 import httpx
 
-from mobile_sam_client import AsyncClient, BodyTooLarge, InvalidImage, InvalidRequest, MobileSamError
+from mobile_sam_client import AsyncClient, BodyTooLarge, InvalidImage, InvalidRequest
 from mobile_sam_client._commands import connection
 from mobile_sam_client._commands.output import CommandError, describe, progress
 
@@ -33,11 +31,7 @@ class LabelStudio:
     """Access token that was exchanged for a personal access token; it lives for minutes."""
 
     async def get(self, path: str, **parameters: Any) -> httpx.Response:
-        """Return a response; the token goes to Label Studio only.
-
-        Raises:
-            CommandError: Label Studio is unreachable, or answers with an error.
-        """
+        """Return a response, or raise `CommandError`; the token goes to Label Studio only."""
         url = httpx.URL(path if "://" in path else f"{self.url}/{path.lstrip('/')}", params=parameters or None)
         own = (url.scheme, url.netloc) == (httpx.URL(self.url).scheme, httpx.URL(self.url).netloc)
         try:
@@ -63,11 +57,7 @@ class LabelStudio:
         return {"Authorization": f"Bearer {self.access}"}
 
     async def images(self, project: int) -> list[str]:
-        """Return the URLs of all images of a project's tasks, each once.
-
-        Raises:
-            CommandError: as `get`, or the labeling configuration has no image.
-        """
+        """Return the URLs of all images of a project's tasks, each once."""
         config = (await self.get(f"/api/projects/{project}/")).json()["label_config"]
         tags = [each for each in Xml.fromstring(config).iter() if each.tag.lower() == "image"]  # noqa: S314 - expat bounds entities
         keys = [tag.get("value", "").removeprefix("$") for tag in tags]
@@ -84,62 +74,41 @@ class LabelStudio:
         return list(dict.fromkeys(text for text in texts if isinstance(text, str)))
 
 
-@dataclass
-class Outcome:
-    """Results of a project's images."""
-
-    image_ids: dict[str, str] = field(default_factory=dict)
-    """Ids of the encoded images, by URL."""
-    failures: dict[str, str] = field(default_factory=dict)
-    """Reasons of the other ones, by URL."""
-
-
 async def embed_project(
-    url: str, label_studio_url: str, project: int, outcome: Outcome, on_image: Callable[[str, str], None]
-) -> None:
-    """Encode all images of a project.
+    url: str, label_studio_url: str, project: int, on_image: Callable[[str, str], None]
+) -> dict[str, str]:
+    """Encode all images of a project, and return the reasons of those that failed, by URL.
 
     Args:
         url: URL of the service.
         label_studio_url: URL of Label Studio.
         project: id of the project.
-        outcome: gets the result of each image.
         on_image: called with the URL and the id of each encoded image.
 
     Raises:
         CommandError: the project cannot be read.
         MobileSamError: the service is unreachable, or refuses the API key.
     """
-    async with _label_studio(label_studio_url) as server, connection.make_client(AsyncClient, url) as client:
-        await client.info()
-        images = await server.images(project)
-        remaining = iter(images)
-        with progress("Images") as bar:
-            bar.update(bar.task_ids[0], total=len(images))
-
-            async def worker() -> None:
-                for image in remaining:
-                    try:
-                        file = (await server.get(image)).content
-                        outcome.image_ids[image] = (await client.embed(file)).image_id
-                        on_image(image, outcome.image_ids[image])
-                    except (CommandError, InvalidImage, InvalidRequest, BodyTooLarge, ValueError) as error:
-                        outcome.failures[image] = describe(error)
-                    bar.advance(bar.task_ids[0])
-
-            workers = [asyncio.create_task(worker()) for _ in range(CONCURRENCY)]
-            try:
-                await asyncio.gather(*workers)
-            except MobileSamError:
-                for task in workers:
-                    task.cancel()
-                raise
-
-
-@asynccontextmanager
-async def _label_studio(url: str) -> AsyncIterator[LabelStudio]:
     token = os.environ.get(TOKEN, "")
     if not token:
         raise CommandError(f"set the environment variable {TOKEN} to an access token of Label Studio")
-    async with httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=True) as http:
-        yield LabelStudio(url.rstrip("/"), http, token)
+    failures: dict[str, str] = {}
+    async with (
+        httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=True) as http,
+        connection.make_client(AsyncClient, url) as client,
+    ):
+        await client.info()
+        server = LabelStudio(label_studio_url.rstrip("/"), http, token)
+        images = await server.images(project)
+        with progress("Images", len(images)) as update:
+
+            async def work(image: str) -> None:
+                try:
+                    file = (await server.get(image)).content
+                    on_image(image, (await client.embed(file)).image_id)
+                except (CommandError, InvalidImage, InvalidRequest, BodyTooLarge, ValueError) as error:
+                    failures[image] = describe(error)
+                update(advance=1)
+
+            await connection.run_concurrently(images, work, CONCURRENCY)
+    return failures

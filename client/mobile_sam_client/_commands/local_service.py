@@ -46,11 +46,7 @@ class ServiceStartError(CommandError):
 
 
 def serve_command(host: str, port: int) -> list[str]:
-    """Return the command that serves the project's checkout: the current folder, or where this package comes from.
-
-    Raises:
-        CommandError: neither is a checkout, or `make` is missing.
-    """
+    """Return the command that serves the project's checkout: the current folder, or where this package comes from."""
     make, current = shutil.which("make"), Path.cwd()
     if make is None:
         raise CommandError("starting a service needs `make` on PATH")
@@ -70,15 +66,7 @@ def serve_environment() -> dict[str, str]:
 
 @contextmanager
 def local_service() -> Iterator[str]:
-    """Run a service on a free port of this machine for the duration of the block.
-
-    Yields:
-        Its URL.
-
-    Raises:
-        CommandError: the checkout or `make` is missing.
-        ServiceStartError: the service does not start; the message names its log.
-    """
+    """Run a service on a free port of this machine for the duration of the block, and yield its URL."""
     port = _free_port()
     command = serve_command(HOST, port)
     # Bypass proxies for this machine.

@@ -6,9 +6,10 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mobile_sam_client import Unauthorized, Weights
 from mobile_sam_client._calls import logger
+from mobile_sam_client._client import KEY_VARIABLE
 from mobile_sam_client._results import ImageResult
-from mobile_sam_client._settings import KEY_VARIABLE
 
 EXIT_INTERRUPTED = 130
 """Exit status of a command ended by Ctrl-C, by shell convention."""
@@ -124,8 +125,8 @@ def log_to_stderr() -> Iterator[None]:
 
 
 @contextmanager
-def progress(description: str) -> Iterator[Progress]:
-    """Show a progress bar with one task on standard error, if that is a terminal."""
+def progress(description: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """Show a progress bar on standard error, if that is a terminal, and yield its `update`, as Rich's."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -135,8 +136,7 @@ def progress(description: str) -> Iterator[Progress]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_interactive, transient=True) as bar:
-        bar.add_task(description, total=None)
-        yield bar
+        yield partial(bar.update, bar.add_task(description, total=total))
 
 
 @contextmanager

@@ -1,12 +1,15 @@
-"""Objects to segment as typed on the command line, and errors of the service in the words of the typed options."""
+"""Objects to segment, from options and files, and errors of the service in the words of the typed options."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import isfinite
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import typer
 
@@ -19,6 +22,7 @@ NAMES_BY_FIELD = {"pos_coords": "point", "neg_coords": "negative", "box": "box"}
 """The same names by field of a request."""
 FIELD = re.compile(r"(?:prompts\[(\d+)\]\.)?(\w+)(?:\[(\d+)\])?")
 MAX_NAMED_ERRORS = 3
+PROMPT_FIELDS = [field.name for field in fields(Prompt) if field.name != "mask_input"]
 
 
 @dataclass(frozen=True)
@@ -96,14 +100,11 @@ def _checked(name: str, text: str) -> str:
 
 @contextmanager
 def errors_in_options(ctx: typer.Context, objects: Sequence[TypedObject] = ()) -> Iterator[None]:
-    """Name the fields of a rejected request by the options that were typed.
+    """Replace an `InvalidRequest` that names fields by a `CommandError` that names the options that were typed.
 
     Args:
         ctx: context of the command, whose parameters are named as the fields of the request.
         objects: the objects of the request.
-
-    Raises:
-        CommandError: in place of an `InvalidRequest` that names fields.
     """
     try:
         yield
@@ -125,3 +126,41 @@ def _option_of(field: str, ctx: typer.Context, objects: Sequence[TypedObject]) -
     if name in NAMES_BY_FIELD and objects:
         return objects[int(number or 0)].option_of(name, index)
     return next((param.opts[0] for param in ctx.command.params if param.name == name), field)
+
+
+def read_prompts(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the objects of each image, sorted by name, from a JSON file. The service checks their values.
+
+    A single object may stand without a list. A malformed file is a `CommandError` that says where.
+    """
+    try:
+        document = json.loads(path.read_bytes(), parse_constant=_reject_constant)
+    except (ValueError, RecursionError) as error:
+        raise CommandError(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(document, dict) or not document:
+        expected = '{"photo.jpg": [{"pos_coords": [[x, y], ...], "box": [x0, y0, x1, y1]}, ...], ...}'
+        raise CommandError(f"{path}: expected {expected}, got {_short(document)}")
+    return {name: _objects(f"{path}: {name!r}", name, document[name]) for name in sorted(document)}
+
+
+def _objects(where: str, name: str, value: Any) -> list[dict[str, Any]]:
+    path = PurePosixPath(name)
+    if str(path) != name or path.is_absolute() or ".." in path.parts or not path.name:
+        raise CommandError(f"{where}: expected a path relative to the image folder, such as 'cats/one.jpg'")
+    objects = [value] if isinstance(value, dict) else value
+    if not isinstance(objects, list) or not objects:
+        raise CommandError(f"{where}: expected a list of objects, got {_short(value)}")
+    for index, given in enumerate(objects):
+        if not isinstance(given, dict) or not given or not set(given) <= set(PROMPT_FIELDS):
+            expected = f"expected some of {', '.join(PROMPT_FIELDS)}"
+            raise CommandError(f"{where}: object {index}: {expected}, got {_short(given)}")
+    return objects
+
+
+def _short(value: Any) -> str:
+    """Return the beginning of an invalid value for a message."""
+    return json.dumps(value)[:80]
+
+
+def _reject_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is not a JSON number")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import itertools
 import json
 from enum import Enum
 from pathlib import Path
@@ -10,32 +10,16 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from PIL import Image
 
 from mobile_sam_client import Client, Segmentation, Weights
-from mobile_sam_client._commands.connection import (
-    DEFAULT_URL,
-    Force,
-    Images,
-    Json,
-    Local,
-    Url,
-    connected_client,
-    examples,
-)
-from mobile_sam_client._commands.each import for_each
-from mobile_sam_client._commands.files import (
-    check_distinct,
-    check_free,
-    check_suffix,
-    find_images,
-    output_file,
-    read_image,
-    write_bytes,
-)
+from mobile_sam_client._commands.connection import for_each
+from mobile_sam_client._commands.files import check_distinct, check_suffix, find_images, output_file, write_bytes
+from mobile_sam_client._commands.options import DEFAULT_URL, Force, Images, Json, Local, Url, examples
 from mobile_sam_client._commands.output import image_summary, print_json, print_line
-from mobile_sam_client._commands.overlays import SUFFIXES, encode
 from mobile_sam_client._commands.prompts import box, errors_in_options, point, typed_object, typed_objects
 from mobile_sam_client._exports import coco_fields
+from mobile_sam_client._pictures import FORMATS, encode
 
 MASK_SUFFIXES = (".png", ".npy", ".json")
 CUTOUT_SUFFIXES = (".png", ".webp")
@@ -153,26 +137,27 @@ def segment(
     Coordinates are pixels of the displayed image, from its top-left corner.
     """
     objects = typed_objects(points, negatives, around, prompts)
-    form = mask_format or _format_of(out)
+    suffix = out.suffix.lower() if out else ".png"
+    form = mask_format or next((form for form in Format if form.suffix == suffix), Format.png)
     check_suffix(out, (form.suffix,) if mask_format else MASK_SUFFIXES, "--out")
-    check_suffix(picture, CUTOUT_SUFFIXES if segmented_image is Style.cutout else tuple(SUFFIXES), "--picture")
-    numbers = _numbers(len(objects), CANDIDATES if multimask_output else 1)
+    check_suffix(picture, CUTOUT_SUFFIXES if segmented_image is Style.cutout else tuple(FORMATS), "--picture")
+    # Objects and candidates are numbered where there are several.
+    counts = (len(objects), CANDIDATES if multimask_output else 1)
+    numbers = list(itertools.product(*(range(1, count + 1) for count in counts if count > 1)))
+    template = out or Path(f"{{stem}}_mask{form.suffix}")
     files = {
-        image: [output_file(out or Path(f"{{stem}}_mask{form.suffix}"), image, *number) for number in numbers]
+        image: [
+            *(output_file(template, image, *number) for number in numbers),
+            *([output_file(picture, image)] if picture else []),
+        ]
         for image in find_images(images)
     }
-    pictures = {image: output_file(picture, image) for image in files} if picture else {}
-    check_distinct(files, [*(file for each in files.values() for file in each), *pictures.values()])
+    check_distinct(files, itertools.chain(*files.values()))
 
-    def check(image: Path) -> None:
-        check_free([*files[image], *filter(None, [pictures.get(image)])], force=force)
-        read_image(image)
-
-    def work(client: Client, image: Path) -> Weights:
-        shown = pictures.get(image)
+    def work(client: Client, image: Path, file: bytes) -> Weights:
         with errors_in_options(ctx, objects):
             found = client.segment_many(
-                read_image(image),
+                file,
                 [typed.prompt() for typed in objects],
                 multimask_output=multimask_output,
                 segmented_image=segmented_image.value if picture else "none",
@@ -180,50 +165,36 @@ def segment(
                 min_mask_region_area=min_mask_region_area,
             )
         masks = [mask for best in found for mask in best.candidates or (best,)]
-        for mask, file in zip(masks, files[image], strict=True):
-            write_bytes(file, _mask_file(mask, form))
+        written = list(zip(files[image][: len(numbers)], masks, strict=True))
+        shown = files[image][-1] if picture else None
+        for path, mask in written:
+            write_bytes(path, _mask_file(mask, form))
         if shown and found[0].image:
             write_bytes(shown, encode(found[0].image, shown.suffix))
         if as_json:
             entries = [
-                {"file": str(file), "score": mask.score, "area": mask.area, "box": mask.box_xyxy}
-                for mask, file in zip(masks, files[image], strict=True)
+                {"file": str(path), "score": mask.score, "area": mask.area, "box": mask.box_xyxy}
+                for path, mask in written
             ]
             print_json({**image_summary(image, found[0], shown), "masks": entries})
         else:
             print_line(f"{image}: {found[0].width} x {found[0].height} pixels")
-            for mask, file in zip(masks, files[image], strict=True):
+            for path, mask in written:
                 box_xyxy = ",".join(map(str, mask.box_xyxy))
-                print_line(f"wrote {file}: score {mask.score:.3f}, {mask.area} pixels in box {box_xyxy}")
+                print_line(f"wrote {path}: score {mask.score:.3f}, {mask.area} pixels in box {box_xyxy}")
             if shown:
                 print_line(f"wrote {shown}")
         return found[0].weights
 
-    for_each(files, connected_client(url, local), check=check, work=work, as_json=as_json)
-
-
-def _format_of(out: Path | None) -> Format:
-    """Return the format of a file by its suffix; RLE for JSON."""
-    return next((form for form in Format if out is not None and out.suffix.lower() == form.suffix), Format.png)
-
-
-def _numbers(objects: int, candidates: int) -> list[tuple[int, ...]]:
-    """Return the numbers in the file names of all masks: of the object and the candidate, where there are several."""
-    return [
-        (*([number] if objects > 1 else []), *([candidate] if candidates > 1 else []))
-        for number in range(1, objects + 1)
-        for candidate in range(1, candidates + 1)
-    ]
+    for_each(files, work, url=url, local=local, as_json=as_json, force=force)
 
 
 def _mask_file(mask: Segmentation, form: Format) -> bytes:
     """Return the file of a mask."""
     if form is Format.png:
-        return encode(mask.mask * np.uint8(255), form.suffix)
+        return encode(Image.fromarray(mask.mask * np.uint8(255)))
     if form is Format.npy:
-        file = io.BytesIO()
-        np.save(file, mask.mask)
-        return file.getvalue()
+        return mask._mask_npy()
     document = coco_fields(mask)
     if form is Format.polygon:
         del document["segmentation"]

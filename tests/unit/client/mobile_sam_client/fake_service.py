@@ -57,16 +57,17 @@ class ReceivedRequest:
 
 
 class FakeService:
-    """Returns the queued replies in order, the last one repeatedly."""
+    """Returns the queued replies in order, the last one repeatedly; or `default_reply` if there are none."""
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []
         self.requests: list[ReceivedRequest] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        received = ReceivedRequest(request.url.path, request.headers, request.content, request.extensions["timeout"])
-        self.requests.append(received)
-        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        timeout = request.extensions.get("timeout", {})
+        self.requests.append(ReceivedRequest(request.url.path, request.headers, request.content, timeout))
+        replies = self.replies or [default_reply]
+        reply = replies.pop(0) if len(replies) > 1 else replies[0]
         return reply(request)
 
     @property
@@ -139,10 +140,20 @@ def mask_with_area(number: int) -> Any:
     return mask
 
 
-def png(colour: int = 0, mode: str = "RGB", size: tuple[int, int] = (6, 4)) -> bytes:
+def file_of(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
     file = io.BytesIO()
-    Image.new(mode, size, colour).save(file, "PNG")
+    image.save(file, kind, **options)
     return file.getvalue()
+
+
+def rotated_90() -> Image.Exif:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return exif
+
+
+def png(colour: int = 0, mode: str = "RGB", size: tuple[int, int] = (6, 4)) -> bytes:
+    return file_of(Image.new(mode, size, colour))
 
 
 def low_res_mask(fill: float = 0.5) -> str:
@@ -207,6 +218,16 @@ def lines_reply(*steps: Any, size: int | None = None) -> Reply:
     chunks = [content[start : start + size] for start in range(0, len(content), size)]
     headers = {"Content-Type": "application/x-ndjson", "X-Request-ID": "the-request"}
     return lambda _: httpx.Response(200, stream=Chunks(chunks), headers=headers)
+
+
+def default_reply(request: httpx.Request) -> httpx.Response:
+    replies = {
+        "info": json_reply(INFO),
+        "embed": json_reply(IMAGE),
+        "mobile_sam": segment_reply(),
+        "everything": lines_reply(final_line(2, 5)),
+    }
+    return replies[request.url.path.rpartition("/")[2]](request)
 
 
 class Chunks(httpx.SyncByteStream, httpx.AsyncByteStream):

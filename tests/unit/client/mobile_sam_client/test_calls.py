@@ -27,6 +27,7 @@ from tests.unit.client.mobile_sam_client.fake_service import (
     INFO,
     Chunks,
     FakeService,
+    default_reply,
     failing_reply,
     final_line,
     json_reply,
@@ -46,61 +47,51 @@ NOT_CACHED = problem_reply(404, "image-not-cached", "no such image")
 def test_image_is_uploaded_once_and_then_sent_as_id(client, service, tmp_path):
     path = tmp_path / "photo.png"
     path.write_bytes(FILE)
-    service.reply_with(json_reply(IMAGE), segment_reply(), lines_reply(final_line()), segment_reply(image_id="another"))
     client.embed(path)
     client.segment(str(path), **CLICK)
     client.everything(FILE)
+    service.reply_with(segment_reply(image_id="another"))
     client.segment(b"another file", **CLICK)
-    service.reply_with(segment_reply())
     client.segment(b"another file", **CLICK)
     assert service.images == [FILE, "the id", "the id", b"another file", "another"]
 
 
-def test_embedding_is_sent_as_id(client, service, make):
-    service.reply_with(json_reply(IMAGE), segment_reply())
+def test_ids_of_embeddings_are_shared_between_clients_and_those_of_files_are_not(client, service, make):
     embedding = client.embed(FILE)
-    client.segment(embedding, **CLICK)
-    make(service).segment(embedding, **CLICK)
-    assert service.images == [FILE, "the id", "the id"]
+    another = make(service, api_key="another-key")
+    for one, image in ((client, embedding), (another, embedding), (client, FILE), (another, FILE)):
+        one.segment(image, **CLICK)
+    assert service.images == [FILE, *["the id"] * 3, FILE]
 
 
-def test_image_ids_are_not_shared_between_clients(client, service, make):
-    service.reply_with(segment_reply())
-    client.segment(FILE, **CLICK)
-    make(service, api_key="another-key").segment(FILE, **CLICK)
-    assert service.images == [FILE, FILE]
-
-
-@pytest.mark.parametrize("call", ["segment", "segment embedding", "embed", "everything"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client, embedding: client.embed(FILE),
+        lambda client, embedding: client.segment(FILE, **CLICK),
+        lambda client, embedding: client.segment(embedding, **CLICK),
+        lambda client, embedding: client.everything(FILE),
+    ],
+    ids=["embed", "segment", "segment embedding", "everything"],
+)
 def test_uncached_image_is_uploaded_again(client, service, call):
-    service.reply_with(json_reply(IMAGE))
     embedding = client.embed(FILE)
-    service.replies = [NOT_CACHED]
-    if call == "embed":
-        service.reply_with(json_reply(IMAGE))
-        client.embed(FILE)
-    elif call == "everything":
-        service.reply_with(lines_reply(final_line()))
-        client.everything(FILE)
-    else:
-        service.reply_with(segment_reply())
-        client.segment(embedding if call == "segment embedding" else FILE, **CLICK)
+    service.reply_with(NOT_CACHED, default_reply)
+    call(client, embedding)
     assert service.images == [FILE, "the id", FILE]
 
 
 def test_image_uncached_during_streaming_is_uploaded_again(client, service):
-    service.reply_with(json_reply(IMAGE))
     embedding = client.embed(FILE)
     problem = {"type": "urn:mobile-sam:image-not-cached", "title": "No", "status": 404, "detail": "forgotten"}
-    service.replies = [lines_reply({"done": 0, "total": 2}, {"problem": problem}), lines_reply(final_line(2))]
-    assert len(client.everything(embedding).masks) == 1
+    service.reply_with(lines_reply({"done": 0, "total": 2}, {"problem": problem}), default_reply)
+    assert len(client.everything(embedding).masks) == 2
     assert service.images == [FILE, "the id", FILE]
 
 
 def test_uncached_image_is_uploaded_again_only_once(client, service):
-    service.reply_with(json_reply(IMAGE))
     client.embed(FILE)
-    service.replies = [NOT_CACHED]
+    service.reply_with(NOT_CACHED)
     with pytest.raises(ImageNotCached, match="no such image"):
         client.segment(FILE, **CLICK)
     assert service.images == [FILE, "the id", FILE]
@@ -115,11 +106,17 @@ def test_retry_after_header_sets_the_wait(client, service, waits, status):
     assert len(service.requests) == 3
 
 
-def test_waits_double_without_retry_after(client, service, waits):
-    service.reply_with(*[problem_reply(503)] * 5, json_reply(INFO))
-    client.info()
-    assert all(0.1 * 2**number <= wait <= 0.2 * 2**number for number, wait in enumerate(waits))
-    assert len(waits) == 5
+@pytest.mark.parametrize(("retry_after", "waited"), [(0, 0), (7, 7), (3600, MAX_RETRY_WAIT_S)])
+def test_retry_after_is_kept_up_to_the_maximum(retry_after, waited):
+    assert retry_wait_s(4, retry_after) == waited
+
+
+def test_waits_double_with_jitter_up_to_the_maximum(make, service, waits):
+    service.reply_with(*[problem_reply(503)] * 40, json_reply(INFO))
+    make(service, retries=40).info()
+    longest = [min(0.2 * 2**number, MAX_RETRY_WAIT_S) for number in range(40)]
+    assert all(limit / 2 <= wait <= limit for wait, limit in zip(waits, longest, strict=True))
+    assert len(set(waits[8:])) > 1
 
 
 @pytest.mark.parametrize(("status", "error"), [(429, TooManyRequests), (503, Unavailable)])
@@ -133,18 +130,6 @@ def test_retries_are_limited(make, service, waits, status, error, retries):  # n
     assert len(service.requests) == retries + 1
 
 
-@pytest.mark.parametrize(("retry_after", "waited"), [(0, 0), (7, 7), (3600, MAX_RETRY_WAIT_S)])
-def test_retry_after_is_kept_up_to_the_maximum(retry_after, waited):
-    assert retry_wait_s(4, retry_after) == waited
-
-
-def test_backoff_doubles_with_jitter_up_to_the_maximum():
-    for attempt, longest in ((0, 0.2), (1, 0.4), (4, 3.2), (50, MAX_RETRY_WAIT_S)):
-        waits = [retry_wait_s(attempt, None) for _ in range(50)]
-        assert all(longest / 2 <= wait <= longest for wait in waits)
-        assert len(set(waits)) > 1
-
-
 @pytest.mark.parametrize("status", [400, 401, 404, 408, 413, 415, 422, 500, 504])
 def test_other_statuses_are_not_retried(client, service, waits, status):
     service.reply_with(problem_reply(status, Retry_After="1"))
@@ -154,12 +139,6 @@ def test_other_statuses_are_not_retried(client, service, waits, status):
     assert not waits
 
 
-def test_busy_proxy_is_retried(client, service, waits):
-    service.reply_with(make_reply(b"<h1>Service Unavailable</h1>", "text/html", 503), json_reply(IMAGE))
-    client.embed(FILE)
-    assert len(waits) == 1
-
-
 @pytest.mark.parametrize(
     "failure",
     [
@@ -167,22 +146,14 @@ def test_busy_proxy_is_retried(client, service, waits):
         failing_reply(httpx.ReadError),
         failing_reply(httpx.WriteError),
         failing_reply(httpx.RemoteProtocolError, "Server disconnected without sending a response."),
+        make_reply(b"<h1>Service Unavailable</h1>", "text/html", 503),
     ],
-    ids=["refused", "read error", "write error", "closed"],
+    ids=["refused", "read error", "write error", "closed", "busy proxy"],
 )
-def test_connection_lost_before_the_response_is_retried(client, service, waits, failure):
+def test_failure_before_the_response_is_retried(client, service, waits, failure):
     service.reply_with(failure, json_reply(IMAGE))
     client.embed(FILE)
     assert len(waits) == 1
-
-
-def test_connection_error_names_address_and_remedy(client, service, waits):
-    service.reply_with(failing_reply(httpx.ConnectError, "Connection refused"))
-    remedy = "start the service with `make serve`, or set its address in MOBILE_SAM_URL"
-    expected = rf"^cannot connect to http://127\.0\.0\.1:3000 \(Connection refused\); {remedy}$"
-    with pytest.raises(ServiceUnreachable, match=expected):
-        client.embed(FILE)
-    assert len(waits) == 5
 
 
 def test_connection_lost_during_the_response_is_not_retried(client, service, waits):
@@ -259,7 +230,6 @@ def test_least_recently_used_image_id_is_dropped():
 
 def test_async_calls_run_concurrently():
     service = FakeService()
-    service.reply_with(segment_reply())
     files = [b"one", b"two", b"three"]
     started: list[httpx.Request] = []
     all_started = asyncio.Event()

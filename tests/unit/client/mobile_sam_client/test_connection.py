@@ -7,12 +7,11 @@ import asyncio
 import httpx
 import pytest
 
-from mobile_sam_client import AsyncClient, Client, NotThisService, ServiceTimeout, ServiceUnreachable
+from mobile_sam_client import AsyncClient, NotThisService, ServiceTimeout, ServiceUnreachable
 from mobile_sam_client._wire import CHUNK_BYTES, run_blocking
 from tests.unit.client.mobile_sam_client.fake_service import (
     FILE,
     IMAGE,
-    INFO,
     Chunks,
     failing_reply,
     json_reply,
@@ -22,38 +21,19 @@ from tests.unit.client.mobile_sam_client.fake_service import (
 KEY = "a-key-of-16-characters"
 
 
-@pytest.fixture
-def sent_key(make, service):
-    """Return the header that a client with these settings sends."""
-    service.reply_with(json_reply(INFO))
-
-    def sent_key(**settings):
-        make(service, **settings).info()
-        return service.requests[-1].headers.get("Authorization")
-
-    return sent_key
-
-
-@pytest.mark.parametrize("text", [KEY, f" {KEY}\n"], ids=["plain", "surrounding whitespace"])
-def test_key_is_sent_as_bearer_token_despite_netrc(sent_key, monkeypatch, tmp_path, text):
+@pytest.mark.parametrize(
+    ("given", "variable", "sent"),
+    [(KEY, "other", KEY), (f" {KEY}\n", "", KEY), (None, KEY, KEY), ("", KEY, None), (None, "", None)],
+    ids=["argument", "surrounding whitespace", "variable", "empty argument", "empty variable"],
+)
+def test_key_at_creation_is_sent_as_bearer_token(*, make, service, monkeypatch, tmp_path, given, variable, sent):
     (tmp_path / "netrc").write_text("default login me password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    assert sent_key(api_key=text) == f"Bearer {KEY}"
-
-
-def test_key_is_read_from_environment_at_creation(make, service, monkeypatch):
-    service.reply_with(json_reply(INFO))
-    monkeypatch.setenv("MOBILE_SAM_API_KEY", KEY)
-    client = make(service)
-    monkeypatch.setenv("MOBILE_SAM_API_KEY", "another")
+    monkeypatch.setenv("MOBILE_SAM_API_KEY", variable)
+    client = make(service, api_key=given)
+    monkeypatch.setenv("MOBILE_SAM_API_KEY", "too late")
     client.info()
-    assert service.requests[0].headers["Authorization"] == f"Bearer {KEY}"
-
-
-@pytest.mark.parametrize(("given", "environment"), [("", KEY), (None, "")], ids=["empty argument", "empty variable"])
-def test_no_authorization_without_key(sent_key, monkeypatch, given, environment):
-    monkeypatch.setenv("MOBILE_SAM_API_KEY", environment)
-    assert sent_key(api_key=given) is None
+    assert service.requests[0].headers.get("Authorization") == (sent and f"Bearer {sent}")
 
 
 @pytest.mark.parametrize("key", ["geheimer-schlüssel", "two\nlines-of-a-key"], ids=["not ASCII", "two lines"])
@@ -114,7 +94,6 @@ def test_url_is_read_from_environment_unless_given(kind, monkeypatch):
 
 
 def test_headers_are_sent_beside_the_key(make, service):
-    service.reply_with(json_reply(INFO))
     make(service, api_key=KEY, headers={"X-Gateway": "a", "authorization": "Basic replaced"}).info()
     headers = service.requests[0].headers
     assert (headers["X-Gateway"], headers["Authorization"]) == ("a", f"Bearer {KEY}")
@@ -122,7 +101,7 @@ def test_headers_are_sent_beside_the_key(make, service):
 
 def test_verify_and_proxy_are_passed_to_httpx(kind, monkeypatch):
     given = {}
-    http = httpx.Client if kind is Client else httpx.AsyncClient
+    http = httpx.AsyncClient if kind is AsyncClient else httpx.Client
     create = http.__init__
     monkeypatch.setattr(http, "__init__", lambda self, **named: given.update(named) or create(self, **named))
     kind(verify=False, proxy="http://127.0.0.1:3128")
@@ -130,7 +109,6 @@ def test_verify_and_proxy_are_passed_to_httpx(kind, monkeypatch):
 
 
 def test_url_may_have_a_path(make, service):
-    service.reply_with(json_reply(INFO))
     client = make(service, url="http://127.0.0.1:3000/sam/")
     client.info()
     assert service.requests[0].path == "/sam/info"
@@ -144,7 +122,6 @@ def test_repr_shows_only_the_url(make, service, kind):
 
 
 def test_closed_client_sends_no_requests(make, service, kind):
-    service.reply_with(json_reply(IMAGE))
     client = make(service)
     client.embed(FILE)
     client.aclose() if kind is AsyncClient else client.close()
@@ -173,31 +150,21 @@ def test_body_is_sent_in_chunks_with_content_length(kind, size):
             assert request.headers["Content-Type"] == "application/json"
             return json_reply(IMAGE)(request)
 
-    async def ask() -> None:
-        async with AsyncClient(transport=Transport()) as client:
-            await client.embed(bytes(size))
-
-    if kind is Client:
-        with Client(transport=Transport()) as client:
-            client.embed(bytes(size))
-    else:
-        asyncio.run(ask())
+    embedding = kind(transport=Transport()).embed(bytes(size))
+    if kind is AsyncClient:
+        asyncio.run(embedding)
     assert max(map(len, chunks)) <= CHUNK_BYTES
     assert len(b"".join(chunks)) > size
 
 
-@pytest.mark.parametrize(("timeout", "write"), [(2.5, 60), (90, 90)], ids=["short", "long"])
-def test_timeout_does_not_limit_uploads(make, service, timeout, write):
-    service.reply_with(json_reply(IMAGE))
-    make(service, timeout=timeout).embed(FILE)
-    assert service.requests[0].timeout == {"connect": timeout, "read": timeout, "write": write, "pool": None}
-
-
-@pytest.mark.parametrize(("size", "extra_s"), [(300_000, 3), (4_000_000, 32)], ids=["small", "large"])
-def test_read_timeout_grows_with_the_upload(make, service, size, extra_s):
-    service.reply_with(json_reply(IMAGE))
-    make(service, timeout=2.5).embed(bytes(size))
-    assert service.requests[0].timeout["read"] == 2.5 + extra_s
+@pytest.mark.parametrize(
+    ("timeout", "size", "read", "write"),
+    [(2.5, 1, 2.5, 60), (90, 1, 90, 90), (2.5, 300_000, 5.5, 60), (2.5, 4_000_000, 34.5, 60)],
+    ids=["short", "long", "small upload", "large upload"],
+)
+def test_timeout_does_not_limit_uploads(*, make, service, timeout, size, read, write):
+    make(service, timeout=timeout).embed(bytes(size))
+    assert service.requests[0].timeout == {"connect": timeout, "read": read, "write": write, "pool": None}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import sys
@@ -12,10 +13,8 @@ import pytest
 import supervision
 from pycocotools.coco import COCO
 
-from mobile_sam_client import Everything, Segmentation
-from tests.unit.client.mobile_sam_client.fake_service import rle
 from tests.unit.client.mobile_sam_client.test_polygons import NOISE, RINGS, area
-from tests.unit.client.mobile_sam_client.test_results import IMAGE, record, segmentation
+from tests.unit.client.mobile_sam_client.test_results import everything, segmentation
 
 EMPTY = np.zeros((120, 160), bool)
 TWO_BLOCKS = EMPTY.copy()
@@ -23,28 +22,8 @@ TWO_BLOCKS[10:30, 20:50] = TWO_BLOCKS[100:120, 100:160] = True
 MASKS = [RINGS, EMPTY, TWO_BLOCKS]
 
 
-def fields_of(mask: np.ndarray) -> dict[str, Any]:
-    rows, columns = np.nonzero(mask)
-    box = (int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1) if mask.any() else (0,) * 4
-    return {"rle": rle(mask), "area": int(mask.sum()), "box_xyxy": box}
-
-
-def one(mask: np.ndarray) -> Segmentation:
-    return segmentation(**fields_of(mask))
-
-
-def everything(masks: list[np.ndarray]) -> Everything:
-    height, width = masks[0].shape if masks else (120, 160)
-    image = {**IMAGE, "height": height, "width": width}
-    records = [record(**fields_of(mask)) for mask in masks]
-    return Everything(**image, masks=records, photo=lambda: np.zeros((height, width, 3), np.uint8))
-
-
-# ---- supervision ----
-
-
 def test_detections_have_masks_boxes_and_scores():
-    detections = everything(MASKS).to_supervision(class_id=3)
+    detections = everything(*MASKS).to_supervision(class_id=3)
     assert detections.mask is not None
     assert (np.asarray(detections.mask) == MASKS).all()
     assert detections.xyxy.tolist() == [[21, 11, 120, 110], [0, 0, 0, 0], [20, 10, 160, 120]]
@@ -55,7 +34,9 @@ def test_detections_have_masks_boxes_and_scores():
 
 
 def test_detections_of_one_mask_can_be_merged_and_drawn():
-    detections = supervision.Detections.merge([one(RINGS).to_supervision(), one(TWO_BLOCKS).to_supervision()])
+    detections = supervision.Detections.merge(
+        [segmentation(RINGS).to_supervision(), segmentation(TWO_BLOCKS).to_supervision()]
+    )
     assert (len(detections), detections.class_id) == (2, None)
     scene = np.zeros((*EMPTY.shape, 3), np.uint8)
     drawn = supervision.MaskAnnotator(color_lookup=supervision.ColorLookup.INDEX).annotate(scene, detections)
@@ -63,23 +44,28 @@ def test_detections_of_one_mask_can_be_merged_and_drawn():
 
 
 def test_detections_may_be_none():
-    detections = everything([]).to_supervision(class_id=0)
+    detections = everything(size_hw=(120, 160)).to_supervision(class_id=0)
     assert len(detections) == 0
     assert detections.xyxy.shape == (0, 4)
     assert len(detections[detections.confidence > 0.5]) == 0
 
 
-def test_error_without_supervision_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "supervision", None)
-    with pytest.raises(ImportError, match=r"pip install 'mobile-sam-client\[supervision\]'$"):
-        one(RINGS).to_supervision()
-
-
-# ---- COCO ----
+@pytest.mark.parametrize(
+    ("package", "extra", "use"),
+    [
+        ("supervision", "supervision", lambda: segmentation(RINGS).to_supervision()),
+        ("cvat_sdk", "cvat", lambda: importlib.import_module("mobile_sam_client.cvat")),
+    ],
+    ids=["supervision", "CVAT"],
+)
+def test_error_without_optional_package_names_the_extra(monkeypatch, package, extra, use):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf"pip install 'mobile-sam-client\[{extra}\]'$"):
+        use()
 
 
 def test_coco_annotations_are_read_by_pycocotools():
-    annotations = everything(MASKS).to_coco(image_id=7, category_id=2, first_id=10)
+    annotations = everything(*MASKS).to_coco(image_id=7, category_id=2, first_id=10)
     coco = COCO()
     coco.dataset = {
         "images": [{"id": 7, "width": 160, "height": 120}],
@@ -93,10 +79,7 @@ def test_coco_annotations_are_read_by_pycocotools():
         assert annotation["area"] == mask.sum()
         assert (annotation["score"], annotation["stability_score"]) == (0.9, 0.8)
     assert coco.anns[10]["bbox"] == [21, 11, 99, 99]
-    assert len(coco.loadRes(one(RINGS).to_coco(image_id=7, category_id=2)).anns) == 1
-
-
-# ---- GeoJSON ----
+    assert len(coco.loadRes(segmentation(RINGS).to_coco(image_id=7, category_id=2)).anns) == 1
 
 
 def geojson(result) -> list[dict[str, Any]]:
@@ -128,12 +111,12 @@ def fill(polygons: list[list[list[list[int]]]], size_hw: tuple[int, ...]) -> np.
 
 @pytest.mark.parametrize("mask", [*NOISE, *MASKS])
 def test_geojson_is_filled_to_the_mask(mask):
-    (feature,) = geojson(one(mask))
+    (feature,) = geojson(segmentation(mask))
     assert (fill(polygons_of(feature), mask.shape) == mask).all()
 
 
 def test_geojson_rings_are_closed_and_oriented_as_rfc_7946_says():
-    for feature in geojson(everything([*MASKS, RINGS])):
+    for feature in geojson(everything(*MASKS, RINGS)):
         for outer, *holes in polygons_of(feature):
             assert all(len(ring) >= 4 and ring[0] == ring[-1] for ring in [outer, *holes])
             assert area(np.array(outer[:-1])) > 0
@@ -141,13 +124,10 @@ def test_geojson_rings_are_closed_and_oriented_as_rfc_7946_says():
 
 
 def test_geojson_geometry_fits_the_number_of_polygons():
-    ring, empty, blocks = geojson(everything([RINGS & (np.mgrid[:120, :160][1] > 100), *MASKS[1:]]))
+    ring, empty, blocks = geojson(everything(RINGS & (np.mgrid[:120, :160][1] > 100), *MASKS[1:]))
     assert (ring["geometry"]["type"], empty["geometry"]) == ("Polygon", None)
     assert (blocks["geometry"]["type"], len(blocks["geometry"]["coordinates"])) == ("MultiPolygon", 2)
     assert blocks["properties"] == {"score": 0.9, "stability_score": 0.8, "area": int(TWO_BLOCKS.sum())}
-
-
-# ---- Label Studio ----
 
 
 def decode_brush(data: list[int]) -> np.ndarray:
@@ -173,13 +153,13 @@ def decode_brush(data: list[int]) -> np.ndarray:
 
 @pytest.mark.parametrize("mask", [*NOISE, *MASKS, ~EMPTY, np.ones((1, 1), bool), np.ones((300, 400), bool)])
 def test_brush_decodes_to_the_mask(mask):
-    (result,) = one(mask).to_label_studio("Balloon")
+    (result,) = segmentation(mask).to_label_studio("Balloon")
     rgba = decode_brush(json.loads(json.dumps(result))["value"]["rle"]).reshape(*mask.shape, 4)
     assert (rgba == 255 * mask[..., None]).all()
 
 
 def test_label_studio_results_name_label_tags_and_size():
-    first, second = everything(MASKS[:2]).to_label_studio("Balloon", from_name="brush", to_name="photo")
+    first, second = everything(*MASKS[:2]).to_label_studio("Balloon", from_name="brush", to_name="photo")
     assert first["value"].pop("rle")
     assert first.pop("id") != second["id"]
     assert first == {
@@ -195,22 +175,22 @@ def test_label_studio_results_name_label_tags_and_size():
 
 
 def test_label_studio_polygons_are_in_percent_without_holes():
-    results = one(TWO_BLOCKS | RINGS).to_label_studio("Balloon", kind="polygonlabels", tolerance=0)
+    results = segmentation(TWO_BLOCKS | RINGS).to_label_studio("Balloon", kind="polygonlabels", tolerance=0)
     for result in results:
         assert (result["type"], result["value"]["polygonlabels"]) == ("polygonlabels", ["Balloon"])
     rings = [np.array(result["value"]["points"]) * (1.6, 1.2) for result in results]
-    exact = [outer for outer, *_ in one(TWO_BLOCKS | RINGS).polygons(0)]
+    exact = [outer for outer, *_ in segmentation(TWO_BLOCKS | RINGS).polygons(0)]
     assert all(np.allclose(ring, outer) for ring, outer in zip(rings, exact, strict=True))
-    assert everything([EMPTY]).to_label_studio("Balloon", kind="polygonlabels") == []
+    assert everything(EMPTY).to_label_studio("Balloon", kind="polygonlabels") == []
 
 
 def test_unknown_kind_of_label_studio_results_is_rejected():
     with pytest.raises(ValueError, match=r"^kind: expected brushlabels or polygonlabels, got 'keypointlabels'$"):
-        one(RINGS).to_label_studio("Balloon", kind="keypointlabels")  # type: ignore[arg-type]
+        segmentation(RINGS).to_label_studio("Balloon", kind="keypointlabels")  # type: ignore[arg-type]
 
 
 def test_exports_keep_no_decoded_masks():
-    found = everything(MASKS)
+    found = everything(*MASKS)
     found.to_supervision()
     found.to_geojson()
     found.to_label_studio("Balloon")

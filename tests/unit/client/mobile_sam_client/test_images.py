@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mobile_sam_client import Embedding, Engine, Weights
-from mobile_sam_client._images import load_source
+from mobile_sam_client._images import displayed_pixels, load_source
+from tests.unit.client.mobile_sam_client.fake_service import file_of, rotated_90
 
 RNG = np.random.default_rng(0)
 RGB = RNG.integers(0, 256, (5, 7, 3), np.uint8)
@@ -24,11 +24,9 @@ def sent(image) -> np.ndarray:
         return np.asarray(picture)
 
 
-def saved(image: Image.Image, kind: str, **options) -> Image.Image:
+def saved(image: Image.Image, **options) -> Image.Image:
     """Save an image and open it again."""
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return Image.open(file)
+    return Image.open(io.BytesIO(file_of(image, **options)))
 
 
 def test_files_are_sent_unchanged(tmp_path):
@@ -41,17 +39,8 @@ def test_files_are_sent_unchanged(tmp_path):
         assert source.image_id is None
 
 
-def test_embedding_provides_file_and_id():
-    embedding = Embedding(
-        image_id="the id",
-        width=1,
-        height=1,
-        weights=Weights("", "", True, ""),
-        engine=Engine("", ""),
-        model_version=1,
-        file=b"bytes",
-    )
-    source = load_source(embedding)
+def test_embedding_provides_file_and_id(client, service):
+    source = load_source(client.embed(b"bytes"))
     assert (source.file, source.image_id) == (b"bytes", "the id")
 
 
@@ -93,26 +82,23 @@ def test_unsupported_array_is_rejected(array, got):
 def test_array_and_pil_image_give_the_same_file():
     ids = {
         load_source(image).sha256
-        for image in (RGB, Image.fromarray(RGB), saved(Image.fromarray(RGB), "PNG"), np.dstack([RGB, GREY]))
+        for image in (RGB, Image.fromarray(RGB), saved(Image.fromarray(RGB)), np.dstack([RGB, GREY]))
     }
     assert len(ids) == 1
 
 
 def test_pil_metadata_is_not_sent():
-    opened = saved(Image.fromarray(RGB), "PNG", icc_profile=b"a profile", dpi=(300, 300), transparency=(1, 2, 3))
+    opened = saved(Image.fromarray(RGB), icc_profile=b"a profile", dpi=(300, 300), transparency=(1, 2, 3))
     assert {"icc_profile", "dpi", "transparency"} <= set(opened.info)
     assert (sent(opened) == RGB).all()
 
 
-@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
-def test_pil_image_is_sent_without_exif_rotation(orientation):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    opened = saved(Image.fromarray(RGB), "PNG", exif=exif)
-    assert opened.getexif()[0x0112] == orientation
-    pixels = sent(opened)
-    assert pixels.shape[:2] == (opened.height, opened.width)
-    assert (pixels == np.asarray(opened)).all()
+def test_rotation_is_applied_to_files_alone():
+    file = file_of(Image.fromarray(RGB), exif=rotated_90())
+    with Image.open(io.BytesIO(file)) as opened:
+        assert (sent(opened) == RGB).all()
+        for image, pixels in ((opened, RGB), (RGB, RGB), (file, np.rot90(RGB, -1))):
+            assert (displayed_pixels(image) == pixels).all()
 
 
 ALPHA = np.full((5, 7), 9, np.uint8)
@@ -129,8 +115,8 @@ PALETTE = Image.fromarray(RGB // 64 * 64).quantize(16)
         (Image.fromarray(RGB).convert("RGBX"), RGB),
         (Image.fromarray(RGB).convert("RGBA").convert("RGBa"), RGB),
         (PALETTE, np.asarray(PALETTE.convert("RGB"))),
-        (saved(PALETTE, "PNG", transparency=3), np.asarray(PALETTE.convert("RGB"))),
-        (saved(PALETTE, "PNG", transparency=bytes(range(16))), np.asarray(PALETTE.convert("RGB"))),
+        (saved(PALETTE, transparency=3), np.asarray(PALETTE.convert("RGB"))),
+        (saved(PALETTE, transparency=bytes(range(16))), np.asarray(PALETTE.convert("RGB"))),
         (Image.fromarray(RGB).convert("CMYK"), RGB),
         (Image.fromarray(RGB).convert("YCbCr"), np.asarray(Image.fromarray(RGB).convert("YCbCr").convert("RGB"))),
         (Image.fromarray(RGB).convert("HSV"), np.asarray(Image.fromarray(RGB).convert("HSV").convert("RGB"))),
@@ -144,9 +130,9 @@ PALETTE = Image.fromarray(RGB // 64 * 64).quantize(16)
     ],
 )  # fmt: skip
 def test_pil_modes_are_converted_to_grey_or_rgb(image, expected):
-    pixels = sent(image)
-    assert pixels.shape == expected.shape
-    assert (pixels == expected).all()
+    np.testing.assert_array_equal(sent(image), expected, strict=True)
+    rgb = expected if expected.ndim == 3 else np.dstack([expected] * 3)
+    np.testing.assert_array_equal(displayed_pixels(image), rgb, strict=True)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +152,11 @@ def test_unsupported_pil_image_is_rejected(image, got):
         load_source(image)
 
 
-def test_empty_file_is_rejected(tmp_path):
+def test_unreadable_file_is_rejected(tmp_path):
     path = tmp_path / "empty.jpg"
     path.touch()
     for image, name in ((path, str(path)), (b"", "image")):
         with pytest.raises(ValueError, match=f"^{name}: expected a PNG, JPEG or WebP file, got 0 bytes$"):
             load_source(image)
+    with pytest.raises(ValueError, match=r"^image: Pillow cannot decode the file: "):
+        displayed_pixels(b"no image")

@@ -29,17 +29,8 @@ from tests.unit.client.mobile_sam_client.fake_service import low_res_mask
         ({"mask_input": np.full((256, 256), 2, ">f8").T}, {"mask_input": low_res_mask(2)}),
     ],
     ids=[
-        "none",
-        "lists",
-        "one point",
-        "one point as array",
-        "no points",
-        "tuples",
-        "empty array",
-        "labels",
-        "no labels",
-        "array",
-        "mask",
+        *("none", "lists", "one point", "one point as array", "no points", "tuples", "empty array", "labels"),
+        *("no labels", "array", "mask"),
     ],
 )
 def test_only_given_fields_are_sent(given, sent):
@@ -51,7 +42,6 @@ def test_only_given_fields_are_sent(given, sent):
     [
         ({"pos_coords": 320}, "pos_coords: expected one point (x, y) or (N, 2) numbers, x then y, got shape ()"),
         ({"pos_coords": [3, 4, 5]}, "one point (x, y) or (N, 2) numbers, x then y, got shape (3,)"),
-        ({"pos_coords": np.ones((2, 3))}, "one point (x, y) or (N, 2) numbers, x then y, got shape (2, 3)"),
         ({"pos_coords": [[1, 2], [3]]}, "one point (x, y) or (N, 2) numbers, x then y, got lists of different"),
         ({"neg_coords": [["1", "2"]]}, "one point (x, y) or (N, 2) numbers, x then y, got strings"),
         ({"neg_coords": [[None, 2]]}, "one point (x, y) or (N, 2) numbers, x then y, got values that are not numbers"),
@@ -61,20 +51,16 @@ def test_only_given_fields_are_sent(given, sent):
         ({"labels": [float("inf")]}, "labels: expected integers from 0 to 3, one per point of pos_coords"),
         ({"labels": [True]}, "labels: expected integers from 0 to 3, one per point of pos_coords, got bool"),
         ({"box": [[1, 2], [3, 4]]}, "box: expected four numbers, x0, y0, x1, y1, got shape (2, 2)"),
-        ({"box": "1,2,3,4"}, "box: expected four numbers, x0, y0, x1, y1, got strings"),
-        ({"box": []}, "box: expected four numbers, x0, y0, x1, y1, got shape (0,)"),
         ({"mask_input": np.ones((4, 4))}, "mask_input: expected the low_res_mask of an earlier result, (256, 256)"),
         ({"mask_input": np.ones((256, 256), bool)}, "logits, got bool of shape (256, 256)"),
         ({"mask_input": np.full((256, 256), np.nan)}, "mask_input: expected finite float32 numbers, got NaN"),
         ({"mask_input": np.full((256, 256), 1e39)}, "mask_input: expected finite float32 numbers, got NaN"),
-        ({"mask_input": "base64"}, "logits, got <U6 of shape ()"),
     ],
     ids=[
-        "number", "three numbers", "3D points", "ragged", "strings", "null", "NaN", "nested labels", "fractional label",
-        "infinite label", "bool label", "box as corners", "box as string", "empty box", "small mask", "bool mask",
-        "NaN mask", "float32 overflow", "mask as string",
+        *("number", "three numbers", "ragged", "strings", "null", "NaN", "nested labels", "fractional label"),
+        *("infinite label", "bool label", "box as corners", "small mask", "bool mask", "NaN mask", "float32 overflow"),
     ],
-)  # fmt: skip
+)
 def test_invalid_field_is_rejected_with_expected_and_actual_value(given, message):
     with pytest.raises(ValueError) as raised:  # noqa: PT011 (the message is checked below)
         request_fields(Prompt(**given))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from mobile_sam_client import Embedding, Engine, Everything, Info, NotThisService, Record, Segmentation, Weights
+from mobile_sam_client import Embedding, Engine, Everything, NotThisService, Record, Segmentation, Weights
 from tests.unit.client.mobile_sam_client.fake_service import mask_with_area, png, rle
 
 WEIGHTS = Weights("builtin", "1" * 64, True, "A note.")
@@ -27,22 +28,33 @@ IMAGE: dict[str, Any] = {
 PHOTO = np.full((4, 6, 3), 100, np.uint8)
 
 
-def mask_fields(area: int, **fields) -> dict[str, Any]:
-    """Return the fields of a mask of some pixels in the first row."""
-    return {"rle": rle(mask_with_area(area)), "area": area, "box_xyxy": (0, 0, area, 1), "photo": PHOTO.copy, **fields}
+TWO, THREE, FIVE = (mask_with_area(area) for area in (2, 3, 5))
 
 
-def segmentation(**fields) -> Segmentation:
-    return Segmentation(**IMAGE, **{**mask_fields(3, score=0.12345), **fields})
+def mask_fields(mask: np.ndarray, score: float) -> dict[str, Any]:
+    """Return the fields of a mask, (H, W) bool, on a grey image."""
+    rows, columns = np.nonzero(mask)
+    box = (int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1) if mask.any() else (0,) * 4
+    photo = partial(np.full, (*mask.shape, 3), 100, np.uint8)
+    return {"rle": rle(mask), "area": int(mask.sum()), "box_xyxy": box, "photo": photo, "score": score}
 
 
-def record(area: int = 5, **fields) -> Record:
-    mask = {**mask_fields(area, score=0.9), **fields}
-    return Record(**mask, stability_score=0.8, point_coords=((1.0, 2.0),), crop_box=(0, 0, 6, 4))
+def segmentation(mask: np.ndarray = THREE, **fields) -> Segmentation:
+    return Segmentation(**{**IMAGE, **mask_fields(mask, 0.12345), **fields})
 
 
-def everything(*areas: int) -> Everything:
-    return Everything(**IMAGE, masks=[record(area) for area in areas], photo=PHOTO.copy)
+def record(mask: np.ndarray = FIVE) -> Record:
+    fields = mask_fields(mask, 0.9)
+    return Record(**fields, stability_score=0.8, point_coords=((1.0, 2.0),), crop_box=(0, 0, 6, 4))
+
+
+def everything(*masks: np.ndarray, size_hw: tuple[int, int] = (4, 6)) -> Everything:
+    height, width = masks[0].shape if masks else size_hw
+    image, photo = {**IMAGE, "height": height, "width": width}, partial(np.full, (height, width, 3), 100, np.uint8)
+    return Everything(**image, masks=[record(mask) for mask in masks], photo=photo)
+
+
+FOUND = everything(FIVE, TWO)
 
 
 @pytest.mark.parametrize("make_result", [segmentation, record])
@@ -52,10 +64,6 @@ def test_mask_is_decoded_once_in_row_order(make_result):
     assert (one.mask.dtype, one.mask.shape) == (bool, (4, 6))
     assert one.mask.flags.c_contiguous
     assert (one.mask == mask_with_area(one.area)).all()
-
-
-def test_empty_mask_has_no_pixels():
-    assert not segmentation(rle=rle(mask_with_area(0)), area=0, box_xyxy=(0, 0, 0, 0)).mask.any()
 
 
 @pytest.mark.parametrize(
@@ -92,13 +100,13 @@ def test_records_have_the_names_of_segmentations_and_of_sam():
 
 
 def test_everything_is_a_sequence_of_records():
-    found = everything(5, 2)
+    found = FOUND
     assert (len(found), [one.area for one in found]) == (2, [5, 2])
     assert (found[-1].area, [one.area for one in found[:1]]) == (2, [5])
     assert not everything()
 
 
-@pytest.mark.parametrize("make_result", [segmentation, record, lambda: everything(5, 2)])
+@pytest.mark.parametrize("make_result", [segmentation, record, lambda: FOUND])
 def test_overlay_colours_the_pixels_of_the_masks_alone(make_result):
     found = make_result()
     drawn = np.asarray(found.overlay())
@@ -132,13 +140,15 @@ def test_mask_is_saved_as_picture_array_or_annotation(tmp_path):
 
 
 def test_records_are_saved_with_sam_keys(tmp_path):
-    found = everything(5, 2)
+    found = FOUND
     found.save(str(tmp_path / "records.json"))
     assert json.loads((tmp_path / "records.json").read_bytes()) == [one.as_sam() for one in found]
 
 
 @pytest.mark.parametrize(
-    ("result", "expected"), [(segmentation(), r"\.png, \.npy, \.json"), (everything(5), r"\.json")], ids=["mask", "all"]
+    ("result", "expected"),
+    [(segmentation(), r"\.png, \.npy, \.json"), (everything(FIVE), r"\.json")],
+    ids=["mask", "all"],
 )
 def test_file_of_another_type_is_not_saved(tmp_path, result, expected):
     with pytest.raises(ValueError, match=rf"^path: expected a name that ends with {expected}, got '.*mask\.jpg'$"):
@@ -147,8 +157,7 @@ def test_file_of_another_type_is_not_saved(tmp_path, result, expected):
 
 
 def test_polygons_honour_the_tolerance():
-    staircase = np.tri(4, 6, dtype=bool)
-    found = segmentation(rle=rle(staircase), area=int(staircase.sum()))
+    found = segmentation(np.tri(4, 6, dtype=bool))
     assert [[len(ring) for ring in polygon] for polygon in found.polygons(tolerance=0)] == [[10]]
     assert [[len(ring) for ring in polygon] for polygon in found.polygons(tolerance=1)] == [[3]]
 
@@ -169,17 +178,11 @@ def test_notebook_shows_picture_or_mask():
             "Segmentation(score=0.123, area=3, box_xyxy=(0, 0, 3, 1), width=6, height=4, candidates=3)",
         ),
         (record(), "Record(area=5, bbox_xywh=(0, 0, 5, 1), predicted_iou=0.900, stability_score=0.800)"),
-        (everything(5), "Everything(1 masks, width=6, height=4)"),
+        (everything(FIVE), "Everything(1 masks, width=6, height=4)"),
         (Embedding(**IMAGE, file=b"x" * 1000), "Embedding(image_id='the id', width=6, height=4)"),
         (WEIGHTS, "Weights(name='builtin', trained=True)"),
-        (
-            Info("1", WEIGHTS, Engine("one", "two"), False, 1, 2, 3, (4,)),
-            "Info(version='1', weights=Weights(name='builtin', trained=True), engine=Engine(encoder='one', "
-            "decoder='two'), key_needed=False, max_body_bytes=1, max_image_pixels=2, max_objects=3, "
-            "model_versions=(4,))",
-        ),
     ],
-    ids=["object", "candidates", "record", "everything", "embedding", "weights", "info"],
+    ids=["object", "candidates", "record", "everything", "embedding", "weights"],
 )
 def test_repr_is_one_line(result, shown):
     assert repr(result) == shown

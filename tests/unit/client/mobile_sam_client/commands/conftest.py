@@ -35,7 +35,6 @@ def sam(monkeypatch) -> FakeSam:
 def run(monkeypatch, tmp_path) -> Run:
     """Run a command in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MOBILE_SAM_URL", raising=False)
     # Wide enough that usage messages are not wrapped.
     monkeypatch.setenv("COLUMNS", "300")
 

@@ -21,6 +21,7 @@ from tests.unit.client.mobile_sam_client.fake_service import (
     INFO,
     WEIGHTS,
     Reply,
+    file_of,
     json_reply,
     lines_reply,
     mask_result,
@@ -37,9 +38,7 @@ SQUARES = ((0, 0, 20, 20), (30, 10, 40, 20))
 def picture(seed: int, size: tuple[int, int] = SIZE, kind: str = "PNG", **options: Any) -> bytes:
     """Return an image file that depends on the seed."""
     pixels = np.random.default_rng(seed).integers(0, 255, (size[1], size[0], 3), dtype=np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, kind, **options)
-    return file.getvalue()
+    return file_of(Image.fromarray(pixels), kind, **options)
 
 
 @dataclass

@@ -12,10 +12,12 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from mobile_sam_client import AsyncClient
-from mobile_sam_client._commands import connection, work
+from mobile_sam_client._commands import connection, files
 from mobile_sam_client._commands.output import CannotWrite
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
-from tests.unit.client.mobile_sam_client.fake_service import failing_reply, problem_reply
+from tests.unit.client.mobile_sam_client.fake_service import failing_reply, problem_reply, rotated_90
+
+BATCH = ("photos", "--out", "found")
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def numbers_of(output: str) -> dict[str, int]:
 
 
 def test_annotations_and_summary_contain_all_images(run, sam, folder, tmp_path):
-    done = run("batch", "photos", "--out", "found")
+    done = run("batch", *BATCH)
     assert done.exit_code == 0, done.output
     loaded = COCO(tmp_path / "found" / "annotations.json")
     images = loaded.loadImgs(loaded.getImgIds())
@@ -65,19 +67,10 @@ def test_annotations_and_summary_contain_all_images(run, sam, folder, tmp_path):
     assert "\x1b" not in done.output
 
 
-def test_summary_as_json(run, sam, folder):
-    (folder / "empty.webp").touch()
-    done = run("batch", "photos", "--out", "found", "--json")
-    assert done.exit_code == 1
-    summary = json.loads(done.stdout)
-    assert summary.pop("weights")["name"] == "none"
-    assert summary == {"out": "found", "images": 4, "processed": 3, "skipped": 0, "failed": 1, "objects": 6}
-
-
 def test_overlays_have_the_size_of_the_displayed_image(run, sam, folder, tmp_path):
-    rotated = picture(9, (60, 40), "JPEG", exif=_rotated_90())
+    rotated = picture(9, (60, 40), "JPEG", exif=rotated_90())
     (folder / "rotated.jpg").write_bytes(rotated)
-    assert run("batch", "photos", "--out", "found").exit_code == 0
+    assert run("batch", *BATCH).exit_code == 0
     sizes = {}
     for path in (tmp_path / "found" / "overlays").rglob("*.*"):
         with Image.open(path) as drawn:
@@ -90,12 +83,6 @@ def test_overlays_have_the_size_of_the_displayed_image(run, sam, folder, tmp_pat
     }
 
 
-def test_overlays_can_be_disabled(run, sam, folder, tmp_path):
-    done = run("batch", "photos", "--out", "found", "--no-overlays")
-    assert "overlays" not in done.stdout
-    assert not (tmp_path / "found" / "overlays").exists()
-
-
 def test_results_inside_the_image_folder_are_not_segmented(run, sam, folder, monkeypatch):
     for _ in range(2):
         done = run("batch", "photos", "--out", "photos/found")
@@ -106,7 +93,7 @@ def test_results_inside_the_image_folder_are_not_segmented(run, sam, folder, mon
 def test_prompt_file_selects_images_and_objects(run, sam, folder, tmp_path):
     prompts = {"sub/c.PNG": {"box": [1, 2, 11, 12]}, "b.png": [{"pos_coords": [[5, 5]]}, {"box": [0, 0, 30, 30]}]}
     (tmp_path / "prompts.json").write_text(json.dumps(prompts))
-    done = run("batch", "photos", "--out", "found", "--prompts", "prompts.json")
+    done = run("batch", *BATCH, "--prompts", "prompts.json")
     assert done.exit_code == 0, done.output
     assert {fields["prompts"][-1]["box"][2] for _, fields in sam.requests} == {11, 30}
     assert sam.paths == ["/mobile_sam"] * 2
@@ -122,18 +109,19 @@ def test_prompt_file_selects_images_and_objects(run, sam, folder, tmp_path):
 def test_many_prompts_are_split_into_several_requests(run, sam, folder, tmp_path):
     boxes = [[0, 0, size, size] for size in range(1, 8)]
     (tmp_path / "prompts.json").write_text(json.dumps({"a.jpg": [{"box": box} for box in boxes]}))
-    assert run("batch", "photos", "--out", "found", "--prompts", "prompts.json").exit_code == 0
+    assert run("batch", *BATCH, "--prompts", "prompts.json").exit_code == 0
     assert [len(fields["prompts"]) for _, fields in sam.requests] == [3, 3, 1]
     annotations = json.loads((tmp_path / "found" / "annotations.json").read_text())["annotations"]
     assert [found["area"] for found in annotations] == [size**2 for size in range(1, 8)]
 
 
-def test_failures_are_listed_and_do_not_stop_the_run(run, sam, folder, tmp_path):
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "JSON"])
+def test_failures_are_listed_and_do_not_stop_the_run(run, sam, folder, tmp_path, options):
     (folder / "bad.png").write_bytes(b"bad")
     (folder / "empty.webp").touch()
     (folder / "lost.png").symlink_to("nowhere")
     sam.replies[b"bad"] = problem_reply(422, "invalid-image", "it is damaged")
-    done = run("batch", "photos", "--out", "found")
+    done = run("batch", *BATCH, *options)
     assert done.exit_code == 1
     assert failures(tmp_path) == {
         "bad.png": "422 invalid-image: it is damaged (request the-request)",
@@ -141,14 +129,20 @@ def test_failures_are_listed_and_do_not_stop_the_run(run, sam, folder, tmp_path)
         "lost.png": "No such file or directory",
     }
     assert "failed: bad.png: 422 invalid-image: it is damaged (request the-request)\n" in done.stderr
-    assert numbers_of(done.stdout) == {"images": 6, "processed": 3, "skipped": 0, "failed": 3, "objects": 6}
+    summary = {"images": 6, "processed": 3, "skipped": 0, "failed": 3, "objects": 6}
+    if options:
+        document = json.loads(done.stdout)
+        assert document.pop("weights")["name"] == "none"
+        assert document == {"out": "found", **summary}
+    else:
+        assert numbers_of(done.stdout) == summary
     assert names_in(tmp_path / "found" / "annotations.json") == ["a.jpg", "b.png", "sub/c.PNG"]
 
 
 def test_printed_failures_are_limited(run, sam, folder, tmp_path):
     for number in range(25):
         (folder / f"empty{number:02}.png").touch()
-    done = run("batch", "photos", "--out", "found")
+    done = run("batch", *BATCH)
     assert done.stderr.count("failed: ") == 21
     assert "failed: 5 more, see found/failures.json" in done.stderr
     assert len(failures(tmp_path)) == 25
@@ -171,14 +165,14 @@ def test_concurrency_is_used_and_not_exceeded(run, sam, folder, monkeypatch, con
     monkeypatch.setattr(
         connection, "make_client", lambda _, url: AsyncClient(url, transport=httpx.MockTransport(handle))
     )
-    done = run("batch", "photos", "--out", "found", "--concurrency", concurrency)
+    done = run("batch", *BATCH, "--concurrency", concurrency)
     assert done.exit_code == 0, done.output
     assert max(running) == concurrency
 
 
 def test_lost_connection_is_one_failure_if_the_service_is_still_reachable(run, sam, folder, tmp_path):
     sam.replies[(folder / "b.png").read_bytes()] = failing_reply(httpx.ReadError, "reset")
-    done = run("batch", "photos", "--out", "found")
+    done = run("batch", *BATCH)
     assert done.exit_code == 1
     assert list(failures(tmp_path)) == ["b.png"]
 
@@ -187,10 +181,24 @@ def test_full_disk_stops_the_run(run, sam, folder, monkeypatch):
     def full(path, *_):
         raise CannotWrite(path, OSError(28, "No space left on device"))
 
-    monkeypatch.setattr(work, "write_overlay", full)
-    done = run("batch", "photos", "--out", "found", "--concurrency", "1")
+    monkeypatch.setattr(files, "write_bytes", full)
+    done = run("batch", *BATCH, "--concurrency", "1")
     assert done.exit_code == 1
     assert done.stderr == "error: cannot write found/overlays/a.jpg.jpg: No space left on device\n"
+
+
+def test_first_error_stops_concurrent_work():
+    done = []
+
+    async def work(number: int) -> None:
+        if number == 0:
+            raise ValueError
+        await asyncio.sleep(0.01)
+        done.append(number)
+
+    with pytest.raises(ValueError):  # noqa: PT011 (it has no message)
+        asyncio.run(connection.run_concurrently(range(10), work, 2))
+    assert not done
 
 
 @pytest.mark.parametrize(
@@ -211,7 +219,7 @@ def test_full_disk_stops_the_run(run, sam, folder, monkeypatch):
 )
 def test_malformed_prompt_file_is_reported_in_one_line(run, folder, tmp_path, content, message):
     (tmp_path / "prompts.json").write_text(content)
-    done = run("batch", "photos", "--out", "found", "--prompts", "prompts.json")
+    done = run("batch", *BATCH, "--prompts", "prompts.json")
     assert done.exit_code == 1
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
@@ -221,41 +229,22 @@ def test_malformed_prompt_file_is_reported_in_one_line(run, folder, tmp_path, co
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("absent", "--out", "found"), 1, "error: absent: No such file or directory\n"),
         (("empty", "--out", "found"), 1, "error: empty: no PNG, JPEG or WebP files found\n"),
         (("photos",), 2, "Missing option '--out'"),
-        (
-            ("photos", "--out", "found", "--prompts", "absent.json"),
-            1,
-            "error: absent.json: No such file or directory\n",
-        ),
-        (
-            ("photos", "--out", "found", "--prompts", "p", "--points-per-side", "8"),
-            2,
-            "cannot be combined with the options for everything",
-        ),
-        (("photos", "--out", "found", "--concurrency", "0"), 2, "Invalid value for '--concurrency'"),
+        ((*BATCH, "--prompts", "absent.json"), 1, "error: absent.json: No such file or directory\n"),
+        ((*BATCH, "--prompts", "p", "--points-per-side", "8"), 2, "cannot be combined with the options for everything"),
+        ((*BATCH, "--concurrency", "0"), 2, "Invalid value for '--concurrency'"),
+        (("absent", "--out", "found", "--prompts", "prompts.json"), 1, "error: absent: No such file or directory\n"),
         (("photos", "--out", "photos/"), 2, "must not be the folder of the images"),
         (("photos", "--out", "photos/a.jpg"), 1, "cannot write photos/a.jpg/annotations.json: Not a directory\n"),
     ],
-    ids=["no folder", "empty folder", "no out", "no prompts", "both", "concurrency 0", "out is images", "out in file"],
+    ids=["empty folder", "no out", "no prompts", "both", "concurrency 0", "no folder", "out is images", "out in file"],
 )
 def test_wrong_usage_is_reported_before_any_request(run, sam, folder, arguments, code, message):  # noqa: PLR0917
     (folder.parent / "empty").mkdir()
+    (folder.parent / "prompts.json").write_text('{"a.jpg": {"box": [0, 0, 1, 1]}}')
     done = run("batch", *arguments)
     assert done.exit_code == code
     assert message in done.stderr
     assert not sam.requests
     assert not (folder.parent / "found").exists()
-
-
-def test_missing_folder_with_prompts_is_reported_once(run, sam, tmp_path):
-    (tmp_path / "prompts.json").write_text('{"a.jpg": {"box": [0, 0, 1, 1]}}')
-    done = run("batch", "absent", "--out", "found", "--prompts", "prompts.json")
-    assert (done.exit_code, done.stderr) == (1, "error: absent: No such file or directory\n")
-
-
-def _rotated_90() -> Image.Exif:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    return exif

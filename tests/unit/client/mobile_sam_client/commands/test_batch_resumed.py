@@ -9,7 +9,7 @@ import signal
 import httpx
 import pytest
 
-from mobile_sam_client._commands.coco import Records
+from mobile_sam_client._commands import coco
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
 from tests.unit.client.mobile_sam_client.fake_service import failing_reply, problem_reply
 
@@ -41,8 +41,7 @@ def requested(sam, files):
 
 
 def annotated_images(tmp_path) -> list[str]:
-    document = json.loads((tmp_path / "found" / "annotations.json").read_text())
-    return [image["file_name"] for image in document["images"]]
+    return list(ids(tmp_path))
 
 
 def test_finished_images_are_skipped(run, files, requested, tmp_path):
@@ -86,12 +85,17 @@ def test_only_outdated_results_are_redone(*, run, sam, files, requested, tmp_pat
     assert annotated_images(tmp_path) == sorted(path.name for path in (tmp_path / "photos").iterdir())
 
 
-def test_missing_overlay_is_drawn_without_request(run, files, requested, tmp_path):
-    run(*BATCH, "--no-overlays")
+def test_overlays_follow_the_option(run, files, requested, tmp_path):
+    overlays = tmp_path / "found" / "overlays"
+    assert "overlays" not in run(*BATCH, "--no-overlays").stdout
+    assert not overlays.exists()
     requested()
     run(*BATCH)
     assert requested() == []
-    assert len(list((tmp_path / "found" / "overlays").iterdir())) == 4
+    assert len(list(overlays.iterdir())) == 4
+    (tmp_path / "photos" / "b.png").write_bytes(picture(10))
+    run(*BATCH, "--no-overlays")
+    assert sorted(path.name for path in overlays.iterdir()) == ["a.png.jpg", "c.png.jpg", "d.png.jpg"]
 
 
 def test_failed_image_is_retried_by_the_next_run(run, sam, files, requested, tmp_path):
@@ -130,15 +134,6 @@ def test_ids_are_stable_when_images_are_added_and_deleted(run, sam, files, tmp_p
     assert ids(tmp_path) == {**after, "b.png": before["b.png"]}
 
 
-def test_changed_objects_get_new_ids(run, sam, files, tmp_path):
-    prompts = {name: [{"box": [0, 0, 5, 5]}] for name in ("a.png", "b.png")}
-    for size in (5, 6):
-        prompts["a.png"][0]["box"][2] = size
-        (tmp_path / "prompts.json").write_text(json.dumps(prompts))
-        run(*BATCH, "--prompts", "prompts.json")
-    assert ids(tmp_path) == {"a.png": (1, [3]), "b.png": (2, [2])}
-
-
 @pytest.mark.parametrize("damage", [b"", b"[]", b'{"a.png": 1}', b'{"a.png": {"image": 1}}'], ids=repr)
 def test_malformed_ids_are_reported_before_any_request(run, files, requested, tmp_path, damage):
     (tmp_path / "found").mkdir()
@@ -149,7 +144,7 @@ def test_malformed_ids_are_reported_before_any_request(run, files, requested, tm
     assert requested() == []
 
 
-def test_changed_prompts_redo_only_their_images(run, sam, files, requested, tmp_path):
+def test_changed_prompts_redo_only_their_images_with_new_ids(run, files, requested, tmp_path):
     prompts = {name: [{"box": [0, 0, 5, 5]}] for name in files}
     (tmp_path / "prompts.json").write_text(json.dumps(prompts))
     run(*BATCH, "--prompts", "prompts.json")
@@ -158,13 +153,7 @@ def test_changed_prompts_redo_only_their_images(run, sam, files, requested, tmp_
     (tmp_path / "prompts.json").write_text(json.dumps(prompts))
     run(*BATCH, "--prompts", "prompts.json")
     assert requested() == ["c.png"]
-
-
-def test_outdated_overlay_is_deleted(run, files, requested, tmp_path):
-    run(*BATCH)
-    (tmp_path / "photos" / "b.png").write_bytes(picture(10))
-    run(*BATCH, "--no-overlays")
-    assert not (tmp_path / "found" / "overlays" / "b.png.jpg").exists()
+    assert ids(tmp_path) == {"a.png": (1, [1]), "b.png": (2, [2]), "c.png": (3, [5]), "d.png": (4, [4])}
 
 
 def test_ctrl_c_keeps_results_and_explains_how_to_resume(*, request, run, sam, files, requested, tmp_path):
@@ -235,7 +224,7 @@ def test_image_killed_between_overlay_and_record_is_redone(run, files, requested
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Records, "write", killed)
+        patched.setattr(coco, "write_json", killed)
         assert run(*BATCH).exit_code == 130
     assert requested() == ["a.png"]
     assert run(*BATCH).exit_code == 0

@@ -19,17 +19,13 @@ from tests.unit.client.mobile_sam_client.fake_service import problem_reply
 
 COMMANDS = ("segment", "everything", "batch", "convert", "embed", "serve", "info")
 CLIENT = str(Path(mobile_sam_client.__file__).parents[1])
+MODULE = (sys.executable, "-m", "mobile_sam_client")
 
 
-def run_process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """Run the command line in a separate process."""
-    return subprocess.run(
-        [sys.executable, "-m", "mobile_sam_client", *arguments],
-        env={**os.environ, "PYTHONPATH": CLIENT, **environment},
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
+def run_process(*command: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a command in a separate process that can import the client."""
+    environment = {**os.environ, "PYTHONPATH": CLIENT, **environment}
+    return subprocess.run(command, env=environment, capture_output=True, check=False, timeout=60)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -50,7 +46,7 @@ def test_version_is_that_of_the_package(run):
 
 def test_completion_completes_commands():
     words = {"COMP_WORDS": "mobile-sam e", "COMP_CWORD": "1"}
-    done = run_process(_MOBILE_SAM_COMPLETE="complete_bash", **words)
+    done = run_process(*MODULE, _MOBILE_SAM_COMPLETE="complete_bash", **words)
     assert done.stdout.split() == [b"everything", b"embed"]
 
 
@@ -63,7 +59,7 @@ def test_control_characters_in_file_names_are_replaced(run, sam, tmp_path):
 
 
 def test_unencodable_file_name_is_escaped(tmp_path):
-    done = run_process("segment", "\udcff.png", "--point", "1,1", PYTHONIOENCODING="latin-1")
+    done = run_process(*MODULE, "segment", "\udcff.png", "--point", "1,1", PYTHONIOENCODING="latin-1")
     assert (done.returncode, done.stderr) == (1, b"error: \\ufffd.png: No such file or directory\n")
 
 
@@ -77,10 +73,7 @@ def test_ctrl_c_prints_one_line(run, sam, photo):
 
 
 def test_broken_pipe_is_not_an_error():
-    shell = f"{sys.executable} -m mobile_sam_client --help | head -c 1"
-    environment = {**os.environ, "PYTHONPATH": CLIENT}
-    done = subprocess.run(["/bin/sh", "-c", shell], env=environment, capture_output=True, check=False, timeout=60)
-    assert done.stderr == b""
+    assert run_process("/bin/sh", "-c", f"{' '.join(MODULE)} --help | head -c 1").stderr == b""
 
 
 def test_embed_prints_ids_and_continues_after_failures(run, sam, photo, tmp_path):

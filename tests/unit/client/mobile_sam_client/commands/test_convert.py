@@ -8,13 +8,12 @@ import sys
 import numpy as np
 import pytest
 import supervision
-from PIL import Image
-from pycocotools import mask as rle_tools
 from pycocotools.coco import COCO
 
 from mobile_sam_client._commands.convert import REQUIREMENT
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
-from tests.unit.client.mobile_sam_client.fake_service import rle
+from tests.unit.client.mobile_sam_client.fake_service import rotated_90
+from tests.unit.client.mobile_sam_client.test_results import everything
 
 CONVERT = ("convert", "found/annotations.json", "--images", "photos", "--out", "converted", "--to")
 
@@ -36,18 +35,13 @@ def masks(tmp_path) -> list[np.ndarray]:
     masks[1][15:30, 50:65] = False
     masks[2][45:55, 5:20] = True
     masks[2][45:55, 30:50] = True
-    rles = [rle(mask) for mask in masks]
-    boxes = [rle_tools.toBbox(one).tolist() for one in rles]
     document = {
         "images": [
             {"id": 1, "file_name": "a.png", "width": 80, "height": 60},
             {"id": 2, "file_name": "b.jpg", "width": 40, "height": 30},
         ],
         "categories": [{"id": 1, "name": "object"}],
-        "annotations": [
-            {"id": index, "image_id": 1, "category_id": 1, "segmentation": one, "bbox": box, "iscrowd": 0}
-            for index, (one, box) in enumerate(zip(rles, boxes, strict=True), 1)
-        ],
+        "annotations": everything(*masks).to_coco(),
     }
     (tmp_path / "found").mkdir()
     (tmp_path / "found" / "annotations.json").write_text(json.dumps(document))
@@ -86,10 +80,8 @@ def test_annotations_of_batch_are_converted(run, sam, photo, tmp_path):
 
 
 def test_rotated_photos_keep_the_displayed_size(run, sam, tmp_path):
-    exif = Image.Exif()
-    exif[0x0112] = 6
     (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "photo.jpg").write_bytes(picture(1, (60, 40), "JPEG", exif=exif.tobytes()))
+    (tmp_path / "photos" / "photo.jpg").write_bytes(picture(1, (60, 40), "JPEG", exif=rotated_90()))
     assert run("batch", "photos", "--out", "found", "--no-overlays").exit_code == 0
     assert run(*CONVERT, "labelme").exit_code == 0
     document = json.loads((tmp_path / "converted" / "photo.json").read_text())

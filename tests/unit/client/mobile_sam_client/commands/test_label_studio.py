@@ -69,16 +69,15 @@ def test_personal_access_token_is_exchanged(run, sam, studio, monkeypatch):
     assert studio.refreshes == 1
 
 
-def test_token_is_needed(run, sam, monkeypatch):
-    monkeypatch.delenv("LABEL_STUDIO_API_KEY", raising=False)
+@pytest.mark.parametrize(
+    ("token", "message"),
+    [("", "set the environment variable LABEL_STUDIO_API_KEY"), ("wrong", "LABEL_STUDIO_API_KEY is wrong")],
+    ids=["none", "wrong"],
+)
+def test_right_token_is_needed(run, sam, studio, monkeypatch, token, message):  # noqa: PLR0917
+    monkeypatch.setenv("LABEL_STUDIO_API_KEY", token)
     done = run("embed", "--label-studio", SERVER, "--project", 7)
-    assert (done.exit_code, "set the environment variable LABEL_STUDIO_API_KEY" in done.stderr) == (1, True)
-
-
-def test_wrong_token_is_named(run, sam, studio):
-    studio.token = "Token other"
-    done = run("embed", "--label-studio", SERVER, "--project", 7)
-    assert (done.exit_code, "LABEL_STUDIO_API_KEY is wrong" in done.stderr) == (1, True)
+    assert (done.exit_code, message in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
