@@ -22,6 +22,7 @@ from tests.parity.cases import (
     sampled_embedding,
     sampled_logits,
 )
+from tests.unit.mobile_sam_onnx.conftest import session
 
 CASES = {case.name: case for case in read_cases()}
 MAX_RELATIVE_L2 = 1e-3
@@ -37,9 +38,9 @@ def expected() -> dict[str, Array]:
 
 
 @pytest.fixture(scope="module")
-def encode(official_checkpoint: Path, run_model: Any) -> Any:
+def encode(official_checkpoint: Path) -> Any:
     """Function that returns an image's embedding (1, 64, 64, 256), size_hw in the encoder's frame, and size_hw."""
-    encoder = run_model(build_encoder(load_checkpoint(official_checkpoint)))
+    encoder = session(build_encoder(load_checkpoint(official_checkpoint)))
 
     @cache
     def run(file: Path) -> Any:
@@ -52,9 +53,9 @@ def encode(official_checkpoint: Path, run_model: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def answer(official_checkpoint: Path, encode: Any, run_model: Any) -> Any:
+def answer(official_checkpoint: Path, encode: Any) -> Any:
     """Function that returns low-resolution masks (K, 256, 256), scores (K,) and masks (K, H, W) bool of a case."""
-    decoder = run_model(build_decoder(load_checkpoint(official_checkpoint)))
+    decoder = session(build_decoder(load_checkpoint(official_checkpoint)))
 
     @cache
     def run(case: Case) -> Any:
