@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 from pycocotools import mask as coco
 
-from orchestrator.everything import (
-    EDGE_MARGIN_PIXELS,
-    Thresholds,
-    is_truncated,
-    record,
-    stability_score,
-)
+from orchestrator.everything import EDGE_MARGIN_PIXELS, Thresholds, is_truncated, record, stability_score
 
 THRESHOLDS = Thresholds(
     pred_iou_thresh=0.5, stability_score_thresh=0.5, stability_score_offset=1.0, min_mask_region_area=0
@@ -126,12 +120,9 @@ def test_unstable_mask_is_dropped():
     assert found(values, stability_score_thresh=0.51, stability_score_offset=0.4)["stability_score"] == 1
 
 
-def test_empty_mask_is_dropped():
-    assert found(np.full(SIZE_HW, -10, np.float32), stability_score_thresh=0.0) is None
-    assert found(np.full(SIZE_HW, -0.5, np.float32), stability_score_thresh=0.0) is None
-
-
-def test_truncated_mask_is_dropped():
+def test_empty_or_truncated_mask_is_dropped():
+    for value in (-10, -0.5):
+        assert found(np.full(SIZE_HW, value, np.float32), stability_score_thresh=0.0) is None
     crop = (30, 20, 110, 90)
     assert found(logits((70, 80), (25, 25, 60, 45)), crop=crop) is None
     assert found(logits((70, 80), (25, 25, 59, 45)), crop=crop) is not None
