@@ -16,8 +16,7 @@ from threading import Thread
 import pytest
 
 from mobile_sam_onnx import DownloadError, package_index
-from mobile_sam_onnx.download import cache_directory, cached, download
-from mobile_sam_onnx.official import fetch_official
+from mobile_sam_onnx.download import cache_directory, cached, download, fetch_official
 from mobile_sam_onnx.sources import Package, Source
 
 CONTENT = bytes(range(256)) * 400

@@ -6,6 +6,7 @@ import io
 import struct
 import tracemalloc
 import zlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,7 +94,7 @@ def fast(monkeypatch) -> list[bool]:
 JPEG_SIZES = [(1, 1), (1, 40), (40, 1), (8, 8), (15, 17), (16, 16), (33, 47), (100, 150), (301, 203)]
 
 
-JPEG_OPTIONS = [
+JPEG_OPTIONS: list[dict[str, Any]] = [
     *({"subsampling": kind, "progressive": both} for kind in ("4:4:4", "4:2:2", "4:2:0") for both in (False, True)),
     {"keep_rgb": True},
     {"restart_marker_rows": 1},

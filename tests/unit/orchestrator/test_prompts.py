@@ -56,11 +56,10 @@ def test_only_objects_without_a_box_get_the_padding_point():
     assert decoder_labels.tolist() == [[2, 3, prompts.ABSENT], [1, prompts.ABSENT, prompts.PADDING]]
 
 
-@pytest.mark.parametrize(
-    "given", [(None, None), (np.zeros((0, 256, 256), np.float32), np.zeros(0, np.int32))], ids=["left out", "none"]
-)
-def test_without_earlier_masks_one_empty_mask_serves_all_objects(given):
-    mask_input, has_mask = prompts.mask_inputs(*given, 5)
+@pytest.mark.parametrize("count", [None, 0], ids=["left out", "none"])
+def test_without_earlier_masks_one_empty_mask_serves_all_objects(count):
+    masks, objects = (None, None) if count is None else (np.zeros((0, 256, 256), np.float32), np.zeros(0, np.int32))
+    mask_input, has_mask = prompts.mask_inputs(masks, objects, 5)
     assert mask_input.shape == (1, 1, 256, 256)
     assert not mask_input.any()
     assert has_mask.tolist() == [0]
