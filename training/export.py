@@ -19,8 +19,7 @@ from mobile_sam_onnx.builtin.layout import MASK_CLAMP
 from mobile_sam_onnx.checkpoint import load_checkpoint
 from mobile_sam_onnx.sources import BUILTIN
 from training.conditioning import Prompts
-from training.encoder import pack
-from training.rounds import Segmenter
+from training.network import Segmenter, pack
 
 
 def export(checkpoint: Path, out: Path) -> None:

@@ -7,19 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from mobile_sam_onnx.builtin.layout import MASK_CLAMP
-from training.batches import Batch
+from training.batches import Batch, correct
 from training.conditioning import Prompts
-from training.decoder import Decoder
-from training.encoder import Encoder
-from training.prompts import correct
-
-
-class Segmenter(nn.Module):
-    """Encoder and decoder."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder, self.decoder = Encoder(), Decoder()
+from training.network import Segmenter
 
 
 def mask_for_feedback(logits: Tensor, batch: int) -> Tensor:

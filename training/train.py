@@ -17,7 +17,8 @@ from torch import nn
 from tqdm import tqdm
 
 from training.batches import draw_batch
-from training.rounds import Segmenter, rounds
+from training.network import Segmenter
+from training.rounds import rounds
 from training.textures import TextureBank
 
 AVERAGE = 0.998  # decay of the running average of the weights, which is exported
