@@ -60,20 +60,17 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
     labels = np.full(in_crop.shape[:2], prompts.POSITIVE, np.int32)
     no_mask = prompts.mask_inputs(None, None, len(in_crop))
     decoded = pipeline.decode(part, in_crop, labels, *no_mask, candidates=True)
-    good = (
-        (point_xy, low_res, score)
-        for point_xy, (masks, scores) in zip(points_xy, decoded, strict=True)
-        for low_res, score in zip(masks, scores, strict=True)
-        if score > thresholds.pred_iou_thresh
-    )
     lines = []
-    for point_xy, low_res, score in good:
-        with image.stages(UPSAMPLE):
-            logits = upsample(low_res, frame_hw, part.size_hw)
-        with image.stages(RECORD):
-            found = record(logits, float(score), point_xy, crop=crop, size_hw=image.size_hw, thresholds=thresholds)
-        if found is not None:
-            lines.append(orjson.dumps(found))
+    for point_xy, (masks, scores) in zip(points_xy, decoded, strict=True):
+        for low_res, score in zip(masks, scores, strict=True):
+            if score <= thresholds.pred_iou_thresh:
+                continue
+            with image.stages(UPSAMPLE):
+                logits = upsample(low_res, frame_hw, part.size_hw)
+            with image.stages(RECORD):
+                found = record(logits, float(score), point_xy, crop=crop, size_hw=image.size_hw, thresholds=thresholds)
+            if found is not None:
+                lines.append(orjson.dumps(found))
     return (json_list(lines),)
 
 
