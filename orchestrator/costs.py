@@ -4,8 +4,6 @@ The times are upper estimates: they assume difficult masks. They are given in na
 measured on one core of a Xeon of 2023 (`make bench-estimates` prints them for this machine).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -112,7 +110,7 @@ class Workload:
             expected = f"at most {fits} {kind}: {MAX_WORK_S:g} s of work"
             raise rejected(TOO_MUCH_WORK, "prompts", expected, f"{self.objects}: {seconds:.0f} s")
 
-    def _max_objects(self, affordable: Callable[[Workload], bool]) -> int:
+    def _max_objects(self, affordable: "Callable[[Workload], bool]") -> int:
         """Return the largest affordable number of objects, with the same number of masks each."""
         each = self.masks // self.objects if self.objects else 0
         counts = range(1, self.objects + 1)

@@ -6,8 +6,6 @@ Anything's automatic mask generator (https://github.com/facebookresearch/segment
 `automatic_mask_generator.py` and `utils/amg.py`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

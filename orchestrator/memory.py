@@ -1,7 +1,5 @@
 """Return of free memory to the kernel."""
 
-from __future__ import annotations
-
 import ctypes
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Errors that the caller can correct: the image or the prompts are at fault."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Segmentation of objects: finds the image's embedding, runs the decoder, builds the answer."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The boundary to Triton: tensors of a request, responses, metrics, and calls of the encoder and the decoder (BLS)."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

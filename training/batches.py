@@ -3,8 +3,6 @@
 A first prompt is a point or a box for a mask; later clicks correct the prediction.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

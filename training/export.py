@@ -3,8 +3,6 @@
 Then builds the ONNX graphs and prints the largest differences between PyTorch and ONNX Runtime.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

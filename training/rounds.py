@@ -1,7 +1,5 @@
 """Interactive rounds of a training step, a first prompt and then corrections of the prediction, and their loss."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor, nn

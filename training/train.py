@@ -3,8 +3,6 @@
 A later run resumes from the last checkpoint. The learning rate falls along a cosine over `--minutes`.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import time

@@ -1,7 +1,5 @@
 """The decoder graph: low-resolution masks and scores for an embedding and a batch of prompts."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import spox.opset.ai.onnx.v17 as op

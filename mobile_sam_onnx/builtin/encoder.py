@@ -1,7 +1,5 @@
 """The encoder graph: a padded batch of pictures to embeddings."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import spox.opset.ai.onnx.v17 as op

@@ -1,7 +1,5 @@
 """Layers that both graphs share; tensors in the state have PyTorch's dotted names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

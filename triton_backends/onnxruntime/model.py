@@ -14,8 +14,6 @@ It serves models with `backend: "onnxruntime"` on a Triton without that backend,
 A device or engine that is not available is an error at load, never a silent change.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

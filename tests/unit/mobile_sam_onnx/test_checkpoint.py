@@ -1,7 +1,6 @@
 import io
 import json
 import tarfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ def safetensors(header: Any, data: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + data
 
 
-def test_safetensors_are_read(tmp_path: Path) -> None:
+def test_safetensors_are_read(tmp_path):
     values = np.arange(6, dtype=np.float16).reshape(2, 3)
     header = {
         "__metadata__": {"by": "a test"},
@@ -59,7 +58,7 @@ def tar() -> bytes:
         pytest.param("a.pt", None, r"a\.pt.*No such file", id="missing"),
     ],
 )
-def test_damaged_or_other_file_is_rejected(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+def test_damaged_or_other_file_is_rejected(tmp_path, name, content, message):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(CheckpointError, match=message):
@@ -67,7 +66,7 @@ def test_damaged_or_other_file_is_rejected(tmp_path: Path, name: str, content: b
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed], ids=["stored", "compressed"])
-def test_npz_files_are_read(tmp_path: Path, save: Any) -> None:
+def test_npz_files_are_read(tmp_path, save):
     values = np.arange(6, dtype=np.float16).reshape(2, 3)
     save(tmp_path / "a.npz", a=values, fortran=np.asfortranarray(values))
     state = load_checkpoint(tmp_path / "a.npz")
@@ -75,7 +74,7 @@ def test_npz_files_are_read(tmp_path: Path, save: Any) -> None:
     np.testing.assert_array_equal(state["fortran"], values)
 
 
-def test_npz_with_objects_is_rejected(tmp_path: Path) -> None:
+def test_npz_with_objects_is_rejected(tmp_path):
     np.savez(tmp_path / "a.npz", a=np.array([{}], dtype=object))
     with pytest.raises(CheckpointError, match="expected a to hold"):
         load_checkpoint(tmp_path / "a.npz")
@@ -95,7 +94,7 @@ BIAS = "image_encoder.neck.1.bias"
     ],
     ids=["missing", "shape", "not finite"],
 )
-def test_unusable_tensor_is_named(small_state: Any, build: Any, key: str, value: Any, message: str) -> None:
+def test_unusable_tensor_is_named(small_state, build, key, value, message):
     state = {name: tensor for name, tensor in small_state.items() if name != key}
     with pytest.raises(CheckpointError, match=message):
         build(state if value is None else {**state, key: value.astype(np.float32)})

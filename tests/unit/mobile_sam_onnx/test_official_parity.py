@@ -87,7 +87,7 @@ def relative_l2(found: Array, wanted: Array) -> float:
 
 
 @pytest.mark.parametrize("image", ["balloons", "desk", "still-life"])
-def test_embedding_matches_the_official_predictor(image: str, expected: dict[str, Array], encode: Any) -> None:
+def test_embedding_matches_the_official_predictor(image, expected, encode):
     (file,) = {case.file for case in CASES.values() if case.image == image}
     embedding = encode(file)[0][0].transpose(2, 0, 1).astype(np.float32)
     assert relative_l2(sampled_embedding(embedding), expected[f"embedding/{image}"]) <= MAX_RELATIVE_L2
@@ -95,7 +95,7 @@ def test_embedding_matches_the_official_predictor(image: str, expected: dict[str
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_masks_match_the_official_predictor(case: Case, expected: dict[str, Array], answer: Any) -> None:
+def test_masks_match_the_official_predictor(case, expected, answer):
     low_res, scores, masks = answer(case)
     assert relative_l2(sampled_logits(low_res), expected[f"logits/{case.name}"]) <= MAX_RELATIVE_L2
     np.testing.assert_allclose(scores, expected[f"scores/{case.name}"], atol=MAX_SCORE_DIFFERENCE, rtol=0)
@@ -103,7 +103,7 @@ def test_masks_match_the_official_predictor(case: Case, expected: dict[str, Arra
     assert min(ious(packed(masks), expected[f"mask/{case.name}"])) >= MIN_IOU
 
 
-def test_cases_cover_every_kind_of_prompt(expected: dict[str, Array]) -> None:
+def test_cases_cover_every_kind_of_prompt(expected):
     cases = list(CASES.values())
     assert len(cases) >= 12
     assert {case.image for case in cases} == {"balloons", "desk", "still-life"}  # landscape and portrait

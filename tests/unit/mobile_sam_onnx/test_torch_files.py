@@ -5,7 +5,6 @@ import pickle
 import struct
 import tracemalloc
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,15 @@ from mobile_sam_onnx.torch_files import LENGTH
 from tests.unit.mobile_sam_onnx.torch_writer import Call, Global, tensor, write_legacy, write_zip
 
 VALUES = np.arange(12, dtype=np.float32).reshape(3, 4)
-Write = Callable[..., Path]
 
 
 @pytest.fixture(params=[write_zip, write_legacy], ids=["zip", "legacy"])
-def write(request: pytest.FixtureRequest) -> Write:
+def write(request):
     """Writer of either format."""
-    write: Write = request.param
-    return write
+    return request.param
 
 
-def test_tensors_are_read_with_type_and_shape(tmp_path: Path, write: Write) -> None:
+def test_tensors_are_read_with_type_and_shape(tmp_path, write):
     content = {
         "a": tensor("0", (3, 4)),
         "half": tensor("10", (12,), "HalfStorage"),
@@ -58,7 +55,7 @@ def test_tensors_are_read_with_type_and_shape(tmp_path: Path, write: Write) -> N
         np.testing.assert_array_equal(state[key], values, strict=True)
 
 
-def test_file_written_by_pytorch_is_read() -> None:
+def test_file_written_by_pytorch_is_read():
     state = load_checkpoint(Path(__file__).with_name("torch_legacy.pth"))
     assert {key: (value.dtype.name, value.shape) for key, value in state.items()} == {
         "conv.weight": ("float16", (2, 3, 1, 1)),
@@ -71,14 +68,14 @@ def test_file_written_by_pytorch_is_read() -> None:
 
 
 @pytest.mark.parametrize("byteorder", ["little", "big", None])
-def test_both_byte_orders_of_zip_files_are_read(tmp_path: Path, byteorder: str | None) -> None:
+def test_both_byte_orders_of_zip_files_are_read(tmp_path, byteorder):
     values = VALUES.astype(">f4" if byteorder == "big" else "<f4")
     state = load_checkpoint(write_zip(tmp_path / "a.pt", {"a": tensor("0", (3, 4))}, {"0": values}, byteorder))
     np.testing.assert_array_equal(state["a"], VALUES)
 
 
 @pytest.mark.parametrize("wrapper", ["model", "state_dict"])
-def test_wrapped_and_prefixed_state_dicts_are_read(tmp_path: Path, write: Write, wrapper: str) -> None:
+def test_wrapped_and_prefixed_state_dicts_are_read(tmp_path, write, wrapper):
     content = {wrapper: {"module.a": tensor("0", (3, 4))}, "epoch": 3}
     assert list(load_checkpoint(write(tmp_path / "a.pt", content, {"0": VALUES}))) == ["a"]
 
@@ -96,7 +93,7 @@ def test_wrapped_and_prefixed_state_dicts_are_read(tmp_path: Path, write: Write,
     ],
     ids=str,
 )
-def test_other_references_are_rejected_by_name(tmp_path: Path, write: Write, module: str, name: str) -> None:
+def test_other_references_are_rejected_by_name(tmp_path, write, module, name):
     path = write(tmp_path / "a.pt", {"a": Call(Global(module, name), "touch /tmp/never")}, {})
     with pytest.raises(CheckpointError, match=f"refused.*{module}.{name}"):
         load_checkpoint(path)
@@ -118,18 +115,18 @@ def test_other_references_are_rejected_by_name(tmp_path: Path, write: Write, mod
     ],
     ids=str,
 )
-def test_tensor_outside_its_storage_is_rejected(tmp_path: Path, write: Write, changes: dict[str, Any]) -> None:
+def test_tensor_outside_its_storage_is_rejected(tmp_path, write, changes):
     path = write(tmp_path / "a.pt", {"a": tensor("0", (3, 4), **changes)}, {"0": VALUES})
     with pytest.raises(CheckpointError, match="expected"):
         load_checkpoint(path)
 
 
-def test_missing_storage_is_rejected(tmp_path: Path, write: Write) -> None:
+def test_missing_storage_is_rejected(tmp_path, write):
     with pytest.raises(CheckpointError, match="expected storage 0 in the file"):
         load_checkpoint(write(tmp_path / "a.pt", {"a": tensor("0", (3, 4))}, {}))
 
 
-def test_compressed_storages_are_rejected(tmp_path: Path) -> None:
+def test_compressed_storages_are_rejected(tmp_path):
     zeros = {"0": np.zeros(2**24, np.float32)}
     path = write_zip(tmp_path / "a.pt", {"a": tensor("0", (2**24,))}, zeros, compression=zipfile.ZIP_DEFLATED)
     with pytest.raises(CheckpointError, match="uncompressed"):
@@ -141,13 +138,13 @@ def test_compressed_storages_are_rejected(tmp_path: Path) -> None:
     [[1, 2], {}, {"a": 1}, {"a": "text"}, {1: tensor("0", (3, 4))}, {"model": {"a": {"b": 1}}}],
     ids=["list", "empty", "number", "text", "numeric key", "nested dict"],
 )
-def test_content_other_than_a_dict_of_tensors_is_rejected(tmp_path: Path, write: Write, content: Any) -> None:
+def test_content_other_than_a_dict_of_tensors_is_rejected(tmp_path, write, content):
     with pytest.raises(CheckpointError, match="expected a dict of tensors"):
         load_checkpoint(write(tmp_path / "a.pt", content, {"0": VALUES}))
 
 
 @pytest.mark.parametrize("keep", [4, 40, 200, -47, -8, -1], ids=str)
-def test_truncated_file_is_rejected(tmp_path: Path, write: Write, keep: int) -> None:
+def test_truncated_file_is_rejected(tmp_path, write, keep):
     path = write(tmp_path / "a.pt", {"a": tensor("0", (3, 4))}, {"0": VALUES})
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(CheckpointError, match=r"truncated or damaged|damaged one"):
@@ -165,13 +162,13 @@ def test_truncated_file_is_rejected(tmp_path: Path, write: Write, keep: int) -> 
         pytest.param({"keys": "0"}, "expected the keys of the tensors' storages", id="text instead of a list"),
     ],
 )
-def test_other_legacy_pickles_are_rejected(tmp_path: Path, changes: Any, message: str) -> None:
+def test_other_legacy_pickles_are_rejected(tmp_path, changes, message):
     path = write_legacy(tmp_path / "a.pth", {"a": tensor("0", (3, 4))}, {"0": VALUES}, **changes)
     with pytest.raises(CheckpointError, match=message):
         load_checkpoint(path)
 
 
-def test_legacy_storage_of_another_length_is_rejected(tmp_path: Path) -> None:
+def test_legacy_storage_of_another_length_is_rejected(tmp_path):
     path = write_legacy(tmp_path / "a.pth", {"a": tensor("0", (3, 4))}, {"0": VALUES})
     path.write_bytes(path.read_bytes().replace(LENGTH.type(12).tobytes(), LENGTH.type(11).tobytes()))
     with pytest.raises(CheckpointError, match="expected 12 values"):
@@ -181,7 +178,7 @@ def test_legacy_storage_of_another_length_is_rejected(tmp_path: Path) -> None:
         load_checkpoint(write_legacy(path, content, {"0": VALUES[:2]}))
 
 
-def test_view_of_a_legacy_storage_is_rejected(tmp_path: Path) -> None:
+def test_view_of_a_legacy_storage_is_rejected(tmp_path):
     path = write_legacy(tmp_path / "a.pth", {"a": tensor("0", (3, 4), view=(("1", 0, 12),))}, {"0": VALUES})
     with pytest.raises(CheckpointError, match="expected a storage as persistent id"):
         load_checkpoint(path)
@@ -204,9 +201,7 @@ def pickle_file(path: Path, pickled: bytes, entry: str | None) -> Path:
     ],
     ids=["damaged", "other pickle", "other zip"],
 )
-def test_other_or_damaged_file_is_a_one_line_error(
-    tmp_path: Path, pickled: bytes, entry: str | None, message: str
-) -> None:
+def test_other_or_damaged_file_is_a_one_line_error(tmp_path, pickled, entry, message):
     with pytest.raises(CheckpointError, match=message) as caught:
         load_checkpoint(pickle_file(tmp_path / "a.pt", pickled, entry))
     assert "\n" not in str(caught.value)
@@ -221,7 +216,7 @@ MEMO, COUNT = struct.pack("<I", 2**24), struct.pack("<Q", 2**26)
     ids=["long_binput", "put", "bytearray8", "binbytes8", "binunicode8"],
 )
 @pytest.mark.parametrize("entry", ["archive/data.pkl", None], ids=["zip", "legacy"])
-def test_small_pickle_with_large_sizes_needs_little_memory(tmp_path: Path, pickled: bytes, entry: str | None) -> None:
+def test_small_pickle_with_large_sizes_needs_little_memory(tmp_path, pickled, entry):
     path = pickle_file(tmp_path / "a.pt", b"\x80\x02" + pickled, entry)
     assert path.stat().st_size < 200
     message, peak = rejection(path)
@@ -230,7 +225,7 @@ def test_small_pickle_with_large_sizes_needs_little_memory(tmp_path: Path, pickl
     assert peak < 20 * 2**20  # the legacy reader reads up to 16 MiB at once
 
 
-def test_large_byteorder_entry_is_not_read_completely(tmp_path: Path) -> None:
+def test_large_byteorder_entry_is_not_read_completely(tmp_path):
     large = "x" * 2**26
     content = {"a": tensor("0", (3, 4))}
     path = write_zip(tmp_path / "a.pt", content, {"0": VALUES}, large, compression=zipfile.ZIP_DEFLATED)

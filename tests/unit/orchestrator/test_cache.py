@@ -1,7 +1,5 @@
 """Disk cache of embeddings: sharing, limits, damaged files and locks."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

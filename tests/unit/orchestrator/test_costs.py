@@ -1,7 +1,5 @@
 """Estimated cost of an answer."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

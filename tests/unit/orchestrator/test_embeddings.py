@@ -1,7 +1,5 @@
 """Lookup and encoding of images: cache, Redis, encoder, owners and crops."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections.abc import Callable

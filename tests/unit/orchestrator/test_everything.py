@@ -1,7 +1,5 @@
 """Filtering and clean-up of automatic masks."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

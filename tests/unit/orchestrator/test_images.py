@@ -1,7 +1,5 @@
 """Decoding, limits and scaling of images."""
 
-from __future__ import annotations
-
 import io
 import struct
 import tracemalloc

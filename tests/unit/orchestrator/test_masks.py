@@ -1,7 +1,5 @@
 """Up-sampling and encoding of masks."""
 
-from __future__ import annotations
-
 import io
 import json
 

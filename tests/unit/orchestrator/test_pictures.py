@@ -1,7 +1,5 @@
 """The picture part of an answer."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The decode loop, with a stand-in for the decoder."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

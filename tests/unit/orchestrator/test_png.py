@@ -1,7 +1,5 @@
 """PNG files, read back by Pillow and OpenCV."""
 
-from __future__ import annotations
-
 import io
 import zlib
 

@@ -1,7 +1,5 @@
 """Masks as polygons."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

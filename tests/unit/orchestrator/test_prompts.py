@@ -1,7 +1,5 @@
 """Checks of prompts and conversion to the decoder's inputs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Embeddings in Redis: sharing, and failures that never fail a request."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,5 @@
 """Segmentation and automatic masks on a pipeline with stand-ins for the encoder and the decoder."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

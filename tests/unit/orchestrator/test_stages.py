@@ -1,7 +1,5 @@
 """Timing of the stages of requests."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +18,7 @@ class Timers:
         self.pending: list[tuple[float, Callable[[], None]]] = []
         self.daemon = False
 
-    def __call__(self, seconds: float, work: Callable[[], None]) -> Timers:
+    def __call__(self, seconds: float, work: Callable[[], None]):
         self.pending.append((seconds, work))
         return self
 

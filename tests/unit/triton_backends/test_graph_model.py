@@ -1,7 +1,5 @@
 """Common behaviour of both Python-based backends, with real ONNX models."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

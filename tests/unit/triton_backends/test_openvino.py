@@ -1,7 +1,5 @@
 """Options, batches and memory of the Python-based openvino backend."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
