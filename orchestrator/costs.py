@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, TOO_MUCH_WORK, rejected
 
 PROMPT_S, POINT_S = 0.012, 0.0005
@@ -41,7 +42,7 @@ MAX_LIGHT_PIXELS = 12_500_000
 
 @dataclass(frozen=True)
 class Workload:
-    """The work that a request asks for."""
+    """The work that a request asks for, and how its masks are made."""
 
     objects: int = 0
     """0: only encode the image."""
@@ -52,10 +53,13 @@ class Workload:
     low_res: bool = False
     points: int = 0
     """Points of all objects together."""
-    tidy: bool = False
-    """Whether small regions are removed."""
     document: bool = False
     """Whether the answer is one JSON document, with binary contents as base64."""
+    threshold: float = 0.0
+    """Masks are where the logits are above this."""
+    min_region_area: int = 0
+    """Pixels; smaller holes are filled, smaller islands removed. 0: neither."""
+    polygon_tolerance: float = TOLERANCE_PIXELS
 
     def __post_init__(self) -> None:
         """Reject values that the service never sends; a caller who asks Triton directly finds the error in its log."""
@@ -74,7 +78,7 @@ class Workload:
             new: whether the image must be encoded.
         """
         once = (DECODE_NS if new else 0) + PICTURE_NS[self.style]
-        mask = UPSAMPLE_NS + FORMAT_NS[self.mask_format] + TIDY_NS * self.tidy
+        mask = UPSAMPLE_NS + FORMAT_NS[self.mask_format] + TIDY_NS * bool(self.min_region_area)
         each = self.masks * mask + self.objects * DRAW_NS[self.style]
         return self.objects * PROMPT_S + self.points * POINT_S + 1e-9 * pixels * (once + each)
 

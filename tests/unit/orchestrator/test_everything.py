@@ -1,16 +1,12 @@
 """Filtering and clean-up of automatic masks."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from pycocotools import mask as coco
 
-from orchestrator.everything import EDGE_MARGIN_PIXELS, Thresholds, is_truncated, record, stability_score
+from orchestrator.everything import EDGE_MARGIN_PIXELS, is_truncated, record, stability_score
 
-THRESHOLDS = Thresholds(
-    pred_iou_thresh=0.5, stability_score_thresh=0.5, stability_score_offset=1.0, min_mask_region_area=0
-)
+OPTIONS = {"stability_score_thresh": 0.5, "stability_score_offset": 1.0, "min_mask_region_area": 0}
 SIZE_HW = (100, 120)
 WHOLE = (0, 0, 120, 100)
 
@@ -23,15 +19,9 @@ def logits(size_hw: tuple[int, int], *boxes: tuple[int, int, int, int]) -> np.nd
     return values
 
 
-def found(values: np.ndarray, crop=WHOLE, size_hw=SIZE_HW, score=0.9, **thresholds):
-    return record(
-        values,
-        score,
-        np.array([50.5, 40.25], np.float32),
-        crop=crop,
-        size_hw=size_hw,
-        thresholds=dataclasses.replace(THRESHOLDS, **thresholds),
-    )
+def found(values: np.ndarray, crop=WHOLE, size_hw=SIZE_HW, score=0.9, **options):
+    point_xy = np.array([50.5, 40.25], np.float32)
+    return record(values, score, point_xy, crop=crop, size_hw=size_hw, options={**OPTIONS, **options})
 
 
 def test_stability_score_is_the_iou_of_two_thresholds():
