@@ -89,7 +89,7 @@ def execution_providers(config: dict[str, Any], kind: str, device: int) -> list[
     """Return ONNX Runtime's providers for the instance in order of preference.
 
     Raises:
-        TritonModelException: the config asks for a provider that this ONNX Runtime lacks, or for an unknown accelerator.
+        TritonModelException: the config asks for a provider that this ONNX Runtime lacks, or for an unknown one.
     """
     if kind == "GPU":
         providers = [tensorrt_provider(entry, device) for entry in accelerators(config, "gpu", "tensorrt")]
