@@ -276,6 +276,7 @@ def test_concurrent_fetches_download_once(server, lines):
     assert len(set(paths)) == 1
     assert server.asked == [None]
     assert lines.count("waiting for another process that fetches the official weights") == 2
+    assert sum("fetching failed" in line for line in lines) == 1
 
 
 def test_unwritable_cache_is_a_one_line_error(tmp_path, monkeypatch, lines):

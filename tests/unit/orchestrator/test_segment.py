@@ -179,7 +179,8 @@ def test_click_outside_of_the_image_is_rejected_before_decoding(pipeline):
         pytest.param(1000, {}, "at most 0 objects as json", id="estimated"),
         pytest.param(500, {"mask_format": "rle", "low_res_mask": True}, "at most 0 objects as rle", id="logits"),
         pytest.param(6000, {"segmented_image": "overlay"}, "with picture overlay", id="picture"),
-        pytest.param(200, {"mask_format": "rle"}, "an answer of at most 200 bytes", id="counted as it is made"),
+        pytest.param(200, {"mask_format": "rle"}, "an answer of at most 200 bytes", id="masks as they are made"),
+        pytest.param(200, {"mask_format": "rle", "document": True}, "an answer of at most 200 bytes", id="records"),
     ],
 )
 def test_answer_above_the_limit_is_rejected(pipeline, limit, options, expected):
