@@ -45,15 +45,6 @@ def test_entry_is_returned_as_stored_also_after_a_restart_and_when_overwritten(o
     assert len(files(folder)) == 1
 
 
-def test_entry_is_invisible_to_other_weights(open_cache, entries):
-    open_cache(fingerprint="a" * 64).put(entries.name(1), entries.make(1))
-    other = open_cache(fingerprint="b" * 64)
-    assert other.get(entries.name(1)) is None
-    other.put(entries.name(1), entries.make(2))
-    assert entries.same(open_cache(fingerprint="a" * 64).get(entries.name(1)), entries.make(1))
-    assert entries.same(open_cache(fingerprint="b" * 64).get(entries.name(1)), entries.make(2))
-
-
 @pytest.mark.parametrize("same_process", [True, False], ids=["same process", "another process"])
 def test_least_recently_used_entry_is_evicted_first(open_cache, entries, folder, same_process):
     cache = open_cache(max_bytes=3 * ENTRY_BYTES)
@@ -301,14 +292,6 @@ def test_read_only_disk_still_serves_its_entries(open_cache, entries, warnings, 
     cache.put(entries.name(2), entries.make(2))
     assert entries.same(cache.get(entries.name(2)), entries.make(2))
     assert len(warnings) == 1
-
-
-def test_entry_removed_by_another_process_is_gone(open_cache, entries, folder):
-    cache = open_cache()
-    cache.put(entries.name(1), entries.make(1))
-    (path,) = files(folder)
-    path.unlink()
-    assert cache.get(entries.name(1)) is None
 
 
 @pytest.mark.timeout(60)

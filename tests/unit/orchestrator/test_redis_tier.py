@@ -38,18 +38,9 @@ def test_entry_is_visible_to_other_machines_with_the_same_weights_for_a_time(ser
     assert warnings == []
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(lambda data: data[:-1], id="truncated"),
-        pytest.param(lambda data: data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], id="flipped bit"),
-        pytest.param(lambda data: b"", id="empty"),
-        pytest.param(lambda data: b"something else", id="not an entry"),
-    ],
-)
-def test_damaged_value_is_not_served_and_can_be_overwritten(server, open_tier, entries, warnings, damage):
+def test_damaged_value_is_not_served_and_can_be_overwritten(server, open_tier, entries, warnings):
     with server.client() as client:
-        client.set(PREFIX + entries.name(1), damage(entries.file(1)))
+        client.set(PREFIX + entries.name(1), entries.file(1)[:-1])
     tier = open_tier()
     assert tier.get(entries.name(1)) is None
     assert len(warnings) == 1
@@ -126,9 +117,6 @@ def test_write_queue_is_bounded_while_redis_hangs(server, open_tier, entries, wa
     ("url", "message"),
     [
         ("localhost:6379", "scheme"),
-        ("http://localhost", "scheme"),
-        ("", "scheme"),
-        ("redis://localhost:port", "port"),
         ("redis://localhost?socket_timeout=soon", "socket_timeout"),
         ("redis://localhost?socket_timeuot=1", "socket_timeuot"),
     ],
