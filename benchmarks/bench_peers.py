@@ -41,7 +41,7 @@ from benchmarks.photo import CLICK, POINTS, photo
 from benchmarks.report import PEERS, machine, write_blocks, write_results
 from benchmarks.service import OFFICIAL, Server, prepare, running, serving
 from mobile_sam_onnx import sources
-from mobile_sam_onnx.official import fetch_official
+from mobile_sam_onnx.download import fetch_official
 from utils.triton.machine import has_bf16
 
 PREDICTOR, FASTAPI = "official predictor", "official predictor behind FastAPI"

@@ -19,7 +19,7 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Var
 
 from mobile_sam_onnx.errors import CheckpointError
-from mobile_sam_onnx.nodes import constant, ints, layer_norm, linear, reshape
+from mobile_sam_onnx.nodes import LAYER_NORM_EPSILON, constant, ints, linear, reshape
 from mobile_sam_onnx.tensors import Array, Tensors
 
 
@@ -48,7 +48,8 @@ def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int) ->
     shifts = np.split(bias.reshape(heads, -1), [key_dim, 2 * key_dim], axis=1)
     scale = key_dim**-0.5
 
-    normalised = layer_norm(tokens, tensors.get("norm.weight", channels), np.zeros(channels, np.float32))
+    weight, zeros = constant(tensors.get("norm.weight", channels)), constant(np.zeros(channels, np.float32))
+    normalised = op.layer_normalization(tokens, weight, zeros, axis=-1, epsilon=LAYER_NORM_EPSILON)[0]
     layout = _Windows(size, window)
     windows = layout.split(normalised, channels)
 

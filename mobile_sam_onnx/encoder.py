@@ -20,6 +20,7 @@ from mobile_sam_onnx.nodes import (
     ints,
     layer_norm,
     linear,
+    mlp,
     reshape,
 )
 from mobile_sam_onnx.tensors import StateDict, Tensors
@@ -115,7 +116,8 @@ def _attention_block(x: Var, tensors: Tensors, channels: int, size: int) -> Var:
     tokens = op.add(tokens, window_attention(tokens, tensors.under("attn"), channels, size))
     x = conv_batch_norm(_image(tokens, size), tensors.under("local_conv"), (channels, 1, 3, 3), depthwise=True)
     tokens = _tokens(x, channels)
-    tokens = op.add(tokens, _mlp(tokens, tensors.under("mlp"), channels))
+    normalised = layer_norm(tokens, tensors.under("mlp").under("norm"), channels)
+    tokens = op.add(tokens, mlp(normalised, tensors.under("mlp"), ("fc1", "fc2"), channels, op.gelu))
     return _image(tokens, size)
 
 
@@ -133,29 +135,17 @@ def _image(tokens: Var, size: int) -> Var:
     return op.transpose(reshape(tokens, 0, size, size, -1), perm=[0, 3, 1, 2])
 
 
-def _mlp(x: Var, tensors: Tensors, channels: int) -> Var:
-    norm = tensors.under("norm")
-    y = layer_norm(x, norm.get("weight", channels), norm.get("bias", channels))
-    fc1 = tensors.get("fc1.weight", None, channels)
-    hidden = fc1.shape[0]
-    y = op.gelu(linear(y, fc1.T, tensors.get("fc1.bias", hidden)))
-    return linear(y, tensors.get("fc2.weight", channels, hidden).T, tensors.get("fc2.bias", channels))
-
-
 def _neck(x: Var, tensors: Tensors, channels: int) -> Var:
     """Project (N, channels, 64, 64) to (N, 64, 64, C)."""
     project = tensors.get("0.weight", None, channels, 1, 1)
     width = project.shape[0]
     tokens = linear(_tokens(x, channels), project[:, :, 0, 0].T, None)
-    tokens = _norm_2d(tokens, tensors.under(1), width)
+    tokens = layer_norm(tokens, tensors.under(1), width, LAYER_NORM_2D_EPSILON)
     y = op.conv(
         _image(tokens, EMBEDDING_SIZE),
         constant(tensors.get("2.weight", width, width, 3, 3)),
         kernel_shape=[3, 3],
         pads=[1] * 4,
     )
-    return reshape(_norm_2d(_tokens(y, width), tensors.under(3), width), 0, EMBEDDING_SIZE, EMBEDDING_SIZE, width)
-
-
-def _norm_2d(tokens: Var, tensors: Tensors, width: int) -> Var:
-    return layer_norm(tokens, tensors.get("weight", width), tensors.get("bias", width), LAYER_NORM_2D_EPSILON)
+    tokens = layer_norm(_tokens(y, width), tensors.under(3), width, LAYER_NORM_2D_EPSILON)
+    return reshape(tokens, 0, EMBEDDING_SIZE, EMBEDDING_SIZE, width)

@@ -84,21 +84,20 @@ def fingerprint(source: str) -> str:
     return hashlib.sha256(f"{BUILDER_VERSION}:{source}".encode()).hexdigest()
 
 
-def current_export(folders: VersionFolders) -> tuple[Identity, str] | None:
-    """Return identity and fingerprint of a complete export, None if there is none."""
+def current_export(folders: VersionFolders, source: str) -> Identity | None:
+    """Return the identity of a complete export of `source`, None if there is none."""
     if not folders.is_complete():
         return None
     try:
         record = json.loads(folders.records[-1].read_text(encoding="utf-8"))
-        exported = str(record.pop("fingerprint"))
-        return Identity(**record), exported
+        return Identity(**record) if record.pop("fingerprint") == fingerprint(source) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def record_text(identity: Identity, fingerprint: str) -> str:
+def record_text(identity: Identity, source: str) -> str:
     """Return the content of `weights.json`."""
-    return json.dumps({**asdict(identity), "fingerprint": fingerprint}, indent=2) + "\n"
+    return json.dumps({**asdict(identity), "fingerprint": fingerprint(source)}, indent=2) + "\n"
 
 
 def sha256_of(path: Path) -> str:

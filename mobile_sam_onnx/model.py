@@ -13,7 +13,7 @@ from mobile_sam_onnx import builtin
 from mobile_sam_onnx.decoder import build_decoder_graph
 from mobile_sam_onnx.encoder import build_encoder_graph
 from mobile_sam_onnx.errors import ExportError
-from mobile_sam_onnx.identity import BUILDER_VERSION, Identity, VersionFolders, fingerprint, record_text
+from mobile_sam_onnx.identity import BUILDER_VERSION, Identity, VersionFolders, record_text
 from mobile_sam_onnx.tensors import StateDict
 
 IR_VERSION = 9  # the one of opset 20; ONNX Runtime 1.19 reads up to 10
@@ -25,9 +25,8 @@ def build_encoder(state: StateDict) -> onnx.ModelProto:
     Raises:
         CheckpointError: a tensor is missing or does not fit.
     """
-    if builtin.is_builtin(state):
-        return finish(builtin.build_encoder(builtin.as_float32(state)), "mobile_sam_encoder")
-    return finish(build_encoder_graph(state), "mobile_sam_encoder")
+    build = builtin.build_encoder if _is_builtin(state) else build_encoder_graph
+    return finish(build(state), "mobile_sam_encoder")
 
 
 def build_decoder(state: StateDict) -> onnx.ModelProto:
@@ -36,9 +35,12 @@ def build_decoder(state: StateDict) -> onnx.ModelProto:
     Raises:
         CheckpointError: a tensor is missing or does not fit.
     """
-    if builtin.is_builtin(state):
-        return finish(builtin.build_decoder(builtin.as_float32(state)), "mobile_sam_decoder")
-    return finish(build_decoder_graph(state), "mobile_sam_decoder")
+    build = builtin.build_decoder if _is_builtin(state) else build_decoder_graph
+    return finish(build(state), "mobile_sam_decoder")
+
+
+def _is_builtin(state: StateDict) -> bool:
+    return bool(state) and all(key.startswith(("encoder.", "decoder.")) for key in state)
 
 
 def export(state: StateDict, folders: VersionFolders, identity: Identity, source: str) -> None:
@@ -65,7 +67,7 @@ def export(state: StateDict, folders: VersionFolders, identity: Identity, source
     }
     for model in models.values():
         onnx.helper.set_model_props(model, properties)
-    record = record_text(identity, fingerprint(source))
+    record = record_text(identity, source)
     try:
         for path in folders.records:
             path.unlink(missing_ok=True)

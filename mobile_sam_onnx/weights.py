@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mobile_sam_onnx.errors import CheckpointError, DownloadError, ExportError
-from mobile_sam_onnx.identity import Identity, VersionFolders, current_export, fingerprint, sha256_of
+from mobile_sam_onnx.identity import Identity, VersionFolders, current_export, sha256_of
 from mobile_sam_onnx.sources import BUILTIN, OFFICIAL, OFFICIAL_PACKAGE
 
 if TYPE_CHECKING:
@@ -55,10 +55,8 @@ class Preparer:
             digest = sha256_of(path)
         except OSError as error:
             raise CheckpointError(f"cannot read the weights file {path}: {error.strerror or error}") from error
-        if digest == OFFICIAL.sha256:
-            return self._export(_OFFICIAL_IDENTITY, digest, lambda: _load(path))
         identity = Identity(path.name, digest, trained=True, note=f"Weights from the file {path.name}.")
-        return self._export(identity, digest, lambda: _load(path))
+        return self._export(_OFFICIAL_IDENTITY if digest == OFFICIAL.sha256 else identity, digest, lambda: _load(path))
 
     def _auto(self) -> Identity:
         try:
@@ -71,7 +69,7 @@ class Preparer:
     def _official(self) -> Identity:
         if done := self._current(OFFICIAL.sha256):
             return done
-        path: Path = import_module("mobile_sam_onnx.official").fetch_official(OFFICIAL, OFFICIAL_PACKAGE, self._report)
+        path: Path = import_module("mobile_sam_onnx.download").fetch_official(OFFICIAL, OFFICIAL_PACKAGE, self._report)
         return self._export(_OFFICIAL_IDENTITY, OFFICIAL.sha256, lambda: _load(path))
 
     def _builtin(self) -> Identity:
@@ -96,17 +94,15 @@ class Preparer:
 
     def _current(self, source: str, identity: Identity | None = None) -> Identity | None:
         """Return the identity of the export in the repository if it matches `source` (and `identity`)."""
-        done = current_export(self._folders)
-        if done is None or done[1] != fingerprint(source):
-            return None
-        if identity is not None and done[0] != identity:  # same file, other name
+        done = current_export(self._folders, source)
+        if done is None or identity not in (None, done):  # same file, other name
             return None
         try:
             self._folders.copy_code()
         except OSError as error:
             raise ExportError(f"cannot write to {error.filename}: {error.strerror or error}") from error
-        self._report(f"{self._location()} is up to date with {done[0].name} weights")
-        return done[0]
+        self._report(f"{self._location()} is up to date with {done.name} weights")
+        return done
 
     def _export(self, identity: Identity, source: str, load: "Callable[[], StateDict]") -> Identity:
         if done := self._current(source, identity):

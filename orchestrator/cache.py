@@ -11,8 +11,6 @@ the checksum of the copy, so that neither a partly written file nor one that cha
 The modification time is the time of the last use.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -6,8 +6,6 @@ crosses it and never shrinks, and HTTP copies a value several times. The service
 so that its absence means that nobody waits for the answer.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,12 +4,11 @@ The times are upper estimates: they assume difficult masks. They are given in na
 measured on one core of a Xeon of 2023 (`make bench-estimates` prints them for this machine).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, TOO_MUCH_WORK, rejected
 
 PROMPT_S, POINT_S = 0.012, 0.0005
@@ -43,7 +42,7 @@ MAX_LIGHT_PIXELS = 12_500_000
 
 @dataclass(frozen=True)
 class Workload:
-    """The work that a request asks for."""
+    """The work that a request asks for, and how its masks are made."""
 
     objects: int = 0
     """0: only encode the image."""
@@ -54,10 +53,13 @@ class Workload:
     low_res: bool = False
     points: int = 0
     """Points of all objects together."""
-    tidy: bool = False
-    """Whether small regions are removed."""
     document: bool = False
     """Whether the answer is one JSON document, with binary contents as base64."""
+    threshold: float = 0.0
+    """Masks are where the logits are above this."""
+    min_region_area: int = 0
+    """Pixels; smaller holes are filled, smaller islands removed. 0: neither."""
+    polygon_tolerance: float = TOLERANCE_PIXELS
 
     def __post_init__(self) -> None:
         """Reject values that the service never sends; a caller who asks Triton directly finds the error in its log."""
@@ -76,7 +78,7 @@ class Workload:
             new: whether the image must be encoded.
         """
         once = (DECODE_NS if new else 0) + PICTURE_NS[self.style]
-        mask = UPSAMPLE_NS + FORMAT_NS[self.mask_format] + TIDY_NS * self.tidy
+        mask = UPSAMPLE_NS + FORMAT_NS[self.mask_format] + TIDY_NS * bool(self.min_region_area)
         each = self.masks * mask + self.objects * DRAW_NS[self.style]
         return self.objects * PROMPT_S + self.points * POINT_S + 1e-9 * pixels * (once + each)
 
@@ -112,7 +114,7 @@ class Workload:
             expected = f"at most {fits} {kind}: {MAX_WORK_S:g} s of work"
             raise rejected(TOO_MUCH_WORK, "prompts", expected, f"{self.objects}: {seconds:.0f} s")
 
-    def _max_objects(self, affordable: Callable[[Workload], bool]) -> int:
+    def _max_objects(self, affordable: "Callable[[Workload], bool]") -> int:
         """Return the largest affordable number of objects, with the same number of masks each."""
         each = self.masks // self.objects if self.objects else 0
         counts = range(1, self.objects + 1)

@@ -1,7 +1,5 @@
 """Lookup of image embeddings, and encoding of images that have none yet."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import re

@@ -6,9 +6,6 @@ Anything's automatic mask generator (https://github.com/facebookresearch/segment
 `automatic_mask_generator.py` and `utils/amg.py`).
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,51 +26,30 @@ EDGE_MARGIN_PIXELS = 20
 Box = tuple[int, int, int, int]
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """Thresholds that a mask must reach to be kept."""
-
-    pred_iou_thresh: float
-    stability_score_thresh: float
-    stability_score_offset: float
-    """Offset in logits."""
-    min_mask_region_area: int
-    """Pixels; smaller holes are filled, smaller islands removed. 0: neither."""
-
-
 def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
     """Return the records of a batch as a JSON list."""
     image = pipeline.find(call)
-    options = call.options
+    options = {**pipeline.thresholds, **call.options}
     crop = checked_crop(options["crop_box"], image.size_hw)
     part = pipeline.embeddings.crop(image, crop)
     points_xy = call.read("point_coords")
     assert points_xy is not None  # not optional in config.pbtxt
-    thresholds = Thresholds(
-        float(options.get("pred_iou_thresh", pipeline.thresholds["pred_iou_thresh"])),
-        float(options.get("stability_score_thresh", pipeline.thresholds["stability_score_thresh"])),
-        float(options["stability_score_offset"]),
-        int(options["min_mask_region_area"]),
-    )
     frame_hw = images.frame_size_hw(part.size_hw)
     in_crop: npt.NDArray[np.float32] = (points_xy - np.array(crop[:2], np.float32))[:, None]
     labels = np.full(in_crop.shape[:2], prompts.POSITIVE, np.int32)
     no_mask = prompts.mask_inputs(None, None, len(in_crop))
     decoded = pipeline.decode(part, in_crop, labels, *no_mask, candidates=True)
-    good = (
-        (point_xy, low_res, score)
-        for point_xy, (masks, scores) in zip(points_xy, decoded, strict=True)
-        for low_res, score in zip(masks, scores, strict=True)
-        if score > thresholds.pred_iou_thresh
-    )
     lines = []
-    for point_xy, low_res, score in good:
-        with image.stages(UPSAMPLE):
-            logits = upsample(low_res, frame_hw, part.size_hw)
-        with image.stages(RECORD):
-            found = record(logits, float(score), point_xy, crop=crop, size_hw=image.size_hw, thresholds=thresholds)
-        if found is not None:
-            lines.append(orjson.dumps(found))
+    for point_xy, (masks, scores) in zip(points_xy, decoded, strict=True):
+        for low_res, score in zip(masks, scores, strict=True):
+            if score <= options["pred_iou_thresh"]:
+                continue
+            with image.stages(UPSAMPLE):
+                logits = upsample(low_res, frame_hw, part.size_hw)
+            with image.stages(RECORD):
+                found = record(logits, float(score), point_xy, crop=crop, size_hw=image.size_hw, options=options)
+            if found is not None:
+                lines.append(orjson.dumps(found))
     return (json_list(lines),)
 
 
@@ -116,7 +92,7 @@ def record(
     *,
     crop: Box,
     size_hw: tuple[int, int],
-    thresholds: Thresholds,
+    options: dict[str, Any],
 ) -> dict[str, Any] | None:
     """Return the generator's record of a mask, None if the mask does not reach the thresholds.
 
@@ -129,10 +105,11 @@ def record(
         point_xy: (2,), the click, pixels of the image.
         crop: x0, y0, x1, y1 of the crop, pixels of the image.
         size_hw: height and width of the image.
-        thresholds: thresholds of the request.
+        options: `stability_score_thresh`; `stability_score_offset`, in logits; `min_mask_region_area`, pixels: smaller
+            holes are filled, smaller islands removed; 0: neither.
     """
-    stability = stability_score(logits, thresholds.stability_score_offset)
-    if stability < thresholds.stability_score_thresh:
+    stability = stability_score(logits, options["stability_score_offset"])
+    if stability < options["stability_score_thresh"]:
         return None
     x0, y0, x1, y1 = crop
     mask = np.zeros(size_hw, bool)
@@ -142,8 +119,8 @@ def record(
     if not area or is_truncated(box, crop, size_hw):
         return None
     tidied = False
-    if thresholds.min_mask_region_area:
-        mask, tidied = remove_small_regions(mask, thresholds.min_mask_region_area)
+    if options["min_mask_region_area"]:
+        mask, tidied = remove_small_regions(mask, options["min_mask_region_area"])
         area, box_xyxy = area_and_box(mask)
     return {
         "segmentation": rle(mask),

@@ -3,8 +3,6 @@
 The size is read from the header and checked before anything is decoded. "Displayed" means: EXIF orientation applied.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from dataclasses import dataclass

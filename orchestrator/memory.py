@@ -1,7 +1,5 @@
 """Return of free memory to the kernel."""
 
-from __future__ import annotations
-
 import ctypes
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +7,6 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 IDLE_TIMEOUT_S = 15.0
-LIBC = ctypes.CDLL(None)
 M_MMAP_THRESHOLD, MIN_LARGE_BLOCK_BYTES = -3, 128 * 1024
 """Parameter of mallopt(3), and its value: blocks from this size on get pages of their own."""
 
@@ -20,16 +17,17 @@ def return_large_blocks_on_free() -> None:
     By default glibc soon serves blocks of up to 32 MB from its heap, where one block in use keeps all blocks below it:
     after an answer of 160 MB the heap holds a gigabyte. The price is that large blocks need new pages each time.
     """
-    mallopt = getattr(LIBC, "mallopt", None)  # glibc only
-    if mallopt:
-        mallopt(M_MMAP_THRESHOLD, MIN_LARGE_BLOCK_BYTES)
+    _call_glibc("mallopt", M_MMAP_THRESHOLD, MIN_LARGE_BLOCK_BYTES)
 
 
 def trim() -> None:
     """Return free memory to the kernel: blocks in use keep the heap from shrinking by itself."""
-    malloc_trim = getattr(LIBC, "malloc_trim", None)  # glibc only
-    if malloc_trim:
-        malloc_trim(0)
+    _call_glibc("malloc_trim", 0)
+
+
+def _call_glibc(function: str, *values: int) -> None:
+    if call := getattr(ctypes.CDLL(None), function, None):  # missing in other C libraries
+        call(*values)
 
 
 class IdleMemoryRelease:

@@ -1,7 +1,5 @@
 """The picture of an answer: masks drawn over the image, or objects cut out of it."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import numpy.typing as npt

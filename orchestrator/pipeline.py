@@ -1,7 +1,5 @@
 """The pipeline of a request: the embedding of its image, and runs of the decoder for its prompts."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ ISA-L compresses at its level 1, a picture in two threads. A picture is compress
 other, so that the next picture of the same image needs only those strips that were drawn on.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

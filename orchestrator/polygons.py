@@ -1,7 +1,5 @@
 """Masks as polygons: outer rings and holes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import cv2

@@ -1,8 +1,6 @@
 """Errors that the caller can correct: the image or the prompts are at fault."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 MAX_LINE = 2000
@@ -13,26 +11,25 @@ def one_line(text: str) -> str:
     return ascii(text[:MAX_LINE])[1:-1][:MAX_LINE]
 
 
+@dataclass(eq=False)
 class Rejected(Exception):
-    """A request that the caller must change.
+    """A request that the caller must change."""
 
-    Attributes:
-        status: HTTP status, a 4xx.
-        slug: short name of the problem type.
-        title: the problem type in words.
-        errors: offending fields, each with `field`, `expected` and `got`. A point is named `points[object][index]`.
-    """
+    status: int
+    """HTTP status, a 4xx."""
+    slug: str
+    """Short name of the problem type."""
+    title: str
+    """Problem type in words."""
+    errors: list[dict[str, str]]
+    """Offending fields, each with `field`, `expected` and `got`. A point is named `points[object][index]`."""
 
-    def __init__(self, status: int, slug: str, title: str, errors: Sequence[dict[str, str]]) -> None:
-        super().__init__(f"{slug}: {errors}")
-        self.status = status
-        self.slug = slug
-        self.title = title
-        self.errors = list(errors)
+    def __str__(self) -> str:
+        return f"{self.slug}: {self.errors}"
 
     def document(self) -> dict[str, Any]:
-        """Return `status`, `slug`, `title` and `errors`."""
-        return {"status": self.status, "slug": self.slug, "title": self.title, "errors": self.errors}
+        """Return the fields for the answer's JSON."""
+        return asdict(self)
 
 
 IMAGE_TOO_LARGE = (413, "image-too-large", "The image has too many pixels")

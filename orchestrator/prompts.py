@@ -4,8 +4,6 @@ Labels: 0 negative click, 1 positive click, 2 and 3 the top-left and bottom-righ
 that the official predictor appends to prompts without a box, -2 no point (fills up rows of the array).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Embeddings in Redis, shared by replicas on several machines. Optional; a request never fails because of Redis."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import threading

@@ -1,11 +1,8 @@
 """Segmentation of objects: finds the image's embedding, runs the decoder, builds the answer."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,17 +23,6 @@ from orchestrator.stages import MASK, PICTURE, UPSAMPLE
 OUTPUTS = ("mask", "picture", "result")
 
 
-@dataclass(frozen=True)
-class MaskOptions:
-    """Options for making masks from logits."""
-
-    threshold: float = 0.0
-    """The mask is where the logits are above this."""
-    min_region_area: int = 0
-    """Pixels; smaller holes are filled, smaller islands removed. 0: neither."""
-    polygon_tolerance: float = TOLERANCE_PIXELS
-
-
 def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     """Return the bodies of the parts `mask`, `segmented_image` and `result`.
 
@@ -53,10 +39,7 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
         options.get("segmented_image", "none"),
         bool(options.get("low_res_mask", False)),
         0 if labels is None else sum(prompts.count_points(labels)),
-        bool(options.get("min_mask_region_area", 0)),
         bool(options.get("document", False)),
-    )
-    mask_options = MaskOptions(
         float(options.get("mask_threshold", 0)),
         int(options.get("min_mask_region_area", 0)),
         float(options.get("polygon_tolerance", TOLERANCE_PIXELS)),
@@ -78,7 +61,7 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
         return [], [], [orjson.dumps(result)]
     mask_inputs = prompts.mask_inputs(call.read("mask_input"), call.read("mask_input_object"), objects)
     decoded = pipeline.decode(image, points_xy, labels, *mask_inputs, candidates=candidates)
-    mask, picture, records = draw(image, workload, decoded, pipeline.max_answer_bytes, mask_options)
+    mask, picture, records = draw(image, workload, decoded, pipeline.max_answer_bytes)
     document = [orjson.dumps(result)[:-1], b',"masks":', *records, b"}"]
     if not workload.document:
         return mask, picture, document
@@ -92,7 +75,6 @@ def draw(
     workload: Workload,
     decoded: Iterable[tuple[Logits, npt.NDArray[np.float32]]],
     max_bytes: int,
-    options: MaskOptions = MaskOptions(),
 ) -> tuple[Part, Part, Part]:
     """Return the mask part, the picture, and the JSON list that describes the masks.
 
@@ -101,17 +83,16 @@ def draw(
 
     Args:
         image: the image.
-        workload: formats and number of the masks.
+        workload: number of the masks, how they are made from logits, and their format.
         decoded: logits (K, 256, 256) and predicted IoU (K,) of each object, both float32.
         max_bytes: largest size of the three together.
-        options: options for making masks.
 
     Raises:
         Rejected: they are larger, or the masks do not fit into the format.
     """
     frame_hw, stages = images.frame_size_hw(image.size_hw), image.stages
     count = None if workload.masks == 1 or workload.document else workload.masks
-    masks = MaskPart(workload.mask_format, image.size_hw, count, options.polygon_tolerance)
+    masks = MaskPart(workload.mask_format, image.size_hw, count, workload.polygon_tolerance)
     records: list[bytes] = []
     bytes_left = max_bytes
 
@@ -131,10 +112,10 @@ def draw(
         best = int(scores.argmax())
         for number, (low_res, score) in enumerate(zip(logits, scores, strict=True)):
             with stages(UPSAMPLE):
-                mask: Mask = upsample(low_res, frame_hw, image.size_hw) > options.threshold
+                mask: Mask = upsample(low_res, frame_hw, image.size_hw) > workload.threshold
             with stages(MASK):
-                if options.min_region_area:
-                    mask, _ = remove_small_regions(mask, options.min_region_area)
+                if workload.min_region_area:
+                    mask, _ = remove_small_regions(mask, workload.min_region_area)
                 area, box = area_and_box(mask)
             record: dict[str, Any] = {"object": index, "score": round(float(score), 4), "area": area, "box": box}
             if workload.low_res:

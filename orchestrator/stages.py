@@ -5,8 +5,6 @@ sums are sent at most once a second, from another thread. Those of a long reques
 watchdog that it is busy and not hung.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock, Timer

@@ -1,7 +1,5 @@
 """The boundary to Triton: tensors of a request, responses, metrics, and calls of the encoder and the decoder (BLS)."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -64,8 +62,8 @@ class OrchestratorModel:
         written = json.loads(identity.read_text())
         weights = {key: written[key] for key in ("name", "sha256", "trained", "note")}
         engine = {part: _parameter(config, f"{part}_engine") for part in ("encoder", "decoder")}
-        decoder_batch = _whole_number("decoder_batch", _setting(config, "decoder_batch"), 1)
-        if nice := _whole_number("nice", _parameter(config, "nice") or "0", 0):
+        decoder_batch = _whole_number(config, "decoder_batch", 1)
+        if nice := int(_parameter(config, "nice") or 0):
             os.nice(nice)
         if nice >= BACKGROUND_NICE:
             return_large_blocks_on_free()
@@ -74,7 +72,7 @@ class OrchestratorModel:
         cache = EmbeddingCache(
             Path(os.path.expanduser(_setting(config, "embedding_cache_dir"))),  # noqa: PTH111  (no error without a home)
             fingerprint,
-            _whole_number("embedding_cache_bytes", _setting(config, "embedding_cache_bytes"), 0),
+            _whole_number(config, "embedding_cache_bytes", 0),
             _warn,
         )
         encodes = _parameter(config, "answers") != "known images"
@@ -84,8 +82,7 @@ class OrchestratorModel:
         except ValueError as error:
             raise pb_utils.TritonModelException(f"redis_url: {error}") from None
         self._sources = Counter(
-            "mobile_sam_embeddings_total",
-            "Embeddings by source: this machine's cache, Redis, the encoder",
+            "mobile_sam_embeddings_total", "Embeddings by source: this machine's cache, Redis, the encoder"
         )
         self._cancelled = Counter(
             "mobile_sam_given_up_total",
@@ -97,7 +94,7 @@ class OrchestratorModel:
         self._idle_release = IdleMemoryRelease(self._release_memory)
         self._trace: Any = None  # trace of the request, passed on to the encoder and the decoder
         stages = Stages(self._count_stage)
-        max_pixels = _whole_number("max_image_pixels", _setting(config, "max_image_pixels"), 1)
+        max_pixels = _whole_number(config, "max_image_pixels", 1)
         self._pipeline = Pipeline(
             run_decoder=lambda inputs, wanted: self._call("mobile_sam_decoder", inputs, wanted),
             embeddings=Embeddings(
@@ -106,7 +103,7 @@ class OrchestratorModel:
             stages=stages,
             identity={"weights": weights, "engine": engine, "model_version": int(args["model_version"])},
             thresholds=written["everything"],
-            max_answer_bytes=_whole_number("max_answer_bytes", _setting(config, "max_answer_bytes"), 1),
+            max_answer_bytes=_whole_number(config, "max_answer_bytes", 1),
             decoder_batch=decoder_batch,
         )
         self._report_loaded()
@@ -260,7 +257,8 @@ def _parameter(config: dict[str, Any], name: str) -> str:
     return str(config[name]["string_value"]) if name in config else ""
 
 
-def _whole_number(name: str, text: str, minimum: int) -> int:
+def _whole_number(config: dict[str, Any], name: str, minimum: int) -> int:
+    text = _setting(config, name)
     if not text.isdecimal() or int(text) < minimum:
         raise pb_utils.TritonModelException(f"{name}: expected a whole number of at least {minimum}, got {text!r}")
     return int(text)

@@ -1,8 +1,6 @@
 """Warm-up of everything but the networks, so that the first request does not pay for lazy imports and first
 allocations. Triton warms up the networks itself (`model_warmup` in their config.pbtxt)."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

@@ -11,7 +11,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from mobile_sam_onnx import DownloadError
-from mobile_sam_onnx.official import fetch_official
+from mobile_sam_onnx.download import fetch_official
 from mobile_sam_onnx.sources import OFFICIAL, OFFICIAL_PACKAGE
 from tests.e2e.server import ROOT, Server, make_repository, serving, wait_for_stopped_servers
 

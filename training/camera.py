@@ -1,7 +1,5 @@
 """Effects of light and camera on a painted scene: relief, shadows, dappled light, blur, colour cast, noise, JPEG."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 from numpy.typing import NDArray

@@ -1,8 +1,6 @@
 """Maps computed from prompts and the learned embedding, without further weights: likeness to clicked spots, cheapest
 paths from them, and soft colour models of box and mask."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

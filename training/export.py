@@ -3,8 +3,6 @@
 Then builds the ONNX graphs and prints the largest differences between PyTorch and ONNX Runtime.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 
@@ -14,13 +12,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mobile_sam_onnx.builtin import as_float32, build_decoder, build_encoder
+from mobile_sam_onnx.builtin import build_decoder, build_encoder
 from mobile_sam_onnx.builtin.layout import MASK_CLAMP
 from mobile_sam_onnx.checkpoint import load_checkpoint
 from mobile_sam_onnx.sources import BUILTIN
 from training.conditioning import Prompts
-from training.encoder import pack
-from training.rounds import Segmenter
+from training.network import Segmenter, pack
 
 
 def export(checkpoint: Path, out: Path) -> None:
@@ -41,9 +38,9 @@ def compare(weights: Path) -> dict[str, float]:
     picks one of its four masks, which the network leaves in order.
     """
     rng = np.random.default_rng(0)
-    state = as_float32(load_checkpoint(weights))
+    state = load_checkpoint(weights)
     model = Segmenter()
-    model.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+    model.load_state_dict({name: torch.from_numpy(value.copy()) for name, value in state.items()})
     coarse = torch.from_numpy(rng.uniform(0, 255, (1, 3, 24, 24)).astype(np.float32))
     image = nn.functional.interpolate(coarse, 1024, mode="bilinear")[0].permute(1, 2, 0).numpy().astype(np.uint8)
     height, width = 697, 1022

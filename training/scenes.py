@@ -1,7 +1,5 @@
 """Generated scenes: backgrounds of several regions, objects made of parts, and plausible target masks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import NamedTuple
 

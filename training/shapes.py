@@ -1,7 +1,5 @@
 """Outlines of objects. Each drawer returns a canvas of part numbers (0: none) in its own unit square."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import cv2

@@ -1,7 +1,5 @@
 """Bank of grey textures (fractal noise, fur, leaves, stripes, bricks, patches), and materials made from them."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -210,7 +208,7 @@ class Material:
         lut = np.stack([np.interp(np.arange(256), at, colours[:, c]) for c in range(3)], 1)
         self.lut = np.clip(lut, 0, 255).astype(np.uint8)[:, None]
 
-    def akin(self, rng: Rng, distance: float) -> Material:
+    def akin(self, rng: Rng, distance: float) -> "Material":
         """Return a copy with a colour about `distance` grey levels away, at another place of the texture."""
         other = object.__new__(Material)
         other.__dict__.update(self.__dict__)

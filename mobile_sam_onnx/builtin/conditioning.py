@@ -3,8 +3,6 @@
 This module has no weights; it works on the learned embedding. N is the number of prompts, P of points.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import spox.opset.ai.onnx.v17 as op
 from spox import Var

@@ -1,7 +1,5 @@
 """The decoder graph: low-resolution masks and scores for an embedding and a batch of prompts."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import spox.opset.ai.onnx.v17 as op
@@ -9,17 +7,18 @@ from spox import Tensor, Var, argument, build
 
 from mobile_sam_onnx.builtin.conditioning import conditions, earlier_mask, unpack
 from mobile_sam_onnx.builtin.encoder import set_versions
-from mobile_sam_onnx.builtin.layers import State, average, conv, double, floats, ints, part, reshape, stage
+from mobile_sam_onnx.builtin.layers import average, conv, double, floats, ints, part, reshape, stage
 from mobile_sam_onnx.builtin.layout import CHANNELS, FRAME, GUIDES, SIDE, TOKENS
+from mobile_sam_onnx.tensors import StateDict
 
 _CELLS = SIDE * SIDE
 
 
-def _linear(state: State, name: str, x: Var) -> Var:
+def _linear(state: StateDict, name: str, x: Var) -> Var:
     return op.add(op.matmul(x, floats(state[f"{name}.weight"].T)), floats(state[f"{name}.bias"]))
 
 
-def _body(state: State, maps: dict[str, Var], given: Var) -> tuple[Var, Var]:
+def _body(state: StateDict, maps: dict[str, Var], given: Var) -> tuple[Var, Var]:
     """Return features at 64 and at 16 cells a side for each prompt, from its conditions and the image's maps."""
     x64 = op.relu(op.add(conv(state, "decoder.enter", given), maps["fine"]))
     x32 = stage(state, "decoder.stage32", op.add(conv(state, "decoder.down32", x64, stride=2), maps["middle"]))
@@ -31,7 +30,7 @@ def _body(state: State, maps: dict[str, Var], given: Var) -> tuple[Var, Var]:
     return op.relu(conv(state, "decoder.finish", x64)), x16
 
 
-def _masks(state: State, x64: Var, guide: Var) -> Var:
+def _masks(state: StateDict, x64: Var, guide: Var) -> Var:
     """Return logits (N, 4, 128, 128): 2 x 2 pixels per cell, plus a slope along each map of the guide at 128."""
     cells = reshape(conv(state, "decoder.cells", x64), 0, TOKENS, 4, _CELLS)
     slopes = reshape(conv(state, "decoder.slopes", x64), 0, TOKENS, GUIDES, 1, _CELLS)
@@ -43,7 +42,7 @@ def _masks(state: State, x64: Var, guide: Var) -> Var:
     return reshape(pixels, -1, TOKENS, 2 * SIDE, 2 * SIDE)
 
 
-def _predict_iou(state: State, logits: Var, x64: Var, x16: Var) -> Var:
+def _predict_iou(state: StateDict, logits: Var, x64: Var, x16: Var) -> Var:
     """Return predicted IoU (N, 4), from the features that the masks cover."""
     chance = reshape(op.sigmoid(average(logits, 2, 2)), 0, TOKENS, _CELLS)
     cover = op.reduce_sum(chance, ints([2]), keepdims=1)
@@ -121,7 +120,7 @@ def _replace_single(values: Var, best: Var) -> Var:
     return op.concat([op.unsqueeze(chosen, ints([1])), part(values, 1, 1, TOKENS)], axis=1)
 
 
-def build_decoder(state: State) -> onnx.ModelProto:
+def build_decoder(state: StateDict) -> onnx.ModelProto:
     """Build the decoder, with the interface of MobileSAM's.
 
     `image_embeddings` float16 (1, 64, 64, 256); `point_coords` float32 (N, P, 2), x then y in pixels of the 1024-frame;

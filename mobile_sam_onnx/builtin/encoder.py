@@ -1,30 +1,24 @@
 """The encoder graph: a padded batch of pictures to embeddings."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import spox.opset.ai.onnx.v17 as op
 from spox import Tensor, Var, argument, build
 
-from mobile_sam_onnx.builtin.layers import State, average, conv, double, floats, ints, part, reshape, stage
+from mobile_sam_onnx.builtin.layers import average, conv, double, floats, ints, part, reshape, stage
 from mobile_sam_onnx.builtin.layout import CHANNELS, FRAME, IMAGE_SIDE, LAYOUT, SIDE
+from mobile_sam_onnx.tensors import StateDict
 
-IR_VERSION = 8
 OPSET = 17
+_CELL = FRAME // IMAGE_SIDE
 
 
 def set_versions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Set the IR version and opset of the model's operators (spox writes the lowest possible), and name the batch
-    dimension of its outputs."""
-    model.ir_version = IR_VERSION
+    """Set the opset of the model's operators (spox writes the lowest possible), and name its outputs' batch size."""
     model.opset_import[0].version = OPSET
     for output in model.graph.output:
         output.type.tensor_type.shape.dim[0].dim_param = "N"
     return model
-
-
-_CELL = FRAME // IMAGE_SIDE
 
 
 def _inside(size: Var, count: int, step: int) -> Var:
@@ -62,7 +56,7 @@ def _step_from(mean: Var, axis: int) -> Var:
     return op.abs(op.sub(mean, part(padded, axis, 0, SIDE)))
 
 
-def embed(state: State, images: Var, sizes_hw: Var) -> Var:
+def embed(state: StateDict, images: Var, sizes_hw: Var) -> Var:
     """Compute the maps of the layout, packed to (N, 256, 64, 64)."""
     rgb, valid = _pixels(images, sizes_hw)
     colour = op.mul(_opponent(rgb), valid)
@@ -109,7 +103,7 @@ def embed(state: State, images: Var, sizes_hw: Var) -> Var:
     return op.pad(packed, ints([0, 0, 0, 0, 0, CHANNELS - used, 0, 0]), floats(0.0), mode="constant")
 
 
-def build_encoder(state: State) -> onnx.ModelProto:
+def build_encoder(state: StateDict) -> onnx.ModelProto:
     """Build the encoder, with the interface of MobileSAM's.
 
     `images` uint8 (N, 1024, 1024, 3) RGB, `sizes_hw` int32 (N, 2) -> `image_embeddings` float16 (N, 64, 64, 256).

@@ -1,15 +1,13 @@
 """Layers that both graphs share; tensors in the state have PyTorch's dotted names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
 import spox.opset.ai.onnx.v17 as op
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from spox import Var
 
-State = dict[str, NDArray[np.float32]]
+from mobile_sam_onnx.tensors import StateDict
 
 
 def floats(value: ArrayLike) -> Var:
@@ -32,9 +30,9 @@ def part(x: Var, axis: int, start: int, end: int) -> Var:
     return op.slice(x, ints([start]), ints([end]), ints([axis]))
 
 
-def conv(state: State, name: str, x: Var, stride: int = 1, groups: int = 1) -> Var:
+def conv(state: StateDict, name: str, x: Var, stride: int = 1, groups: int = 1) -> Var:
     """Apply the convolution `name`; without padding if the stride equals the kernel size, otherwise padded."""
-    weight: NDArray[np.float32] = state[f"{name}.weight"]
+    weight = state[f"{name}.weight"]
     size = weight.shape[-1]
     pad = 0 if size == stride else size // 2
     return op.conv(
@@ -43,7 +41,7 @@ def conv(state: State, name: str, x: Var, stride: int = 1, groups: int = 1) -> V
     )  # fmt: skip
 
 
-def stage(state: State, name: str, x: Var) -> Var:
+def stage(state: StateDict, name: str, x: Var) -> Var:
     """Apply all blocks of a stage: x + narrow(relu(wide(depth(x))))."""
     index = 0
     while f"{name}.{index}.depth.weight" in state:

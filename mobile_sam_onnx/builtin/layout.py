@@ -3,8 +3,6 @@
 Training and the ONNX graphs share these numbers; a change needs new training.
 """
 
-from __future__ import annotations
-
 FRAME = 1024  # side of the frame to which images are scaled and padded, in pixels
 IMAGE_SIDE = 256  # side of the encoder's input after averaging, in pixels
 SIDE = 64  # side of the embedding, in cells

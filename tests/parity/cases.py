@@ -11,8 +11,6 @@ and for each case with K masks (1 or 3)
 A case that refines another gets the other's low-resolution mask of the highest score.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

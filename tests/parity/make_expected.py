@@ -5,8 +5,6 @@
 Run it in the environment of `make env-peers`, which has the packaged official code.
 """
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

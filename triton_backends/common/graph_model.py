@@ -1,8 +1,6 @@
 """Common part of backends that run one graph: batching of requests, and config.pbtxt completed from and checked against
 the graph."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -14,8 +14,6 @@ It serves models with `backend: "onnxruntime"` on a Triton without that backend,
 A device or engine that is not available is an error at load, never a silent change.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,8 +27,12 @@ from graph_model import GraphModel, Signature, parameter
 
 Array = npt.NDArray[Any]
 
-CONV_SEARCH = {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"}
-ARENA_EXTEND = {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"}
+CUDA_OPTIONS: dict[str, dict[str, str]] = {
+    "cudnn_conv_algo_search": {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"},
+    "gpu_mem_limit": {},
+    "arena_extend_strategy": {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"},
+}
+"""Parameters of the config, which are also ONNX Runtime's options, and its names for their values if it has any."""
 TRITON_TYPES = {
     "tensor(float)": "TYPE_FP32",
     "tensor(float16)": "TYPE_FP16",
@@ -87,16 +89,13 @@ def execution_providers(config: dict[str, Any], kind: str, device: int) -> list[
     """Return ONNX Runtime's providers for the instance in order of preference.
 
     Raises:
-        TritonModelException: the config asks for a provider that this ONNX Runtime lacks.
+        TritonModelException: the config asks for a provider that this ONNX Runtime lacks, or for an unknown one.
     """
-    accelerators = config.get("optimization", {}).get("execution_accelerators", {})
     if kind == "GPU":
-        entries = accelerators.get("gpu_execution_accelerator", [])
-        providers = [tensorrt_provider(entry, device) for entry in entries]
+        providers = [tensorrt_provider(entry, device) for entry in accelerators(config, "gpu", "tensorrt")]
         providers.append(cuda_provider(config, device))
     else:
-        entries = accelerators.get("cpu_execution_accelerator", [])
-        providers = [openvino_provider(entry) for entry in entries]
+        providers = [("OpenVINOExecutionProvider", {}) for _ in accelerators(config, "cpu", "openvino")]
     available = ort.get_available_providers()
     for name, _ in providers:
         if name not in available:
@@ -106,9 +105,17 @@ def execution_providers(config: dict[str, Any], kind: str, device: int) -> list[
     return [*providers, ("CPUExecutionProvider", {})]
 
 
+def accelerators(config: dict[str, Any], kind: str, expected: str) -> list[dict[str, Any]]:
+    """Return the entries of `cpu_execution_accelerator` or `gpu_execution_accelerator`; only one name is known."""
+    entries = config.get("optimization", {}).get("execution_accelerators", {}).get(f"{kind}_execution_accelerator", [])
+    for name in (entry["name"] for entry in entries):
+        if name != expected:
+            raise pb_utils.TritonModelException(f"unknown execution accelerator {name!r}, expected {expected!r}")
+    return list(entries)
+
+
 def tensorrt_provider(accelerator: dict[str, Any], device: int) -> tuple[str, dict[str, str]]:
     """Return the provider of a `gpu_execution_accelerator` entry."""
-    expect_name(accelerator, "tensorrt")
     settings = accelerator.get("parameters", {})
     options = {"device_id": str(device)}
     if settings.get("precision_mode") == "FP16":
@@ -121,32 +128,10 @@ def tensorrt_provider(accelerator: dict[str, Any], device: int) -> tuple[str, di
 def cuda_provider(config: dict[str, Any], device: int) -> tuple[str, dict[str, str]]:
     """Return the CUDA provider with the model's `parameters`."""
     options = {"device_id": str(device)}
-    search, limit, arena = (
-        parameter(config, key) for key in ("cudnn_conv_algo_search", "gpu_mem_limit", "arena_extend_strategy")
-    )
-    if search is not None:
-        options["cudnn_conv_algo_search"] = CONV_SEARCH[search]
-    if limit is not None:
-        options["gpu_mem_limit"] = limit
-    if arena is not None:
-        options["arena_extend_strategy"] = ARENA_EXTEND[arena]
+    for key, names in CUDA_OPTIONS.items():
+        if (value := parameter(config, key)) is not None:
+            options[key] = names[value] if names else value
     return "CUDAExecutionProvider", options
-
-
-def openvino_provider(accelerator: dict[str, Any]) -> tuple[str, dict[str, str]]:
-    """Return the provider of a `cpu_execution_accelerator` entry."""
-    expect_name(accelerator, "openvino")
-    return "OpenVINOExecutionProvider", {}
-
-
-def expect_name(accelerator: dict[str, Any], name: str) -> None:
-    """Check the name of an accelerator.
-
-    Raises:
-        TritonModelException: the accelerator has another name.
-    """
-    if accelerator["name"] != name:
-        raise pb_utils.TritonModelException(f"unknown execution accelerator {accelerator['name']!r}, expected {name!r}")
 
 
 def signature(nodes: list[Any]) -> Signature:

@@ -1,65 +1,72 @@
 import io
 import json
 import tarfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from mobile_sam_onnx import CheckpointError
 from mobile_sam_onnx.checkpoint import load_checkpoint
 from mobile_sam_onnx.model import build_decoder, build_encoder
 
-Arrays = dict[str, npt.NDArray[Any]]
 
-
-def safetensors(path: Path, header: Any, data: bytes) -> Path:
+def safetensors(header: Any, data: bytes) -> bytes:
     text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
-    return path
+    return len(text).to_bytes(8, "little") + text + data
 
 
-def test_safetensors_are_read(tmp_path: Path) -> None:
+def test_safetensors_are_read(tmp_path):
     values = np.arange(6, dtype=np.float16).reshape(2, 3)
     header = {
         "__metadata__": {"by": "a test"},
         "a": {"dtype": "F16", "shape": [2, 3], "data_offsets": [0, 12]},
         "b": {"dtype": "BF16", "shape": [1], "data_offsets": [12, 14]},
     }
-    state = load_checkpoint(safetensors(tmp_path / "a.safetensors", header, values.tobytes() + b"\x80\x3f"))
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(safetensors(header, values.tobytes() + b"\x80\x3f"))
+    state = load_checkpoint(path)
     np.testing.assert_array_equal(state["a"], values)
     assert state["b"] == np.float32(1.0)
 
 
+def one_tensor(kind: str, shape: list[int], offsets: list[int]) -> bytes:
+    return safetensors({"a": {"dtype": kind, "shape": shape, "data_offsets": offsets}}, bytes(12))
+
+
+def tar() -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("storages"), io.BytesIO())
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
-    ("entry", "message"),
+    ("name", "content", "message"),
     [
-        ({"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 12]}, "truncated or damaged file a.safetensors: "),
-        ({"dtype": "F16", "shape": [2, 3], "data_offsets": [4, 16]}, "truncated or damaged file a.safetensors: "),
-        ({"dtype": "F8_E4M3", "shape": [12], "data_offsets": [0, 12]}, "expected a to hold numbers of a type in NumPy"),
+        pytest.param("a.safetensors", one_tensor("F32", [2, 3], [0, 12]), "damaged file a.safe", id="wrong type"),
+        pytest.param("a.safetensors", one_tensor("F16", [2, 3], [4, 16]), "damaged file a.safe", id="outside"),
+        pytest.param("a.safetensors", one_tensor("F8_E4M3", [12], [0, 12]), "a to hold numbers of a type in", id="f8"),
+        pytest.param("a.safetensors", b"", "truncated or damaged", id="empty safetensors"),
+        pytest.param("a.safetensors", b"\xff" * 64, "truncated or damaged", id="noise"),
+        pytest.param("a.safetensors", (4).to_bytes(8, "little") + b"nope", "truncated or damaged", id="no json"),
+        pytest.param("a.safetensors", (2**40).to_bytes(8, "little") + b"{}", "truncated or damaged", id="large header"),
+        pytest.param("a.pt", tar(), "tar format of the first PyTorch versions", id="tar"),
+        pytest.param("a.pt", b"", "another format", id="empty"),
+        pytest.param("a.pt", b"\x89PNG\r\n\x1a\n", "another format", id="png"),
+        pytest.param("a.pt", b"version https://git-lfs", "another format", id="lfs"),
+        pytest.param("a.pt", None, r"a\.pt.*No such file", id="missing"),
     ],
-    ids=["wrong type", "outside the file", "unknown type"],
 )
-def test_inconsistent_safetensors_are_rejected(tmp_path: Path, entry: Any, message: str) -> None:
+def test_damaged_or_other_file_is_rejected(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(CheckpointError, match=message):
-        load_checkpoint(safetensors(tmp_path / "a.safetensors", {"a": entry}, bytes(12)))
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"\xff" * 64, (4).to_bytes(8, "little") + b"nope", (2**40).to_bytes(8, "little") + b"{}"],
-    ids=["empty", "noise", "no json", "large header"],
-)
-def test_damaged_safetensors_are_rejected(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "a.safetensors").write_bytes(content)
-    with pytest.raises(CheckpointError, match="truncated or damaged"):
-        load_checkpoint(tmp_path / "a.safetensors")
+        load_checkpoint(tmp_path / name)
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed], ids=["stored", "compressed"])
-def test_npz_files_are_read(tmp_path: Path, save: Any) -> None:
+def test_npz_files_are_read(tmp_path, save):
     values = np.arange(6, dtype=np.float16).reshape(2, 3)
     save(tmp_path / "a.npz", a=values, fortran=np.asfortranarray(values))
     state = load_checkpoint(tmp_path / "a.npz")
@@ -67,52 +74,27 @@ def test_npz_files_are_read(tmp_path: Path, save: Any) -> None:
     np.testing.assert_array_equal(state["fortran"], values)
 
 
-def test_npz_with_objects_is_rejected(tmp_path: Path) -> None:
+def test_npz_with_objects_is_rejected(tmp_path):
     np.savez(tmp_path / "a.npz", a=np.array([{}], dtype=object))
     with pytest.raises(CheckpointError, match="expected a to hold"):
         load_checkpoint(tmp_path / "a.npz")
 
 
-def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"no\.pt.*No such file"):
-        load_checkpoint(tmp_path / "no.pt")
-
-
-def test_legacy_tar_file_is_named(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "a.pt", "w") as archive:
-        archive.addfile(tarfile.TarInfo("storages"), io.BytesIO())
-    with pytest.raises(CheckpointError, match="tar format of the first PyTorch versions"):
-        load_checkpoint(tmp_path / "a.pt")
+PROJECTION = "image_encoder.layers.1.blocks.0.attn.proj.weight"
+NORM = "mask_decoder.transformer.layers.0.norm1.weight"
+BIAS = "image_encoder.neck.1.bias"
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\x89PNG\r\n\x1a\n", b"version https://git-lfs"], ids=["empty", "png", "lfs"]
+    ("build", "key", "value", "message"),
+    [
+        (build_encoder, PROJECTION, None, f"missing key: expected {PROJECTION}"),
+        (build_decoder, NORM, np.ones(63), rf"unexpected shape: expected {NORM} \(64\), got \(63\)"),
+        (build_encoder, BIAS, np.full(64, np.nan), f"expected {BIAS} to be finite"),
+    ],
+    ids=["missing", "shape", "not finite"],
 )
-def test_other_files_are_rejected(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "a.pt").write_bytes(content)
-    with pytest.raises(CheckpointError, match="another format"):
-        load_checkpoint(tmp_path / "a.pt")
-
-
-def test_missing_key_is_named(small_state: Arrays) -> None:
-    key = "image_encoder.layers.1.blocks.0.attn.proj.weight"
-    state = {name: value for name, value in small_state.items() if name != key}
-    with pytest.raises(CheckpointError, match=f"missing key: expected {key}"):
-        build_encoder(state)
-
-
-def test_unexpected_shape_is_named(small_state: Arrays) -> None:
-    key = "mask_decoder.transformer.layers.0.norm1.weight"
-    with pytest.raises(CheckpointError, match=rf"unexpected shape: expected {key} \(64\), got \(63\)"):
-        build_decoder({**small_state, key: np.ones(63, np.float32)})
-
-
-def test_values_that_are_not_finite_are_rejected(small_state: Arrays) -> None:
-    key = "image_encoder.neck.1.bias"
-    with pytest.raises(CheckpointError, match=f"expected {key} to be finite"):
-        build_encoder({**small_state, key: np.full(64, np.nan, np.float32)})
-
-
-def test_state_dict_of_another_model_is_rejected() -> None:
-    with pytest.raises(CheckpointError, match="missing key"):
-        build_encoder({"fc.weight": np.ones((2, 2), np.float32)})
+def test_unusable_tensor_is_named(small_state, build, key, value, message):
+    state = {name: tensor for name, tensor in small_state.items() if name != key}
+    with pytest.raises(CheckpointError, match=message):
+        build(state if value is None else {**state, key: value.astype(np.float32)})

@@ -1,7 +1,5 @@
 """Shared fixtures: cache entries, caches, and other processes."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

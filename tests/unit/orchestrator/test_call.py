@@ -1,7 +1,5 @@
 """Inputs, answers and cancellation of one request, with the service's side of its file."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -1,13 +1,10 @@
 """Lookup and encoding of images: cache, Redis, encoder, owners and crops."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from PIL import Image
 
@@ -38,13 +35,16 @@ def sent(seed: int = 0) -> tuple[bytes, str]:
     return photo(seed), digest(photo(seed))
 
 
+ID = digest(photo())
+
+
 class Encoder:
     """Encoder that returns the mean of the frame and records its inputs."""
 
     def __init__(self) -> None:
         self.frames: list[images.Frame] = []
 
-    def __call__(self, frame: images.Frame) -> npt.NDArray[np.float16]:
+    def __call__(self, frame: images.Frame) -> np.ndarray:
         self.frames.append(frame)
         return np.full(EMBEDDING_SHAPE, frame.pixels.mean(), np.float16)
 
@@ -89,15 +89,9 @@ def open_embeddings(open_cache, encoder, counted) -> Callable[..., Embeddings]:
     return opened
 
 
-def rejection(work: Callable[[], object]) -> Rejected:
-    with pytest.raises(Rejected) as caught:
-        work()
-    return caught.value
-
-
 def test_new_image_is_scaled_and_encoded(open_embeddings, encoder, counted):
     image = open_embeddings().find(*sent())
-    assert image.image_id == digest(photo())
+    assert image.image_id == ID
     assert image.size_hw == (HEIGHT, WIDTH)
     assert bytes(image.entry.file) == photo()
     (frame,) = encoder.frames
@@ -112,7 +106,7 @@ def test_known_image_is_found_and_not_encoded(open_embeddings, encoder, counted,
     embeddings = open_embeddings()
     first = embeddings.find(*sent())
     later = embeddings if same_process else open_embeddings()
-    image = later.find(*sent()) if by == "file" else later.find(None, digest(photo()))
+    image = later.find(*sent()) if by == "file" else later.find(None, ID)
     assert (image.image_id, image.size_hw) == (first.image_id, first.size_hw)
     assert np.array_equal(image.entry.embedding, first.entry.embedding)
     assert len(encoder.frames) == 1
@@ -124,7 +118,7 @@ def test_embedding_of_another_machine_comes_from_redis(open_embeddings, open_cac
     first = open_embeddings(redis=redis, at=tmp_path / "another machine").find(*sent())
     here = open_embeddings(redis=redis)
     for source in (SHARED, FOUND):
-        image = here.find(None, digest(photo()))
+        image = here.find(None, ID)
         assert np.array_equal(image.entry.embedding, first.entry.embedding)
         assert image.size_hw == (HEIGHT, WIDTH)
         assert counted[-1] == source
@@ -164,10 +158,10 @@ def test_concurrent_processes_encode_an_image_once(folder, tmp_path, start):
 
 
 def test_failed_encoding_stores_nothing_and_can_be_retried(open_embeddings, encoder, counted):
-    def failing(frame: images.Frame) -> npt.NDArray[np.float16]:
-        raise RuntimeError("out of memory")
+    def failing(frame):
+        raise MemoryError
 
-    with pytest.raises(RuntimeError, match="out of memory"):
+    with pytest.raises(MemoryError):
         open_embeddings(encode=failing).find(*sent())
     assert counted == []
     open_embeddings().find(*sent())
@@ -176,10 +170,9 @@ def test_failed_encoding_stores_nothing_and_can_be_retried(open_embeddings, enco
 
 def test_without_an_encoder_only_cached_images_are_accepted(open_embeddings, counted):
     open_embeddings().find(*sent())
-    redis = SharedEntries()
-    cached = open_embeddings(encode=None, redis=redis)
+    cached = open_embeddings(encode=None, redis=SharedEntries())
     assert cached.find(*sent()).size_hw == (HEIGHT, WIDTH)
-    assert cached.find(None, digest(photo())).size_hw == (HEIGHT, WIDTH)
+    assert cached.find(None, ID).size_hw == (HEIGHT, WIDTH)
     for file in (photo(1), None):
         with pytest.raises(UnknownImage):
             cached.find(file, digest(photo(1)))
@@ -216,40 +209,21 @@ def test_check_gets_the_size_and_can_reject_before_encoding(open_embeddings, enc
         sizes.append(size_hw)
         raise Rejected(422, "invalid-request", "", [])
 
-    assert rejection(lambda: open_embeddings().find(*sent(), check)).slug == "invalid-request"
+    with pytest.raises(Rejected, match="invalid-request"):
+        open_embeddings().find(*sent(), check)
     assert sizes == [(HEIGHT, WIDTH)]
     assert encoder.frames == []
 
 
-def large_png() -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (101, 100)).save(file, "PNG")
-    return file.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("file", "status"),
-    [
-        pytest.param(b"", 422, id="empty"),
-        pytest.param(photo()[:-1000], 422, id="truncated"),
-        pytest.param(b"GIF89a", 415, id="GIF"),
-        pytest.param(large_png(), 413, id="too many pixels"),
-    ],
-)
-def test_invalid_image_is_rejected_and_not_encoded(open_embeddings, encoder, folder, file, status):
-    rejected = rejection(lambda: open_embeddings().find(file, digest(file)))
-    assert (rejected.status, rejected.errors[0]["field"]) == (status, "input_image")
+def test_invalid_image_is_rejected_and_neither_encoded_nor_stored(open_embeddings, encoder, folder):
+    truncated = photo()[:-1000]
+    with pytest.raises(Rejected, match="input_image"):
+        open_embeddings().find(truncated, digest(truncated))
     assert encoder.frames == []
     assert [path for path in folder.glob("*") if path.is_file()] == []
 
 
-def test_pixels_of_a_cached_image_are_decoded_from_its_entry(open_embeddings):
-    wanted = images.decode(images.open_image(photo(), MAX_PIXELS))
-    assert np.array_equal(open_embeddings().find(*sent()).decode().pixels, wanted)
-    assert np.array_equal(open_embeddings().find(None, digest(photo())).decode().pixels, wanted)
-
-
-def test_pixels_of_the_last_image_are_reused_until_released(open_embeddings, monkeypatch):
+def test_pixels_are_decoded_from_the_entry_and_those_of_the_last_image_reused(open_embeddings, monkeypatch):
     opened: list[bytes] = []
     open_image = images.open_image
 
@@ -261,14 +235,17 @@ def test_pixels_of_the_last_image_are_reused_until_released(open_embeddings, mon
     embeddings = open_embeddings()
     names = [embeddings.find(*sent(seed)).image_id for seed in (1, 2)]
     assert len(opened) == 2
-    for name, count in ((names[1], 2), (names[0], 3), (names[0], 3), (names[1], 4)):
+    wanted = images.decode(open_image(photo(1), MAX_PIXELS))
+    assert np.array_equal(open_embeddings().find(None, names[0]).decode().pixels, wanted)
+    opened.clear()
+    for name, count in ((names[1], 0), (names[0], 1), (names[0], 1), (names[1], 2)):
         image = embeddings.find(None, name)
         assert image.decode() is image.decode()
         embeddings.crop(image, (10, 5, 30, 20))
         assert len(opened) == count
     embeddings.release_pixels()
     image.decode()
-    assert len(opened) == 5
+    assert len(opened) == 3
 
 
 def test_crop_has_its_own_embedding_which_is_cached(open_embeddings, encoder, counted):
@@ -285,6 +262,7 @@ def test_crop_has_its_own_embedding_which_is_cached(open_embeddings, encoder, co
     assert np.array_equal(again.entry.embedding, crop.entry.embedding)
     assert again.size_hw == (15, 20)
     assert counted == [ENCODED, ENCODED, FOUND, FOUND]
+    assert embeddings.crop(whole, (0, 0, WIDTH, HEIGHT)) is whole
 
 
 def test_crops_of_different_boxes_images_and_owners_differ(open_embeddings, counted):
@@ -298,29 +276,17 @@ def test_crops_of_different_boxes_images_and_owners_differ(open_embeddings, coun
     assert counted == [ENCODED] * 7
 
 
-def test_crop_of_the_whole_image_is_the_image(open_embeddings, counted):
-    embeddings = open_embeddings()
-    whole = embeddings.find(*sent())
-    assert embeddings.crop(whole, (0, 0, WIDTH, HEIGHT)) is whole
-    assert counted == [ENCODED]
-
-
 @pytest.mark.parametrize("later_weights", ["f" * 64, "b" * 64], ids=["same weights", "other weights"])
-def test_image_id_works_for_its_owner_only(open_embeddings, later_weights):
-    mine = open_embeddings().find(*sent(), owner="me")
-    assert mine.image_id == digest(photo())
-    embeddings = open_embeddings(fingerprint=later_weights)
-    for other in ("you", ""):
-        with pytest.raises(UnknownImage):
-            embeddings.find(None, mine.image_id, owner=other)
-    assert embeddings.find(None, mine.image_id, owner="me").size_hw == (HEIGHT, WIDTH)
-
-
-def test_same_file_is_encoded_once_per_owner(open_embeddings, encoder):
+def test_image_is_encoded_for_each_owner_and_its_id_works_for_that_owner_only(open_embeddings, encoder, later_weights):
     embeddings = open_embeddings()
     for owner in ("me", "you", "me"):
-        assert embeddings.find(*sent(), owner=owner).image_id == digest(photo())
+        assert embeddings.find(*sent(), owner=owner).image_id == ID
     assert len(encoder.frames) == 2
+    later = open_embeddings(fingerprint=later_weights)
+    for other in ("them", ""):
+        with pytest.raises(UnknownImage):
+            later.find(None, ID, owner=other)
+    assert later.find(None, ID, owner="me").size_hw == (HEIGHT, WIDTH)
 
 
 @pytest.mark.parametrize(
@@ -337,7 +303,7 @@ def test_stages_of_a_lookup_are_timed(open_embeddings, redis, first):
         embeddings.find(*sent())
         assert stages.names == expected
         stages.names.clear()
-    open_embeddings(stages=stages).find(None, digest(photo())).decode()
+    open_embeddings(stages=stages).find(None, ID).decode()
     assert stages.names == [CACHE, DECODE]
 
 

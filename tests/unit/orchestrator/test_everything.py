@@ -1,24 +1,12 @@
 """Filtering and clean-up of automatic masks."""
 
-from __future__ import annotations
-
-import dataclasses
-
 import numpy as np
 import pytest
 from pycocotools import mask as coco
 
-from orchestrator.everything import (
-    EDGE_MARGIN_PIXELS,
-    Thresholds,
-    is_truncated,
-    record,
-    stability_score,
-)
+from orchestrator.everything import EDGE_MARGIN_PIXELS, is_truncated, record
 
-THRESHOLDS = Thresholds(
-    pred_iou_thresh=0.5, stability_score_thresh=0.5, stability_score_offset=1.0, min_mask_region_area=0
-)
+OPTIONS = {"stability_score_thresh": 0.5, "stability_score_offset": 1.0, "min_mask_region_area": 0}
 SIZE_HW = (100, 120)
 WHOLE = (0, 0, 120, 100)
 
@@ -31,23 +19,9 @@ def logits(size_hw: tuple[int, int], *boxes: tuple[int, int, int, int]) -> np.nd
     return values
 
 
-def found(values: np.ndarray, crop=WHOLE, size_hw=SIZE_HW, score=0.9, **thresholds):
-    return record(
-        values,
-        score,
-        np.array([50.5, 40.25], np.float32),
-        crop=crop,
-        size_hw=size_hw,
-        thresholds=dataclasses.replace(THRESHOLDS, **thresholds),
-    )
-
-
-def test_stability_score_is_the_iou_of_two_thresholds():
-    values = np.random.default_rng(0).normal(0, 3, (50, 60)).astype(np.float32)
-    for offset in (0.0, 1.5, 5.0):
-        smaller, larger = values > offset, values > -offset
-        assert stability_score(values, offset) == (smaller & larger).sum() / (smaller | larger).sum()
-    assert stability_score(np.full((4, 4), -5, np.float32), 1.0) == 0
+def found(values: np.ndarray, crop=WHOLE, size_hw=SIZE_HW, score=0.9, **options):
+    point_xy = np.array([50.5, 40.25], np.float32)
+    return record(values, score, point_xy, crop=crop, size_hw=size_hw, options={**OPTIONS, **options})
 
 
 CROP = (100, 50, 300, 250)
@@ -78,7 +52,7 @@ def test_mask_near_a_crop_edge_inside_the_image_is_truncated(box, crop, expected
 
 def test_record_has_the_official_keys_and_two_more():
     values = logits(SIZE_HW, (30, 40, 60, 70))
-    values[40, 30:45] = 0.5
+    values[40, 30:45], values[70, 30:45] = 0.5, -0.5
     made = found(values, score=0.87654)
     mask = values > 0
     assert np.array_equal(coco.decode(made.pop("segmentation")), mask)
@@ -87,7 +61,7 @@ def test_record_has_the_official_keys_and_two_more():
         "bbox": [30, 40, 30, 30],
         "predicted_iou": 0.8765,
         "point_coords": [[50.5, 40.25]],
-        "stability_score": round(885 / 900, 4),
+        "stability_score": round(885 / 915, 4),
         "crop_box": [0, 0, 120, 100],
         "box": (30, 40, 60, 70),
         "tidied": False,
@@ -126,12 +100,9 @@ def test_unstable_mask_is_dropped():
     assert found(values, stability_score_thresh=0.51, stability_score_offset=0.4)["stability_score"] == 1
 
 
-def test_empty_mask_is_dropped():
-    assert found(np.full(SIZE_HW, -10, np.float32), stability_score_thresh=0.0) is None
-    assert found(np.full(SIZE_HW, -0.5, np.float32), stability_score_thresh=0.0) is None
-
-
-def test_truncated_mask_is_dropped():
+def test_empty_or_truncated_mask_is_dropped():
+    for value in (-10, -0.5):
+        assert found(np.full(SIZE_HW, value, np.float32), stability_score_thresh=0.0) is None
     crop = (30, 20, 110, 90)
     assert found(logits((70, 80), (25, 25, 60, 45)), crop=crop) is None
     assert found(logits((70, 80), (25, 25, 59, 45)), crop=crop) is not None

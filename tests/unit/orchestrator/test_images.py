@@ -1,11 +1,10 @@
 """Decoding, limits and scaling of images."""
 
-from __future__ import annotations
-
 import io
 import struct
 import tracemalloc
 import zlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,6 +42,9 @@ def rejection(data: bytes) -> Rejected:
 def test_lossless_formats_are_decoded_exactly(file_format):
     pixels = noise(20, 30)
     assert np.array_equal(decoded(encoded(Image.fromarray(pixels), file_format, lossless=True)), pixels)
+    two_colours = pixels // 128 * 255 * np.array([1, 0, 0], np.uint8)
+    palette = Image.fromarray(two_colours).quantize(2)
+    assert np.array_equal(decoded(encoded(palette, file_format, lossless=True)), two_colours)
 
 
 @pytest.mark.parametrize(
@@ -57,12 +59,6 @@ def test_lossless_formats_are_decoded_exactly(file_format):
 )
 def test_png_modes_become_rgb(mode, value, expected):
     assert decoded(encoded(Image.new(mode, (5, 4), value))).tolist() == [[list(expected)] * 5] * 4
-
-
-def test_palette_becomes_rgb():
-    pixels = np.zeros((4, 4, 3), np.uint8)
-    pixels[:2] = (255, 0, 0)
-    assert np.array_equal(decoded(encoded(Image.fromarray(pixels).quantize(2))), pixels)
 
 
 def textured(height: int, width: int) -> np.ndarray:
@@ -96,38 +92,34 @@ def fast(monkeypatch) -> list[bool]:
 JPEG_SIZES = [(1, 1), (1, 40), (40, 1), (8, 8), (15, 17), (16, 16), (33, 47), (100, 150), (301, 203)]
 
 
+JPEG_OPTIONS: list[dict[str, Any]] = [
+    *({"subsampling": kind, "progressive": both} for kind in ("4:4:4", "4:2:2", "4:2:0") for both in (False, True)),
+    {"keep_rgb": True},
+    {"restart_marker_rows": 1},
+    {"optimize": True},
+    {"comment": b"x" * 60_000, "icc_profile": bytes(300_000)},
+]
+
+
 @pytest.mark.parametrize(
-    "options",
+    "encode",
     [
-        *({"subsampling": kind, "progressive": both} for kind in ("4:4:4", "4:2:2", "4:2:0") for both in (False, True)),
-        {"keep_rgb": True},
-        {"restart_marker_rows": 1},
-        {"optimize": True},
-        {"comment": b"x" * 60_000, "icc_profile": bytes(300_000)},
+        *(
+            lambda pixels, options=options: encoded(Image.fromarray(pixels), "JPEG", quality=20, **options) + b"trailer"
+            for options in JPEG_OPTIONS
+        ),
+        lambda pixels: encoded(Image.fromarray(pixels), "JPEG", quality=95),
+        lambda pixels: encoded(Image.fromarray(pixels), "MPO", save_all=True, append_images=[Image.new("RGB", (9, 9))]),
+        lambda pixels: simplejpeg.encode_jpeg(pixels, colorsubsampling="411"),
+        lambda pixels: simplejpeg.encode_jpeg(pixels, colorsubsampling="440"),
     ],
-    ids=lambda options: " ".join(map(str, options)) + " " + str(options.get("subsampling", "")),
+    ids=[*(" ".join(map(str, options.items()))[:50] for options in JPEG_OPTIONS), "quality 95", "MPO", "411", "440"],
 )
-def test_fast_jpeg_decoding_matches_pillow(fast, options):
+def test_fast_jpeg_decoding_matches_pillow(fast, encode):
     for size_hw in JPEG_SIZES:
-        for quality in (20, 75, 95):
-            data = encoded(Image.fromarray(textured(*size_hw)), "JPEG", quality=quality, **options) + b"trailing data"
-            assert np.array_equal(decoded(data), by_pillow(data)), (size_hw, quality)
-    assert fast == [True] * 3 * len(JPEG_SIZES)
-
-
-@pytest.mark.parametrize("subsampling", ["411", "440"])
-def test_fast_jpeg_decoding_matches_pillow_for_rare_subsamplings(fast, subsampling):
-    for size_hw in JPEG_SIZES:
-        data = simplejpeg.encode_jpeg(textured(*size_hw), colorsubsampling=subsampling)
+        data = encode(textured(*size_hw))
         assert np.array_equal(decoded(data), by_pillow(data)), size_hw
     assert fast == [True] * len(JPEG_SIZES)
-
-
-def test_first_picture_of_a_multi_picture_jpeg_is_decoded(fast):
-    pictures = [Image.fromarray(textured(60, height)) for height in (40, 50)]
-    data = encoded(pictures[0], "MPO", save_all=True, append_images=pictures[1:])
-    assert np.array_equal(decoded(data), by_pillow(data))
-    assert fast == [True]
 
 
 @pytest.mark.parametrize("mode", ["L", "CMYK"])
@@ -174,21 +166,14 @@ def test_jpeg_smaller_than_its_header_is_decoded_by_pillow(monkeypatch):
 
 
 @pytest.mark.parametrize("file_format", ["PNG", "JPEG"])
-@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("orientation", [*range(10), 60_000])
 @pytest.mark.parametrize("size_hw", [(6, 10), (1, 5), (33, 20)])
 def test_exif_orientation_is_applied_as_by_pillow(size_hw, orientation, file_format):
     exif = Image.Exif()
     exif[0x0112] = orientation
     data = encoded(Image.fromarray(textured(*size_hw)), file_format, exif=exif)
-    assert decoded(data).shape[:2] == (size_hw if orientation < 5 else size_hw[::-1])
+    assert decoded(data).shape[:2] == (size_hw[::-1] if orientation in range(5, 9) else size_hw)
     assert np.array_equal(decoded(data), by_pillow(data))
-
-
-@pytest.mark.parametrize("orientation", [0, 9, 60_000])
-def test_invalid_exif_orientation_is_ignored(orientation):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    assert decoded(encoded(Image.new("RGB", (3, 2)), exif=exif)).shape == (2, 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +329,7 @@ FRAME_SIZES = [(1, 1), (1, 5000), (5000, 1), (7, 5), (427, 640), (683, 1024), (1
 
 @pytest.mark.parametrize("size_hw", FRAME_SIZES)
 def test_frame_scaling_matches_pillow(size_hw):
-    pixels = textured(*size_hw)
+    pixels = textured(size_hw[0] + 1, size_hw[1] + 1)[1:, 1:]  # not contiguous
     frame = images.to_frame(pixels)
     height, width = frame.size_hw
     wanted = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
@@ -352,8 +337,3 @@ def test_frame_scaling_matches_pillow(size_hw):
     assert not frame.pixels[height:].any()
     assert not frame.pixels[:, width:].any()
     assert not np.shares_memory(frame.pixels, pixels)
-
-
-def test_frame_of_a_non_contiguous_array():
-    part = textured(400, 500)[50:350, 30:480]
-    assert np.array_equal(images.to_frame(part).pixels, images.to_frame(np.ascontiguousarray(part)).pixels)

@@ -1,7 +1,5 @@
 """Up-sampling and encoding of masks."""
 
-from __future__ import annotations
-
 import io
 import json
 
@@ -17,7 +15,7 @@ from orchestrator.masks import MaskPart, remove_small_regions
 from orchestrator.polygons import polygons
 from orchestrator.problems import Rejected
 
-SIZES = [(1, 1), (1, 50), (50, 1), (3, 5), (31, 47), (64, 64)]
+SIZES = [(1, 1), (1, 50), (50, 1), (3, 5), (5, 8), (5, 9), (31, 47), (64, 64), (333, 501)]
 
 
 def some(size_hw: tuple[int, int], count: int = 1) -> list[np.ndarray]:
@@ -97,21 +95,6 @@ def test_upsample_reuses_memory_up_to_a_limit(monkeypatch):
     assert not reuses_memory()
 
 
-def test_upsample_crops_the_padding():
-    logits = np.full((256, 256), -5, np.float32)
-    logits[:64] = 5  # upper half of the valid area, itself the upper half of the frame
-    mask = masks.upsample(logits, (512, 1024), (100, 200)) > 0
-    assert mask[:49].all()
-    assert not mask[51:].any()
-
-
-def test_upsampled_edges_are_smooth():
-    y, x = np.mgrid[:256, :256].astype(np.float32)
-    mask = masks.upsample(60 - np.hypot(x - 128, y - 128), (1024, 1024), (1024, 1024)) > 0
-    y, x = (np.mgrid[:1024, :1024] + 0.5) / 4 - 0.5
-    assert (mask != (np.hypot(x - 128, y - 128) < 60)).mean() < 0.0005
-
-
 def read_png(data: bytes) -> np.ndarray:
     """Read a picture of stacked masks by OpenCV, and check it by Pillow."""
     picture = Image.open(io.BytesIO(data))
@@ -124,7 +107,7 @@ def read_png(data: bytes) -> np.ndarray:
 READ = {"json": orjson.loads, "npy": lambda data: np.load(io.BytesIO(data), allow_pickle=False), "png": read_png}
 
 
-@pytest.mark.parametrize("size_hw", [*SIZES, (2, 300), (300, 2)])
+@pytest.mark.parametrize("size_hw", SIZES)
 @pytest.mark.parametrize("mask_format", READ)
 def test_masks_are_read_back_unchanged(mask_format, size_hw):
     empty, full = np.zeros(size_hw, bool), np.ones(size_hw, bool)

@@ -1,7 +1,5 @@
 """Release of memory in an idle process."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The decode loop, with a stand-in for the decoder."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -54,10 +52,11 @@ def test_decoder_outputs_that_are_not_finite_are_an_error(value, where, candidat
 
 
 def test_unused_decoder_outputs_need_not_be_finite():
-    masks, scores = np.zeros((2, 1, 256, 256), np.float32), np.zeros((2, 4), np.float32)
-    scores[:, 1:] = np.nan
-    answers = decode(Decoder(masks, scores))
-    assert [(logits.shape, score.tolist()) for logits, score in answers] == [((1, 256, 256), [0.0])] * 2
+    masks, scores = np.zeros((2, 1, 256, 256), np.float32), np.full((2, 4), np.nan, np.float32)
+    scores[:, 0] = 0
+    assert [(logits.shape, score.tolist()) for logits, score in decode(Decoder(masks, scores))] == [
+        ((1, 256, 256), [0.0])
+    ] * 2
 
 
 @pytest.mark.parametrize(

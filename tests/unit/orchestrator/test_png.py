@@ -1,7 +1,5 @@
 """PNG files, read back by Pillow and OpenCV."""
 
-from __future__ import annotations
-
 import io
 import zlib
 
@@ -22,10 +20,6 @@ def noise(size_hw: tuple[int, int], channels: int = 3) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (*size_hw, channels), dtype=np.uint8)
 
 
-def by_opencv(data: bytes) -> np.ndarray:
-    return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-
-
 @pytest.mark.parametrize(("channels", "mode"), [(3, "RGB"), (4, "RGBA")])
 @pytest.mark.parametrize("size_hw", SIZES)
 @pytest.mark.parametrize("kind", ["noise", "gradient", "white"])
@@ -33,21 +27,14 @@ def test_png_round_trip_is_exact(kind, size_hw, channels, mode):
     wanted = noise(size_hw, channels)
     if kind != "noise":
         wanted = np.indices(wanted.shape).sum(axis=0).astype(np.uint8) | np.uint8(255 * (kind == "white"))
-    data = encode_png(wanted)
+    data = encode_png(np.pad(wanted, ((1, 2), (3, 4), (0, 0)))[1:-2, 3:-4])  # not contiguous
     picture = Image.open(io.BytesIO(data))
     assert (picture.format, picture.mode, picture.size) == ("PNG", mode, size_hw[::-1])
     assert np.array_equal(np.asarray(picture), wanted)
     order = [2, 1, 0, 3][:channels]  # OpenCV's channel order
-    assert np.array_equal(by_opencv(data), wanted[:, :, order])
-
-
-def test_png_of_a_non_contiguous_array():
-    part = noise((30, 40))[5:20, 7:30]
-    assert np.array_equal(np.asarray(Image.open(io.BytesIO(encode_png(part)))), part)
-
-
-def test_flat_pictures_compress_well():
-    assert len(encode_png(np.full((480, 640, 3), 255, np.uint8))) < 480 * 640 * 3 / 50
+    found = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert np.array_equal(found, wanted[:, :, order])
+    assert kind == "noise" or len(data) < 500 + wanted.size / 10
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -77,16 +64,6 @@ def test_kept_strips_are_those_without_changed_rows_and_are_used(monkeypatch):
     assert sorted(kept) == [0, 10, 20, 50, 60, 70, 80, 90]  # rows 40 to 49 are stored as differences from row 39
     encode_png(image, np.zeros(100, bool), kept)
     assert encode_png(np.zeros_like(image), np.zeros(100, bool), kept) == encode_png(image)
-
-
-@pytest.mark.parametrize("size_hw", [*SIZES, (5, 8), (5, 9), (5, 7)])
-def test_bilevel_png_round_trip_is_exact(size_hw):
-    masks = np.random.default_rng(0).random((2, *size_hw)) > 0.5
-    data = encode_bilevel_png([pack_mask(mask) for mask in masks], size_hw[1])
-    picture = Image.open(io.BytesIO(data))
-    assert (picture.format, picture.mode, picture.size) == ("PNG", "1", (size_hw[1], 2 * size_hw[0]))
-    assert np.array_equal(np.asarray(picture), np.concatenate(masks))
-    assert np.array_equal(by_opencv(data), np.concatenate(masks) * np.uint8(255))
 
 
 @pytest.mark.parametrize(

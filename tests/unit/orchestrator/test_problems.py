@@ -1,7 +1,5 @@
 """Texts for Triton's log."""
 
-from __future__ import annotations
-
 from orchestrator.problems import MAX_LINE, one_line
 from tests.fuzz.hostile_text import HOSTILE, hostile_texts
 

@@ -1,7 +1,5 @@
 """Checks of prompts and conversion to the decoder's inputs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -22,16 +20,18 @@ def test_point_outside_the_image_is_rejected(xy):
     with pytest.raises(Rejected) as caught:
         prompts.check_inside(points((1, 1), xy), labels(1, 1), (10, 20))
     assert caught.value.status == 422
-    (error,) = caught.value.errors
-    assert error["field"] == "points[0][1]"
-    assert error["expected"] == "a point inside the image: 0 <= x <= 20, 0 <= y <= 10"
-    assert error["got"] == f"[{xy[0]:g}, {xy[1]:g}]"
+    assert caught.value.errors == [
+        {
+            "field": "points[0][1]",
+            "expected": "a point inside the image: 0 <= x <= 20, 0 <= y <= 10",
+            "got": f"[{xy[0]:g}, {xy[1]:g}]",
+        }
+    ]
 
 
 def test_rejection_names_the_first_points_outside():
-    many = np.full((3, 100, 2), -1, np.float32)
     with pytest.raises(Rejected) as caught:
-        prompts.check_inside(many, np.ones((3, 100), np.int32), (10, 20))
+        prompts.check_inside(np.full((3, 100, 2), -1, np.float32), np.ones((3, 100), np.int32), (10, 20))
     assert [error["field"] for error in caught.value.errors] == [f"points[0][{index}]" for index in range(20)]
 
 
@@ -54,14 +54,9 @@ def test_only_objects_without_a_box_get_the_padding_point():
     assert decoder_labels.tolist() == [[2, 3, prompts.ABSENT], [1, prompts.ABSENT, prompts.PADDING]]
 
 
-@pytest.mark.parametrize(
-    ("masks", "objects"),
-    [
-        pytest.param(None, None, id="left out"),
-        pytest.param(np.zeros((0, 256, 256), np.float32), np.zeros(0, np.int32), id="none"),
-    ],
-)
-def test_without_earlier_masks_one_empty_mask_serves_all_objects(masks, objects):
+@pytest.mark.parametrize("count", [None, 0], ids=["left out", "none"])
+def test_without_earlier_masks_one_empty_mask_serves_all_objects(count):
+    masks, objects = (None, None) if count is None else (np.zeros((0, 256, 256), np.float32), np.zeros(0, np.int32))
     mask_input, has_mask = prompts.mask_inputs(masks, objects, 5)
     assert mask_input.shape == (1, 1, 256, 256)
     assert not mask_input.any()

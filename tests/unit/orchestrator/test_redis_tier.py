@@ -1,7 +1,5 @@
 """Embeddings in Redis: sharing, and failures that never fail a request."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 
@@ -26,39 +24,23 @@ def open_tier(server, warnings) -> Callable[..., RedisTier]:
     return lambda fingerprint=WEIGHTS: RedisTier(server.url, fingerprint, warnings.append)
 
 
-def test_entry_of_one_machine_is_visible_to_another_for_a_time(server, open_tier, entries, warnings):
+def test_entry_is_visible_to_other_machines_with_the_same_weights_for_a_time(server, open_tier, entries, warnings):
     entry = entries.make(1, file_bytes=100_000)
     open_tier().put(entries.name(1), entry)
-    other = open_tier()
-    until(lambda: server.names() == [PREFIX + entries.name(1)])
-    assert entries.same(other.get(entries.name(1)), entry)
-    assert other.get(entries.name(2)) is None
+    open_tier("b" * 64).put(entries.name(1), entries.make(2))
+    until(lambda: len(server.names()) == 2)
+    assert entries.same(open_tier().get(entries.name(1)), entry)
+    assert entries.same(open_tier("b" * 64).get(entries.name(1)), entries.make(2))
+    assert open_tier("c" * 64).get(entries.name(1)) is None
+    assert open_tier().get(entries.name(2)) is None
     with server.client() as client:
         assert 0 < client.ttl(PREFIX + entries.name(1)) <= redis_tier.ENTRY_TTL_S
     assert warnings == []
 
 
-def test_entry_is_invisible_to_other_weights(server, open_tier, entries):
-    open_tier("a" * 64).put(entries.name(1), entries.make(1))
-    open_tier("b" * 64).put(entries.name(1), entries.make(2))
-    until(lambda: len(server.names()) == 2)
-    assert entries.same(open_tier("a" * 64).get(entries.name(1)), entries.make(1))
-    assert entries.same(open_tier("b" * 64).get(entries.name(1)), entries.make(2))
-    assert open_tier("c" * 64).get(entries.name(1)) is None
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(lambda data: data[:-1], id="truncated"),
-        pytest.param(lambda data: data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], id="flipped bit"),
-        pytest.param(lambda data: b"", id="empty"),
-        pytest.param(lambda data: b"something else", id="not an entry"),
-    ],
-)
-def test_damaged_value_is_not_served_and_can_be_overwritten(server, open_tier, entries, warnings, damage):
+def test_damaged_value_is_not_served_and_can_be_overwritten(server, open_tier, entries, warnings):
     with server.client() as client:
-        client.set(PREFIX + entries.name(1), damage(entries.file(1)))
+        client.set(PREFIX + entries.name(1), entries.file(1)[:-1])
     tier = open_tier()
     assert tier.get(entries.name(1)) is None
     assert len(warnings) == 1
@@ -135,9 +117,6 @@ def test_write_queue_is_bounded_while_redis_hangs(server, open_tier, entries, wa
     ("url", "message"),
     [
         ("localhost:6379", "scheme"),
-        ("http://localhost", "scheme"),
-        ("", "scheme"),
-        ("redis://localhost:port", "port"),
         ("redis://localhost?socket_timeout=soon", "socket_timeout"),
         ("redis://localhost?socket_timeuot=1", "socket_timeuot"),
     ],

@@ -1,7 +1,5 @@
 """Segmentation and automatic masks on a pipeline with stand-ins for the encoder and the decoder."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io
@@ -127,10 +125,6 @@ def test_document_has_the_contents_of_the_parts(pipeline, mask_format, masks_of)
         assert np.array_equal(each, expected)
 
 
-def test_document_without_prompts_has_no_masks(pipeline):
-    assert "masks" not in parts(pipeline, call(0, document=True))[2]
-
-
 def test_mask_is_where_the_logits_are_above_the_threshold(pipeline):
     areas = [parts(pipeline, call(mask_threshold=at))[2]["masks"][0]["area"] for at in (-20, -9, 0, 9, 20)]
     assert areas[0] == WIDTH * HEIGHT
@@ -159,6 +153,7 @@ def test_without_prompts_the_image_is_only_encoded(pipeline):
     mask, picture, result = parts(pipeline, call(0))
     assert mask == picture == b""
     assert "masks" not in result
+    assert parts(pipeline, call(0, document=True))[2] == result
     by_id: dict[str, Any] = {"call": [json.dumps({"image_id": result["image_id"]}).encode()]}
     assert parts(pipeline, Call(by_id.get))[2]["image_id"] == result["image_id"]
 
@@ -179,20 +174,19 @@ def test_click_outside_of_the_image_is_rejected_before_decoding(pipeline):
 
 
 @pytest.mark.parametrize(
-    ("limit", "options"),
-    [(1000, {}), (500, {"mask_format": "rle", "low_res_mask": True}), (6000, {"segmented_image": "overlay"})],
-    ids=["estimated", "estimated logits", "estimated picture"],
+    ("limit", "options", "expected"),
+    [
+        pytest.param(1000, {}, "at most 0 objects as json", id="estimated"),
+        pytest.param(500, {"mask_format": "rle", "low_res_mask": True}, "at most 0 objects as rle", id="logits"),
+        pytest.param(6000, {"segmented_image": "overlay"}, "with picture overlay", id="picture"),
+        pytest.param(200, {"mask_format": "rle"}, "an answer of at most 200 bytes", id="masks as they are made"),
+        pytest.param(200, {"mask_format": "rle", "document": True}, "an answer of at most 200 bytes", id="records"),
+    ],
 )
-def test_answer_above_the_limit_is_rejected(pipeline, limit, options):
+def test_answer_above_the_limit_is_rejected(pipeline, limit, options, expected):
     pipeline.max_answer_bytes = limit
-    with pytest.raises(Rejected, match="answer-too-large"):
+    with pytest.raises(Rejected, match=f"answer-too-large.*{expected}"):
         segment(pipeline, call(8, **options))
-
-
-def test_answer_that_grows_above_the_limit_is_rejected(pipeline):
-    pipeline.max_answer_bytes = 200  # records and RLE are only counted as they are made
-    with pytest.raises(Rejected, match="an answer of at most 200 bytes"):
-        segment(pipeline, call(8, mask_format="rle"))
 
 
 def test_warm_up_leaves_nothing_for_the_first_request():

@@ -1,7 +1,5 @@
 """Fixtures that load Python-based backends outside Triton."""
 
-from __future__ import annotations
-
 import sys
 import types
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small ONNX graph and requests for it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

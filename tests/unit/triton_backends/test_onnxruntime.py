@@ -1,7 +1,5 @@
 """Options of the Python-based onnxruntime backend from config.pbtxt."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.unit.triton_backends.graphs import TritonModelException, config, load, write_model
