@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from utils.api.answers import json_response
 from utils.api.errors import UnknownPath
-from utils.api.requests import MAX_POINTS, Fraction, Point, invalid
+from utils.api.requests import MAX_POINTS, Fraction, Point, invalid, parse_body
 from utils.integrations.adapter import GRID, Adapter, Call, image_of
 from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode
 from utils.observability.text import quoted
@@ -96,21 +96,6 @@ class Detection(BaseModel):
     threshold: Fraction | None = None
 
 
-async def functions(_: Call) -> dict[str, Any]:
-    """Answer with all functions by id."""
-    return FUNCTIONS
-
-
-async def interactor(_: Call) -> dict[str, Any]:
-    """Answer with the interactor."""
-    return FUNCTIONS[INTERACTOR]
-
-
-async def detector(_: Call) -> dict[str, Any]:
-    """Answer with the detector."""
-    return FUNCTIONS[DETECTOR]
-
-
 async def invoke(call: Call) -> Response:
     """Run the function that a header names."""
     name = call.headers.get(FUNCTION_NAME, "")
@@ -124,7 +109,7 @@ async def invoke(call: Call) -> Response:
 
 async def interact(call: Call) -> Response:
     """Return the mask of a click, for servers of 2024 and 2025 as `mask` in `bounds`, for newer ones as `shapes`."""
-    request = call.parse(Interaction)
+    request = parse_body(call.body, Interaction)
     fields = {**request.fields(), "mask_format": "rle"}
     document = await call.service.segment(image_of(request.image, "image"), fields)
     (mask,) = document["masks"]
@@ -139,7 +124,7 @@ async def interact(call: Call) -> Response:
 
 async def detect(call: Call) -> Response:
     """Return masks of everything in an image, each with the outline of its largest island."""
-    request = call.parse(Detection)
+    request = parse_body(call.body, Detection)
     thresholds = {} if request.threshold is None else {"pred_iou_thresh": request.threshold}
     document = await call.service.everything(image_of(request.image, "image"), {**GRID, **thresholds})
     records = document["masks"]
@@ -194,9 +179,9 @@ def outline(crop: Mask, bounds: list[int]) -> list[int]:
 ADAPTER = Adapter(
     "cvat",
     pages={
-        "/api/functions": functions,
-        f"/api/functions/{INTERACTOR}": interactor,
-        f"/api/functions/{DETECTOR}": detector,
+        "/api/functions": FUNCTIONS,
+        f"/api/functions/{INTERACTOR}": FUNCTIONS[INTERACTOR],
+        f"/api/functions/{DETECTOR}": FUNCTIONS[DETECTOR],
     },
     work={"/api/function_invocations": invoke},
 )

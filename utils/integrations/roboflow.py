@@ -18,7 +18,7 @@ import pybase64
 from starlette.responses import JSONResponse, Response
 
 from utils.api.errors import Problem
-from utils.api.requests import invalid
+from utils.api.requests import invalid, parse_body
 from utils.integrations.adapter import GRID, Adapter, Call
 from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode
 from utils.integrations.roboflow_requests import ImageRequest, Sam2Segmentation, SamSegmentation
@@ -34,7 +34,7 @@ KEY_ADVICE = (
 async def segment_sam2(call: Call) -> Response | dict[str, Any]:
     """Answer `/sam2/segment_image`: the best mask of each prompt, or all masks of the image without prompts."""
     started = time.perf_counter()
-    request = call.parse(Sam2Segmentation)
+    request = parse_body(call.body, Sam2Segmentation)
     if not request.prompts:
         if request.format == "binary":
             raise invalid("format", "json or rle without prompts", "binary")
@@ -62,7 +62,7 @@ async def segment_sam2(call: Call) -> Response | dict[str, Any]:
 async def segment_sam(call: Call) -> Response | dict[str, Any]:
     """Answer `/sam/segment_image`: one mask."""
     started = time.perf_counter()
-    request = call.parse(SamSegmentation)
+    request = parse_body(call.body, SamSegmentation)
     fields = {**request.fields(), "low_res_mask": True, "mask_format": "rle"}
     document = await call.service.segment(request.source(), fields)
     (mask,) = document["masks"]
@@ -79,7 +79,7 @@ async def segment_sam(call: Call) -> Response | dict[str, Any]:
 async def embed_sam2(call: Call) -> dict[str, Any]:
     """Answer `/sam2/embed_image` with the service's id of the image."""
     started = time.perf_counter()
-    return _about(await call.service.embed(call.parse(ImageRequest).source()), started)
+    return _about(await call.service.embed(parse_body(call.body, ImageRequest).source()), started)
 
 
 async def embed_sam(call: Call) -> dict[str, Any]:
