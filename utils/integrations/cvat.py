@@ -18,7 +18,7 @@ from utils.api.answers import json_response
 from utils.api.errors import UnknownPath
 from utils.api.requests import MAX_POINTS, Fraction, Point, invalid, parse_body
 from utils.integrations.adapter import GRID, Adapter, Call, image_of
-from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode
+from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode, outlines
 from utils.observability.text import quoted
 
 INTERACTOR, DETECTOR = "mobile-sam", "mobile-sam-everything"
@@ -141,7 +141,8 @@ async def detect(call: Call) -> Response:
             "type": "mask",
             "confidence": record["predicted_iou"],
             "mask": np.concatenate([crop.ravel(), np.array(bounds, np.int32)]),
-            "points": outline(crop, bounds),
+            # of the largest island, for CVAT to convert masks to polygons
+            "points": max(outlines(crop, (bounds[0], bounds[1])), key=cv2.contourArea).ravel(),
             "attributes": [],
         }
         return as_json(shape)
@@ -166,14 +167,6 @@ def run_lengths(crop: Mask) -> list[int]:
     edges = np.flatnonzero(np.diff(pixels)) + 1
     lengths: list[int] = np.diff(edges, prepend=0, append=pixels.size).tolist()
     return [0, *lengths] if pixels[0] else lengths
-
-
-def outline(crop: Mask, bounds: list[int]) -> list[int]:
-    """Return x and y of the points of the largest island's outline, for CVAT to convert masks to polygons."""
-    corner = (bounds[0], bounds[1])
-    contours, _ = cv2.findContours(crop, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE, offset=corner)
-    points: list[int] = max(contours, key=cv2.contourArea).ravel().tolist()
-    return points
 
 
 ADAPTER = Adapter(

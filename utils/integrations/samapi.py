@@ -16,7 +16,7 @@ from orchestrator.polygons import Ring
 from utils.api.info import VERSION
 from utils.api.requests import Box, EverythingRequest, Point, invalid, parse_body
 from utils.integrations.adapter import Adapter, Call, image_of
-from utils.integrations.outlines import closed, polygons_of
+from utils.integrations.rasters import closed, polygons_of
 from utils.observability.text import quoted
 
 Feature = dict[str, Any]

@@ -22,7 +22,7 @@ from utils.api.errors import Problem
 from utils.api.images import ImageSource
 from utils.api.requests import Box, Fraction, Point, parse_body
 from utils.integrations.adapter import GRID, Adapter, Call, Service, image_of
-from utils.integrations.outlines import closed, polygons_of
+from utils.integrations.rasters import closed, polygons_of
 
 MODEL = "mobile_sam"
 OBJECT = "AUTOLABEL_OBJECT"

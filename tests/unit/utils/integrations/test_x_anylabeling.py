@@ -11,7 +11,7 @@ from pycocotools import mask as coco
 
 from tests.unit.utils.integrations.replay import Replay
 from utils.api.errors import InferenceTimeout
-from utils.integrations import outlines
+from utils.integrations import rasters
 from utils.integrations.x_anylabeling import ADAPTER
 
 IMAGE = "data:image/jpeg;base64," + base64.b64encode(b"a photo").decode()
@@ -130,7 +130,7 @@ def test_everything_ignores_marks_and_numbers_its_objects(replay):
 
 
 def test_everything_is_refused_if_its_polygons_take_too_long(replay, monkeypatch):
-    monkeypatch.setattr(outlines, "MAX_WORK_S", 1e-6)
+    monkeypatch.setattr(rasters, "MAX_POLYGONS_S", 1e-6)
     replay.records_found = [{**RECORD, "segmentation": {"size": [30, 40], "counts": ""}}]
     assert "polygons" in predict(replay, task="everything")["data"]["description"]
 
