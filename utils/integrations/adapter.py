@@ -39,12 +39,6 @@ class Service:
     """
 
     def __init__(self, segmenter: Callable[[], Segmenter], settings: Settings) -> None:
-        """Store what the functions need.
-
-        Args:
-            segmenter: returns the segmenter.
-            settings: settings of the service.
-        """
         self._segmenter, self.settings = segmenter, settings
 
     async def segment(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
@@ -115,12 +109,6 @@ class Adapters:
     """ASGI application of the adapters' paths."""
 
     def __init__(self, adapters: Iterable[Adapter], service: Service) -> None:
-        """Collect the routes.
-
-        Args:
-            adapters: adapters, whose paths differ.
-            service: the service's own functions.
-        """
         self.by_path: dict[str, Adapter] = {}
         self.pages: dict[str, Handler | Answer] = {}
         self.work: dict[str, Handler | Answer] = {}
