@@ -71,10 +71,14 @@ class Replay:
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Send a request to the adapter."""
+        return ask_app(self._adapters, method, path, **options)
 
-        async def call() -> httpx.Response:
-            transport = httpx.ASGITransport(self._adapters)
-            async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
-                return await client.request(method, path, **options)
 
-        return asyncio.run(call())
+def ask_app(app: Any, method: str, path: str, **options: Any) -> httpx.Response:
+    """Send a request to an ASGI application."""
+
+    async def call() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
+            return await client.request(method, path, **options)
+
+    return asyncio.run(call())

@@ -62,50 +62,32 @@ def test_problems_of_an_operation_are_listed():
 
 
 @pytest.mark.parametrize(
-    ("schema", "text"),
+    ("describe", "schema", "text"),
     [
-        ({"type": "string"}, "string"),
-        ({"type": "string", "enum": ["a", "b"]}, "`a`, `b`"),
-        ({"$ref": "#/components/schemas/Mask"}, "[Mask](#mask)"),
-        ({"type": "array", "items": {"$ref": "#/components/schemas/Mask"}}, "list of [Mask](#mask)"),
-        ({"type": "array", "items": {"type": "integer"}}, "list of integers"),
-        ({"type": "array", "items": {"type": "integer"}, "minItems": 4, "maxItems": 4}, "list of 4 integers"),
-        (POINT, "pair of numbers"),
-        ({"type": "array", "items": POINT}, "list of pairs of numbers"),
-        ({"anyOf": [{"type": "string"}, NULL], "default": None}, "string"),
-        ({"anyOf": [{"$ref": "#/components/schemas/Weights"}, NULL]}, "[Weights](#weights) or null"),
-        ({"type": ["integer", "null"]}, "integer or null"),
+        (type_of, {"type": "string"}, "string"),
+        (type_of, {"type": "string", "enum": ["a", "b"]}, "`a`, `b`"),
+        (type_of, {"$ref": "#/components/schemas/Mask"}, "[Mask](#mask)"),
+        (type_of, {"type": "array", "items": {"$ref": "#/components/schemas/Mask"}}, "list of [Mask](#mask)"),
+        (type_of, {"type": "array", "items": {"type": "integer"}}, "list of integers"),
+        (type_of, {"type": "array", "items": {"type": "integer"}, "minItems": 4, "maxItems": 4}, "list of 4 integers"),
+        (type_of, POINT, "pair of numbers"),
+        (type_of, {"type": "array", "items": POINT}, "list of pairs of numbers"),
+        (type_of, {"anyOf": [{"type": "string"}, NULL], "default": None}, "string"),
+        (type_of, {"anyOf": [{"$ref": "#/components/schemas/Weights"}, NULL]}, "[Weights](#weights) or null"),
+        (type_of, {"type": ["integer", "null"]}, "integer or null"),
+        (limits_of, {"type": "string"}, ""),
+        (limits_of, {"type": "string", "maxLength": 128}, "up to 128 characters"),
+        (limits_of, {"type": "integer", "minimum": 1, "maximum": 1_000_000}, "1 to 1,000,000"),
+        (limits_of, {"type": "number", "exclusiveMinimum": 0, "maximum": 20}, "more than 0, up to 20"),
+        (limits_of, {"anyOf": [{"type": "array", "minItems": 1, "maxItems": 256}, NULL]}, "1 to 256 items"),
+        (limits_of, {"anyOf": [{"type": "array", "maxItems": 256}, NULL]}, "up to 256 items"),
+        (limits_of, POINT, ""),
+        (default_of, {}, ""),
+        (default_of, {"default": None}, ""),
+        (default_of, {"default": "json"}, '`"json"`'),
+        (default_of, {"default": False}, "`false`"),
+        (default_of, {"default": 512 / 1500}, "`0.3413`"),
     ],
 )
-def test_type_of_describes_a_schema(schema, text):
-    assert type_of(schema) == text
-
-
-@pytest.mark.parametrize(
-    ("schema", "text"),
-    [
-        ({"type": "string"}, ""),
-        ({"type": "string", "maxLength": 128}, "up to 128 characters"),
-        ({"type": "integer", "minimum": 1, "maximum": 1_000_000}, "1 to 1,000,000"),
-        ({"type": "number", "exclusiveMinimum": 0, "maximum": 20}, "more than 0, up to 20"),
-        ({"anyOf": [{"type": "array", "minItems": 1, "maxItems": 256}, NULL]}, "1 to 256 items"),
-        ({"anyOf": [{"type": "array", "maxItems": 256}, NULL]}, "up to 256 items"),
-        (POINT, ""),
-    ],
-)
-def test_limits_of_describes_a_schema(schema, text):
-    assert limits_of(schema) == text
-
-
-@pytest.mark.parametrize(
-    ("schema", "text"),
-    [
-        ({}, ""),
-        ({"default": None}, ""),
-        ({"default": "json"}, '`"json"`'),
-        ({"default": False}, "`false`"),
-        ({"default": 512 / 1500}, "`0.3413`"),
-    ],
-)
-def test_default_of_describes_a_schema(schema, text):
-    assert default_of(schema) == text
+def test_type_limits_and_default_of_a_schema_are_described(describe, schema, text):
+    assert describe(schema) == text
