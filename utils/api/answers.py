@@ -18,7 +18,7 @@ from urllib3.fields import RequestField
 from urllib3.filepost import choose_boundary
 
 from utils.api.errors import MEDIA_TYPE, Problem, ServiceError
-from utils.api.received import FORM, PNG, Received, receive
+from utils.api.received import FILE, FORM, JSON, PNG, Received, receive
 from utils.api.requests import MaskFormat
 from utils.observability.context import ADDRESS, REASON, REQUEST_ID, TARGET
 from utils.observability.floods import FloodLog
@@ -31,11 +31,11 @@ logger = logging.getLogger("bentoml.mobile_sam")
 warnings.filterwarnings("ignore", ".*is deprecated since BentoML v1.4")
 
 MASK_PARTS: dict[MaskFormat, tuple[str, str | None]] = {
-    "json": ("application/json", None),
-    "npy": ("application/octet-stream", "mask.npy"),
-    "png": ("image/png", "mask.png"),
-    "rle": ("application/json", None),
-    "polygon": ("application/json", None),
+    "json": (JSON, None),
+    "npy": (FILE, "mask.npy"),
+    "png": (PNG, "mask.png"),
+    "rle": (JSON, None),
+    "polygon": (JSON, None),
 }
 """Content type and file name of the `mask` part, by format."""
 
@@ -47,32 +47,29 @@ REFUSAL_LOG = FloodLog(logger, max_lines=20, window_s=10)
 def segmentation_response(segmentation: Segmentation, mask_format: MaskFormat, answer_type: str) -> Response:
     """Return masks and picture as multipart, as one JSON document, or as the picture or the mask alone."""
     if answer_type == FORM:
-        return _multipart(segmentation, mask_format)
+        boundary = choose_boundary()
+        pieces = multipart_pieces(segmentation, mask_format, boundary)
+        return _sized_response(pieces, f"{FORM}; boundary={boundary}")
     if answer_type == PNG:
         return _sized_response([segmentation.picture or segmentation.mask], PNG)
     return json_response(segmentation.result)
 
 
-def _multipart(segmentation: Segmentation, mask_format: MaskFormat) -> Response:
-    """Return the answer with the parts `mask`, `segmented_image` if there is one, and `result`, in this order."""
-    mask_type, mask_file = MASK_PARTS[mask_format]
-    parts = [_part("mask", segmentation.mask, mask_type, mask_file)]
-    if segmentation.picture is not None:
-        parts.append(_part("segmented_image", segmentation.picture, "image/png", "segmented_image.png"))
-    parts.append(_part("result", segmentation.result, "application/json", None))
-    boundary = choose_boundary()
-    return _sized_response(_multipart_body(parts, boundary.encode()), f"multipart/form-data; boundary={boundary}")
+def multipart_pieces(segmentation: Segmentation, mask_format: MaskFormat, boundary: str) -> list[Content]:
+    """Return a body with the parts `mask`, `segmented_image` if there is one, and `result`, in this order.
 
-
-def _multipart_body(parts: list[tuple[bytes, Content]], boundary: bytes) -> list[Content]:
-    """Return the body in pieces; urllib3's `encode_multipart_formdata` would copy large parts several times.
-
-    Args:
-        parts: headers and data of each part.
-        boundary: text that is in none of the parts.
+    It is in pieces because urllib3's `encode_multipart_formdata` would copy large parts several times.
     """
-    pieces = [(b"--" + boundary + b"\r\n" + headers, data, b"\r\n") for headers, data in parts]
-    return [*(piece for part in pieces for piece in part), b"--" + boundary + b"--\r\n"]
+    parts = [("mask", segmentation.mask, *MASK_PARTS[mask_format])]
+    if segmentation.picture is not None:
+        parts.append(("segmented_image", segmentation.picture, PNG, "segmented_image.png"))
+    parts.append(("result", segmentation.result, JSON, None))
+    pieces: list[Content] = []
+    for name, data, content_type, filename in parts:
+        part = RequestField(name, b"", filename)
+        part.make_multipart(content_type=content_type)
+        pieces += [f"--{boundary}\r\n{part.render_headers()}".encode(), data, b"\r\n"]
+    return [*pieces, f"--{boundary}--\r\n".encode()]
 
 
 def _sized_response(pieces: Sequence[Content], media_type: str) -> Response:
@@ -89,16 +86,9 @@ def _sized_response(pieces: Sequence[Content], media_type: str) -> Response:
     return StreamingResponse(body(), media_type=media_type, headers={"Content-Length": str(size)})
 
 
-def _part(name: str, data: Content, content_type: str, filename: str | None) -> tuple[bytes, Content]:
-    """Return a part's headers and data."""
-    part = RequestField(name, b"", filename)
-    part.make_multipart(content_type=content_type)
-    return part.render_headers().encode(), data
-
-
 def json_response(document: Content) -> Response:
     """Return an answer in JSON."""
-    return _sized_response([document], "application/json")
+    return _sized_response([document], JSON)
 
 
 async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
@@ -183,17 +173,17 @@ class RequestBody(bentoml.io.JSON):
             return error
 
 
-class MultipartAnswer(bentoml.io.Multipart):
+class _ReadyAnswer:
+    """Mix-in of descriptors of answers that the API function makes."""
+
+    async def to_http_response(self, obj: Response, ctx: Any = None) -> Response:  # noqa: ARG002
+        """Return the response unchanged."""
+        return obj
+
+
+class MultipartAnswer(_ReadyAnswer, bentoml.io.Multipart):
     """Descriptor of a multipart or other answer made by the API function."""
 
-    async def to_http_response(self, obj: Response, ctx: Any = None) -> Response:  # noqa: ARG002
-        """Return the response unchanged."""
-        return obj
 
-
-class JsonAnswer(bentoml.io.JSON):
+class JsonAnswer(_ReadyAnswer, bentoml.io.JSON):
     """Descriptor of a JSON answer made by the API function."""
-
-    async def to_http_response(self, obj: Response, ctx: Any = None) -> Response:  # noqa: ARG002
-        """Return the response unchanged."""
-        return obj

@@ -34,7 +34,7 @@ received value.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 import orjson
@@ -63,7 +63,7 @@ class FieldError:
 
     def as_json(self) -> dict[str, str]:
         """Return the entry of a problem's `errors` list."""
-        return {"field": self.field, "expected": self.expected, "got": self.got}
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,8 @@ class ServiceError(Exception):
     status: ClassVar[int] = 500
     slug: ClassVar[str] = "internal-error"
     title: ClassVar[str] = "The service failed"
+    retry_after: int | None = None
+    """Seconds until a retry, if one may succeed."""
 
     def __init__(self, detail: str, errors: Sequence[FieldError] = (), *, logged: str = "") -> None:
         """Store the error's texts.
@@ -128,7 +130,7 @@ class ServiceError(Exception):
 
     def headers(self) -> dict[str, str]:
         """Return additional response headers."""
-        return {}
+        return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
 
 
 class MalformedRequest(ServiceError):
@@ -340,11 +342,7 @@ class TooManyRequests(ServiceError):
             retry_after: whole seconds until the next request is allowed.
         """
         super().__init__(detail)
-        self._retry_after = retry_after
-
-    def headers(self) -> dict[str, str]:
-        """Return the `Retry-After` header."""
-        return {"Retry-After": str(self._retry_after)}
+        self.retry_after = retry_after
 
 
 class UnsupportedMedia(ServiceError):
@@ -384,12 +382,7 @@ class Unavailable(ServiceError):
     """The request may succeed if it is retried later."""
 
     status = 503
-    retry_after: ClassVar[int] = 5
-    """Seconds until a retry."""
-
-    def headers(self) -> dict[str, str]:
-        """Return the `Retry-After` header."""
-        return {"Retry-After": str(self.retry_after)}
+    retry_after = 5
 
 
 class InferenceUnavailable(Unavailable):

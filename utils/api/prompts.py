@@ -9,15 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from utils.api.images import decode_base64
-from utils.api.requests import ObjectFields, SegmentRequest, invalid
+from utils.api.requests import MASK_INPUT, ObjectFields, SegmentRequest, invalid
 
 NEGATIVE, POSITIVE, BOX_TOP_LEFT, BOX_BOTTOM_RIGHT, PADDING = 0, 1, 2, 3, -2
 BOX_CORNERS = (BOX_TOP_LEFT, BOX_BOTTOM_RIGHT)
 MAX_TOTAL_POINTS = 4096
+PathPoint = tuple[float, float, int, str]
+"""x, y, label and request path of a point."""
 MASK_SIDE = 256
 MAX_LOGIT = 10_000.0
 """Limit for the logits of `mask_input`. The model returns a few tens; a float16 decoder overflows above 65,504."""
-LOW_RES_MASK = "the low_res_mask of an earlier response: base64 of a NumPy file of 256 x 256 float32"
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,6 @@ class Prompts:
     """(M,) int32: object index of each mask."""
 
 
-@dataclass(frozen=True)
-class _Object:
-    """One object of a request."""
-
-    points: list[tuple[float, float, int, str]]
-    """x, y, label and request path of each point."""
-    mask: npt.NDArray[np.float32] | None
-
-
 def to_prompts(request: SegmentRequest) -> Prompts:
     """Return the request's objects, padded to the same number of points.
 
@@ -59,26 +51,26 @@ def to_prompts(request: SegmentRequest) -> Prompts:
         if top_level:
             raise invalid(top_level[0], f"either prompts or {top_level[0]}", "both")
         objects = [_object(fields, f"prompts[{index}].") for index, fields in enumerate(request.prompts)]
-    if (total := sum(len(item.points) for item in objects)) > MAX_TOTAL_POINTS:
+    if (total := sum(len(points) for points, _ in objects)) > MAX_TOTAL_POINTS:
         raise invalid("prompts", f"at most {MAX_TOTAL_POINTS} points in all objects together", f"{total}")
-    longest = max(len(item.points) for item in objects)
+    longest = max(len(points) for points, _ in objects)
     points_xy = np.zeros((len(objects), longest, 2), np.float32)
     labels = np.full((len(objects), longest), PADDING, np.int32)
-    for index, item in enumerate(objects):
-        points_xy[index, : len(item.points)] = [point[:2] for point in item.points]
-        labels[index, : len(item.points)] = [point[2] for point in item.points]
-    masks = [(index, item.mask) for index, item in enumerate(objects) if item.mask is not None]
+    for index, (points, _) in enumerate(objects):
+        points_xy[index, : len(points)] = [point[:2] for point in points]
+        labels[index, : len(points)] = [point[2] for point in points]
+    masks = [(index, mask) for index, (_, mask) in enumerate(objects) if mask is not None]
     return Prompts(
         points_xy,
         labels,
-        tuple(tuple(point[3] for point in item.points) for item in objects),
+        tuple(tuple(point[3] for point in points) for points, _ in objects),
         np.array([mask for _, mask in masks], np.float32).reshape(-1, MASK_SIDE, MASK_SIDE),
         np.array([index for index, _ in masks], np.int32),
     )
 
 
-def _object(fields: ObjectFields, prefix: str) -> _Object:
-    """Return one object; `prefix` is the request path of its fields, such as `prompts[1].`."""
+def _object(fields: ObjectFields, prefix: str) -> tuple[list[PathPoint], npt.NDArray[np.float32] | None]:
+    """Return points and mask of one object; `prefix` is the request path of its fields, such as `prompts[1].`."""
     positive = fields.pos_coords or []
     labels = fields.labels if fields.labels is not None else [POSITIVE] * len(positive)
     if len(labels) != len(positive):
@@ -95,8 +87,8 @@ def _object(fields: ObjectFields, prefix: str) -> _Object:
         raise invalid(f"{prefix}pos_coords", "a point in pos_coords or neg_coords, or a box", "no prompt")
     top_left, bottom_right = ([point[:2] for point in points if point[2] == label] for label in BOX_CORNERS)
     _check_box(top_left, bottom_right, prefix + ("box" if fields.box is not None else "labels"))
-    mask = None if fields.mask_input is None else _low_res_mask(fields.mask_input, f"{prefix}mask_input")
-    return _Object(points, mask)
+    mask = None if fields.mask_input is None else _mask_input(fields.mask_input, f"{prefix}mask_input")
+    return points, mask
 
 
 def _check_box(top_left: list[tuple[float, float]], bottom_right: list[tuple[float, float]], field: str) -> None:
@@ -112,13 +104,13 @@ def _check_box(top_left: list[tuple[float, float]], bottom_right: list[tuple[flo
             raise invalid(field, "a box with x0 < x1 and y0 < y1", f"[{x0:g}, {y0:g}, {x1:g}, {y1:g}]")
 
 
-def _low_res_mask(text: str, field: str) -> npt.NDArray[np.float32]:
+def _mask_input(text: str, field: str) -> npt.NDArray[np.float32]:
     """Decode (256, 256) float32 logits.
 
     Raises:
         InvalidRequest: not base64, not a NumPy file, a wrong shape or type, or values out of range.
     """
-    data = decode_base64(text, field, LOW_RES_MASK)
+    data = decode_base64(text, field, MASK_INPUT)
     file = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]
@@ -127,12 +119,12 @@ def _low_res_mask(text: str, field: str) -> npt.NDArray[np.float32]:
         shape, fortran, dtype = header(file)  # type: ignore[no-untyped-call]
         got = f"{dtype} of shape {shape}{' in Fortran order' if fortran else ''}"[:120]
     except Exception:  # NumPy parses the header as Python source, which can raise anything
-        raise invalid(field, LOW_RES_MASK, f"{len(data)} bytes that are not a NumPy file") from None
+        raise invalid(field, MASK_INPUT, f"{len(data)} bytes that are not a NumPy file") from None
     rest = data[file.tell() :]
     if dtype != np.dtype("<f4") or shape not in {(MASK_SIDE, MASK_SIDE), (1, MASK_SIDE, MASK_SIDE)} or fortran:
-        raise invalid(field, LOW_RES_MASK, got)
+        raise invalid(field, MASK_INPUT, got)
     if len(rest) != 4 * MASK_SIDE * MASK_SIDE:
-        raise invalid(field, LOW_RES_MASK, f"{len(rest)} bytes of values instead of {4 * MASK_SIDE * MASK_SIDE}")
+        raise invalid(field, MASK_INPUT, f"{len(rest)} bytes of values instead of {4 * MASK_SIDE * MASK_SIDE}")
     mask = np.frombuffer(rest, "<f4").reshape(MASK_SIDE, MASK_SIDE)
     if not (np.abs(mask) <= MAX_LOGIT).all():
         raise invalid(field, f"values from {-MAX_LOGIT:g} to {MAX_LOGIT:g}", "other values or NaN")

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
-from pydantic import BaseModel
 from starlette.datastructures import Headers, QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,7 +30,6 @@ from utils.triton.segmenter import Job, Segmenter
 Fields = Mapping[str, Any]
 GRID: Fields = {"points_per_side": 16}
 """Parameters of `/everything` for tools: a quarter of its points, so that an answer takes seconds on a CPU."""
-Model = TypeVar("Model", bound=BaseModel)
 
 
 class Service:
@@ -41,12 +39,6 @@ class Service:
     """
 
     def __init__(self, segmenter: Callable[[], Segmenter], settings: Settings) -> None:
-        """Store what the functions need.
-
-        Args:
-            segmenter: returns the segmenter.
-            settings: settings of the service.
-        """
         self._segmenter, self.settings = segmenter, settings
 
     async def segment(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
@@ -89,18 +81,11 @@ class Call:
     query: QueryParams
     service: Service
 
-    def parse(self, model: type[Model]) -> Model:
-        """Return the JSON body as a model.
 
-        Raises:
-            MalformedBody: the body is not valid JSON.
-            InvalidRequest: the JSON does not match the model.
-        """
-        return parse_body(self.body, model)
-
-
-Handler = Callable[[Call], Awaitable[Response | dict[str, Any] | list[Any]]]
-"""Answers a request, with JSON or any other response; a `ServiceError` that it raises becomes the adapter's error."""
+Answer = Response | dict[str, Any] | list[Any]
+"""A response, or what is answered as JSON."""
+Handler = Callable[[Call], Awaitable[Answer]]
+"""Answers a request; a `ServiceError` that it raises becomes the adapter's error."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +94,11 @@ class Adapter:
 
     name: str
     """Name in `MOBILE_SAM_INTEGRATIONS`."""
-    pages: Mapping[str, Handler]
-    """Handlers of GET requests by path. They run no inference, and need no API key unless `pages_need_key`."""
-    work: Mapping[str, Handler]
-    """Handlers of POST requests by path, subject to keys, rates and all limits of `/mobile_sam`."""
+    pages: Mapping[str, Handler | Answer]
+    """Handlers or constant answers of GET requests by path. They run no inference, and need no API key unless
+    `pages_need_key`."""
+    work: Mapping[str, Handler | Answer]
+    """The same for POST requests, subject to keys, rates and all limits of `/mobile_sam`."""
     error_response: Callable[[Problem], Response] = problem_response
     """Returns an error in the form that the tool shows to its user."""
     pages_need_key: bool = False
@@ -123,15 +109,9 @@ class Adapters:
     """ASGI application of the adapters' paths."""
 
     def __init__(self, adapters: Iterable[Adapter], service: Service) -> None:
-        """Collect the routes.
-
-        Args:
-            adapters: adapters, whose paths differ.
-            service: the service's own functions.
-        """
         self.by_path: dict[str, Adapter] = {}
-        self.pages: dict[str, Handler] = {}
-        self.work: dict[str, Handler] = {}
+        self.pages: dict[str, Handler | Answer] = {}
+        self.work: dict[str, Handler | Answer] = {}
         self._service = service
         for adapter in adapters:
             for path in [*adapter.pages, *adapter.work]:
@@ -145,10 +125,12 @@ class Adapters:
         """Answer a request; the edge lets only known paths and methods through."""
         path = scope["path"]
         request = Request(scope, receive)
-        handler = self.pages.get(path) or self.work[path]
+        handler = self.pages[path] if path in self.pages else self.work[path]
         try:
             body = b"".join([chunk async for chunk in request.stream() if chunk])
-            answer = await handler(Call(body, request.headers, request.query_params, self._service))
+            answer = handler
+            if not isinstance(handler, (Response, dict, list)):
+                answer = await handler(Call(body, request.headers, request.query_params, self._service))
             response = answer if isinstance(answer, Response) else json_response(orjson.dumps(answer))
         except Exception as error:
             response = self.error_response(path, problem_of(error))

@@ -16,9 +16,9 @@ from starlette.responses import Response
 
 from utils.api.answers import json_response
 from utils.api.errors import UnknownPath
-from utils.api.requests import MAX_POINTS, Fraction, Point, invalid
+from utils.api.requests import MAX_POINTS, Fraction, Point, invalid, parse_body
 from utils.integrations.adapter import GRID, Adapter, Call, image_of
-from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode
+from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode, outlines
 from utils.observability.text import quoted
 
 INTERACTOR, DETECTOR = "mobile-sam", "mobile-sam-everything"
@@ -96,21 +96,6 @@ class Detection(BaseModel):
     threshold: Fraction | None = None
 
 
-async def functions(_: Call) -> dict[str, Any]:
-    """Answer with all functions by id."""
-    return FUNCTIONS
-
-
-async def interactor(_: Call) -> dict[str, Any]:
-    """Answer with the interactor."""
-    return FUNCTIONS[INTERACTOR]
-
-
-async def detector(_: Call) -> dict[str, Any]:
-    """Answer with the detector."""
-    return FUNCTIONS[DETECTOR]
-
-
 async def invoke(call: Call) -> Response:
     """Run the function that a header names."""
     name = call.headers.get(FUNCTION_NAME, "")
@@ -124,7 +109,7 @@ async def invoke(call: Call) -> Response:
 
 async def interact(call: Call) -> Response:
     """Return the mask of a click, for servers of 2024 and 2025 as `mask` in `bounds`, for newer ones as `shapes`."""
-    request = call.parse(Interaction)
+    request = parse_body(call.body, Interaction)
     fields = {**request.fields(), "mask_format": "rle"}
     document = await call.service.segment(image_of(request.image, "image"), fields)
     (mask,) = document["masks"]
@@ -139,7 +124,7 @@ async def interact(call: Call) -> Response:
 
 async def detect(call: Call) -> Response:
     """Return masks of everything in an image, each with the outline of its largest island."""
-    request = call.parse(Detection)
+    request = parse_body(call.body, Detection)
     thresholds = {} if request.threshold is None else {"pred_iou_thresh": request.threshold}
     document = await call.service.everything(image_of(request.image, "image"), {**GRID, **thresholds})
     records = document["masks"]
@@ -156,7 +141,8 @@ async def detect(call: Call) -> Response:
             "type": "mask",
             "confidence": record["predicted_iou"],
             "mask": np.concatenate([crop.ravel(), np.array(bounds, np.int32)]),
-            "points": outline(crop, bounds),
+            # of the largest island, for CVAT to convert masks to polygons
+            "points": max(outlines(crop, (bounds[0], bounds[1])), key=cv2.contourArea).ravel(),
             "attributes": [],
         }
         return as_json(shape)
@@ -183,20 +169,12 @@ def run_lengths(crop: Mask) -> list[int]:
     return [0, *lengths] if pixels[0] else lengths
 
 
-def outline(crop: Mask, bounds: list[int]) -> list[int]:
-    """Return x and y of the points of the largest island's outline, for CVAT to convert masks to polygons."""
-    corner = (bounds[0], bounds[1])
-    contours, _ = cv2.findContours(crop, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE, offset=corner)
-    points: list[int] = max(contours, key=cv2.contourArea).ravel().tolist()
-    return points
-
-
 ADAPTER = Adapter(
     "cvat",
     pages={
-        "/api/functions": functions,
-        f"/api/functions/{INTERACTOR}": interactor,
-        f"/api/functions/{DETECTOR}": detector,
+        "/api/functions": FUNCTIONS,
+        f"/api/functions/{INTERACTOR}": FUNCTIONS[INTERACTOR],
+        f"/api/functions/{DETECTOR}": FUNCTIONS[DETECTOR],
     },
     work={"/api/function_invocations": invoke},
 )

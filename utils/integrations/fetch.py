@@ -34,8 +34,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Headers = Callable[[URL], Mapping[str, str]]
 
 
-class Fetcher:
-    """Fetches files from allowed origins.
+class Fetcher(AbstractResolver):
+    """Fetches files from allowed origins; the resolver of its own connections.
 
     Proxies of the environment are not used. Every response is taken as it is, without decompression.
     """
@@ -80,7 +80,7 @@ class Fetcher:
 
     async def _follow(self, text: str, headers: Headers, method: str, json: Any) -> bytes:
         url = parsed_url(text)
-        connector = aiohttp.TCPConnector(resolver=_CheckedResolver(self), use_dns_cache=False)
+        connector = aiohttp.TCPConnector(resolver=self, use_dns_cache=False)
         timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
         options: dict[str, Any] = {"auto_decompress": False, "cookie_jar": aiohttp.DummyCookieJar()}
         async with self._slots, aiohttp.ClientSession(connector=connector, timeout=timeout, **options) as session:
@@ -121,7 +121,9 @@ class Fetcher:
         listed = host == self._own_host or "." not in host
         return listed or address.is_global or any(address in network for network in self._networks)
 
-    async def resolve(self, host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
         """Return the allowed addresses of a name.
 
         Raises:
@@ -135,6 +137,9 @@ class Fetcher:
                 "MOBILE_SAM_IMAGE_ORIGINS, such as 10.20.0.0/16"
             )
         return allowed
+
+    async def close(self) -> None:
+        """Do nothing: the fetcher outlives its connections."""
 
     async def _body(self, url: URL, response: aiohttp.ClientResponse) -> bytes:
         where = shown_url(str(url))
@@ -155,21 +160,6 @@ class Fetcher:
         if size > self._max_bytes:
             raise ImageNotFetched(f"{where} is larger than {self._max_bytes} bytes")
         return b"".join(pieces)
-
-
-class _CheckedResolver(AbstractResolver):
-    """Resolver of one session."""
-
-    def __init__(self, fetcher: Fetcher) -> None:
-        self._fetcher = fetcher
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        return await self._fetcher.resolve(host, port, family)
-
-    async def close(self) -> None:
-        pass
 
 
 def shown_url(text: str) -> str:

@@ -28,6 +28,8 @@ BASE = "/label-studio"
 MODEL_VERSION = "mobile-sam"
 MAX_BODY_VALUES = 5_000_000
 """Maximum number of values in a body: tasks come with the run lengths of their annotations."""
+SETUP_ERROR = JSONResponse({"error": "the model cannot be used with this project: see the query of the URL"}, 422)
+"""Answer to the request to the URL whose query is an error of `/setup`."""
 RESERVED_S = 5.0
 """Part of the inference timeout that a batch leaves for its answer."""
 
@@ -122,16 +124,6 @@ class SetupRequest(BaseModel):
     label_config: Annotated[str, Field(alias="schema")] = ""
 
 
-async def health(_: Call) -> dict[str, Any]:
-    """Answer that the service is up."""
-    return {"status": "UP", "model_class": "MobileSAM"}
-
-
-async def versions(_: Call) -> dict[str, Any]:
-    """Return the versions of the model."""
-    return {"versions": [MODEL_VERSION]}
-
-
 async def setup(call: Call) -> Response | dict[str, Any]:
     """Check a project's labeling configuration, and that its images can be fetched."""
     try:
@@ -143,22 +135,12 @@ async def setup(call: Call) -> Response | dict[str, Any]:
     return {"model_version": MODEL_VERSION}
 
 
-async def setup_error(_: Call) -> Response:
-    """Answer the request to the URL whose query is an error of `/setup`."""
-    return JSONResponse({"error": "the model cannot be used with this project: see the query of the URL"}, 422)
-
-
 def _check_setup(call: Call) -> None:
-    config = LabelConfig.of(call.parse(SetupRequest).label_config)
+    config = LabelConfig.of(parse_body(call.body, SetupRequest).label_config)
     if not any(image in control.targets for control in config.controls for image in config.images):
         config.output(next(iter(config.images)), "Object")
     if not call.service.settings.image_origins:
         task_images(call.service.settings).check()
-
-
-async def nothing(_: Call) -> dict[str, Any]:
-    """Answer notices and requests for training, of which nothing follows."""
-    return {}
 
 
 async def predict(call: Call) -> Response | dict[str, Any]:
@@ -277,12 +259,18 @@ def _error_response(problem: Problem) -> Response:
 
 ADAPTER = Adapter(
     "label-studio",
-    pages={f"{BASE}/health": health, f"{BASE}/versions": versions, f"{BASE}/error": setup_error},
+    pages={
+        f"{BASE}/health": {"status": "UP", "model_class": "MobileSAM"},
+        f"{BASE}/versions": {"versions": [MODEL_VERSION]},
+        f"{BASE}/error": SETUP_ERROR,
+    },
     work={
         f"{BASE}/setup": setup,
         f"{BASE}/predict": predict,
-        **{f"{BASE}/{path}": nothing for path in ("webhook", "train", "validate", "duplicate_model", "delete")},
-        f"{BASE}/job_status": nothing,
+        # Notices and requests for training, of which nothing follows.
+        **{
+            f"{BASE}/{path}": {} for path in ("webhook", "train", "validate", "duplicate_model", "delete", "job_status")
+        },
     },
     error_response=_error_response,
     pages_need_key=True,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from orchestrator.polygons import polygons
 from utils.api.requests import invalid
-from utils.integrations.rasters import decode
+from utils.integrations.rasters import box_of, decode
 
 Mask = npt.NDArray[np.bool_]
 
@@ -159,12 +159,8 @@ class Canvas:
         return [{"points": [self.percent(*point) for point in rings[0]], "closed": True} for rings in shapes]
 
     def _rectangle(self, record: dict[str, Any]) -> list[dict[str, Any]]:
-        if "bbox" in record:
-            x, y, width, height = record["bbox"]
-        else:
-            x, y, right, bottom = record["box"]
-            width, height = right - x, bottom - y
-        (x, y), (width, height) = self.percent(x, y), self.percent(width, height)
+        left, top, right, bottom = box_of(record)
+        (x, y), (width, height) = self.percent(left, top), self.percent(right - left, bottom - top)
         return [{"x": x, "y": y, "width": width, "height": height, "rotation": 0}]
 
 

@@ -43,12 +43,6 @@ class TaskImages:
     """Images of tasks, and the ids of those seen lately."""
 
     def __init__(self, settings: Settings, fetcher: Fetcher | None = None) -> None:
-        """Store the access to Label Studio.
-
-        Args:
-            settings: settings of the service.
-            fetcher: fetches files, by default as the settings say.
-        """
         self._server = URL(settings.label_studio_url) if settings.label_studio_url else None
         self._token, self._access = settings.label_studio_api_key or "", ""
         self._fetcher = fetcher or Fetcher(settings.image_origins, settings.max_body_bytes, self._server)

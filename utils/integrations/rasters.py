@@ -1,4 +1,4 @@
-"""Masks of answers as arrays, for tools with mask formats of their own."""
+"""Masks of answers as arrays, outlines and polygons, for tools with mask formats of their own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools import mask as coco
 
+from orchestrator.costs import FORMAT_NS
+from orchestrator.polygons import Ring, polygons
 from utils.api.requests import invalid
 
 MAX_PIXELS = 2_000_000_000
 """Pixels of all masks of an answer together; decoding and outlining them takes up to 10 seconds of one core."""
+MAX_POLYGONS_S = 10.0
+DECODE_NS = 1.0
+"""One pixel of the image, for each mask."""
 
 Mask = npt.NDArray[np.uint8]
 
@@ -60,3 +65,38 @@ def box_of(record: Mapping[str, Any]) -> tuple[int, int, int, int]:
     else:
         left, top, right, bottom = record["box"]
     return left, top, max(right, left + 1), max(bottom, top + 1)
+
+
+def outlines(mask: Mask, corner_xy: tuple[int, int] = (0, 0)) -> Sequence[npt.NDArray[Any]]:
+    """Return the outlines of a mask's islands, without holes, through the centres of their outermost pixels.
+
+    Args:
+        mask: (H, W) uint8.
+        corner_xy: position of its first pixel.
+
+    Returns:
+        (N, 1, 2) int32 per island, x then y.
+    """
+    contours, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE, offset=corner_xy)
+    return contours
+
+
+def polygons_of(records: Sequence[dict[str, Any]]) -> list[list[list[Ring]]]:
+    """Return the polygons of each mask of `/everything`, each a list of rings: the outer one first, then its holes.
+
+    Raises:
+        InvalidRequest: the masks are too many or too large.
+    """
+    work_ns = 0.0
+    for record in records:
+        height, width = record["segmentation"]["size"]
+        work_ns += DECODE_NS * height * width + FORMAT_NS["polygon"] * record["bbox"][2] * record["bbox"][3]
+    if work_ns > MAX_POLYGONS_S * 1e9:
+        expected = f"masks whose polygons take at most {MAX_POLYGONS_S:g} s (use fewer points or higher thresholds)"
+        raise invalid("points_per_side", expected, f"{len(records)} masks that take {work_ns / 1e9:.0f} s")
+    return [polygons(decode(record["segmentation"]).view(np.bool_)) for record in records]
+
+
+def closed(ring: Ring) -> Ring:
+    """Return a ring whose last point is the first."""
+    return [*ring, ring[0]]

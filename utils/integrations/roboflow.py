@@ -11,16 +11,15 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 import pybase64
 from starlette.responses import JSONResponse, Response
 
 from utils.api.errors import Problem
-from utils.api.requests import invalid
+from utils.api.requests import invalid, parse_body
 from utils.integrations.adapter import GRID, Adapter, Call
-from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode
+from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode, outlines
 from utils.integrations.roboflow_requests import ImageRequest, Sam2Segmentation, SamSegmentation
 
 MODEL = {"model_id": "mobile_sam"}
@@ -34,7 +33,7 @@ KEY_ADVICE = (
 async def segment_sam2(call: Call) -> Response | dict[str, Any]:
     """Answer `/sam2/segment_image`: the best mask of each prompt, or all masks of the image without prompts."""
     started = time.perf_counter()
-    request = call.parse(Sam2Segmentation)
+    request = parse_body(call.body, Sam2Segmentation)
     if not request.prompts:
         if request.format == "binary":
             raise invalid("format", "json or rle without prompts", "binary")
@@ -62,24 +61,24 @@ async def segment_sam2(call: Call) -> Response | dict[str, Any]:
 async def segment_sam(call: Call) -> Response | dict[str, Any]:
     """Answer `/sam/segment_image`: one mask."""
     started = time.perf_counter()
-    request = call.parse(SamSegmentation)
+    request = parse_body(call.body, SamSegmentation)
     fields = {**request.fields(), "low_res_mask": True, "mask_format": "rle"}
     document = await call.service.segment(request.source(), fields)
     (mask,) = document["masks"]
     if request.format == "binary":
         return await binary_response(call, [mask])
 
-    def outlines() -> dict[str, Any]:
+    def shapes() -> dict[str, Any]:
         low_res = (_logits(mask) > 0).astype(np.uint8)
-        return {"masks": [max(islands(mask), key=len)], "low_res_masks": [max(outer_outlines(low_res), key=len)]}
+        return {"masks": [max(islands(mask), key=len)], "low_res_masks": [max(_points(low_res), key=len)]}
 
-    return {**await asyncio.to_thread(outlines), **_about(document, started)}
+    return {**await asyncio.to_thread(shapes), **_about(document, started)}
 
 
 async def embed_sam2(call: Call) -> dict[str, Any]:
     """Answer `/sam2/embed_image` with the service's id of the image."""
     started = time.perf_counter()
-    return _about(await call.service.embed(call.parse(ImageRequest).source()), started)
+    return _about(await call.service.embed(parse_body(call.body, ImageRequest).source()), started)
 
 
 async def embed_sam(call: Call) -> dict[str, Any]:
@@ -100,18 +99,11 @@ def best_masks(masks: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def islands(mask: dict[str, Any]) -> list[list[list[int]]]:
     """Return the outlines of a mask's islands in pixels of the image."""
     box = box_of(mask)
-    return outer_outlines(decode(mask["rle"], box), (box[0], box[1]))
+    return _points(decode(mask["rle"], box), (box[0], box[1]))
 
 
-def outer_outlines(mask: Mask, corner: tuple[int, int] = (0, 0)) -> list[list[list[int]]]:
-    """Return the outlines of a mask's islands, without holes, through the centres of their outermost pixels.
-
-    Args:
-        mask: (H, W) uint8.
-        corner: x and y of its first pixel.
-    """
-    contours, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE, offset=corner)
-    return [contour[:, 0].tolist() for contour in contours] or [[]]
+def _points(mask: Mask, corner_xy: tuple[int, int] = (0, 0)) -> list[list[list[int]]]:
+    return [outline[:, 0].tolist() for outline in outlines(mask, corner_xy)] or [[]]
 
 
 def _logits(mask: dict[str, Any]) -> npt.NDArray[np.float32]:

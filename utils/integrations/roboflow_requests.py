@@ -24,16 +24,6 @@ class RoboflowImage(BaseModel):
     type: str
     value: Any = None
 
-    def source(self) -> ImageSource:
-        """Return the image.
-
-        Raises:
-            InvalidRequest: it is not base64.
-        """
-        if self.type != "base64" or not isinstance(self.value, str):
-            raise invalid("image.type", "base64 with the file as value; nothing else is read or fetched", self.type)
-        return image_of(self.value, "image.value")
-
 
 def _single(image: object) -> object:
     if isinstance(image, list):
@@ -57,9 +47,12 @@ class ImageRequest(BaseModel):
         Raises:
             InvalidRequest: there is neither, or the image is not base64.
         """
-        if self.image is not None:
-            return self.image.source()
-        return known_image(self.image_id)
+        if self.image is None:
+            return known_image(self.image_id)
+        if self.image.type != "base64" or not isinstance(self.image.value, str):
+            expected = "base64 with the file as value; nothing else is read or fetched"
+            raise invalid("image.type", expected, self.image.type)
+        return image_of(self.image.value, "image.value")
 
 
 def known_image(image_id: str | None) -> ImageSource:
@@ -81,11 +74,6 @@ class Box(BaseModel):
     width: Coordinate
     height: Coordinate
 
-    def corners(self) -> list[float]:
-        """Return x0, y0, x1, y1."""
-        half_width, half_height = self.width / 2, self.height / 2
-        return [self.x - half_width, self.y - half_height, self.x + half_width, self.y + half_height]
-
 
 class PointPrompt(BaseModel):
     """A point in pixels."""
@@ -103,11 +91,15 @@ class Prompt(BaseModel):
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of `/mobile_sam`."""
-        points = self.points or []
+        points, box = self.points or [], None
+        if self.box is not None:
+            half_width, half_height = self.box.width / 2, self.box.height / 2
+            x, y = self.box.x, self.box.y
+            box = [x - half_width, y - half_height, x + half_width, y + half_height]
         return {
             "pos_coords": [(point.x, point.y) for point in points if point.positive],
             "neg_coords": [(point.x, point.y) for point in points if not point.positive],
-            "box": None if self.box is None else self.box.corners(),
+            "box": box,
         }
 
 

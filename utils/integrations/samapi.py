@@ -14,9 +14,9 @@ from starlette.responses import PlainTextResponse
 
 from orchestrator.polygons import Ring
 from utils.api.info import VERSION
-from utils.api.requests import Box, EverythingRequest, Point, invalid
+from utils.api.requests import Box, EverythingRequest, Point, invalid, parse_body
 from utils.integrations.adapter import Adapter, Call, image_of
-from utils.integrations.outlines import closed, polygons_of
+from utils.integrations.rasters import closed, polygons_of
 from utils.observability.text import quoted
 
 Feature = dict[str, Any]
@@ -70,7 +70,7 @@ class AutoMaskBody(Body):
 
 async def segment(call: Call) -> list[Feature]:
     """Answer the masks of one object, as features."""
-    body = await asyncio.to_thread(call.parse, SamBody)
+    body = await asyncio.to_thread(parse_body, call.body, SamBody)
     body.check()
     if body.b64mask:
         raise invalid("b64mask", "none: this service takes points and a box", "a mask")
@@ -90,7 +90,7 @@ async def segment(call: Call) -> list[Feature]:
 
 async def automask(call: Call) -> list[Feature]:
     """Answer the masks of the whole image, as features."""
-    body = await asyncio.to_thread(call.parse, AutoMaskBody)
+    body = await asyncio.to_thread(parse_body, call.body, AutoMaskBody)
     body.check()
     image = await asyncio.to_thread(image_of, body.b64img, "b64img")
     sent = body.model_extra or {}
@@ -136,34 +136,19 @@ def geometry(shapes: list[list[Ring]]) -> dict[str, Any]:
     return {"type": "MultiPolygon", "coordinates": shapes}
 
 
-async def version(_: Call) -> PlainTextResponse:
-    """Answer the version."""
-    return PlainTextResponse(f"mobile-sam-triton {VERSION}")
-
-
 async def weights(call: Call) -> list[dict[str, str]]:
     """Answer the weights of the model that the query names, of which the extension needs one to run."""
     served = {"type": TYPE, "name": "MobileSAM", "url": SERVED_WEIGHTS}
     return [served] if call.query.get("type", TYPE) == TYPE else []
 
 
-async def progress(_: Call) -> dict[str, Any]:
-    """Answer that no download is running."""
-    return {"message": None, "percent": -1}
-
-
-async def cancel(_: Call) -> PlainTextResponse:
-    """Answer that no download is running."""
-    return PlainTextResponse("no download is running")
-
-
 ADAPTER = Adapter(
     "samapi",
     {
-        "/sam/version/": version,
+        "/sam/version/": PlainTextResponse(f"mobile-sam-triton {VERSION}"),
         "/sam/weights/": weights,
-        "/sam/weights/cancel/": cancel,
-        "/sam/progress/": progress,
+        "/sam/weights/cancel/": PlainTextResponse("no download is running"),
+        "/sam/progress/": {"message": None, "percent": -1},
     },
     # The extension sends to the URL as entered, so possibly without its last slash.
     {"/sam/": segment, "/sam": segment, "/sam/automask/": automask},

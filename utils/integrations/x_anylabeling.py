@@ -20,9 +20,9 @@ from orchestrator.polygons import Ring
 from utils.api.answers import json_response
 from utils.api.errors import Problem
 from utils.api.images import ImageSource
-from utils.api.requests import Box, Fraction, Point
+from utils.api.requests import Box, Fraction, Point, parse_body
 from utils.integrations.adapter import GRID, Adapter, Call, Service, image_of
-from utils.integrations.outlines import closed, polygons_of
+from utils.integrations.rasters import closed, polygons_of
 
 MODEL = "mobile_sam"
 OBJECT = "AUTOLABEL_OBJECT"
@@ -126,19 +126,9 @@ class PredictRequest(BaseModel):
     params: Params = Params()
 
 
-async def models(_: Call) -> dict[str, Any]:
-    """Answer the list of models."""
-    return {"success": True, "data": {MODEL: INFO}}
-
-
-async def model_info(_: Call) -> dict[str, Any]:
-    """Answer the only model's entry."""
-    return {"success": True, "data": {"model_id": MODEL, **INFO}}
-
-
 async def predict(call: Call) -> dict[str, Any]:
     """Segment the marked objects or everything."""
-    request = await asyncio.to_thread(call.parse, PredictRequest)
+    request = await asyncio.to_thread(parse_body, call.body, PredictRequest)
     image = await asyncio.to_thread(image_of, request.image, "image")
     task = everything if request.params.current_task == "everything" else segment
     return _answer(await task(call.service, image, request.params))
@@ -237,7 +227,10 @@ def _answer(shapes: list[dict[str, Any]], description: str = "") -> dict[str, An
 
 ADAPTER = Adapter(
     "x-anylabeling",
-    {"/v1/models": models, f"/v1/models/{MODEL}/info": model_info},
+    {
+        "/v1/models": {"success": True, "data": {MODEL: INFO}},
+        f"/v1/models/{MODEL}/info": {"success": True, "data": {"model_id": MODEL, **INFO}},
+    },
     {"/v1/predict": predict},
     error_response,
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from utils.api.info import VERSION
-from utils.api.openapi import operations
-from utils.api.openapi.operations import with_api_key
+from utils.api.openapi.operations import admin_paths, inference_paths, service_paths
 from utils.api.openapi.schemas import schemas
 
 DESCRIPTION = """
@@ -75,14 +74,9 @@ def document(*, need_key: bool = False, metrics_need_key: bool = False, admin: b
         "servers": [{"url": ".", "description": "this service"}],
         "tags": [*TAGS, ADMINISTRATION] if admin else TAGS,
         "paths": {
-            "/mobile_sam": {"post": with_api_key(operations.segment(), need_key)},
-            "/embed": {"post": with_api_key(operations.embed(), need_key)},
-            "/everything": {"post": with_api_key(operations.everything(), need_key)},
-            "/info": {"get": operations.info()},
-            "/livez": {"get": operations.livez()},
-            "/readyz": {"get": operations.readyz()},
-            "/metrics": {"get": with_api_key(operations.metrics(), metrics_need_key)},
-            **(_admin_paths() if admin else {}),
+            **inference_paths(need_key),
+            **service_paths(metrics_need_key),
+            **(admin_paths() if admin else {}),
         },
         "components": {
             "schemas": schemas(admin=admin),
@@ -90,13 +84,4 @@ def document(*, need_key: bool = False, metrics_need_key: bool = False, admin: b
             "parameters": {"RequestId": REQUEST_ID},
             **security,
         },
-    }
-
-
-def _admin_paths() -> dict[str, Any]:
-    return {
-        "/admin/models": {"get": operations.models()},
-        "/admin/models/load": {"post": operations.load_models()},
-        "/admin/models/{model}/load": {"post": operations.load_model()},
-        "/admin/models/{model}/unload": {"post": operations.unload_model()},
     }

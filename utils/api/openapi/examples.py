@@ -12,7 +12,10 @@ from typing import Any
 
 import orjson
 
+from utils.api.answers import multipart_pieces
 from utils.api.info import VERSION
+from utils.triton.exchange import as_bytes
+from utils.triton.segmenter import Segmentation
 
 Examples = dict[str, dict[str, Any]]
 
@@ -154,40 +157,14 @@ BOUNDARY = "87a9560fdf4120bebfb5cbb98cb06f78"
 PICTURE = "(the bytes of a PNG file)"
 
 
-def multipart_body(run_lengths: dict[str, Any], result: dict[str, Any]) -> str:
-    """Return a response body of `POST /mobile_sam` with a placeholder for the picture."""
-    return "\r\n".join(
-        [
-            f"--{BOUNDARY}",
-            'Content-Disposition: form-data; name="mask"',
-            "Content-Type: application/json",
-            "",
-            orjson.dumps(run_lengths).decode(),
-            f"--{BOUNDARY}",
-            'Content-Disposition: form-data; name="segmented_image"; filename="segmented_image.png"',
-            "Content-Type: image/png",
-            "",
-            PICTURE,
-            f"--{BOUNDARY}",
-            'Content-Disposition: form-data; name="result"',
-            "Content-Type: application/json",
-            "",
-            orjson.dumps(result).decode(),
-            f"--{BOUNDARY}--",
-            "",
-        ]
-    )
-
-
-def progress_lines(everything: dict[str, Any]) -> str:
-    """Return a streamed response body of `POST /everything`."""
-    steps: list[dict[str, Any]] = [{"done": done, "total": 4} for done in range(4)]
-    steps.append({"done": 4, "total": 4, "result": everything})
-    return "".join(f"{orjson.dumps(step).decode()}\n" for step in steps)
-
-
-MULTIPART = multipart_body(RUN_LENGTHS, RESULT)
-LINES = progress_lines(EVERYTHING)
+_ANSWER = Segmentation(orjson.dumps(RUN_LENGTHS), PICTURE.encode(), orjson.dumps(RESULT))
+MULTIPART = b"".join(map(as_bytes, multipart_pieces(_ANSWER, "rle", BOUNDARY))).decode()
+"""Response of `/mobile_sam` with a placeholder for the picture."""
+PROGRESS: list[dict[str, Any]] = [{"done": done, "total": 4} for done in range(4)] + [
+    {"done": 4, "total": 4, "result": EVERYTHING}
+]
+LINES = "".join(f"{orjson.dumps(step).decode()}\n" for step in PROGRESS)
+"""Stream of `/everything`."""
 
 METRICS = """# HELP mobile_sam_answers_total Answers by path, status and reason: ok, or the problem's type
 # TYPE mobile_sam_answers_total counter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -10,7 +10,6 @@ from pydantic import BaseModel
 from utils.api.errors import Problem
 from utils.api.everything import MAX_GRID_POINTS
 from utils.api.openapi import examples
-from utils.api.openapi.examples import Examples
 from utils.api.openapi.problems import (
     IMAGE_PROBLEMS,
     MASK_PROBLEMS,
@@ -30,211 +29,171 @@ from utils.api.received import FILE, FORM, JSON, PNG
 from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest
 from utils.triton.versions import LOAD_ORDER
 
-Operation = dict[str, Any]
-ANY_SCHEME: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
+IMAGE_WORK_PROBLEMS = (*SERVICE_PROBLEMS, *IMAGE_PROBLEMS)
 
-PARTS: dict[str, Any] = {
-    "schema": reference("Segmentation"),
-    "encoding": {
-        "mask": {"contentType": "application/json, application/octet-stream, image/png"},
-        "segmented_image": {"contentType": "image/png"},
-        "result": {"contentType": JSON},
-    },
-    "examples": {
-        "rle": {
-            "summary": "RLE, a picture, and score, area and box of the mask",
-            "value": examples.MULTIPART,
-        }
-    },
-}
+Methods = dict[str, dict[str, Any]]
+"""Operations of a path by method."""
 
 
-def segment() -> Operation:
-    """Return the operation `POST /mobile_sam`."""
-    return _post(
-        "mobile_sam",
-        "Segment objects in an image",
-        "A request has either `input_image` or `image_id`, and one object (points, a `box`, or both) or several in "
-        f"`prompts`, with at most {MAX_TOTAL_POINTS} points together. The response is `multipart/form-data`; with "
-        "`Accept: application/json` one JSON document, with `Accept: image/png` the mask or the picture alone.",
-        request=(SegmentRequest, examples.SEGMENT_REQUESTS),
-        returns="parts, one JSON document, or the mask or the picture alone, by the header `Accept`",
-        content={
-            FORM: PARTS,
-            JSON: _content("Document", "Masks as RLE", examples.DOCUMENT),
-            PNG: {
-                "schema": binary("the mask, or the picture if `segmented_image` is `overlay` or `cutout`"),
-                "examples": {"picture": {"summary": "A picture", "value": examples.PICTURE}},
-            },
+def inference_paths(need_key: bool) -> dict[str, Methods]:
+    """Return the operations with an image by path; `need_key` if they require an API key."""
+    parts = {
+        "schema": reference("Segmentation"),
+        "encoding": {
+            "mask": {"contentType": "application/json, application/octet-stream, image/png"},
+            "segmented_image": {"contentType": PNG},
+            "result": {"contentType": JSON},
         },
-        problems=(NOT_ACCEPTABLE, *MASK_PROBLEMS),
-    )
-
-
-def embed() -> Operation:
-    """Return the operation `POST /embed`."""
-    return _post(
-        "embed",
-        "Encode an image",
-        "Does the expensive part in advance. Requests with the returned `image_id` are fast.",
-        request=(EmbedRequest, examples.EMBED_REQUESTS),
-        returns="id and size of the image",
-        content={JSON: _content("Image", "An encoded image", examples.IMAGE)},
-    )
-
-
-def everything() -> Operation:
-    """Return the operation `POST /everything`."""
+        "examples": _example("rle", "RLE, a picture, and score, area and box of the mask", examples.MULTIPART),
+    }
+    picture = {
+        "schema": binary("the mask, or the picture if `segmented_image` is `overlay` or `cutout`"),
+        "examples": _example("picture", "A picture", examples.PICTURE),
+    }
     lines = {
         "schema": {
             "type": "array",
             "description": "JSON lines if `progress` is true, the last with the result or the failure",
             "items": {"oneOf": [reference("Progress"), reference("Failure")]},
         },
-        "examples": {"lines": {"summary": "With progress", "value": examples.LINES}},
+        "examples": _example("lines", "With progress", examples.LINES),
     }
-    return _post(
-        "everything",
-        "Segment everything in an image",
-        "Returns the masks of a grid of points that reach the thresholds, without duplicates. With `progress` the "
-        f"response has no time limit. The grids of all crops have at most {MAX_GRID_POINTS} points together.",
-        request=(EverythingRequest, examples.EVERYTHING_REQUESTS),
-        returns="the masks as Segment Anything's automatic-mask records",
-        content={
-            JSON: _content("Everything", "Without progress", examples.EVERYTHING),
-            "application/x-ndjson": lines,
+    return {
+        "/mobile_sam": {
+            "post": {
+                **_base(
+                    "Segmentation",
+                    "mobile_sam",
+                    "Segment objects in an image",
+                    "A request has either `input_image` or `image_id`, and one object (points, a `box`, or both) or "
+                    f"several in `prompts`, with at most {MAX_TOTAL_POINTS} points together. The response is "
+                    "`multipart/form-data`; with `Accept: application/json` one JSON document, with `Accept: "
+                    "image/png` the mask or the picture alone.",
+                ),
+                **_body(SegmentRequest, examples.SEGMENT_REQUESTS),
+                **_answers(
+                    "parts, one JSON document, or the mask or the picture alone, by the header `Accept`",
+                    {FORM: parts, JSON: _content("Document", "Masks as RLE", examples.DOCUMENT), PNG: picture},
+                    [*IMAGE_WORK_PROBLEMS, NOT_ACCEPTABLE, *MASK_PROBLEMS],
+                    need_key,
+                ),
+            }
         },
-        problems=RECORDS_TOO_LARGE,
-    )
+        "/embed": {
+            "post": {
+                **_base(
+                    "Segmentation",
+                    "embed",
+                    "Encode an image",
+                    "Does the expensive part in advance. Requests with the returned `image_id` are fast.",
+                ),
+                **_body(EmbedRequest, examples.EMBED_REQUESTS),
+                **_answers(
+                    "id and size of the image",
+                    {JSON: _content("Image", "An encoded image", examples.IMAGE)},
+                    IMAGE_WORK_PROBLEMS,
+                    need_key,
+                ),
+            }
+        },
+        "/everything": {
+            "post": {
+                **_base(
+                    "Segmentation",
+                    "everything",
+                    "Segment everything in an image",
+                    "Returns the masks of a grid of points that reach the thresholds, without duplicates. With "
+                    "`progress` the response has no time limit. The grids of all crops have at most "
+                    f"{MAX_GRID_POINTS} points together.",
+                ),
+                **_body(EverythingRequest, examples.EVERYTHING_REQUESTS),
+                **_answers(
+                    "the masks as Segment Anything's automatic-mask records",
+                    {
+                        JSON: _content("Everything", "Without progress", examples.EVERYTHING),
+                        "application/x-ndjson": lines,
+                    },
+                    [*IMAGE_WORK_PROBLEMS, *RECORDS_TOO_LARGE],
+                    need_key,
+                ),
+            }
+        },
+    }
 
 
-def info() -> Operation:
-    """Return the operation `GET /info`."""
-    return _get(
-        "info",
+def service_paths(metrics_need_key: bool) -> dict[str, Methods]:
+    """Return information, probes and metrics by path; `metrics_need_key` if `/metrics` requires an API key."""
+    info = (
         "Service information",
         "Whether an API key is required, and what the service has loaded.",
-        returns="information about the service",
-        content={JSON: _content("Info", "A service without API keys", examples.INFO)},
+        _answers(
+            "information about the service", {JSON: _content("Info", "A service without API keys", examples.INFO)}
+        ),
     )
-
-
-def livez() -> Operation:
-    """Return the operation `GET /livez`."""
-    return _get(
-        "livez", "Liveness probe", "Also available as `/healthz`.", returns="`alive`", content=_text("Alive", "alive\n")
-    )
-
-
-def readyz() -> Operation:
-    """Return the operation `GET /readyz`."""
-    return _get(
-        "readyz",
+    livez = ("Liveness probe", "Also available as `/healthz`.", _answers("`alive`", _text("Alive", "alive\n")))
+    readyz = (
         "Readiness probe",
         "Ready when every model has completed an inference recently.",
-        returns="`ready`",
-        content=_text("Ready", "ready\n"),
-        problems=NOT_READY,
+        _answers("`ready`", _text("Ready", "ready\n"), NOT_READY),
     )
-
-
-def metrics() -> Operation:
-    """Return the operation `GET /metrics`."""
-    return _get(
-        "metrics",
+    metrics = (
         "Prometheus metrics",
         "Requests, durations and the state of the models.",
-        returns="Prometheus text format",
-        content=_text("An excerpt", examples.METRICS),
+        _answers("Prometheus text format", _text("An excerpt", examples.METRICS), need_key=metrics_need_key),
     )
+    paths = {"info": info, "livez": livez, "readyz": readyz, "metrics": metrics}
+    return {
+        f"/{name}": {"get": {**_base("Operation", name, summary, description), **answers}}
+        for name, (summary, description, answers) in paths.items()
+    }
 
 
-def models() -> Operation:
-    """Return the operation `GET /admin/models`."""
-    return _admin("models", "List models", "Returns the state of every version.")
+def admin_paths() -> dict[str, Methods]:
+    """Return the operations below `/admin` by path."""
+    schema = {"type": "string", "enum": list(LOAD_ORDER)}
+    model = {"name": "model", "in": "path", "required": True, "description": "name of the model", "schema": schema}
+    content = {JSON: _content("Models", "Version 2 has replaced version 1", examples.MODELS)}
 
+    def admin(name: str, summary: str, description: str, *parameters: Any, change: bool = True) -> dict[str, Any]:
+        problems = [*MODEL_CHANGE, UNAVAILABLE] if change else [UNAVAILABLE]
+        return {
+            **_base("Administration", name, summary, description, *parameters),
+            **_answers("the current state of all models", content, problems, need_key=True),
+        }
 
-def load_models() -> Operation:
-    """Return the operation `POST /admin/models/load`."""
-    return _admin(
+    listed = admin("models", "List models", "Returns the state of every version.", change=False)
+    followed = admin(
         "load_models",
         "Load added and unload removed model versions",
         "Follows the model repository without dropping a request; answers when all changes are done.",
-        MODEL_CHANGE,
     )
-
-
-def load_model() -> Operation:
-    """Return the operation `POST /admin/models/{model}/load`."""
-    description = "Loads the versions it had before it was unloaded."
-    return _with_model_parameter(_admin("load_model", "Load a model", description, MODEL_CHANGE))
-
-
-def unload_model() -> Operation:
-    """Return the operation `POST /admin/models/{model}/unload`."""
-    description = "Completes current requests first. The service is not ready afterwards."
-    return _with_model_parameter(_admin("unload_model", "Unload a model", description, MODEL_CHANGE))
-
-
-def _with_model_parameter(operation: Operation) -> Operation:
-    schema = {"type": "string", "enum": list(LOAD_ORDER)}
-    name = {"name": "model", "in": "path", "required": True, "description": "name of the model", "schema": schema}
-    return {**operation, "parameters": [name, *operation["parameters"]]}
-
-
-def _admin(name: str, summary: str, description: str, problems: Iterable[Problem] = ()) -> Operation:
-    """Return an admin operation; arguments as for `_post`."""
-    content = {JSON: _content("Models", "Version 2 has replaced version 1", examples.MODELS)}
-    operation = {
-        **_base("Administration", name, summary, description),
-        "responses": {
-            "200": response(200, "the current state of all models", content),
-            **problem_responses([*problems, UNAVAILABLE]),
-        },
-    }
-    return with_api_key(operation, need_key=True)
-
-
-def with_api_key(operation: Operation, need_key: bool) -> Operation:
-    """Return the operation with the requirement of an API key if `need_key`."""
-    if not need_key:
-        return operation
-    responses = {**operation["responses"], **problem_responses(UNAUTHORIZED)}
-    return {**operation, "security": ANY_SCHEME, "responses": dict(sorted(responses.items()))}
-
-
-def _content(model: str, summary: str, example: dict[str, Any]) -> dict[str, Any]:
-    return {"schema": reference(model), "examples": {model.lower(): {"summary": summary, "value": example}}}
-
-
-def _text(summary: str, example: str) -> dict[str, Any]:
+    loaded = admin("load_model", "Load a model", "Loads the versions it had before it was unloaded.", model)
+    unloaded = admin(
+        "unload_model",
+        "Unload a model",
+        "Completes current requests first. The service is not ready afterwards.",
+        model,
+    )
     return {
-        "text/plain": {"schema": {"type": "string"}, "examples": {"text": {"summary": summary, "value": example}}},
+        "/admin/models": {"get": listed},
+        "/admin/models/load": {"post": followed},
+        "/admin/models/{model}/load": {"post": loaded},
+        "/admin/models/{model}/unload": {"post": unloaded},
     }
 
 
-def _post(
-    name: str,
-    summary: str,
-    description: str,
-    *,
-    request: tuple[type[BaseModel], Examples],
-    returns: str,
-    content: dict[str, Any],
-    problems: Iterable[Problem] = (),
-) -> Operation:
-    """Return an inference operation: a POST of JSON, of a form or of an image file.
+def _base(tag: str, name: str, summary: str, description: str, *parameters: Any) -> dict[str, Any]:
+    return {
+        "tags": [tag],
+        "operationId": name,
+        "summary": summary,
+        "description": description,
+        "parameters": [*parameters, {"$ref": "#/components/parameters/RequestId"}],
+    }
 
-    Args:
-        name: operation id.
-        summary: one-line summary.
-        description: further sentences.
-        request: model and examples of the request.
-        returns: description of the 200 response.
-        content: content of the 200 response by media type.
-        problems: problems in addition to those of all inference operations.
-    """
-    model, requests = request
+
+def _body(model: type[BaseModel], requests: examples.Examples) -> dict[str, Any]:
+    """Return the body of a request with an image: JSON, a form or an image file."""
     body = {"schema": reference(model.__name__), "examples": requests}
     fields = {"image": binary("a PNG, JPEG or WebP file"), "request": reference(model.__name__)}
     form = {
@@ -245,37 +204,24 @@ def _post(
     file = binary(
         f"a PNG, JPEG or WebP file, also as `image/...`; the query has {points}the fields whose values are not nested"
     )
-    return {
-        **_base("Segmentation", name, summary, description),
-        "requestBody": {"required": True, "content": {JSON: body, FORM: form, FILE: {"schema": file}}},
-        "responses": {
-            "200": response(200, returns, content),
-            **problem_responses([*SERVICE_PROBLEMS, *IMAGE_PROBLEMS, *problems]),
-        },
-    }
+    return {"requestBody": {"required": True, "content": {JSON: body, FORM: form, FILE: {"schema": file}}}}
 
 
-def _get(
-    name: str,
-    summary: str,
-    description: str,
-    *,
-    returns: str,
-    content: dict[str, Any],
-    problems: Iterable[Problem] = (),
-) -> Operation:
-    """Return a GET operation; arguments as for `_post`."""
-    return {
-        **_base("Operation", name, summary, description),
-        "responses": {"200": response(200, returns, content), **problem_responses(problems)},
-    }
+def _answers(
+    returns: str, content: dict[str, Any], problems: Sequence[Problem] = (), need_key: bool = False
+) -> dict[str, Any]:
+    security: dict[str, Any] = {"security": [{"bearer": []}, {"apiKey": []}]} if need_key else {}
+    errors = problem_responses([*problems, *UNAUTHORIZED] if need_key else problems)
+    return {"responses": {"200": response(200, returns, content), **errors}, **security}
 
 
-def _base(tag: str, name: str, summary: str, description: str) -> Operation:
-    return {
-        "tags": [tag],
-        "operationId": name,
-        "summary": summary,
-        "description": description,
-        "parameters": [{"$ref": "#/components/parameters/RequestId"}],
-    }
+def _example(name: str, summary: str, value: Any) -> examples.Examples:
+    return {name: {"summary": summary, "value": value}}
+
+
+def _content(model: str, summary: str, example: dict[str, Any]) -> dict[str, Any]:
+    return {"schema": reference(model), "examples": _example(model.lower(), summary, example)}
+
+
+def _text(summary: str, example: str) -> dict[str, Any]:
+    return {"text/plain": {"schema": {"type": "string"}, "examples": _example("text", summary, example)}}

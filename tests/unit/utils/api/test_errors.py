@@ -7,7 +7,7 @@ import json
 import pytest
 
 from utils.api import errors
-from utils.api.errors import BodyTooLarge, FieldError, InferenceUnavailable, InvalidRequest, ServiceError
+from utils.api.errors import FieldError, InvalidRequest, ServiceError
 
 
 def all_errors(base: type[ServiceError] = ServiceError) -> list[type[ServiceError]]:
@@ -38,9 +38,18 @@ def test_problem_lists_its_fields():
     assert document["detail"].endswith("(and 2 more)")
 
 
-def test_unavailable_problem_has_retry_after():
-    assert InferenceUnavailable("starting").problem().headers == {"Retry-After": "5"}
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [(errors.Stopping(""), "5"), (errors.Overloaded(""), "1"), (errors.TooManyRequests("", 7), "7")],
+)
+def test_temporary_problem_has_retry_after(error, seconds):
+    assert error.problem().headers == {"Retry-After": seconds}
 
 
 def test_too_large_body_error_names_the_limit():
-    assert BodyTooLarge.of(10, 11).detail == "expected a body of at most 10 bytes, got 11 bytes"
+    assert errors.BodyTooLarge.of(10, 11).detail == "expected a body of at most 10 bytes, got 11 bytes"
+
+
+def test_rejection_by_the_model_keeps_its_document():
+    problem = errors.Problem(422, "too-much-work", "a title", "a detail")
+    assert errors.RejectedByModel(problem).problem() is problem

@@ -8,7 +8,7 @@ import pytest
 
 from utils.api.errors import FieldError, InvalidRequest
 from utils.api.images import ImageSource, decode_base64, image_source
-from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
+from utils.api.requests import EmbedRequest
 
 DATA = bytes(range(256))
 TEXT = base64.b64encode(DATA).decode()
@@ -55,29 +55,21 @@ def test_invalid_base64_is_rejected_with_the_field_name(text, got):
     assert len(caught.value.detail) < 300
 
 
-@pytest.mark.parametrize("model", [SegmentRequest, EmbedRequest, EverythingRequest])
-def test_image_source_is_a_file_or_an_id(model: type[ImageFields]):
-    assert image_source(model(input_image=TEXT)) == ImageSource(DATA, None)
-    assert image_source(model(image_id="an id")) == ImageSource(None, "an id")
+def test_image_source_is_a_file_or_an_id():
+    assert image_source(EmbedRequest(input_image=TEXT)) == ImageSource(DATA, None)
+    assert image_source(EmbedRequest(image_id="an id")) == ImageSource(None, "an id")
 
 
 @pytest.mark.parametrize(
     ("fields", "got"),
     [
-        pytest.param({}, "neither", id="neither"),
-        pytest.param({"input_image": None, "image_id": None}, "neither", id="both null"),
-        pytest.param({"input_image": TEXT, "image_id": "an id"}, "both", id="both"),
-        pytest.param({"input_image": "", "image_id": ""}, "both", id="both empty"),
+        ({}, "neither"),
+        ({"input_image": None, "image_id": None}, "neither"),
+        ({"input_image": TEXT, "image_id": "an id"}, "both"),
+        ({"input_image": "", "image_id": ""}, "both"),
     ],
 )
 def test_image_source_requires_exactly_one_of_file_and_id(fields, got):
     with pytest.raises(InvalidRequest) as caught:
         image_source(EmbedRequest(**fields))
     assert caught.value.errors == (FieldError("input_image", "exactly one of input_image and image_id", got),)
-
-
-def test_image_that_is_not_base64_is_rejected():
-    with pytest.raises(InvalidRequest) as caught:
-        image_source(EmbedRequest(input_image="!"))
-    (error,) = caught.value.errors
-    assert (error.field, error.expected) == ("input_image", "base64 of a PNG, JPEG or WebP file")

@@ -50,19 +50,10 @@ def document(versions: list[int] | Exception, metrics: bytes = b"") -> dict[str,
     return asyncio.run(Info(UNLOADED, ready, shown).document())
 
 
-def test_loaded_by_version_returns_weights_and_engine_per_version():
-    series = [loaded("first"), loaded("tenth", version=10, trained="false")]
-    assert loaded_by_version(metrics_of(series)) == {1: weights_of("first"), 10: weights_of("tenth", trained=False)}
-
-
-def test_loaded_by_version_ignores_other_models():
+def test_loaded_by_version_returns_the_latest_weights_and_engine_of_each_version():
     others = [loaded("other", model=model) for model in ("mobile_sam_cached", "mobile_sam_everything")]
-    assert loaded_by_version(metrics_of([loaded("mine"), *others])) == {1: weights_of("mine")}
-
-
-def test_loaded_by_version_prefers_the_latest_weights():
-    series = [loaded("old"), loaded("new"), loaded("beside", version=2)]
-    assert loaded_by_version(metrics_of(series)) == {1: weights_of("new"), 2: weights_of("beside")}
+    series = [loaded("old"), loaded("new"), loaded("tenth", version=10, trained="false"), *others]
+    assert loaded_by_version(metrics_of(series)) == {1: weights_of("new"), 10: weights_of("tenth", trained=False)}
 
 
 @pytest.mark.parametrize("name", ['a "quoted" name', "back\\slash, {brace} = 1", "two\nlines", "ü\u2028\x85.pt"])
@@ -71,8 +62,7 @@ def test_loaded_by_version_keeps_every_character_of_names(name):
 
 
 @pytest.mark.parametrize("metrics", [b"", metrics_of([])], ids=["no metrics", "no series"])
-def test_loaded_by_version_is_empty_without_series(metrics):
-    assert loaded_by_version(metrics) == {}
+def test_info_has_no_weights_without_series(metrics):
     assert document([1], metrics) == {**UNLOADED, "model_versions": [1]}
 
 
@@ -87,21 +77,6 @@ def test_info_has_no_weights_while_no_version_is_loaded(versions):
     assert document(versions, metrics_of([loaded("unloaded")])) == {**UNLOADED, "model_versions": []}
 
 
-def test_info_follows_the_loaded_weights():
-    series = [loaded("old")]
-
-    async def versions() -> list[int]:
-        return [1]
-
-    async def metrics() -> bytes:
-        return metrics_of(series)
-
-    info = Info(UNLOADED, versions, metrics)
-    assert asyncio.run(info.document())["weights"]["name"] == "old"
-    series.append(loaded("new"))
-    assert asyncio.run(info.document())["weights"]["name"] == "new"
-
-
 def test_max_image_pixels_defaults_to_that_of_the_orchestrator(tmp_path: Path):
     config = tmp_path / "mobile_sam" / "config.pbtxt"
     config.parent.mkdir()
@@ -110,10 +85,7 @@ def test_max_image_pixels_defaults_to_that_of_the_orchestrator(tmp_path: Path):
         assert describe(tmp_path, settings, key_needed=False)["limits"]["max_image_pixels"] == pixels
 
 
-def test_max_image_pixels_has_a_default_without_a_local_repository():
-    assert describe(None, Settings(), key_needed=False)["limits"]["max_image_pixels"] == 25_000_000
-
-
 @pytest.mark.parametrize("needed", [False, True])
-def test_info_says_whether_a_key_is_needed(needed):
-    assert describe(None, Settings(), key_needed=needed)["key_needed"] is needed
+def test_description_without_a_local_repository_has_defaults(needed):
+    described = describe(None, Settings(), key_needed=needed)
+    assert (described["limits"]["max_image_pixels"], described["key_needed"]) == (25_000_000, needed)

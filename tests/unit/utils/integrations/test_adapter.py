@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+from unittest.mock import AsyncMock, Mock
 
-import httpx
 import pytest
 from starlette.responses import JSONResponse, Response
 
+from tests.unit.utils.integrations.replay import ask_app
 from utils.api.errors import ImageNotCached, Problem
 from utils.edge.admission import Admission
 from utils.edge.guard import Guard
@@ -19,19 +19,6 @@ from utils.settings import INTEGRATIONS
 from utils.triton.health import Health
 
 KEY = "ops-key-0123456789"
-
-
-class Counts:
-    """Metrics of answers: path and reason of each."""
-
-    def __init__(self):
-        self.answers = []
-
-    def count_answer(self, path, status, reason):
-        self.answers.append((path, status, reason))
-
-    def set_in_progress(self, _):
-        pass
 
 
 def error_response(problem: Problem) -> Response:
@@ -50,13 +37,9 @@ async def predict(call):
     return [call.body.decode()]
 
 
-async def no_metrics():
-    return b""
-
-
 @pytest.fixture
 def counts():
-    return Counts()
+    return Mock()
 
 
 @pytest.fixture
@@ -75,16 +58,12 @@ def ask(counts):
         admission=Admission(8, 1000),
         health=lambda: Health("ready"),
         counts=counts,
-        triton_metrics=no_metrics,
+        triton_metrics=AsyncMock(return_value=b""),
         adapters=adapters,
     )
 
     def ask(method, path, headers=None, **options):
-        async def call():
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(edge), base_url="http://service") as client:
-                return await client.request(method, path, headers={"Token": KEY} | (headers or {}), **options)
-
-        return asyncio.run(call())
+        return ask_app(edge, method, path, headers={"Token": KEY} | (headers or {}), **options)
 
     return ask
 
@@ -101,25 +80,25 @@ def test_page_of_a_tool_that_checks_its_key_there_needs_one(ask):
 
 def test_work_is_answered_and_counted_under_its_path(ask, counts):
     assert ask("POST", "/tool/predict", content=b"click").json() == ["click"]
-    assert counts.answers == [("/tool/predict", 200, "ok")]
+    counts.count_answer.assert_called_once_with("/tool/predict", 200, "ok")
 
 
-ERRORS = {
-    "no-key": ({"Token": ""}, b"", 401, "unauthorized", "got no key"),
-    "of-the-handler": ({}, b"unknown", 404, "image-not-cached", "no such image"),
-    "bug": ({}, b"bug", 500, "internal-error", "unexpected error"),
-    "of-the-edge": ({}, b"x" * 101, 413, "body-too-large", "100 bytes"),
-}
-
-
-@pytest.mark.parametrize("case", ERRORS.values(), ids=ERRORS)
-def test_error_has_the_form_of_the_tool(ask, counts, case):
-    headers, body, status, reason, text = case
-    response = ask("POST", "/tool/predict", headers, content=body)
+@pytest.mark.parametrize(
+    ("key", "body", "problem"),
+    [
+        pytest.param("", b"", (401, "unauthorized", "got no key"), id="no key"),
+        pytest.param(KEY, b"unknown", (404, "image-not-cached", "no such image"), id="of the handler"),
+        pytest.param(KEY, b"bug", (500, "internal-error", "unexpected error"), id="bug"),
+        pytest.param(KEY, b"x" * 101, (413, "body-too-large", "100 bytes"), id="of the edge"),
+    ],
+)
+def test_error_has_the_form_of_the_tool(ask, counts, key, body, problem):
+    status, reason, text = problem
+    response = ask("POST", "/tool/predict", {"Token": key}, content=body)
     assert response.status_code == status
     assert response.json()["success"] is False
     assert text in response.json()["error"]
-    assert counts.answers == [("/tool/predict", status, reason)]
+    counts.count_answer.assert_called_once_with("/tool/predict", status, reason)
 
 
 def test_other_paths_have_problem_documents(ask):

@@ -7,32 +7,21 @@ import json
 
 import numpy as np
 import pytest
-from pycocotools import mask as coco
 
-from tests.unit.utils.integrations.replay import Replay
+from orchestrator.masks import rle
+from tests.unit.utils.integrations.replay import Replay, record
 from utils.integrations.cvat import ADAPTER, DETECTOR, FUNCTIONS, INTERACTOR
 
 IMAGE = base64.b64encode(b"a photo").decode()
-PIXELS = np.zeros((30, 40), np.uint8)
+PIXELS = np.zeros((30, 40), bool)
 PIXELS[5:7, 8:11] = [[1, 1, 0], [0, 1, 1]]
-
-
-def rle(pixels: np.ndarray) -> dict:
-    encoded = coco.encode(np.asfortranarray(pixels))
-    return {"size": list(encoded["size"]), "counts": encoded["counts"].decode()}
-
-
-def found(pixels: np.ndarray, bbox: list[int]) -> dict:
-    record = {"area": int(pixels.sum()), "bbox": bbox, "predicted_iou": 0.9, "crop_box": [0, 0, 40, 30]}
-    left, top, width, height = bbox
-    return record | {"box": [left, top, left + width, top + height], "tidied": False, "segmentation": rle(pixels)}
 
 
 @pytest.fixture
 def replay() -> Replay:
     fake = Replay(ADAPTER)
     fake.masks = [{"object": 0, "score": 0.9, "box": [8, 5, 11, 7], "rle": rle(PIXELS)}]
-    fake.records_found = [found(PIXELS, [8, 5, 3, 2])]
+    fake.records_found = [record(PIXELS)]
     return fake
 
 
@@ -55,10 +44,8 @@ def test_functions_are_described_alone_and_together(replay):
 
 def test_prompts_become_points_and_a_box(replay):
     invoke(replay, pos_points=[[1, 2]], neg_points=[[3, 4]], obj_bbox=[[20, 6], [10, 16]], text_prompts=["cat"])
-    (job,) = replay.jobs
-    assert job.prompts.points_xy.tolist() == [[[1, 2], [3, 4], [10, 6], [20, 16]]]
-    assert job.prompts.labels.tolist() == [[1, 0, 2, 3]]
-    assert replay.files == [b"a photo"]
+    assert replay.prompts() == ([[[1, 2], [3, 4], [10, 6], [20, 16]]], [[1, 0, 2, 3]])
+    assert [source.file for source in replay.sources] == [b"a photo"]
 
 
 def test_answer_of_a_click_is_for_older_and_newer_servers(replay):
@@ -94,25 +81,19 @@ def test_detector_uses_the_thresholds_of_the_weights_by_default(replay):
 
 
 def test_detector_refuses_masks_that_make_too_large_an_answer(replay):
-    replay.records_found = [found(PIXELS, [0, 0, 10_000, 10_000])]
+    replay.records_found = [record(PIXELS) | {"bbox": [0, 0, 10_000, 10_000]}]
     assert "threshold: expected masks of at most" in invoke(replay, DETECTOR, 422)["detail"]
 
 
-WRONG = {
-    "function": (
-        "pth-facebookresearch-sam-vit-h",
-        404,
-        {},
-        "expected mobile-sam or mobile-sam-everything in the header",
-    ),
-    "no prompt": (INTERACTOR, 422, {"pos_points": [], "neg_points": [], "obj_bbox": []}, "or a box, got no prompt"),
-    "half a box": (INTERACTOR, 422, {"obj_bbox": [[1, 2]]}, "obj_bbox: expected two corners of one box"),
-    "image": (INTERACTOR, 422, {"image": "?", "pos_points": [[1, 2]]}, "image: expected base64"),
-    "threshold": (DETECTOR, 422, {"threshold": 7}, "threshold: expected"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
-def test_wrong_input_is_explained(replay, case):
-    name, status, payload, text = case
+@pytest.mark.parametrize(
+    ("name", "status", "payload", "text"),
+    [
+        ("pth-facebookresearch-sam-vit-h", 404, {}, "expected mobile-sam or mobile-sam-everything in the header"),
+        (INTERACTOR, 422, {"pos_points": [], "neg_points": [], "obj_bbox": []}, "or a box, got no prompt"),
+        (INTERACTOR, 422, {"obj_bbox": [[1, 2]]}, "obj_bbox: expected two corners of one box"),
+        (INTERACTOR, 422, {"image": "?", "pos_points": [[1, 2]]}, "image: expected base64"),
+        (DETECTOR, 422, {"threshold": 7}, "threshold: expected"),
+    ],
+)
+def test_wrong_input_is_explained(replay, name, status, payload, text):
     assert text in invoke(replay, name, status, **payload)["detail"]

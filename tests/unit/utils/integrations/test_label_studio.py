@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
-import httpx
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from yarl import URL
 
 from orchestrator.masks import rle
-from utils.api.errors import ImageNotCached, ImageNotFetched, InvalidRequest
+from tests.unit.utils.integrations.replay import Replay
+from utils.api.errors import ImageNotFetched, InvalidRequest
 from utils.integrations import label_studio
-from utils.integrations.adapter import Adapters, Service
 from utils.integrations.label_studio import ADAPTER
 from utils.integrations.label_studio_config import Canvas, LabelConfig, brush_rle
 from utils.integrations.label_studio_images import TaskImages
 from utils.observability.context import CALLER
 from utils.settings import Settings
-from utils.triton.segmenter import Segmentation
 
 CONFIG = """<View><Image name="image" value="$img"/>
 <BrushLabels name="brush" toName="image"><Label value="Cat"/><Label value="Dog" alias="dog"/></BrushLabels>
@@ -102,34 +100,11 @@ def test_polygons_and_rectangles_are_in_percent():
     assert canvas.regions(config.output("image", "Cat"), "Cat", RECORD | {"area": 0}) == []
 
 
-def test_only_polygons_are_asked_for_as_polygons(ask, segmenter):
+def test_only_polygons_are_asked_for_as_polygons(ask, replay):
     click = drawn(x=50, y=50)
     for config in (CONFIG, CONFIG.replace("BrushLabels", "PolygonLabels")):
         ask("predict", body(click, config=config))
-    assert [job.options.mask_format for job in segmenter.jobs] == ["rle", "polygon"]
-
-
-class FakeSegmenter:
-    """Segmenter with one mask per object."""
-
-    def __init__(self):
-        self.sources, self.jobs, self.cached = [], [], {"id"}
-
-    def _check(self, image):
-        self.sources.append(image)
-        if image.file is None and image.image_id not in self.cached:
-            raise ImageNotCached.of(image.image_id)
-
-    async def segment(self, image, job):
-        self._check(image)
-        self.jobs.append(job)
-        masks = [RECORD for _ in job.prompts.points_xy]
-        document = {"image_id": "id", "width": 40, "height": 30, "masks": masks}
-        return Segmentation(b"", None, json.dumps(document).encode())
-
-    async def embed(self, image, model_version=None):
-        self._check(image)
-        return b'{"image_id": "id", "width": 40, "height": 30}'
+    assert [job.options.mask_format for job in replay.jobs] == ["rle", "polygon"]
 
 
 class FakeFetcher:
@@ -139,8 +114,6 @@ class FakeFetcher:
         self.calls, self.answers = [], answers
 
     async def fetch(self, url, headers=lambda _: {}, method="GET", json=None):
-        from yarl import URL
-
         authorization = headers(URL(url)).get("Authorization", "")
         self.calls.append((method, url, authorization))
         if method == "POST":
@@ -154,34 +127,25 @@ class FakeFetcher:
 
 
 @pytest.fixture
-def segmenter():
-    return FakeSegmenter()
-
-
-@pytest.fixture
 def fetcher():
     return FakeFetcher()
 
 
 @pytest.fixture
-def ask(segmenter, fetcher, monkeypatch):
-    """Return a function that posts to the adapter."""
+def replay(fetcher, monkeypatch):
     images = TaskImages(SETTINGS, fetcher)
     monkeypatch.setattr(label_studio, "task_images", lambda _: images)
-    adapters = Adapters([ADAPTER], Service(lambda: segmenter, SETTINGS))
+    fake = Replay(ADAPTER, SETTINGS)
+    fake.masks = [RECORD]
+    token = CALLER.set("ann")
+    yield fake
+    CALLER.reset(token)
 
-    def ask(path, body):
-        async def call():
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(adapters), base_url="http://service") as client:
-                return await client.post(f"/label-studio/{path}", json=body)
 
-        token = CALLER.set("ann")
-        try:
-            return asyncio.run(call())
-        finally:
-            CALLER.reset(token)
-
-    return ask
+@pytest.fixture
+def ask(replay):
+    """Return a function that posts to the adapter."""
+    return lambda path, body: replay.ask("POST", f"/label-studio/{path}", json=body)
 
 
 def drawn(kind="keypoint", positive=True, **value):
@@ -196,7 +160,7 @@ def body(*regions, tasks=None, config=CONFIG):
     return {"tasks": tasks, "project": "1.2", "label_config": config, "params": {"context": context, "login": None}}
 
 
-def test_points_and_box_of_a_click_become_pixels(ask, segmenter):
+def test_points_and_box_of_a_click_become_pixels(ask, replay):
     regions = [
         drawn(x=50, y=50, width=1),
         drawn(x=25, y=100, positive=False),
@@ -205,65 +169,63 @@ def test_points_and_box_of_a_click_become_pixels(ask, segmenter):
     (prediction,) = ask("predict", body(*regions)).json()["results"]
     (result,) = prediction["result"]
     assert (result["type"], result["from_name"], result["value"]["brushlabels"]) == ("brushlabels", "brush", ["Cat"])
-    prompts = segmenter.jobs[0].prompts
-    assert prompts.points_xy.tolist() == [[[20, 15], [10, 30], [4, 3], [24, 27]]]
-    assert prompts.labels.tolist() == [[1, 0, 2, 3]]
+    assert replay.prompts() == ([[[20, 15], [10, 30], [4, 3], [24, 27]]], [[1, 0, 2, 3]])
 
 
-def test_second_click_does_not_fetch_and_a_lost_embedding_fetches_again(ask, segmenter, fetcher):
+def test_second_click_does_not_fetch_and_a_lost_embedding_fetches_again(ask, replay, fetcher):
     click = body(drawn(x=50, y=50))
     for _ in range(2):
         ask("predict", click)
-    assert [source.file is None for source in segmenter.sources] == [False, True]
-    assert {source.owner for source in segmenter.sources} == {"ann"}
+    assert [source.file is None for source in replay.sources] == [False, True]
+    assert {source.owner for source in replay.sources} == {"ann"}
     assert fetcher.calls == [("GET", "http://localhost:8080/data/upload/1/a.jpg", "Token token")]
-    segmenter.cached.clear()
+    replay.cached.clear()
     assert ask("predict", click).json()["results"][0]["result"]
     assert len(fetcher.calls) == 2
 
 
-ERRORS = {
-    "nothing drawn": (body(drawn("ellipse", x=1, y=1)), "a keypoint or a rectangle"),
-    "rotated": (body(drawn(x=1, y=1) | {"image_rotation": 90}), "not rotated"),
-    "other size": (body(drawn(x=1, y=1) | {"original_width": 41}), "40 x 30, got 41 x 30"),
-    "no number": (body(drawn(x="a", y=1)), "in percent"),
-    "no image": (body(drawn(x=1, y=1), tasks=[{"id": 1, "data": {"image": "a"}}]), "data.img"),
-    "no tasks": ({"tasks": [], "label_config": CONFIG}, "tasks"),
-    "not a request": ([], "body"),
-}
-
-
-@pytest.mark.parametrize("case", ERRORS.values(), ids=ERRORS)
-def test_error_of_a_prediction_is_a_sentence_with_status_200(ask, case):
-    request, text = case
-    answer = ask("predict", request)
+@pytest.mark.parametrize(
+    ("request_body", "text"),
+    [
+        (body(drawn("ellipse", x=1, y=1)), "a keypoint or a rectangle"),
+        (body(drawn(x=1, y=1) | {"image_rotation": 90}), "not rotated"),
+        (body(drawn(x=1, y=1) | {"original_width": 41}), "40 x 30, got 41 x 30"),
+        (body(drawn(x="a", y=1)), "in percent"),
+        (body(drawn(x=1, y=1), tasks=[{"id": 1, "data": {"image": "a"}}]), "data.img"),
+        ({"tasks": [], "label_config": CONFIG}, "tasks"),
+        ([], "body"),
+    ],
+)
+def test_error_of_a_prediction_is_a_sentence_with_status_200(ask, request_body, text):
+    answer = ask("predict", request_body)
     assert answer.status_code == 200
     (result,) = answer.json()["results"]
     assert (result["result"], text in result["error"]) == ([], True)
 
 
-def test_tasks_without_boxes_are_only_encoded(ask, segmenter):
+def test_tasks_without_boxes_are_only_encoded(ask, replay):
     tasks = [{"id": number, "data": {"img": f"/{number}.jpg"}, "annotations": []} for number in range(3)]
     assert ask("predict", body(tasks=tasks)).json() == {"results": [[], [], []]}
-    assert len(segmenter.sources) == 3
-    assert segmenter.jobs == []
+    assert len(replay.sources) == 3
+    assert replay.jobs == []
 
 
-def test_boxes_of_the_newest_annotation_become_objects(ask, segmenter):
+def test_boxes_of_the_newest_annotation_become_objects(ask, replay):
     boxes = [drawn("rectangle", x=10 * number, y=10, width=50, height=80) for number in range(3)]
     annotations = [{"result": boxes}, {"result": boxes[1:], "id": 3}, {"result": []}, {"result": None}]
     tasks = [
         {"id": 1, "data": {"img": "/1.jpg"}, "annotations": annotations},
         {"id": 2, "data": {}, "annotations": annotations},
     ]
+    replay.masks = [RECORD] * 2
     answer = ask("predict", body(tasks=tasks)).json()
     first, second = answer["results"]
     assert (len(first["result"]), second) == (2, [])
     assert answer["error"].startswith("task 2: data.img")
-    assert segmenter.jobs[0].prompts.points_xy[0].tolist() == [[4, 3], [24, 27]]
+    assert replay.jobs[0].prompts.points_xy[0].tolist() == [[4, 3], [24, 27]]
 
 
-def test_tasks_may_come_with_long_brush_strokes(ask, segmenter):
+def test_tasks_may_come_with_long_brush_strokes(ask, replay):
     strokes = [{"type": "brushlabels", "value": {"rle": [0] * 100_000}}]
     tasks = [{"id": 1, "data": {"img": "/1.jpg"}, "annotations": [{"result": strokes}]}]
     assert ask("predict", body(tasks=tasks)).json() == {"results": [[]]}

@@ -7,23 +7,19 @@ import io
 
 import numpy as np
 import pytest
-from pycocotools import mask as coco
 
+from orchestrator.masks import rle
+from tests.unit.utils.integrations import replay as replays
 from tests.unit.utils.integrations.replay import Replay
 from utils.integrations.roboflow import ADAPTER
 
 IMAGE = {"type": "base64", "value": base64.b64encode(b"a photo").decode()}
-PIXELS = np.zeros((30, 40), np.uint8)
+PIXELS = np.zeros((30, 40), bool)
 PIXELS[5:10, 8:20] = 1
 PIXELS[6:8, 10:12] = 0
 PIXELS[20, 30] = 1
 POINT = {"x": 9, "y": 6, "positive": True}
 OUTLINES = [[[30, 20]], [[8, 5], [8, 9], [19, 9], [19, 5]]]
-
-
-def rle(pixels: np.ndarray) -> dict:
-    encoded = coco.encode(np.asfortranarray(pixels))
-    return {"size": list(encoded["size"]), "counts": encoded["counts"].decode()}
 
 
 def npy(array: np.ndarray) -> str:
@@ -52,29 +48,24 @@ def segment(replay: Replay, path: str = "/sam2/segment_image", status: int = 200
     return answer
 
 
-FORMS = {
-    "nested": {"prompts": [{"points": [POINT]}]},
-    "list": [{"points": [POINT]}],
-    "single": {"points": [POINT]},
-}
-
-
-@pytest.mark.parametrize("prompts", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(
+    "prompts",
+    [{"prompts": [{"points": [POINT]}]}, [{"points": [POINT]}], {"points": [POINT]}],
+    ids=["nested", "list", "single"],
+)
 def test_prompts_are_read_in_all_forms(replay, prompts):
     segment(replay, prompts=prompts, sam2_version_id="hiera_large", save_logits_to_cache=True)
     (job,) = replay.jobs
     assert job.prompts.points_xy.tolist() == [[[9, 6]]]
     assert job.options.multimask_output
-    assert replay.files == [b"a photo"]
+    assert [source.file for source in replay.sources] == [b"a photo"]
 
 
 def test_box_is_given_by_its_centre(replay):
     box = {"x": 20, "y": 10, "width": 8, "height": 6}
     segment(replay, prompts=[{"box": box, "points": [{**POINT, "positive": False}]}], multimask_output=False)
-    (job,) = replay.jobs
-    assert job.prompts.points_xy.tolist() == [[[9, 6], [16, 7], [24, 13]]]
-    assert job.prompts.labels.tolist() == [[0, 2, 3]]
-    assert not job.options.multimask_output
+    assert replay.prompts() == ([[[9, 6], [16, 7], [24, 13]]], [[0, 2, 3]])
+    assert not replay.jobs[0].options.multimask_output
 
 
 def test_answer_has_the_best_mask_of_each_prompt(replay):
@@ -103,8 +94,7 @@ def test_archive_has_signs_and_logits(replay):
 
 
 def test_without_prompts_everything_is_segmented(replay):
-    found = {"area": 60, "bbox": [8, 5, 23, 16], "predicted_iou": 0.9, "crop_box": [0, 0, 40, 30]}
-    replay.records_found = [{**found, "box": [8, 5, 20, 10], "tidied": False, "segmentation": rle(PIXELS)}]
+    replay.records_found = [replays.record(PIXELS)]
     assert segment(replay).json()["predictions"] == [{"masks": OUTLINES, "confidence": 0.9, "format": "polygon"}]
 
 
@@ -113,14 +103,13 @@ def test_embedding_is_known_by_the_id_of_the_service(replay):
     assert (answer["image_id"], answer["model_id"]) == ("id", "mobile_sam")
     assert segment(replay, "/sam/embed_image").json()["embeddings"] == "id"
     segment(replay, "/sam/segment_image", image=None, embeddings="id", point_coords=[[1, 2]], point_labels=[1])
-    assert replay.files == [None]
+    assert (replay.sources[-1].file, replay.sources[-1].image_id) == (None, "id")
 
 
 def test_sam_1_has_one_outline_of_the_mask_and_of_the_logits(replay):
     points = [[1, 2], [3, 4], [0, 0]]
     answer = segment(replay, "/sam/segment_image", point_coords=points, point_labels=[1, 0, -1]).json()
-    (job,) = replay.jobs
-    assert (job.prompts.points_xy.tolist(), job.prompts.labels.tolist()) == ([[[1, 2], [3, 4]]], [[1, 0]])
+    assert replay.prompts() == ([[[1, 2], [3, 4]]], [[1, 0]])
     assert answer["masks"] == [OUTLINES[1]]
     assert answer["low_res_masks"] == [[[30, 10], [30, 19], [49, 19], [49, 10]]]
 
@@ -133,25 +122,26 @@ def test_sam_1_takes_logits_of_an_archive(replay):
 
 
 SAM2, SAM = "/sam2/segment_image", "/sam/segment_image"
-WRONG = {
-    "url": (SAM2, {"image": {"type": "url", "value": "http://a.example/b.png"}}, "image.type: expected base64"),
-    "numpy": (SAM2, {"image": {"type": "numpy", "value": "abc"}}, "nothing else is read or fetched, got numpy"),
-    "two images": (SAM2, {"image": [IMAGE, IMAGE]}, "expected one image per request"),
-    "no image": (SAM2, {"image": None, "prompts": [{"points": [POINT]}]}, "or the image_id that embed_image"),
-    "no prompt": (SAM2, {"prompts": [{}]}, "or a box, got no prompt"),
-    "no points": (SAM, {"point_coords": [[0, 0]], "point_labels": [-1]}, "or a box, got no prompt"),
-    "labels": (SAM, {"point_coords": [[0, 0]]}, "point_labels: expected 1 labels"),
-    "label": (SAM, {"point_coords": [[0, 0]], "point_labels": [1e300]}, "point_labels[0]: expected"),
-    "format": (SAM2, {"format": "png"}, "format: expected"),
-    "archive of everything": (SAM2, {"format": "binary"}, "expected json or rle without prompts"),
-    "embeddings": (SAM, {"embeddings": [[[[0.5]]]]}, "embeddings stay in the service"),
-    "polygons as mask": (SAM, {"has_mask_input": True, "mask_input": [[[1, 2]]]}, "mask_input: expected base64"),
-}
 
 
-@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
-def test_wrong_input_has_a_message(replay, case):
-    path, fields, text = case
+@pytest.mark.parametrize(
+    ("path", "fields", "text"),
+    [
+        (SAM2, {"image": {"type": "url", "value": "http://a.example/b.png"}}, "image.type: expected base64"),
+        (SAM2, {"image": {"type": "numpy", "value": "abc"}}, "nothing else is read or fetched, got numpy"),
+        (SAM2, {"image": [IMAGE, IMAGE]}, "expected one image per request"),
+        (SAM2, {"image": None, "prompts": [{"points": [POINT]}]}, "or the image_id that embed_image"),
+        (SAM2, {"prompts": [{}]}, "or a box, got no prompt"),
+        (SAM, {"point_coords": [[0, 0]], "point_labels": [-1]}, "or a box, got no prompt"),
+        (SAM, {"point_coords": [[0, 0]]}, "point_labels: expected 1 labels"),
+        (SAM, {"point_coords": [[0, 0]], "point_labels": [1e300]}, "point_labels[0]: expected"),
+        (SAM2, {"format": "png"}, "format: expected"),
+        (SAM2, {"format": "binary"}, "expected json or rle without prompts"),
+        (SAM, {"embeddings": [[[[0.5]]]]}, "embeddings stay in the service"),
+        (SAM, {"has_mask_input": True, "mask_input": [[[1, 2]]]}, "mask_input: expected base64"),
+    ],
+)
+def test_wrong_input_has_a_message(replay, path, fields, text):
     answer = segment(replay, path, 422, **fields)
     assert answer.headers["content-type"] == "application/json"
     assert text in answer.json()["message"]

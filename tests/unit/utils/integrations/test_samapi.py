@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pycocotools import mask as coco
 
-from tests.unit.utils.integrations.replay import Replay
+from tests.unit.utils.integrations.replay import HOLE, MASK, SQUARE, Replay, record
 from utils.integrations.samapi import ADAPTER, SERVED_WEIGHTS
 
 IMAGE = base64.b64encode(b"what the viewer shows").decode()
@@ -41,9 +40,6 @@ GRID: dict[str, Any] = {
     "checkpoint_url": SERVED_WEIGHTS,
 }
 """The extension's default parameters, with fewer points."""
-SQUARE = [[2, 2], [12, 2], [12, 12], [2, 12]]
-HOLE = [[4, 4], [4, 6], [6, 6], [6, 4]]
-MASK = {"object": 0, "score": 0.9, "area": 96, "box": [2, 2, 12, 12], "polygon": [[SQUARE, HOLE]]}
 
 
 @pytest.fixture
@@ -51,17 +47,12 @@ def replay() -> Replay:
     return Replay(ADAPTER)
 
 
-def prompts(replay: Replay) -> tuple[list, list]:
-    (job,) = replay.jobs
-    return job.prompts.points_xy.tolist(), job.prompts.labels.tolist()
-
-
 @pytest.mark.parametrize("path", ["/sam/", "/sam"])
 def test_points_become_a_feature(replay, path):
     replay.masks = [MASK]
     (feature,) = replay.ask("POST", path, json=PROMPT).json()
-    assert prompts(replay) == ([[[3, 4], [8, 9]]], [[0, 1]])
-    assert replay.files == [b"what the viewer shows"]
+    assert replay.prompts() == ([[[3, 4], [8, 9]]], [[0, 1]])
+    assert [source.file for source in replay.sources] == [b"what the viewer shows"]
     assert feature["type"] == "Feature"
     assert feature["geometry"] == {"type": "Polygon", "coordinates": [[*SQUARE, SQUARE[0]], [*HOLE, HOLE[0]]]}
     assert feature["properties"] == {"object_idx": 0, "label": "object", "quality": 0.9, "sam_model": "official"}
@@ -70,7 +61,7 @@ def test_points_become_a_feature(replay, path):
 def test_rectangle_is_cut_to_the_image(replay):
     prompt = {name: PROMPT[name] for name in ("type", "b64img")}
     replay.ask("POST", "/sam/", json={**prompt, "bbox": [-5, 3, 60, 31]})
-    assert prompts(replay) == ([[[0, 3], [40, 30]]], [[2, 3]])
+    assert replay.prompts() == ([[[0, 3], [40, 30]]], [[2, 3]])
 
 
 def test_candidates_are_features_and_islands_one_geometry(replay):
@@ -81,21 +72,11 @@ def test_candidates_are_features_and_islands_one_geometry(replay):
     assert [feature["properties"]["object_idx"] for feature in features] == [0, 1]
 
 
-def record(mask: np.ndarray, box: list[int]) -> dict[str, Any]:
-    """Return an automatic mask with the bounding box x0, y0, x1, y1."""
-    x0, y0, x1, y1 = box
-    mask[y0:y1, x0:x1] = 1
-    counts = coco.encode(np.asfortranarray(mask))["counts"].decode()
-    found = {"area": 1, "bbox": [x0, y0, x1 - x0, y1 - y0], "predicted_iou": 0.9, "crop_box": [0, 0, 40, 30]}
-    return {**found, "box": box, "tidied": False, "segmentation": {"size": list(mask.shape), "counts": counts}}
-
-
 @pytest.mark.parametrize(("include_image_edge", "count"), [(True, 2), (False, 1)])
 def test_automatic_masks_become_features(replay, include_image_edge, count):
-    replay.records_found = [
-        record(np.zeros((30, 40), np.uint8), [0, 0, 40, 30]),
-        record(np.zeros((30, 40), np.uint8), [22, 21, 30, 25]),
-    ]
+    small = np.zeros((30, 40), bool)
+    small[21:25, 22:30] = True
+    replay.records_found = [record(np.ones((30, 40), bool)), record(small)]
     body = {**GRID, "include_image_edge": include_image_edge}
     features = replay.ask("POST", "/sam/automask/", json=body).json()
     assert len(features) == count
@@ -114,22 +95,20 @@ def test_dialog_finds_the_weights_of_this_service(replay):
     assert replay.ask("GET", "/sam/weights/cancel/").status_code == 200
 
 
-ERRORS = {
-    "weights from elsewhere": ("/sam/", {"checkpoint_url": "https://example.org/sam.pt"}, "fetches no others"),
-    "another model": ("/sam/", {"type": "vit_h"}, "type: expected vit_t"),
-    "mask": ("/sam/", {"b64mask": "AAAA"}, "b64mask: expected none"),
-    "no prompt": ("/sam/", {"point_coords": [], "point_labels": []}, "no prompt"),
-    "label": ("/sam/", {"point_labels": [0, 7]}, "point_labels[1]"),
-    "grid": ("/sam/automask/", {"points_per_side": 100}, "points_per_side: expected"),
-    "automatic, weights": ("/sam/automask/", {"checkpoint_url": "file:///x"}, "fetches no others"),
-}
-
-
-@pytest.mark.parametrize("case", ERRORS.values(), ids=ERRORS)
-def test_errors_have_a_detail(replay, case):
-    path, change, sentence = case
+@pytest.mark.parametrize(
+    ("path", "change", "sentence"),
+    [
+        ("/sam/", {"checkpoint_url": "https://example.org/sam.pt"}, "fetches no others"),
+        ("/sam/", {"type": "vit_h"}, "type: expected vit_t"),
+        ("/sam/", {"b64mask": "AAAA"}, "b64mask: expected none"),
+        ("/sam/", {"point_coords": [], "point_labels": []}, "no prompt"),
+        ("/sam/", {"point_labels": [0, 7]}, "point_labels[1]"),
+        ("/sam/automask/", {"points_per_side": 100}, "points_per_side: expected"),
+        ("/sam/automask/", {"checkpoint_url": "file:///x"}, "fetches no others"),
+    ],
+)
+def test_errors_have_a_detail(replay, path, change, sentence):
     answer = replay.ask("POST", path, json={**(PROMPT if path == "/sam/" else GRID), **change})
     assert answer.status_code == 422
     assert sentence in answer.json()["detail"]
-    assert replay.jobs == []
-    assert replay.grids == []
+    assert (replay.jobs, replay.grids) == ([], [])

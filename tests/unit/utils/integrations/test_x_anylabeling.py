@@ -7,26 +7,16 @@ import re
 
 import numpy as np
 import pytest
-from pycocotools import mask as coco
 
-from tests.unit.utils.integrations.replay import Replay
+from tests.unit.utils.integrations.replay import MASK, SQUARE, Replay, record
 from utils.api.errors import InferenceTimeout
-from utils.integrations import outlines
+from utils.integrations import rasters
 from utils.integrations.x_anylabeling import ADAPTER
 
 IMAGE = "data:image/jpeg;base64," + base64.b64encode(b"a photo").decode()
 CLICK = {"type": "point", "data": [5, 6], "label": 1}
-SQUARE = [[2, 2], [12, 2], [12, 12], [2, 12]]
-HOLE = [[4, 4], [4, 6], [6, 6], [6, 4]]
-MASK = {"object": 0, "score": 1.02, "area": 96, "box": [2, 2, 12, 12], "polygon": [[SQUARE, HOLE]]}
-RECORD = {
-    "area": 50,
-    "bbox": [0, 0, 10, 5],
-    "predicted_iou": 0.9,
-    "crop_box": [0, 0, 40, 30],
-    "box": [0, 0, 10, 5],
-    "tidied": False,
-}
+CORNER = np.zeros((30, 40), bool)
+CORNER[:5, :10] = True
 
 
 @pytest.fixture
@@ -43,11 +33,6 @@ def predict(replay: Replay, *marks, task: str | None = "polygon", **params) -> d
     document: dict = answer.json()
     assert document["data"]["replace"] is False
     return document
-
-
-def prompts(replay: Replay) -> tuple[list, list]:
-    (job,) = replay.jobs
-    return job.prompts.points_xy.tolist(), job.prompts.labels.tolist()
 
 
 def test_models_have_tasks_with_their_widgets(replay):
@@ -82,13 +67,13 @@ def test_models_have_tasks_with_their_widgets(replay):
 )
 def test_marks_become_prompts(replay, marks, points, labels):
     predict(replay, *marks)
-    assert prompts(replay) == (points, labels)
-    assert replay.files == [b"a photo"]
+    assert replay.prompts() == (points, labels)
+    assert [source.file for source in replay.sources] == [b"a photo"]
 
 
 @pytest.mark.parametrize("task", ["polygon", None])
 def test_polygon_is_closed_and_without_holes(replay, task):
-    replay.masks = [MASK]
+    replay.masks = [{**MASK, "score": 1.02}]
     (shape,) = predict(replay, CLICK, task=task)["data"]["shapes"]
     assert shape == {"label": "AUTOLABEL_OBJECT", "shape_type": "polygon", "points": [*SQUARE, SQUARE[0]], "score": 1}
 
@@ -118,10 +103,7 @@ def test_no_marks_give_no_shapes_and_no_error(replay):
 
 
 def test_everything_ignores_marks_and_numbers_its_objects(replay):
-    mask = np.zeros((30, 40), np.uint8, order="F")
-    mask[:5, :10] = 1
-    rle = coco.encode(mask)
-    replay.records_found = [{**RECORD, "segmentation": {"size": [30, 40], "counts": rle["counts"].decode()}}]
+    replay.records_found = [record(CORNER)]
     (shape,) = predict(replay, CLICK, task="everything", conf_threshold=0.5)["data"]["shapes"]
     assert (shape["label"], shape["score"]) == ("object1", 0.9)
     assert sorted(shape["points"][:-1]) == [[0, 0], [0, 5], [10, 0], [10, 5]]
@@ -130,26 +112,20 @@ def test_everything_ignores_marks_and_numbers_its_objects(replay):
 
 
 def test_everything_is_refused_if_its_polygons_take_too_long(replay, monkeypatch):
-    monkeypatch.setattr(outlines, "MAX_WORK_S", 1e-6)
-    replay.records_found = [{**RECORD, "segmentation": {"size": [30, 40], "counts": ""}}]
+    monkeypatch.setattr(rasters, "MAX_POLYGONS_S", 1e-6)
+    replay.records_found = [record(CORNER)]
     assert "polygons" in predict(replay, task="everything")["data"]["description"]
 
 
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        pytest.param(b"{", "body: expected a JSON object", id="no JSON"),
-        pytest.param(b'{"model": "sam3", "image": ""}', "model: expected 'mobile_sam'", id="model"),
-        pytest.param(b'{"model": "mobile_sam", "image": ""}', "image: expected base64", id="no image"),
-        pytest.param(
+        (b"{", "body: expected a JSON object"),
+        (b'{"model": "sam3", "image": ""}', "model: expected 'mobile_sam'"),
+        (b'{"model": "mobile_sam", "image": ""}', "image: expected base64"),
+        (
             b'{"model": "mobile_sam", "image": "x", "params": {"marks": [{"type": "point", "data": [1]}]}}',
             r"marks\[0\]",
-            id="point of one number",
-        ),
-        pytest.param(
-            b'{"model": "mobile_sam", "image": "AA", "params": {"marks": [{"type": "point", "data": [1, 2]}]}}',
-            "image: expected base64",
-            id="no base64",
         ),
     ],
 )

@@ -9,20 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 import pytest
 from PIL import Image
 from pycocotools import mask as coco
 
-from utils.api.answers import segmentation_response
 from utils.api.images import image_source
 from utils.api.info import LOADED_METRIC, Info, describe
 from utils.api.openapi import EXAMPLE, EXAMPLE_IMAGE, document
-from utils.api.openapi.examples import BOUNDARY, FILE, IMAGE_ID, INFO, LINES, MULTIPART, PICTURE, RESULT, RUN_LENGTHS
+from utils.api.openapi.examples import FILE, IMAGE_ID, INFO, LINES, RESULT, RUN_LENGTHS
 from utils.api.prompts import to_prompts
 from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest, parse_body
 from utils.settings import Settings
-from utils.triton.segmenter import Segmentation
 
 ROOT = Path(__file__).resolve().parents[5]
 WHOLE = document(need_key=True)
@@ -116,13 +113,6 @@ def test_example_mask_is_the_disc():
 
 def test_example_image_is_short():
     assert len(EXAMPLE_IMAGE["input_image"]) < 400
-
-
-def test_example_multipart_body_equals_a_real_one():
-    found = Segmentation(orjson.dumps(RUN_LENGTHS), PICTURE.encode(), orjson.dumps(RESULT))
-    response = segmentation_response(found, "rle", "multipart/form-data")
-    boundary = response.headers["content-type"].partition("boundary=")[2]
-    assert bytes(response.body).decode().replace(boundary, BOUNDARY) == MULTIPART
 
 
 def test_example_stream_is_progress_followed_by_the_result():
