@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
@@ -14,6 +15,7 @@ import httpx
 import pytest
 
 import mobile_sam_client
+from mobile_sam_client._commands import connection
 from tests.unit.client.mobile_sam_client.commands.fake_sam import picture
 from tests.unit.client.mobile_sam_client.fake_service import problem_reply
 
@@ -178,6 +180,11 @@ def test_address_needs_no_scheme(*, run, sam, monkeypatch, address, url, by_vari
         monkeypatch.setenv("MOBILE_SAM_URL", address)
     done = run("info", "--json", *(() if by_variable else ("--url", address)))
     assert json.loads(done.stdout)["url"] == url
+
+
+def test_local_service_is_used_in_place_of_the_url(run, sam, monkeypatch):
+    monkeypatch.setattr(connection, "local_service", lambda: contextlib.nullcontext("http://a.test"))
+    assert json.loads(run("info", "--json", "--local").stdout)["url"] == "http://a.test"
 
 
 def test_wrong_address_is_wrong_usage(run, monkeypatch):
