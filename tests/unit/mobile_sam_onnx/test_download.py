@@ -213,6 +213,14 @@ def missing_pip(monkeypatch: pytest.MonkeyPatch, _: socket.socket) -> None:
     monkeypatch.setenv("PATH", os.devnull)
 
 
+def failing_pip_on_path(monkeypatch: pytest.MonkeyPatch, _: socket.socket) -> None:
+    program = Path(os.environ["PIP_FIND_LINKS"]) / "pip3"
+    program.write_text("#!/bin/sh\necho ERROR: out of order\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(package_index, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", str(program.parent))
+
+
 @pytest.mark.parametrize(
     ("hindrance", "reason"),
     [
@@ -221,8 +229,9 @@ def missing_pip(monkeypatch: pytest.MonkeyPatch, _: socket.socket) -> None:
         (unreachable_index, r"another 1\.0: the package index cannot be reached"),
         (full_disk, r"expected 4611686018427 MB of free disk space, got \d+ MB"),
         (missing_pip, "pip is not installed"),
+        (failing_pip_on_path, r"another 1\.0: out of order"),
     ],
-    ids=["not in the index", "hung index", "unreachable index", "full disk", "no pip"],
+    ids=["not in the index", "hung index", "unreachable index", "full disk", "no pip", "pip on PATH"],
 )
 @pytest.mark.usefixtures("index")
 def test_checkpoint_is_fetched_from_its_authors_without_the_package(server, monkeypatch, lines, hindrance, reason):

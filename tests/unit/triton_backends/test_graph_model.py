@@ -54,6 +54,13 @@ def test_config_that_does_not_match_the_graph_is_an_error(backend, tmp_path):
         load(backend, tmp_path, config(output=[{"name": "y", "data_type": "TYPE_FP16", "dims": [-1]}]))
 
 
+def test_signature_of_a_file_is_read(backend, tmp_path):
+    write_model(tmp_path, width=3)
+    inputs, outputs = backend.TritonPythonModel.read(tmp_path / "1" / "model.onnx")
+    assert inputs == {"x": ("TYPE_FP32", [-1, 3])}
+    assert outputs == {"y": ("TYPE_FP32", [-1, 3]), "n": ("TYPE_INT64", [-1])}
+
+
 def test_default_model_filename_is_used(backend, tmp_path):
     write_model(tmp_path)
     (tmp_path / "1" / "model.onnx").rename(tmp_path / "1" / "other.onnx")

@@ -230,9 +230,9 @@ first = None
 with model.lock:
     print(grown, memory() - before)
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=BACKENDS.parent, capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, cwd=BACKENDS.parent, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
     busy, idle = map(int, ran.stdout.split())
     assert busy < 500  # 434 here; 647 if OpenVINO keeps 5,000 primitives, its default
     assert idle < 30  # 434 without the renewal
