@@ -117,11 +117,12 @@ class ServiceError(Exception):
         """Store the error's texts.
 
         Args:
-            detail: message for the caller.
+            detail: message for the caller; empty for the summary of `errors`.
             errors: invalid fields.
             logged: message for the log, if `detail` quotes the request. With `errors` it defaults to their summary
                 without received values.
         """
+        detail = detail or summary(errors)
         super().__init__(detail)
         self.detail = shown(detail, MAX_DETAIL_CHARS)
         self.errors = tuple(errors)
@@ -160,8 +161,7 @@ class MalformedBody(ServiceError, status=400, slug="malformed-body", title="The 
     @classmethod
     def of(cls, got: str) -> MalformedBody:
         """Return an error that describes the received body."""
-        error = FieldError("body", "a JSON object in UTF-8", got)
-        return cls(summary([error]), [error])
+        return cls("", [FieldError("body", "a JSON object in UTF-8", got)])
 
 
 class MalformedForm(ServiceError, status=400, slug="malformed-form", title="The body is not valid multipart/form-data"):
@@ -170,8 +170,7 @@ class MalformedForm(ServiceError, status=400, slug="malformed-form", title="The 
     @classmethod
     def of(cls, got: str) -> MalformedForm:
         """Return an error that says what is wrong with the body."""
-        error = FieldError("body", "multipart/form-data with the parts image and request (RFC 7578)", got)
-        return cls(summary([error]), [error])
+        return cls("", [FieldError("body", "multipart/form-data with the parts image and request (RFC 7578)", got)])
 
 
 class InvalidRequest(ServiceError, status=422, slug="invalid-request", title="The request is not valid"):
@@ -180,7 +179,7 @@ class InvalidRequest(ServiceError, status=422, slug="invalid-request", title="Th
     @classmethod
     def of(cls, errors: Sequence[FieldError]) -> InvalidRequest:
         """Return an error whose detail is the summary of the fields."""
-        return cls(summary(errors), errors)
+        return cls("", errors)
 
 
 class ImageNotFetched(InvalidRequest):
@@ -223,9 +222,7 @@ class ImageNotCached(ServiceError, status=404, slug="image-not-cached", title="T
     @classmethod
     def of(cls, image_id: str) -> ImageNotCached:
         """Return an error that names the image."""
-        expected = "the id of a cached image; send the image again"
-        error = FieldError("image_id", expected, image_id)
-        return cls(summary([error]), [error])
+        return cls("", [FieldError("image_id", "the id of a cached image; send the image again", image_id)])
 
 
 class WrongMethod(ServiceError, status=405, slug="method-not-allowed", title="Method Not Allowed"):
@@ -273,7 +270,7 @@ class AnswerTooLarge(ServiceError, status=422, slug="answer-too-large", title="T
     def of(cls, limit: int) -> AnswerTooLarge:
         """Return an error about an answer whose size is known only while it is made; the limit is in bytes."""
         error = FieldError("points_per_side", f"an answer of at most {limit} bytes (use fewer points or crops)", "more")
-        return cls(summary([error]), [error])
+        return cls("", [error])
 
 
 class TooManyRequests(ServiceError, status=429, slug="too-many-requests", title="Too many requests"):
