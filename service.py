@@ -58,5 +58,5 @@ async def everything(received: Received) -> Response:
     image = image_source(request, received.file)
     steps = segment_everything(app.segmenter, image, request, app.settings.max_answer_bytes)
     if request.progress:
-        return await json_lines(step.as_json() async for step in steps)
+        return await json_lines(steps)
     return json_response(await result_of(steps, app.settings.inference_timeout))
