@@ -17,7 +17,6 @@ from utils.api.answers import (
 from utils.api.everything import everything as segment_everything
 from utils.api.everything import result_of
 from utils.api.images import image_source
-from utils.api.openapi import EXAMPLE, EXAMPLE_IMAGE
 from utils.api.prompts import to_prompts
 from utils.api.received import JSON, Received, apply_answer_type
 from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest, parse_body
@@ -29,7 +28,7 @@ svc = app.service
 
 
 @svc.api(
-    input=RequestBody(SegmentRequest, EXAMPLE),
+    input=RequestBody(SegmentRequest),
     output=MultipartAnswer(mask=bentoml.io.File(), segmented_image=bentoml.io.Image(), result=bentoml.io.JSON()),
     route="/mobile_sam",
 )
@@ -43,7 +42,7 @@ async def mobile_sam(received: Received) -> Response:
     return segmentation_response(segmentation, request.mask_format, received.answer_type)
 
 
-@svc.api(input=RequestBody(EmbedRequest, EXAMPLE_IMAGE), output=JsonAnswer(), route="/embed")
+@svc.api(input=RequestBody(EmbedRequest), output=JsonAnswer(), route="/embed")
 @errors_as_problems
 async def embed(received: Received) -> Response:
     """Encode an image before its first prompt; return its id."""
@@ -51,7 +50,7 @@ async def embed(received: Received) -> Response:
     return json_response(await app.segmenter.embed(image_source(request, received.file), request.model_version))
 
 
-@svc.api(input=RequestBody(EverythingRequest, EXAMPLE_IMAGE), output=JsonAnswer(), route="/everything")
+@svc.api(input=RequestBody(EverythingRequest), output=JsonAnswer(), route="/everything")
 @errors_as_problems
 async def everything(received: Received) -> Response:
     """Segment everything in an image; return the records of Segment Anything's automatic mask generator."""
@@ -59,5 +58,5 @@ async def everything(received: Received) -> Response:
     image = image_source(request, received.file)
     steps = segment_everything(app.segmenter, image, request, app.settings.max_answer_bytes)
     if request.progress:
-        return await json_lines(step.as_json() async for step in steps)
+        return await json_lines(steps)
     return json_response(await result_of(steps, app.settings.inference_timeout))

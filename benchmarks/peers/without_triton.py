@@ -31,7 +31,6 @@ from orchestrator.stages import Stages
 from utils.api.answers import MultipartAnswer, RequestBody, errors_as_problems, segmentation_response
 from utils.api.errors import ServiceError
 from utils.api.images import ImageSource, image_source
-from utils.api.openapi import EXAMPLE
 from utils.api.prompts import to_prompts
 from utils.api.received import JSON, Received, apply_answer_type
 from utils.api.requests import SegmentRequest, parse_body
@@ -111,7 +110,7 @@ segmenter = InProcessSegmenter()
 
 
 @svc.api(
-    input=RequestBody(SegmentRequest, EXAMPLE),
+    input=RequestBody(SegmentRequest),
     output=MultipartAnswer(mask=bentoml.io.File(), segmented_image=bentoml.io.Image(), result=bentoml.io.JSON()),
     route="/mobile_sam",
 )

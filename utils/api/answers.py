@@ -152,18 +152,14 @@ def errors_as_problems(api: Callable[[Received], Awaitable[Response]]) -> Callab
 
 
 class RequestBody(bentoml.io.JSON):
-    """Descriptor of a request, passed to the API function as it arrived; OpenAPI shows the model.
+    """Descriptor of a request, passed to the API function as it arrived.
 
     The API function does the parsing: errors raised in a descriptor do not reach the caller.
     """
 
-    def __init__(self, model: type[BaseModel], example: dict[str, Any]) -> None:
+    def __init__(self, model: type[BaseModel]) -> None:
         super().__init__(pydantic_model=model)
-        self._model, self._example = model, example
-
-    def openapi_example(self) -> dict[str, Any]:
-        """Return the example that Swagger UI sends."""
-        return self._example
+        self._model = model
 
     async def from_http_request(self, request: Request) -> Received | ServiceError:
         """Return the request, or the error if it is refused."""

@@ -110,15 +110,19 @@ class ServiceError(Exception):
     retry_after: int | None = None
     """Seconds until a retry, if one may succeed."""
 
+    def __init_subclass__(cls, *, status: int | None = None, slug: str = "", title: str = "") -> None:
+        cls.status, cls.slug, cls.title = status or cls.status, slug or cls.slug, title or cls.title
+
     def __init__(self, detail: str, errors: Sequence[FieldError] = (), *, logged: str = "") -> None:
         """Store the error's texts.
 
         Args:
-            detail: message for the caller.
+            detail: message for the caller; empty for the summary of `errors`.
             errors: invalid fields.
             logged: message for the log, if `detail` quotes the request. With `errors` it defaults to their summary
                 without received values.
         """
+        detail = detail or summary(errors)
         super().__init__(detail)
         self.detail = shown(detail, MAX_DETAIL_CHARS)
         self.errors = tuple(errors)
@@ -133,20 +137,12 @@ class ServiceError(Exception):
         return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
 
 
-class MalformedRequest(ServiceError):
+class MalformedRequest(ServiceError, status=400, slug="malformed-request", title="The request is not valid HTTP"):
     """The request is not valid HTTP (RFC 9112)."""
 
-    status = 400
-    slug = "malformed-request"
-    title = "The request is not valid HTTP"
 
-
-class HeadTooLarge(ServiceError):
+class HeadTooLarge(ServiceError, status=431, slug="head-too-large", title="The headers are too large"):
     """Request line, headers, trailers and chunk extensions have too many bytes or fields."""
-
-    status = 431
-    slug = "head-too-large"
-    title = "The headers are too large"
 
     @classmethod
     def of_bytes(cls, limit: int) -> HeadTooLarge:
@@ -159,45 +155,31 @@ class HeadTooLarge(ServiceError):
         return cls(f"expected at most {limit} headers and trailers together, got more")
 
 
-class MalformedBody(ServiceError):
+class MalformedBody(ServiceError, status=400, slug="malformed-body", title="The body is not valid JSON"):
     """The body is not valid JSON."""
-
-    status = 400
-    slug = "malformed-body"
-    title = "The body is not valid JSON"
 
     @classmethod
     def of(cls, got: str) -> MalformedBody:
         """Return an error that describes the received body."""
-        error = FieldError("body", "a JSON object in UTF-8", got)
-        return cls(summary([error]), [error])
+        return cls("", [FieldError("body", "a JSON object in UTF-8", got)])
 
 
-class MalformedForm(ServiceError):
+class MalformedForm(ServiceError, status=400, slug="malformed-form", title="The body is not valid multipart/form-data"):
     """The body is not valid multipart/form-data."""
-
-    status = 400
-    slug = "malformed-form"
-    title = "The body is not valid multipart/form-data"
 
     @classmethod
     def of(cls, got: str) -> MalformedForm:
         """Return an error that says what is wrong with the body."""
-        error = FieldError("body", "multipart/form-data with the parts image and request (RFC 7578)", got)
-        return cls(summary([error]), [error])
+        return cls("", [FieldError("body", "multipart/form-data with the parts image and request (RFC 7578)", got)])
 
 
-class InvalidRequest(ServiceError):
+class InvalidRequest(ServiceError, status=422, slug="invalid-request", title="The request is not valid"):
     """A field is missing, unknown, of the wrong type or out of range."""
-
-    status = 422
-    slug = "invalid-request"
-    title = "The request is not valid"
 
     @classmethod
     def of(cls, errors: Sequence[FieldError]) -> InvalidRequest:
         """Return an error whose detail is the summary of the fields."""
-        return cls(summary(errors), errors)
+        return cls("", errors)
 
 
 class ImageNotFetched(InvalidRequest):
@@ -207,12 +189,8 @@ class ImageNotFetched(InvalidRequest):
     """HTTP status of the other server's answer, if any."""
 
 
-class BodyTooLarge(ServiceError):
+class BodyTooLarge(ServiceError, status=413, slug="body-too-large", title="The body is too large"):
     """The body has too many bytes."""
-
-    status = 413
-    slug = "body-too-large"
-    title = "The body is too large"
 
     @classmethod
     def of(cls, limit: int, got: int | None = None) -> BodyTooLarge:
@@ -221,24 +199,16 @@ class BodyTooLarge(ServiceError):
         return cls(f"expected a body of at most {limit} bytes, got {size}")
 
 
-class Unauthorized(ServiceError):
+class Unauthorized(ServiceError, status=401, slug="unauthorized", title="An API key is needed"):
     """The API key is missing or unknown."""
-
-    status = 401
-    slug = "unauthorized"
-    title = "An API key is needed"
 
     def headers(self) -> dict[str, str]:
         """Return the authentication challenge (RFC 6750)."""
         return {"WWW-Authenticate": 'Bearer realm="mobile-sam"'}
 
 
-class UnknownPath(ServiceError):
+class UnknownPath(ServiceError, status=404, slug="not-found", title="Not Found"):
     """There is no such path."""
-
-    status = 404
-    slug = "not-found"
-    title = "Not Found"
 
     @classmethod
     def of(cls, path: str) -> UnknownPath:
@@ -246,27 +216,17 @@ class UnknownPath(ServiceError):
         return cls(f"there is no path {quoted(path, 200)}; the page at / lists all paths", logged="unknown path")
 
 
-class ImageNotCached(ServiceError):
+class ImageNotCached(ServiceError, status=404, slug="image-not-cached", title="The image is not cached"):
     """The image id is unknown, or the image is no longer cached."""
-
-    status = 404
-    slug = "image-not-cached"
-    title = "The image is not cached"
 
     @classmethod
     def of(cls, image_id: str) -> ImageNotCached:
         """Return an error that names the image."""
-        expected = "the id of a cached image; send the image again"
-        error = FieldError("image_id", expected, image_id)
-        return cls(summary([error]), [error])
+        return cls("", [FieldError("image_id", "the id of a cached image; send the image again", image_id)])
 
 
-class WrongMethod(ServiceError):
+class WrongMethod(ServiceError, status=405, slug="method-not-allowed", title="Method Not Allowed"):
     """The path does not support the method."""
-
-    status = 405
-    slug = "method-not-allowed"
-    title = "Method Not Allowed"
 
     def __init__(self, detail: str, allowed: Sequence[str] = (), *, logged: str = "") -> None:
         super().__init__(detail, logged=logged)
@@ -283,12 +243,10 @@ class WrongMethod(ServiceError):
         return {"Allow": ", ".join(self._allowed)}
 
 
-class NotAcceptable(ServiceError):
+class NotAcceptable(
+    ServiceError, status=406, slug="not-acceptable", title="The accepted media types are not available"
+):
     """The answer has none of the media types that the caller accepts."""
-
-    status = 406
-    slug = "not-acceptable"
-    title = "The accepted media types are not available"
 
     @classmethod
     def of(cls, available: Sequence[str], got: str) -> NotAcceptable:
@@ -297,42 +255,26 @@ class NotAcceptable(ServiceError):
         return cls(f"{expected}, got {got}", logged=expected)
 
 
-class SlowBody(ServiceError):
+class SlowBody(ServiceError, status=408, slug="slow-body", title="The body took too long"):
     """The body did not arrive in time."""
 
-    status = 408
-    slug = "slow-body"
-    title = "The body took too long"
 
-
-class ModelChange(ServiceError):
+class ModelChange(ServiceError, status=409, slug="model-change", title="The models were not changed"):
     """A model was not loaded or unloaded. Triton's message goes to the log, never to the caller."""
 
-    status = 409
-    slug = "model-change"
-    title = "The models were not changed"
 
-
-class AnswerTooLarge(ServiceError):
+class AnswerTooLarge(ServiceError, status=422, slug="answer-too-large", title="The answer would be too large"):
     """The answer would have too many bytes."""
-
-    status = 422
-    slug = "answer-too-large"
-    title = "The answer would be too large"
 
     @classmethod
     def of(cls, limit: int) -> AnswerTooLarge:
         """Return an error about an answer whose size is known only while it is made; the limit is in bytes."""
         error = FieldError("points_per_side", f"an answer of at most {limit} bytes (use fewer points or crops)", "more")
-        return cls(summary([error]), [error])
+        return cls("", [error])
 
 
-class TooManyRequests(ServiceError):
+class TooManyRequests(ServiceError, status=429, slug="too-many-requests", title="Too many requests"):
     """The caller exceeded the rate limit."""
-
-    status = 429
-    slug = "too-many-requests"
-    title = "Too many requests"
 
     def __init__(self, detail: str, retry_after: int = 1) -> None:
         """Store the error's texts.
@@ -345,12 +287,10 @@ class TooManyRequests(ServiceError):
         self.retry_after = retry_after
 
 
-class UnsupportedMedia(ServiceError):
+class UnsupportedMedia(
+    ServiceError, status=415, slug="unsupported-media-type", title="The content type is not supported"
+):
     """The Content-Type is neither JSON, multipart/form-data nor an image's."""
-
-    status = 415
-    slug = "unsupported-media-type"
-    title = "The content type is not supported"
 
     @classmethod
     def of(cls, got: str) -> UnsupportedMedia:
@@ -371,49 +311,33 @@ class RejectedByModel(ServiceError):
         return self._problem
 
 
-class InferenceFailed(ServiceError):
+class InferenceFailed(ServiceError, slug="inference-failed", title="The model failed"):
     """Triton answered with an error. Its message goes to the log, never to the caller."""
 
-    slug = "inference-failed"
-    title = "The model failed"
 
-
-class Unavailable(ServiceError):
+class Unavailable(ServiceError, status=503):
     """The request may succeed if it is retried later."""
 
-    status = 503
     retry_after = 5
 
 
-class InferenceUnavailable(Unavailable):
+class InferenceUnavailable(Unavailable, slug="inference-unavailable", title="The model is not available"):
     """Triton cannot be reached or is unhealthy; it recovers within seconds."""
-
-    slug = "inference-unavailable"
-    title = "The model is not available"
 
 
 class NotLoaded(InferenceUnavailable):
     """The model or the requested version is not loaded."""
 
 
-class Overloaded(Unavailable):
+class Overloaded(Unavailable, slug="overloaded", title="The service is busy"):
     """Too many requests or bytes are in progress."""
 
-    slug = "overloaded"
-    title = "The service is busy"
     retry_after = 1
 
 
-class Stopping(Unavailable):
+class Stopping(Unavailable, slug="stopping", title="The service is stopping"):
     """The service finishes accepted requests and accepts no new ones."""
 
-    slug = "stopping"
-    title = "The service is stopping"
 
-
-class InferenceTimeout(ServiceError):
+class InferenceTimeout(ServiceError, status=504, slug="inference-timeout", title="The model took too long"):
     """Triton did not answer in time."""
-
-    status = 504
-    slug = "inference-timeout"
-    title = "The model took too long"

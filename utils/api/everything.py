@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,26 +34,13 @@ INTERNAL_KEYS = ("box", "tidied")
 
 Box = tuple[int, int, int, int]
 Record = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Progress in batches; the last one has the result."""
-
-    done: int
-    total: int
-    result: dict[str, Any] | None = None
-    """The result of `embed`, and the records as `masks`."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON line for a progress stream."""
-        result = {} if self.result is None else {"result": self.result}
-        return {"done": self.done, "total": self.total, **result}
+Step = dict[str, Any]
+"""Progress: `done` and `total` batches; the last one has the `result`: that of `embed`, and the records as `masks`."""
 
 
 async def everything(
     segmenter: Segmenter, image: ImageSource, request: EverythingRequest, max_answer_bytes: int
-) -> AsyncIterator[Progress]:
+) -> AsyncIterator[Step]:
     """Segment a whole image and yield the progress after each batch.
 
     All batches use one model version. If that is unloaded meanwhile and the request did not ask for it, the work starts
@@ -80,7 +67,7 @@ async def everything(
 
 async def _segment_by_one_version(
     segmenter: Segmenter, image: ImageSource, request: EverythingRequest, max_answer_bytes: int
-) -> AsyncIterator[Progress]:
+) -> AsyncIterator[Step]:
     result: dict[str, Any] = orjson.loads(await segmenter.embed(image, request.model_version))
     crops = crop_boxes((result["height"], result["width"]), request.crop_n_layers, request.crop_overlap_ratio)
     points = sum(_points_per_side(request, layer) ** 2 for _, layer in crops)
@@ -88,7 +75,7 @@ async def _segment_by_one_version(
         raise invalid("points_per_side", f"at most {MAX_GRID_POINTS} points in all grids together", f"{points}")
     work = [(crop, _batches(crop, request, layer, result["model_version"])) for crop, layer in crops]
     done, total = 0, sum(len(batches) for _, batches in work)
-    yield Progress(done, total)
+    yield {"done": done, "total": total}
     kept: list[Record] = []
     image = replace(image, image_id=result["image_id"])
     for _, batches in work:
@@ -102,17 +89,17 @@ async def _segment_by_one_version(
             found += records
             done += 1
             if done < total:
-                yield Progress(done, total)
+                yield {"done": done, "total": total}
         scores = [record["predicted_iou"] for record in found]
         kept += await asyncio.to_thread(box_nms, found, scores, request.box_nms_thresh)
     kept = await asyncio.to_thread(_remove_duplicates, kept, request, len(crops))
     for record in kept:
         for name in INTERNAL_KEYS:
             del record[name]
-    yield Progress(total, total, {**result, "masks": kept})
+    yield {"done": total, "total": total, "result": {**result, "masks": kept}}
 
 
-async def result_of(steps: AsyncIterator[Progress], timeout: float) -> bytes:
+async def result_of(steps: AsyncIterator[Step], timeout: float) -> bytes:
     """Return the result of the last step as JSON.
 
     Raises:
@@ -123,7 +110,7 @@ async def result_of(steps: AsyncIterator[Progress], timeout: float) -> bytes:
     async def last() -> bytes:
         result: dict[str, Any] | None = None
         async for step in steps:
-            result = step.result
+            result = step.get("result")
         return await asyncio.to_thread(orjson.dumps, result)
 
     try:

@@ -67,26 +67,18 @@ class ImageFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    input_image: Annotated[
-        str | None,
-        Field(description="base64 of a PNG, JPEG or WebP file; a `data:` URL is accepted"),
-    ] = None
-    image_id: Annotated[
-        str | None,
-        Field(
-            max_length=128,
-            description="the `image_id` of an earlier response, in place of `input_image`. After a 404 "
-            "`image-not-cached`, send the image again",
-        ),
-    ] = None
-    model_version: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=MAX_VERSION,
-            description="one of `GET /info`. Default: the newest",
-        ),
-    ] = None
+    input_image: str | None = Field(
+        default=None, description="base64 of a PNG, JPEG or WebP file; a `data:` URL is accepted"
+    )
+    image_id: str | None = Field(
+        default=None,
+        max_length=128,
+        description="the `image_id` of an earlier response, in place of `input_image`. After a 404 "
+        "`image-not-cached`, send the image again",
+    )
+    model_version: int | None = Field(
+        default=None, ge=1, le=MAX_VERSION, description="one of `GET /info`. Default: the newest"
+    )
 
 
 class ObjectFields(BaseModel):
@@ -94,35 +86,27 @@ class ObjectFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    pos_coords: Annotated[
-        list[Point] | None,
-        Field(
-            max_length=MAX_POINTS,
-            description="points `[[x, y], ...]` in pixels of the displayed image (EXIF orientation applied)",
-        ),
-    ] = None
-    labels: Annotated[
-        list[Annotated[int, Field(ge=0, le=3)]] | None,
-        Field(
-            max_length=MAX_POINTS,
-            description="one label per point in `pos_coords`: 0 negative, 1 positive, 2 top-left corner of a box, "
-            "3 bottom-right corner of a box. Default: all 1",
-        ),
-    ] = None
-    neg_coords: Annotated[
-        list[Point] | None,
-        Field(max_length=MAX_POINTS, description="negative points (label 0): pixels outside of the object"),
-    ] = None
-    box: Annotated[
-        Box | None,
-        Field(description="`[x0, y0, x1, y1]` around the object; equivalent to two points labelled 2 and 3"),
-    ] = None
-    mask_input: Annotated[
-        str | None,
-        Field(
-            description="an earlier `low_res_mask`, to refine: base64 of a NumPy file with (256, 256) float32 logits"
-        ),
-    ] = None
+    pos_coords: list[Point] | None = Field(
+        default=None,
+        max_length=MAX_POINTS,
+        description="points `[[x, y], ...]` in pixels of the displayed image (EXIF orientation applied)",
+    )
+    labels: list[Annotated[int, Field(ge=0, le=3)]] | None = Field(
+        default=None,
+        max_length=MAX_POINTS,
+        description="one label per point in `pos_coords`: 0 negative, 1 positive, 2 top-left corner of a box, "
+        "3 bottom-right corner of a box. Default: all 1",
+    )
+    neg_coords: list[Point] | None = Field(
+        default=None, max_length=MAX_POINTS, description="negative points (label 0): pixels outside of the object"
+    )
+    box: Box | None = Field(
+        default=None, description="`[x0, y0, x1, y1]` around the object; equivalent to two points labelled 2 and 3"
+    )
+    mask_input: str | None = Field(
+        default=None,
+        description="an earlier `low_res_mask`, to refine: base64 of a NumPy file with (256, 256) float32 logits",
+    )
 
 
 class EmbedRequest(ImageFields):
@@ -132,75 +116,60 @@ class EmbedRequest(ImageFields):
 class PromptFields(ObjectFields):
     """The objects to segment: one in the top-level fields, or several in `prompts`."""
 
-    prompts: Annotated[
-        list[ObjectFields] | None,
-        Field(
-            min_length=1,
-            max_length=MAX_OBJECTS,
-            description="several objects, in place of the same fields at the top level",
-        ),
-    ] = None
+    prompts: list[ObjectFields] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_OBJECTS,
+        description="several objects, in place of the same fields at the top level",
+    )
 
 
 class SegmentOptions(BaseModel):
     """Options of a request; the orchestrator gets them under the same names."""
 
-    multimask_output: Annotated[
-        bool,
-        Field(
-            description="false: one mask, for unambiguous prompts; true: three candidates (whole, part and sub-part), "
-            "which is better for parts of objects"
-        ),
-    ] = False
-    mask_format: Annotated[
-        MaskFormat,
-        Field(
-            description="encoding of the `mask` part. `json`: nested lists of 0 and 1, `[H, W]`, or `[K, H, W]` for "
-            "several masks; `npy`: a NumPy file of the same shape, bool; `png`: a 1-bit image, several masks "
-            'stacked vertically; `rle`: COCO compressed RLE, `{"size": [H, W], "counts": "..."}`; `polygon`: `[[outer '
-            "ring, hole, ...], ...]`, each ring a list of `[x, y]`, integers at pixel edges. Several masks as `rle` or "
-            "`polygon` form a list. In a JSON answer each mask is separate, as `rle` (the default), `polygon`, base64 "
-            "`png` or `json`"
-        ),
-    ] = "json"
-    segmented_image: Annotated[
-        PictureStyle,
-        Field(
-            description="content of the `segmented_image` part, a PNG. `overlay`: the image with the objects tinted "
-            "and outlined; `cutout`: RGBA, transparent outside of the objects; `none`: no such part. The default of "
-            "JSON and PNG answers is `none`"
-        ),
-    ] = "overlay"
-    low_res_mask: Annotated[
-        bool,
-        Field(description="return the `low_res_mask` of each mask, to send as `mask_input` with further points"),
-    ] = False
-    min_mask_region_area: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=MAX_REGION_AREA,
-            description="fill holes and remove islands with fewer pixels; the largest island stays",
-        ),
-    ] = 0
-    mask_threshold: Annotated[
-        float,
-        Field(
-            ge=-MAX_THRESHOLD,
-            le=MAX_THRESHOLD,
-            allow_inf_nan=False,
-            description="logit above which a pixel belongs to the mask: higher values give smaller masks",
-        ),
-    ] = 0.0
-    polygon_tolerance: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=100,
-            allow_inf_nan=False,
-            description="for `polygon`: how far rings may be from the mask's edge, in pixels; more gives fewer points",
-        ),
-    ] = 0.5
+    multimask_output: bool = Field(
+        default=False,
+        description="false: one mask, for unambiguous prompts; true: three candidates (whole, part and sub-part), "
+        "which is better for parts of objects",
+    )
+    mask_format: MaskFormat = Field(
+        default="json",
+        description="encoding of the `mask` part. `json`: nested lists of 0 and 1, `[H, W]`, or `[K, H, W]` for "
+        "several masks; `npy`: a NumPy file of the same shape, bool; `png`: a 1-bit image, several masks "
+        'stacked vertically; `rle`: COCO compressed RLE, `{"size": [H, W], "counts": "..."}`; `polygon`: `[[outer '
+        "ring, hole, ...], ...]`, each ring a list of `[x, y]`, integers at pixel edges. Several masks as `rle` or "
+        "`polygon` form a list. In a JSON answer each mask is separate, as `rle` (the default), `polygon`, base64 "
+        "`png` or `json`",
+    )
+    segmented_image: PictureStyle = Field(
+        default="overlay",
+        description="content of the `segmented_image` part, a PNG. `overlay`: the image with the objects tinted "
+        "and outlined; `cutout`: RGBA, transparent outside of the objects; `none`: no such part. The default of "
+        "JSON and PNG answers is `none`",
+    )
+    low_res_mask: bool = Field(
+        default=False, description="return the `low_res_mask` of each mask, to send as `mask_input` with further points"
+    )
+    min_mask_region_area: int = Field(
+        default=0,
+        ge=0,
+        le=MAX_REGION_AREA,
+        description="fill holes and remove islands with fewer pixels; the largest island stays",
+    )
+    mask_threshold: float = Field(
+        default=0.0,
+        ge=-MAX_THRESHOLD,
+        le=MAX_THRESHOLD,
+        allow_inf_nan=False,
+        description="logit above which a pixel belongs to the mask: higher values give smaller masks",
+    )
+    polygon_tolerance: float = Field(
+        default=0.5,
+        ge=0,
+        le=100,
+        allow_inf_nan=False,
+        description="for `polygon`: how far rings may be from the mask's edge, in pixels; more gives fewer points",
+    )
 
 
 class SegmentRequest(SegmentOptions, PromptFields, ImageFields):
@@ -210,51 +179,44 @@ class SegmentRequest(SegmentOptions, PromptFields, ImageFields):
 class EverythingRequest(ImageFields):
     """An image to segment completely. Parameter names and most defaults are those of Segment Anything's generator."""
 
-    points_per_side: Annotated[int, Field(ge=1, le=64, description="points along each side of the grid")] = 32
-    pred_iou_thresh: Annotated[
-        Fraction | None,
-        Field(description="minimum `predicted_iou` of a mask. Default: 0.88 for MobileSAM's weights"),
-    ] = None
-    stability_score_thresh: Annotated[
-        Fraction | None,
-        Field(
-            description="minimum `stability_score` of a mask: the IoU between the mask at a raised and a lowered "
-            "threshold. Default: 0.95 for MobileSAM's weights"
-        ),
-    ] = None
-    stability_score_offset: Annotated[
-        float,
-        Field(
-            gt=0,
-            le=20,
-            allow_inf_nan=False,
-            description="how far the threshold is raised and lowered for `stability_score`, in logits",
-        ),
-    ] = 1.0
-    box_nms_thresh: Annotated[
-        Fraction, Field(description="box IoU above which the mask with the lower score is dropped as a duplicate")
-    ] = 0.7
-    crop_n_layers: Annotated[
-        int, Field(ge=0, le=3, description="layers of crops to segment as well; layer i has 4^i crops")
-    ] = 0
-    crop_nms_thresh: Annotated[
-        Fraction,
-        Field(description="the same as `box_nms_thresh` between crops; the mask from the smaller crop is kept"),
-    ] = 0.7
-    crop_overlap_ratio: Annotated[
-        Fraction,
-        Field(description="overlap of the crops in layer 1, as a fraction of the shorter side; halved with each layer"),
-    ] = 512 / 1500
-    crop_n_points_downscale_factor: Annotated[
-        int, Field(ge=1, le=16, description="the grid of layer i has `points_per_side` divided by this factor^i")
-    ] = 1
-    min_mask_region_area: Annotated[
-        int, Field(ge=0, le=MAX_REGION_AREA, description="fill holes and remove islands with fewer pixels")
-    ] = 0
-    progress: Annotated[
-        bool,
-        Field(description="stream JSON lines (`application/x-ndjson`); the last one has the result"),
-    ] = False
+    points_per_side: int = Field(default=32, ge=1, le=64, description="points along each side of the grid")
+    pred_iou_thresh: Fraction | None = Field(
+        default=None, description="minimum `predicted_iou` of a mask. Default: 0.88 for MobileSAM's weights"
+    )
+    stability_score_thresh: Fraction | None = Field(
+        default=None,
+        description="minimum `stability_score` of a mask: the IoU between the mask at a raised and a lowered "
+        "threshold. Default: 0.95 for MobileSAM's weights",
+    )
+    stability_score_offset: float = Field(
+        default=1.0,
+        gt=0,
+        le=20,
+        allow_inf_nan=False,
+        description="how far the threshold is raised and lowered for `stability_score`, in logits",
+    )
+    box_nms_thresh: Fraction = Field(
+        default=0.7, description="box IoU above which the mask with the lower score is dropped as a duplicate"
+    )
+    crop_n_layers: int = Field(
+        default=0, ge=0, le=3, description="layers of crops to segment as well; layer i has 4^i crops"
+    )
+    crop_nms_thresh: Fraction = Field(
+        default=0.7, description="the same as `box_nms_thresh` between crops; the mask from the smaller crop is kept"
+    )
+    crop_overlap_ratio: Fraction = Field(
+        default=512 / 1500,
+        description="overlap of the crops in layer 1, as a fraction of the shorter side; halved with each layer",
+    )
+    crop_n_points_downscale_factor: int = Field(
+        default=1, ge=1, le=16, description="the grid of layer i has `points_per_side` divided by this factor^i"
+    )
+    min_mask_region_area: int = Field(
+        default=0, ge=0, le=MAX_REGION_AREA, description="fill holes and remove islands with fewer pixels"
+    )
+    progress: bool = Field(
+        default=False, description="stream JSON lines (`application/x-ndjson`); the last one has the result"
+    )
 
 
 Request = TypeVar("Request", bound=BaseModel)

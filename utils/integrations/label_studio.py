@@ -127,20 +127,16 @@ class SetupRequest(BaseModel):
 async def setup(call: Call) -> Response | dict[str, Any]:
     """Check a project's labeling configuration, and that its images can be fetched."""
     try:
-        _check_setup(call)
+        config = LabelConfig.of(parse_body(call.body, SetupRequest).label_config)
+        if not any(image in control.targets for control in config.controls for image in config.images):
+            config.output(next(iter(config.images)), "Object")
+        if not call.service.settings.image_origins:
+            task_images(call.service.settings).check()
     except ServiceError as error:
         problem_response(problem_of(error))
         words = re.findall(r"[\w.,:;/=-]+", error.problem().detail, re.ASCII)
         return RedirectResponse(f"error?{'-'.join(words)}", 303)
     return {"model_version": MODEL_VERSION}
-
-
-def _check_setup(call: Call) -> None:
-    config = LabelConfig.of(parse_body(call.body, SetupRequest).label_config)
-    if not any(image in control.targets for control in config.controls for image in config.images):
-        config.output(next(iter(config.images)), "Object")
-    if not call.service.settings.image_origins:
-        task_images(call.service.settings).check()
 
 
 async def predict(call: Call) -> Response | dict[str, Any]:

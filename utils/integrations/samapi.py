@@ -95,8 +95,12 @@ async def automask(call: Call) -> list[Feature]:
     image = await asyncio.to_thread(image_of, body.b64img, "b64img")
     sent = body.model_extra or {}
     found = await call.service.everything(image, {name: sent[name] for name in GRID_FIELDS & sent.keys()})
-    size = found["width"], found["height"]
-    records = [record for record in found["masks"] if body.include_image_edge or not covers_image(record["bbox"], size)]
+
+    def covers_image(x: int, y: int, width: int, height: int) -> bool:
+        margins = (x, y, found["width"] - x - width, found["height"] - y - height)
+        return all(margin <= EDGE_PIXELS for margin in margins)
+
+    records = [record for record in found["masks"] if body.include_image_edge or not covers_image(*record["bbox"])]
 
     def answer() -> list[Feature]:
         masks = zip(polygons_of(records), (record["predicted_iou"] for record in records), strict=True)
@@ -105,35 +109,17 @@ async def automask(call: Call) -> list[Feature]:
     return await asyncio.to_thread(answer)
 
 
-def covers_image(bbox: list[int], size: tuple[int, int]) -> bool:
-    """Return whether all edges of a box, x, y, width and height, are near those of an image, width and height."""
-    x, y, width, height = bbox
-    return max(x, y, size[0] - x - width, size[1] - y - height) <= EDGE_PIXELS
-
-
 def features(masks: Iterable[tuple[list[list[Ring]], float]], weights: str) -> list[Feature]:
-    """Return masks, each its polygons and its score, as GeoJSON; empty masks are left out.
-
-    Args:
-        masks: polygons and score of each mask.
-        weights: name of the weights.
-    """
-    return [
-        {
-            "type": "Feature",
-            "geometry": geometry([[closed(ring) for ring in rings] for rings in shapes]),
-            "properties": {"object_idx": index, "label": "object", "quality": score, "sam_model": weights},
-        }
-        for index, (shapes, score) in enumerate(masks)
-        if shapes
-    ]
-
-
-def geometry(shapes: list[list[Ring]]) -> dict[str, Any]:
-    """Return polygons with their holes as one GeoJSON geometry."""
-    if len(shapes) == 1:
-        return {"type": "Polygon", "coordinates": shapes[0]}
-    return {"type": "MultiPolygon", "coordinates": shapes}
+    """Return masks, each its polygons and its score, as GeoJSON; empty masks are left out."""
+    found = []
+    for index, (shapes, score) in enumerate(masks):
+        parts = [[closed(ring) for ring in rings] for rings in shapes]
+        several = {"type": "MultiPolygon", "coordinates": parts}
+        geometry = {"type": "Polygon", "coordinates": parts[0]} if len(parts) == 1 else several
+        properties = {"object_idx": index, "label": "object", "quality": score, "sam_model": weights}
+        if parts:
+            found.append({"type": "Feature", "geometry": geometry, "properties": properties})
+    return found
 
 
 async def weights(call: Call) -> list[dict[str, str]]:

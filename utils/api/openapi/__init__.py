@@ -1,7 +1,6 @@
 """The OpenAPI document, the Swagger page, and the generator of `docs/http.md`."""
 
-from utils.api.openapi.document import document
+from utils.api.openapi.document import document, pages
 from utils.api.openapi.examples import EXAMPLE, EXAMPLE_IMAGE
-from utils.api.openapi.page import pages
 
 __all__ = ["EXAMPLE", "EXAMPLE_IMAGE", "document", "pages"]

@@ -1,13 +1,21 @@
-"""The OpenAPI document. It replaces BentoML's, which lists errors that this service does not return."""
+"""The OpenAPI document, and the Swagger page that shows it.
+
+They replace BentoML's, which list errors that this service does not return, and load a script from another host.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import orjson
+from starlette.responses import HTMLResponse, Response
 
 from utils.api.info import VERSION
 from utils.api.openapi.operations import admin_paths, inference_paths, service_paths
 from utils.api.openapi.schemas import schemas
 
+PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
 DESCRIPTION = """
 Image segmentation with MobileSAM on NVIDIA Triton: send an image and prompts (points, boxes), get masks and a picture.
 
@@ -85,3 +93,13 @@ def document(*, need_key: bool = False, metrics_need_key: bool = False, admin: b
             **security,
         },
     }
+
+
+def pages(*, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False) -> dict[str, Response]:
+    """Return the responses for `/` and `/docs.json`, and for `/docs` and `/openapi.json`, where others look for them.
+
+    The arguments are those of `document`.
+    """
+    text = orjson.dumps(document(need_key=need_key, metrics_need_key=metrics_need_key, admin=admin))
+    page, described = HTMLResponse(PAGE), Response(text, media_type="application/json")
+    return {"/": page, "/docs": page, "/docs.json": described, "/openapi.json": described}

@@ -58,7 +58,7 @@ SERVICE_PROBLEMS: tuple[Problem, ...] = (
     MalformedBody.of("expected value at line 1 column 1").problem(),
     MalformedForm.of("2000 bytes without its end").problem(),
     SlowBody("expected the body within 30 s, got 65536 bytes of 2000000").problem(),
-    BodyTooLarge.of(33_554_432, 41_943_040).problem(),
+    BodyTooLarge.of(Settings().max_body_bytes, 41_943_040).problem(),
     UnsupportedMedia.of("text/plain").problem(),
     InvalidRequest.of(
         [FieldError("pos_coords[0]", "[x, y]", "a list of 3"), FieldError("labels[0]", "0, 1, 2 or 3", "5")]

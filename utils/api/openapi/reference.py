@@ -101,7 +101,7 @@ def _item(name: str, operation: dict[str, Any]) -> str:
     """Return the line of an operation without a section."""
     (content,) = operation["responses"]["200"]["content"].values()
     text = operation["responses"]["200"]["description"]
-    response = type_of(content["schema"]) if "$ref" in content["schema"] else text
+    response = _type_of(content["schema"]) if "$ref" in content["schema"] else text
     problems = _problem_names(operation)
     ending = f"; problems {problems}" if problems else ""
     return f"- `{name}`: {operation['summary']}. {operation['description']} Response: {response}{ending}\n"
@@ -123,12 +123,12 @@ def _success(media: str, description: str, content: dict[str, Any], schemas: dic
     line = f"Response (`{media}`): {text[0].lower()}{text[1:]}"
     if "encoding" in content:
         parts = [
-            f"- `{name}` ({content['encoding'][name]['contentType']}): {part.get('description') or type_of(part)}\n"
+            f"- `{name}` ({content['encoding'][name]['contentType']}): {part.get('description') or _type_of(part)}\n"
             for name, part in schema["properties"].items()
         ]
         return f"{line}.\n\n{''.join(parts)}"
     if schema["type"] == "array":
-        return f"{line}, {type_of(schema['items'])}.\n"
+        return f"{line}, {_type_of(schema['items'])}.\n"
     fields = _response_fields(_name(content["schema"]), schemas) if schema["type"] == "object" else ""
     return f"{line}.\n\n{fields}".rstrip() + "\n"
 
@@ -137,7 +137,7 @@ def _response_fields(name: str, schemas: dict[str, Schema]) -> str:
     inherited, fields = _split(name, schemas)
     required = schemas[name].get("required", fields)
     return inherited + "".join(
-        f"- `{name}`{'' if name in required else ' (optional)'}: {type_of(field)}"
+        f"- `{name}`{'' if name in required else ' (optional)'}: {_type_of(field)}"
         + ("\n" if "$ref" in field else f"; {_resolved(field, schemas)['description']}\n")
         for name, field in fields.items()
     )
@@ -180,11 +180,11 @@ def _link(text: str, name: str) -> str:
 
 def _value(field: Schema) -> str:
     """Return type, limits and default of a field of a request."""
-    default = default_of(field)
-    return ", ".join(filter(None, (type_of(field), limits_of(field), default and f"default {default}")))
+    default = _default_of(field)
+    return ", ".join(filter(None, (_type_of(field), _limits_of(field), default and f"default {default}")))
 
 
-def type_of(schema: Schema) -> str:
+def _type_of(schema: Schema) -> str:
     """Return the type of a value, such as `list of integers`, `string` or a link to an object."""
     if "$ref" in schema:
         return _link(_name(schema), _name(schema))
@@ -192,9 +192,9 @@ def type_of(schema: Schema) -> str:
         return ", ".join(f"`{choice}`" for choice in schema["enum"])
     if choices := schema.get("anyOf") or schema.get("oneOf"):
         # Optional fields accept null as well; their default says so.
-        return " or ".join(type_of(choice) for choice in choices if choice != NULL or "default" not in schema)
+        return " or ".join(_type_of(choice) for choice in choices if choice != NULL or "default" not in schema)
     if schema["type"] == "array":
-        item = type_of(schema.get("prefixItems", [schema.get("items")])[0])
+        item = _type_of(schema.get("prefixItems", [schema.get("items")])[0])
         kind, of, rest = item.partition(" of ")
         items = item if item.startswith("[") else f"{kind}s{of}{rest}"
         count = _fixed_length(schema)
@@ -202,7 +202,7 @@ def type_of(schema: Schema) -> str:
     return " or ".join(schema["type"]) if isinstance(schema["type"], list) else str(schema["type"])
 
 
-def limits_of(schema: Schema) -> str:
+def _limits_of(schema: Schema) -> str:
     """Return the limits of a value, such as `1 to 64` or `up to 256 items`; empty without limits."""
     found: Schema = next(choice for choice in schema.get("anyOf", [schema]) if choice != NULL)
     if "maxLength" in found:
@@ -219,7 +219,7 @@ def _fixed_length(schema: Schema) -> int:
     return int(schema.get("minItems", 0)) if schema.get("minItems") == schema.get("maxItems") else 0
 
 
-def default_of(schema: Schema) -> str:
+def _default_of(schema: Schema) -> str:
     """Return the default as JSON; empty if the value is required or the default is null."""
     value = schema.get("default")
     if isinstance(value, str):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from utils.api.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, InvalidRequest, NotLoaded
-from utils.api.everything import Progress, box_nms, crop_boxes, everything, grid, result_of
+from utils.api.everything import Step, box_nms, crop_boxes, everything, grid, result_of
 from utils.api.images import ImageSource
 from utils.api.requests import EverythingRequest
 from utils.triton.segmenter import GridBatch, Job, Segmentation
@@ -64,17 +64,15 @@ class FakeSegmenter:
         return copy.deepcopy(answer)
 
 
-def steps_of(segmenter: FakeSegmenter, image: ImageSource = FILE, **fields: Any) -> list[Progress]:
-    async def collect() -> list[Progress]:
+def steps_of(segmenter: FakeSegmenter, image: ImageSource = FILE, **fields: Any) -> list[Step]:
+    async def collect() -> list[Step]:
         return [step async for step in everything(segmenter, image, EverythingRequest(**fields), MAX_BYTES)]
 
     return asyncio.run(collect())
 
 
 def boxes_of(segmenter: FakeSegmenter, **fields: Any) -> list[list[int]]:
-    result = steps_of(segmenter, **fields)[-1].result
-    assert result is not None
-    return [mask["bbox"] for mask in result["masks"]]
+    return [mask["bbox"] for mask in steps_of(segmenter, **fields)[-1]["result"]["masks"]]
 
 
 def test_crop_boxes_equal_those_of_segment_anything():
@@ -153,8 +151,8 @@ def test_box_nms_equals_a_naive_implementation(seed, threshold):
 def test_progress_is_yielded_per_batch_with_the_result_in_the_last():
     segmenter = FakeSegmenter([record((0, 0, 10, 10))], [record((50, 50, 70, 70))])
     steps = steps_of(segmenter, points_per_side=5)  # 25 clicks: 16 and 9
-    assert [(step.done, step.total) for step in steps] == [(0, 2), (1, 2), (2, 2)]
-    assert [step.result is None for step in steps] == [True, True, False]
+    assert steps[:2] == [{"done": 0, "total": 2}, {"done": 1, "total": 2}]
+    assert (steps[2]["done"], len(steps[2]["result"]["masks"])) == (2, 2)
     assert [len(batch.points_xy) for _, batch in segmenter.requests] == [16, 9]
     clicks = np.concatenate([batch.points_xy for _, batch in segmenter.requests])
     assert clicks.tolist() == grid((0, 0, 100, 80), 5).tolist()
@@ -165,7 +163,7 @@ def test_each_layer_has_its_own_crops_and_grid():
     steps = steps_of(
         segmenter, points_per_side=8, crop_n_layers=2, crop_n_points_downscale_factor=4, crop_overlap_ratio=0.0
     )
-    assert [(step.done, step.total) for step in steps] == [(done, 24) for done in range(25)]
+    assert [(step["done"], step["total"]) for step in steps] == [(done, 24) for done in range(25)]
     batches = [(batch.options["crop_box"], len(batch.points_xy)) for _, batch in segmenter.requests]
     assert batches[:4] == [((0, 0, 100, 80), 16)] * 4
     crops = [(0, 0, 50, 40), (0, 40, 50, 80), (50, 0, 100, 40), (50, 40, 100, 80)]
@@ -187,7 +185,7 @@ def test_thresholds_reach_the_model(thresholds):
 
 
 def test_result_has_the_image_and_the_records_without_internal_keys():
-    lines = [step.as_json() for step in steps_of(FakeSegmenter([record((0, 0, 10, 10), 0.5)]), points_per_side=1)]
+    lines = steps_of(FakeSegmenter([record((0, 0, 10, 10), 0.5)]), points_per_side=1)
     mask = {"bbox": [0, 0, 10, 10], "predicted_iou": 0.5, "crop_box": [0, 0, 100, 80], "segmentation": SEGMENTATION}
     assert lines == [{"done": 0, "total": 1}, {"done": 1, "total": 1, "result": {**IMAGE, "masks": [mask]}}]
 
@@ -230,8 +228,7 @@ CLEANED = [record((0, 0, 40, 40), 0.9, bbox=(0, 0, 10, 10), tidied=True), record
 
 
 def test_unmodified_mask_is_kept_when_cleaning_makes_duplicates():
-    result = steps_of(FakeSegmenter(CLEANED), points_per_side=1, min_mask_region_area=5)[-1].result
-    assert result is not None
+    result = steps_of(FakeSegmenter(CLEANED), points_per_side=1, min_mask_region_area=5)[-1]["result"]
     assert [mask["predicted_iou"] for mask in result["masks"]] == [0.5]
     assert not {"box", "tidied"} & set(result["masks"][0])
 
@@ -259,7 +256,7 @@ def test_result_of_times_out_with_advice():
 
     async def endless():
         try:
-            yield Progress(0, 2)
+            yield {"done": 0, "total": 2}
             await asyncio.Event().wait()
         finally:
             ended.append(True)
@@ -272,9 +269,8 @@ def test_result_of_times_out_with_advice():
 def test_unloaded_version_restarts_with_the_newest():
     segmenter = FakeSegmenter([record((0, 0, 9, 9))], NotLoaded("gone"), [record((0, 0, 5, 5))], [record((8, 8, 9, 9))])
     steps = steps_of(segmenter, points_per_side=5)  # two batches
-    assert [step.done for step in steps] == [0, 1, 0, 1, 2]
-    assert steps[-1].result is not None
-    assert [mask["bbox"] for mask in steps[-1].result["masks"]] == [[0, 0, 5, 5], [8, 8, 1, 1]]
+    assert [step["done"] for step in steps] == [0, 1, 0, 1, 2]
+    assert [mask["bbox"] for mask in steps[-1]["result"]["masks"]] == [[0, 0, 5, 5], [8, 8, 1, 1]]
     assert len(segmenter.embedded) == 2
 
 

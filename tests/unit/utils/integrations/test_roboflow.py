@@ -76,15 +76,11 @@ def test_answer_has_the_best_mask_of_each_prompt(replay):
     assert (answer["image_id"], answer["model_id"], answer["weights"]) == ("id", "mobile_sam", {"name": "official"})
 
 
-def test_polygons_are_the_outlines_of_all_islands(replay):
-    (prediction,) = segment(replay, prompts=[{"points": [POINT]}]).json()["predictions"]
-    assert prediction == {"masks": OUTLINES, "confidence": 0.9, "format": "polygon"}
-
-
-def test_empty_mask_is_an_empty_polygon(replay):
-    replay.masks = [record(0, 0.9, np.zeros_like(PIXELS))]
-    (prediction,) = segment(replay, prompts=[{"points": [POINT]}]).json()["predictions"]
-    assert prediction["masks"] == [[]]
+def test_polygons_are_the_outlines_of_all_islands_and_empty_without_any(replay):
+    replay.masks = [record(0, 0.9), record(1, 0.8, np.zeros_like(PIXELS))]
+    predictions = segment(replay, prompts=[{"points": [POINT]}] * 2).json()["predictions"]
+    assert predictions[0] == {"masks": OUTLINES, "confidence": 0.9, "format": "polygon"}
+    assert predictions[1]["masks"] == [[]]
 
 
 def test_archive_has_signs_and_logits(replay):

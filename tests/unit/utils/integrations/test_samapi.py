@@ -74,9 +74,10 @@ def test_candidates_are_features_and_islands_one_geometry(replay):
 
 @pytest.mark.parametrize(("include_image_edge", "count"), [(True, 2), (False, 1)])
 def test_automatic_masks_become_features(replay, include_image_edge, count):
-    small = np.zeros((30, 40), bool)
+    large, small = np.zeros((2, 30, 40), bool)
+    large[9:, :25] = True  # within 20 pixels of all edges
     small[21:25, 22:30] = True
-    replay.records_found = [record(np.ones((30, 40), bool)), record(small)]
+    replay.records_found = [record(large), record(small)]
     body = {**GRID, "include_image_edge": include_image_edge}
     features = replay.ask("POST", "/sam/automask/", json=body).json()
     assert len(features) == count

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from utils.api.openapi import document, pages
-from utils.api.openapi.page import PAGE
+from utils.api.openapi.document import PAGE
 from utils.bento import static_files
 
 
