@@ -79,9 +79,10 @@ def builtin_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def builtin_server(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Run the service with the built-in weights, shared by tests that do not disrupt it."""
+    """Run the service as from another folder, with the built-in weights, shared by tests that do not disrupt it."""
     log = tmp_path_factory.mktemp("builtin_server") / "log"
-    with serving(log, MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository)) as running:
+    settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), "MOBILE_SAM_LOG_FORMAT": "console"}
+    with serving(log, str(ROOT), ["env", "--chdir=/"], **settings) as running:
         yield running
 
 

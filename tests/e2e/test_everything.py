@@ -12,7 +12,6 @@ import pytest
 import requests
 from pycocotools import mask as coco
 
-from mobile_sam_client import Client
 from tests.e2e.answers import segmentation
 from tests.e2e.pictures import as_base64, scene
 
@@ -88,16 +87,6 @@ def test_crops_are_searched_and_small_regions_removed(server, image):
         x, y, width, height = record["crop_box"]
         assert x + width <= 480
         assert y + height <= 320
-
-
-def test_progress_reaches_the_client(server):
-    steps = []
-    with Client(server.url) as client:
-        found = client.everything(
-            scene(31), on_progress=lambda *step: steps.append(step), points_per_side=8, **NO_THRESHOLDS
-        )
-    assert steps == [(done, 4) for done in range(5)]
-    assert found.masks
 
 
 def disconnect_after_two_lines(url: str, fields: dict[str, Any]) -> None:
