@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from benchmarks.browser import chromium, find_chromium
 from tests.browser.person import BALL, BALL_RADIUS, DISC, LARGE_SIZE, Person
@@ -27,6 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def browser() -> Iterator[Browser]:
     if find_chromium() is None:
         pytest.skip("no Chromium on PATH (on Debian: apt-get install chromium)")
+    expect.set_options(timeout=15_000)  # everything in an image takes seconds on a busy machine
     with chromium() as browser:
         yield browser
 

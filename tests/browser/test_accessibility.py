@@ -70,12 +70,6 @@ def test_page_states_have_no_serious_violations(open_page, photo, large, options
         assert violations(person.page) == []
 
 
-def test_result_is_announced_to_screen_readers(clicked):
-    status = clicked.page.get_by_role("status")
-    clicked.wait_for(lambda: "object 1: " in status.inner_text())
-    assert "% of the image, score 0." in status.inner_text()
-
-
 def test_keys_click_and_draw_a_box(opened):
     opened.page.locator("#view").focus()
     for key in ["Shift+ArrowLeft"] * 4 + ["ArrowLeft"] * 10:
@@ -123,7 +117,10 @@ def test_typing_a_name_triggers_no_shortcuts(clicked):
     expect(clicked.page.get_by_label("Name of next box 3")).to_be_visible()
 
 
-def test_tab_reaches_every_control(clicked):
+def test_result_is_announced_and_tab_reaches_every_control(clicked):
+    status = clicked.page.get_by_role("status")
+    clicked.wait_for(lambda: "object 1: " in status.inner_text())
+    assert "% of the image, score 0." in status.inner_text()
     reached = set()
     for _ in range(70):
         clicked.page.keyboard.press("Tab")

@@ -74,7 +74,7 @@ def test_page_reconnects_and_repeats_what_failed_while_the_service_is_away(opene
     expect(alert).to_be_visible()
     opened.page.unroute("**/mobile_sam")
     opened.page.unroute("**/readyz")
-    expect(alert).to_be_hidden(timeout=10_000)
+    expect(alert).to_be_hidden()
     opened.wait_for(lambda: opened.visible_mask("others").any() and opened.visible_mask().any())
     opened.assert_mask_is_the_apis(pos_coords=[RED])
 

@@ -143,7 +143,12 @@ def test_objects_of_a_deleted_class_get_another_one_in_all_images(project):
     project.click(*DISC)
     wait_saved(project)
     questions: list[str] = []
-    project.page.once("dialog", lambda dialog: (questions.append(dialog.message), dialog.accept()))
+
+    def accept(dialog) -> None:
+        questions.append(dialog.message)
+        dialog.accept()
+
+    project.page.once("dialog", accept)
     project.press_button("Delete the class class 2")
     expect(project.page.locator("#class-list .score")).to_have_text(["2"])
     assert questions == ["Delete the class class 2? Its 2 objects become object."]

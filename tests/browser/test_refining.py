@@ -87,17 +87,6 @@ def test_small_object_is_better_when_refined_and_its_mask_lies_exactly_where_the
     assert np.array_equal(zoomed.visible_mask(), refined)
 
 
-def test_further_clicks_in_the_part_send_no_image_again_and_new_objects_are_refined_too(zoomed):
-    zoomed.press_button("Refine here")
-    zoomed.click(*BALL)
-    bodies = zoomed.answer("**/mobile_sam", {})
-    zoomed.click(*BESIDE, button="right")
-    zoomed.click(*BESIDE, keys=("Shift",))
-    assert bodies
-    assert all("image_id" in body and "input_image" not in body for body in bodies)
-    expect(zoomed.page.locator("#part")).to_be_visible()
-
-
 def test_refined_object_survives_a_reload_and_is_exported(zoomed, large):
     zoomed.press_button("Refine here")
     zoomed.click(*BALL)
@@ -120,10 +109,19 @@ def test_refined_object_survives_a_reload_and_is_exported(zoomed, large):
     assert f"# This mask is of a part of the image, whose first pixel is ({left}, {top})." in code
 
 
-def test_click_outside_of_the_part_uses_the_whole_image_and_says_so(zoomed):
+def test_further_clicks_use_the_part_or_outside_of_it_the_whole_image(zoomed):
     zoomed.press_button("Refine here")
     zoomed.click(*BALL)
     refined = zoomed.visible_mask()
+    bodies = zoomed.answer("**/mobile_sam", {})
+    zoomed.click(*BESIDE, button="right")
+    zoomed.click(*BESIDE, keys=("Shift",))
+    assert bodies
+    assert all("image_id" in body and "input_image" not in body for body in bodies)
+    expect(zoomed.page.locator("#part")).to_be_visible()
+    for _ in range(2):
+        zoomed.press("Control+z")
+
     zoomed.press("0")
     expect(zoomed.page.locator("#refine")).to_be_hidden()
     expect(zoomed.page.locator("#hint")).to_contain_text("Zoomed out")
