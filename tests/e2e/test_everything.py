@@ -63,16 +63,6 @@ def test_record_is_a_candidate_of_its_click(server, image):
     assert (mask != candidates.masks[index]).mean() < 1e-3
 
 
-def test_records_below_a_threshold_are_left_out(server, image):
-    everything = server.post("/everything", **image, points_per_side=4, **NO_THRESHOLDS).json()["masks"]
-    limit = float(np.median([record["stability_score"] for record in everything]))
-    assert min(record["stability_score"] for record in everything) < limit
-    strict = {**NO_THRESHOLDS, "stability_score_thresh": limit}
-    filtered = server.post("/everything", **image, points_per_side=4, **strict).json()["masks"]
-    assert filtered
-    assert all(record["stability_score"] >= limit - 1e-4 for record in filtered)
-
-
 def test_crops_are_searched_and_small_regions_removed(server, image):
     options = {"points_per_side": 2, "crop_n_layers": 1, "min_mask_region_area": 50, **NO_THRESHOLDS}
     before = server.embeddings()["encoded"]
