@@ -15,13 +15,17 @@ from mobile_sam_onnx.download import fetch_official
 from mobile_sam_onnx.sources import OFFICIAL, OFFICIAL_PACKAGE
 from tests.e2e.server import ROOT, Server, make_repository, serving, wait_for_stopped_servers
 
-SHARED_SERVICES = {
-    "tests/e2e/test_keys.py": "keyed",
-    "tests/e2e/test_traces.py": "keyed",
+FEW_FILES_SERVICES = {
     "tests/e2e/test_docs.py": "official",
     "tests/e2e/test_official_parity.py": "official",
+    "tests/integrations/test_label_studio.py": "Label Studio",
+    "tests/integrations/test_x_anylabeling.py": "tools",
+    "tests/integrations/test_roboflow.py": "tools",
+    "tests/integrations/test_cvat_gateway.py": "tools",
+    "tests/e2e/test_keys.py": "keyed",
+    "tests/e2e/test_traces.py": "keyed",
 }
-"""Services that few files share, so that only one process of `pytest -n` starts them."""
+"""Services that few files use, so that only one process of `pytest -n` starts them; the longest first."""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -32,11 +36,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 class FilesWithTheirService(LoadFileScheduling):
-    """Scheduler of `--dist loadfile` that also keeps files with a service of their own together."""
+    """Scheduler of `--dist loadfile` that keeps the files of a service together, and runs them first."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return SHARED_SERVICES.get(file, file)
+        return FEW_FILES_SERVICES.get(file, file)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        if first := next((scope for scope in FEW_FILES_SERVICES.values() if scope in self.workqueue), None):
+            self.workqueue.move_to_end(first, last=False)
+        super()._assign_work_unit(node)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -79,9 +88,10 @@ def builtin_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def builtin_server(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Run the service with the built-in weights, shared by tests that do not disrupt it."""
+    """Run the service as from another folder, with the built-in weights, shared by tests that do not disrupt it."""
     log = tmp_path_factory.mktemp("builtin_server") / "log"
-    with serving(log, MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository)) as running:
+    settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), "MOBILE_SAM_LOG_FORMAT": "console"}
+    with serving(log, str(ROOT), ["env", "--chdir=/"], **settings) as running:
         yield running
 
 

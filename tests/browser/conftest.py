@@ -7,12 +7,13 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image, ImageDraw
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page, expect
 
 from benchmarks.browser import chromium, find_chromium
-from tests.browser.person import DISC, Person
+from tests.browser.person import BALL, BALL_RADIUS, DISC, LARGE_SIZE, Person
 from tests.e2e.server import Server
 
 
@@ -22,12 +23,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.e2e)
 
 
-@pytest.fixture(scope="module")  # while a browser is open, tests of other folders cannot start an event loop
+@pytest.fixture(scope="package")  # while a browser is open, tests of other folders cannot start an event loop
 def browser() -> Iterator[Browser]:
     if find_chromium() is None:
         pytest.skip("no Chromium on PATH (on Debian: apt-get install chromium)")
+    expect.set_options(timeout=15_000)  # everything in an image takes seconds on a busy machine
     with chromium() as browser:
         yield browser
+
+
+@pytest.fixture(scope="package")
+def modules(browser: Browser, builtin_server: Server) -> Iterator[Page]:
+    """A page in which tests only import the page's JavaScript modules."""
+    with Person.open_page(browser, builtin_server) as person:
+        yield person.page
 
 
 @pytest.fixture
@@ -66,5 +75,19 @@ def photo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     draw.ellipse([90, 100, 210, 220], fill=(235, 200, 60))
     draw.rectangle([300, 90, 400, 210], fill=(190, 50, 45))
     path = tmp_path_factory.mktemp("photo") / "scene.png"
+    picture.save(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A PNG of 2400 x 1600 pixels: a small disc on a noisy ground."""
+    noise = np.random.default_rng(0).normal(0, 6, (LARGE_SIZE[1], LARGE_SIZE[0], 1))
+    picture = Image.fromarray((np.array([90, 120, 80]) + noise).clip(0, 255).astype(np.uint8))
+    x, y = BALL
+    ImageDraw.Draw(picture).ellipse(
+        [x - BALL_RADIUS, y - BALL_RADIUS, x + BALL_RADIUS, y + BALL_RADIUS], fill=(230, 90, 60)
+    )
+    path = tmp_path_factory.mktemp("large") / "large.png"
     picture.save(path)
     return path

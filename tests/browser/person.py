@@ -20,6 +20,9 @@ from tests.e2e.server import Server
 
 DISC, RED, MEADOW = (150, 160), (350, 150), (240, 290)
 """Points of the fixture `photo`: on its disc, on its box, and below both."""
+LARGE_SIZE = (2400, 1600)
+BALL, BESIDE, BALL_RADIUS = (1210, 804), (1235, 790), 9
+"""Centre of the disc of the fixture `large`, and a pixel beside it."""
 IMAGE_TO_SCREEN = """([x, y]) => {
   const view = document.getElementById("view").getBoundingClientRect();
   const at = new DOMMatrix(getComputedStyle(document.getElementById("scene")).transform);

@@ -6,7 +6,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.browser.person import DISC, MEADOW
+from tests.browser.person import DISC, MEADOW, RED
 
 SERIOUS_IMPACTS = {"serious", "critical"}
 CONTEXTS = {
@@ -26,7 +26,7 @@ def violations(page) -> list[str]:
 
 
 @pytest.mark.parametrize("options", CONTEXTS.values(), ids=CONTEXTS.keys())
-def test_page_states_have_no_serious_violations(open_page, photo, options):
+def test_page_states_have_no_serious_violations(open_page, photo, large, options):
     with open_page(**options) as person:
         person.page.wait_for_selector("#banner:not([hidden])")
         assert violations(person.page) == []
@@ -41,6 +41,26 @@ def test_page_states_have_no_serious_violations(open_page, photo, options):
         person.press_button("Start")
         expect(person.page.locator("#found")).to_be_visible()
         assert violations(person.page) == []
+        person.press_button("New")
+        person.press("r")
+        person.drag(DISC, RED)
+        assert violations(person.page) == []
+        person.press("g")
+        assert violations(person.page) == []
+        person.press("v")
+        person.click(*RED)
+        expect(person.page.get_by_role("alertdialog")).to_be_focused()
+        assert violations(person.page) == []
+        person.press("Escape")
+        person.open(large)
+        for _ in range(6):
+            person.press("+")
+        person.press_button("Refine here")
+        expect(person.page.get_by_role("button", name="Refine here")).to_have_attribute("aria-pressed", "true")
+        assert violations(person.page) == []
+        control, tools = (person.page.locator(name).bounding_box() for name in ("#refine", "#tools"))
+        assert control["y"] + control["height"] <= tools["y"]
+        person.press("0")
         person.page.evaluate("window.scrollTo(0, 0)")
         person.page.route("**/mobile_sam", lambda route: route.abort())
         person.click(30, 30, keys=("Shift",))
@@ -48,12 +68,6 @@ def test_page_states_have_no_serious_violations(open_page, photo, options):
         assert violations(person.page) == []
         person.page.get_by_role("button", name="Help and shortcuts").click()
         assert violations(person.page) == []
-
-
-def test_result_is_announced_to_screen_readers(clicked):
-    status = clicked.page.get_by_role("status")
-    clicked.wait_for(lambda: "object 1: " in status.inner_text())
-    assert "% of the image, score 0." in status.inner_text()
 
 
 def test_keys_click_and_draw_a_box(opened):
@@ -103,7 +117,10 @@ def test_typing_a_name_triggers_no_shortcuts(clicked):
     expect(clicked.page.get_by_label("Name of next box 3")).to_be_visible()
 
 
-def test_tab_reaches_every_control(clicked):
+def test_result_is_announced_and_tab_reaches_every_control(clicked):
+    status = clicked.page.get_by_role("status")
+    clicked.wait_for(lambda: "object 1: " in status.inner_text())
+    assert "% of the image, score 0." in status.inner_text()
     reached = set()
     for _ in range(70):
         clicked.page.keyboard.press("Tab")

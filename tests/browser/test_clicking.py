@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pytest
 from playwright.sync_api import expect
 
 from tests.browser.person import DISC, MEADOW, RED
@@ -28,26 +27,40 @@ def test_click_paints_the_mask_over_the_image(opened):
     expect(opened.page.locator("#latency")).to_have_text(re.compile(r"^last click \d+ ms$"))
 
 
-@pytest.mark.parametrize("button", ["right", "left"], ids=["right click", "exclude mode"])
-def test_click_can_be_negative(clicked, button):
-    if button == "left":
-        clicked.page.get_by_text("Exclude", exact=True).click()
-    clicked.click(*RED, button=button)
-    clicked.assert_mask_is_the_apis(pos_coords=[DISC], neg_coords=[RED])
-
-
-def test_negative_click_alone_hints_to_click_the_object(opened):
+def test_click_can_be_negative_but_not_alone(opened):
     opened.click(*RED, button="right")
     expect(opened.page.locator("#hint")).to_contain_text("Now click the object itself")
     assert not opened.visible_mask().any()
+    opened.click(*DISC)
+    opened.assert_mask_is_the_apis(pos_coords=[DISC], neg_coords=[RED])
+    opened.press_button(f"Remove negative click at {RED[0]}, {RED[1]}")
+    opened.assert_mask_is_the_apis(pos_coords=[DISC])
+    opened.page.get_by_text("Exclude", exact=True).click()
+    opened.click(*MEADOW)
+    opened.assert_mask_is_the_apis(pos_coords=[DISC], neg_coords=[MEADOW])
 
 
-@pytest.mark.parametrize(
-    ("start", "end"), [((290, 80), (410, 220)), ((410, 220), (290, 80))], ids=["down to the right", "up to the left"]
-)
-def test_drag_draws_a_box(opened, start, end):
-    opened.drag(start, end)
-    opened.assert_mask_is_the_apis(box=[290, 80, 410, 220])
+def test_drag_draws_a_box_that_escape_cancels(opened):
+    for start, end in (((290, 80), (410, 220)), ((410, 220), (290, 80))):
+        opened.drag(start, end)
+        opened.assert_mask_is_the_apis(box=[290, 80, 410, 220])
+        opened.press("Control+z")
+    opened.page.mouse.dblclick(*opened.screen_xy(*DISC))
+    opened.wait_idle()
+    markers = opened.page.locator(".marker")
+    expect(markers).to_have_count(1)
+    first = opened.visible_mask()
+    opened.page.mouse.move(*opened.screen_xy(300, 90))
+    opened.page.mouse.down()
+    opened.page.mouse.move(*opened.screen_xy(400, 200), steps=3)
+    opened.page.keyboard.press("Escape")
+    opened.page.mouse.up()
+    opened.page.keyboard.press("b")
+    opened.page.keyboard.press("ArrowLeft")
+    opened.press("Escape")
+    assert np.array_equal(opened.visible_mask(), first)
+    expect(markers).to_have_count(1)
+    expect(opened.page.locator("#box")).to_be_hidden()
 
 
 def test_undo_redo_clear_and_markers_restore_masks(clicked):
@@ -95,34 +108,21 @@ def test_objects_have_own_colours_and_names(clicked):
     expect(clicked.page.locator("#objects li")).to_have_count(1)
 
 
-def test_mask_is_painted_while_another_row_is_hovered(clicked):
+def test_mask_is_painted_while_another_row_is_hovered_and_a_cleared_one_does_not_reappear(clicked):
     clicked.press("n")
     clicked.page.locator("#objects li").first.hover()
     clicked.page.locator("#view").focus()
     for key in ["Shift+ArrowRight"] * 5 + ["Enter"]:
         clicked.press(key)
     assert clicked.visible_mask()[RED[1], RED[0]]
-
-
-def test_double_click_counts_as_one_click(opened):
-    opened.page.mouse.dblclick(*opened.screen_xy(*DISC))
-    opened.wait_idle()
-    expect(opened.page.locator(".marker")).to_have_count(1)
-
-
-def test_escape_cancels_a_box_and_keeps_the_clicks(clicked):
-    first = clicked.visible_mask()
-    clicked.page.mouse.move(*clicked.screen_xy(300, 90))
-    clicked.page.mouse.down()
-    clicked.page.mouse.move(*clicked.screen_xy(400, 200), steps=3)
-    clicked.page.keyboard.press("Escape")
-    clicked.page.mouse.up()
-    clicked.page.keyboard.press("b")
-    clicked.page.keyboard.press("ArrowLeft")
     clicked.press("Escape")
-    assert np.array_equal(clicked.visible_mask(), first)
-    expect(clicked.page.locator(".marker")).to_have_count(1)
-    expect(clicked.page.locator("#box")).to_be_hidden()
+    held = clicked.hold("**/mobile_sam")
+    clicked.page.mouse.click(*clicked.screen_xy(*MEADOW))
+    clicked.wait_for(lambda: bool(held))
+    assert not clicked.visible_mask().any()
+    held.pop().continue_()
+    clicked.wait_idle()
+    assert clicked.visible_mask()[MEADOW[1], MEADOW[0]]
 
 
 def test_click_before_encoding_waits_for_the_embedding(person, photo):
@@ -135,22 +135,24 @@ def test_click_before_encoding_waits_for_the_embedding(person, photo):
     person.assert_mask_is_the_apis(pos_coords=[DISC])
 
 
-def test_preview_follows_the_pointer_until_the_click_which_takes_it_over(opened):
+def test_preview_follows_the_pointer_with_the_mask_options_until_the_click_takes_it_over(opened):
     bodies = opened.answer("**/mobile_sam", {})
+    opened.page.get_by_label("Threshold").fill("-3")
     opened.page.locator("#hover").set_checked(True)
-    expected = opened.request_masks(pos_coords=[DISC])[0]
+    expected = opened.request_masks(pos_coords=[DISC], mask_threshold=-3)[0]
     opened.page.mouse.move(*opened.screen_xy(20, 20))
     opened.page.mouse.move(*opened.screen_xy(*DISC))
     opened.wait_for(lambda: np.array_equal(opened.visible_mask("preview"), expected))
     assert not opened.visible_mask().any()
     previews = len(bodies)
+    assert (bodies[-1]["min_mask_region_area"], bodies[-1]["mask_threshold"]) == (20, -3)
     opened.click(*DISC)
     assert not opened.visible_mask("preview").any()
     assert np.array_equal(opened.visible_mask(), expected)
     assert len(bodies) == previews
 
 
-def test_mask_options_apply_to_all_objects_and_later_clicks(clicked):
+def test_mask_options_apply_to_all_objects_later_clicks_and_the_next_image(clicked, photo):
     clicked.press("n")
     clicked.click(*MEADOW)
     clicked.page.get_by_label("Smooth").set_checked(False)
@@ -165,35 +167,9 @@ def test_mask_options_apply_to_all_objects_and_later_clicks(clicked):
     assert np.array_equal(clicked.visible_mask("others"), clicked.request_masks(pos_coords=[DISC], **options)[0])
     clicked.click(*RED, button="right")
     clicked.assert_mask_is_the_apis(pos_coords=[MEADOW], neg_coords=[RED], **options)
-
-
-def test_preview_has_the_mask_options(opened):
-    bodies = opened.answer("**/mobile_sam", {})
-    opened.page.get_by_label("Threshold").fill("-3")
-    opened.page.locator("#hover").set_checked(True)
-    opened.page.mouse.move(*opened.screen_xy(*DISC))
-    expected = opened.request_masks(pos_coords=[DISC], mask_threshold=-3)[0]
-    opened.wait_for(lambda: np.array_equal(opened.visible_mask("preview"), expected))
-    assert (bodies[-1]["min_mask_region_area"], bodies[-1]["mask_threshold"]) == (20, -3)
-
-
-def test_mask_options_are_kept_for_the_next_image(clicked, photo):
-    clicked.page.get_by_label("Smooth").set_checked(False)
-    clicked.wait_idle()
     clicked.open(photo)
     clicked.click(*DISC)
-    clicked.assert_mask_is_the_apis(pos_coords=[DISC], min_mask_region_area=0)
-
-
-def test_cleared_mask_does_not_reappear_with_the_next_click(clicked):
-    clicked.press("Escape")
-    held = clicked.hold("**/mobile_sam")
-    clicked.page.mouse.click(*clicked.screen_xy(*RED))
-    clicked.wait_for(lambda: bool(held))
-    assert not clicked.visible_mask().any()
-    held.pop().continue_()
-    clicked.wait_idle()
-    assert clicked.visible_mask()[RED[1], RED[0]]
+    clicked.assert_mask_is_the_apis(pos_coords=[DISC], **options)
 
 
 def segment_everything(person, grid: str) -> None:
@@ -201,7 +177,7 @@ def segment_everything(person, grid: str) -> None:
     person.page.keyboard.press("e")
 
 
-def test_segment_everything_is_one_undoable_step(opened):
+def test_segment_everything_is_one_undoable_step_and_its_objects_can_be_refined(opened):
     segment_everything(opened, "8")
     opened.page.keyboard.press("e")  # ignored: it is already running
     opened.page.wait_for_selector("#progress", state="hidden")
@@ -213,12 +189,9 @@ def test_segment_everything_is_one_undoable_step(opened):
     opened.press("Control+z")
     expect(rows).to_have_count(1)
     assert not opened.visible_mask("others").any()
+    opened.press("Control+y")
 
-
-def test_click_on_a_found_object_keeps_its_grid_click(opened):
-    segment_everything(opened, "8")
-    opened.page.wait_for_selector("#progress", state="hidden")
-    opened.click(*DISC)
+    opened.click(*DISC)  # a found object keeps its grid click
     assert opened.visible_mask()[DISC[1], DISC[0]]
     expect(opened.page.locator(".marker")).to_have_count(0)
     opened.click(*MEADOW, button="right")

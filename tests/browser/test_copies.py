@@ -28,35 +28,26 @@ def open_refused(person, path, offer: str) -> None:
     expect(person.page.get_by_role("alert")).to_be_hidden()
 
 
-@pytest.fixture
-def copied(person, photo):
-    """The user with a smaller copy of `photo` open and its disc segmented."""
+def test_smaller_copy_is_exported_at_full_size(person, photo):
     reload_with_info(person, limits=SMALL)
     open_refused(person, photo, "Open a copy of 0.1 megapixels")
     scale = (96_000 / (480 * 320)) ** 0.5
     person.click(*(at * scale for at in DISC))
-    return person
-
-
-def test_smaller_copy_is_exported_at_full_size(copied, photo):
     about = r"480 . 320 pixels, opened as a copy of 379 . 252, exported at full size, encoded in .*"
-    expect(copied.page.locator("#about")).to_have_text(re.compile(about))
-    shown = copied.visible_mask()
+    expect(person.page.locator("#about")).to_have_text(re.compile(about))
+    shown = person.visible_mask()
     assert shown.shape == (252, 379)
     rows, columns = ((np.arange(size) + 0.5) * side / size for size, side in ((320, 252), (480, 379)))
     expected = shown[np.ix_(rows.astype(int), columns.astype(int))]
-    with Image.open(io.BytesIO(copied.save("Mask PNG"))) as saved:
+    with Image.open(io.BytesIO(person.save("Mask PNG"))) as saved:
         assert np.array_equal(np.array(saved.convert("L")) == 255, expected)
-    coco = json.loads(copied.save("COCO JSON"))
+    coco = json.loads(person.save("COCO JSON"))
     assert (coco["images"][0]["width"], coco["images"][0]["height"]) == (480, 320)
     assert np.array_equal(coco_mask.decode(coco["annotations"][0]["segmentation"]).astype(bool), expected)
-    with Image.open(io.BytesIO(copied.save("Cutout"))) as saved, Image.open(photo) as original:
+    with Image.open(io.BytesIO(person.save("Cutout"))) as saved, Image.open(photo) as original:
         assert np.array_equal(np.array(saved)[expected][:, :3], np.array(original)[expected])
-
-
-def test_copied_code_is_not_offered_for_a_copy(copied):
     for button in ("Copy Python", "Copy curl"):
-        expect(copied.page.get_by_role("button", name=button)).to_be_disabled()
+        expect(person.page.get_by_role("button", name=button)).to_be_disabled()
 
 
 def test_large_file_is_opened_as_a_jpeg_of_the_same_size(person, tmp_path):

@@ -20,11 +20,14 @@ def pixels(file: bytes) -> np.ndarray:
         return np.array(picture.convert("RGBA"))
 
 
-def test_mask_and_cutout_contain_the_mask_only(clicked, photo):
-    mask = clicked.visible_mask()
-    saved = pixels(clicked.save("Mask PNG"))
+def test_mask_and_cutout_contain_the_mask_only(opened, photo):
+    for button in ("Mask PNG", "Cutout", "COCO JSON", "Copy Python", "Copy curl"):
+        expect(opened.page.get_by_role("button", name=button)).to_be_disabled()
+    opened.click(*DISC)
+    mask = opened.visible_mask()
+    saved = pixels(opened.save("Mask PNG"))
     assert np.array_equal(saved, np.where(mask[..., None], 255, [0, 0, 0, 255]))
-    cutout = pixels(clicked.save("Cutout"))
+    cutout = pixels(opened.save("Cutout"))
     assert np.array_equal(cutout[..., 3], mask * 255)
     assert np.array_equal(cutout[mask], pixels(photo.read_bytes())[mask])
 
@@ -54,28 +57,26 @@ def copied(person, button: str = "Copy Python") -> str:
     return str(person.page.evaluate("navigator.clipboard.readText()"))
 
 
-def test_copy_python_copies_a_client_call(clicked):
-    clicked.click(*RED, button="right")
-    text = copied(clicked)
-    call = 'service.segment("scene.png", pos_coords=[[150,160]], neg_coords=[[350,150]], min_mask_region_area=20)'
-    assert f'with Client("{clicked.server.url}") as service:\n    found = {call}\n' in text
-    compile(text, "copied", "exec")
-
-
-def test_copy_python_ranks_candidates_by_score(clicked):
+def test_copied_python_is_a_client_call_with_the_options_of_the_mask(clicked):
+    clicked.page.get_by_label("Smooth").set_checked(False)
+    assert "pos_coords=[[150,160]])" in copied(clicked)
+    clicked.page.get_by_label("Threshold").fill("1.5")
+    assert "pos_coords=[[150,160]], mask_threshold=1.5)" in copied(clicked)
+    clicked.page.get_by_label("Threshold").fill("0")
+    clicked.page.get_by_label("Smooth").set_checked(True)
+    clicked.wait_idle()
     texts = []
     for key in "iop":
         clicked.press(key)
         texts.append(copied(clicked))
     assert sorted(int(text.split(".candidates[")[1][0]) for text in texts) == [0, 1, 2]
     assert all("multimask_output=True" in text for text in texts)
-
-
-def test_copied_code_has_the_options_that_differ_from_the_defaults(clicked):
-    clicked.page.get_by_label("Smooth").set_checked(False)
-    assert "pos_coords=[[150,160]])" in copied(clicked)
-    clicked.page.get_by_label("Threshold").fill("1.5")
-    assert "pos_coords=[[150,160]], mask_threshold=1.5)" in copied(clicked)
+    clicked.press("u")
+    clicked.click(*RED, button="right")
+    text = copied(clicked)
+    call = 'service.segment("scene.png", pos_coords=[[150,160]], neg_coords=[[350,150]], min_mask_region_area=20)'
+    assert f'with Client("{clicked.server.url}") as service:\n    found = {call}\n' in text
+    compile(text, "copied", "exec")
 
 
 def test_copy_curl_copies_a_command_that_runs(clicked, tmp_path):
@@ -94,8 +95,3 @@ def test_copy_curl_copies_a_command_that_runs(clicked, tmp_path):
         assert np.array_equal(mask, clicked.visible_mask())
         assert "min_mask_region_area" in command
     assert command.startswith("# This mask is masks[1] of the answer.\n")
-
-
-def test_export_buttons_are_disabled_without_a_mask(opened):
-    for button in ("Mask PNG", "Cutout", "COCO JSON", "Copy Python", "Copy curl"):
-        expect(opened.page.get_by_role("button", name=button)).to_be_disabled()

@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 
 from tests.browser.person import DISC, RED, Person
 
+PUT_FAILS = "IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError'); }; null"
 NO_STORAGE = "Object.defineProperty(indexedDB, 'open', { value() { throw new Error('denied'); } });"
 
 
@@ -53,7 +54,7 @@ def show(person: Person, key: str, name: str) -> None:
     person.wait_encoded(person.image)
 
 
-def test_objects_masks_classes_and_history_survive_a_reload(clicked):
+def test_objects_masks_classes_and_history_survive_a_reload_also_without_the_service(clicked):
     disc = clicked.visible_mask()
     clicked.press_button("Class")
     clicked.page.keyboard.type("box")
@@ -68,18 +69,14 @@ def test_objects_masks_classes_and_history_survive_a_reload(clicked):
     assert np.array_equal(clicked.visible_mask(), disc)
     clicked.press("Control+y")
     assert np.array_equal(clicked.visible_mask(), red)
-
-
-def test_masks_are_shown_while_the_service_is_away(clicked):
-    disc = clicked.visible_mask()
     wait_saved(clicked)
     for path in ("embed", "mobile_sam"):
         clicked.page.route(f"**/{path}", lambda route: route.abort())
     reload(clicked)
-    clicked.wait_for(lambda: np.array_equal(clicked.visible_mask(), disc))
+    clicked.wait_for(lambda: np.array_equal(clicked.visible_mask(), red))
 
 
-def test_each_image_keeps_its_own_objects(project, photos):
+def test_each_image_keeps_its_own_objects_until_it_is_removed(project):
     project.click(*DISC)
     disc = project.visible_mask()
     show(project, "d", "b.png")
@@ -90,6 +87,12 @@ def test_each_image_keeps_its_own_objects(project, photos):
     counts = project.page.locator("#image-list .count")
     assert counts.all_inner_texts() == ["1", "1", "", ""]
     expect(project.page.locator("#image-position")).to_have_text("1 of 4")
+    wait_saved(project)
+    project.page.once("dialog", lambda dialog: dialog.accept())
+    project.press_button("Remove a.png from the project")
+    expect(project.page.get_by_role("application")).to_have_attribute("aria-label", "b.png, 480 by 320 pixels")
+    reload(project)
+    expect(project.page.locator("#image-list li")).to_have_count(3)
 
 
 def test_next_two_images_are_encoded_ahead(project):
@@ -104,16 +107,16 @@ def test_next_two_images_are_encoded_ahead(project):
     assert embedded() == 4
 
 
-def test_folder_is_opened_with_its_images_only(person, photos, tmp_path):
+def test_folder_is_opened_with_its_images_only_and_equal_names_get_numbers(person, photo, photos, tmp_path):
     (tmp_path / "notes.txt").write_text("not an image")
     person.page.set_input_files("#folder", tmp_path)
     expect(person.page.locator("#image-list li")).to_have_count(4)
-    assert [name.split("/")[-1] for name in person.page.locator("#image-list .file-name").all_inner_texts()] == [
-        "a.png",
-        "b.png",
-        "c.png",
-        "d.png",
-    ]
+    names = person.page.locator("#image-list .file-name")
+    assert [name.split("/")[-1] for name in names.all_inner_texts()] == ["a.png", "b.png", "c.png", "d.png"]
+    for count in (5, 6, 7):
+        person.page.set_input_files("#file", photo)
+        expect(names).to_have_count(count)
+    assert names.all_inner_texts()[4:] == ["scene.png", "scene (2).png", "scene (3).png"]
 
 
 def test_number_keys_give_classes_and_the_last_one_is_kept(project):
@@ -138,26 +141,19 @@ def test_objects_of_a_deleted_class_get_another_one_in_all_images(project):
     project.click(*DISC)
     show(project, "d", "b.png")
     project.click(*DISC)
+    wait_saved(project)
     questions: list[str] = []
 
     def accept(dialog) -> None:
         questions.append(dialog.message)
         dialog.accept()
 
-    project.page.on("dialog", accept)
-    wait_saved(project)
+    project.page.once("dialog", accept)
     project.press_button("Delete the class class 2")
     expect(project.page.locator("#class-list .score")).to_have_text(["2"])
     assert questions == ["Delete the class class 2? Its 2 objects become object."]
     show(project, "a", "a.png")
     assert project.page.locator("#objects .category").all_inner_texts() == ["object"]
-
-
-def test_removed_image_is_gone_after_a_reload(project):
-    project.press_button("Remove a.png from the project")
-    expect(project.page.get_by_role("application")).to_have_attribute("aria-label", "b.png, 480 by 320 pixels")
-    reload(project)
-    expect(project.page.locator("#image-list li")).to_have_count(3)
 
 
 def test_browser_without_storage_says_so(open_page, photo):
@@ -184,9 +180,7 @@ def test_second_tab_does_not_overwrite_the_first_one(project, photos):
 
 
 def test_work_that_could_not_be_saved_is_there_when_its_image_is_opened_again(project):
-    project.page.evaluate(
-        "IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError'); }; null"
-    )
+    project.page.evaluate(PUT_FAILS)
     project.click(*DISC)
     expect(project.page.locator("#saved")).to_have_text("Not saved")
     disc = project.visible_mask()
@@ -195,12 +189,14 @@ def test_work_that_could_not_be_saved_is_there_when_its_image_is_opened_again(pr
     assert np.array_equal(project.visible_mask(), disc)
 
 
-def test_images_of_the_same_name_get_numbers(person, photo):
-    for count in (1, 2, 3):
-        person.page.set_input_files("#file", photo)
-        expect(person.page.locator("#image-list li")).to_have_count(count)
-    names = person.page.locator("#image-list .file-name")
-    assert names.all_inner_texts() == ["scene.png", "scene (2).png", "scene (3).png"]
+def test_nothing_is_at_risk_once_the_changed_image_is_removed(clicked):
+    wait_saved(clicked)
+    clicked.page.evaluate(PUT_FAILS)
+    clicked.click(*RED)
+    expect(clicked.page.locator("#saved")).to_have_text("Not saved")
+    clicked.page.once("dialog", lambda dialog: dialog.accept())
+    clicked.press_button("Remove scene.png from the project")
+    wait_saved(clicked)
 
 
 def test_image_that_the_browser_fails_to_store_is_not_added(person, photo):
@@ -217,15 +213,3 @@ def test_image_that_the_browser_fails_to_store_is_not_added(person, photo):
     person.page.set_input_files("#file", photo)
     expect(person.page.get_by_role("alert")).to_contain_text("does not fit into this browser's storage")
     expect(person.page.locator("#image-list li")).to_have_count(0)
-
-
-def test_nothing_is_at_risk_once_the_changed_image_is_removed(clicked):
-    wait_saved(clicked)
-    clicked.page.evaluate(
-        "IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError'); }; null"
-    )
-    clicked.click(*RED)
-    expect(clicked.page.locator("#saved")).to_have_text("Not saved")
-    clicked.page.once("dialog", lambda dialog: dialog.accept())
-    clicked.press_button("Remove scene.png from the project")
-    wait_saved(clicked)

@@ -11,33 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw
+from PIL import Image
 from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
-from tests.browser.person import Person
-from tests.browser.test_accessibility import CONTEXTS, violations
+from tests.browser.person import BALL, BALL_RADIUS, BESIDE, LARGE_SIZE, Person
 from tests.browser.test_copies import open_refused
 from tests.browser.test_errors import reload_with_info
 from tests.browser.test_export import copied
 from tests.browser.test_project import reload
-
-SIZE = (2400, 1600)
-BALL, OTHER = (1210, 804), (1235, 790)
-"""Centre of a disc, and a pixel beside it."""
-RADIUS = 9
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A PNG of 2400 x 1600 pixels: a small disc on a noisy ground."""
-    noise = np.random.default_rng(0).normal(0, 6, (SIZE[1], SIZE[0], 1))
-    picture = Image.fromarray((np.array([90, 120, 80]) + noise).clip(0, 255).astype(np.uint8))
-    x, y = BALL
-    ImageDraw.Draw(picture).ellipse([x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS], fill=(230, 90, 60))
-    path = tmp_path_factory.mktemp("large") / "large.png"
-    picture.save(path)
-    return path
 
 
 @pytest.fixture
@@ -57,8 +39,8 @@ def zoom_in(person: Person, pixel: tuple[float, float]) -> None:
 
 
 def iou_with_disc(mask: np.ndarray) -> float:
-    ys, xs = np.mgrid[: SIZE[1], : SIZE[0]]
-    truth = (xs - BALL[0]) ** 2 + (ys - BALL[1]) ** 2 <= (RADIUS + 0.5) ** 2
+    ys, xs = np.mgrid[: LARGE_SIZE[1], : LARGE_SIZE[0]]
+    truth = (xs - BALL[0]) ** 2 + (ys - BALL[1]) ** 2 <= (BALL_RADIUS + 0.5) ** 2
     return float((mask & truth).sum() / (mask | truth).sum())
 
 
@@ -105,17 +87,6 @@ def test_small_object_is_better_when_refined_and_its_mask_lies_exactly_where_the
     assert np.array_equal(zoomed.visible_mask(), refined)
 
 
-def test_further_clicks_in_the_part_send_no_image_again_and_new_objects_are_refined_too(zoomed):
-    zoomed.press_button("Refine here")
-    zoomed.click(*BALL)
-    bodies = zoomed.answer("**/mobile_sam", {})
-    zoomed.click(*OTHER, button="right")
-    zoomed.click(*OTHER, keys=("Shift",))
-    assert bodies
-    assert all("image_id" in body and "input_image" not in body for body in bodies)
-    expect(zoomed.page.locator("#part")).to_be_visible()
-
-
 def test_refined_object_survives_a_reload_and_is_exported(zoomed, large):
     zoomed.press_button("Refine here")
     zoomed.click(*BALL)
@@ -138,10 +109,19 @@ def test_refined_object_survives_a_reload_and_is_exported(zoomed, large):
     assert f"# This mask is of a part of the image, whose first pixel is ({left}, {top})." in code
 
 
-def test_click_outside_of_the_part_uses_the_whole_image_and_says_so(zoomed):
+def test_further_clicks_use_the_part_or_outside_of_it_the_whole_image(zoomed):
     zoomed.press_button("Refine here")
     zoomed.click(*BALL)
     refined = zoomed.visible_mask()
+    bodies = zoomed.answer("**/mobile_sam", {})
+    zoomed.click(*BESIDE, button="right")
+    zoomed.click(*BESIDE, keys=("Shift",))
+    assert bodies
+    assert all("image_id" in body and "input_image" not in body for body in bodies)
+    expect(zoomed.page.locator("#part")).to_be_visible()
+    for _ in range(2):
+        zoomed.press("Control+z")
+
     zoomed.press("0")
     expect(zoomed.page.locator("#refine")).to_be_hidden()
     expect(zoomed.page.locator("#hint")).to_contain_text("Zoomed out")
@@ -153,23 +133,10 @@ def test_click_outside_of_the_part_uses_the_whole_image_and_says_so(zoomed):
     assert np.array_equal(zoomed.visible_mask(), refined)
 
 
-@pytest.mark.parametrize("options", CONTEXTS.values(), ids=CONTEXTS.keys())
-def test_control_is_accessible_and_covers_no_tool(open_page, large, options):
-    with open_page(**options) as person:
-        person.open(large)
-        for _ in range(6):
-            person.press("+")
-        person.press_button("Refine here")
-        expect(person.page.get_by_role("button", name="Refine here")).to_have_attribute("aria-pressed", "true")
-        assert violations(person.page) == []
-        control, tools = (person.page.locator(name).bounding_box() for name in ("#refine", "#tools"))
-        assert control["y"] + control["height"] <= tools["y"]
-
-
 def test_part_of_a_copy_is_cut_from_the_original(person, large, tmp_path):
     reload_with_info(person, limits={"max_body_bytes": 32_000_000, "max_image_pixels": 1_000_000, "max_objects": 256})
     open_refused(person, large, "Open a copy of 1 megapixels")
-    scale = (960_000 / (SIZE[0] * SIZE[1])) ** 0.5
+    scale = (960_000 / (LARGE_SIZE[0] * LARGE_SIZE[1])) ** 0.5
     ball = ((BALL[0] + 0.5) * scale - 0.5, (BALL[1] + 0.5) * scale - 0.5)
     zoom_in(person, ball)
     bodies = person.answer("**/mobile_sam", {})

@@ -102,12 +102,13 @@ class Reader:
     The default service address in pages and clients is replaced by that of a running service.
     """
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, pictures: int | None = None) -> None:
         """Copy the files.
 
         Args:
             folder: an empty folder.
             url: address of the running service.
+            pictures: number of sample pictures; None for all.
         """
         self.folder, self._url = folder, url
         (folder / ".venv").symlink_to(sys.prefix)
@@ -116,7 +117,9 @@ class Reader:
                 copy = folder / source.relative_to(ROOT)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_text(source.read_text().replace(URL, url))
-        shutil.copytree(ROOT / SAMPLES, folder / SAMPLES)
+        (folder / SAMPLES).mkdir(parents=True)
+        for picture in sorted((ROOT / SAMPLES).iterdir())[:pictures]:
+            shutil.copy(picture, folder / SAMPLES)
 
     def run(self, block: Block) -> str:
         """Run a block and return what it prints; fail unless it exits with status 0."""

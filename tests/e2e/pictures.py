@@ -1,12 +1,15 @@
-"""Test images."""
+"""Test images, and pixels of polygons."""
 
 from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw
+from pycocotools import mask as coco
 
 
 def scene(seed: int, size: tuple[int, int] = (480, 320)) -> bytes:
@@ -26,3 +29,10 @@ def scene(seed: int, size: tuple[int, int] = (480, 320)) -> bytes:
 def as_base64(file: bytes) -> str:
     """Return a file as base64 text."""
     return base64.b64encode(file).decode()
+
+
+def filled(rings: Sequence[Sequence[Sequence[float]]], size_hw: Sequence[int]) -> NDArray[np.bool_]:
+    """Return the pixels that are inside an odd number of rings."""
+    parts = [coco.decode(coco.frPyObjects([np.ravel(ring).tolist()], *size_hw))[..., 0] for ring in rings]
+    mask: NDArray[np.bool_] = np.bitwise_xor.reduce(parts).astype(bool)
+    return mask

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import io
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw
 
-from mobile_sam_client import AsyncClient, Client, InvalidImage, InvalidRequest, Prompt
-from mobile_sam_client.compat import SamAutomaticMaskGenerator, SamPredictor
+from mobile_sam_client import AsyncClient, Client, InvalidImage, InvalidRequest
 from tests.e2e.pictures import scene
 from tests.e2e.server import Server
 from tests.unit.client.mobile_sam_client.fake_service import Awaited
@@ -33,23 +29,14 @@ def client(request, server: Server, monkeypatch) -> Iterator[Any]:
     opened.close()
 
 
-def test_info_describes_the_service(client):
-    info = client.info()
-    assert info.weights is not None
-    assert not info.key_needed
-    assert (info.max_image_pixels, info.max_objects) == (25_000_000, 256)
-    assert client.embed(scene(900)).weights == info.weights
-
-
 def test_mask_of_an_object_can_be_refined(client):
     photo = client.embed(scene(901))
     first = client.segment(photo, **CLICK, multimask_output=True, low_res_mask=True)
     assert first.image is not None
     assert (first.image.mode, first.image.size) == ("RGB", (480, 320))
-    assert [candidate.score for candidate in first.candidates] == sorted(
-        (candidate.score for candidate in first.candidates), reverse=True
-    )
-    assert len(first.candidates) == 3
+    scores = [candidate.score for candidate in first.candidates]
+    assert scores == sorted(scores, reverse=True)
+    assert len(scores) == 3
     for candidate in first.candidates:
         assert candidate.mask.shape == (320, 480)
         rows, columns = np.nonzero(candidate.mask)
@@ -63,17 +50,6 @@ def test_mask_of_an_object_can_be_refined(client):
     assert refined.low_res_mask is None
 
 
-def test_segment_many_gives_the_same_masks_as_single_calls(client, server):
-    file = scene(902)
-    prompts = [Prompt(pos_coords=[[100 + 60 * number, 160]], neg_coords=[[5, 5]]) for number in range(5)]
-    together = client.segment_many(file, prompts)
-    alone = [client.segment(file, pos_coords=prompt.pos_coords, neg_coords=[[5, 5]]) for prompt in prompts]
-    assert len(together) == 5
-    for one, other in zip(together, alone, strict=True):
-        assert (one.mask != other.mask).mean() < 1e-3
-        assert one.score == pytest.approx(other.score, abs=1e-3)
-
-
 def test_everything_reports_progress_and_returns_records(client):
     steps = []
     parameters = {"points_per_side": 6, "pred_iou_thresh": 0, "stability_score_thresh": 0}
@@ -85,74 +61,6 @@ def test_everything_reports_progress_and_returns_records(client):
         x0, y0, x1, y1 = record.box_xyxy
         assert record.mask[y0:y1, x0:x1].sum() == record.area > 0
     assert everything.overlay().size == (480, 320)
-
-
-def test_polygons_and_pictures_of_a_mask_agree_with_it(client):
-    found = client.segment(scene(908), **CLICK)
-    drawn = Image.new("1", (480, 320))
-    for outer, *holes in found.polygons():
-        for ring, value in [(outer, 1), *((hole, 0) for hole in holes)]:
-            ImageDraw.Draw(drawn).polygon([(x - 0.5, y - 0.5) for x, y in ring.tolist()], fill=value)
-    assert (np.asarray(drawn) != found.mask).mean() < 0.01
-    assert (np.asarray(found.cutout())[..., 3] == 255 * found.mask).all()
-    assert found.overlay().size == (480, 320)
-
-
-def test_compat_predictor_returns_the_arrays_of_the_service(server):
-    with Client(server.url) as client, Image.open(io.BytesIO(scene(909))) as picture:
-        pixels = np.asarray(picture.convert("RGB"))
-        predictor = SamPredictor(client)
-        predictor.set_image(pixels[..., ::-1], "BGR")
-        points, labels = np.array([[240, 160], [5, 5]]), np.array([1, 0])
-        masks, scores, low_res = predictor.predict(points, labels)
-        logits, _, _ = predictor.predict(points, labels, return_logits=True)
-        refined, _, _ = predictor.predict(points, labels, mask_input=low_res[[scores.argmax()]], multimask_output=False)
-        best = client.segment(pixels, pos_coords=points, labels=labels, multimask_output=True)
-    assert (masks.shape, scores.shape, low_res.shape, refined.shape) == (
-        (3, 320, 480), (3,), (3, 256, 256), (1, 320, 480),
-    )  # fmt: skip
-    assert (masks[scores.argmax()] == best.mask).all()
-    assert ((logits > 0) != masks).mean() < 1e-4
-
-
-def test_compat_generator_returns_official_records(server):
-    parameters: dict[str, Any] = {"points_per_side": 4, "pred_iou_thresh": 0, "stability_score_thresh": 0}
-    with Client(server.url) as client, Image.open(io.BytesIO(scene(910))) as picture:
-        pixels = np.asarray(picture.convert("RGB"))
-        modes = ("binary_mask", "uncompressed_rle")
-        generators = [SamAutomaticMaskGenerator(client, output_mode=mode, **parameters) for mode in modes]
-        binary, uncompressed = (generator.generate(pixels) for generator in generators)
-    assert binary
-    for one, other in zip(binary, uncompressed, strict=True):
-        assert one["area"] == one["segmentation"].sum() == sum(other["segmentation"]["counts"][1::2])
-
-
-def test_image_has_one_id_for_paths_and_bytes_and_one_for_pixels(client, tmp_path):
-    file = scene(904)
-    path = tmp_path / "photo.png"
-    path.write_bytes(file)
-    with Image.open(path) as opened:
-        opened.load()
-    ids = {client.embed(image).image_id for image in (path, str(path), file)}
-    assert ids == {hashlib.sha256(file).hexdigest()}
-    array = np.asarray(opened)
-    by_pixels = {client.embed(image).image_id for image in (opened, array, np.dstack([array, array[..., 0]]))}
-    assert len(by_pixels) == 1
-    masks = [client.segment(image, **CLICK).mask for image in (file, array)]
-    assert (masks[0] == masks[1]).all()
-
-
-def test_mask_of_a_rotated_photo_is_in_the_frame_of_the_input(client):
-    """A file gets a mask as displayed, a PIL image a mask in its own pixel frame."""
-    exif = Image.Exif()
-    exif[0x0112] = 6  # orientation: rotated by 90 degrees for display
-    file = io.BytesIO()
-    with Image.open(io.BytesIO(scene(905))) as picture:
-        picture.save(file, "PNG", exif=exif)
-    with Image.open(file) as opened:
-        by_file, by_pixels = client.segment(file.getvalue(), **CLICK), client.segment(opened, **CLICK)
-    assert (by_file.width, by_file.height, by_file.mask.shape) == (320, 480, (480, 320))
-    assert (by_pixels.width, by_pixels.height, by_pixels.mask.shape) == (480, 320, (320, 480))
 
 
 def test_unknown_image_is_sent_again(client):

@@ -1,4 +1,4 @@
-"""The `mobile-sam` command with the real service: one image, a folder, and `--local`."""
+"""The `mobile-sam` command and `client/request.py` with the real service."""
 
 from __future__ import annotations
 
@@ -23,8 +23,13 @@ KEY = "a-key-of-16-characters"
 
 
 def mobile_sam(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return run(folder, "-m", "mobile_sam_client", *arguments, **environment)
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with these arguments in the folder."""
     return subprocess.run(
-        [sys.executable, "-m", "mobile_sam_client", *arguments],
+        [sys.executable, *arguments],
         cwd=folder,
         env={**base_environment(), "PYTHONPATH": str(ROOT / "client"), **environment},
         capture_output=True,
@@ -32,21 +37,6 @@ def mobile_sam(folder: Path, *arguments: str, **environment: str) -> subprocess.
         check=False,
         timeout=200,
     )
-
-
-def test_info_and_segment_print_json(server, tmp_path):
-    (tmp_path / "photo.png").write_bytes(scene(1))
-    info = mobile_sam(tmp_path, "info", "--json", "--url", server.url)
-    assert info.returncode == 0, info.stderr
-    assert json.loads(info.stdout)["ready"] is True
-
-    arguments = ["--box", "100,80,300,250", "--negative", "5,5", "--json", "--picture", "cut.png", "--style", "cutout"]
-    done = mobile_sam(tmp_path, "segment", "photo.png", *arguments, MOBILE_SAM_URL=server.url)
-    assert done.returncode == 0, done.stderr
-    (found,) = json.loads(done.stdout)["masks"]
-    with Image.open(tmp_path / found["file"]) as mask, Image.open(tmp_path / "cut.png") as cut:
-        assert np.count_nonzero(mask) == found["area"]
-        np.testing.assert_array_equal(np.asarray(cut)[..., 3] > 0, np.asarray(mask) > 0)
 
 
 def test_several_images_and_objects_with_candidates(server, tmp_path):
@@ -61,15 +51,11 @@ def test_several_images_and_objects_with_candidates(server, tmp_path):
         for mask in image["masks"]:
             polygons = json.loads((tmp_path / mask["file"]).read_text())["polygons"]
             assert mask["area"] == 0 or len(polygons[0][0]) >= 3
-    again = mobile_sam(tmp_path, "segment", *arguments)
-    assert (again.returncode, again.stdout) == (1, "")
-    assert "error: 1.png: 1_mask_1_1.json exists; overwrite it with --force\n" in again.stderr
 
 
 def test_rejected_prompts_are_named_as_they_were_typed(server, tmp_path):
     (tmp_path / "photo.png").write_bytes(scene(1))
     for arguments, option in (
-        (("--box", "300,250,100,80"), "--box 300,250,100,80: expected a box with x0 < x1 and y0 < y1, got "),
         (("--point", "1,1", "--point", "2e6,1"), "--point 2e6,1: expected "),
         (("--object", "point=1,1", "--object", "box=9,9,1,1"), "--object 'box=9,9,1,1': expected a box with x0 < x1"),
     ):
@@ -102,6 +88,38 @@ def test_batch_resumes_after_a_failure(server, tmp_path):
     for image in images:
         with Image.open(tmp_path / "found" / "overlays" / f"{image['file_name']}.jpg") as overlay:
             assert overlay.size == (image["width"], image["height"])
+
+
+def test_request_script_writes_mask_picture_and_records(server, tmp_path):
+    (tmp_path / "photo.png").write_bytes(scene(1))
+    script = (str(ROOT / "client" / "request.py"), "photo.png", "--url", server.url)
+    done = run(tmp_path, *script, "--box", "100,80,300,250", "--negative", "5,5", "--picture", "cutout")
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout.splitlines()[0])["masks"]
+    with Image.open(tmp_path / "mask.png") as mask, Image.open(tmp_path / "segmented_image.png") as cutout:
+        assert np.count_nonzero(mask) == found["area"]
+        np.testing.assert_array_equal(np.asarray(cutout)[..., 3] > 0, np.asarray(mask) > 0)
+    done = run(tmp_path, *script, "--everything", "records.json", "--points-per-side", "4")
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "records.json").read_text())
+    assert (result["width"], result["height"]) == (480, 320)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["photo.png", "--point", "500,40"], "error: 422: pos_coords[0]: expected a point inside the image"),
+        (["absent.jpg", "--point", "1,1"], "No such file"),
+        (["photo.png", "--point", "1,1", "--url", "http://127.0.0.1:9"], "error: cannot connect to http://127.0.0.1:9"),
+    ],
+    ids=["point outside", "no file", "no service"],
+)
+def test_error_of_the_request_script_is_one_line(server, tmp_path, arguments, message):
+    (tmp_path / "photo.png").write_bytes(scene(1))
+    done = run(tmp_path, str(ROOT / "client" / "request.py"), "--url", server.url, *arguments)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.slow

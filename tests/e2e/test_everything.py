@@ -12,7 +12,6 @@ import pytest
 import requests
 from pycocotools import mask as coco
 
-from mobile_sam_client import Client
 from tests.e2e.answers import segmentation
 from tests.e2e.pictures import as_base64, scene
 
@@ -64,16 +63,6 @@ def test_record_is_a_candidate_of_its_click(server, image):
     assert (mask != candidates.masks[index]).mean() < 1e-3
 
 
-def test_records_below_a_threshold_are_left_out(server, image):
-    everything = server.post("/everything", **image, points_per_side=4, **NO_THRESHOLDS).json()["masks"]
-    limit = float(np.median([record["stability_score"] for record in everything]))
-    assert min(record["stability_score"] for record in everything) < limit
-    strict = {**NO_THRESHOLDS, "stability_score_thresh": limit}
-    filtered = server.post("/everything", **image, points_per_side=4, **strict).json()["masks"]
-    assert filtered
-    assert all(record["stability_score"] >= limit - 1e-4 for record in filtered)
-
-
 def test_crops_are_searched_and_small_regions_removed(server, image):
     options = {"points_per_side": 2, "crop_n_layers": 1, "min_mask_region_area": 50, **NO_THRESHOLDS}
     before = server.embeddings()["encoded"]
@@ -88,16 +77,6 @@ def test_crops_are_searched_and_small_regions_removed(server, image):
         x, y, width, height = record["crop_box"]
         assert x + width <= 480
         assert y + height <= 320
-
-
-def test_progress_reaches_the_client(server):
-    steps = []
-    with Client(server.url) as client:
-        found = client.everything(
-            scene(31), on_progress=lambda *step: steps.append(step), points_per_side=8, **NO_THRESHOLDS
-        )
-    assert steps == [(done, 4) for done in range(5)]
-    assert found.masks
 
 
 def disconnect_after_two_lines(url: str, fields: dict[str, Any]) -> None:

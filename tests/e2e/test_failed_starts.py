@@ -40,7 +40,6 @@ def starts(builtin_repository: Path, folder: Path, busy_port: int) -> Iterator[d
 
         yield {
             "setting": start(MOBILE_SAM_API_KEYS="me:short"),
-            "engine": start(MOBILE_SAM_ENGINE="tensorrt"),
             "models": start(MOBILE_SAM_MODEL_REPOSITORY=str(folder / "empty")),
             "cache": start(MOBILE_SAM_CACHE_DIR=str(folder / "cache")),
             "port": start(busy_port, **cache),
@@ -51,12 +50,6 @@ def starts(builtin_repository: Path, folder: Path, busy_port: int) -> Iterator[d
     ("case", "message"),
     [
         pytest.param("setting", "MOBILE_SAM_API_KEYS", id="invalid setting"),
-        pytest.param(
-            "engine",
-            "error: the engine tensorrt needs an NVIDIA GPU and an ONNX Runtime with GPU support",
-            marks=pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU"),
-            id="unavailable engine",
-        ),
         pytest.param("models", "`make weights` writes it", id="repository without models"),
         pytest.param("cache", "error: cannot write Triton's folder {folder}/cache/triton: Not a directory", id="cache"),
         pytest.param(

@@ -1,6 +1,8 @@
-"""Addresses on which the service and its Triton listen."""
+"""Addresses on which the service and its Triton listen, and the lines of a start that name the service's."""
 
 from __future__ import annotations
+
+import time
 
 import psutil
 import pytest
@@ -17,8 +19,7 @@ def test_service_listens_on_its_port_and_triton_on_loopback_without_control_requ
         for entry in process.net_connections()
         if entry.status == psutil.CONN_LISTEN
     }
-    own_port = int(server.url.rpartition(":")[2])
-    assert {(ip, port) for is_triton, ip, port in listening if not is_triton} == {("127.0.0.1", own_port)}
+    assert {(ip, port) for is_triton, ip, port in listening if not is_triton} == {("127.0.0.1", server.port)}
     tritons = {(ip, port) for is_triton, ip, port in listening if is_triton}
     assert len(tritons) == 2  # inference and metrics
     assert {ip for ip, _ in tritons} == {"127.0.0.1"}
@@ -28,3 +29,14 @@ def test_service_listens_on_its_port_and_triton_on_loopback_without_control_requ
     assert requests.get(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5).status_code == 200
     answer = requests.post(f"http://127.0.0.1:{port}/v2/repository/index", timeout=5)
     assert answer.status_code == 403
+
+
+def test_one_line_of_a_start_says_where_the_service_is(server):
+    deadline = time.monotonic() + 5
+    while "Ready" not in server.log.read_text() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    first, *others = server.log.read_text().splitlines()
+    assert first.startswith("Triton is ready after ")
+    (ready,) = [line for line in others if line.startswith("Ready: ")]
+    assert ready.startswith(f"Ready: page {server.url}/ui, API {server.url}/, weights builtin, encoder ")
+    assert ready.endswith(" (Ctrl+C stops)")

@@ -1,30 +1,39 @@
-"""Environments of the tools that the integrations are tested with."""
+"""Environments of the tools that the integrations are tested with, their clients, and the service with a key."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
 
+from tests.e2e.pictures import as_base64
+from tests.e2e.server import KEYS, Server, serving
 from tools.environment import ROOT, install
 from tools.prerequisites import InstallationError
 
 ENVIRONMENTS = ROOT / ".venv-integrations"
+KEY = KEYS["alice"]
+MAX_BODY_BYTES = 1_000_000
 
 
 @pytest.fixture(scope="session")
-def tool_environment() -> Callable[[str], Path]:
+def tool_environment() -> Callable[..., Path]:
     """Return a function that returns the `bin` folder of a tool's environment, installing it if needed.
 
     The environment of `name` has the packages of `requirements/integrations-{name}.txt`. Without an index to install
-    them from, the test is skipped, or fails where the variable CI is set. Call it in a session fixture per tool, which
-    then tries to install only once.
+    them from, or Debian's packages without which its Python cannot run `statement`, the test is skipped, or fails where
+    the variable CI is set. Call it in a session fixture per tool, which then tries to install only once.
     """
 
-    def bin_folder(name: str) -> Path:
+    def bin_folder(name: str, statement: str = "pass", debian: str = "", **environment: str) -> Path:
         if sys.version_info < (3, 11):
             pytest.skip("the tools need Python 3.11")
         folder = ENVIRONMENTS / name
@@ -34,6 +43,73 @@ def tool_environment() -> Callable[[str], Path]:
             if os.environ.get("CI"):
                 raise
             pytest.skip(f"{name}: {error}")
+        command = [folder / "bin" / "python", "-c", statement]
+        tried = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+        if tried.returncode:
+            message = f"{tried.stderr.splitlines()[-1]}; on Debian: apt-get install {debian}"
+            if os.environ.get("CI"):
+                pytest.fail(message)
+            pytest.skip(message)
         return folder / "bin"
 
     return bin_folder
+
+
+class Tool:
+    """A tool's client in its own process: a JSON line in for each call, a JSON line out."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def read(self) -> Any:
+        assert self._process.stdout
+        return json.loads(self._process.stdout.readline())
+
+    def call(self, **fields: Any) -> Any:
+        print(json.dumps(fields), file=self._process.stdin, flush=True)
+        return self.read()
+
+
+@pytest.fixture(scope="session")
+def start_tool() -> Iterator[Callable[..., Tool]]:
+    """Return a function that starts a tool's client with a command and variables."""
+    with ExitStack() as running:
+
+        def start(*command: str | Path, **environment: str) -> Tool:
+            process = subprocess.Popen(
+                command,
+                env={**os.environ, **environment},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            running.callback(process.communicate, timeout=20)
+            return Tool(process)
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def server(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Run a service with a key and a limit of bodies, shared by the tests of several tools."""
+    with serving(
+        tmp_path_factory.mktemp("keyed") / "log",
+        MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
+        MOBILE_SAM_API_KEYS=f"alice:{KEY}",
+        MOBILE_SAM_MAX_BODY_BYTES=str(MAX_BODY_BYTES),
+    ) as running:
+        yield running
+
+
+def own_answer(server: Server, photo: bytes, path: str = "/mobile_sam", **fields: Any) -> dict[str, Any]:
+    """Return the service's own answer, with masks as RLE."""
+    options = {"mask_format": "rle"} if path == "/mobile_sam" else {}
+    answer = requests.post(
+        f"{server.url}{path}",
+        json={"input_image": as_base64(photo), **options, **fields},
+        headers={"X-API-Key": KEY, "Accept": "application/json"},
+        timeout=60,
+    )
+    assert answer.ok, answer.text
+    document: dict[str, Any] = answer.json()
+    return document

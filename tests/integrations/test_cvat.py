@@ -127,7 +127,6 @@ def test_task_gets_polygons_above_the_confidence(run, cvat, client):
 @pytest.mark.parametrize(
     ("parameter", "message"),
     [
-        ("label=str:dog", "label 'dog' is not in dataset"),
         ("pointsperside=int:3", "unexpected keyword argument 'pointsperside'"),
         ("kind=str:tracker", "kind: expected detector or interactor, got 'tracker'"),
     ],

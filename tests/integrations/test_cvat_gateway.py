@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,12 @@ import requests
 from pycocotools import mask as coco
 
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import KEYS, Server, serving
+from tests.e2e.server import Server
+from tests.integrations.conftest import KEY, own_answer
 
 pytestmark = pytest.mark.e2e
 
-KEY = KEYS["alice"]
-PHOTO = as_base64(scene(45))
+PHOTO = scene(45)
 HEIGHT, WIDTH = 320, 480
 X, Y = 240, 160
 DECODE = """
@@ -56,17 +56,7 @@ class Gateway:
     def invoke(self, name: str, **payload) -> Any:
         function = self.request("get", f"/api/functions/{name}", {})
         headers = {"x-nuclio-function-name": function["metadata"]["name"], "x-nuclio-path": "/"}
-        return self.request("post", "/api/function_invocations", headers, {"image": PHOTO, **payload})
-
-
-@pytest.fixture(scope="module")
-def server(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(
-        tmp_path_factory.mktemp("cvat") / "log",
-        MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
-        MOBILE_SAM_API_KEYS=f"alice:{KEY}",
-    ) as running:
-        yield running
+        return self.request("post", "/api/function_invocations", headers, {"image": as_base64(PHOTO), **payload})
 
 
 @pytest.fixture(scope="module")
@@ -87,14 +77,6 @@ def decode(tool_environment: Callable[[str], Path]) -> Callable[[list[Any]], lis
     return decode
 
 
-def own(server: Server, path: str = "/mobile_sam", **fields) -> dict[str, Any]:
-    """Return the service's own answer."""
-    headers = {"X-API-Key": KEY, "Accept": "application/json"}
-    answer = requests.post(f"{server.url}{path}", json={"input_image": PHOTO, **fields}, headers=headers, timeout=60)
-    document: dict[str, Any] = answer.json()
-    return document
-
-
 PROMPTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "point": ({"pos_points": [[X, Y]], "neg_points": [], "obj_bbox": None}, {"pos_coords": [[X, Y]]}),
     "negative": (
@@ -112,7 +94,7 @@ PROMPTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_interactor_returns_the_mask_of_the_service(gateway, server, decode, case):
     payload, fields = case
     answer = gateway.invoke("mobile-sam", **payload)
-    expected = coco.decode(own(server, mask_format="rle", **fields)["masks"][0]["rle"]).tolist()
+    expected = coco.decode(own_answer(server, PHOTO, **fields)["masks"][0]["rle"]).tolist()
     assert decode([shape["points"] for shape in answer["shapes"]]) == [expected]
     left, top, right, bottom = answer["bounds"]
     older = np.zeros((HEIGHT, WIDTH), int)
@@ -133,7 +115,7 @@ def test_detector_returns_the_masks_of_everything(gateway, server):
     """CVAT's server itself encodes a detector's masks: pixels row by row in a box."""
     (label,) = json.loads(gateway.functions()["mobile-sam-everything"]["metadata"]["annotations"]["spec"])
     found = gateway.invoke("mobile-sam-everything", threshold=0.3)
-    records = own(server, "/everything", points_per_side=16, pred_iou_thresh=0.3)["masks"]
+    records = own_answer(server, PHOTO, "/everything", points_per_side=16, pred_iou_thresh=0.3)["masks"]
     assert [(item["label"], item["type"], item["confidence"]) for item in found] == [
         (label["name"], label["type"], record["predicted_iou"]) for record in records
     ]

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import requests
 from PIL import Image, ImageDraw
 from pycocotools import mask as coco
 
@@ -23,6 +22,7 @@ from benchmarks.browser import chromium, find_chromium
 from benchmarks.objects import iou
 from benchmarks.service import free_ports
 from tests.e2e.server import ROOT, Server, serving
+from tests.integrations.conftest import KEY, own_answer
 from tools.label_studio_picture import click_image, open_task
 from tools.try_label_studio import CONFIG, LEGACY_TOKEN, LabelStudio, label_studio
 from utils.api.errors import ImageNotFetched
@@ -32,7 +32,6 @@ from utils.settings import Settings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-KEY = "ann-key-of-24-characters"
 PHOTO = ROOT / "utils" / "page" / "static" / "samples" / "balloons.jpg"
 BALLOON, SKY = (903, 310), (600, 60)
 BOX = (774, 172, 1034, 570)
@@ -69,7 +68,7 @@ def service(
     with serving(
         tmp_path_factory.mktemp("service") / "log",
         MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
-        MOBILE_SAM_API_KEYS=f"ann:{KEY}",
+        MOBILE_SAM_API_KEYS=f"alice:{KEY}",
         MOBILE_SAM_INTEGRATIONS="label-studio",
         MOBILE_SAM_LABEL_STUDIO_URL=studio.url,
         MOBILE_SAM_LABEL_STUDIO_API_KEY=studio.access_token(),
@@ -135,12 +134,8 @@ def click(studio: LabelStudio, model: int, task: int, *regions: dict[str, Any]) 
 
 def reference(service: Server, photo: Path, **fields: Any) -> np.ndarray:
     """Return the mask of `/mobile_sam`."""
-    headers = {"Accept": "application/json", "X-API-Key": KEY}
-    form = {"request": json.dumps({"mask_format": "rle", **fields})}
-    files = {"image": photo.read_bytes()}
-    response = requests.post(f"{service.url}/mobile_sam", data=form, files=files, headers=headers, timeout=60)
-    assert response.ok, response.text
-    mask: np.ndarray = coco.decode(response.json()["masks"][0]["rle"]).astype(bool)
+    answer = own_answer(service, photo.read_bytes(), **fields)
+    mask: np.ndarray = coco.decode(answer["masks"][0]["rle"]).astype(bool)
     return mask
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-import json
-import os
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +16,12 @@ from pycocotools import mask as coco
 
 from benchmarks.objects import iou
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import KEYS, Server, serving
+from tests.e2e.server import Server
+from tests.integrations.conftest import KEY, MAX_BODY_BYTES, Tool, own_answer
 
 pytestmark = pytest.mark.e2e
 
 SCRIPT = Path(__file__).parent / "roboflow" / "sdk.py"
-KEY = KEYS["alice"]
-MAX_BODY_BYTES = 1_000_000
 X, Y = 240, 160
 POINT = {"x": X, "y": Y, "positive": True}
 NEGATIVE = {"x": 10, "y": 10, "positive": False}
@@ -38,27 +34,10 @@ PROMPTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(
-        tmp_path_factory.mktemp("roboflow") / "log",
-        MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
-        MOBILE_SAM_API_KEYS=f"alice:{KEY}",
-        MOBILE_SAM_MAX_BODY_BYTES=str(MAX_BODY_BYTES),
-    ) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def python(tool_environment: Callable[[str], Path]) -> Path:
-    path = tool_environment("roboflow") / "python"
-    tried = subprocess.run([path, "-c", "import inference_sdk"], capture_output=True, text=True, check=False)
-    if tried.returncode:
-        message = f"{tried.stderr.splitlines()[-1]}; on Debian: apt-get install libgl1"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
-    return path
+@pytest.fixture(scope="session")
+def python(tool_environment) -> Path:
+    folder: Path = tool_environment("roboflow", "import inference_sdk", debian="libgl1")
+    return folder / "python"
 
 
 @pytest.fixture(scope="module")
@@ -69,29 +48,18 @@ def photo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def start(server: Server, python: Path) -> Iterator[Callable[..., Callable[..., Any]]]:
+def start(server: Server, python: Path, start_tool: Callable[..., Tool]) -> Callable[..., Callable[..., Any]]:
     """Return a function that starts the SDK with a key, and returns a function that runs a call of its client."""
-    started: list[subprocess.Popen[str]] = []
 
     def start(key: str) -> Callable[..., Any]:
-        process = subprocess.Popen(
-            [python, SCRIPT, server.url, key], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        started.append(process)
+        tool = start_tool(python, SCRIPT, server.url, key)
 
         def run(path: Path, method: str = "sam2_segment_image", transport: str | None = "header", **arguments) -> Any:
-            assert process.stdin
-            assert process.stdout
-            call = {"method": method, "path": str(path), "transport": transport, **arguments}
-            process.stdin.write(json.dumps(call) + "\n")
-            process.stdin.flush()
-            return json.loads(process.stdout.readline())
+            return tool.call(method=method, path=str(path), transport=transport, **arguments)
 
         return run
 
-    yield start
-    for process in started:
-        process.communicate(timeout=20)
+    return start
 
 
 @pytest.fixture(scope="module")
@@ -100,16 +68,10 @@ def sdk(start) -> Callable[..., Any]:
     return run
 
 
-def post(server: Server, path: str, **fields) -> requests.Response:
-    headers = {"Authorization": f"Bearer {KEY}", "Accept": "application/json"}
-    return requests.post(f"{server.url}{path}", json=fields, headers=headers, timeout=60)
-
-
 def expected(server: Server, photo: Path, **fields) -> dict[str, Any]:
     """Return the best mask of the service's own answer."""
-    image = as_base64(photo.read_bytes())
-    answer = post(server, "/mobile_sam", input_image=image, mask_format="rle", low_res_mask=True, **fields).json()
-    best: dict[str, Any] = max(answer["masks"], key=lambda mask: mask["score"])
+    masks = own_answer(server, photo.read_bytes(), low_res_mask=True, **fields)["masks"]
+    best: dict[str, Any] = max(masks, key=lambda mask: mask["score"])
     return best
 
 
@@ -177,17 +139,22 @@ def test_missing_and_unknown_keys_show_how_to_send_one(start, photo, transport):
 def test_sam_1_clicks_by_the_id_of_an_embedding(server, photo):
     """The SDK has no calls for SAM 1: its users send requests of their own."""
     image = {"type": "base64", "value": as_base64(photo.read_bytes())}
-    embedded = post(server, "/sam/embed_image", image=image).json()
+
+    def post(path: str, **fields) -> requests.Response:
+        headers = {"Authorization": f"Bearer {KEY}"}
+        return requests.post(f"{server.url}{path}", json=fields, headers=headers, timeout=60)
+
+    embedded = post("/sam/embed_image", image=image).json()
     fields = {"point_coords": [[X, Y], [10, 10]], "point_labels": [1, 0], "format": "binary"}
     for known in (
         {"image_id": embedded["image_id"]},
         {"embeddings": embedded["embeddings"], "orig_im_size": [320, 480]},
     ):
-        answer = post(server, "/sam/segment_image", **known, **fields)
+        answer = post("/sam/segment_image", **known, **fields)
         archive = np.load(io.BytesIO(answer.content))
         best = expected(server, photo, pos_coords=[[X, Y]], neg_coords=[[10, 10]])
         assert (archive["masks"][0] > 0).tolist() == coco.decode(best["rle"]).astype(bool).tolist()
     file = io.BytesIO()
     np.save(file, archive["low_res_masks"])
     refined = {"has_mask_input": True, "mask_input": as_base64(file.getvalue()), "mask_input_format": "binary"}
-    assert post(server, "/sam/segment_image", image=image, **refined, **fields).status_code == 200
+    assert post("/sam/segment_image", image=image, **refined, **fields).status_code == 200

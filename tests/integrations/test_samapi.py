@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from pycocotools import mask as coco
 
 from benchmarks.objects import iou
-from tests.e2e.pictures import as_base64, scene
-from tests.integrations import polygons
+from tests.e2e.pictures import as_base64, filled, scene
+from tests.integrations.conftest import own_answer
 
 pytestmark = pytest.mark.e2e
 
 X, Y = 240, 160
-IMAGE = as_base64(scene(51))
+IMAGE = scene(51)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def server(builtin_server):
 def ask(server, path: str, **fields: Any) -> list[dict[str, Any]]:
     """Send a request as the extension does, and return the features."""
     (weights,) = requests.get(f"{server.url}/sam/weights/?type=vit_t", timeout=10).json()
-    body = {"type": "vit_t", "b64img": IMAGE, "checkpoint_url": weights["url"], **fields}
+    body = {"type": "vit_t", "b64img": as_base64(IMAGE), "checkpoint_url": weights["url"], **fields}
     headers = {"accept": "application/json", "Content-Type": "application/json; charset=utf-8"}
     answer = requests.post(f"{server.url}{path}", data=json.dumps(body), headers=headers, timeout=60)
     assert answer.status_code == 200, answer.text
@@ -37,12 +37,12 @@ def ask(server, path: str, **fields: Any) -> list[dict[str, Any]]:
     return features
 
 
-def filled(geometry: dict[str, Any], size_hw: tuple[int, int]) -> NDArray[np.bool_]:
+def pixels(geometry: dict[str, Any], size_hw: tuple[int, int]) -> NDArray[np.bool_]:
     """Return the pixels of a geometry."""
     shapes = [geometry["coordinates"]] if geometry["type"] == "Polygon" else geometry["coordinates"]
     rings = [ring for shape in shapes for ring in shape]
     assert all(ring[0] == ring[-1] for ring in rings)
-    return polygons.filled(rings, size_hw)
+    return filled(rings, size_hw)
 
 
 PROMPTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -59,16 +59,11 @@ PROMPTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_feature_is_the_mask_of_the_service(server, case):
     asked, fields = case
     (feature,) = ask(server, "/sam/", multimask_output=False, **asked)
-    document = requests.post(
-        f"{server.url}/mobile_sam",
-        json={"input_image": IMAGE, "mask_format": "rle", **fields},
-        headers={"Accept": "application/json"},
-        timeout=60,
-    ).json()
+    document = own_answer(server, IMAGE, **fields)
     (record,) = document["masks"]
     # Polygons are within half a pixel of the mask's edge.
     mask = coco.decode(record["rle"]).astype(bool)
-    assert iou(filled(feature["geometry"], mask.shape), mask) > 0.98
+    assert iou(pixels(feature["geometry"], mask.shape), mask) > 0.98
     assert feature["properties"]["quality"] == record["score"]
     assert feature["properties"]["sam_model"] == document["weights"]["name"]
 
@@ -82,19 +77,13 @@ def test_later_prompts_use_the_embedding(server):
     assert (after["encoded"] - before["encoded"], after["found"] - before["found"]) == (1, 1)
 
 
-def test_candidates_are_features(server):
-    assert len(ask(server, "/sam/", multimask_output=True, point_coords=[[X, Y]], point_labels=[1])) == 3
-
-
 def test_automatic_masks_are_features(server):
     thresholds = {"pred_iou_thresh": 0.5, "stability_score_thresh": 0.5, "box_nms_thresh": 0.2}
     features = ask(server, "/sam/automask/", points_per_side=6, output_type="Single mask", **thresholds)
     assert features
     assert all(feature["properties"]["quality"] > 0.5 for feature in features)
-    records = requests.post(
-        f"{server.url}/everything", json={"input_image": IMAGE, "points_per_side": 6, **thresholds}, timeout=60
-    ).json()["masks"]
+    records = own_answer(server, IMAGE, "/everything", points_per_side=6, **thresholds)["masks"]
     # Without those of the whole image, which the extension leaves out unless asked.
     masks = [coco.decode(record["segmentation"]).astype(bool) for record in records]
     for feature in features:
-        assert max(iou(filled(feature["geometry"], (320, 480)), mask) for mask in masks) > 0.9
+        assert max(iou(pixels(feature["geometry"], (320, 480)), mask) for mask in masks) > 0.9

@@ -5,101 +5,56 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
-import requests
 from pycocotools import mask as coco
 
 from benchmarks.objects import iou
-from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import KEYS, Server, serving
-from tests.integrations.polygons import filled
+from tests.e2e.pictures import filled, scene
+from tests.e2e.server import Server
+from tests.integrations.conftest import KEY, MAX_BODY_BYTES, own_answer
 
 pytestmark = pytest.mark.e2e
 
 SCRIPTS = Path(__file__).parent / "x_anylabeling"
-KEY = KEYS["alice"]
 OFFSCREEN = {"QT_QPA_PLATFORM": "offscreen", "QT_LOGGING_RULES": "*=false"}
 WINDOW_LIBRARIES = "libegl1 libgl1 libxkbcommon0 libdbus-1-3 libfontconfig1 libnss3 libasound2"
-MAX_BODY_BYTES = 1_000_000
 X, Y = 240, 160
 
 
-@pytest.fixture(scope="module")
-def server(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(
-        tmp_path_factory.mktemp("x_anylabeling") / "log",
-        MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
-        MOBILE_SAM_API_KEYS=f"alice:{KEY}",
-        MOBILE_SAM_MAX_BODY_BYTES=str(MAX_BODY_BYTES),
-    ) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def python(tool_environment) -> Path:
-    path: Path = tool_environment("x-anylabeling") / "python"
-    command = [str(path), "-c", "from anylabeling.services.auto_labeling.remote_server import RemoteServer"]
-    tried = subprocess.run(command, env={**os.environ, **OFFSCREEN}, capture_output=True, text=True, check=False)
-    if tried.returncode:
-        message = f"{tried.stderr.splitlines()[-1]}; on Debian: apt-get install {WINDOW_LIBRARIES}"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
-    return path
-
-
-class RemoteServer:
-    """X-AnyLabeling's class of this name, in its own process."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-        self.models = self._read()
-
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
-
-    def predict(self, path: Path, *marks, task="polygon", fineness=0.001, conf=0.0) -> dict[str, Any]:
-        assert self._process.stdin
-        wanted = {"path": str(path), "marks": marks, "task": task, "fineness": fineness, "conf": conf}
-        self._process.stdin.write(json.dumps(wanted) + "\n")
-        self._process.stdin.flush()
-        return self._read()
+    statement = "from anylabeling.services.auto_labeling.remote_server import RemoteServer"
+    folder: Path = tool_environment("x-anylabeling", statement, debian=WINDOW_LIBRARIES, **OFFSCREEN)
+    return folder / "python"
 
 
 @pytest.fixture(scope="module")
-def start(server, python, tmp_path_factory) -> Iterator[Any]:
-    """Return a function that starts the tool's client with a key."""
-    started: list[subprocess.Popen[str]] = []
+def start(server, python, start_tool, tmp_path_factory) -> Callable[..., Callable[..., dict[str, Any]]]:
+    """Return a function that starts the tool's client with a key, and returns its function that segments an image."""
 
-    def start(key: str = KEY) -> RemoteServer:
-        home = tmp_path_factory.mktemp("home")
-        process = subprocess.Popen(
-            [python, SCRIPTS / "client.py", server.url, key, home],
-            env={**os.environ, **OFFSCREEN},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return RemoteServer(process)
+    def start(key: str) -> Callable[..., dict[str, Any]]:
+        tool = start_tool(python, SCRIPTS / "client.py", server.url, key, tmp_path_factory.mktemp("home"), **OFFSCREEN)
+        assert tool.read()  # the models
 
-    yield start
-    for process in started:
-        process.communicate(timeout=20)
+        def predict(path: Path, *marks, task="polygon", fineness=0.001, conf=0.0) -> dict[str, Any]:
+            answer: dict[str, Any] = tool.call(path=str(path), marks=marks, task=task, fineness=fineness, conf=conf)
+            return answer
+
+        return predict
+
+    return start
 
 
 @pytest.fixture(scope="module")
-def client(start) -> RemoteServer:
-    remote: RemoteServer = start()
-    return remote
+def predict(start) -> Callable[..., dict[str, Any]]:
+    function: Callable[..., dict[str, Any]] = start(KEY)
+    return function
 
 
 @pytest.fixture(scope="module")
@@ -119,13 +74,7 @@ def rectangle(*corners: int) -> dict[str, Any]:
 
 def expected(server: Server, photo: Path, **fields) -> dict[str, Any]:
     """Return the only record of the service's own answer."""
-    answer = requests.post(
-        f"{server.url}/mobile_sam",
-        json={"input_image": as_base64(photo.read_bytes()), "mask_format": "rle", **fields},
-        headers={"Authorization": f"Bearer {KEY}", "Accept": "application/json"},
-        timeout=60,
-    )
-    (record,) = answer.json()["masks"]
+    (record,) = own_answer(server, photo.read_bytes(), **fields)["masks"]
     document: dict[str, Any] = record
     return document
 
@@ -138,9 +87,9 @@ PROMPTS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", PROMPTS.values(), ids=PROMPTS)
-def test_polygon_is_the_mask_of_the_service(client, server, photo, case):
+def test_polygon_is_the_mask_of_the_service(predict, server, photo, case):
     marks, fields = case
-    answer = client.predict(photo, *marks, fineness=0.0001)
+    answer = predict(photo, *marks, fineness=0.0001)
     assert (answer["messages"], answer["description"], answer["replace"]) == ([], "", False)
     assert {(shape["label"], shape["type"], shape["closed"]) for shape in answer["shapes"]} == {
         ("AUTOLABEL_OBJECT", "polygon", True)
@@ -150,50 +99,50 @@ def test_polygon_is_the_mask_of_the_service(client, server, photo, case):
     assert iou(filled([shape["points"] for shape in answer["shapes"]], mask.shape), mask) > 0.98
 
 
-def test_rectangle_is_the_box_of_the_mask(client, server, photo):
-    (shape,) = client.predict(photo, point(X, Y), task="rectangle")["shapes"]
+def test_rectangle_is_the_box_of_the_mask(predict, server, photo):
+    (shape,) = predict(photo, point(X, Y), task="rectangle")["shapes"]
     left, top, right, bottom = expected(server, photo, pos_coords=[[X, Y]])["box"]
     assert shape["type"] == "rectangle"
     assert shape["points"] == [[left, top], [right, top], [right, bottom], [left, bottom]]
 
 
-def test_later_clicks_use_the_embedding(client, server, tmp_path):
+def test_later_clicks_use_the_embedding(predict, server, tmp_path):
     path = tmp_path / "new.png"
     path.write_bytes(scene(42))
     before = server.embeddings()
-    client.predict(path, point(X, Y))
-    client.predict(path, point(X, Y), point(30, 30))
+    predict(path, point(X, Y))
+    predict(path, point(X, Y), point(30, 30))
     after = server.embeddings()
     assert (after["encoded"] - before["encoded"], after["found"] - before["found"]) == (1, 1)
 
 
-def test_fineness_slider_sets_the_number_of_points(client, photo):
-    counts = [len(client.predict(photo, point(X, Y), fineness=f)["shapes"][0]["points"]) for f in (0.0001, 0.001, 0.01)]
+def test_fineness_slider_sets_the_number_of_points(predict, photo):
+    counts = [len(predict(photo, point(X, Y), fineness=f)["shapes"][0]["points"]) for f in (0.0001, 0.001, 0.01)]
     assert counts == sorted(counts, reverse=True)
     assert counts[0] > 3 * counts[-1]
 
 
 @pytest.mark.slow
-def test_batches_segment_everything(client, photo):
-    assert client.predict(photo, point(X, Y))["batch"] is None
-    answer = client.predict(photo, point(X, Y), task="everything", conf=0.5)
+def test_batches_segment_everything(predict, photo):
+    assert predict(photo, point(X, Y))["batch"] is None
+    answer = predict(photo, point(X, Y), task="everything", conf=0.5)
     assert answer["batch"] == "default"
     labels = [shape["label"] for shape in answer["shapes"]]
     assert labels == [f"object{number}" for number in range(1, len(labels) + 1)]
     assert len(labels) > 1
 
 
-def test_errors_are_shown_and_keep_annotations(client, start, photo, tmp_path):
+def test_errors_are_shown_and_keep_annotations(predict, start, photo, tmp_path):
     noise = tmp_path / "noise.png"
     noise.write_bytes(scene(43, (1000, 700)))
     assert noise.stat().st_size > MAX_BODY_BYTES
     bitmap = tmp_path / "scene.bmp"
     cv2.imwrite(str(bitmap), np.zeros((30, 40, 3), np.uint8))
     answers = {
-        "needs an API key": start("wrong-key-of-24-letters-").predict(photo, point(X, Y)),
-        "inside the image": client.predict(photo, point(5000, Y)),
-        f"at most {MAX_BODY_BYTES} bytes": client.predict(noise, point(X, Y)),
-        "PNG, JPEG or WebP": client.predict(bitmap, point(1, 1)),
+        "needs an API key": start("wrong-key-of-24-letters-")(photo, point(X, Y)),
+        "inside the image": predict(photo, point(5000, Y)),
+        f"at most {MAX_BODY_BYTES} bytes": predict(noise, point(X, Y)),
+        "PNG, JPEG or WebP": predict(bitmap, point(1, 1)),
     }
     for sentence, answer in answers.items():
         assert sentence in answer["description"]

@@ -25,8 +25,14 @@ INVALID = {3, 6}
 
 
 @pytest.fixture(scope="module")
-def example(serve):
-    return serve("ensemble")
+def port():
+    """First port of the open Triton."""
+    return consecutive_ports(3)
+
+
+@pytest.fixture(scope="module")
+def example(serve, port):
+    return serve("ensemble", EXAMPLE_OPEN=str(port))
 
 
 def stub(server: Server, model: str) -> psutil.Process:
@@ -36,17 +42,16 @@ def stub(server: Server, model: str) -> psutil.Process:
     return found
 
 
+# Runs first, because the README shows counts since the start.
+def test_open_triton_prints_the_output_in_the_readme(example, port, tmp_path):
+    *_, commands, shown = readme("ensemble")
+    code = commands.code.replace("triton_client.py", "triton_client.py --grpc 127.0.0.1:8001")
+    assert run_open(replace(commands, code=code), tmp_path, example, port) == shown.code
+
+
 def test_client_prints_the_output_in_the_readme(reader):
     _, client, shown, *_ = readme("ensemble")
     assert reader.run(client) == shown.code
-
-
-def test_open_triton_prints_the_output_in_the_readme(serve, tmp_path):
-    port = consecutive_ports(3)
-    server = serve("ensemble", EXAMPLE_OPEN=str(port))
-    *_, commands, shown = readme("ensemble")
-    code = commands.code.replace("triton_client.py", "triton_client.py --grpc 127.0.0.1:8001")
-    assert run_open(replace(commands, code=code), tmp_path, server, port) == shown.code
 
 
 def test_model_that_cannot_be_loaded_ends_the_service_with_one_line(tmp_path):
