@@ -39,11 +39,11 @@ from utils.observability.tracing import trace_requests
 from utils.observability.triton_metrics import TritonMetrics
 from utils.page import ROUTE, PageFiles, page_files, page_pages
 from utils.settings import Settings, SettingsError
-from utils.triton import flags, health, installation, processes, repository, shared_memory, versions
+from utils.triton import health, installation, processes, repository, shared_memory, versions
 from utils.triton.models import Models
 from utils.triton.plan import Plan, PlanError
 from utils.triton.run import Run
-from utils.triton.runner import clean_up, make_runner
+from utils.triton.runner import clean_up, make_runner, restricted_header
 from utils.triton.segmenter import Segmenter, TritonSegmenter
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -106,7 +106,7 @@ def build() -> App:
     admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
     models = Models(
         partial(triton_address, runner.name),
-        flags.restricted_header(),
+        restricted_header(),
         (source, Path(served)) if source else None,
         Path(run.folder),
     )

@@ -1,4 +1,4 @@
-"""The runner that starts Triton, for a BentoML service with any model repository."""
+"""The runner that starts Triton, and the flags it gives it, for a BentoML service with any model repository."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from typing import Any
 import bentoml
 
 from utils.bento import disable_bentoml_limits, enable_worker_respawn, isolate_metrics, set_up_process_manager
-from utils.observability.traces import TracesError
+from utils.observability import traces
 from utils.triton import health
-from utils.triton.flags import server_flags
+from utils.triton.installation import NVIDIA_DRIVER
 from utils.triton.run import Run, remove_stale_folders
 from utils.triton.shared_memory import remove_stale_shared_memory
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
 POLL_INTERVAL_S = 0.2
+KEY_HEADER = "x-mobile-sam-triton-key"
+RESTRICTED_APIS = "model-repository,model-config,shared-memory,statistics,trace,logging"
+SHARED_MEMORY_REGION_BYTES = 8 * 1024 * 1024
 
 
 def make_runner(
@@ -48,9 +51,41 @@ def make_runner(
     isolate_metrics(folder)
     try:
         flags = server_flags(control_mode, auto_complete=auto_complete, restricted=restricted)
-    except TracesError as error:
+    except traces.TracesError as error:
         raise SystemExit(f"error: {error}") from None
     return bentoml.triton.Runner("triton", str(repository), tritonserver_type="http", cli_args=flags)
+
+
+def server_flags(control_mode: str = "none", *, auto_complete: bool = False, restricted: bool = True) -> list[str]:
+    """Return flags for `tritonserver`, in addition to BentoML's (repository, HTTP port and address).
+
+    The arguments are those of `make_runner`.
+    """
+    run = Run.current()
+    # Without a driver, Triton would log long warnings about GPU memory and GPU metrics.
+    without_gpu = [] if NVIDIA_DRIVER.exists() else ["--pinned-memory-pool-byte-size=0", "--allow-gpu-metrics=false"]
+    return [
+        *without_gpu,
+        "--allow-metrics=true",
+        "--metrics-address=127.0.0.1",
+        f"--metrics-port={run.metrics_port}",
+        "--exit-timeout-secs=8",
+        *([] if auto_complete else ["--disable-auto-complete-config"]),
+        f"--model-control-mode={control_mode}",
+        *(["--load-model=*"] if control_mode == "explicit" else []),
+        *traces.triton_flags(),
+        "--log-info=false",
+        *([f"--http-restricted-api={RESTRICTED_APIS}:{KEY_HEADER}={run.key}"] if restricted else []),
+        f"--backend-config=python,shm-region-prefix-name={run.shm_prefix}",
+        # The default regions of 1 MB grow in steps of 1 MB, but an image takes 3 MB and an answer 4 MB and more.
+        f"--backend-config=python,shm-default-byte-size={SHARED_MEMORY_REGION_BYTES}",
+        f"--backend-config=python,shm-growth-byte-size={SHARED_MEMORY_REGION_BYTES}",
+    ]
+
+
+def restricted_header() -> dict[str, str]:
+    """Return the header that grants access to Triton's restricted APIs."""
+    return {KEY_HEADER: Run.current().key}
 
 
 def start_failure() -> str:

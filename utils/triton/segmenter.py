@@ -33,8 +33,7 @@ from utils.edge.turns import FairSemaphore
 from utils.observability import spans
 from utils.observability.context import ADDRESS, CALLER
 from utils.triton import tensors
-from utils.triton.exchange import Content, Exchange, Spooled, as_bytes
-from utils.triton.inference import UNCOMPRESSED, infer_input, service_errors
+from utils.triton.exchange import UNCOMPRESSED, Content, Exchange, Spooled, as_bytes, infer_input, service_errors
 
 MIN_COSTLY_OBJECTS = 13
 """A request with this many objects is costly on any image, and is sent to the costly model at once."""
@@ -49,8 +48,8 @@ POINT = re.compile(r"points\[(\d+)\]\[(\d+)\]")
 MAX_BLOCKING_HASH_BYTES = 1_000_000
 """Larger files are hashed in a thread; this many bytes take a millisecond."""
 
-Infer = Callable[[str, dict[tensors.Tensor, npt.NDArray[Any]]], Awaitable[dict[tensors.Tensor, Content]]]
-"""Runs a model: takes its name and inputs, returns its outputs."""
+_Arrays = dict[tensors.Tensor, npt.NDArray[Any]]
+_Contents = dict[tensors.Tensor, Content]
 
 
 @dataclass(frozen=True)
@@ -132,8 +131,8 @@ class TritonSegmenter:
 
     async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
         """Encode an image ahead of the first prompt and return the result as JSON."""
-        outputs = await self._infer_by_cost(image, {}, await _call_of(image, {}), model_version=model_version)
-        return as_bytes(outputs[tensors.RESULT])
+        request = await self._request(image, {}, model_version=model_version)
+        return as_bytes((await self._infer_by_cost(request, {}))[tensors.RESULT])
 
     def check_room(self, body: bytes) -> None:
         """Reject a costly segmentation request before it is parsed if the costly queue is full.
@@ -154,154 +153,126 @@ class TritonSegmenter:
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         """Segment objects in an image."""
-        call = await _call_of(image, job_options(job))
-        outputs = await self._infer_by_cost(image, job_inputs(job), call, job.prompts.fields, job.model_version)
+        request = await self._request(image, job_options(job), job.prompts.fields, job.model_version)
+        outputs = await self._infer_by_cost(request, job_inputs(job))
         return Segmentation(outputs[tensors.MASK], outputs[tensors.PICTURE] or None, outputs[tensors.RESULT])
 
     async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
         """Return the automatic masks of a batch that reach the thresholds."""
-        inputs, call = {tensors.GRID_COORDS: batch.points_xy}, await _call_of(image, batch.options)
-        with Exchange(self._deadline()) as exchange:
-            infer = self._inference(exchange, image, call, model_version=batch.model_version)
+        inputs: _Arrays = {tensors.GRID_COORDS: batch.points_xy}
+        request = await self._request(image, batch.options, model_version=batch.model_version)
+        with request.exchange as exchange:
             try:
-                outputs = await infer(tensors.EVERYTHING, inputs)
+                outputs = await self._run(request, tensors.EVERYTHING, inputs)
             except ImageNotCached:  # no longer
                 if image.file is None:
                     raise
-                outputs = await infer(tensors.EVERYTHING, inputs | image_file(image))
+                outputs = await self._run(request, tensors.EVERYTHING, inputs | image_file(image))
             found: list[dict[str, Any]] = orjson.loads(as_bytes(outputs[tensors.RECORDS]))
         exchange.close()
         return found
 
-    async def _infer_by_cost(
+    async def _request(
         self,
         image: ImageSource,
-        inputs: dict[tensors.Tensor, npt.NDArray[Any]],
-        call: Mapping[str, Any],
+        options: Mapping[str, Any],
         fields: Sequence[Sequence[str]] = (),
         model_version: int | None = None,
-    ) -> dict[tensors.Tensor, Content]:
+    ) -> _Request:
+        call = {"image_id": await _image_id(image), "owner": image.owner, "options": options}
+        return _Request(image, call, fields, model_version, Exchange(time.monotonic() + self._timeout))
+
+    async def _infer_by_cost(self, request: _Request, inputs: _Arrays) -> _Contents:
         """Run the first model that accepts the request: for cached images, for any image, for costly requests.
 
         The first one gets only the image id, even if the request has a file, and is never busy with encoding.
         """
-        with Exchange(self._deadline()) as exchange:
-            infer = self._inference(exchange, image, call, fields, model_version)
+        with_file = inputs | image_file(request.image)
+        with request.exchange:
             try:
-                return await self._try_models(infer, inputs, image_file(image), objects=len(fields))
-            except NotLoaded:
-                if model_version is None:
-                    raise
-                raise unknown_version(model_version) from None
-
-    async def _try_models(
-        self,
-        infer: Infer,
-        inputs: dict[tensors.Tensor, npt.NDArray[Any]],
-        file: dict[tensors.Tensor, npt.NDArray[Any]],
-        *,
-        objects: int,
-    ) -> dict[tensors.Tensor, Content]:
-        if objects < MIN_COSTLY_OBJECTS:
-            try:
-                try:
-                    return await infer(tensors.SEGMENT_CACHED, inputs)
-                except ImageNotCached:
-                    return await infer(tensors.SEGMENT, inputs | file)
-            except _CostlyRequest:
-                pass
-        return await infer(tensors.SEGMENT_COSTLY, inputs | file)
-
-    def _deadline(self) -> float:
-        return time.monotonic() + self._timeout
-
-    def _inference(
-        self,
-        exchange: Exchange,
-        image: ImageSource,
-        call: Mapping[str, Any],
-        fields: Sequence[Sequence[str]] = (),
-        model_version: int | None = None,
-    ) -> Infer:
-        """Return a function that runs models for one request.
-
-        Args:
-            exchange: file of the request; closed after a response without parts in it.
-            image: image of the request, for error messages.
-            call: the request's image id, owner and options.
-            fields: request path of each point of each object, for error messages.
-            model_version: version to use; None: the newest.
-        """
-        version = "" if model_version is None else str(model_version)
-
-        async def infer_in_slot(model: str, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> Any:
-            async with contextlib.AsyncExitStack() as slot:
-                with spans.wait_span(model):
-                    semaphore = self._semaphores.get(model)
-                    if semaphore:
-                        caller = CALLER.get() or ADDRESS.get()
+                if len(request.fields) < MIN_COSTLY_OBJECTS:
+                    with contextlib.suppress(_CostlyRequest):
                         try:
-                            await slot.enter_async_context(semaphore.slot(caller))
-                        except Overloaded:
-                            # The request is already parsed and decoded; an immediate retry would repeat that work.
-                            await asyncio.sleep(FULL_QUEUE_WAIT_S)
-                            await slot.enter_async_context(semaphore.slot(caller))
-                light = model in (tensors.SEGMENT_CACHED, tensors.SEGMENT)
-                values = {**await exchange.put(inputs), tensors.CALL: exchange.describe({**call, "light": light})}
-                sent = [infer_input(tensor.name, tensor.datatype, value) for tensor, value in values.items()]
-                outputs = [InferRequestedOutput(tensor.name, binary_data=True) for tensor in tensors.MODELS[model][1]]
-                with spans.infer_span(model) as trace_headers:
-                    headers = {**UNCOMPRESSED, **trace_headers}
-                    return await self._infer(
-                        model_name=model, model_version=version, inputs=sent, outputs=outputs, headers=headers
-                    )
+                            return await self._run(request, tensors.SEGMENT_CACHED, inputs)
+                        except ImageNotCached:
+                            return await self._run(request, tensors.SEGMENT, with_file)
+                return await self._run(request, tensors.SEGMENT_COSTLY, with_file)
+            except NotLoaded:
+                if request.model_version is None:
+                    raise
+                raise unknown_version(request.model_version) from None
 
-        async def infer(model: str, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> dict[tensors.Tensor, Content]:
-            with service_errors(self._timeout):
-                result = await asyncio.wait_for(infer_in_slot(model, inputs), exchange.deadline - time.monotonic())
-            outcome = orjson.loads(result.as_numpy(tensors.OUTCOME.name)[0])
-            if problem := outcome.get("problem"):
-                raise RejectedByModel(_problem(problem, image, fields))
-            return _contents(model, result, outcome, exchange, call["image_id"])
+    async def _run(self, request: _Request, model: str, inputs: _Arrays) -> _Contents:
+        """Run a model; return its outputs, inline or in the request's file, which is closed if it has none.
 
-        return infer
+        Raises:
+            ImageNotCached: the model does not know the image.
+            _CostlyRequest: the request is for another model.
+        """
+        exchange = request.exchange
+        with service_errors(self._timeout):
+            result = await asyncio.wait_for(
+                self._run_in_slot(request, model, inputs), exchange.deadline - time.monotonic()
+            )
+        outcome = orjson.loads(result.as_numpy(tensors.OUTCOME.name)[0])
+        if problem := outcome.get("problem"):
+            raise RejectedByModel(_problem(problem, request.image, request.fields))
+        if not outcome.get("known", True):
+            raise ImageNotCached.of(request.call["image_id"])
+        if outcome.get("costly"):
+            raise _CostlyRequest
+        contents: _Contents = {}
+        offset = 0
+        for tensor, size in zip(tensors.MODELS[model][1][:-1], outcome["spooled"], strict=True):
+            contents[tensor] = Spooled(exchange, offset, size) if size else result.as_numpy(tensor.name)[0]
+            offset += size
+        if not offset:
+            exchange.close()
+        return contents
+
+    async def _run_in_slot(self, request: _Request, model: str, inputs: _Arrays) -> Any:
+        async with contextlib.AsyncExitStack() as slot:
+            with spans.wait_span(model):
+                semaphore = self._semaphores.get(model)
+                if semaphore:
+                    caller = CALLER.get() or ADDRESS.get()
+                    try:
+                        await slot.enter_async_context(semaphore.slot(caller))
+                    except Overloaded:
+                        # The request is already parsed and decoded; an immediate retry would repeat that work.
+                        await asyncio.sleep(FULL_QUEUE_WAIT_S)
+                        await slot.enter_async_context(semaphore.slot(caller))
+            exchange, light = request.exchange, model in (tensors.SEGMENT_CACHED, tensors.SEGMENT)
+            values = {**await exchange.put(inputs), tensors.CALL: exchange.describe({**request.call, "light": light})}
+            with spans.infer_span(model) as trace_headers:
+                return await self._infer(
+                    model_name=model,
+                    model_version=str(request.model_version or ""),
+                    inputs=[infer_input(tensor, value) for tensor, value in values.items()],
+                    outputs=[InferRequestedOutput(each.name, binary_data=True) for each in tensors.MODELS[model][1]],
+                    headers={**UNCOMPRESSED, **trace_headers},
+                )
+
+
+@dataclass(frozen=True)
+class _Request:
+    image: ImageSource
+    call: Mapping[str, Any]
+    """Image id, owner and options, as the models' input `call` has them."""
+    fields: Sequence[Sequence[str]]
+    """Request path of each point of each object, for error messages."""
+    model_version: int | None
+    """None: the newest."""
+    exchange: Exchange
 
 
 class _CostlyRequest(Exception):
     """The model leaves the request to the one for costly requests."""
 
 
-def _contents(
-    model: str, result: Any, outcome: Mapping[str, Any], exchange: Exchange, image_id: str
-) -> dict[tensors.Tensor, Content]:
-    """Return the outputs of a model, inline or in the request's file.
-
-    Raises:
-        ImageNotCached: the model does not know the image.
-        _CostlyRequest: the request is for another model.
-    """
-    if not outcome.get("known", True):
-        raise ImageNotCached.of(image_id)
-    if outcome.get("costly"):
-        raise _CostlyRequest
-    contents: dict[tensors.Tensor, Content] = {}
-    offset = 0
-    for tensor, size in zip(tensors.MODELS[model][1][:-1], outcome["spooled"], strict=True):
-        contents[tensor] = Spooled(exchange, offset, size) if size else result.as_numpy(tensor.name)[0]
-        offset += size
-    if not offset:
-        exchange.close()
-    return contents
-
-
 def unknown_version(model_version: int) -> InvalidRequest:
     """Return the error for a requested version that is not loaded."""
     return invalid("model_version", "a loaded version; GET /info lists them", str(model_version))
-
-
-async def _call_of(image: ImageSource, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the image id, the owner and the options, as the models' input `call` has them."""
-    return {"image_id": await _image_id(image), "owner": image.owner, "options": options}
 
 
 async def _image_id(image: ImageSource) -> str:
@@ -317,10 +288,10 @@ def job_options(job: Job) -> dict[str, Any]:
     return {**job.options.model_dump(include=set(SegmentOptions.model_fields)), "document": job.document}
 
 
-def job_inputs(job: Job) -> dict[tensors.Tensor, npt.NDArray[Any]]:
+def job_inputs(job: Job) -> _Arrays:
     """Return the input tensors with the prompts of a job."""
     prompts = job.prompts
-    inputs: dict[tensors.Tensor, npt.NDArray[Any]] = {
+    inputs: _Arrays = {
         tensors.POINT_COORDS: prompts.points_xy,
         tensors.POINT_LABELS: prompts.labels,
     }
@@ -329,7 +300,7 @@ def job_inputs(job: Job) -> dict[tensors.Tensor, npt.NDArray[Any]]:
     return inputs
 
 
-def image_file(image: ImageSource) -> dict[tensors.Tensor, npt.NDArray[Any]]:
+def image_file(image: ImageSource) -> _Arrays:
     """Return the input tensor with the image file, if the request has one."""
     return {} if image.file is None else {tensors.INPUT_IMAGE: np.array([image.file], np.object_)}
 

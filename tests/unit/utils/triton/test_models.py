@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
-import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.unit.utils.triton.conftest import add_version, remove_version
 from utils.api.errors import InferenceUnavailable, ModelChange
 from utils.triton import models as module
 from utils.triton.models import Models, ModelState
@@ -53,14 +53,9 @@ class FakeTriton:
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> tuple[Path, Path]:
+def folders(repository: Path, deployed: Path) -> tuple[Path, Path]:
     """A repository with version 1, and Triton's folder of links to it."""
-    repository, deployed = tmp_path / "repository", tmp_path / "deployed"
-    for model, files in REQUIRED_FILES.items():
-        (repository / model / "1").mkdir(parents=True)
-        for file in files:
-            (repository / model / "1" / file).touch()
-        (deployed / model).mkdir(parents=True)
+    for model in LOAD_ORDER:
         sync_links(repository, deployed, model)
     return repository, deployed
 
@@ -76,16 +71,6 @@ def triton(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> FakeT
 @pytest.fixture
 def models(folders: tuple[Path, Path], triton: FakeTriton, tmp_path: Path) -> Models:
     return Models(lambda: "127.0.0.1:9", KEY, folders, tmp_path)
-
-
-def copy_version(repository: Path, version: int) -> None:
-    for model in LOAD_ORDER:
-        shutil.copytree(repository / model / "1", repository / model / str(version))
-
-
-def remove_version(repository: Path, version: int) -> None:
-    for model in LOAD_ORDER:
-        shutil.rmtree(repository / model / str(version))
 
 
 def rejection(change: Callable[[], Any]) -> str:
@@ -116,16 +101,11 @@ def test_versions_are_those_ready_in_all_orchestrator_models(models, triton):
     assert triton.asked_ready  # so Triton does not scan the repository
 
 
-def test_a_new_version_loads_in_dependency_order(models, triton, folders):
-    copy_version(folders[0], 2)
+def test_sync_loads_in_dependency_order_and_unloads_in_reverse(models, triton, folders):
+    add_version(folders[0], 2)
     asyncio.run(models.sync())
     assert triton.requests == [(model, [1, 2]) for model in LOAD_ORDER]
     assert [model for model, _ in triton.requests][-4:] == list(ORCHESTRATORS)
-
-
-def test_a_removed_version_unloads_in_reverse_order(models, triton, folders):
-    copy_version(folders[0], 2)
-    asyncio.run(models.sync())
     triton.requests.clear()
     remove_version(folders[0], 1)
     asyncio.run(models.sync())
@@ -134,7 +114,7 @@ def test_a_removed_version_unloads_in_reverse_order(models, triton, folders):
 
 def test_sync_waits_until_callers_of_a_model_are_unloaded(models, triton, folders, monkeypatch):
     monkeypatch.setattr(module, "POLL_INTERVAL_S", 0)
-    copy_version(folders[0], 2)
+    add_version(folders[0], 2)
     asyncio.run(models.sync())
     remove_version(folders[0], 1)
     triton.unloading = 3
@@ -146,35 +126,33 @@ def test_sync_waits_until_callers_of_a_model_are_unloaded(models, triton, folder
 
 
 def test_adding_and_removing_versions_at_once_is_rejected(models, triton, folders):
-    copy_version(folders[0], 2)
+    add_version(folders[0], 2)
     remove_version(folders[0], 1)
     assert "2 new and 1 removed" in rejection(models.sync)
     assert triton.requests == []
     assert versions(folders[1]) == []  # the link is dangling
 
 
-def test_sync_without_changes_reloads_all_models(models, triton):
+def test_sync_without_changes_reloads_all_models(models, triton, tmp_path):
     asyncio.run(models.sync())
     assert triton.requests == [(model, [1]) for model in LOAD_ORDER]
+    triton.requests.clear()
+    asyncio.run(Models(lambda: "127.0.0.1:9", KEY, None, tmp_path).sync())  # a remote repository
+    assert [model for model, _ in triton.requests] == list(LOAD_ORDER)
 
 
-def test_one_model_can_be_unloaded_and_loaded(models, triton):
+def test_one_model_can_be_unloaded_and_loaded_in_the_same_versions(models, triton, folders):
+    add_version(folders[0], 2)
     asyncio.run(models.unload("mobile_sam"))
     asyncio.run(models.load("mobile_sam"))
     assert triton.requests == [("mobile_sam", []), ("mobile_sam", [1])]
-
-
-def test_load_adds_no_new_versions(models, triton, folders):
-    copy_version(folders[0], 2)
-    asyncio.run(models.load("mobile_sam"))
-    assert triton.requests == [("mobile_sam", [1])]
 
 
 @pytest.mark.parametrize(
     ("model", "file"), [(model, file) for model, files in REQUIRED_FILES.items() for file in files]
 )
 def test_an_incomplete_version_is_rejected(models, triton, folders, model, file):
-    copy_version(folders[0], 2)
+    add_version(folders[0], 2)
     (folders[0] / model / "2" / file).unlink()
     assert rejection(models.sync) == f"version 2 is incomplete: {model}/2/{file} is missing"
     assert triton.requests == []
@@ -187,14 +165,8 @@ def test_removing_the_last_version_is_rejected(models, triton, folders):
     assert triton.requests == []
 
 
-def test_models_of_a_remote_repository_are_reloaded(triton, tmp_path):
-    models = Models(lambda: "127.0.0.1:9", KEY, None, tmp_path)
-    asyncio.run(models.sync())
-    assert [model for model, _ in triton.requests] == list(LOAD_ORDER)
-
-
 def test_a_failed_load_aborts_the_sync_and_hides_paths(models, triton, folders, caplog):
-    copy_version(folders[0], 2)
+    add_version(folders[0], 2)
     triton.fails_to_load = {"mobile_sam_decoder"}
     message = rejection(models.sync)
     assert "could not load mobile_sam_decoder" in message

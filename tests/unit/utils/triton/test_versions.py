@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 
+from tests.unit.utils.triton.conftest import add_version, remove_version
 from utils.triton import versions
 from utils.triton.versions import CALLS, LOAD_ORDER, REQUIRED_FILES
-
-
-def add_version(repository: Path, version: int) -> None:
-    for model, files in REQUIRED_FILES.items():
-        folder = repository / model / str(version)
-        folder.mkdir(parents=True)
-        for file in files:
-            (folder / file).write_text(json.dumps({"name": f"number {version}"}))
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    folder = tmp_path / "repository"
-    add_version(folder, 1)
-    return folder
-
-
-@pytest.fixture
-def deployed(tmp_path: Path) -> Path:
-    folder = tmp_path / "deployed"
-    for model in LOAD_ORDER:
-        (folder / model).mkdir(parents=True)
-        (folder / model / "config.pbtxt").touch()
-    return folder
 
 
 def test_load_order_has_every_model_after_those_it_calls():
@@ -43,7 +19,7 @@ def test_load_order_has_every_model_after_those_it_calls():
         assert all(LOAD_ORDER.index(other) < LOAD_ORDER.index(model) for other in called)
 
 
-def test_versions_are_numbered_folders(repository):
+def test_versions_are_numbered_folders(repository, tmp_path):
     add_version(repository, 10)
     add_version(repository, 2)
     for name in ("0", "03", "-4", "five", "6.0", "configs"):
@@ -51,9 +27,6 @@ def test_versions_are_numbered_folders(repository):
     (repository / "mobile_sam" / "7").touch()
     assert versions.versions(repository) == [1, 2, 10]
     assert versions.newest(repository) == 10
-
-
-def test_newest_is_1_without_versions(tmp_path):
     assert versions.versions(tmp_path) == []
     assert versions.newest(tmp_path) == 1
 
@@ -73,36 +46,31 @@ def test_missing_files_are_found_per_version(repository):
     lost[1].symlink_to("../nowhere")
     assert versions.missing_files(repository, 2) == lost
     assert versions.missing_files(repository, 1) == []
+    assert len(versions.missing_files(repository, 3)) == sum(len(files) for files in REQUIRED_FILES.values())
 
 
-def test_all_files_of_an_absent_version_are_missing(tmp_path):
-    assert len(versions.missing_files(tmp_path, 1)) == sum(len(files) for files in REQUIRED_FILES.values())
+def shown(deployed: Path) -> list[int]:
+    """Return the versions that are linked for every model."""
+    (found,) = {tuple(versions.versions(deployed, model)) for model in LOAD_ORDER}
+    return list(found)
 
 
 @pytest.mark.parametrize("model", LOAD_ORDER)
-def test_an_incomplete_version_is_hidden_for_all_models(repository, deployed, model):
+def test_a_version_is_hidden_for_all_models_until_it_is_complete(repository, deployed, model):
     add_version(repository, 2)
     for each in LOAD_ORDER:
         versions.sync_links(repository, deployed, each)
-    versions.hide_incomplete(repository, deployed)
-    assert [versions.versions(deployed, each) for each in LOAD_ORDER] == [[1, 2]] * len(LOAD_ORDER)
-    (repository / model / "1").rename(repository / "away")
-    versions.hide_incomplete(repository, deployed)
-    assert [versions.versions(deployed, each) for each in LOAD_ORDER] == [[2]] * len(LOAD_ORDER)
-    assert versions.hide_incomplete(repository, repository / "no such folder") == set()
-
-
-@pytest.mark.parametrize("model", LOAD_ORDER)
-def test_a_hidden_version_is_shown_again_when_complete(repository, deployed, model):
-    add_version(repository, 2)
-    versions.link(repository, deployed, model, 1)
+    assert versions.hide_incomplete(repository, deployed) == set()
+    assert shown(deployed) == [1, 2]
     path = repository / model / "1" / REQUIRED_FILES[model][-1]
     path.rename(repository / "away")
     hidden = versions.hide_incomplete(repository, deployed)
     assert hidden == versions.hide_incomplete(repository, deployed, hidden) == {1}
+    assert shown(deployed) == [2]
     (repository / "away").rename(path)
     assert versions.hide_incomplete(repository, deployed, hidden) == set()
-    assert [versions.versions(deployed, each) for each in LOAD_ORDER] == [[1]] * len(LOAD_ORDER)
+    assert shown(deployed) == [1, 2]
+    assert versions.hide_incomplete(repository, repository / "no such folder") == set()
 
 
 @pytest.mark.parametrize(
@@ -138,18 +106,12 @@ def test_sync_links_follows_the_repository(repository, deployed):
     add_version(repository, 2)
     assert versions.changes(repository, deployed, "mobile_sam") == ([2], [])
     versions.sync_links(repository, deployed, "mobile_sam")
+    versions.link(repository, deployed, "mobile_sam", 2)  # again
     assert versions.versions(deployed) == [1, 2]
     assert versions.weights_record(deployed, 2) == {"name": "number 2"}
-    (repository / "mobile_sam" / "1").rename(repository / "away")
+    remove_version(repository, 1)
     assert versions.changes(repository, deployed, "mobile_sam") == ([], [1])
     versions.sync_links(repository, deployed, "mobile_sam")
+    versions.unlink(deployed, "mobile_sam", 1)  # again
     assert [entry.name for entry in sorted((deployed / "mobile_sam").iterdir())] == ["2", "config.pbtxt"]
     assert versions.changes(repository, deployed, "mobile_sam") == ([], [])
-
-
-def test_link_and_unlink_are_idempotent(repository, deployed):
-    for _ in range(2):
-        versions.link(repository, deployed, "mobile_sam", 1)
-    for _ in range(2):
-        versions.unlink(deployed, "mobile_sam", 1)
-    assert versions.versions(deployed) == []

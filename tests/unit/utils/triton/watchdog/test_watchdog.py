@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -19,10 +18,11 @@ import psutil
 import pytest
 
 from benchmarks.service import free_ports
+from tests.unit.utils.triton.conftest import add_version, remove_version
 from utils.triton import health
 from utils.triton.health import Health, RequestsLock, is_triton_unused, read_health
 from utils.triton.run import VARIABLE, Run
-from utils.triton.versions import CALLS, LOAD_ORDER, REQUIRED_FILES, link, versions
+from utils.triton.versions import CALLS, LOAD_ORDER, link, versions
 from utils.triton.watchdog.timings import Timings
 from utils.triton.watchdog.workers import MIN_STOPPED_CHECKS, Workers
 
@@ -100,9 +100,15 @@ class Watched:
     def descendants(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(TIMEOUT_S)
+    def inner(self) -> psutil.Process:
+        """Return the inner watchdog."""
+        (inner,) = psutil.Process(self.process.pid).children()
+        return inner
+
+    def wait_for_records(self) -> None:
+        """Wait until the watchdog has written its health for a second."""
+        later = self.health.written_at + 1
+        self.wait_until(lambda: self.health.written_at > later)
 
 
 @pytest.fixture
@@ -163,29 +169,16 @@ def test_health_is_ready_when_every_model_has_answered(watched):
     assert len(watched.starts()) == 1
 
 
-def test_a_dead_triton_is_restarted(watched):
-    (first,) = watched.starts()
-    os.kill(first, signal.SIGKILL)
-    watched.wait_until(lambda: watched.health.ready and len(watched.starts()) == 2)
-    assert watched.health.restarts == {"died": 1}
-
-
-def test_triton_is_restarted_after_a_model_process_dies(watched):
-    stub = int((watched.folder / "stub").read_text())
-    os.kill(stub, signal.SIGKILL)
-    watched.wait_until(lambda: watched.health.ready and len(watched.starts()) == 2)
-    assert watched.health.restarts == {"died": 1}
-    assert not psutil.pid_exists(watched.starts()[0])
-
-
 @pytest.mark.parametrize("process", ["tritonserver", "stub"])
-def test_a_stopped_process_makes_triton_unready_and_restarts_it(watched, process):
-    pid = watched.starts()[0] if process == "tritonserver" else int((watched.folder / "stub").read_text())
-    os.kill(pid, signal.SIGSTOP)
+@pytest.mark.parametrize(("signum", "cause"), [(signal.SIGKILL, "died"), (signal.SIGSTOP, "stopped")], ids=str)
+def test_triton_is_restarted_after_a_process_dies_or_is_stopped(watched, process, signum, cause):
+    (first,) = watched.starts()
+    os.kill(first if process == "tritonserver" else int((watched.folder / "stub").read_text()), signum)
     watched.wait_until(lambda: not watched.health.ready)
-    assert "stopped by a signal" in watched.health.reason
+    assert cause == "died" or "stopped by a signal" in watched.health.reason
     watched.wait_until(lambda: watched.health.ready and len(watched.starts()) == 2)
-    assert watched.health.restarts == {"stopped": 1}
+    assert watched.health.restarts == {cause: 1}
+    assert not psutil.pid_exists(first)
 
 
 def test_a_briefly_stopped_triton_is_not_restarted(watched):
@@ -267,7 +260,8 @@ def test_first_start_that_fails_stops_the_service_with_the_reason(tmp_path, capf
 def test_stop_signal_stops_triton_gracefully_and_leaves_no_process(watched):
     descendants = watched.descendants()
     assert len(descendants) == 3  # inner watchdog, Triton, stub
-    assert watched.stop() == 0
+    watched.process.send_signal(signal.SIGTERM)
+    assert watched.process.wait(TIMEOUT_S) == 0
     assert (watched.folder / "ended").exists()
     assert watched.health.state == "stopped"
     _, alive = psutil.wait_procs(descendants, timeout=TIMEOUT_S)
@@ -309,15 +303,14 @@ time.sleep(60)
 @pytest.mark.parametrize("killed", ["outer", "inner"])
 def test_triton_dies_with_a_killed_watchdog(watched, killed):
     descendants = watched.descendants()
-    inner = next(process for process in descendants if process.ppid() == watched.process.pid)
-    (watched.process if killed == "outer" else inner).kill()
+    (watched.process if killed == "outer" else watched.inner()).kill()
     _, alive = psutil.wait_procs(descendants, timeout=TIMEOUT_S)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_health_is_unknown_while_the_watchdog_is_suspended(watched, monkeypatch):
     monkeypatch.setattr(health, "MAX_RECORD_AGE_S", 1.0)
-    inner = next(process for process in watched.descendants() if process.ppid() == watched.process.pid)
+    inner = watched.inner()
     inner.suspend()
     watched.wait_until(lambda: "watchdog does not respond" in watched.health.reason)
     inner.resume()
@@ -327,7 +320,7 @@ def test_health_is_unknown_while_the_watchdog_is_suspended(watched, monkeypatch)
 
 
 def test_readiness_ends_when_the_inner_watchdog_is_killed(watched):
-    inner = next(process for process in watched.descendants() if process.ppid() == watched.process.pid)
+    inner = watched.inner()
     inner.kill()
     inner.wait(TIMEOUT_S)
     found = watched.health
@@ -341,8 +334,7 @@ def test_a_removed_run_folder_is_recreated_without_a_restart(capfd, watched):
     folder.rename(watched.folder / "away")  # atomic, unlike a recursive removal
     watched.wait_until((folder / "metrics").is_dir)
     assert folder.stat().st_mode & 0o777 == 0o700
-    later = watched.health.written_at + 1
-    watched.wait_until(lambda: watched.health.written_at > later)
+    watched.wait_for_records()
     assert watched.health.ready
     assert len(watched.starts()) == 1
     messages = [line for line in capfd.readouterr().err.splitlines() if f"{folder} was removed" in line]
@@ -395,9 +387,7 @@ def test_explicit_mode_accepts_replaced_model_processes(watched):
     watched.wait_until(lambda: not (watched.folder / "swap").exists())
     second = (watched.folder / "stub").read_text()
     assert second != first
-    # Wait for health records written after the swap.
-    later = watched.health.written_at + 1
-    watched.wait_until(lambda: watched.health.written_at > later)
+    watched.wait_for_records()
     assert watched.health.ready
     assert watched.health.restarts == {}
     os.kill(int(second), signal.SIGKILL)
@@ -406,17 +396,12 @@ def test_explicit_mode_accepts_replaced_model_processes(watched):
 
 
 @pytest.fixture
-def polled(tmp_path: Path, settings: dict[str, str]) -> Path:
+def polled(repository: Path, deployed: Path, settings: dict[str, str]) -> Path:
     """A model repository with version 1, read in poll mode through links."""
-    repository = tmp_path / "repository"
     for model in LOAD_ORDER:
-        (repository / model / "1").mkdir(parents=True)
-        for file in REQUIRED_FILES[model]:
-            (repository / model / "1" / file).touch()
-        (tmp_path / "deployed" / model).mkdir(parents=True)
-        link(repository, tmp_path / "deployed", model, 1)
+        link(repository, deployed, model, 1)
     settings |= {"MOBILE_SAM_MODEL_CONTROL_MODE": "poll", "MOBILE_SAM_MODEL_REPOSITORY": str(repository)}
-    (tmp_path / "loaded").write_text(" ".join(f"{model}/1" for model in LOAD_ORDER))
+    (repository.parent / "loaded").write_text(" ".join(f"{model}/1" for model in LOAD_ORDER))
     return repository
 
 
@@ -427,14 +412,12 @@ def test_poll_mode_links_called_models_first_and_unlinks_them_last(polled, watch
         return [f"{model}/{version}" for model in LOAD_ORDER for version in versions(deployed, model)]
 
     first, called = [f"{model}/1" for model in LOAD_ORDER], {f"{model}/2" for model in CALLS["mobile_sam"]}
-    for model in LOAD_ORDER:
-        shutil.copytree(polled / model / "1", polled / model / "2")
+    add_version(polled, 2)
     watched.wait_until(lambda: set(linked()) == {*first, *called})
     (watched.folder / "loaded").write_text(" ".join([*first, *called]))
     watched.wait_until(lambda: len(linked()) == 2 * len(LOAD_ORDER))
     second = [f"{model}/2" for model in LOAD_ORDER]
-    for model in LOAD_ORDER:
-        shutil.rmtree(polled / model / "1")
+    remove_version(polled, 1)
     links = [deployed / name for name in first]
     (watched.folder / "loaded").write_text(" ".join([*first, *second]))
     watched.wait_until(
@@ -456,33 +439,22 @@ def test_triton_is_restarted_if_model_files_were_replaced_during_loading(polled,
     watched.wait_until(lambda: watched.health.ready and len(watched.starts()) == 3)
     assert watched.health.restarts == {"died": 1, "failed": 1}
     (polled / "before").replace(file)  # no restart after the models have loaded
-    later = watched.health.written_at + 1
-    watched.wait_until(lambda: watched.health.written_at > later)
+    watched.wait_for_records()
     assert watched.health.restarts == {"died": 1, "failed": 1}
 
 
 @EXPLICIT
-def test_a_restarted_triton_sees_hidden_versions_that_are_complete_now(polled, settings, watched):
-    file = polled / "mobile_sam" / "1" / "weights.json"
+def test_a_restarted_triton_sees_only_complete_versions(polled, settings, watched):
+    deployed, file = watched.folder / "deployed", polled / "mobile_sam" / "1" / "weights.json"
+    add_version(polled, 2)
+    for model in LOAD_ORDER:
+        link(polled, deployed, model, 2)
     (watched.folder / "refuses").touch()
     file.rename(polled / "away")
     os.kill(watched.starts()[0], signal.SIGKILL)
     watched.wait_until(lambda: len(watched.starts()) >= 3)
-    assert versions(watched.folder / "deployed", "mobile_sam") == []
+    assert [versions(deployed, model) for model in LOAD_ORDER] == [[2]] * len(LOAD_ORDER)
     (polled / "away").rename(file)
     (watched.folder / "refuses").unlink()
     watched.wait_until(lambda: watched.health.ready)
-    assert [versions(watched.folder / "deployed", model) for model in LOAD_ORDER] == [[1]] * len(LOAD_ORDER)
-
-
-@EXPLICIT
-def test_a_restarted_triton_sees_only_complete_versions(polled, settings, watched):
-    deployed = watched.folder / "deployed"
-    for model in LOAD_ORDER:
-        shutil.copytree(polled / model / "1", polled / model / "2")
-        link(polled, deployed, model, 2)
-    (polled / "mobile_sam_decoder" / "1" / "model.onnx").unlink()
-    assert versions(deployed, "mobile_sam") == [1, 2]
-    os.kill(watched.starts()[0], signal.SIGKILL)
-    watched.wait_until(lambda: watched.health.ready and len(watched.starts()) == 2)
-    assert [versions(deployed, model) for model in LOAD_ORDER] == [[2]] * len(LOAD_ORDER)
+    assert [versions(deployed, model) for model in LOAD_ORDER] == [[1, 2]] * len(LOAD_ORDER)

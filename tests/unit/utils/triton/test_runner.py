@@ -1,11 +1,11 @@
-"""Flags of `tritonserver`."""
+"""Flags that the runner gives `tritonserver`."""
 
 from __future__ import annotations
 
 import pytest
 
-from utils.triton.flags import KEY_HEADER, server_flags
 from utils.triton.run import VARIABLE
+from utils.triton.runner import KEY_HEADER, server_flags
 
 
 @pytest.fixture(autouse=True)
@@ -30,11 +30,8 @@ def test_auto_complete_is_off_by_default():
     assert flag not in server_flags(auto_complete=True)
 
 
-def test_workers_inherit_key_prefix_and_port():
-    assert server_flags() == server_flags()
-
-
-def test_two_services_have_different_keys(monkeypatch):
+def test_workers_inherit_key_prefix_and_port_of_their_service_only(monkeypatch):
     first = server_flags()
+    assert server_flags() == first
     monkeypatch.delenv(VARIABLE)
     assert set(server_flags()) != set(first)
