@@ -25,7 +25,7 @@ NPY_ONLY = {"mask_format": "npy", "segmented_image": "none"}
 
 
 @pytest.fixture(scope="module")
-def servers(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Server]]:
+def servers(official_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Server]]:
     """Start a service for each engine; they share a folder of embeddings."""
     folder = tmp_path_factory.mktemp("engines")
     with ExitStack() as stack:
@@ -33,7 +33,7 @@ def servers(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) 
         for engine in ("openvino", "onnxruntime", *BF16):
             running[engine] = start_server(
                 folder / f"{engine}.log",
-                MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
+                MOBILE_SAM_MODEL_REPOSITORY=str(official_repository),
                 MOBILE_SAM_ENGINE=engine,
                 MOBILE_SAM_ORCHESTRATORS="4",  # so that images can arrive together
             )
@@ -58,9 +58,7 @@ def servers(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) 
 def test_masks_match_openvino_in_float32(servers, engine, name, source, min_iou):
     same: list[float] = []
     ids: dict[str, str] = {}
-    for case in read_cases():
-        if case.refines:
-            continue
+    for case in (case for case in read_cases() if not case.refines):
         if case.image not in ids:
             photo = as_base64(case.file.read_bytes())
             ids[case.image] = servers["openvino"].post("/embed", input_image=photo).json()["image_id"]
