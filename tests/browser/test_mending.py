@@ -100,7 +100,10 @@ def test_brush_and_eraser_change_the_pixels_under_the_stroke_unless_it_is_cancel
     expect(clicked.page.get_by_role("radio", name="Brush")).to_be_checked()
 
 
-def test_brush_draws_a_new_object_and_pans_with_space(opened):
+def test_brush_draws_a_new_object_which_the_polygon_cannot_and_pans_with_space(opened):
+    opened.press("g")
+    expect(opened.page.locator("#hint")).to_contain_text("segment the object first")
+    expect(opened.page.get_by_role("radio", name="Click")).to_be_checked()
     choose(opened, "Brush")
     opened.page.keyboard.down("Space")
     x, y = opened.screen_xy(*RED)
@@ -244,7 +247,7 @@ def test_dragged_points_change_the_mask_and_other_edges_stay_exact(outlined):
     assert np.array_equal(outlined.visible_mask(), before)
 
 
-def test_points_are_added_deleted_undone_and_discarded(outlined):
+def test_points_are_added_and_deleted_by_mouse_and_keys_undone_and_discarded(outlined):
     before, handles = outlined.visible_mask(), points(outlined)
     count = handles.count()
     drag_handle(outlined, outlined.page.locator("#points .edge:visible").first, 30, 30)
@@ -264,6 +267,24 @@ def test_points_are_added_deleted_undone_and_discarded(outlined):
     expect(handles).to_have_count(0)
     assert np.array_equal(outlined.visible_mask(), before)
 
+    outlined.press("g")
+    page, count = outlined.page, handles.count()
+    page.locator("#view").focus()
+    page.keyboard.press("Tab")
+    expect(handles.first).to_be_focused()
+    x, y = position(handles.first)
+    page.keyboard.press("Shift+ArrowLeft")
+    page.keyboard.press("ArrowUp")
+    assert position(handles.first) == (x - 20, y - 1)
+    page.keyboard.press("a")
+    expect(handles).to_have_count(count + 1)
+    expect(handles.nth(1)).to_be_focused()
+    page.keyboard.press("Delete")
+    expect(handles).to_have_count(count)
+    outlined.press("Enter")
+    assert outlined.visible_mask()[y, x - 12]
+    expect(page.locator("#objects .score")).to_have_text("by hand")
+
 
 def test_detail_changes_the_number_of_points_but_not_the_mask(outlined):
     before, count = outlined.visible_mask(), points(outlined).count()
@@ -281,26 +302,6 @@ def test_detail_changes_the_number_of_points_but_not_the_mask(outlined):
     outlined.press("Control+z")
     outlined.press("v")
     assert np.array_equal(outlined.visible_mask(), before)
-
-
-def test_keys_move_add_and_delete_points(outlined):
-    page, handles = outlined.page, points(outlined)
-    count = handles.count()
-    page.locator("#view").focus()
-    page.keyboard.press("Tab")
-    expect(handles.first).to_be_focused()
-    x, y = position(handles.first)
-    page.keyboard.press("Shift+ArrowLeft")
-    page.keyboard.press("ArrowUp")
-    assert position(handles.first) == (x - 20, y - 1)
-    page.keyboard.press("a")
-    expect(handles).to_have_count(count + 1)
-    expect(handles.nth(1)).to_be_focused()
-    page.keyboard.press("Delete")
-    expect(handles).to_have_count(count)
-    outlined.press("Enter")
-    assert outlined.visible_mask()[y, x - 12]
-    expect(page.locator("#objects .score")).to_have_text("by hand")
 
 
 def test_polygon_keeps_holes(outlined):
@@ -345,9 +346,3 @@ def test_painting_an_object_found_automatically_makes_it_an_own_one(opened):
     opened.click(*RED, button="right")
     answer(opened, "Cancel")
     assert np.array_equal(opened.visible_mask(), painted)
-
-
-def test_polygon_needs_a_mask(opened):
-    opened.press("g")
-    expect(opened.page.locator("#hint")).to_contain_text("segment the object first")
-    expect(opened.page.get_by_role("radio", name="Click")).to_be_checked()

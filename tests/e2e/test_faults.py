@@ -51,7 +51,7 @@ def start(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) ->
         pytest.param(partial(load.overload, seconds=4), id="too many callers"),
         pytest.param(partial(bodies.bombs, gigabytes=0.1), id="decompression bombs"),
         pytest.param(partial(connections.heads, seconds=4), id="endless headers and trailers"),
-        pytest.param(partial(forging.forged_lines, count=400), id="hostile strings"),
+        pytest.param(partial(forging.forged_lines, count=100), id="hostile strings"),
         pytest.param(kills.killed_service, id="the service is killed"),
         pytest.param(partial(kills.told_to_stop, times=1), id="the service is told to stop"),
         pytest.param(kills.stopped, id="Triton hangs"),

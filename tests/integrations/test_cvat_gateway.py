@@ -102,14 +102,6 @@ def test_interactor_returns_the_mask_of_the_service(gateway, server, decode, cas
     assert older.tolist() == expected
 
 
-def test_second_click_finds_the_embedding(gateway, server):
-    gateway.invoke("mobile-sam", pos_points=[[X, Y]], neg_points=[])
-    before = server.embeddings()
-    gateway.invoke("mobile-sam", pos_points=[[X + 5, Y]], neg_points=[])
-    after = server.embeddings()
-    assert (after["encoded"] - before["encoded"], after["found"] - before["found"]) == (0, 1)
-
-
 @pytest.mark.slow
 def test_detector_returns_the_masks_of_everything(gateway, server):
     """CVAT's server itself encodes a detector's masks: pixels row by row in a box."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import os
@@ -25,10 +24,6 @@ from tests.e2e.server import ROOT, Server, serving
 from tests.integrations.conftest import KEY, own_answer
 from tools.label_studio_picture import click_image, open_task
 from tools.try_label_studio import CONFIG, LEGACY_TOKEN, LabelStudio, label_studio
-from utils.api.errors import ImageNotFetched
-from utils.api.images import ImageSource
-from utils.integrations.label_studio_images import TaskImages
-from utils.settings import Settings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -201,46 +196,19 @@ def test_project_without_a_tag_for_masks_says_what_to_add(studio, service, photo
         studio.connect(project, service.url, KEY)
 
 
-def test_click_without_a_tag_for_the_mask_says_what_to_add(studio, connected):
-    project, task, model = connected()
-    without = CONFIG.replace("BrushLabels", "EllipseLabels")
-    studio.call("PATCH", f"projects/{project}/", json={"label_config": without})
-    points_only = drawn("keypoint", "point", {"x": 50, "y": 50, "width": 1})
-    points_only["value"]["keypointlabels"] = ["Cat"]
-    answer = click(studio, model, task, points_only)
-    assert (answer["result"], '<BrushLabels name="brush" toName="image">' in answer["error"]) == ([], True)
-
-
 def test_image_that_cannot_be_used_is_named(studio, connected, photo):
     bitmap = photo.with_suffix(".bmp")
     Image.open(photo).save(bitmap)
     project, _, model = connected()
     with bitmap.open("rb") as file:
         studio.call("POST", f"projects/{project}/import", files={bitmap.name: (bitmap.name, file)})
-    studio.call("POST", f"projects/{project}/import", json=[{"image": "/data/upload/1/gone.jpg"}])
+    others = [{"image": "/data/upload/1/gone.jpg"}, {"image": "http://169.254.169.254/latest/meta-data"}]
+    studio.call("POST", f"projects/{project}/import", json=others)
     tasks = studio.call("GET", "tasks", params={"project": project})["tasks"]
-    _, bitmap_task, gone = sorted(task["id"] for task in tasks)
+    _, bitmap_task, gone, elsewhere = sorted(task["id"] for task in tasks)
     assert "PNG, JPEG or WebP" in click(studio, model, bitmap_task, point(*BALLOON))["error"]
     assert "gone.jpg' was answered with status" in click(studio, model, gone, point(*BALLOON))["error"]
-
-
-@pytest.mark.parametrize("token", ["0" * 40, "a.b.c"], ids=["legacy", "personal"])
-def test_refused_token_is_named(studio, photo, token):
-    _, (task,) = studio.project("Balloons", CONFIG, [photo])
-    images = TaskImages(Settings(label_studio_url=studio.url, label_studio_api_key=token))
-
-    async def work(_: ImageSource) -> dict[str, Any]:
-        return {"image_id": ""}
-
-    with pytest.raises(ImageNotFetched, match="Label Studio refused the token in MOBILE_SAM_LABEL_STUDIO_API_KEY"):
-        asyncio.run(images.answer(task["id"], task["data"]["image"], work))
-
-
-def test_other_origin_is_not_fetched(studio, connected):
-    project, _, model = connected()
-    studio.call("POST", f"projects/{project}/import", json=[{"image": "http://169.254.169.254/latest/meta-data"}])
-    task = max(each["id"] for each in studio.call("GET", "tasks", params={"project": project})["tasks"])
-    assert "MOBILE_SAM_IMAGE_ORIGINS" in click(studio, model, task, point(*BALLOON))["error"]
+    assert "MOBILE_SAM_IMAGE_ORIGINS" in click(studio, model, elsewhere, point(*BALLOON))["error"]
 
 
 def test_images_of_a_project_are_encoded_ahead_of_the_first_click(studio, service, connected, photo):

@@ -21,11 +21,6 @@ X, Y = 240, 160
 IMAGE = scene(51)
 
 
-@pytest.fixture(scope="module")
-def server(builtin_server):
-    return builtin_server
-
-
 def ask(server, path: str, **fields: Any) -> list[dict[str, Any]]:
     """Send a request as the extension does, and return the features."""
     (weights,) = requests.get(f"{server.url}/sam/weights/?type=vit_t", timeout=10).json()
@@ -56,10 +51,10 @@ PROMPTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", PROMPTS.values(), ids=PROMPTS)
-def test_feature_is_the_mask_of_the_service(server, case):
+def test_feature_is_the_mask_of_the_service(builtin_server, case):
     asked, fields = case
-    (feature,) = ask(server, "/sam/", multimask_output=False, **asked)
-    document = own_answer(server, IMAGE, **fields)
+    (feature,) = ask(builtin_server, "/sam/", multimask_output=False, **asked)
+    document = own_answer(builtin_server, IMAGE, **fields)
     (record,) = document["masks"]
     # Polygons are within half a pixel of the mask's edge.
     mask = coco.decode(record["rle"]).astype(bool)
@@ -68,21 +63,12 @@ def test_feature_is_the_mask_of_the_service(server, case):
     assert feature["properties"]["sam_model"] == document["weights"]["name"]
 
 
-def test_later_prompts_use_the_embedding(server):
-    before = server.embeddings()
-    image = as_base64(scene(52))
-    for x in (X, X + 9):
-        assert len(ask(server, "/sam/", b64img=image, point_coords=[[x, Y]], point_labels=[1])) == 1
-    after = server.embeddings()
-    assert (after["encoded"] - before["encoded"], after["found"] - before["found"]) == (1, 1)
-
-
-def test_automatic_masks_are_features(server):
+def test_automatic_masks_are_features(builtin_server):
     thresholds = {"pred_iou_thresh": 0.5, "stability_score_thresh": 0.5, "box_nms_thresh": 0.2}
-    features = ask(server, "/sam/automask/", points_per_side=6, output_type="Single mask", **thresholds)
+    features = ask(builtin_server, "/sam/automask/", points_per_side=6, output_type="Single mask", **thresholds)
     assert features
     assert all(feature["properties"]["quality"] > 0.5 for feature in features)
-    records = own_answer(server, IMAGE, "/everything", points_per_side=6, **thresholds)["masks"]
+    records = own_answer(builtin_server, IMAGE, "/everything", points_per_side=6, **thresholds)["masks"]
     # Without those of the whole image, which the extension leaves out unless asked.
     masks = [coco.decode(record["segmentation"]).astype(bool) for record in records]
     for feature in features:

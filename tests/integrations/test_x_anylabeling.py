@@ -116,12 +116,6 @@ def test_later_clicks_use_the_embedding(predict, server, tmp_path):
     assert (after["encoded"] - before["encoded"], after["found"] - before["found"]) == (1, 1)
 
 
-def test_fineness_slider_sets_the_number_of_points(predict, photo):
-    counts = [len(predict(photo, point(X, Y), fineness=f)["shapes"][0]["points"]) for f in (0.0001, 0.001, 0.01)]
-    assert counts == sorted(counts, reverse=True)
-    assert counts[0] > 3 * counts[-1]
-
-
 @pytest.mark.slow
 def test_batches_segment_everything(predict, photo):
     assert predict(photo, point(X, Y))["batch"] is None
