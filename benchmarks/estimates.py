@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -16,6 +15,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from benchmarks.figures import seconds
 from orchestrator import costs, images
 from orchestrator.masks import MaskPart, area_and_box, remove_small_regions, upsample
 from orchestrator.pictures import Picture
@@ -27,12 +27,7 @@ RUNS = 3
 
 def nanoseconds(work: Callable[[], object]) -> float:
     """Return the time per pixel of the fastest run."""
-    seconds = []
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return 1e9 * min(seconds) / PIXELS
+    return 1e9 * min(seconds(work) for _ in range(RUNS)) / PIXELS
 
 
 def decode(data: bytes) -> images.RGB:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import statistics
-from dataclasses import dataclass
 from functools import partial
 
 import requests
@@ -26,14 +25,6 @@ Durations = dict[tuple[str, str], float]
 """Seconds, by model and counter."""
 
 
-@dataclass(frozen=True)
-class Step:
-    """Step of a request and its time."""
-
-    name: str
-    seconds: float
-
-
 def durations(text: str) -> Durations:
     """Parse the durations in Triton's metrics."""
     return {(model, counter): int(us) / 1e6 for counter, model, us in LINE.findall(text) if counter in COUNTERS}
@@ -50,14 +41,14 @@ def measure(service: Service) -> str:
         taken = [seconds(partial(connection.ask, click)) for click in tqdm(clicks, desc=f"steps of a {workload} click")]
         after = durations(requests.get(service.metrics_url, timeout=5).text)
         spent = {key: (after[key] - before.get(key, 0.0)) / count for key in after}
-        for step in steps(statistics.mean(taken), spent):
-            rows.setdefault(step.name, {})[workload] = step.seconds * 1e3
+        for name, step_s in steps(statistics.mean(taken), spent).items():
+            rows.setdefault(name, {})[workload] = step_s * 1e3
     header = ("mean ms", *(f"{workload} click" for workload in CLICKS))
     return table(header, [(name, *(row.get(workload, "") for workload in CLICKS)) for name, row in rows.items()])
 
 
-def steps(whole: float, spent: Durations) -> list[Step]:
-    """Split a request into steps.
+def steps(whole: float, spent: Durations) -> dict[str, float]:
+    """Split a request into steps; return the seconds of each that takes any, and of the whole request.
 
     Args:
         whole: latency that the client saw, in seconds.
@@ -81,5 +72,4 @@ def steps(whole: float, spent: Durations) -> list[Step]:
             f"{model}: computing": of(model, "compute_infer"),
             f"{model}: queue, tensors in and out": of(model) - of(model, "compute_infer"),
         }
-    found = [Step(name, value) for name, value in parts.items() if value]
-    return [*found, Step("the whole request", whole)]
+    return {name: value for name, value in parts.items() if value} | {"the whole request": whole}

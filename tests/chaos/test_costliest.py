@@ -7,18 +7,13 @@ import json
 from collections.abc import Callable
 
 import pytest
-from pydantic import BaseModel
 
 from tests.chaos.costliest import climb
 from tests.chaos.request_space import SPACE, Point, dimensions, point, renew_image, request
-from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest, parse_body
+from tests.fuzz.ways_in import MODELS
+from utils.api.requests import parse_body
 
 MADE_UP = {"format": ("a", "b", "c"), "more": (False, True), "count": (1, 4, 16, 64)}
-MODELS: dict[str, type[BaseModel]] = {
-    "/mobile_sam": SegmentRequest,
-    "/embed": EmbedRequest,
-    "/everything": EverythingRequest,
-}
 
 
 def product(point: Point) -> float:
@@ -71,7 +66,7 @@ def test_request_is_valid_at_both_ends_of_each_dimension(path: str, image_source
         chosen |= {"size": (64, 48), "path": path, "image_source": image_source}
         asked, body = request(point(**chosen))
         assert asked == path
-        parsed = parse_body(body, MODELS[path]).model_dump(exclude_none=True)
+        parsed = parse_body(body, MODELS[path.strip("/")]).model_dump(exclude_none=True)
         assert set(parsed) & {"input_image", "image_id"} == {"image_id" if image_source == "by id" else "input_image"}
 
 

@@ -11,6 +11,7 @@ the binary.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -95,6 +96,30 @@ def prepare(cache_dir: Path) -> Path:
     return home / LAUNCHER
 
 
+@contextlib.contextmanager
+def building(home: Path, complete: Path) -> Iterator[Path]:
+    """Yield a new folder that becomes `home` at the end, unless another process was first.
+
+    Args:
+        home: the final path.
+        complete: path that exists once `home` is complete.
+
+    Raises:
+        OSError: `home` cannot be written.
+    """
+    home.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder = Path(tempfile.mkdtemp(dir=home.parent, prefix=".building-"))
+    try:
+        yield folder
+        try:
+            folder.rename(home)
+        except OSError:
+            if not complete.exists():
+                raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def shared_libpython() -> Path:
     """Return the `libpython3.X.so.1.0` that the Python backend's stub links to.
 
@@ -146,11 +171,9 @@ def _assemble(found: Installation, parent: Path) -> Path:
     home = parent / digest
     if (home / LAUNCHER).is_file():
         return home
-    parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    building = Path(tempfile.mkdtemp(dir=parent, prefix=".building-"))
-    try:
+    with building(home, home / LAUNCHER) as folder:
         for name, target in files.items():
-            path = building / "backends" / name
+            path = folder / "backends" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             # Triton rejects a backend library whose real path is outside of the backend's folder. The stub finds its
             # libraries only relative to its installed path.
@@ -159,15 +182,8 @@ def _assemble(found: Installation, parent: Path) -> Path:
             else:
                 path.symlink_to(target)
         for name, script in scripts.items():
-            (building / name).write_text(script.replace("@HOME@", shlex.quote(str(home))))
-            (building / name).chmod(0o755)
-        try:
-            building.rename(home)
-        except OSError:
-            if not (home / LAUNCHER).is_file():  # otherwise another process was first
-                raise
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+            (folder / name).write_text(script.replace("@HOME@", shlex.quote(str(home))))
+            (folder / name).chmod(0o755)
     return home
 
 

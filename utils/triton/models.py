@@ -40,7 +40,11 @@ class ModelState:
 
 
 class Models:
-    """Client of Triton's model-repository API."""
+    """Client of Triton's model-repository API.
+
+    Methods raise `InferenceUnavailable` if Triton cannot be reached. `sync`, `load` and `unload` raise `ModelChange` if
+    Triton fails to load or unload a model, or another request is changing the models.
+    """
 
     def __init__(
         self, address: Callable[[], str], headers: dict[str, str], folders: tuple[Path, Path] | None, run_dir: Path
@@ -57,11 +61,7 @@ class Models:
         self._lock_file = run_dir / "models.lock"
 
     async def states(self, *, ready: bool = False) -> list[ModelState]:
-        """Return all versions of all models, or only the ready ones.
-
-        Raises:
-            InferenceUnavailable: Triton cannot be reached.
-        """
+        """Return all versions of all models, or only the ready ones."""
         # For ready ones, Triton does not scan the repository.
         found = orjson.loads((await self._post("index", INDEX_TIMEOUT_S, {"ready": ready})).content)
         return [
@@ -75,11 +75,7 @@ class Models:
         ]
 
     async def versions(self) -> list[int]:
-        """Return the versions that all orchestrator models have ready, ascending; the last one is the default.
-
-        Raises:
-            InferenceUnavailable: Triton cannot be reached.
-        """
+        """Return the versions that all orchestrator models have ready, ascending; the last one is the default."""
         ready = [(state.name, state.version) for state in await self.states(ready=True)]
         by_model = [{version for name, version in ready if name == model and version} for model in tensors.MODELS]
         return sorted(set.intersection(*by_model))
@@ -91,9 +87,7 @@ class Models:
         loaded first and unloaded last.
 
         Raises:
-            ModelChange: a version is incomplete or failed to load, versions were added and removed at once, no version
-                is left, or another request is changing the models.
-            InferenceUnavailable: Triton cannot be reached.
+            ModelChange: a version is incomplete, versions were added and removed at once, or no version is left.
         """
         with self._exclusive():
             new, removed = await asyncio.to_thread(self._checked_changes)
@@ -109,22 +103,12 @@ class Models:
                 raise
 
     async def load(self, model: str) -> None:
-        """Load a model again, in the same versions.
-
-        Raises:
-            ModelChange: loading failed, or another request is changing the models.
-            InferenceUnavailable: Triton cannot be reached.
-        """
+        """Load a model again, in the same versions."""
         with self._exclusive():
             await self._change(model, "load")
 
     async def unload(self, model: str) -> None:
-        """Unload all versions of a model after their running requests.
-
-        Raises:
-            ModelChange: unloading failed, or another request is changing the models.
-            InferenceUnavailable: Triton cannot be reached.
-        """
+        """Unload all versions of a model after their running requests."""
         with self._exclusive():
             await self._change(model, "unload")
             await self._wait_unloaded(model)

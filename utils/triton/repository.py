@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from utils.settings import Settings, SettingsError
 from utils.triton import tensors, versions
-from utils.triton.installation import TritonSetupError
+from utils.triton.installation import TritonSetupError, building
 from utils.triton.machine import this_machine
 from utils.triton.plan import Network, Plan, PlanError, make_plan
 from utils.triton.run import Run
@@ -101,21 +100,12 @@ def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
             versions.sync_links(home, deployed, model)
         return deployed
     try:
-        deployed.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        building = Path(tempfile.mkdtemp(dir=deployed.parent, prefix=".building-"))
-        try:
+        with building(deployed, deployed) as folder:
             for model, config in configs.items():
-                (building / model).mkdir()
-                (building / model / CONFIG).write_text(config, encoding="utf-8")
+                (folder / model).mkdir()
+                (folder / model / CONFIG).write_text(config, encoding="utf-8")
                 for entry in files[model]:
-                    (building / model / entry.name).symlink_to(entry)
-            try:
-                building.rename(deployed)
-            except OSError:
-                if not deployed.is_dir():  # otherwise another process was first
-                    raise
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
+                    (folder / model / entry.name).symlink_to(entry)
     except OSError as error:
         raise TritonSetupError(f"cannot write {deployed.parent}: {error.strerror}") from error
     return deployed

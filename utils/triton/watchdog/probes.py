@@ -37,9 +37,6 @@ IMAGE = base64.b64decode(
 POINT_XY = struct.pack("<2f", 4, 4)
 POSITIVE = struct.pack("<i", 1)
 
-ProbeCall = Callable[[int, float], None]
-"""Probe to call with Triton's HTTP port and a socket timeout in seconds; raises `ProbeError` or `OSError`."""
-
 
 class ProbeError(Exception):
     """Wrong answer to a probe."""
@@ -57,15 +54,6 @@ class Probe:
     inputs: Sequence[tuple[str, str, Sequence[int], bytes]]
     """Name, data type, shape and little-endian values of each input."""
     outputs: Sequence[str]
-
-
-class HttpRequest(NamedTuple):
-    """HTTP request to Triton."""
-
-    method: str
-    path: str
-    body: bytes
-    headers: Mapping[str, str]
 
 
 def probes() -> list[Probe]:
@@ -106,8 +94,11 @@ def probes() -> list[Probe]:
     ]
 
 
-def probe_calls(*, models: bool) -> dict[str, ProbeCall]:
-    """Return the probe of each of MobileSAM's models, or that of `SERVER` if other models are served."""
+def probe_calls(*, models: bool) -> dict[str, Callable[[int, float], None]]:
+    """Return the probe of each of MobileSAM's models, or that of `SERVER` if other models are served.
+
+    Each takes Triton's HTTP port and a socket timeout in seconds, and raises `ProbeError` or `OSError`.
+    """
     if not models:
         return {SERVER: probe_server}
     return {probe.model: functools.partial(run_probe, probe) for probe in probes()}
@@ -120,7 +111,7 @@ def probe_server(port: int, timeout: float) -> None:
         ProbeError: not ready.
         OSError: Triton cannot be reached, or timed out.
     """
-    status, _, _ = _exchange(port, timeout, HttpRequest("GET", "/v2/health/ready", b"", {}))
+    status, _, _ = _exchange(port, timeout, "/v2/health/ready")
     if status != 200:
         raise ProbeError("it is not ready")
 
@@ -134,9 +125,8 @@ def is_ready(model: str, version: int, port: int, timeout: float) -> bool:
         port: Triton's HTTP port.
         timeout: socket timeout in seconds.
     """
-    path = f"/v2/models/{model}/versions/{version}/ready"
     try:
-        return _exchange(port, timeout, HttpRequest("GET", path, b"", {}))[0] == 200
+        return _exchange(port, timeout, f"/v2/models/{model}/versions/{version}/ready")[0] == 200
     except OSError:
         return False
 
@@ -161,8 +151,7 @@ def run_probe(probe: Probe, port: int, timeout: float) -> None:
     head = json.dumps({"id": REQUEST_ID, "inputs": inputs, "outputs": outputs}).encode()
     body = b"".join([head, *(data for _, _, _, data in probe.inputs)])
     headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
-    request = HttpRequest("POST", f"/v2/models/{probe.model}/infer", body, headers)
-    status, length, answer = _exchange(port, timeout, request)
+    status, length, answer = _exchange(port, timeout, f"/v2/models/{probe.model}/infer", body, headers)
     if status != 200:
         if b"unknown model: '%s'" % probe.model.encode() in answer:
             raise NotLoadedError(f"{probe.model} is not loaded")
@@ -199,7 +188,7 @@ def read_counters(port: int, timeout: float) -> ModelCounters:
     Raises:
         OSError: Triton cannot be reached, or timed out.
     """
-    _, _, text = _exchange(port, timeout, HttpRequest("GET", "/metrics", b"", {}))
+    _, _, text = _exchange(port, timeout, "/metrics")
     sums: tuple[dict[str, float], dict[str, float]] = ({}, {})
     for totals, pattern in zip(sums, (SUCCESS_SERIES, WORK_SERIES), strict=True):
         for model, value in pattern.findall(text.decode()):
@@ -207,11 +196,13 @@ def read_counters(port: int, timeout: float) -> ModelCounters:
     return ModelCounters(*sums)
 
 
-def _exchange(port: int, timeout: float, request: HttpRequest) -> tuple[int, int, bytes]:
+def _exchange(
+    port: int, timeout: float, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+) -> tuple[int, int, bytes]:
     """Return a response's status, the length of the JSON before its binary values, and its body."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     try:
-        connection.request(request.method, request.path, request.body, dict(request.headers))
+        connection.request("GET" if body is None else "POST", path, body, dict(headers or {}))
         response = connection.getresponse()
         answer = response.read()
         return response.status, int(response.headers.get("Inference-Header-Content-Length", len(answer))), answer

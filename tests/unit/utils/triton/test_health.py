@@ -37,18 +37,12 @@ def test_written_health_is_read_back(shared):
     assert found.written_at == pytest.approx(time.monotonic(), abs=60)
 
 
-def test_a_stale_record_reads_as_failing(shared, monkeypatch):
-    health.write_health(shared, Health("ready"))
+@pytest.mark.parametrize(("state", "later"), [("ready", "failing"), ("stopped", "stopped")])
+def test_a_stale_record_reads_as_failing_unless_triton_has_stopped(shared, monkeypatch, state, later):
+    health.write_health(shared, Health(state))
     now = time.monotonic()
     monkeypatch.setattr("utils.triton.health.time.monotonic", lambda: now + health.MAX_RECORD_AGE_S + 1)
-    assert health.read_health(shared).state == "failing"
-
-
-def test_a_stopped_record_never_becomes_stale(shared, monkeypatch):
-    health.write_health(shared, Health("stopped"))
-    now = time.monotonic()
-    monkeypatch.setattr("utils.triton.health.time.monotonic", lambda: now + 1000)
-    assert health.read_health(shared).state == "stopped"
+    assert health.read_health(shared).state == later
 
 
 def test_a_record_of_an_exited_watchdog_reads_as_restarting(shared):

@@ -21,28 +21,28 @@ def many_cores(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)))
 
 
-def test_all_physical_cores_count_without_a_limit(many_cores, tmp_path):
-    assert usable_cores(tmp_path) == 16
-
-
-def test_cpu_affinity_limits_the_cores(many_cores, monkeypatch, tmp_path):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 4, 5})
-    assert usable_cores(tmp_path) == 3
-
-
-@pytest.mark.parametrize(
-    ("text", "cores"), [("max 100000", 16), ("200000 100000", 2), ("150000 100000", 2), ("10000 100000", 1)]
-)
-def test_cgroup_v2_quota_limits_the_cores(many_cores, tmp_path, text, cores):
-    (tmp_path / "cpu.max").write_text(text + "\n")
+@pytest.mark.parametrize(("affinity", "cores"), [(range(32), 16), ({3, 4, 5}, 3)], ids=["all", "three"])
+def test_physical_cores_of_the_cpu_affinity_count(many_cores, monkeypatch, tmp_path, affinity, cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(affinity))
     assert usable_cores(tmp_path) == cores
 
 
-@pytest.mark.parametrize(("quota", "cores"), [("-1", 16), ("400000", 4)])
-def test_cgroup_v1_quota_limits_the_cores(many_cores, tmp_path, quota, cores):
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "max 100000"}, 16),
+        ({"cpu.max": "200000 100000"}, 2),
+        ({"cpu.max": "150000 100000"}, 2),
+        ({"cpu.max": "10000 100000"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 16),
+        ({"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"}, 4),
+    ],
+    ids=str,
+)
+def test_cgroup_quota_limits_the_cores(many_cores, tmp_path, files, cores):
     (tmp_path / "cpu").mkdir()
-    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(quota + "\n")
-    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    for name, text in files.items():
+        (tmp_path / name).write_text(f"{text}\n")
     assert usable_cores(tmp_path) == cores
 
 
@@ -65,10 +65,7 @@ def test_logical_cpus_count_if_physical_cores_are_unknown(monkeypatch, tmp_path)
 def test_bfloat16_is_detected_by_cpu_flags(tmp_path, flags, expected):
     (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: avx512_bf16\n")
     assert has_bf16(tmp_path / "cpuinfo") is expected
-
-
-def test_bfloat16_is_off_without_cpuinfo(tmp_path):
-    assert has_bf16(tmp_path / "cpuinfo") is False
+    assert has_bf16(tmp_path / "no such file") is False
 
 
 def test_no_gpus_without_nvidia_driver(monkeypatch):
@@ -79,26 +76,19 @@ def test_no_gpus_without_nvidia_driver(monkeypatch):
     assert count_gpus() == 0
 
 
-def test_gpus_are_counted_by_the_driver(monkeypatch):
-    closed = []
-    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 2)
-    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: closed.append(True))
-    assert count_gpus() == 2
-    assert closed
-
-
 @pytest.mark.parametrize(
     ("visible", "gpus"), [(None, 4), ("", 0), ("-1", 0), ("0", 1), ("1,2", 2), ("0,1,2,3,4,5", 4), ("GPU-8f2a", 1)]
 )
-def test_cuda_visible_devices_limits_the_gpus(monkeypatch, visible, gpus):
+def test_gpus_are_counted_by_the_driver_and_limited_by_cuda_visible_devices(monkeypatch, visible, gpus):
+    closed = []
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 4)
-    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: closed.append(True))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert count_gpus() == gpus
+    assert closed or not gpus
 
 
 @pytest.mark.parametrize(

@@ -63,18 +63,16 @@ def test_threads_do_not_exceed_the_cores(cores, engine):
     assert plan.decoder.instances == 2 or plan.decoder.instances * plan.decoder.threads <= cores
 
 
-def test_plan_for_two_cores():
-    plan = make_plan(LAPTOP, "mobile_sam")
-    assert (plan.encoder.instances, plan.encoder.threads) == (1, 2)
-    assert (plan.decoder.instances, plan.decoder.threads) == (2, 2)
-    assert list(plan.instances().values()) == [2, 2, 1, 1]
-
-
-def test_plan_for_many_cores():
-    plan = make_plan(SERVER, "mobile_sam")
-    assert (plan.encoder.instances, plan.encoder.threads) == (2, 8)
-    assert (plan.decoder.instances, plan.decoder.threads) == (4, 4)
-    assert list(plan.instances().values()) == [3, 8, 2, 2]
+@pytest.mark.parametrize(
+    ("machine", "encoder", "decoder", "orchestrators"),
+    [(LAPTOP, (1, 2), (2, 2), [2, 2, 1, 1]), (SERVER, (2, 8), (4, 4), [3, 8, 2, 2])],
+    ids=["two cores", "many cores"],
+)
+def test_plan_has_instances_and_threads_by_cores(machine, encoder, decoder, orchestrators):
+    plan = make_plan(machine, "mobile_sam")
+    assert (plan.encoder.instances, plan.encoder.threads) == encoder
+    assert (plan.decoder.instances, plan.decoder.threads) == decoder
+    assert list(plan.instances().values()) == orchestrators
 
 
 def test_decoder_batch_is_larger_on_a_gpu():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos import forgery
+from tests.chaos.scenarios import forging
 from tests.fuzz.hostile_text import FORGED, MARK, hostile_texts
 
 GOOD = (
@@ -16,12 +16,12 @@ GOOD = (
 
 
 def test_count_forged_is_zero_for_genuine_lines():
-    assert not +forgery.count_forged(GOOD)
+    assert not +forging.count_forged(GOOD)
 
 
 @pytest.mark.parametrize("fake", FORGED)
 def test_count_forged_counts_each_forged_line(fake: str):
-    assert forgery.count_forged(GOOD + fake.partition("\n")[0].encode() + b"\n")["lines"] == 1
+    assert forging.count_forged(GOOD + fake.partition("\n")[0].encode() + b"\n")["lines"] == 1
 
 
 @pytest.mark.parametrize(
@@ -30,19 +30,19 @@ def test_count_forged_counts_each_forged_line(fake: str):
     ids=["CR", "ESC", "NEL", "LS", "RLO", "NUL", "bad UTF-8"],
 )
 def test_count_forged_counts_each_unprintable_character(text: bytes):
-    assert forgery.count_forged(GOOD[:-1] + b" x" + text + b"y\n") == {"characters": 1}
+    assert forging.count_forged(GOOD[:-1] + b" x" + text + b"y\n") == {"characters": 1}
 
 
 def test_count_forged_finds_every_unescaped_hostile_text():
     for text in hostile_texts(1000, seed=0):
         line = GOOD.splitlines()[0] + b" got " + text.encode("utf-8", "surrogatepass") + b"\n"
-        assert forgery.count_forged(line).total(), ascii(text)
+        assert forging.count_forged(line).total(), ascii(text)
 
 
 def test_attempts_are_reproducible_and_carry_the_mark_in_every_field_and_header():
-    first, again = (list(forgery.attempts(3, 5000)) for _ in range(2))
+    first, again = (list(forging.attempts(3, 5000)) for _ in range(2))
     assert first == again
     assert all(MARK.encode() in data for data in first)
     data = b"".join(first)
-    assert all(f'"{name}"'.encode() in data for name in forgery.FIELDS)
-    assert all(b"\r\n" + name.encode() + b": " in data for name in forgery.HEADERS)
+    assert all(f'"{name}"'.encode() in data for name in forging.FIELDS)
+    assert all(b"\r\n" + name.encode() + b": " in data for name in forging.HEADERS)
