@@ -16,6 +16,7 @@ from utils.api.info import Info, describe
 from utils.api.openapi import pages
 from utils.bento import (
     check_hooks,
+    disable_tracing,
     disconnect,
     refuse_to_serve,
     service_with_document,
@@ -34,9 +35,8 @@ from utils.integrations.adapter import Adapters, Service
 from utils.observability.context import REQUEST_ID_HEADER
 from utils.observability.counter_files import allocate_counters
 from utils.observability.logs import configure_logging
-from utils.observability.metrics import Counts, forget_dead_workers
-from utils.observability.tracing import trace_requests
-from utils.observability.triton_metrics import TritonMetrics
+from utils.observability.metrics import Counts, forget_dead_workers, triton_metrics
+from utils.observability.traces import trace_requests
 from utils.page import ROUTE, PageFiles, page_files, page_pages
 from utils.settings import Settings, SettingsError
 from utils.triton import health, installation, processes, repository, shared_memory, versions
@@ -64,13 +64,6 @@ class App:
     settings: Settings
 
 
-@dataclass(frozen=True)
-class _Access:
-    keys: ApiKeys | None
-    admin_keys: ApiKeys | None
-    rate: RateLimit | None
-
-
 def build() -> App:
     """Build the service from the environment variables.
 
@@ -83,26 +76,23 @@ def build() -> App:
         settings = Settings.from_environment()
         source = settings.repository_in(ROOT)
         plan = repository.plan_for_this_machine(source, settings)
-        access = _access(settings)
+        guard, admin_keys = _access(settings)
     except (SettingsError, PlanError, KeysError, RateError) as error:
         raise SystemExit(f"error: {error}") from None
     served = _served_repository(source, plan, settings)
-    service_info = describe(Path(served) if source else None, settings, key_needed=access.keys is not None)
+    need_key, metrics_need_key = guard.keys is not None, settings.metrics == "key"
+    service_info = describe(Path(served) if source else None, settings, key_needed=need_key)
     # For the orchestrator, whose own default ignores `cache_dir`.
     os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
     if source is None:  # the limit in a remote repository is unknown here; make the one in /info apply
         os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(service_info["limits"]["max_image_pixels"]))
     runner = make_runner(served, settings.model_control_mode, ready_line=_ready_line(source, plan))
     run = Run.current()
-    metrics_need_key = settings.metrics == "key"
-    documents = pages(
-        need_key=access.keys is not None, metrics_need_key=metrics_need_key, admin=access.admin_keys is not None
-    )
+    documents = pages(need_key=need_key, metrics_need_key=metrics_need_key, admin=admin_keys is not None)
     service = service_with_document("mobile_sam", runner, bytes(documents["/docs.json"].body))
     # The lambda delays the lookup: the runner has `infer` only once a worker has started.
     segmenter = TritonSegmenter(lambda **call: runner.infer(**call), settings.inference_timeout, plan.instances())  # noqa: PLW0108
     app = App(service, segmenter, settings)
-    guard = Guard(access.keys, access.rate)
     admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
     models = Models(
         partial(triton_address, runner.name),
@@ -110,7 +100,7 @@ def build() -> App:
         (source, Path(served)) if source else None,
         Path(run.folder),
     )
-    triton_metrics = TritonMetrics(run.metrics_port)
+    read_triton_metrics = partial(triton_metrics, run.metrics_port)
     _add_hooks(
         service,
         guard,
@@ -130,33 +120,29 @@ def build() -> App:
             allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID_HEADER.decode()],
             expose_headers=["Retry-After", REQUEST_ID_HEADER.decode()],
         )
+    disable_tracing()
     trace_requests(service, work_paths)
-    admin = Admin(Guard(access.admin_keys, None), models, settings.model_control_mode) if access.admin_keys else None
     service.add_asgi_middleware(
         Edge,
         work_paths=work_paths,
         file_paths=static_files() | page_files(),
-        pages={
-            **documents,
-            **page_pages(),
-            "/info": Info(service_info, models.versions, triton_metrics),
-        },
+        pages={**documents, **page_pages(), "/info": Info(service_info, models.versions, read_triton_metrics)},
         limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
         guard=guard,
         admission=admission,
         health=lambda: health.read_health(Path(run.shared_file)),
         counts=Counts(),
         check_room=lambda path, body: app.segmenter.check_room(body) if path == "/mobile_sam" else None,
-        triton_metrics=triton_metrics,
+        triton_metrics=read_triton_metrics,
         metrics_need_key=metrics_need_key,
-        admin=admin,
+        admin=Admin(admin_keys, models, settings.model_control_mode) if admin_keys else None,
         adapters=adapters,
     )
     return app
 
 
-def _access(settings: Settings) -> _Access:
-    """Read the API keys and the rate limit.
+def _access(settings: Settings) -> tuple[Guard, ApiKeys | None]:
+    """Read the API keys, the rate limit and the admin keys.
 
     Raises:
         SettingsError: metrics need a key, but there are none.
@@ -169,9 +155,8 @@ def _access(settings: Settings) -> _Access:
         raise KeysError(f"{ADMIN_KEYS}: admin keys must not also be API keys; one key is in both lists")
     if settings.metrics == "key" and keys is None:
         raise SettingsError("MOBILE_SAM_METRICS=key needs API keys, but none are set")
-    return _Access(
-        keys, admin_keys, RateLimit.of(settings.rate_limit, settings.redis_url) if settings.rate_limit else None
-    )
+    rate = RateLimit.of(settings.rate_limit, settings.redis_url) if settings.rate_limit else None
+    return Guard(keys, rate), admin_keys
 
 
 def _served_repository(source: Path | None, plan: Plan, settings: Settings) -> Path | str:
@@ -223,4 +208,5 @@ def _add_hooks(service: Any, guard: Guard, lifecycle: WorkerLifecycle, check_dep
     @service.on_shutdown  # type: ignore[untyped-decorator]
     async def stop_worker(_: Any) -> None:
         REFUSAL_LOG.summarise_ended(all_windows=True)
-        await guard.close()
+        if guard.rate is not None:
+            await guard.rate.close()

@@ -37,61 +37,57 @@ class Hook:
 
     target: str
     """`module:name` of the class or function."""
-    names: frozenset[str]
-    """Attributes that are used: of the class, or set by its `__init__`."""
+    names: str
+    """Attributes that are used, separated by spaces: of the class, or set by its `__init__`."""
     reason: str
     """What the service does with it, and why no public setting does the same."""
     since: str
     """Oldest version that has all names."""
 
 
-def _hook(target: str, names: str, reason: str, since: str) -> Hook:
-    return Hook(target, frozenset(names.split()), reason, since)
-
-
 CONTAINER = "bentoml._internal.configuration.containers:BentoMLContainer"
 HTTPTOOLS = "uvicorn.protocols.http.httptools_impl"
 HOOKS = (
-    _hook(
+    Hook(
         CONTAINER,
         "api_server_config prometheus_multiproc_dir remote_runner_mapping tracing_excluded_urls",
         "reads Triton's address and sets limits, metrics folder and traced paths per service: BentoML reads its "
         "configuration file once, before the service is imported",
         "bentoml 1.4",
     ),
-    _hook(
+    Hook(
         "bentoml._internal.utils.circus:Arbiter",
         "exit_stack stop",
         "replaces the process manager: private sockets instead of TCP ports, one-line errors for a port in use and for "
         "a Triton that cannot start, and a stop signal that is never lost",
         "bentoml 1.4",
     ),
-    _hook(
+    Hook(
         "circus.arbiter:Arbiter",
         "_exclusive_running_command _stopping loop sockets start watchers",
         "knows whether a command that must not be interrupted is running, and the service's address",
         "circus 0.18",
     ),
-    _hook(
+    Hook(
         "bentoml.legacy:Service",
         "openapi_spec",
         "replaced by the service's own document, which `bentoml build` writes into the Bento",
         "bentoml 1.4",
     ),
-    _hook(
+    Hook(
         "bentoml.serving:find_triton_binary",
         "",
         "replaced by one that exits with a one-line error where Triton cannot run: it runs before the service's hooks",
         "bentoml 1.4",
     ),
-    _hook("bentoml.serving:API_SERVER_NAME", "", "finds the service's listener among the sockets", "bentoml 1.4"),
-    _hook(
+    Hook("bentoml.serving:API_SERVER_NAME", "", "finds the service's listener among the sockets", "bentoml 1.4"),
+    Hook(
         "bentoml.triton:Runner",
         "protocol_address",
         "set for Tritons that people look at: BentoML chooses a random port",
         "bentoml 1.4",
     ),
-    _hook(
+    Hook(
         f"{HTTPTOOLS}:HttpToolsProtocol",
         "config app parser flow client transport pipeline scope headers cycle _start_asgi_task "
         "_unset_keepalive_if_required on_message_begin on_url on_header on_headers_complete on_body "
@@ -100,20 +96,20 @@ HOOKS = (
         "subclassed by `utils.edge.protocol`: uvicorn limits neither heads nor trailers nor pipelined requests",
         "uvicorn 0.30",
     ),
-    _hook(
+    Hook(
         f"{HTTPTOOLS}:RequestResponseCycle",
         "scope transport disconnected keep_alive message_event body more_body response_started response_complete "
         "chunked_encoding expected_content_length send",
         "created for refusals of requests that uvicorn would answer itself",
         "uvicorn 0.30",
     ),
-    _hook(
+    Hook(
         "uvicorn.protocols.http.flow_control:FlowControl",
         "write_paused pause_reading",
         "tells readers that are too slow, and stops reading refused bodies",
         "uvicorn 0.30",
     ),
-    _hook(
+    Hook(
         "prometheus_client.mmap_dict:MmapedDict",
         "_f _m _capacity _used _init_value write_value",
         "subclassed by `utils.observability.counter_files`: its sparse files kill the process when the disk is full",
@@ -123,40 +119,25 @@ HOOKS = (
 """All uses of private parts; the modules that use them name this table."""
 
 
-class UnsupportedVersionError(RuntimeError):
-    """An installed package lacks a private part that the service uses."""
-
-
 def check_hooks() -> None:
     """Check that the installed packages have everything in `HOOKS`.
 
     Raises:
         SystemExit: a one-line error; something is missing.
     """
-    try:
-        for hook in HOOKS:
-            check_hook(hook)
-    except UnsupportedVersionError as error:
-        raise SystemExit(f"error: {error}") from None
-
-
-def check_hook(hook: Hook) -> None:
-    """Check that the installed package has everything that a hook uses.
-
-    Raises:
-        UnsupportedVersionError: something is missing.
-    """
-    module, _, name = hook.target.partition(":")
-    try:
-        target = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError):
-        missing = name
-    else:
-        codes = [getattr(getattr(kind, "__init__", None), "__code__", None) for kind in getattr(target, "__mro__", ())]
-        set_by_init = {attribute for code in codes if code for attribute in code.co_names}
-        missing = ", ".join(sorted(hook.names - set(dir(target)) - set_by_init))
-    if missing:
-        raise UnsupportedVersionError(f"unsupported version of {hook.since.split()[0]}: {module} has no {missing}")
+    for hook in HOOKS:
+        module, _, name = hook.target.partition(":")
+        try:
+            target = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError):
+            missing = name
+        else:
+            classes = getattr(target, "__mro__", ())
+            inits = [getattr(getattr(kind, "__init__", None), "__code__", None) for kind in classes]
+            set_by_init = {attribute for code in inits if code for attribute in code.co_names}
+            missing = ", ".join(sorted(set(hook.names.split()) - set(dir(target)) - set_by_init))
+        if missing:
+            raise SystemExit(f"error: unsupported version of {hook.since.split()[0]}: {module} has no {missing}")
 
 
 BENTOML_TIMEOUT_S = 60
@@ -200,10 +181,7 @@ def set_up_process_manager(
         wait_until_ready: called in a thread when the processes are started, with a function that returns the service's
             URL.
     """
-    endpoints = {
-        "endpoint": f"ipc://{folder}/manager",
-        "pubsub_endpoint": f"ipc://{folder}/manager-events",
-    }
+    endpoints = {"endpoint": f"ipc://{folder}/manager", "pubsub_endpoint": f"ipc://{folder}/manager-events"}
 
     class Arbiter(circus.Arbiter):  # type: ignore[misc]
         def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -261,9 +239,6 @@ def refuse_to_serve(reason: str) -> None:
     """Make `bentoml serve` exit with an error message; `bentoml build`, which also imports the service, still works.
 
     BentoML searches for `tritonserver` before it calls the service's hooks, and fails with a traceback without one.
-
-    Args:
-        reason: text of the error message.
     """
 
     def refuse() -> str:
@@ -273,12 +248,9 @@ def refuse_to_serve(reason: str) -> None:
 
 
 def isolate_metrics(folder: Path) -> None:
-    """Keep the metrics files of this service in its own folder.
+    """Keep the metrics files of this service in its own run folder.
 
     By default, all services of a user share one folder, and each of them clears it at start.
-
-    Args:
-        folder: run folder of the service.
     """
     BentoMLContainer.prometheus_multiproc_dir.set(str(folder / METRICS_DIR))
 
@@ -289,13 +261,7 @@ def disable_tracing() -> None:
 
 
 def service_with_document(name: str, runner: Any, document: bytes) -> Any:
-    """Return a `bentoml.legacy.Service` with another OpenAPI document than BentoML's, also in a Bento.
-
-    Args:
-        name: name of the service.
-        runner: its runner.
-        document: OpenAPI document as JSON.
-    """
+    """Return a `bentoml.legacy.Service` with another OpenAPI document (JSON) than BentoML's, also in a Bento."""
 
     class Service(bentoml.legacy.Service):  # type: ignore[misc]
         openapi_spec = property(lambda _: json.loads(document))
@@ -304,12 +270,7 @@ def service_with_document(name: str, runner: Any, document: bytes) -> Any:
 
 
 def set_triton_address(runner: Any, address: str) -> None:
-    """Set the address of a runner's Triton, by default a random port.
-
-    Args:
-        runner: a `bentoml.triton.Runner` that has not been started.
-        address: HOST:PORT.
-    """
+    """Set the address HOST:PORT of the Triton of a `bentoml.triton.Runner` that has not been started."""
     vars(runner)["protocol_address"] = address  # a cached property
 
 
@@ -323,11 +284,7 @@ def triton_address(runner: str) -> str:
 
 
 async def disconnect(runner: Any) -> None:
-    """Close a worker's connections to Triton: BentoML leaves them open, and Triton waits for them when it stops.
-
-    Args:
-        runner: a `bentoml.triton.Runner`, unusable afterwards.
-    """
+    """Close a worker's connections to Triton: BentoML leaves them open, and Triton waits for them when it stops."""
     await runner._runner_handle.client.close()
 
 

@@ -21,8 +21,6 @@ CLIENT_TIMEOUT_S = 60
 REMOTE_REPOSITORIES = ("s3://", "gs://", "as://")
 """URL schemes of S3 and compatible storages (`s3://http://host:port/bucket/folder`), Google and Azure."""
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
-
-
 INTEGRATIONS = ("x-anylabeling", "roboflow", "cvat", "samapi", "label-studio")
 """Adapters in `utils.integrations`."""
 DEFAULT_INTEGRATIONS = tuple(name for name in INTEGRATIONS if name != "label-studio")
@@ -106,11 +104,7 @@ class Settings:
     """Processes for requests on new images, and the same number for known images; default: by cores."""
 
     def repository_in(self, folder: Path) -> Path | None:
-        """Return the model repository as a folder, or None for a remote one.
-
-        Args:
-            folder: base of relative paths.
-        """
+        """Return the model repository as a folder, relative to the given one, or None for a remote one."""
         return None if isinstance(self.model_repository, str) else folder / self.model_repository
 
     @classmethod
@@ -127,7 +121,7 @@ class Settings:
             if text == "" and spec.name in NEVER_EMPTY:
                 raise SettingsError(f"{name}: expected API keys, got an empty value; unset the variable to use no keys")
             if text:
-                values[spec.name] = PARSERS.get(spec.name, _whole_number)(name, text)
+                values[spec.name] = PARSERS.get(spec.name, _WHOLE_NUMBER)(name, text)
         return cls(**values)  # type: ignore[arg-type]
 
 
@@ -211,8 +205,20 @@ def _origins(name: str, text: str) -> str:
     return text
 
 
-def _seconds(name: str, text: str) -> float:
-    return _number(name, text, float, "a positive number", 0)
+def _number(kind: type[int] | type[float], expected: str, above: int) -> Callable[[str, str], float]:
+    def parse(name: str, text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = kind(-1)
+        if not above < value < float("inf"):
+            raise SettingsError(f"{name}: expected {expected}, got {text!r}")
+        return value
+
+    return parse
+
+
+_seconds = _number(float, "a positive number", 0)
 
 
 def _inference_seconds(name: str, text: str) -> float:
@@ -222,24 +228,7 @@ def _inference_seconds(name: str, text: str) -> float:
     return seconds
 
 
-def _whole_number(name: str, text: str) -> float:
-    return _number(name, text, int, "a positive whole number", 0)
-
-
-def _whole_number_or_0(name: str, text: str) -> float:
-    return _number(name, text, int, "a positive whole number or 0", -1)
-
-
-def _number(name: str, text: str, kind: type[int] | type[float], expected: str, lower_bound: int) -> float:
-    try:
-        value = kind(text)
-    except ValueError:
-        value = kind(-1)
-    if not lower_bound < value < float("inf"):
-        raise SettingsError(f"{name}: expected {expected}, got {text!r}")
-    return value
-
-
+_WHOLE_NUMBER = _number(int, "a positive whole number", 0)
 NEVER_EMPTY = ("api_keys", "api_keys_file", "admin_keys", "admin_keys_file")
 """Fields whose variable must not be empty: a mistake must not open the service to everybody."""
 PARSERS: dict[str, Callable[[str, str], object]] = {
@@ -256,7 +245,7 @@ PARSERS: dict[str, Callable[[str, str], object]] = {
     "admin_keys": _text,
     "admin_keys_file": _path,
     "cors_origins": _origins,
-    "embedding_cache_bytes": _whole_number_or_0,
+    "embedding_cache_bytes": _number(int, "a positive whole number or 0", -1),
     "redis_url": _redis_url,
     "integrations": _integrations,
     "image_origins": _image_origins,

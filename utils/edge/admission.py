@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from utils.api.errors import Overloaded, Stopping
-from utils.edge.turns import ActiveCallers
+from utils.edge.turns import ActiveCallers, add
 
 SMALL_ANSWER_BYTES = 65_536
 """Size up to which answers are not counted: the transport's buffer holds that much of any answer."""
 MAX_PROMPT_REFUSALS = 10
 """Refusals per second that a caller of a busy service gets without delay."""
+StartAnswer = Callable[[int], None]
 STOPPING_DETAIL = "the service is shutting down and accepts no new requests; retry later"
 
 
@@ -35,15 +36,11 @@ class Admission:
         self._working: Counter[str] = Counter()
         self._body_bytes: Counter[str] = Counter()
         self._answer_bytes = 0
-        self._stopping = False
+        self.stopping = False
+        """True once new requests are refused because the service stops."""
         self._aborted = False
         self._abort_waiters: set[asyncio.Future[None]] = set()
         self.in_progress = 0
-
-    @property
-    def stopping(self) -> bool:
-        """True once new requests are refused because the service stops."""
-        return self._stopping
 
     def check(self, caller: str = "") -> None:
         """Check that another request of a caller can be accepted.
@@ -52,7 +49,7 @@ class Admission:
             Stopping: the service is stopping.
             Overloaded: too many requests are in progress.
         """
-        if self._stopping:
+        if self.stopping:
             raise Stopping(STOPPING_DETAIL)
         working = self._working.total()
         if working >= self._max_requests:
@@ -61,36 +58,37 @@ class Admission:
             raise Overloaded(f"too many of your requests in progress ({own}); retry later")
 
     @contextmanager
-    def slot(self, caller: str = "") -> Iterator[Slot]:
-        """Hold a slot for one request of a caller.
+    def slot(self, caller: str = "") -> Iterator[StartAnswer]:
+        """Hold a slot for one request of a caller, and yield a function that counts its answer in place of the request.
+
+        The function takes the size of the answer in bytes, and raises `Overloaded` if too many bytes are being sent. A
+        single answer may have any size.
 
         Raises:
             Stopping, Overloaded: as `check`.
         """
         self.check(caller)
         self.in_progress += 1
-        slot = Slot(self, caller)
+        add(self._working, caller, 1)
+        answer_bytes: int | None = None
+
+        def start_answer(size: int) -> None:
+            nonlocal answer_bytes
+            counted = size if size > SMALL_ANSWER_BYTES else 0
+            if counted and self._answer_bytes and self._answer_bytes + counted > self._max_answer_bytes:
+                raise Overloaded(f"too many answers are waiting to be read ({self._answer_bytes} bytes); retry later")
+            self._answer_bytes += counted
+            add(self._working, caller, -1)
+            answer_bytes = counted
+
         try:
-            yield slot
+            yield start_answer
         finally:
-            slot.release()
+            if answer_bytes is None:
+                add(self._working, caller, -1)
+            else:
+                self._answer_bytes -= answer_bytes
             self.in_progress -= 1
-
-    def count_requests(self, caller: str, change: int) -> None:
-        """Add to the number of a caller's requests that are worked on; `change` may be negative."""
-        self._working[caller] += change
-        if not self._working[caller]:
-            del self._working[caller]
-
-    def count_answer_bytes(self, change: int) -> None:
-        """Add to the bytes of answers that are being sent; `change` may be negative.
-
-        Raises:
-            Overloaded: the limit is exceeded. A single answer may have any size.
-        """
-        if change > 0 and self._answer_bytes and self._answer_bytes + change > self._max_answer_bytes:
-            raise Overloaded(f"too many answers are waiting to be read ({self._answer_bytes} bytes); retry later")
-        self._answer_bytes += change
 
     def count_body_bytes(self, change: int, caller: str = "") -> None:
         """Add to the bytes of a caller's bodies; `change` may be negative.
@@ -101,13 +99,11 @@ class Admission:
         total, own = self._body_bytes.total(), self._body_bytes[caller]
         if change > 0 and (total + change > self._max_body_bytes or own + change > self._max_body_bytes * 3 // 4):
             raise Overloaded(f"request bodies take too much memory ({total} bytes); retry later")
-        self._body_bytes[caller] += change
-        if not self._body_bytes[caller]:
-            del self._body_bytes[caller]
+        add(self._body_bytes, caller, change)
 
     def stop(self) -> None:
         """Refuse new requests."""
-        self._stopping = True
+        self.stopping = True
 
     def abort_in_flight(self) -> None:
         """Abort the requests in progress."""
@@ -136,11 +132,6 @@ class RefusalThrottle:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start without any refusals.
-
-        Args:
-            clock: seconds, from any start.
-        """
         self._clock, self._active = clock, ActiveCallers(clock)
         self._window_start, self._refused = clock(), Counter[str]()
 
@@ -157,31 +148,3 @@ class RefusalThrottle:
         self._refused[caller] += 1
         delayed = self._refused[caller] > MAX_PROMPT_REFUSALS and self._active.has_others(caller)
         return float(Overloaded.retry_after) if delayed else 0.0
-
-
-class Slot:
-    """One request's share of the limits: a request while it is worked on, then the bytes of its answer."""
-
-    def __init__(self, admission: Admission, caller: str) -> None:
-        """Count the request; `Admission.slot` does this after its check."""
-        self._admission, self._caller = admission, caller
-        self._answer_bytes: int | None = None
-        admission.count_requests(caller, 1)
-
-    def start_answer(self, size: int) -> None:
-        """Count an answer of `size` bytes instead of the request.
-
-        Raises:
-            Overloaded: as `Admission.count_answer_bytes`.
-        """
-        counted = size if size > SMALL_ANSWER_BYTES else 0
-        self._admission.count_answer_bytes(counted)
-        self._admission.count_requests(self._caller, -1)
-        self._answer_bytes = counted
-
-    def release(self) -> None:
-        """Stop counting the request or its answer."""
-        if self._answer_bytes is None:
-            self._admission.count_requests(self._caller, -1)
-        else:
-            self._admission.count_answer_bytes(-self._answer_bytes)

@@ -24,11 +24,8 @@ async def run_application(
     """Run the application, and cancel its work once the answer is no longer needed.
 
     Args:
-        app: the application.
-        scope: the request.
-        body: the request's body.
-        receive: ASGI callable that tells when the caller disconnects.
-        send: ASGI callable that takes the answer.
+        app, scope, body: the application, the request and its body.
+        receive, send: ASGI callables of the caller; the first one tells when it disconnects.
         timeout_s: time for the answer to start; the rest of the answer has no time limit.
         wait_aborted: returns when the service aborts its requests.
 

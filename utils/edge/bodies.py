@@ -33,19 +33,13 @@ class Body:
     """A request body. Its bytes count towards the worker's limit until `release`."""
 
     def __init__(self, scope: Scope, receive: Receive, admission: Admission, large_bodies: FairSemaphore) -> None:
-        """Prepare to read.
-
-        Args:
-            scope: the request.
-            receive: ASGI callable that yields the body.
-            admission: counts the bytes.
-            large_bodies: bounds the large bodies that are read at once.
-        """
         self._receive, self._admission, self._large_bodies = receive, admission, large_bodies
         self._caller = ADDRESS.get()
-        self.content_length = content_length(scope)
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length", b"")
+        self.content_length = int(length) if length.isdigit() else None
         """Announced size in bytes; None without a Content-Length."""
-        self.chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
+        self.chunked = b"transfer-encoding" in headers
         """True if the body has a chunked encoding, and so no known length."""
         self.ended = False
         """True once the whole body has been read."""
@@ -151,13 +145,4 @@ class Body:
         if message["type"] == "http.disconnect":
             raise ClientDisconnected
         self.ended = not message.get("more_body", False)
-        chunk: bytes = message.get("body", b"")
-        return chunk
-
-
-def content_length(scope: Scope) -> int | None:
-    """Return a request's Content-Length in bytes, None without one."""
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit():
-            return int(value)
-    return None
+        return bytes(message.get("body", b""))

@@ -17,9 +17,10 @@ import struct
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from utils.edge.guard import network
+from utils.edge.turns import add
 from utils.observability.floods import FloodLog
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -39,42 +40,27 @@ SO_ATTACH_FILTER, BPF_RETURN = 26, 0x06
 """Socket option and instruction of Linux's packet filters (Documentation/networking/filter.rst in its sources)."""
 
 
-class Connection(Protocol):
-    """An open connection."""
-
-    def abort(self) -> None:
-        """Close the connection without sending buffered data."""
-
-
 class Connections:
-    """Open connections of one API worker, bounded in total and for each address.
+    """Transports of the open connections of one API worker, bounded in total and for each address.
 
     A new connection beyond a limit replaces the one that has waited longest for its caller: idle, without a complete
     request, or with an unread answer. If the service is working for all of them, the new one is closed.
     """
 
     def __init__(self, max_connections: int) -> None:
-        """Start without connections.
-
-        Args:
-            max_connections: open connections in total; each address (IPv6: /64 network) gets at most half of them.
-        """
+        """Start without connections; each address (IPv6: /64 network) gets at most half of the maximum."""
         self._max, self._max_per_address = max_connections, max(1, max_connections // 2)
-        self._addresses: dict[Connection, str] = {}
+        self._addresses: dict[asyncio.Transport, str] = {}
         self._counts: Counter[str] = Counter()
         # Longest-waiting first, for each address and for all ("*").
-        self._waiting: dict[str, dict[Connection, None]] = {"*": {}}
+        self._waiting: dict[str, dict[asyncio.Transport, None]] = {"*": {}}
         self._log = FloodLog(logger, max_lines=1, window_s=10)
 
     def __len__(self) -> int:
         return len(self._addresses)
 
-    def add(self, connection: Connection, ip: str) -> bool:
+    def add(self, connection: asyncio.Transport, ip: str) -> bool:
         """Add a new connection, marked as waiting; close another one if there are too many.
-
-        Args:
-            connection: new connection.
-            ip: the caller's address.
 
         Returns:
             False if the connection is refused and must be closed by the code that called this method.
@@ -101,23 +87,21 @@ class Connections:
         self.mark_waiting(connection)
         return True
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: asyncio.Transport) -> None:
         """Forget a closed connection."""
         self.mark_busy(connection)
         address = self._addresses.pop(connection, None)
         if address is not None:
-            self._counts[address] -= 1
-            if not self._counts[address]:
-                del self._counts[address]
+            add(self._counts, address, -1)
 
-    def mark_waiting(self, connection: Connection) -> None:
+    def mark_waiting(self, connection: asyncio.Transport) -> None:
         """Mark a connection as waiting for its caller; the time of an earlier mark stays."""
         address = self._addresses.get(connection)
         if address is not None:
             for group in (address, "*"):
                 self._waiting.setdefault(group, {}).setdefault(connection)
 
-    def mark_busy(self, connection: Connection) -> None:
+    def mark_busy(self, connection: asyncio.Transport) -> None:
         """Mark a connection as one that the service is working for."""
         address = self._addresses.get(connection)
         if address is not None and address in self._waiting:
@@ -148,23 +132,14 @@ def allowed_connections(setting: int) -> int:
 
 
 class Sweeper:
-    """Closes stalled connections."""
+    """Closes stalled connections of a `uvicorn.Server`."""
 
     def __init__(self, server: Any) -> None:
-        """Start without any history.
-
-        Args:
-            server: a `uvicorn.Server`.
-        """
         self._server = server
         self._seen: dict[Any, tuple[Any, float]] = {}
 
     def sweep(self, now: float) -> int:
-        """Close stalled connections and return their number.
-
-        Args:
-            now: seconds, from any start that is the same at every call.
-        """
+        """Close stalled connections and return their number; `now` is in seconds."""
         connections = set(self._server.server_state.connections)
         self._seen = {connection: seen for connection, seen in self._seen.items() if connection in connections}
         closed = 0
@@ -190,13 +165,10 @@ class Sweeper:
 
 
 def ignore_new_connections(server: Any) -> None:
-    """Drop the first packet of new connections, in all processes that listen on the port.
+    """Drop the first packet of new connections to a `uvicorn.Server`, in all processes that listen on its port.
 
     Connections that already wait to be accepted can then be answered; `stop_listening` would reset them. Callers of new
     ones try again after a second, when the port refuses them.
-
-    Args:
-        server: a `uvicorn.Server`.
     """
     instruction = ctypes.create_string_buffer(struct.pack("HBBI", BPF_RETURN, 0, 0, 0))  # accept 0 bytes
     program = struct.pack("HL", 1, ctypes.addressof(instruction))
@@ -205,12 +177,9 @@ def ignore_new_connections(server: Any) -> None:
 
 
 def stop_listening(server: Any) -> None:
-    """Make the port refuse connections in all processes that listen on it.
+    """Make the port of a `uvicorn.Server` refuse connections in all processes that listen on it.
 
     The service's first process keeps the port open until it ends, and new callers would wait for an answer.
-
-    Args:
-        server: a `uvicorn.Server`.
     """
     for listening in _listening(server):
         with contextlib.suppress(OSError):
@@ -226,11 +195,7 @@ def _listening(server: Any) -> Iterator[socket.socket]:
 
 
 async def sweep_forever(server: Any) -> None:
-    """Close stalled connections at regular intervals.
-
-    Args:
-        server: a `uvicorn.Server`; other servers' connections are left alone.
-    """
+    """Close stalled connections of a `uvicorn.Server` at intervals; other servers' connections are left alone."""
     if not hasattr(server, "server_state"):
         logger.warning("cannot inspect this server's connections: stalled ones stay open")
         return

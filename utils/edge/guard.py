@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
 
 from starlette.types import Scope
 
@@ -13,17 +14,14 @@ IPV6_NETWORK = 64
 """Prefix length of the network that one household or host usually gets."""
 
 
+@dataclass(frozen=True)
 class Guard:
     """Checks the API key and the rate of requests."""
 
-    def __init__(self, keys: ApiKeys | None, rate: RateLimit | None) -> None:
-        """Store the keys and the limit.
-
-        Args:
-            keys: keys of which each request needs one; None: no key is needed.
-            rate: limit for each key name, or without keys for each address; None: no limit.
-        """
-        self._keys, self._rate = keys, rate
+    keys: ApiKeys | None
+    """Keys of which each request needs one."""
+    rate: RateLimit | None
+    """Limit for each key name, or without keys for each address."""
 
     def authenticate(self, scope: Scope) -> str:
         """Return the name of the request's API key; empty where no key is needed.
@@ -31,7 +29,7 @@ class Guard:
         Raises:
             Unauthorized: the request has no known key.
         """
-        return "" if self._keys is None else self._keys.name_of(scope["headers"])
+        return "" if self.keys is None else self.keys.name_of(scope["headers"])
 
     async def check_rate(self, scope: Scope, name: str) -> None:
         """Count a request of a key name or, if that is empty, of an address.
@@ -39,13 +37,8 @@ class Guard:
         Raises:
             TooManyRequests: the rate limit is exceeded.
         """
-        if self._rate is not None:
-            await self._rate.check(f"key:{name}" if name else f"address:{address(scope)}")
-
-    async def close(self) -> None:
-        """Close the connections to Redis, if any."""
-        if self._rate is not None:
-            await self._rate.close()
+        if self.rate is not None:
+            await self.rate.check(f"key:{name}" if name else f"address:{address(scope)}")
 
 
 def address(scope: Scope) -> str:

@@ -59,8 +59,7 @@ class ApiKeys:
             state: state of the file when it was read.
             clock: seconds, from any start.
         """
-        self._keys, self._clock = keys, clock
-        self._file = file
+        self._keys, self._clock, self._file = keys, clock, file
         self._read_state = state
         self._failed_state: FileState | None = None
         self._next_check = clock() + CHECK_INTERVAL_S

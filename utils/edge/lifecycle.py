@@ -48,11 +48,7 @@ class WorkerLifecycle:
     """Graceful start-up and shutdown of one API worker."""
 
     def __init__(
-        self,
-        file: Path,
-        admission: Admission,
-        disconnect: Callable[[], Awaitable[None]],
-        max_connections: int,
+        self, file: Path, admission: Admission, disconnect: Callable[[], Awaitable[None]], max_connections: int
     ) -> None:
         """Store the worker's parts.
 
@@ -105,7 +101,7 @@ class WorkerLifecycle:
 
     async def _finish(self, close: Callable[[], None]) -> None:
         """Finish the accepted requests, then have the server close its connections."""
-        service_stops = await _wait_for(self._service_stops, 0.5)
+        service_stops = await _wait_for(lambda: health.read_health(self._file).stopping, 0.5)
         logger.info("stopping; %d request(s) to finish", self._admission.in_progress)
         closed = False
 
@@ -143,9 +139,6 @@ class WorkerLifecycle:
     def _orphaned(self) -> bool:
         """Return whether the service's first process was killed; its signal may arrive before it is gone."""
         return os.getppid() != self._parent
-
-    def _service_stops(self) -> bool:
-        return health.read_health(self._file).stopping
 
 
 async def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:

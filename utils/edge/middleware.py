@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -41,7 +41,7 @@ from utils.api.errors import (
     WrongMethod,
 )
 from utils.edge.admin import Admin
-from utils.edge.admission import STOPPING_DETAIL, Admission, RefusalThrottle, Slot
+from utils.edge.admission import STOPPING_DETAIL, Admission, RefusalThrottle, StartAnswer
 from utils.edge.answering import run_application
 from utils.edge.bodies import LARGE_BODY_BYTES, Body, ClientDisconnected
 from utils.edge.guard import Guard, address
@@ -89,7 +89,6 @@ class Limits:
 
     max_body_bytes: int
     body_timeout_s: float
-    """Time for the whole body to arrive."""
     answer_timeout_s: float
     """Time from the end of the body to the start of the answer."""
 
@@ -122,14 +121,7 @@ class Edge:
             work_paths: the application's POST paths, which run inference; those of the adapters included.
             file_paths: the application's static files.
             pages: handlers of further GET paths.
-            limits: limits of one request.
-            guard: API keys and rate limits.
-            admission: limits of all requests together.
-            health: returns Triton's state.
-            counts: metrics of the answers.
             check_room: takes path and body; raises `Overloaded` for requests that would be refused later.
-            triton_metrics: returns Triton's part of `/metrics`.
-            metrics_need_key: whether `/metrics` needs an API key.
             admin: the admin API, if there are admin keys.
             adapters: the application's paths in the languages of annotation tools.
         """
@@ -141,13 +133,13 @@ class Edge:
         self._triton_metrics, self._check_room = triton_metrics, check_room
         self._throttle, self._active_addresses = RefusalThrottle(), ActiveCallers()
         self._large_bodies = FairSemaphore(MAX_LARGE_BODIES, active=self._active_addresses)
-        self._admin, self._admin_methods = admin, admin.methods() if admin else {}
-        self._adapters = adapters
+        self._admin, self._adapters = admin, adapters
+        self.adapter_paths: Collection[str] = adapters.by_path if adapters else ()
         self._key_pages = (adapters.key_pages if adapters else frozenset()) | ({METRICS} if metrics_need_key else set())
         self.methods: Mapping[str, tuple[str, ...]] = {
             **dict.fromkeys([*pages, *file_paths, *LIVE, *READY, METRICS, *(adapters.pages if adapters else ())], READ),
             **dict.fromkeys(work_paths, WRITE),
-            **self._admin_methods,
+            **(admin.methods if admin else {}),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -202,7 +194,7 @@ class Edge:
         elif path == METRICS:
             extra = health_metrics(self._health()) + await self._triton_metrics()
             await self.app(scope, receive, _append_to_body(send, extra))
-        elif self._admin and path in self._admin_methods:
+        elif self._admin and path in self._admin.methods:
             await self._admin(scope, receive, send)
         else:
             await self.app(scope, receive, send)
@@ -210,12 +202,6 @@ class Edge:
     def error_response(self, path: str, problem: Problem) -> Response:
         """Return an error in the form of the path."""
         return self._adapters.error_response(path, problem) if self._adapters else problem_response(problem)
-
-    def is_foreign(self, path: str, headers: Mapping[bytes, bytes]) -> bool:
-        """Return whether an error answer was made by other software."""
-        if self._adapters and path in self._adapters.by_path:
-            return False
-        return not headers.get(b"content-type", b"").startswith(MEDIA_TYPE.encode())
 
     def _readiness(self) -> Response:
         """Return 200, or a problem while the service is not ready. Not logged: probes come every second or so."""
@@ -253,9 +239,8 @@ class Edge:
         limits = self._limits
         data = [await body.read(limits.max_body_bytes, limits.body_timeout_s)]
         self._check_room(scope["path"], data[0])
-        with self.admission.slot(caller) as slot:
+        with self.admission.slot(caller) as send.start_answer:
             self.counts.set_in_progress(self.admission.in_progress)
-            send.slot = slot
             try:
                 await run_application(
                     self.app,
@@ -302,8 +287,8 @@ class AnswerSender:
         self._edge, self._path, self._send = edge, path, send
         self.started = False
         """True once the start of an answer was sent."""
-        self.slot: Slot | None = None
-        """Slot of the work that makes the answer."""
+        self.start_answer: StartAnswer | None = None
+        """Counts the answer of work in a slot."""
         self._replaced = False
 
     async def __call__(self, message: Message) -> None:
@@ -311,7 +296,7 @@ class AnswerSender:
         if self._replaced:
             return
         if message["type"] == "http.response.start":
-            if self.slot and (problem := self._problem_instead(message, self.slot)):
+            if self.start_answer and (problem := self._problem_instead(message, self.start_answer)):
                 self._replaced = True
                 response = self._edge.error_response(self._path, problem)
                 await self._start({**message, "status": response.status_code, "headers": response.raw_headers})
@@ -328,16 +313,17 @@ class AnswerSender:
         edge.counts.count_answer(label, status, reason)
         spans.set_attribute(spans.REASON, reason)
 
-    def _problem_instead(self, message: Message, slot: Slot) -> Problem | None:
+    def _problem_instead(self, message: Message, start_answer: StartAnswer) -> Problem | None:
         """Return the problem to send instead of an answer that starts, if any."""
         status, headers = message["status"], {name.lower(): value for name, value in message.get("headers", ())}
+        foreign = not headers.get(b"content-type", b"").startswith(MEDIA_TYPE.encode())
         if status < 400:
             try:
                 if (length := headers.get(b"content-length")) is not None:
-                    slot.start_answer(int(length))
+                    start_answer(int(length))
             except Overloaded as error:
                 return problem_of(error)
-        elif self._edge.is_foreign(self._path, headers):
+        elif foreign and self._path not in self._edge.adapter_paths:
             phrase = HTTPStatus(status).phrase
             kept = {k.decode("latin-1"): v.decode("latin-1") for k, v in headers.items() if k not in REPLACED_HEADERS}
             return Problem(status, phrase.lower().replace(" ", "-"), phrase, phrase, headers=kept)

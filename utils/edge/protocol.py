@@ -43,11 +43,7 @@ class UnknownServerError(RuntimeError):
 
 
 def install(server: Server, connections: Connections) -> None:
-    """Make a server use `BoundedProtocol` for new connections.
-
-    Args:
-        server: a server with a loaded configuration that does not listen yet.
-        connections: the worker's connections.
+    """Make a server with a loaded configuration, which does not listen yet, use `BoundedProtocol`.
 
     Raises:
         UnknownServerError: the server has another protocol.
@@ -63,13 +59,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection."""
 
     def __init__(self, *arguments: Any, connections: Connections, **options: Any) -> None:
-        """Create the protocol of one connection.
-
-        Args:
-            *arguments: uvicorn's arguments.
-            connections: the worker's connections.
-            **options: uvicorn's keyword arguments.
-        """
+        """Create the protocol of one of the worker's `connections`; the other arguments are uvicorn's."""
         super().__init__(*arguments, **options)
         self._connections = connections
         self._running: RequestResponseCycle | None = None
@@ -86,12 +76,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or close it if there are too many."""
         super().connection_made(transport)
-        if not self._connections.add(self, self.client[0] if self.client else ""):
+        if not self._connections.add(transport, self.client[0] if self.client else ""):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Notify every request on the connection; uvicorn notifies only the last one."""
-        self._connections.remove(self)
+        self._connections.remove(self.transport)
         for cycle in (self._running, *(cycle for cycle, _ in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
                 _disconnect(cycle)
@@ -101,14 +91,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self.parser = self._running = self.cycle = None  # type: ignore[assignment]
         self.headers, self.scope = [], None  # type: ignore[assignment]
 
-    def abort(self) -> None:
-        """Close the connection without sending buffered data."""
-        self.transport.abort()
-
     def pause_writing(self) -> None:
         """Mark the connection as waiting for a slow reader."""
         super().pause_writing()
-        self._connections.mark_waiting(self)
+        self._connections.mark_waiting(self.transport)
 
     def resume_writing(self) -> None:
         """Update the connection's state when the reader continues."""
@@ -118,9 +104,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def _update_state(self) -> None:
         running = self._running
         if running and not (running.response_complete or running.more_body or self.flow.write_paused):
-            self._connections.mark_busy(self)
+            self._connections.mark_busy(self.transport)
         else:
-            self._connections.mark_waiting(self)
+            self._connections.mark_waiting(self.transport)
 
     # Requests
 
@@ -257,7 +243,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if self.pipeline and self.pipeline[0][0] is arriving:
                 self.pipeline.popleft()
             elif arriving.response_started:
-                self.abort()
+                self.transport.abort()
                 return
         busy = self._running is not None and self._running is not arriving and not self._running.response_complete
         self.cycle = RequestResponseCycle(

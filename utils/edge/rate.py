@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from limits import RateLimitItem, parse_many
-from limits.aio.storage import MemoryStorage, RedisStorage, Storage
+from limits.aio.storage import MemoryStorage, RedisStorage
 from limits.aio.strategies import SlidingWindowCounterRateLimiter
 from redis.asyncio import BlockingConnectionPool
 from redis.asyncio.retry import Retry
@@ -42,6 +42,11 @@ class RateError(ValueError):
     """The rate limit or the Redis URL is not valid."""
 
 
+_Limit = tuple[RateLimitItem, SlidingWindowCounterRateLimiter]
+_Refusal = tuple[int, RateLimitItem]
+"""Seconds until the next request is allowed, and the limit that is exceeded."""
+
+
 class RateLimit:
     """Rate limits of each caller.
 
@@ -50,20 +55,15 @@ class RateLimit:
     """
 
     def __init__(self, limits: Sequence[RateLimitItem], pool: BlockingConnectionPool | None = None) -> None:
-        """Create the counters; `RateLimit.of` reads settings.
-
-        Args:
-            limits: limits that all apply.
-            pool: connections to Redis; None to count in memory.
-        """
+        """Create the counters, in memory without connections to Redis; `RateLimit.of` reads settings."""
         self._pool = pool
-        self._in_memory = [_Limit(item, BoundedMemory()) for item in limits]
+        self._in_memory = [(item, SlidingWindowCounterRateLimiter(BoundedMemory())) for item in limits]
         self._in_redis: list[_Limit] = []
         if pool is not None:
             # The address is in the pool: the library's own parsing needs a port.
             options: dict[str, Any] = {"implementation": "redispy", "key_prefix": KEY_PREFIX, "connection_pool": pool}
-            storage = RedisStorage("async+redis://", **options)
-            self._in_redis = [_Limit(item, storage) for item in limits]
+            limiter = SlidingWindowCounterRateLimiter(RedisStorage("async+redis://", **options))
+            self._in_redis = [(item, limiter) for item in limits]
         self._redis_failed = False
         self._redis_retry_at = 0.0
 
@@ -108,14 +108,17 @@ class RateLimit:
             refusals = await _count(self._in_memory, caller)
         if refusals:
             seconds, limit = max(refusals, key=lambda refusal: refusal[0])
-            raise TooManyRequests(f"rate limit exceeded ({limit}); retry in {seconds} s", seconds)
+            amount, multiples, unit = limit.amount, limit.multiples, limit.GRANULARITY.name
+            period = unit if multiples == 1 else f"{multiples} {unit}s"
+            text = f"{amount} request{'s' * (amount > 1)} per {period}"
+            raise TooManyRequests(f"rate limit exceeded ({text}); retry in {seconds} s", seconds)
 
     async def close(self) -> None:
         """Close the connections to Redis."""
         if self._pool is not None:
             await self._pool.aclose()
 
-    async def _count_in_redis(self, caller: str) -> list[tuple[int, _Limit]] | None:
+    async def _count_in_redis(self, caller: str) -> list[_Refusal] | None:
         """Return the result of `_count`, or None without Redis or after a failure, which is logged once per outage."""
         if not self._in_redis or time.monotonic() < self._redis_retry_at:
             return None
@@ -161,40 +164,13 @@ class BoundedMemory(MemoryStorage):
             await self.clear(oldest)
 
 
-class _Limit:
-    """One limit and the storage of its counts."""
-
-    def __init__(self, item: RateLimitItem, storage: Storage) -> None:
-        self._item = item
-        self._limiter = SlidingWindowCounterRateLimiter(storage)
-
-    def __str__(self) -> str:
-        """Return a text such as `60 requests per minute`."""
-        amount, multiples, unit = self._item.amount, self._item.multiples, self._item.GRANULARITY.name
-        period = unit if multiples == 1 else f"{multiples} {unit}s"
-        return f"{amount} request{'s' * (amount > 1)} per {period}"
-
-    async def has_room(self, caller: str) -> bool:
-        return await self._limiter.test(self._item, caller)
-
-    async def hit(self, caller: str) -> bool:
-        return await self._limiter.hit(self._item, caller)
-
-    async def retry_after_s(self, caller: str) -> int:
-        """Return the whole seconds until the next request is allowed."""
-        stats = await self._limiter.get_window_stats(self._item, caller)
-        return max(1, int(stats.reset_time - time.time()) + 1)
-
-
-async def _count(limits: Sequence[_Limit], caller: str) -> list[tuple[int, _Limit]]:
-    """Count one request in all limits, or in none if one of them is exceeded.
+async def _count(limits: Sequence[_Limit], caller: str) -> list[_Refusal]:
+    """Count one request in all limits, or in none if one of them is exceeded; return the exceeded ones.
 
     A refused request counts in some limits only if another process exceeds a limit between the two steps.
-
-    Returns:
-        Seconds until the next request is allowed, and the limit, for each exceeded limit.
     """
-    full = [limit for limit in limits if not await limit.has_room(caller)] if len(limits) > 1 else []
+    full = [limit for limit in limits if not await limit[1].test(limit[0], caller)] if len(limits) > 1 else []
     if not full:
-        full = [limit for limit in limits if not await limit.hit(caller)]
-    return [(await limit.retry_after_s(caller), limit) for limit in full]
+        full = [limit for limit in limits if not await limit[1].hit(limit[0], caller)]
+    resets = [((await limiter.get_window_stats(item, caller)).reset_time, item) for item, limiter in full]
+    return [(max(1, int(reset - time.time()) + 1), item) for reset, item in resets]

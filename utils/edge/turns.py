@@ -14,15 +14,17 @@ ACTIVE_S = 10.0
 """Time for which a caller counts as active after a request."""
 
 
+def add(counts: Counter[str], caller: str, change: int) -> None:
+    """Add to the count of a caller; counts of 0 are dropped, so that they take no memory."""
+    counts[caller] += change
+    if not counts[caller]:
+        del counts[caller]
+
+
 class ActiveCallers:
     """Callers that sent a request recently."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start without any.
-
-        Args:
-            clock: seconds, from any start.
-        """
         self._clock = clock
         self._last_request: OrderedDict[str, float] = OrderedDict()
 
@@ -105,13 +107,11 @@ class FairSemaphore:
 
     def _take(self, caller: str) -> None:
         self._free -= 1
-        self._taken[caller] += 1
+        add(self._taken, caller, 1)
 
     def _release(self, caller: str) -> None:
         self._free += 1
-        self._taken[caller] -= 1
-        if not self._taken[caller]:
-            del self._taken[caller]
+        add(self._taken, caller, -1)
         for next_caller in list(self._waiting):
             if self._free and self._may_enter(next_caller):
                 turns = self._waiting.pop(next_caller)

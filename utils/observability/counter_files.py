@@ -40,11 +40,7 @@ def allocate_counters() -> None:
 
 
 def counter_file_class(sparse: Any) -> Any:
-    """Return a subclass of prometheus_client's `MmapedDict` whose writes cannot kill the process.
-
-    Args:
-        sparse: prometheus_client's class.
-    """
+    """Return a subclass of `sparse`, prometheus_client's `MmapedDict`, whose writes cannot kill the process."""
 
     class CounterFile(sparse):  # type: ignore[misc]
         """Counters of one kind and process."""

@@ -19,25 +19,12 @@ class FloodLog:
     def __init__(
         self, logger: logging.Logger, max_lines: int, window_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Start without any windows.
-
-        Args:
-            logger: destination of the lines.
-            max_lines: lines of one kind written in a window.
-            window_s: length of a window.
-            clock: seconds, from any start.
-        """
+        """Write to `logger` at most `max_lines` of one kind in a window of `window_s` seconds."""
         self._logger, self._max_lines, self._window_s, self._clock = logger, max_lines, window_s, clock
         self._windows: dict[str, _Window] = {}
 
     def log(self, kind: str, line: str, address: str) -> None:
-        """Write a line, or count it.
-
-        Args:
-            kind: kind of event; there must be a small number of kinds.
-            line: text to write.
-            address: the caller's address.
-        """
+        """Write a line about a caller's address, or count it; there must be a small number of kinds."""
         self.summarise_ended()
         window = self._windows.setdefault(kind, _Window(self._clock()))
         window.lines += 1
@@ -47,11 +34,7 @@ class FloodLog:
             window.count(address)
 
     def summarise_ended(self, *, all_windows: bool = False) -> None:
-        """Write the summaries of windows that have ended; cheap if there are none.
-
-        Args:
-            all_windows: end all windows now.
-        """
+        """Write the summaries of windows that have ended, or of all; cheap if there are none."""
         now = self._clock()
         for kind, window in list(self._windows.items()):
             if all_windows or now - window.start >= self._window_s:

@@ -23,11 +23,7 @@ class JsonFormatter(logging.Formatter):
     """Formatter of JSON lines: `time` (RFC 3339, UTC), `level`, `logger`, `process`, `message` and optional fields."""
 
     def __init__(self, component: str = "") -> None:
-        """Initialize.
-
-        Args:
-            component: value of the `component` field; default: BentoML's component.
-        """
+        """Set the `component` field; the default is BentoML's component."""
         super().__init__()
         self._component = component
 
@@ -68,11 +64,6 @@ class UnforgeableFormatter(logging.Formatter):
     """
 
     def __init__(self, formatter: logging.Formatter) -> None:
-        """Wrap a formatter.
-
-        Args:
-            formatter: formatter of the safe records.
-        """
         super().__init__()
         self._formatter = formatter
 
@@ -95,11 +86,7 @@ def _indented(trace: str) -> str:
 
 
 def configure_logging(component: str = "") -> None:
-    """Install the formatters on all handlers of this process, including BentoML's.
-
-    Args:
-        component: as for `JsonFormatter`.
-    """
+    """Install the formatters on all handlers of this process, including BentoML's."""
     chosen = {"json": JsonFormatter(component), "console": ConsoleFormatter()}.get(os.environ.get(VARIABLE, ""))
     if isinstance(chosen, ConsoleFormatter):
         for name in DETAILS:

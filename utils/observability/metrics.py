@@ -1,4 +1,4 @@
-"""The edge's metrics: answers by reason, requests in progress, Triton's health.
+"""Metrics: answers by reason, requests in progress, Triton's health and Triton's own.
 
 Every label has a bounded number of values. BentoML's own metrics use the request's path as a label; the edge lets only
 known paths through.
@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from utils.triton import processes
 from utils.triton.health import Health
 
@@ -19,6 +21,9 @@ RESTART_CAUSES = ("died", "failed", "hung", "stopped")
 appears at 1."""
 OTHER_PATH = "other"
 """Label of all unknown paths."""
+TRITON_TIMEOUT_S = 1.0
+"""Time for Triton's answer, which usually takes milliseconds; shorter than the timeouts of scrapers."""
+UP_METRIC = "mobile_sam_triton_metrics_up"
 
 
 class Counts:
@@ -79,3 +84,15 @@ def health_metrics(health: Health) -> bytes:
         *(f'mobile_sam_triton_restarts_total{{cause="{cause}"}} {n}' for cause, n in sorted(restarts.items())),
     ]
     return "\n".join([*lines, ""]).encode()
+
+
+async def triton_metrics(port: int) -> bytes:
+    """Return a gauge that tells whether Triton answered at its metrics port on this machine, and its metrics if so."""
+    try:
+        # This machine's own Triton needs neither the environment's proxy nor certificates.
+        async with httpx.AsyncClient(timeout=TRITON_TIMEOUT_S, trust_env=False, verify=False) as client:  # noqa: S501
+            answer = (await client.get(f"http://127.0.0.1:{port}/metrics")).raise_for_status().content
+    except httpx.HTTPError:
+        answer = None
+    help_and_type = f"# HELP {UP_METRIC} Whether Triton's metrics could be read\n# TYPE {UP_METRIC} gauge\n"
+    return f"{help_and_type}{UP_METRIC} {int(answer is not None)}\n".encode() + (answer or b"")

@@ -91,7 +91,7 @@ def test_installed_packages_have_all_private_parts():
     ],
 )
 def test_a_moved_private_part_stops_the_service_with_one_line(monkeypatch, target, names, message):
-    hook = bento.Hook(target, frozenset(names.split()), "a test", "uvicorn 0.30")
+    hook = bento.Hook(target, names, "a test", "uvicorn 0.30")
     monkeypatch.setattr(bento, "HOOKS", [hook])
     with pytest.raises(SystemExit, match=f"^error: unsupported version of uvicorn: {message}$"):
         bento.check_hooks()

@@ -7,12 +7,11 @@ import asyncio
 import httpx
 import pytest
 
+from tests.unit.utils.edge.fakes import FakeCounts, make_edge
 from utils.api.errors import ModelChange
 from utils.edge.admin import MODELS, Admin
-from utils.edge.admission import Admission
 from utils.edge.guard import Guard
-from utils.edge.keys import ADMIN_KEYS, ApiKeys, KeysError
-from utils.edge.middleware import Edge, Limits
+from utils.edge.keys import ApiKeys
 from utils.triton.health import Health
 from utils.triton.models import ModelState
 from utils.triton.versions import LOAD_ORDER
@@ -43,39 +42,19 @@ class FakeModels:
         self.calls.append(("unload", model))
 
 
-class FakeCounts:
-    def __init__(self) -> None:
-        self.answers: list[tuple[str, int, str]] = []
-
-    def count_answer(self, *answer) -> None:
-        self.answers.append(answer)
-
-
 class Service:
     """An edge with or without the admin API."""
 
     def __init__(self, control_mode: str | None = "explicit") -> None:
         self.models, self.counts = FakeModels(), FakeCounts()
-        guard = Guard(ApiKeys.of(f"ops:{KEY}", None), None)
-        self.edge = Edge(
-            self.app,
-            work_paths=frozenset({"/work"}),
-            file_paths=frozenset(),
-            pages={},
-            limits=Limits(100, 1, 1),
+        keys = ApiKeys.of(f"ops:{KEY}", None)
+        self.edge = make_edge(
+            lambda *_: pytest.fail("the request reached the application"),
             guard=Guard(ApiKeys.of(f"web:{CALLERS_KEY}", None), None),
-            admission=Admission(1, 100),
             health=lambda: Health("failing", "mobile_sam is not loaded"),
-            counts=self.counts,  # type: ignore[arg-type]
-            triton_metrics=self.no_metrics,
-            admin=Admin(guard, self.models, control_mode) if control_mode else None,  # type: ignore[arg-type]
+            counts=self.counts,
+            admin=Admin(keys, self.models, control_mode) if control_mode else None,  # type: ignore[arg-type]
         )
-
-    async def no_metrics(self) -> bytes:
-        return b""
-
-    async def app(self, *_) -> None:
-        pytest.fail("the request reached the application")
 
     def ask(self, method: str, path: str, key: str | None = KEY) -> httpx.Response:
         async def call() -> httpx.Response:
@@ -103,11 +82,11 @@ def test_admin_api_lists_all_models_while_the_service_is_not_ready():
 @pytest.mark.parametrize(
     ("path", "call"),
     [
-        pytest.param("/admin/models/load", ("load", "all"), id="all"),
-        *(pytest.param(f"/admin/models/{model}/load", ("load", model), id=f"load {model}") for model in LOAD_ORDER),
+        ("/admin/models/load", ("load", "all")),
         *(
-            pytest.param(f"/admin/models/{model}/unload", ("unload", model), id=f"unload {model}")
+            (f"/admin/models/{model}/{action}", (action, model))
             for model in LOAD_ORDER
+            for action in ("load", "unload")
         ),
     ],
 )
@@ -147,39 +126,17 @@ def test_failed_load_is_a_409():
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"),
+    ("control_mode", "method", "path", "status"),
     [
-        ("POST", MODELS, 405),
-        ("GET", "/admin/models/load", 405),
-        ("POST", "/admin/models/another/load", 404),
-        ("POST", "/admin/models/mobile_sam/delete", 404),
-        ("GET", "/admin", 404),
+        ("explicit", "POST", MODELS, 405),
+        ("explicit", "GET", "/admin/models/load", 405),
+        ("explicit", "POST", "/admin/models/another/load", 404),
+        ("explicit", "POST", "/admin/models/mobile_sam/delete", 404),
+        ("explicit", "GET", "/admin", 404),
+        (None, "GET", MODELS, 404),
+        (None, "POST", "/admin/models/load", 404),
+        (None, "POST", "/admin/models/mobile_sam/unload", 404),
     ],
 )
-def test_admin_api_refuses_other_paths_and_methods(method, path, status):
-    assert Service().ask(method, path).status_code == status
-
-
-@pytest.mark.parametrize("path", [MODELS, "/admin/models/load", "/admin/models/mobile_sam/unload"])
-def test_admin_paths_do_not_exist_without_admin_keys(path):
-    service = Service(None)
-    assert {service.ask(method, path).status_code for method in ("GET", "POST")} == {404}
-
-
-def test_key_in_both_lists_is_detected():
-    admin_keys, api_keys = ApiKeys.of(f"ops:{KEY}", None), ApiKeys.of(f"web:{CALLERS_KEY},other:{KEY}", None)
-    assert admin_keys is not None
-    assert api_keys is not None
-    assert admin_keys.overlaps(api_keys)
-    others = ApiKeys.of(f"ops:{CALLERS_KEY}", None)
-    assert others is not None
-    assert not admin_keys.overlaps(others)
-
-
-def test_errors_in_admin_keys_name_their_variables(tmp_path):
-    with pytest.raises(KeysError, match="MOBILE_SAM_ADMIN_KEYS, entry 1"):
-        ApiKeys.of("nokey", None, variable=ADMIN_KEYS)
-    with pytest.raises(KeysError, match=r"MOBILE_SAM_ADMIN_KEYS_FILE .*/absent"):
-        ApiKeys.of(None, tmp_path / "absent", variable=ADMIN_KEYS)
-    with pytest.raises(KeysError, match="MOBILE_SAM_ADMIN_KEYS and MOBILE_SAM_ADMIN_KEYS_FILE"):
-        ApiKeys.of("", tmp_path, variable=ADMIN_KEYS)
+def test_other_paths_and_methods_do_not_exist_and_none_without_admin_keys(control_mode, method, path, status):
+    assert Service(control_mode).ask(method, path).status_code == status

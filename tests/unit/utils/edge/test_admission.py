@@ -40,7 +40,7 @@ def test_request_no_longer_counts_once_its_answer_starts():
     with slots(admission, "a", 3) as (first, *_):
         with pytest.raises(Overloaded):
             admission.check("a")
-        first.start_answer(100)
+        first(100)
         admission.check("a")
         assert admission.in_progress == 3
     assert admission.in_progress == 0

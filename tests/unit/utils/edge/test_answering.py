@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from starlette.responses import PlainTextResponse, StreamingResponse
@@ -29,14 +30,9 @@ class Visit:
 
     async def __call__(self):
         scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+        abort: Any = self.abort.wait
         await run_application(
-            self.app,
-            scope,
-            b"body",
-            self._receive,
-            self._send,
-            timeout_s=self.timeout_s,
-            wait_aborted=self.abort.wait,  # type: ignore
+            self.app, scope, b"body", self._receive, self._send, timeout_s=self.timeout_s, wait_aborted=abort
         )
 
     @property
@@ -71,76 +67,68 @@ LINE = {"type": "http.response.body", "body": b"line\n", "more_body": True}
 LAST = {"type": "http.response.body", "body": b"last"}
 
 
+async def start(first: list[dict], last: list[dict], timeout_s: float = 60) -> tuple[Work, Visit, asyncio.Task]:
+    """Return a request whose application has sent its first messages."""
+    work = Work(first, last)
+    visit = Visit(work, timeout_s)
+    call = asyncio.create_task(visit())
+    await work.started.wait()
+    return work, visit, call
+
+
 @pytest.mark.parametrize(
-    "first",
+    ("event", "first", "raised"),
     [
-        pytest.param([], id="before-answer"),
-        pytest.param([START], id="after-head"),
-        pytest.param([START, LINE], id="mid-answer"),
+        pytest.param("disconnect", [], ClientDisconnected, id="caller disconnects before answer"),
+        pytest.param("disconnect", [START], ClientDisconnected, id="caller disconnects after head"),
+        pytest.param("disconnect", [START, LINE], ClientDisconnected, id="caller disconnects mid-answer"),
+        pytest.param("abort", [], Stopping, id="service aborts before answer"),
+        pytest.param("abort", [START, LINE], ClientDisconnected, id="service aborts mid-answer"),
     ],
 )
-def test_work_is_cancelled_when_the_caller_disconnects(first):
-    async def leave() -> tuple[Work, Visit]:
-        work = Work(first, [LAST])
-        visit = Visit(work)
-        call = asyncio.create_task(visit())
-        await work.started.wait()
-        visit.disconnect.set()
-        with pytest.raises(ClientDisconnected):
-            await call
-        return work, visit
-
-    work, visit = asyncio.run(leave())
+async def test_work_is_cancelled_when_the_caller_disconnects_or_the_service_aborts(event, first, raised):
+    work, visit, call = await start(first, [LAST])
+    getattr(visit, event).set()
+    with pytest.raises(raised):
+        await call
     assert work.end == "cancelled"
     assert visit.sent[: len(first)] == first
     assert LAST not in visit.sent
 
 
-def test_work_after_the_complete_answer_is_not_cancelled():
-    async def leave() -> tuple[Work, Visit]:
-        work = Work([START, LINE, LAST], [])
-        visit = Visit(work)
-        call = asyncio.create_task(visit())
-        await work.started.wait()
-        visit.disconnect.set()
-        for _ in range(10):  # iterations of the loop in which the edge could have cancelled it
-            await asyncio.sleep(0)
-        assert not call.done()
-        work.may_end.set()
-        await call
-        return work, visit
-
-    work, visit = asyncio.run(leave())
+async def test_work_after_the_complete_answer_is_not_cancelled():
+    work, visit, call = await start([START, LINE, LAST], [])
+    visit.disconnect.set()
+    for _ in range(10):  # iterations of the loop in which the edge could have cancelled it
+        await asyncio.sleep(0)
+    assert not call.done()
+    work.may_end.set()
+    await call
     assert work.end == "done"
     assert visit.body == b"line\nlast"
 
 
-def test_answer_is_sent_as_it_is_produced():
-    async def stay() -> Visit:
-        work = Work([START, LINE], [LINE, LAST])
-        visit = Visit(work)
-        call = asyncio.create_task(visit())
-        await work.started.wait()
-        assert visit.sent == [START, LINE]
-        work.may_end.set()
-        await call
-        return visit
-
-    assert asyncio.run(stay()).body == b"line\nline\nlast"
+async def test_answer_is_sent_as_it_is_produced_without_time_limit_once_started():
+    work, visit, call = await start([START, LINE], [LINE, LAST], timeout_s=0.01)
+    assert visit.sent == [START, LINE]
+    await asyncio.sleep(0.05)
+    work.may_end.set()
+    await call
+    assert visit.body == b"line\nline\nlast"
 
 
-def test_streaming_answer_passes():
+async def test_streaming_answer_passes():
     async def lines():
         for number in range(3):
             await asyncio.sleep(0)
             yield b"%d\n" % number
 
     visit = Visit(StreamingResponse(lines()))
-    asyncio.run(visit())
+    await visit()
     assert visit.body == b"0\n1\n2\n"
 
 
-def test_application_receives_the_disconnect():
+async def test_application_receives_the_disconnect():
     received = []
 
     async def app(scope, receive, send):
@@ -148,80 +136,35 @@ def test_application_receives_the_disconnect():
         await PlainTextResponse("an answer")(scope, receive, send)
         received.append(await receive())
 
-    async def leave() -> None:
-        visit = Visit(app)
-        call = asyncio.create_task(visit())
-        while not visit.body:
-            await asyncio.sleep(0)
-        assert received == [b"body"]
-        visit.disconnect.set()
-        await call
-
-    asyncio.run(leave())
+    visit = Visit(app)
+    call = asyncio.create_task(visit())
+    while not visit.body:
+        await asyncio.sleep(0)
+    assert received == [b"body"]
+    visit.disconnect.set()
+    await call
     assert received == [b"body", {"type": "http.disconnect"}]
 
 
-def test_application_error_passes():
+async def test_application_error_passes():
     async def app(scope, receive, send):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(Visit(app)())
+        await Visit(app)()
 
 
-def test_work_is_cancelled_with_the_server():
-    async def stop() -> str:
-        work = Work([], [])
-        call = asyncio.create_task(Visit(work)())
-        await work.started.wait()
-        call.cancel()
-        await asyncio.wait([call])
-        assert call.cancelled()
-        await asyncio.sleep(0)
-        return work.end
-
-    assert asyncio.run(stop()) == "cancelled"
+async def test_work_is_cancelled_with_the_server():
+    work, _, call = await start([], [])
+    call.cancel()
+    await asyncio.wait([call])
+    assert call.cancelled()
+    await asyncio.sleep(0)
+    assert work.end == "cancelled"
 
 
-@pytest.mark.parametrize(
-    ("first", "raised"),
-    [
-        pytest.param([], Stopping, id="before-answer"),
-        pytest.param([START, LINE], ClientDisconnected, id="mid-answer"),
-    ],
-)
-def test_abort_cancels_the_work(first, raised):
-    async def stop() -> str:
-        work = Work(first, [LAST])
-        visit = Visit(work)
-        call = asyncio.create_task(visit())
-        await work.started.wait()
-        visit.abort.set()
-        with pytest.raises(raised):
-            await call
-        return work.end
-
-    assert asyncio.run(stop()) == "cancelled"
-
-
-def test_answer_that_does_not_start_in_time_is_cancelled():
-    async def wait() -> str:
-        work = Work([], [])
-        with pytest.raises(InferenceTimeout, match=r"within 0\.05 s"):
-            await Visit(work, timeout_s=0.05)()
-        return work.end
-
-    assert asyncio.run(wait()) == "cancelled"
-
-
-def test_started_answer_has_no_time_limit():
-    async def wait() -> bytes:
-        work = Work([START, LINE], [LAST])
-        visit = Visit(work, timeout_s=0.01)
-        call = asyncio.create_task(visit())
-        await asyncio.sleep(0.05)
-        work.may_end.set()
-        await call
-        return visit.body
-
-    assert asyncio.run(wait()) == b"line\nlast"
+async def test_answer_that_does_not_start_in_time_is_cancelled():
+    work = Work([], [])
+    with pytest.raises(InferenceTimeout, match=r"within 0\.05 s"):
+        await Visit(work, timeout_s=0.05)()
+    assert work.end == "cancelled"

@@ -50,90 +50,73 @@ async def wait_until(condition) -> None:
 
 
 @pytest.mark.parametrize("size", [LARGE, None], ids=["large", "unknown length"])
-def test_bounded_number_of_large_bodies_is_read_at_once(size, monkeypatch):
+async def test_bounded_number_of_large_bodies_is_read_at_once(size, monkeypatch):
     monkeypatch.setattr(bodies, "IDLE_S", 60)
     monkeypatch.setattr(bodies, "TURN_S", 60)
-
-    async def scenario() -> None:
-        senders = [Sender("a", size) for _ in range(4)]
-        reads = start(senders, FairSemaphore(2))
-        await wait_until(lambda: sum(sender.receive_calls for sender in senders) == 2)
-        await asyncio.sleep(0.01)
-        assert [sender.receive_calls for sender in senders] == [1, 1, 0, 0]
-        for sender in senders:
-            sender.send(b"one ", more=True)
-            sender.send(b"two")
-        assert await asyncio.gather(*reads) == [b"one two"] * 4
-
-    asyncio.run(scenario())
+    senders = [Sender("a", size) for _ in range(4)]
+    reads = start(senders, FairSemaphore(2))
+    await wait_until(lambda: sum(sender.receive_calls for sender in senders) == 2)
+    await asyncio.sleep(0.01)
+    assert [sender.receive_calls for sender in senders] == [1, 1, 0, 0]
+    for sender in senders:
+        sender.send(b"one ", more=True)
+        sender.send(b"two")
+    assert await asyncio.gather(*reads) == [b"one two"] * 4
 
 
-def test_small_bodies_are_read_without_waiting_for_a_turn():
-    async def scenario() -> None:
-        senders = [Sender("a", bodies.LARGE_BODY_BYTES) for _ in range(4)]
-        reads = start(senders, FairSemaphore(1))
-        await wait_until(lambda: all(sender.receive_calls for sender in senders))
-        for sender in senders:
-            sender.send(b"all of it")
-        assert await asyncio.gather(*reads) == [b"all of it"] * 4
-
-    asyncio.run(scenario())
+async def test_small_bodies_are_read_without_waiting_for_a_turn():
+    senders = [Sender("a", bodies.LARGE_BODY_BYTES) for _ in range(4)]
+    reads = start(senders, FairSemaphore(1))
+    await wait_until(lambda: all(sender.receive_calls for sender in senders))
+    for sender in senders:
+        sender.send(b"all of it")
+    assert await asyncio.gather(*reads) == [b"all of it"] * 4
 
 
-def test_idle_sender_loses_its_turn():
-    async def scenario() -> None:
-        slow, quick = Sender("a"), Sender("b")
-        reads = start([slow, quick], FairSemaphore(1))
-        quick.send(b"all of it")
-        assert await reads[1] == b"all of it"
-        slow.send(b"late")
-        assert await reads[0] == b"late"
-
-    asyncio.run(scenario())
+async def test_idle_sender_loses_its_turn():
+    slow, quick = Sender("a"), Sender("b")
+    reads = start([slow, quick], FairSemaphore(1))
+    quick.send(b"all of it")
+    assert await reads[1] == b"all of it"
+    slow.send(b"late")
+    assert await reads[0] == b"late"
 
 
-def test_endless_sender_shares_the_turns(monkeypatch):
+async def test_endless_sender_shares_the_turns(monkeypatch):
     monkeypatch.setattr(bodies, "TURN_S", 0.02)
+    endless, other = Sender("a"), Sender("b")
+    reads = start([endless, other], FairSemaphore(1))
 
-    async def scenario() -> None:
-        endless, other = Sender("a"), Sender("b")
-        reads = start([endless, other], FairSemaphore(1))
+    async def send() -> None:
+        while True:
+            endless.send(b"more", more=True)
+            await asyncio.sleep(0.001)
 
-        async def send() -> None:
-            while True:
-                endless.send(b"more", more=True)
-                await asyncio.sleep(0.001)
-
-        sending = asyncio.create_task(send())
-        other.send(b"all of it")
-        assert await reads[1] == b"all of it"
-        sending.cancel()
-        endless.send(b".")
-        assert (await reads[0]).endswith(b"more.")
-
-    asyncio.run(scenario())
+    sending = asyncio.create_task(send())
+    other.send(b"all of it")
+    assert await reads[1] == b"all of it"
+    sending.cancel()
+    endless.send(b".")
+    assert (await reads[0]).endswith(b"more.")
 
 
 @pytest.mark.parametrize("others", [True, False], ids=["others active", "alone"])
-def test_large_body_is_read_slowly_only_while_others_are_active(others, monkeypatch):
-    async def scenario() -> None:
-        large_bodies = FairSemaphore(2)
-        if others:
-            async with large_bodies.slot("b"):
-                pass
-        sender = Sender("a", bodies.SHARED_BYTES_PER_S)
-        delays: list[float] = []
-        sleep = asyncio.sleep
+async def test_large_body_is_read_slowly_only_while_others_are_active(others, monkeypatch):
+    large_bodies = FairSemaphore(2)
+    if others:
+        async with large_bodies.slot("b"):
+            pass
+    sender = Sender("a", bodies.SHARED_BYTES_PER_S)
+    delays: list[float] = []
+    sleep = asyncio.sleep
 
-        async def record(delay_s: float) -> None:
-            delays.append(delay_s)
-            await sleep(0)
+    async def record(delay_s: float) -> None:
+        delays.append(delay_s)
+        await sleep(0)
 
-        monkeypatch.setattr("utils.edge.bodies.asyncio.sleep", record)
-        sender.send(b"x" * (bodies.SHARED_BYTES_PER_S // 2), more=True)
-        sender.send(b"end")
-        assert len(await sender.read(large_bodies)) == bodies.SHARED_BYTES_PER_S // 2 + 3
-        assert all(0 < delay_s <= 0.5 for delay_s in delays)
-        assert bool(delays) is others
-
-    asyncio.run(scenario())
+    monkeypatch.setattr("utils.edge.bodies.asyncio.sleep", record)
+    sender.send(b"x" * (bodies.SHARED_BYTES_PER_S // 2), more=True)
+    sender.send(b"end")
+    assert len(await sender.read(large_bodies)) == bodies.SHARED_BYTES_PER_S // 2 + 3
+    assert all(0 < delay_s <= 0.5 for delay_s in delays)
+    assert bool(delays) is others

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import socket
 from types import SimpleNamespace
 
@@ -24,8 +23,9 @@ from utils.edge.connections import (
 )
 
 
-class Transport:
+class Transport(asyncio.Transport):
     def __init__(self) -> None:
+        super().__init__()
         self.waiting, self.aborted = 0, False
 
     def get_write_buffer_size(self) -> int:
@@ -36,40 +36,33 @@ class Transport:
 
 
 class Connection:
-    """A connection with the attributes of uvicorn's."""
+    """A connection with the attributes of uvicorn's: without a request (None), or with one that is answered or not."""
 
-    def __init__(self, cycle: SimpleNamespace | None) -> None:
-        self.cycle, self.transport = cycle, Transport()
-
-
-def connection(*, answered: bool | None = None) -> Connection:
-    """Return a connection without a request (None), or with one that is answered or not."""
-    return Connection(None if answered is None else SimpleNamespace(response_complete=answered))
+    def __init__(self, *, answered: bool | None = None) -> None:
+        self.cycle = None if answered is None else SimpleNamespace(response_complete=answered)
+        self.transport = Transport()
 
 
-def server_of(*connections) -> SimpleNamespace:
-    return SimpleNamespace(server_state=SimpleNamespace(connections=set(connections)))
+def sweeper_of(*connections: Connection) -> Sweeper:
+    return Sweeper(SimpleNamespace(server_state=SimpleNamespace(connections=set(connections))))
 
 
 @pytest.mark.parametrize("answered", [None, True], ids=["first-request", "second-request"])
 def test_connection_with_an_incomplete_request_is_closed(answered):
-    slow = connection(answered=answered)
-    sweeper = Sweeper(server_of(slow))
-    assert sweeper.sweep(0) == 0
-    assert sweeper.sweep(HEADERS_TIMEOUT_S) == 0
-    assert sweeper.sweep(HEADERS_TIMEOUT_S + 1) == 1
+    slow = Connection(answered=answered)
+    sweeper = sweeper_of(slow)
+    assert [sweeper.sweep(now) for now in (0, HEADERS_TIMEOUT_S, HEADERS_TIMEOUT_S + 1)] == [0, 0, 1]
     assert slow.transport.aborted
 
 
 def test_connection_with_a_request_in_progress_stays_open():
-    busy = connection(answered=False)
-    sweeper = Sweeper(server_of(busy))
+    sweeper = sweeper_of(Connection(answered=False))
     assert [sweeper.sweep(now) for now in (0, 1000, 2000)] == [0, 0, 0]
 
 
 def test_completed_request_restarts_the_timeout():
-    kept = connection(answered=True)
-    sweeper = Sweeper(server_of(kept))
+    kept = Connection(answered=True)
+    sweeper = sweeper_of(kept)
     sweeper.sweep(0)
     kept.cycle = SimpleNamespace(response_complete=True)
     assert sweeper.sweep(HEADERS_TIMEOUT_S + 1) == 0
@@ -77,9 +70,9 @@ def test_completed_request_restarts_the_timeout():
 
 
 def test_unread_answer_is_dropped_and_a_slowly_read_one_is_not():
-    unread, slow = connection(answered=True), connection(answered=True)
+    unread, slow = Connection(answered=True), Connection(answered=True)
     unread.transport.waiting = slow.transport.waiting = 1_000_000
-    sweeper = Sweeper(server_of(unread, slow))
+    sweeper = sweeper_of(unread, slow)
     sweeper.sweep(0)
     slow.transport.waiting -= 1
     assert sweeper.sweep(ANSWER_STALL_TIMEOUT_S + 1) == 1
@@ -87,18 +80,16 @@ def test_unread_answer_is_dropped_and_a_slowly_read_one_is_not():
 
 
 def test_sweeper_forgets_closed_connections():
-    server = server_of(connection())
-    sweeper = Sweeper(server)
+    sweeper = sweeper_of(Connection())
     sweeper.sweep(0)
-    server.server_state.connections.clear()
+    sweeper._server.server_state.connections.clear()
     sweeper.sweep(1)
     assert not sweeper._seen
 
 
-def test_unsupported_server_is_left_alone_with_a_warning(caplog):
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(sweep_forever(None))
-    assert "cannot inspect this server's connections" in caplog.text
+async def test_unsupported_server_is_left_alone_with_a_warning(log):
+    await sweep_forever(None)
+    assert log() == [("WARNING", "cannot inspect this server's connections: stalled ones stay open")]
 
 
 def test_port_refuses_connections_in_all_listening_processes():
@@ -108,18 +99,8 @@ def test_port_refuses_connections_in_all_listening_processes():
             socket.create_connection(first.getsockname(), timeout=1)
 
 
-class FakeConnection:
-    """A connection that records `abort`."""
-
-    def __init__(self) -> None:
-        self.aborted = False
-
-    def abort(self) -> None:
-        self.aborted = True
-
-
-def open_connections(connections: Connections, *addresses: str) -> list[FakeConnection]:
-    made = [FakeConnection() for _ in addresses]
+def open_connections(connections: Connections, *addresses: str) -> list[Transport]:
+    made = [Transport() for _ in addresses]
     assert all(connections.add(connection, address) for connection, address in zip(made, addresses, strict=True))
     return made
 
@@ -150,16 +131,13 @@ def test_marking_a_waiting_connection_again_keeps_its_age():
     assert (first.aborted, second.aborted) == (True, False)
 
 
-def test_new_connection_is_refused_and_logged_once_if_none_is_waiting(caplog):
+def test_new_connection_is_refused_and_logged_once_if_none_is_waiting(log):
     connections = Connections(2)
     for connection in open_connections(connections, "1.1.1.1", "1.1.1.2"):
         connections.mark_busy(connection)
-    with caplog.at_level(logging.INFO):
-        assert not any(connections.add(FakeConnection(), "1.1.1.3") for _ in range(100))
+    assert not any(connections.add(Transport(), "1.1.1.3") for _ in range(100))
     assert len(connections) == 2
-    assert [record.getMessage() for record in caplog.records] == [
-        "too many connections (at most 2); closed the new one"
-    ]
+    assert log() == [("INFO", "too many connections (at most 2); closed the new one")]
 
 
 def test_closed_connections_leave_no_state():

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import base64
 import hmac
-import logging
 import os
 from unittest.mock import Mock
 
 import pytest
 
+from tests.unit.utils.edge.fakes import Clock
 from utils.api.errors import Unauthorized
-from utils.edge.keys import ApiKeys, KeysError
+from utils.edge.keys import ADMIN_KEYS, API_KEYS, ApiKeys, KeysError
 
 OPS, OPS_OLD, WEB = "ops-key-0123456789", "ops-key-9876543210", "web-key-0123456789"
 UNKNOWN = "unknown-0123456789"
-
-
-class Clock:
-    """A clock that tests set."""
-
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture
@@ -40,10 +30,9 @@ def file(tmp_path):
 
 
 @pytest.fixture
-def log(caplog):
-    """Return a function that returns level and text of the logged lines."""
-    caplog.set_level(logging.INFO, "bentoml.mobile_sam")
-    return lambda: [(record.levelname, record.getMessage()) for record in caplog.records]
+def keys(file, clock):
+    """Keys that were read from the file."""
+    return ApiKeys.of(None, file, clock)
 
 
 def write(path, text):
@@ -54,53 +43,41 @@ def write(path, text):
     fresh.replace(path)
 
 
-def with_key(key):
-    return [(b"x-api-key", key.encode())]
+def keys_of(text) -> ApiKeys:
+    keys = ApiKeys.of(text, None)
+    assert keys is not None
+    return keys
 
 
-def name_of(keys, key):
-    """Return the name of a key, None if it is unknown."""
-    try:
-        return keys.name_of(with_key(key))
-    except Unauthorized:
-        return None
-
-
-def refusal(keys, headers):
-    """Return the last part of the message about these headers."""
-    with pytest.raises(Unauthorized) as caught:
-        keys.name_of(headers)
-    assert caught.value.detail.startswith("expected a header 'Authorization: Bearer KEY' or 'X-API-Key: KEY', got ")
-    return caught.value.detail.split(", got ", 1)[1]
+def names_of(keys):
+    """Return the names of the keys OPS, OPS_OLD, WEB and UNKNOWN, None for an unknown key."""
+    names = []
+    for key in (OPS, OPS_OLD, WEB, UNKNOWN):
+        try:
+            names.append(keys.name_of([(b"x-api-key", key.encode())]))
+        except Unauthorized:
+            names.append(None)
+    return names
 
 
 def test_no_keys_without_variable_and_file():
     assert ApiKeys.of(None, None) is None
 
 
-def test_keys_from_the_variable_have_their_names():
-    keys = ApiKeys.of(f"ops:{OPS}, web:{WEB},", None)
-    assert name_of(keys, OPS) == "ops"
-    assert name_of(keys, WEB) == "web"
-    assert name_of(keys, UNKNOWN) is None
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        pytest.param(f"ops:{OPS}, web:{WEB},", ["ops", None, "web", None], id="two-names"),
+        pytest.param(f"ops:{OPS_OLD},ops:{OPS},ops:{OPS}", ["ops", "ops", None, None], id="one-name-with-two-keys"),
+    ],
+)
+def test_keys_from_the_variable_have_their_names(text, names):
+    assert names_of(ApiKeys.of(text, None)) == names
 
 
 def test_keys_from_a_file_have_their_names(file):
     write(file, f"\ufeff# keys of März\r\n\r\nops:{OPS}\r\n  # another\n\tweb:{WEB}  \n")
-    keys = ApiKeys.of(None, file)
-    assert name_of(keys, OPS) == "ops"
-    assert name_of(keys, WEB) == "web"
-    assert name_of(keys, UNKNOWN) is None
-
-
-def test_name_may_have_several_keys():
-    keys = ApiKeys.of(f"ops:{OPS_OLD},ops:{OPS},ops:{OPS}", None)
-    assert name_of(keys, OPS_OLD) == name_of(keys, OPS) == "ops"
-
-
-def test_key_may_have_any_printable_character_but_the_comma():
-    key = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != ",")
-    assert name_of(ApiKeys.of(f"ops:{key}", None), key) == "ops"
+    assert names_of(ApiKeys.of(None, file)) == ["ops", None, "web", None]
 
 
 INVALID_ENTRIES = {
@@ -120,23 +97,18 @@ INVALID_ENTRIES = {
 }
 
 
+@pytest.mark.parametrize("variable", [API_KEYS, ADMIN_KEYS])
 @pytest.mark.parametrize(("entry", "message"), INVALID_ENTRIES.values(), ids=INVALID_ENTRIES.keys())
-def test_error_about_an_entry_names_its_position_and_shows_no_key(file, entry, message):
+def test_error_about_an_entry_names_its_position_and_shows_no_key(file, variable, entry, message):
     write(file, f"ops:{OPS}\n# comment\n{entry}\n")
     with pytest.raises(KeysError) as of_file:
-        ApiKeys.of(None, file)
+        ApiKeys.of(None, file, variable=variable)
     with pytest.raises(KeysError) as of_variable:
-        ApiKeys.of(f"ops:{OPS},{entry}", None)
-    assert str(of_file.value).startswith(f"MOBILE_SAM_API_KEYS_FILE {file}, line 3: {message}")
-    assert str(of_variable.value).startswith(f"MOBILE_SAM_API_KEYS, entry 2: {message}")
+        ApiKeys.of(f"ops:{OPS},{entry}", None, variable=variable)
+    assert str(of_file.value).startswith(f"{variable}_FILE {file}, line 3: {message}")
+    assert str(of_variable.value).startswith(f"{variable}, entry 2: {message}")
     for error in (of_file, of_variable):
         assert not any(key[:10] in str(error.value) for key in (OPS, UNKNOWN))
-
-
-def test_comma_in_a_file_is_refused(file):
-    write(file, f"ops:{OPS},web:{WEB}\n")
-    with pytest.raises(KeysError, match=r"line 1: expected a KEY of printable ASCII without space or comma"):
-        ApiKeys.of(None, file)
 
 
 @pytest.mark.parametrize("text", ["", " ", ",", " ,\n, "])
@@ -145,46 +117,53 @@ def test_variable_without_a_key_is_refused(text):
         ApiKeys.of(text, None)
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", f"# ops:{OPS}"])
-def test_file_without_a_key_is_refused(file, text):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", ": expected at least one NAME:KEY, got none"),
+        ("\n\n", ": expected at least one NAME:KEY, got none"),
+        (f"# ops:{OPS}", ": expected at least one NAME:KEY, got none"),
+        (b"ops:\xff" + OPS.encode(), ": expected UTF-8 text, got other bytes"),
+        (
+            f"ops:{OPS},web:{WEB}",
+            ", line 1: expected a KEY of printable ASCII without space or comma, got other characters",
+        ),
+    ],
+    ids=["empty", "blank-lines", "comment", "not-utf-8", "comma"],
+)
+def test_unusable_file_is_refused(file, text, message):
     write(file, text)
-    with pytest.raises(KeysError, match=r"^MOBILE_SAM_API_KEYS_FILE .*keys: expected at least one NAME:KEY, got none$"):
+    with pytest.raises(KeysError) as caught:
         ApiKeys.of(None, file)
+    assert str(caught.value) == f"MOBILE_SAM_API_KEYS_FILE {file}{message}"
 
 
-def test_unreadable_file_is_refused(tmp_path):
-    with pytest.raises(KeysError, match=r"nowhere: expected a readable file, got 'No such file or directory'"):
-        ApiKeys.of(None, tmp_path / "nowhere")
-    with pytest.raises(KeysError, match=r"expected a readable file, got 'Is a directory'"):
-        ApiKeys.of(None, tmp_path)
+@pytest.mark.parametrize(("name", "reason"), [("nowhere", "No such file or directory"), ("", "Is a directory")])
+def test_unreadable_file_is_refused(tmp_path, name, reason):
+    with pytest.raises(KeysError, match=rf"^MOBILE_SAM_API_KEYS_FILE .*: expected a readable file, got '{reason}'$"):
+        ApiKeys.of(None, tmp_path / name)
 
 
-def test_file_that_is_not_utf_8_is_refused(file):
-    write(file, b"ops:\xff" + OPS.encode())
-    with pytest.raises(KeysError, match=r"keys: expected UTF-8 text, got other bytes$"):
-        ApiKeys.of(None, file)
-
-
-def test_variable_and_file_together_are_refused(file):
-    with pytest.raises(
-        KeysError, match=r"^expected one of MOBILE_SAM_API_KEYS and MOBILE_SAM_API_KEYS_FILE, got both$"
-    ):
-        ApiKeys.of(f"ops:{OPS}", file)
+@pytest.mark.parametrize("variable", [API_KEYS, ADMIN_KEYS])
+def test_variable_and_file_together_are_refused(file, variable):
+    with pytest.raises(KeysError, match=f"^expected one of {variable} and {variable}_FILE, got both$"):
+        ApiKeys.of("", file, variable=variable)
 
 
 @pytest.mark.parametrize(("mode", "warnings"), [(0o600, 0), (0o660, 0), (0o604, 1), (0o662, 1), (0o644, 1)])
 def test_file_that_others_can_access_is_warned_about(file, log, mode, warnings):
     file.chmod(mode)
-    keys = ApiKeys.of(None, file)
-    assert name_of(keys, OPS) == "ops"
+    assert names_of(ApiKeys.of(None, file))[0] == "ops"
     assert [level for level, _ in log()] == warnings * ["WARNING"]
     assert all(f"got mode {mode:03o}" in text for _, text in log())
 
 
+ANY_PRINTABLE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != ",")
 ACCEPTED = {
     "bearer": [(b"authorization", b"Bearer " + OPS.encode())],
     "bearer-in-mixed-case": [(b"authorization", b"bEARER   " + OPS.encode())],
     "x-api-key": [(b"x-api-key", OPS.encode())],
+    "any-printable-character": [(b"x-api-key", ANY_PRINTABLE.encode())],
     "both-with-the-same-key": [(b"authorization", b"Bearer " + OPS.encode()), (b"x-api-key", OPS.encode())],
     "x-api-key-and-another-scheme": [(b"authorization", b"Basic dXNlcjpwYXNz"), (b"x-api-key", OPS.encode())],
     "token": [(b"token", OPS.encode())],
@@ -196,9 +175,7 @@ ACCEPTED = {
 
 @pytest.mark.parametrize("headers", ACCEPTED.values(), ids=ACCEPTED.keys())
 def test_key_is_read_from_either_header(headers):
-    keys = ApiKeys.of(f"web:{WEB},ops:{OPS}", None)
-    assert keys is not None
-    assert keys.name_of(iter(headers)) == "ops"
+    assert keys_of(f"web:{WEB},ops:{OPS},ops:{ANY_PRINTABLE}").name_of(iter(headers)) == "ops"
 
 
 REFUSED = {
@@ -215,7 +192,7 @@ REFUSED = {
     "name-and-key": ([(b"x-api-key", f"ops:{OPS}".encode())], "an unknown key"),
     "prefix-of-a-key": ([(b"x-api-key", OPS[:-1].encode())], "an unknown key"),
     "not-text": ([(b"x-api-key", b"\xff\x00" * 9)], "an unknown key"),
-    "x-api-key-twice": (2 * with_key(OPS), "one of these headers twice"),
+    "x-api-key-twice": (2 * [(b"x-api-key", OPS.encode())], "one of these headers twice"),
     "authorization-twice": (2 * [(b"authorization", b"Bearer " + OPS.encode())], "one of these headers twice"),
     "two-keys": (
         [(b"authorization", b"Bearer " + OPS.encode()), (b"x-api-key", WEB.encode())],
@@ -226,62 +203,58 @@ REFUSED = {
 
 @pytest.mark.parametrize(("headers", "message"), REFUSED.values(), ids=REFUSED.keys())
 def test_error_about_headers_says_what_is_wrong_and_shows_no_key(headers, message):
-    assert refusal(ApiKeys.of(f"ops:{OPS},web:{WEB}", None), headers) == message
+    with pytest.raises(Unauthorized) as caught:
+        keys_of(f"ops:{OPS},web:{WEB}").name_of(headers)
+    expected = "expected a header 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
+    assert caught.value.detail == f"{expected}, got {message}"
 
 
 def test_key_is_compared_with_all_known_keys(monkeypatch):
     keys = ApiKeys.of(f"ops:{OPS},ops:{OPS_OLD},web:{WEB}", None)
-    compared = []
-    compare = hmac.compare_digest
-
-    def recording(received, known):
-        compared.append(known)
-        return compare(received, known)
-
-    monkeypatch.setattr(hmac, "compare_digest", recording)
-    for key in (OPS, WEB, UNKNOWN):
-        compared.clear()
-        name_of(keys, key)
-        assert len(set(compared)) == 3
+    compare = Mock(side_effect=hmac.compare_digest)
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    assert names_of(keys) == ["ops", "ops", "web", None]
+    compared = [known for (_, known), _ in compare.call_args_list]
+    assert [len(set(compared[start : start + 3])) for start in (0, 3, 6, 9)] == [3, 3, 3, 3]
+    assert len(compared) == 12
 
 
-def test_keys_are_not_kept_in_plain_text(file):
-    for keys in (ApiKeys.of(f"ops:{OPS}", None), ApiKeys.of(None, file)):
-        assert OPS not in repr(vars(keys))
+def test_keys_are_not_kept_in_plain_text(keys):
+    for kept in (ApiKeys.of(f"ops:{OPS}", None), keys):
+        assert OPS not in repr(vars(kept))
 
 
-def test_changed_file_is_reloaded(file, clock, log):
-    keys = ApiKeys.of(None, file, clock)
+def test_key_in_both_lists_is_detected():
+    admin_keys = keys_of(f"ops:{OPS}")
+    assert admin_keys.overlaps(keys_of(f"web:{WEB},other:{OPS}"))
+    assert not admin_keys.overlaps(keys_of(f"ops:{WEB}"))
+
+
+def test_changed_file_is_reloaded(file, keys, clock, log):
     write(file, f"ops:{OPS}\nops:{OPS_OLD}\nweb:{WEB}\n")
     clock.now += 1.5
-    assert [name_of(keys, key) for key in (OPS, OPS_OLD, WEB)] == ["ops", "ops", "web"]
+    assert names_of(keys) == ["ops", "ops", "web", None]
     assert log() == [("INFO", f"reloaded {file}: 3 key(s) of ops, web")]
     write(file, f"web:{WEB}\n")
     clock.now += 1.5
-    assert [name_of(keys, key) for key in (OPS, OPS_OLD, WEB)] == [None, None, "web"]
+    assert names_of(keys) == [None, None, "web", None]
     assert len(log()) == 2
 
 
-def test_file_is_checked_once_a_second(file, clock):
-    keys = ApiKeys.of(None, file, clock)
-    write(file, f"web:{WEB}\n")
-    clock.now += 0.9
-    assert name_of(keys, WEB) is None
-    clock.now += 0.2
-    assert name_of(keys, WEB) == "web"
-    write(file, f"ops:{OPS}\n")
-    clock.now += 0.9
-    assert name_of(keys, OPS) is None
-    clock.now += 0.2
-    assert name_of(keys, OPS) == "ops"
+def test_file_is_checked_once_a_second(file, keys, clock):
+    for text, before, after in (("web:" + WEB, "ops", None), ("ops:" + OPS, None, "ops")):
+        write(file, text)
+        clock.now += 0.9
+        assert names_of(keys)[0] == before
+        clock.now += 0.2
+        assert names_of(keys)[0] == after
 
 
-def test_unchanged_file_is_not_reloaded(file, clock, log, monkeypatch):
-    keys = ApiKeys.of(None, file, clock)
-    monkeypatch.setattr("utils.edge.keys._read", lambda file: pytest.fail("reloaded"))
+def test_unchanged_file_is_not_reloaded(keys, clock, log, monkeypatch):
+    monkeypatch.setattr("utils.edge.keys._read", lambda *_: pytest.fail("reloaded"))
     for _ in range(3):
         clock.now += 2
-        assert name_of(keys, OPS) == "ops"
+        assert names_of(keys)[0] == "ops"
     assert log() == []
 
 
@@ -298,11 +271,10 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_change_of_size_time_or_inode_is_noticed(file, clock, change):
-    keys = ApiKeys.of(None, file, clock)
+def test_change_of_size_time_or_inode_is_noticed(file, keys, clock, change):
     change(file)
     clock.now += 2
-    assert name_of(keys, WEB) == "web"
+    assert names_of(keys)[2] == "web"
 
 
 DAMAGES = {
@@ -315,51 +287,44 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_previous_keys_stay_if_the_file_becomes_invalid(file, clock, log, damage):
-    keys = ApiKeys.of(None, file, clock)
+def test_previous_keys_stay_if_the_file_becomes_invalid(file, keys, clock, log, damage):
     damage(file)
     for _ in range(3):
         clock.now += 2
-        assert name_of(keys, OPS) == "ops"
-        assert name_of(keys, WEB) is None
+        assert names_of(keys) == ["ops", None, None, None]
     ((level, text),) = log()
     assert level == "ERROR"
     assert text.startswith(f"MOBILE_SAM_API_KEYS_FILE {file}")
     assert text.endswith("; keeping the previous keys")
 
 
-def test_each_invalid_state_is_logged_once_and_a_valid_file_is_used_again(file, clock, log):
-    keys = ApiKeys.of(None, file, clock)
+def test_each_invalid_state_is_logged_once_and_a_valid_file_is_used_again(file, keys, clock, log):
     for text, level in (("bad", "ERROR"), ("as bad", "ERROR"), (f"web:{WEB}\n", "INFO"), ("bad", "ERROR")):
         write(file, text)
         for _ in range(2):
             clock.now += 2
-            name_of(keys, WEB)
+            names_of(keys)
         assert log()[-1][0] == level
     assert len(log()) == 4
-    assert name_of(keys, WEB) == "web"
+    assert names_of(keys)[2] == "web"
 
 
-def test_file_that_goes_missing_twice_is_logged_twice(file, clock, log, tmp_path):
-    keys = ApiKeys.of(None, file, clock)
+def test_file_that_goes_missing_twice_is_logged_twice(file, keys, clock, log, tmp_path):
     for _ in range(2):
-        file.rename(tmp_path / "elsewhere")
-        clock.now += 2
-        assert name_of(keys, OPS) == "ops"
-        (tmp_path / "elsewhere").rename(file)
-        clock.now += 2
-        assert name_of(keys, OPS) == "ops"
+        for source, target in ((file, tmp_path / "elsewhere"), (tmp_path / "elsewhere", file)):
+            source.rename(target)
+            clock.now += 2
+            assert names_of(keys)[0] == "ops"
     assert [level for level, _ in log()] == ["ERROR", "ERROR"]
 
 
-def test_unreadable_file_is_used_once_it_is_readable(file, clock, log, monkeypatch):
-    keys = ApiKeys.of(None, file, clock)
+def test_unreadable_file_is_used_once_it_is_readable(file, keys, clock, log, monkeypatch):
     write(file, f"web:{WEB}\n")
     with monkeypatch.context() as patched:  # stands for permissions, which do not bind root
         patched.setattr("utils.edge.keys._read", Mock(side_effect=KeysError("Permission denied")))
         for _ in range(2):
             clock.now += 2
-            assert name_of(keys, WEB) is None
+            assert names_of(keys)[2] is None
     clock.now += 2
-    assert name_of(keys, WEB) == "web"
+    assert names_of(keys)[2] == "web"
     assert [level for level, _ in log()] == ["ERROR", "INFO"]

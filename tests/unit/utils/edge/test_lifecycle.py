@@ -14,7 +14,7 @@ from utils.triton import health
 from utils.triton.health import Health
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def short_timeouts(monkeypatch):
     monkeypatch.setattr(lifecycle, "FINISH_TIMEOUT_S", 0.3)
     monkeypatch.setattr(lifecycle, "TRITON_STOP_TIMEOUT_S", 0.3)
@@ -58,26 +58,22 @@ async def finish(file, admission: Admission, *, requests: bool, orphan: bool = F
     return events, seconds
 
 
-def test_slow_request_is_aborted_at_the_timeout(short_timeouts, shared):
+async def test_slow_request_is_aborted_at_the_timeout(shared):
     health.write_health(shared, Health("stopping"))
-    events, seconds = asyncio.run(finish(shared, Admission(9, 9), requests=True))
+    events, seconds = await finish(shared, Admission(9, 9), requests=True)
     assert events == ["aborted", "disconnected", "closed"]
     assert seconds >= lifecycle.FINISH_TIMEOUT_S
     assert health.is_triton_unused(shared)
 
 
-def test_shutdown_timeouts_fit_into_forty_seconds():
-    assert lifecycle.FINISH_TIMEOUT_S + lifecycle.TRITON_STOP_TIMEOUT_S + 1 < 40
-
-
-def test_single_stopping_worker_closes_first_and_keeps_triton_for_the_others(short_timeouts, shared):
+async def test_single_stopping_worker_closes_first_and_keeps_triton_for_the_others(shared):
     health.write_health(shared, Health("ready"))
-    events, _ = asyncio.run(finish(shared, Admission(9, 9), requests=False))
+    events, _ = await finish(shared, Admission(9, 9), requests=False)
     assert events == ["closed"]
 
 
-def test_orphaned_worker_frees_the_port_first(short_timeouts, shared):
+async def test_orphaned_worker_frees_the_port_first(shared):
     health.write_health(shared, Health("stopping"))
-    events, _ = asyncio.run(finish(shared, Admission(9, 9), requests=True, orphan=True))
+    events, _ = await finish(shared, Admission(9, 9), requests=True, orphan=True)
     assert events[0] == "closed"
     assert "disconnected" not in events

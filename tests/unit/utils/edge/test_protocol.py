@@ -17,28 +17,16 @@ import uvicorn
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from tests.unit.utils.edge.fakes import FakeCounts, make_edge
 from utils.edge.admission import Admission
 from utils.edge.connections import Connections
-from utils.edge.guard import Guard
-from utils.edge.middleware import MAX_LARGE_BODIES, Edge, Limits
+from utils.edge.middleware import MAX_LARGE_BODIES, Limits
 from utils.edge.protocol import MAX_FIELDS, MAX_HEAD_BYTES, MAX_PIPELINED, UnknownServerError, install
-from utils.triton.health import Health
 
 MIB = 2**20
 MAX_BODY = 4 * MIB
 LARGE_ANSWER = 8 * MIB
 TIMEOUT_S = 20
-
-
-class FakeCounts:
-    def __init__(self) -> None:
-        self.answers: list[tuple[str, int, str]] = []
-
-    def count_answer(self, path: str, status: int, reason: str) -> None:
-        self.answers.append((path, status, reason))
-
-    def set_in_progress(self, requests: int) -> None:
-        pass
 
 
 class Server:
@@ -48,25 +36,18 @@ class Server:
         self.counts, self.admission = FakeCounts(), Admission(4, 8 * MAX_BODY, 8 * MAX_BODY)
         self.connections = Connections(max_connections)
         self.ended: list[str] = []
-        edge = Edge(
+        edge = make_edge(
             self.app,
             work_paths=frozenset({"/echo", "/lines", "/large", "/slow"}),
-            file_paths=frozenset(),
             pages={"/page": PlainTextResponse("a page")},
             limits=Limits(MAX_BODY, 3 * TIMEOUT_S, 3 * TIMEOUT_S),
-            guard=Guard(None, None),
             admission=self.admission,
-            health=lambda: Health("ready"),
-            counts=self.counts,  # type: ignore[arg-type]
-            triton_metrics=self.no_metrics,
+            counts=self.counts,
         )
         config = uvicorn.Config(edge, log_config=None, lifespan="off")
         config.load()
         self.uvicorn = uvicorn.Server(config)
         install(self.uvicorn, self.connections)
-
-    async def no_metrics(self) -> bytes:
-        return b""
 
     async def app(self, scope, receive, send):
         """/echo describes the request, /lines streams, /large has a large answer, /slow never ends by itself."""
@@ -147,6 +128,10 @@ def wait_for(condition) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def read_all(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(65_536), b""))
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -281,9 +266,7 @@ def test_pipelined_requests_are_answered_in_order_before_a_refusal(server):
     with server.connect() as connection:
         requests = [post(b"/echo", body=b"x" * size) for size in (1, 2, 3)]
         connection.sendall(b"".join(requests) + head_of(MAX_HEAD_BYTES + 1))
-        data = b""
-        while received := connection.recv(65_536):
-            data += received
+        data = read_all(connection)
     first, second, third, last = data.split(b"HTTP/1.1 ")[1:]
     assert [json.loads(answer.partition(b"\r\n\r\n")[2])["size"] for answer in (first, second, third)] == [1, 2, 3]
     assert last.startswith(b"431 ")
@@ -292,9 +275,7 @@ def test_pipelined_requests_are_answered_in_order_before_a_refusal(server):
 def test_too_many_pipelined_requests_are_refused(server):
     with server.connect() as connection:
         connection.sendall(b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n" * (MAX_PIPELINED + 50))
-        data = b""
-        while received := connection.recv(65_536):
-            data += received
+        data = read_all(connection)
     assert data.count(b"HTTP/1.1 200 ") == MAX_PIPELINED + 1
     assert data.count(b"HTTP/1.1 400 ") == 1
 
@@ -349,7 +330,7 @@ def test_pipelined_upgrade_requests_are_answered_in_order(server):
     fields = [b"Connection: Upgrade\r\nUpgrade: h2c"] * 3 + [b"Connection: Upgrade, close\r\nUpgrade: h2c"]
     with server.connect() as connection:
         connection.sendall(b"".join(post(b"/echo", field, body=b"x" * size) for size, field in enumerate(fields)))
-        received = b"".join(iter(lambda: connection.recv(65_536), b""))
+        received = read_all(connection)
     assert re.findall(rb'"size":(\d+)', received) == [b"0", b"1", b"2", b"3"]
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 
@@ -43,93 +41,70 @@ class Crowd:
             self.inside.remove(name)
 
 
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 10))
+async def test_semaphore_admits_as_many_requests_as_it_has_slots():
+    crowd = Crowd(FairSemaphore(2))
+    await crowd.enter("a1", "b1", "c1")
+    assert crowd.inside == ["a1", "b1"]
+    await crowd.leave("b1")
+    assert crowd.inside == ["a1", "c1"]
 
 
-def test_semaphore_admits_as_many_requests_as_it_has_slots():
-    async def scenario() -> None:
-        crowd = Crowd(FairSemaphore(2))
-        await crowd.enter("a1", "b1", "c1")
-        assert crowd.inside == ["a1", "b1"]
-        await crowd.leave("b1")
-        assert crowd.inside == ["a1", "c1"]
-
-    run(scenario())
-
-
-def test_waiting_callers_take_turns():
-    async def scenario() -> None:
-        crowd = Crowd(FairSemaphore(1))
-        await crowd.enter("a1", "a2", "a3", "a4", "b1", "c1", "b2")
-        order = []
-        while crowd.inside:
-            order += crowd.inside
-            await crowd.leave(crowd.inside[0])
-        assert order == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
-
-    run(scenario())
+async def test_waiting_callers_take_turns():
+    crowd = Crowd(FairSemaphore(1))
+    await crowd.enter("a1", "a2", "a3", "a4", "b1", "c1", "b2")
+    order = []
+    while crowd.inside:
+        order += crowd.inside
+        await crowd.leave(crowd.inside[0])
+    assert order == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
 
 
-def test_cancelled_requests_lose_no_slot():
-    async def scenario() -> None:
-        crowd = Crowd(FairSemaphore(1))
-        await crowd.enter("a1", "a2", "b1", "b2")
-        await crowd.cancel("a2", "b1")
-        await crowd.leave("a1")
-        assert crowd.inside == ["b2"]
-        await crowd.cancel("b2")
-        await crowd.enter("d1")
-        assert crowd.inside[-1] == "d1"
-
-    run(scenario())
+async def test_cancelled_requests_lose_no_slot():
+    crowd = Crowd(FairSemaphore(1))
+    await crowd.enter("a1", "a2", "b1", "b2")
+    await crowd.cancel("a2", "b1")
+    await crowd.leave("a1")
+    assert crowd.inside == ["b2"]
+    await crowd.cancel("b2")
+    await crowd.enter("d1")
+    assert crowd.inside[-1] == "d1"
 
 
-def test_request_cancelled_as_it_gets_a_slot_passes_it_on():
-    async def scenario() -> None:
-        crowd = Crowd(FairSemaphore(1))
-        await crowd.enter("a1", "b1", "c1")
-        crowd._may_leave["a1"].set()
-        await asyncio.sleep(0)  # a1 leaves; b1 has the slot and has not run yet
-        crowd.tasks["b1"].cancel()
-        await asyncio.sleep(0.001)
-        assert crowd.inside == ["c1"]
-
-    run(scenario())
+async def test_request_cancelled_as_it_gets_a_slot_passes_it_on():
+    crowd = Crowd(FairSemaphore(1))
+    await crowd.enter("a1", "b1", "c1")
+    crowd._may_leave["a1"].set()
+    await asyncio.sleep(0)  # a1 leaves; b1 has the slot and has not run yet
+    crowd.tasks["b1"].cancel()
+    await asyncio.sleep(0.001)
+    assert crowd.inside == ["c1"]
 
 
-def test_one_caller_gets_half_of_the_slots_while_others_are_active():
+async def test_one_caller_gets_half_of_the_slots_while_others_are_active():
     now = [0.0]
-
-    async def scenario() -> None:
-        crowd = Crowd(FairSemaphore(4, active=ActiveCallers(lambda: now[0])))
-        await crowd.enter("a1", "a2", "a3")
-        assert crowd.inside == ["a1", "a2", "a3"]
-        await crowd.enter("b1")
-        await crowd.leave("b1")
-        await crowd.enter("a4", "b2")
-        assert crowd.inside == ["a1", "a2", "a3", "b2"]
-        for name in ("a1", "b2"):
-            await crowd.leave(name)
-        assert crowd.inside == ["a2", "a3"]
-        now[0] = 11.0
-        await crowd.leave("a2")
-        assert crowd.inside == ["a3", "a4"]
-        await crowd.enter("a5", "a6")
-        assert crowd.inside == ["a3", "a4", "a5", "a6"]
-
-    run(scenario())
+    crowd = Crowd(FairSemaphore(4, active=ActiveCallers(lambda: now[0])))
+    await crowd.enter("a1", "a2", "a3")
+    assert crowd.inside == ["a1", "a2", "a3"]
+    await crowd.enter("b1")
+    await crowd.leave("b1")
+    await crowd.enter("a4", "b2")
+    assert crowd.inside == ["a1", "a2", "a3", "b2"]
+    for name in ("a1", "b2"):
+        await crowd.leave(name)
+    assert crowd.inside == ["a2", "a3"]
+    now[0] = 11.0
+    await crowd.leave("a2")
+    assert crowd.inside == ["a3", "a4"]
+    await crowd.enter("a5", "a6")
+    assert crowd.inside == ["a3", "a4", "a5", "a6"]
 
 
-def test_requests_beyond_the_waiting_limit_are_refused():
-    async def scenario() -> None:
-        crowd = Crowd(FairSemaphore(1, max_waiting=2))
-        await crowd.enter("a1", "a2", "b1")
-        with pytest.raises(Overloaded, match=r"too many requests of this cost are waiting \(2\)"):
-            async with crowd.semaphore.slot("c"):
-                pytest.fail("let in")
-        await crowd.leave("a1")
-        await crowd.enter("c1")
-        assert not crowd.tasks["c1"].done()
-
-    run(scenario())
+async def test_requests_beyond_the_waiting_limit_are_refused():
+    crowd = Crowd(FairSemaphore(1, max_waiting=2))
+    await crowd.enter("a1", "a2", "b1")
+    with pytest.raises(Overloaded, match=r"too many requests of this cost are waiting \(2\)"):
+        async with crowd.semaphore.slot("c"):
+            pytest.fail("let in")
+    await crowd.leave("a1")
+    await crowd.enter("c1")
+    assert not crowd.tasks["c1"].done()

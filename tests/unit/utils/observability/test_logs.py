@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import pytest
 
@@ -21,135 +22,137 @@ from utils.observability.logs import (
 )
 
 
-@pytest.fixture
-def logger() -> Iterator[tuple[logging.Logger, io.StringIO]]:
+class Log(NamedTuple):
     """A logger with its own handler, and the output of the handler."""
-    output = io.StringIO()
-    logger = logging.getLogger("a.logger.of.this.test")
-    handler = logging.StreamHandler(output)
-    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
-    logger.addHandler(handler)
-    logger.propagate = False
-    yield logger, output
-    logger.removeHandler(handler)
+
+    logger: logging.Logger
+    output: io.StringIO
+
+    @property
+    def text(self) -> str:
+        return self.output.getvalue()
+
+    @property
+    def document(self) -> dict:
+        """The only line, in JSON."""
+        (line,) = self.text.splitlines()
+        return dict(json.loads(line))
 
 
-@pytest.fixture(autouse=True)
-def formatters() -> Iterator[None]:
-    """Restore the formatters of other handlers."""
+@pytest.fixture
+def configured(monkeypatch) -> Iterator[Callable[[str], Log]]:
+    """Return a function that sets the log format; the formatters of other handlers are restored."""
     before = {handler: handler.formatter for handler in [*logging.root.handlers, logging.lastResort] if handler}
-    yield
-    for handler, formatter in before.items():
-        handler.setFormatter(formatter)
+    log = Log(logging.getLogger("a.logger.of.this.test"), io.StringIO())
+    handler = logging.StreamHandler(log.output)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    monkeypatch.setattr(log.logger, "handlers", [handler])
+    monkeypatch.setattr(log.logger, "propagate", False)
+
+    def configure(log_format: str) -> Log:
+        monkeypatch.setenv(VARIABLE, log_format)
+        configure_logging()
+        return log
+
+    yield configure
+    for other, formatter in before.items():
+        other.setFormatter(formatter)
 
 
-def line(logger, monkeypatch, message: str, *arguments, **options) -> dict:
-    monkeypatch.setenv(VARIABLE, "json")
-    configure_logging()
-    logger[0].error(message, *arguments, **options)
-    (text,) = logger[1].getvalue().splitlines()
-    return dict(json.loads(text))
+each_format = pytest.mark.parametrize("log_format", ["text", "json", "console"])
 
 
-def test_json_line_is_a_document(logger, monkeypatch):
-    document = line(logger, monkeypatch, "%d\nlines \u00e9", 2)
-    assert document["message"] == "2\\nlines \u00e9"
-    assert (document["level"], document["logger"]) == ("error", "a.logger.of.this.test")
-    assert datetime.fromisoformat(document["time"]).utcoffset() == timedelta(0)
-    assert not document.keys() & {"request_id", "trace_id"}
-    assert "component" not in document
+def test_json_line_is_a_document(configured):
+    log = configured("json")
+    log.logger.error("%d\nlines \u00e9", 2)
+    assert log.document["message"] == "2\\nlines \u00e9"
+    assert (log.document["level"], log.document["logger"]) == ("error", "a.logger.of.this.test")
+    assert datetime.fromisoformat(log.document["time"]).utcoffset() == timedelta(0)
+    assert not log.document.keys() & {"request_id", "trace_id", "component", "error"}
 
 
 @pytest.mark.parametrize(("name", "variable"), [("request_id", REQUEST_ID), ("trace_id", TRACE_ID)])
-def test_json_line_has_request_and_trace_ids(logger, monkeypatch, name, variable):
+def test_json_line_has_request_and_trace_ids(configured, name, variable):
+    log = configured("json")
     token = variable.set("the-request")
-    try:
-        assert line(logger, monkeypatch, "refused")[name] == "the-request"
-    finally:
-        variable.reset(token)
+    log.logger.error("refused")
+    variable.reset(token)
+    assert log.document[name] == "the-request"
 
 
-def test_json_line_has_the_traceback(logger, monkeypatch):
+def test_json_line_has_the_traceback(configured):
+    log = configured("json")
     try:
         raise ZeroDivisionError("by nothing")
     except ZeroDivisionError:
-        document = line(logger, monkeypatch, "failed", exc_info=True)
-    assert document["error"].endswith("ZeroDivisionError: by nothing")
+        log.logger.exception("failed")
+    assert log.document["error"].endswith("ZeroDivisionError: by nothing")
 
 
-@pytest.mark.parametrize("value", ["text", ""])
-def test_lines_are_text_by_default(logger, monkeypatch, value):
-    monkeypatch.setenv(VARIABLE, value)
-    configure_logging()
-    logger[0].error("as it %s", "was")
-    assert logger[1].getvalue() == "ERROR as it was\n"
+@pytest.mark.parametrize("log_format", ["text", ""])
+def test_lines_are_text_by_default(configured, log_format):
+    log = configured(log_format)
+    log.logger.error("as it %s", "was")
+    assert log.text == "ERROR as it was\n"
 
 
-def test_console_lines_are_short_and_without_details(logger, monkeypatch):
-    monkeypatch.setenv(VARIABLE, "console")
+def test_console_lines_are_short_and_without_details(configured, monkeypatch):
     monkeypatch.setattr("utils.observability.logs.DETAILS", ("a.logger.of.this.test.details",))
-    configure_logging()
-    logger[0].setLevel(logging.INFO)
-    logger[0].info("ready")
-    logger[0].warning("slow")
+    log = configured("console")
+    monkeypatch.setattr(log.logger, "level", logging.INFO)
+    log.logger.info("ready")
+    log.logger.warning("slow")
     for level in (logging.INFO, logging.ERROR):
-        logger[0].getChild("details").log(level, "a detail")
-    assert logger[1].getvalue() == "ready\nwarning: slow\nerror: a detail\n"
+        log.logger.getChild("details").log(level, "a detail")
+    assert log.text == "ready\nwarning: slow\nerror: a detail\n"
 
 
-@pytest.mark.parametrize("value", ["text", "json", "console"])
-def test_no_hostile_text_forges_a_line(logger, monkeypatch, value):
-    monkeypatch.setenv(VARIABLE, value)
-    configure_logging()
-    configure_logging()
-    for text in [*HOSTILE, *hostile_texts(10_000, seed=3)]:
-        logger[0].warning(text)
-        logger[0].warning("with an argument: %s", text)
-    log = logger[1].getvalue()
-    assert log.count("\n") == 2 * (len(HOSTILE) + 10_000)
-    assert MARK in log
-    assert not is_forged(log)
-    log.encode()
+@each_format
+def test_no_hostile_text_forges_a_line(configured, log_format):
+    configured(log_format)
+    log = configured(log_format)
+    texts = [*HOSTILE, *hostile_texts(2000, seed=3)]
+    for text in texts:
+        log.logger.warning(text)
+        log.logger.warning("with an argument: %s", text)
+    assert log.text.count("\n") == 2 * len(texts)
+    assert MARK in log.text
+    assert not is_forged(log.text)
+    log.text.encode()
 
 
-@pytest.mark.parametrize("value", ["text", "json", "console"])
-def test_no_exception_forges_a_line(logger, monkeypatch, value):
-    monkeypatch.setenv(VARIABLE, value)
-    configure_logging()
-    for text in [*HOSTILE, *hostile_texts(300, seed=4)]:
+@each_format
+def test_no_exception_forges_a_line(configured, log_format):
+    log = configured(log_format)
+    texts = [*HOSTILE, *hostile_texts(300, seed=4)]
+    for text in texts:
         try:
             raise ValueError(text) from KeyError(text)
         except ValueError:
-            logger[0].exception("failed", stack_info=True)
-    log = logger[1].getvalue()
-    assert MARK in log
-    assert not is_forged(log)
-    unindented = [line for line in log.splitlines() if not line.startswith("    ")]
-    assert len(unindented) == len(HOSTILE) + 300
+            log.logger.exception("failed", stack_info=True)
+    assert MARK in log.text
+    assert not is_forged(log.text)
+    assert sum(not line.startswith("    ") for line in log.text.splitlines()) == len(texts)
 
 
-def test_long_messages_and_tracebacks_are_truncated(logger, monkeypatch):
-    monkeypatch.setenv(VARIABLE, "text")
-    configure_logging()
+def test_long_messages_and_tracebacks_are_truncated(configured):
+    log = configured("text")
     try:
         raise ValueError("x" * 1_000_000 + "the end")
     except ValueError:
-        logger[0].exception("y" * 1_000_000)
-    log = logger[1].getvalue()
-    assert len(log) < MAX_MESSAGE_CHARACTERS + MAX_TRACEBACK_CHARACTERS + 200
-    assert "... (1000000 characters)\n    Traceback (most recent call last):\n" in log
-    assert log.endswith("xthe end\n")
+        log.logger.exception("y" * 1_000_000)
+    assert len(log.text) < MAX_MESSAGE_CHARACTERS + MAX_TRACEBACK_CHARACTERS + 200
+    assert "... (1000000 characters)\n    Traceback (most recent call last):\n" in log.text
+    assert log.text.endswith("xthe end\n")
 
 
-def test_other_handlers_get_the_original_record(logger, monkeypatch):
-    monkeypatch.setenv(VARIABLE, "text")
-    configure_logging()
+def test_other_handlers_get_the_original_record(configured, monkeypatch):
+    log = configured("text")
     seen: list[logging.LogRecord] = []
     handler = logging.Handler()
     monkeypatch.setattr(handler, "emit", seen.append)
-    logger[0].addHandler(handler)
-    logger[0].error("two\n%s", "lines")
-    logger[0].removeHandler(handler)
+    monkeypatch.setattr(log.logger, "handlers", [*log.logger.handlers, handler])
+    log.logger.error("two\n%s", "lines")
     assert seen[0].getMessage() == "two\nlines"
     assert seen[0].args == ("lines",)
 

@@ -1,15 +1,33 @@
-"""Configuration of tracing by OpenTelemetry's variables."""
+"""Tracing: its configuration by OpenTelemetry's variables, and the spans of requests."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import pytest
+from opentelemetry import propagate
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from starlette.responses import PlainTextResponse
+from starlette.types import Message, Receive, Scope, Send
 
-from utils.observability.traces import TracesError, collector_url, triton_flags
+from utils.observability.traces import (
+    NoParents,
+    TracesError,
+    TracingMiddleware,
+    collector_url,
+    trace_requests,
+    triton_flags,
+)
 
 BASE = "http://collector:4318"
 URL = "http://collector:4318/v1/traces"
+ENDPOINT, TRACES_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+PROTOCOL, TRACES_PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+EXPORTER = "OTEL_TRACES_EXPORTER"
+INVALID_URL = f"{ENDPOINT}: expected a URL such as {BASE}, got "
 
 
 @pytest.fixture(autouse=True)
@@ -23,31 +41,17 @@ def no_variables(monkeypatch) -> None:
     [
         pytest.param({}, None, id="no variables"),
         pytest.param({"OTEL_SERVICE_NAME": "mine", "OTEL_TRACES_SAMPLER": "always_on"}, None, id="no collector"),
-        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": BASE}, URL, id="common endpoint"),
-        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": BASE + "/"}, URL, id="trailing slash"),
-        pytest.param({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://c/x"}, "https://c/x", id="traces endpoint"),
+        pytest.param({ENDPOINT: BASE}, URL, id="common endpoint"),
+        pytest.param({ENDPOINT: BASE + "/"}, URL, id="trailing slash"),
+        pytest.param({TRACES_ENDPOINT: "https://c/x"}, "https://c/x", id="traces endpoint"),
+        pytest.param({TRACES_ENDPOINT: "http://c/x", ENDPOINT: BASE}, "http://c/x", id="traces endpoint wins"),
+        pytest.param({ENDPOINT: ""}, None, id="empty endpoint"),
+        pytest.param({ENDPOINT: BASE, "OTEL_SDK_DISABLED": "TRUE"}, None, id="SDK disabled"),
+        pytest.param({ENDPOINT: BASE, EXPORTER: "none"}, None, id="exporter none"),
+        pytest.param({ENDPOINT: BASE, EXPORTER: "otlp"}, URL, id="exporter otlp"),
+        pytest.param({ENDPOINT: BASE, PROTOCOL: "http/protobuf"}, URL, id="protocol http"),
         pytest.param(
-            {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c/x", "OTEL_EXPORTER_OTLP_ENDPOINT": BASE},
-            "http://c/x",
-            id="traces endpoint wins",
-        ),
-        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, None, id="empty endpoint"),
-        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": BASE, "OTEL_SDK_DISABLED": "TRUE"}, None, id="SDK disabled"),
-        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": BASE, "OTEL_TRACES_EXPORTER": "none"}, None, id="exporter none"),
-        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": BASE, "OTEL_TRACES_EXPORTER": "otlp"}, URL, id="exporter otlp"),
-        pytest.param(
-            {"OTEL_EXPORTER_OTLP_ENDPOINT": BASE, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"},
-            URL,
-            id="protocol http",
-        ),
-        pytest.param(
-            {
-                "OTEL_EXPORTER_OTLP_ENDPOINT": BASE,
-                "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
-                "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
-            },
-            URL,
-            id="gRPC for other signals",
+            {ENDPOINT: BASE, PROTOCOL: "grpc", TRACES_PROTOCOL: "http/protobuf"}, URL, id="gRPC for other signals"
         ),
     ],
 )
@@ -58,25 +62,14 @@ def test_collector_url_follows_the_variables(environ, url):
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
+        pytest.param({ENDPOINT: BASE, PROTOCOL: "grpc"}, f"{PROTOCOL}: expected http/protobuf, got 'grpc'", id="gRPC"),
         pytest.param(
-            {"OTEL_EXPORTER_OTLP_ENDPOINT": BASE, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
-            "OTEL_EXPORTER_OTLP_PROTOCOL: expected http/protobuf, got 'grpc'",
-            id="gRPC",
+            {ENDPOINT: BASE, EXPORTER: "zipkin"}, f"{EXPORTER}: expected otlp or none, got 'zipkin'", id="zipkin"
         ),
-        pytest.param(
-            {"OTEL_EXPORTER_OTLP_ENDPOINT": BASE, "OTEL_TRACES_EXPORTER": "zipkin"},
-            "OTEL_TRACES_EXPORTER: expected otlp or none, got 'zipkin'",
-            id="unsupported exporter",
-        ),
-        pytest.param(
-            {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"},
-            "OTEL_EXPORTER_OTLP_ENDPOINT: expected a URL such as http://collector:4318, got 'collector:4318'",
-            id="not a URL",
-        ),
-        pytest.param(
-            {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://"},
-            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: expected a URL",
-            id="no host",
+        pytest.param({TRACES_ENDPOINT: "http://"}, f"{TRACES_ENDPOINT}: expected a URL", id="no host"),
+        *(
+            pytest.param({ENDPOINT: url}, f"{INVALID_URL}{url!r}", id=url)
+            for url in ("collector:4318", "http://127.0.0.1:99999", "http://:4318", "http://host:0", "http://host:port")
         ),
     ],
 )
@@ -86,8 +79,9 @@ def test_unsupported_variables_are_errors(environ, message):
     assert str(caught.value).startswith(message)
 
 
-def test_triton_flags_turn_tracing_off_without_a_collector():
+def test_tracing_is_off_without_a_collector():
     assert triton_flags() == ["--trace-config=level=off"]
+    trace_requests(None, frozenset({"/work"}))  # would fail: None takes no middleware
 
 
 @pytest.mark.parametrize(
@@ -99,7 +93,7 @@ def test_triton_flags_turn_tracing_off_without_a_collector():
     ],
 )
 def test_triton_flags_send_traces_to_the_collector(monkeypatch, variables, name):
-    for variable, value in {"OTEL_EXPORTER_OTLP_ENDPOINT": BASE, **variables}.items():
+    for variable, value in {ENDPOINT: BASE, **variables}.items():
         monkeypatch.setenv(variable, value)
     assert triton_flags() == [
         "--trace-config=mode=opentelemetry",
@@ -110,7 +104,52 @@ def test_triton_flags_send_traces_to_the_collector(monkeypatch, variables, name)
     ]
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://:4318", "http://host:0", "http://host:port"])
-def test_an_invalid_collector_address_is_rejected(url):
-    with pytest.raises(TracesError, match="expected a URL such as"):
-        collector_url({"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+@pytest.mark.parametrize(
+    ("scope", "names"),
+    [
+        pytest.param({"type": "http", "path": "/work"}, ["POST /work"], id="work"),
+        pytest.param({"type": "http", "path": "/readyz"}, [], id="other-path"),
+        pytest.param({"type": "lifespan"}, [], id="lifespan"),
+    ],
+)
+async def test_requests_to_traced_paths_have_a_span(scope, names):
+    spans = await spans_of(scope)
+    assert [span.name for span in spans] == names
+    assert [(span.attributes or {})["http.route"] for span in spans] == [scope["path"] for _ in names]
+
+
+@pytest.mark.parametrize(
+    ("propagator", "parent"),
+    [
+        pytest.param(propagate.get_global_textmap(), 0xCC, id="default"),
+        pytest.param(NoParents(), None, id="no-parents"),
+    ],
+)
+async def test_callers_trace_is_continued_by_default(monkeypatch, propagator, parent):
+    monkeypatch.setattr(propagate, "_HTTP_TEXT_FORMAT", propagator)
+    caller = (b"traceparent", f"00-{0xAA:032x}-{0xCC:016x}-01".encode())
+    (span,) = await spans_of({"type": "http", "path": "/work", "headers": [caller]})
+    assert (span.parent and span.parent.span_id) == parent
+
+
+async def spans_of(scope: Scope) -> Sequence[ReadableSpan]:
+    """Return the spans of a connection event that reaches the application."""
+    exporter, events = InMemorySpanExporter(), []
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        events.append(scope["type"])
+        if scope["type"] == "http":
+            await PlainTextResponse("done")(scope, receive, send)
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        events.append(message["type"])
+
+    full_scope = {"method": "POST", "headers": [], "query_string": b"", "http_version": "1.1", **scope}
+    await TracingMiddleware(app, paths=frozenset({"/work"}), provider=provider)(full_scope, receive, send)
+    assert events[0] == scope["type"]
+    return exporter.get_finished_spans()

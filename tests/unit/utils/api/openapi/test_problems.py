@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -129,9 +130,9 @@ def send_invalid_fields() -> None:
 
 def exceed_admission() -> None:
     admission = Admission(32, max_body_bytes=1)
-    for caller in range(32):
-        admission.count_requests(str(caller), 1)
-    admission.check()
+    with contextlib.ExitStack() as slots:
+        for caller in range(33):
+            slots.enter_context(admission.slot(str(caller)))
 
 
 def send_while_stopping() -> None:

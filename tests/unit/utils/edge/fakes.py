@@ -1,0 +1,54 @@
+"""An edge with fakes in place of its surroundings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from utils.edge.admission import Admission
+from utils.edge.guard import Guard
+from utils.edge.middleware import Edge, Limits
+from utils.triton.health import Health
+
+
+class Clock:
+    """A clock that tests set."""
+
+    def __init__(self, now: float = 100.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class FakeCounts:
+    """Metrics that record the answers."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, int, str]] = []
+        self.in_progress = 0
+
+    def count_answer(self, path: str, status: int, reason: str) -> None:
+        self.answers.append((path, status, reason))
+
+    def set_in_progress(self, requests: int) -> None:
+        self.in_progress = requests
+
+
+async def triton_metrics() -> bytes:
+    return b"nv_inference_count 7\n"
+
+
+def make_edge(app, **options) -> Edge:
+    """Return an edge around an application, without keys and limits of rate, with a ready Triton."""
+    defaults: dict[str, Any] = {
+        "work_paths": frozenset({"/work"}),
+        "file_paths": frozenset(),
+        "pages": {},
+        "limits": Limits(100, 1, 1),
+        "guard": Guard(None, None),
+        "admission": Admission(1, 100),
+        "health": lambda: Health("ready"),
+        "counts": FakeCounts(),
+        "triton_metrics": triton_metrics,
+    }
+    return Edge(app, **{**defaults, **options})
