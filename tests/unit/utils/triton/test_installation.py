@@ -138,3 +138,15 @@ def test_a_changed_triton_gets_a_new_folder(tmp_path):
     newer = installation._assemble(replace(first, backends=backends), tmp_path / "home")
     assert newer != older
     assert (newer / "backends" / "python" / "libtriton_python.so").read_bytes() == b"newer"
+
+
+def test_building_keeps_the_complete_folder_of_another_process(tmp_path):
+    home = tmp_path / "home"
+    with installation.building(home, home / "theirs") as folder:
+        (folder / "ours").touch()
+        home.mkdir()
+        (home / "theirs").touch()
+    assert list(tmp_path.rglob("*")) == [home, home / "theirs"]
+    with pytest.raises(OSError, match="not empty"), installation.building(home, home / "ours"):
+        pass
+    assert list(tmp_path.iterdir()) == [home]
