@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 
 import pytest
 
 PATHS = ["/mobile_sam", "/embed", "/everything"]
-BOX = [0, 0, 1, 1]
-
 BODIES = {
     "empty": (b"", 400),
-    "not-json": (b"hello", 400),
     "cut-off": (b'{"input_image": "', 400),
     "not-utf-8": (b'{"input_image": "\xff\xfe"}', 400),
     "200,000-nested-lists": (b"[" * 200_000 + b"]" * 200_000, 400),
-    "200,000-nested-objects": (b'{"a":' * 200_000 + b"1" + b"}" * 200_000, 400),
     "integer-of-10,000-digits": (b'{"labels": [' + b"9" * 10_000 + b"]}", 400),
     "integer-of-1,000-digits": (b'{"input_image": "AAAA", "labels": [' + b"9" * 1_000 + b"]}", 422),
     "float-of-1,000-digits": (b'{"input_image": "AAAA", "pos_coords": [[' + b"9" * 1_000 + b",1]]}", 422),
-    "list": (b"[]", 422),
     "null": (b"null", 422),
-    "number": (b"1", 422),
-    "empty-object": (b"{}", 422),
-    "NaN": (b'{"input_image": "AAAA", "pos_coords": [[NaN, 1]]}', 422),
-    "not-base64": (b'{"input_image": "!!!!", "pos_coords": [[1, 1]]}', 422),
     "lone-surrogate-in-key": (b'{"\\ud800": 1}', 400),
     "nul-in-key": (b'{"\\u0000": 1, "input_image": "AAAA"}', 422),
     "line-break-in-key": (b'{"a\\n2026-11-21 [INFO] forged\\u001b[31m": 1, "input_image": "AAAA"}', 422),
     "three-million-points": (b'{"input_image": "AAAA", "pos_coords": [' + b"[1,2]," * 3_000_000 + b"[1,2]]}", 422),
-    "a-million-empty-lists": (b'{"x": [' + b"[]," * 1_000_000 + b"[]]}", 422),
-    "unknown-label": (b'{"input_image": "AAAA", "pos_coords": [[1, 1]], "labels": [7]}', 422),
     "duplicate-keys": (b'{"input_image": "AAAA", "input_image": 5, "box": [0, 0, 1, 1]}', 422),
     "image-and-id": (b'{"input_image": "AAAA", "image_id": "an id"}', 422),
     "image-not-base64": (b'{"input_image": "!!!!"}', 422),
-    "id-of-200-characters": (b'{"image_id": "' + b"x" * 200 + b'"}', 422),
-    "numeric-id": (b'{"image_id": 5}', 422),
 }
 
 
@@ -61,39 +47,14 @@ def test_bad_body_is_a_4xx_problem_and_one_log_line(http, segmenter, caplog, *, 
     assert records[0].getMessage().isprintable()
 
 
-def npy(header: str) -> str:
-    """Return base64 of a NumPy file that ends after its header."""
-    data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
-    return base64.b64encode(data).decode()
-
-
 @pytest.mark.parametrize(
     ("path", "fields", "field"),
     [
         pytest.param("/mobile_sam", {}, "pos_coords", id="no-prompt"),
-        pytest.param("/mobile_sam", {"prompts": []}, "prompts", id="no-objects"),
-        pytest.param("/mobile_sam", {"prompts": [{}]}, "prompts[0].pos_coords", id="object-without-prompts"),
         pytest.param("/mobile_sam", {"prompts": [{"box": [0, 0, 1]}]}, "prompts[0].box", id="box-of-three-values"),
-        pytest.param("/mobile_sam", {"prompts": [{"point": 1}]}, "prompts[0].point", id="unknown-field"),
-        pytest.param("/mobile_sam", {"prompts": [{"box": BOX}], "box": BOX}, "box", id="prompts-and-box"),
-        pytest.param("/mobile_sam", {"box": BOX, "mask_input": "AAAA"}, "mask_input", id="mask-not-npy"),
-        pytest.param(
-            "/mobile_sam",
-            {"box": BOX, "mask_input": npy("{'descr': '|O', 'fortran_order': False, 'shape': (256, 256)}")},
-            "mask_input",
-            id="mask-of-objects",
-        ),
-        pytest.param(
-            "/mobile_sam",
-            {"box": BOX, "mask_input": npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2000000000,)}")},
-            "mask_input",
-            id="mask-of-8-gb",
-        ),
-        pytest.param("/mobile_sam", {"box": BOX, "mask_input": npy("{[]: 1}")}, "mask_input", id="mask-bad-header"),
-        pytest.param("/embed", {"box": BOX}, "box", id="prompt-for-embed"),
-        pytest.param("/everything", {"pos_coords": [[1, 1]]}, "pos_coords", id="prompt-for-everything"),
+        pytest.param("/mobile_sam", {"box": [0, 0, 1, 1], "mask_input": "AAAA"}, "mask_input", id="mask-not-npy"),
+        pytest.param("/embed", {"box": [0, 0, 1, 1]}, "box", id="prompt-for-embed"),
         pytest.param("/everything", {"points_per_side": 65}, "points_per_side", id="too-many-points"),
-        pytest.param("/everything", {"crop_n_layers": 4}, "crop_n_layers", id="too-many-layers"),
         pytest.param("/everything", {"progress": True, "box_nms_thresh": 2}, "box_nms_thresh", id="with-progress"),
     ],
 )
@@ -105,47 +66,16 @@ def test_bad_field_is_a_422_that_names_it(http, segmenter, path, fields, field):
     assert not segmenter.calls
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("fields", [{}, {"input_image": None}, {"input_image": "AAAA", "image_id": "an id"}], ids=str)
-def test_request_needs_exactly_one_image_or_id(http, segmenter, path, fields):
-    prompt = {"pos_coords": [[1, 1]]} if path == "/mobile_sam" else {}
-    response = http.post(path, json={**prompt, **fields})
-    assert response.status_code == 422
-    assert response.json()["errors"][0]["expected"] == "exactly one of input_image and image_id"
-    assert not segmenter.calls
-
-
-@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("content_type", ["text/plain", "multipart/mixed", "application/x-www-form-urlencoded", "x"])
-def test_other_content_type_is_a_415(http, path, content_type):
-    response = http.post(path, content=b"{}", headers={"content-type": content_type})
+def test_other_content_type_is_a_415(http, content_type):
+    response = http.post("/mobile_sam", content=b"{}", headers={"content-type": content_type})
     assert response.status_code == 415
     assert content_type in response.json()["detail"]
-
-
-def test_non_ascii_content_type_is_a_415(http):
-    response = http.post("/mobile_sam", content=b"{}", headers={b"content-type": b"\xff/json"})
-    assert response.status_code == 415
-    assert response.headers["content-type"] == "application/problem+json"
-
-
-def test_byte_order_mark_is_accepted(http):
-    body = b"\xef\xbb\xbf" + b'{"input_image": "AAAA", "box": [0, 0, 1, 1]}'
-    assert http.post("/mobile_sam", content=body, headers={"content-type": "application/json"}).status_code == 200
 
 
 def test_body_over_the_limit_is_a_413(http, service):
     response = http.post("/mobile_sam", content=b" " * (service.app.settings.max_body_bytes + 1))
     assert response.status_code == 413
-    assert response.headers["content-type"] == "application/problem+json"
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", "/mobile_sam", 405), ("GET", "/no", 404), ("PUT", "/", 405)]
-)
-def test_unknown_paths_and_methods_are_problems(http, method, path, status):
-    response = http.request(method, path)
-    assert response.status_code == status
     assert response.headers["content-type"] == "application/problem+json"
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -21,16 +20,13 @@ UNITS = {"MiB": 2**20, "GiB": 2**30}
 TRITON_DEFAULTS = {f"{PREFIX}MAX_IMAGE_PIXELS": 25_000_000, f"{PREFIX}EMBEDDING_CACHE_BYTES": 2 * 2**30}
 
 
-@dataclass(frozen=True)
-class Row:
-    """A budget on the page."""
+class Row(NamedTuple):
+    """A budget on the page; `setting` is empty without one."""
 
     subject: str
     setting: str
-    """Name of the setting; empty without one."""
     limit: str
     file: str
-    """File of the limit's test."""
     test: str
 
 
@@ -56,16 +52,14 @@ def field_limits() -> dict[str, set[float]]:
     return found
 
 
-@dataclass(frozen=True)
-class Bound:
-    """A bound of a field in the OpenAPI document."""
+class Bound(NamedTuple):
+    """A bound of a field, or of the values in its lists, in the OpenAPI document."""
 
     schema: str
     field: str
     kind: str
     number: float
     depth: int
-    """Nesting depth in lists."""
 
 
 def bounds_of(schema: str, field: str, description: dict[str, Any], depth: int = 0) -> list[Bound]:

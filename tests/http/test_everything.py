@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 
 from utils.api.errors import ImageNotCached, InferenceUnavailable, Problem, RejectedByModel
-from utils.api.images import ImageSource
 
 IMAGE = base64.b64encode(b"an image file").decode()
 RESULT = {
@@ -48,20 +47,6 @@ def test_answer_is_one_json_document(http):
     assert response.status_code == 200
     assert response.headers["content-type"] == "application/json"
     assert response.json() == RESULT
-
-
-def test_image_can_be_given_by_its_id(http, segmenter):
-    assert post_everything(http, input_image=None, image_id="an id").status_code == 200
-    assert segmenter.embeds == [ImageSource(None, "an id")]
-    assert [image for image, _ in segmenter.batches] == [ImageSource(None, "the id")] * 3
-
-
-def test_request_reaches_the_segmenter(http, segmenter):
-    post_everything(http, points_per_side=1, pred_iou_thresh=0.5, stability_score_offset=2.0, min_mask_region_area=7)
-    ((_, batch),) = segmenter.batches
-    assert batch.points_xy.tolist() == [[20, 15]]
-    thresholds = {"pred_iou_thresh": 0.5, "stability_score_offset": 2.0, "min_mask_region_area": 7}
-    assert batch.options == {"crop_box": (0, 0, 40, 30), **thresholds}
 
 
 def test_progress_is_streamed_with_the_result_in_the_last_line(http):
@@ -106,11 +91,6 @@ def test_error_after_the_first_line_is_the_last_line(http, segmenter, caplog, *,
     assert last["problem"]["type"] == f"urn:mobile-sam:{slug}"
     assert "secret" not in response.text
     assert len([record for record in caplog.records if record.name == "bentoml.mobile_sam"]) == 1
-
-
-def test_batch_error_without_progress_has_its_status(http, segmenter):
-    segmenter.batch_errors = [None, InferenceUnavailable("starting")]
-    assert post_everything(http).status_code == 503
 
 
 def test_timeout_is_a_504_with_advice(http, service, segmenter, monkeypatch):

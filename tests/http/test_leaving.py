@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+from tests.http.asgi import messages_of
+
 
 @pytest.mark.parametrize(
     ("path", "fields", "method"),
@@ -20,52 +22,23 @@ import pytest
 def test_work_is_cancelled_when_the_caller_disconnects(app, segmenter, monkeypatch, *, path, fields, method):
     body = json.dumps({"image_id": "an id", **fields}).encode()
     ended: list[str] = []
-    sent: list[dict] = []
 
-    async def visit() -> None:
-        working, never = asyncio.Event(), asyncio.Event()
-        incoming = [{"type": "http.request", "body": body, "more_body": False}]
+    async def visit() -> list[dict]:
+        working = asyncio.Event()
 
         async def work(*_):
             working.set()
             try:
-                await never.wait()
+                await asyncio.Event().wait()
             except asyncio.CancelledError:
                 ended.append("cancelled")
                 raise
 
         monkeypatch.setattr(segmenter, method, work)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        return await asyncio.wait_for(messages_of(app, path, body, headers, left=working), 10)
 
-        async def receive():
-            if incoming:
-                return incoming.pop()
-            await working.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message):
-            sent.append(message)
-
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": "POST",
-            "scheme": "http",
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": b"",
-            "root_path": "",
-            "headers": [
-                (b"host", b"service"),
-                (b"content-type", b"application/json"),
-                (b"content-length", str(len(body)).encode()),
-            ],
-            "client": ("127.0.0.1", 1),
-            "server": ("service", 80),
-        }
-        await asyncio.wait_for(app(scope, receive, send), 10)
-
-    asyncio.run(visit())
+    sent = asyncio.run(visit())
     assert ended == ["cancelled"]
     complete = any(message["type"] == "http.response.body" and not message.get("more_body") for message in sent)
     assert not (complete and sent[0]["status"] == 200)

@@ -15,14 +15,15 @@ from bentoml._internal.log import DATE_FORMAT, TRACED_LOG_FORMAT, TraceRecordFil
 from bentoml._internal.server.http.access import AccessLogMiddleware
 
 from tests.fuzz.hostile_text import HOSTILE, MARK, hostile_texts, is_forged
+from tests.http.asgi import ADDRESS, messages_of
 from utils.api.answers import REFUSAL_LOG
 from utils.api.errors import ImageNotCached, RejectedByModel
 from utils.api.images import ImageSource
 from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
+from utils.edge.keys import ApiKeys
 from utils.observability.logs import VARIABLE, configure_logging
 from utils.triton.segmenter import _problem
 
-ADDRESS = "203.0.113.7"
 MODELS: dict[str, type[ImageFields]] = {
     "/embed": EmbedRequest,
     "/everything": EverythingRequest,
@@ -56,33 +57,9 @@ def log(app, request, monkeypatch) -> Iterator[io.StringIO]:
     logging.root.manager._clear_cache()  # type: ignore[attr-defined]
 
 
-async def ask(app, path="/embed", body=b"{}", headers=(), *, method="POST", address=ADDRESS) -> tuple[int, bytes]:
-    """Send a request straight to the ASGI application; return the answer's status and body."""
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "scheme": "http",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode("utf-8", "replace"),
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(b"host", b"service")] * all(name != b"host" for name, _ in headers) + list(headers),
-        "client": (address, 1),
-        "server": ("service", 80),
-    }
-    incoming = [{"type": "http.request", "body": body, "more_body": False}]
-    sent = []
-
-    async def receive() -> dict:
-        if not incoming:
-            await asyncio.Event().wait()
-        return incoming.pop()
-
-    async def send(message: dict) -> None:
-        sent.append(message)
-
-    await app(scope, receive, send)
+async def ask(app, **request: Any) -> tuple[int, bytes]:
+    """Return status and body of an answer."""
+    sent = await messages_of(app, **request)
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 
 
@@ -162,10 +139,7 @@ def test_unexpected_errors_forge_no_line(app, segmenter, log):
     ("sent", "line"),
     [
         ({"path": "/nowhere"}, "POST /nowhere ({}): 404 not-found: unknown path"),
-        (
-            {"method": "BREW"},
-            "BREW /embed ({}): 405 method-not-allowed: expected POST for /embed",
-        ),
+        ({"method": "BREW"}, "BREW /embed ({}): 405 method-not-allowed: expected POST for /embed"),
         (
             {"headers": [(b"content-length", b"999999999999")]},
             "POST /embed ({}): 413 body-too-large: expected a body of at most 33554432 bytes, got 999999999999 bytes",
@@ -178,10 +152,7 @@ def test_unexpected_errors_forge_no_line(app, segmenter, log):
             {"body": b'{"image_id": ["secret"]}'},
             "POST /embed ({}): 422 invalid-request: image_id: expected a valid string",
         ),
-        (
-            {"body": b"secret"},
-            "POST /embed ({}): 400 malformed-body: body: expected a JSON object in UTF-8",
-        ),
+        ({"body": b"secret"}, "POST /embed ({}): 400 malformed-body: body: expected a JSON object in UTF-8"),
     ],
     ids=["404", "405", "413", "415", "422", "400"],
 )
@@ -197,8 +168,6 @@ def test_refusal_is_logged_with_time_address_request_and_expectation(app, segmen
 
 @pytest.mark.parametrize("log", ["text"], indirect=True)
 def test_address_that_guesses_keys_is_named(app, segmenter, log, monkeypatch):
-    from utils.edge.keys import ApiKeys
-
     keys = ApiKeys.of("name:a-key-of-enough-characters", None)
     assert keys
     monkeypatch.setattr("utils.edge.guard.Guard.authenticate", lambda _, scope: keys.name_of(scope["headers"]))

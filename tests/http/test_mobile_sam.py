@@ -1,27 +1,16 @@
-"""`POST /mobile_sam`: passing of requests and results between HTTP and the segmenter."""
+"""Passing of requests and results between HTTP and the segmenter: `/mobile_sam`, and what all endpoints share."""
 
 from __future__ import annotations
 
 import base64
-import io
 import json
 
-import numpy as np
 import pytest
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 
-from utils.api.errors import (
-    ImageNotCached,
-    InferenceFailed,
-    InferenceTimeout,
-    InferenceUnavailable,
-    Overloaded,
-    Problem,
-    RejectedByModel,
-    ServiceError,
-)
+from utils.api.errors import InferenceUnavailable, Overloaded, Problem, RejectedByModel
 from utils.api.images import ImageSource
-from utils.triton.segmenter import Segmentation, job_options
+from utils.triton.segmenter import job_options
 
 IMAGE = base64.b64encode(b"an image file").decode()
 
@@ -53,40 +42,24 @@ def test_request_reaches_the_segmenter(http, segmenter):
     assert job.model_version == 7
 
 
-def test_image_can_be_given_by_its_id(http, segmenter):
-    response = segment(http, input_image=None, image_id="an id")
+@pytest.mark.parametrize(
+    ("fields", "image"),
+    [
+        pytest.param({"input_image": IMAGE}, ImageSource(b"an image file", None), id="file"),
+        pytest.param({"image_id": "an id"}, ImageSource(None, "an id"), id="id"),
+    ],
+)
+def test_embed_returns_the_models_result(http, segmenter, fields, image):
+    response = http.post("/embed", json=fields)
     assert response.status_code == 200
-    ((image, _),) = segmenter.jobs
-    assert image == ImageSource(None, "an id")
-
-
-def test_several_objects_reach_the_segmenter_with_their_masks(http, segmenter):
-    file = io.BytesIO()
-    np.save(file, np.full((256, 256), 7, np.float32))
-    second = {"pos_coords": [[3, 4]], "mask_input": base64.b64encode(file.getvalue()).decode()}
-    response = segment(http, pos_coords=None, prompts=[{"box": [0, 0, 9, 9]}, second])
-    assert response.status_code == 200
-    ((_, job),) = segmenter.jobs
-    assert job.prompts.labels.tolist() == [[2, 3], [1, -2]]
-    assert job.prompts.mask_objects.tolist() == [1]
-    assert (job.prompts.masks == 7).all()
-
-
-def test_answer_has_mask_picture_and_result_in_this_order(http):
-    response = segment(http)
-    assert response.status_code == 200
-    assert response.headers["content-type"].startswith("multipart/form-data; boundary=")
-    assert [part.content for part in parts(response)] == [b"the mask", b"the picture", b'{"masks": []}']
-    names = [part.headers[b"Content-Disposition"].decode().split(";")[1].strip() for part in parts(response)]
-    assert names == ['name="mask"', 'name="segmented_image"', 'name="result"']
-
-
-def test_answer_has_no_picture_if_none_is_requested(http):
-    assert [part.content for part in parts(segment(http, segmented_image="none"))] == [b"the mask", b'{"masks": []}']
+    assert response.headers["content-type"] == "application/json"
+    expected = {"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}, "model_version": 4}
+    assert response.json() == expected
+    assert segmenter.calls == [image]
 
 
 @pytest.mark.parametrize(
-    ("mask_format", "content_type"),
+    ("mask_format", "mask_type"),
     [
         ("json", b"application/json"),
         ("npy", b"application/octet-stream"),
@@ -95,21 +68,18 @@ def test_answer_has_no_picture_if_none_is_requested(http):
         ("polygon", b"application/json"),
     ],
 )
-def test_parts_have_their_content_types(http, mask_format, content_type):
-    mask, picture, result = parts(segment(http, mask_format=mask_format))
-    assert mask.headers[b"Content-Type"] == content_type
-    assert picture.headers[b"Content-Type"] == b"image/png"
-    assert result.headers[b"Content-Type"] == b"application/json"
+def test_answer_has_mask_picture_and_result_in_this_order_with_their_content_types(http, mask_format, mask_type):
+    response = segment(http, mask_format=mask_format)
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("multipart/form-data; boundary=")
+    names = [part.headers[b"Content-Disposition"].decode().split(";")[1].strip() for part in parts(response)]
+    assert names == ['name="mask"', 'name="segmented_image"', 'name="result"']
+    assert [part.headers[b"Content-Type"] for part in parts(response)] == [mask_type, b"image/png", b"application/json"]
+    assert [part.content for part in parts(response)] == [b"the mask", b"the picture", b'{"masks": []}']
 
 
-def test_binary_mask_is_passed_unchanged(http, segmenter, monkeypatch):
-    awkward = b"\r\n--boundary\r\n\r\n--\x00\xff" * 3 + b"\r\n"
-
-    async def answer(image, job):
-        return Segmentation(awkward, awkward, b"{}")
-
-    monkeypatch.setattr(segmenter, "segment", answer)
-    assert [part.content for part in parts(segment(http))] == [awkward, awkward, b"{}"]
+def test_answer_has_no_picture_if_none_is_requested(http):
+    assert [part.content for part in parts(segment(http, segmented_image="none"))] == [b"the mask", b'{"masks": []}']
 
 
 BODIES = {
@@ -122,33 +92,22 @@ each_endpoint = pytest.mark.parametrize("path", BODIES)
 
 @each_endpoint
 @pytest.mark.parametrize(
-    ("error", "status"),
+    ("error", "status", "slug"),
     [
-        (InferenceUnavailable("starting"), 503),
-        (InferenceTimeout("too long"), 504),
-        (InferenceFailed("failed"), 500),
-        (RejectedByModel(Problem(415, "unsupported-image-format", "t", "d")), 415),
-        (ImageNotCached.of("an id"), 404),
-        (RuntimeError("a bug with a /secret/path"), 500),
+        (InferenceUnavailable("starting"), 503, "inference-unavailable"),
+        (RejectedByModel(Problem(415, "unsupported-image-format", "t", "d")), 415, "unsupported-image-format"),
+        (RuntimeError("a bug with a /secret/path"), 500, "internal-error"),
     ],
-    ids=lambda value: type(value).__name__,
+    ids=["unavailable", "rejected", "bug"],
 )
-def test_segmenter_errors_become_problems(http, segmenter, path, error, status):
+def test_segmenter_errors_become_problems(http, segmenter, *, path, error, status, slug):
     segmenter.error = error
     response = http.post(path, json=BODIES[path])
-    assert response.status_code == status
+    assert response.status_code == response.json()["status"] == status
     assert response.headers["content-type"] == "application/problem+json"
-    problem = response.json()
-    assert problem["status"] == status
-    if isinstance(error, ServiceError):
-        assert problem["type"] == f"urn:mobile-sam:{error.problem().slug}"
+    assert response.json()["type"] == f"urn:mobile-sam:{slug}"
+    assert response.headers.get("retry-after") == ("5" if status == 503 else None)
     assert "secret" not in response.text
-
-
-@each_endpoint
-def test_unavailable_answer_has_retry_after(http, segmenter, path):
-    segmenter.error = InferenceUnavailable("starting")
-    assert http.post(path, json=BODIES[path]).headers["retry-after"] == "5"
 
 
 @each_endpoint

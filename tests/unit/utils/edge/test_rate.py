@@ -221,12 +221,6 @@ async def test_processes_share_counts_through_redis_where_they_expire(server, lo
     assert log() == []
 
 
-async def test_request_refused_by_one_limit_counts_in_none_in_redis(server):
-    async with shared_limit("5/day;2/hour", server.url) as limit:
-        assert await count_allowed(limit, 9) == 2
-    assert counts(server) == {"{LIMITER/a/5/1/day}": 2, "{LIMITER/a/2/1/hour}": 2}
-
-
 async def test_concurrent_requests_share_the_redis_connections(server, log):
     async with shared_limit("50/hour", server.url) as limit:
         answers = await asyncio.gather(*(attempt(limit) for _ in range(20 * rate.MAX_REDIS_CONNECTIONS)))
@@ -303,12 +297,3 @@ async def test_requests_are_counted_in_memory_if_redis_answers_with_errors(serve
     async with shared_limit("3/hour", server.url) as limit:
         assert await count_allowed(limit, 9) == 3
     assert [level for level, _ in log()] == ["WARNING"]
-
-
-async def test_lost_redis_scripts_are_loaded_again(server, log):
-    async with shared_limit("3/hour", server.url) as limit:
-        assert await count_allowed(limit, 2) == 2
-        with server.client() as client:
-            client.script_flush()
-        assert await count_allowed(limit, 9) == 1
-    assert log() == []
