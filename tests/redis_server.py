@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -14,14 +13,14 @@ from pathlib import Path
 import pytest
 import redis
 
+from benchmarks.service import free_ports
+
 
 class RedisServer:
     """Redis process without persistence."""
 
     def __init__(self, program: str, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        (self.port,) = free_ports(1)
         self.url = f"redis://127.0.0.1:{self.port}"
         self._command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
         self._folder = folder

@@ -131,11 +131,21 @@ class Person:
         self.page.route(path, lambda route: held.append(route))  # noqa: PLW0108 - Playwright inspects it
         return held
 
-    def rename(self, name: str, new: str) -> None:
-        """Rename an object."""
-        field = self.page.get_by_label(f"Name of {name}")
-        field.fill(new)
-        field.press("Enter")
+    def add_class(self, name: str) -> None:
+        self.press_button("Class")
+        self.page.keyboard.type(name)
+        self.page.keyboard.press("Enter")
+        self.page.get_by_role("application").focus()
+
+    def expect_image(self, name: str) -> None:
+        """Wait until an image of 480 x 320 pixels is shown."""
+        label = f"{name}, 480 by 320 pixels"
+        expect(self.page.get_by_role("application")).to_have_attribute("aria-label", label)
+
+    def segment_everything(self) -> None:
+        self.page.get_by_label("Grid").select_option("8")
+        self.press_button("Start")
+        expect(self.page.locator("#hint")).to_contain_text("objects found")
 
     def request_masks(self, **prompts: Any) -> np.ndarray:
         """Request masks of the open image from the API itself, (K, H, W) bool; by default smooth, as on the page."""

@@ -39,8 +39,7 @@ def show_next(person: Person, name: str) -> None:
 
 
 def wait_for_image(person: Person, name: str) -> None:
-    label = f"{name}, 480 by 320 pixels"
-    expect(person.page.get_by_role("application")).to_have_attribute("aria-label", label, timeout=60_000)
+    person.expect_image(name)
     person.page.wait_for_selector("#about:not(:empty)", timeout=60_000)
 
 
@@ -79,10 +78,7 @@ def test_session_with_a_reload_and_a_killed_service_is_exported_as_on_the_screen
         person.page.locator("#hover").set_checked(False)
         person.page.get_by_label("Name of the class object").fill(CLASSES[0])
         for name in CLASSES[1:]:
-            person.press_button("Class")
-            person.page.keyboard.type(name)
-            person.page.keyboard.press("Enter")
-        person.page.get_by_role("application").focus()
+            person.add_class(name)
         for index, name in enumerate(names):
             if index:
                 show_next(person, f"photos/{name}")

@@ -10,21 +10,13 @@ from playwright.sync_api import expect
 from tests.browser.person import DISC
 
 
-def segment_everything(person) -> int:
-    """Segment everything and return the number of found objects."""
-    person.page.get_by_label("Grid").select_option("8")
-    person.press_button("Start")
-    expect(person.page.locator("#hint")).to_contain_text("objects found")
-    return int(person.page.locator("#found-count").inner_text().split()[0])
-
-
 def scores(person) -> list[float]:
     return [float(text) for text in person.page.locator("#objects .score").all_inner_texts() if text]
 
 
 def test_an_object_is_found_once(clicked):
     disc = clicked.visible_mask()
-    segment_everything(clicked)
+    clicked.segment_everything()
     expect(clicked.page.locator("#hint")).to_contain_text("already here")
     clicked.page.get_by_label("Min. size").fill("1")
     clicked.click(*DISC, keys=("Control",))
@@ -40,14 +32,16 @@ def test_found_objects_are_sorted_filtered_and_deleted_in_one_step(person, tmp_p
     picture.save(tmp_path / "discs.png")
     person.open(tmp_path / "discs.png")
     person.click(60 + 95 * 3, 160)
-    total = segment_everything(person)
+    person.segment_everything()
+    found = person.page.locator("#found-count")
+    total = int(found.inner_text().split()[0])
     person.page.get_by_label("Sort found objects").select_option("score")
     assert scores(person)[1:] == sorted(scores(person)[1:], reverse=True)
     painted = person.visible_mask("others")
     limit = person.page.get_by_label("Min. size")
     limit.fill("4")
     rows = person.page.locator("#objects li")
-    shown = int(person.page.locator("#found-count").inner_text().split()[0])
+    shown = int(found.inner_text().split()[0])
     assert 0 < shown < total
     expect(rows).to_have_count(2 + shown)
     assert person.visible_mask("others").sum() < painted.sum()

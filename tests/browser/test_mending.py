@@ -12,7 +12,6 @@ from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
 from tests.browser.person import DISC, MEADOW, RED
-from tests.browser.test_clicking import segment_everything
 from tests.browser.test_export import copied
 from tests.browser.test_screens import PHONE
 
@@ -333,8 +332,7 @@ def test_outline_follows_the_mask(clicked):
 
 
 def test_painting_an_object_found_automatically_makes_it_an_own_one(opened):
-    segment_everything(opened, "8")
-    opened.page.wait_for_selector("#progress", state="hidden")
+    opened.segment_everything()
     opened.click(*DISC)
     found = opened.visible_mask()
     choose(opened, "Brush")

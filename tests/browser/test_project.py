@@ -50,15 +50,13 @@ def reload(person: Person) -> None:
 def show(person: Person, key: str, name: str) -> None:
     """Press a key that opens an image, and wait for it."""
     person.page.keyboard.press(key)
-    expect(person.page.get_by_role("application")).to_have_attribute("aria-label", f"{name}, 480 by 320 pixels")
+    person.expect_image(name)
     person.wait_encoded(person.image)
 
 
 def test_objects_masks_classes_and_history_survive_a_reload_also_without_the_service(clicked):
     disc = clicked.visible_mask()
-    clicked.press_button("Class")
-    clicked.page.keyboard.type("box")
-    clicked.page.keyboard.press("Enter")
+    clicked.add_class("box")
     clicked.click(*RED, keys=("Shift",))
     red = clicked.visible_mask()
     reload(clicked)
@@ -90,7 +88,7 @@ def test_each_image_keeps_its_own_objects_until_it_is_removed(project):
     wait_saved(project)
     project.page.once("dialog", lambda dialog: dialog.accept())
     project.press_button("Remove a.png from the project")
-    expect(project.page.get_by_role("application")).to_have_attribute("aria-label", "b.png, 480 by 320 pixels")
+    project.expect_image("b.png")
     reload(project)
     expect(project.page.locator("#image-list li")).to_have_count(3)
 
@@ -121,10 +119,7 @@ def test_folder_is_opened_with_its_images_only_and_equal_names_get_numbers(perso
 
 def test_number_keys_give_classes_and_the_last_one_is_kept(project):
     for name in ("cat", "dog"):
-        project.press_button("Class")
-        project.page.keyboard.type(name)
-        project.page.keyboard.press("Enter")
-    project.page.get_by_role("application").focus()
+        project.add_class(name)
     project.click(*DISC)
     assert project.page.locator("#objects .category").all_inner_texts() == ["dog"]
     project.press("2")

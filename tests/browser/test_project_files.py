@@ -27,13 +27,6 @@ def images(photo: Path, tmp_path: Path) -> list[Path]:
     return [tmp_path / "one.png", tmp_path / "two.png"]
 
 
-def add_class(person: Person, name: str) -> None:
-    person.press_button("Class")
-    person.page.keyboard.type(name)
-    person.page.keyboard.press("Enter")
-    person.page.get_by_role("application").focus()
-
-
 @pytest.fixture
 def masks(person: Person, images: list[Path]) -> list[np.ndarray]:
     """Masks on the screen after annotating three objects of two classes on two images."""
@@ -42,11 +35,11 @@ def masks(person: Person, images: list[Path]) -> list[np.ndarray]:
     person.wait_encoded(images[0])
     person.click(*DISC)
     found = [person.visible_mask()]
-    add_class(person, "box")
+    person.add_class("box")
     person.click(*RED, keys=("Shift",))
     found.append(person.visible_mask())
     person.page.keyboard.press("d")
-    expect(person.page.get_by_role("application")).to_have_attribute("aria-label", "two.png, 480 by 320 pixels")
+    person.expect_image("two.png")
     person.wait_encoded(images[1])
     person.click(479 - RED[0], RED[1])
     return [*found, person.visible_mask()]
@@ -74,7 +67,7 @@ def reopened(open_page: Callable, files: list[Path], images: list[Path], count: 
         found.append(other.visible_mask("others") | other.visible_mask())
         other.page.get_by_role("application").focus()
         other.page.keyboard.press("d")
-        expect(other.page.get_by_role("application")).to_have_attribute("aria-label", "two.png, 480 by 320 pixels")
+        other.expect_image("two.png")
         other.wait_for(lambda: other.visible_mask("others").any() or other.visible_mask().any())
         found.append(other.visible_mask("others") | other.visible_mask())
     return found

@@ -117,11 +117,13 @@ def base_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("MOBILE_SAM_TRITON_")}
 
 
-def serve_expecting_failure(port: int | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def serve_expecting_failure(
+    port: int | None = None, target: str = "service.py:svc", **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Start the service where it cannot run and wait until it exits; `port` defaults to a free one."""
     address = ["--host", "127.0.0.1", "--port", str(port or free_ports(1)[0])]
     return subprocess.run(
-        [Path(sys.executable).parent / "bentoml", "serve", "service.py:svc", *address],
+        [Path(sys.executable).parent / "bentoml", "serve", target, *address],
         cwd=ROOT,
         env={**base_environment(), "BENTOML_DO_NOT_TRACK": "True", **environment},
         capture_output=True,

@@ -3,65 +3,45 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from tests.e2e.server import serve_expecting_failure
 
 pytestmark = pytest.mark.e2e
-Ended = subprocess.CompletedProcess[str]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("failed")
-
-
-@pytest.fixture(scope="module")
-def busy_port() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield listener.getsockname()[1]
-
-
-@pytest.fixture(scope="module")
-def starts(builtin_repository: Path, folder: Path, busy_port: int) -> Iterator[dict[str, Future[Ended]]]:
-    """Start the service in each way, two at once."""
-    (folder / "cache").write_text("a file")
-    (folder / "empty").mkdir()
-    models, cache = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository)}, {"MOBILE_SAM_CACHE_DIR": str(folder)}
-    with ThreadPoolExecutor(2) as pool:
-
-        def start(port: int | None = None, **environment: str) -> Future[Ended]:
-            return pool.submit(serve_expecting_failure, port, **{**models, **environment})
-
-        yield {
-            "setting": start(MOBILE_SAM_API_KEYS="me:short"),
-            "models": start(MOBILE_SAM_MODEL_REPOSITORY=str(folder / "empty")),
-            "cache": start(MOBILE_SAM_CACHE_DIR=str(folder / "cache")),
-            "port": start(busy_port, **cache),
-        }
+def last_line(**settings) -> str:
+    ended = serve_expecting_failure(**settings)
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert "Could not bind" not in ended.stdout
+    return ended.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
-    ("case", "message"),
+    ("name", "value", "message"),
     [
-        pytest.param("setting", "MOBILE_SAM_API_KEYS", id="invalid setting"),
-        pytest.param("models", "`make weights` writes it", id="repository without models"),
-        pytest.param("cache", "error: cannot write Triton's folder {folder}/cache/triton: Not a directory", id="cache"),
+        pytest.param("API_KEYS", "me:short", "MOBILE_SAM_API_KEYS", id="invalid setting"),
+        pytest.param("MODEL_REPOSITORY", "{folder}", "`make weights` writes it", id="repository without models"),
         pytest.param(
-            "port",
-            "error: port {port} of 127.0.0.1 is in use: stop the program there or choose another port",
-            id="port in use",
+            "CACHE_DIR",
+            "{folder}/file",
+            "error: cannot write Triton's folder {folder}/file/triton: Not a directory",
+            id="cache",
         ),
     ],
 )
-def test_failed_start_ends_with_one_line(starts, folder, busy_port, case, message):
-    ended = starts[case].result()
-    assert ended.returncode == 1
-    assert message.format(folder=folder, port=busy_port) in ended.stderr.splitlines()[-1]
-    assert "Traceback" not in ended.stderr
-    assert "Could not bind" not in ended.stdout
+def test_failed_start_ends_with_one_line(builtin_repository, tmp_path, name, value, message):
+    (tmp_path / "file").touch()
+    given = {f"MOBILE_SAM_{name}": value.format(folder=tmp_path)}
+    line = last_line(**{"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), **given})
+    assert message.format(folder=tmp_path) in line
+
+
+def test_start_on_a_port_in_use_ends_with_one_line(builtin_repository, tmp_path):
+    settings = {"MOBILE_SAM_MODEL_REPOSITORY": str(builtin_repository), "MOBILE_SAM_CACHE_DIR": str(tmp_path)}
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        line = last_line(port=port, **settings)
+    assert line == f"error: port {port} of 127.0.0.1 is in use: stop the program there or choose another port"

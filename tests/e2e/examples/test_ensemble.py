@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,9 +11,8 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from benchmarks.service import free_ports
 from tests.e2e.examples.conftest import consecutive_ports, readme, run_open
-from tests.e2e.server import ROOT, Server
+from tests.e2e.server import ROOT, Server, serve_expecting_failure
 
 pytestmark = pytest.mark.e2e
 INPUTS = {"INPUT0": [1, 2, 3, 4], "INPUT1": [4, 3, 2, 0.5]}
@@ -59,15 +55,7 @@ def test_model_that_cannot_be_loaded_ends_the_service_with_one_line(tmp_path):
     shutil.copytree(ROOT / "examples" / "ensemble" / "model_repository", repository)
     config = repository / "mul" / "config.pbtxt"
     config.write_text(config.read_text().replace('string_value: "1e12"', 'string_value: "many"'))
-    ended = subprocess.run(
-        [sys.executable, "-m", "bentoml", "serve", "examples.ensemble.service:svc", "--port", str(free_ports(1)[0])],
-        cwd=ROOT,
-        env={**os.environ, "MODEL_REPOSITORY": str(repository)},
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ended = serve_expecting_failure(target="examples.ensemble.service:svc", MODEL_REPOSITORY=str(repository))
     assert ended.returncode == 1
     *_, last = ended.stderr.splitlines()
     assert last.startswith("error: model mul cannot be loaded: Internal: ")
