@@ -313,7 +313,7 @@ async def test_slow_bodies_take_bounded_memory_and_no_slots():
     ]
     await asyncio.sleep(0.01)
     assert (await service.ask()).status == 200
-    slugs = {answer.problem[1] for answer in await asyncio.gather(*slow)}
+    slugs = {answer.problem[1] for answer in await asyncio.gather(*slow) if answer.status != 200}
     assert "overloaded" in slugs
     assert slugs <= {"overloaded", "slow-body", "body-too-large"}
 
