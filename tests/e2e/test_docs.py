@@ -129,7 +129,7 @@ def anchors(file: Path) -> set[str]:
     """Return the link anchors of a page's headings, formed as GitHub does, or the functions of a Python file."""
     text = file.read_text()
     if file.suffix == ".py":
-        return set(re.findall(r"^def (\w+)\(", text, re.MULTILINE))
+        return set(re.findall(r"^(?:async )?def (\w+)\(", text, re.MULTILINE))
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
