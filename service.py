@@ -1,7 +1,5 @@
 """MobileSAM behind BentoML: HTTP here, inference in the Triton that BentoML starts and owns."""
 
-from __future__ import annotations
-
 import bentoml
 from starlette.responses import Response
 

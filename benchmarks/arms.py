@@ -1,7 +1,5 @@
 """Servers under measurement: their requests for the mask of a click, and readers of their answers."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

@@ -9,8 +9,6 @@ which makes overhead visible. The arms take turns within each round, so that oth
 them alike; a ratio is the median of the rounds' ratios. All figures go to out/bench/.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 from collections.abc import Collection, Mapping

@@ -7,8 +7,6 @@ The peers are the official PyTorch predictor in one process, and the same behind
 before anything is measured. The arms take turns within each round; a ratio is the median of the rounds' ratios.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -5,8 +5,6 @@ not reach it within `MAX_CLICKS` counts as `MAX_CLICKS`. Clicks are placed as in
 al. 2021, arXiv:2102.06583).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Inference engines with a common interface, named as in the service's `result`: "onnxruntime f32"."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ The orchestrator rejects requests by the estimates in `orchestrator.costs`, so t
 nanoseconds per pixel of an image of 25 megapixels with the most expensive content.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Callable

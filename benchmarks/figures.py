@@ -1,7 +1,5 @@
 """Times of functions that take turns, their percentiles, quartiles and ratios, and Markdown tables."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

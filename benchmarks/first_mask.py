@@ -4,8 +4,6 @@ The difference between the two in the steps that download is the time of the net
 only, as there is no environment yet. pip's configuration applies; all caches are in a temporary folder.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

@@ -7,8 +7,6 @@ mean IoU with human masks falls by more than `MAX_DROP`. Then the graphs are tim
 service chooses an engine only if it keeps the masks and is faster.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Sequence
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """Summary table and performance goals. A missed goal is reported and fails nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ Each click sends the file of an image that is known, as the tools do.
 python -m benchmarks.integrations
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Mapping
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Clicks of one caller: on new images; on known ones with pictures, many at once, beside encodes, after a restart."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor

@@ -3,8 +3,6 @@
 python -m benchmarks.label_studio
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import itertools

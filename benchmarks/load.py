@@ -6,8 +6,6 @@ time, whatever the server does, and its latency counts from then.
 A run stops with an error at the first answer that is not a success.
 """
 
-from __future__ import annotations
-
 import http.client
 import multiprocessing
 import random

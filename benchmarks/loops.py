@@ -5,8 +5,6 @@ sent on a schedule, at a share of the service's capacity; arrivals are even, or 
 Poisson arrivals come in bursts, which make even an ideal server's queue long.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor

@@ -4,8 +4,6 @@ A folder holds the pictures, label maps in which an object has the value `label`
 {"image", "mask", "label", "point" [x, y], "box" [x0, y0, x1, y1]}.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from functools import cache

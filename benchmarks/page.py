@@ -3,8 +3,6 @@
 python -m benchmarks.page
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """A project of many images in the page: its opening, the next image, and the tab's memory."""
 
-from __future__ import annotations
-
 import io
 import os
 import statistics

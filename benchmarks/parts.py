@@ -1,7 +1,5 @@
 """Steps of a request in our own code compared with libraries, and the decoder by batch size."""
 
-from __future__ import annotations
-
 import io
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Image of the measurements: one of the page's samples at 2 megapixels, with clicks on its objects."""
 
-from __future__ import annotations
-
 import io
 from functools import cache
 from pathlib import Path

@@ -8,8 +8,6 @@ default answer, a single mask. Prints tables of all weights and of methods witho
 `out/quality/`.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Mapping, Sequence

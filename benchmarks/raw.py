@@ -1,7 +1,5 @@
 """Lower bound of latency: encoder and decoder in this process, on prepared tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path

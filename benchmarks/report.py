@@ -1,7 +1,5 @@
 """Description of the machine, files of results, and the generated blocks of the documentation."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import platform

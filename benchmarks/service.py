@@ -1,7 +1,5 @@
 """The service and other servers as processes of a measurement."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

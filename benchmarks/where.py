@@ -1,7 +1,5 @@
 """Breakdown of a request's time, from Triton's counters of each model."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from functools import partial

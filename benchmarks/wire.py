@@ -3,8 +3,6 @@
 python -m benchmarks.wire
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import hashlib

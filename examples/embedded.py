@@ -8,8 +8,6 @@ With EXAMPLE_OPEN=8000, Triton listens on this machine's ports 8000 (HTTP), 8001
 control API needs no key. MODEL_REPOSITORY is a folder to serve instead of the service's own.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Masks: up-sampling of the decoder's logits and encoding in the answer's format."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import io

@@ -1,7 +1,5 @@
 """Redis server for tests."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Small disk that a test can fill."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import subprocess

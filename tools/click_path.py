@@ -4,8 +4,6 @@ Everything runs in this process: the HTTP application with its edge, and the orc
 replaces the decoder. `ELSEWHERE` lists what a real request enters in uvicorn and in Triton.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

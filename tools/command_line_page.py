@@ -1,7 +1,5 @@
 """Generator of `docs/command-line.md`: `python -m tools.command_line_page docs/command-line.md`."""
 
-from __future__ import annotations
-
 import sys
 from enum import Enum
 from pathlib import Path

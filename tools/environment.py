@@ -4,8 +4,6 @@ pip installs uv, and uv the rest; if uv cannot have pip's configuration, pip ins
 `install.log` in the environment. Standard library only.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

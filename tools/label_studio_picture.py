@@ -3,8 +3,6 @@
 `python -m tools.label_studio_picture http://127.0.0.1:3001 docs/images/label-studio.jpg`
 """
 
-from __future__ import annotations
-
 import io
 import sys
 

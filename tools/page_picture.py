@@ -4,8 +4,6 @@
 all samples with three classes.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Prerequisites of the service: platform, C library and Python. Standard library only, for any Python 3."""
 
-from __future__ import annotations
-
 import platform
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 Nothing is kept: the next run starts with an empty Label Studio.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

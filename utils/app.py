@@ -1,7 +1,5 @@
 """Composition of the service: makes its parts from the settings and connects them with BentoML."""
 
-from __future__ import annotations
-
 import logging
 import os
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 one of them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import importlib

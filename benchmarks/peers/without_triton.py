@@ -4,8 +4,6 @@ BentoML starts one process per core, as for the service. Each has one thread per
 GIL while they compute.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

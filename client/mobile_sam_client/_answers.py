@@ -1,7 +1,5 @@
 """Parsing of the service's answers into results and errors."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import dataclasses

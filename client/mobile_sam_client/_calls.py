@@ -1,7 +1,5 @@
 """The calls of the API as coroutines: `AsyncClient` inherits them, and `Client` runs them."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import numbers

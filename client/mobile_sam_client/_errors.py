@@ -16,8 +16,6 @@
 Invalid arguments (wrong array shape, missing file) raise `ValueError`, `TypeError` or `OSError`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, TypedDict
 

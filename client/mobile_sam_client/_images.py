@@ -4,8 +4,6 @@ Files are sent unchanged, and the service applies their EXIF orientation. PIL im
 EXIF, so that masks have the shape of the array.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Masks as polygons: outer rings and holes."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

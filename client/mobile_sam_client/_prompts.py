@@ -1,7 +1,5 @@
 """Prompts, and the JSON bodies of requests."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -4,8 +4,6 @@ The calls are coroutines over a `Wire`. With a blocking client they never suspen
 without an event loop.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -11,8 +11,6 @@ Scores are rounded to four decimals, and points must be inside the image. There 
 the image's embedding raises `NotImplementedError`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NoReturn
 

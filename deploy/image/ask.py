@@ -1,7 +1,5 @@
 """Request an object from a service: `ask.py URL PICTURE X Y`. Exits with a message if it gets no valid mask."""
 
-from __future__ import annotations
-
 import sys
 import time
 

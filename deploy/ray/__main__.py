@@ -1,7 +1,5 @@
 """Entry point of `python -m deploy.ray`."""
 
-from __future__ import annotations
-
 import sys
 
 import typer

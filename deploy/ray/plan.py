@@ -1,7 +1,5 @@
 """Plan of a batch: which images to segment, and which rows of earlier runs to remove before."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple

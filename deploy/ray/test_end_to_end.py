@@ -3,8 +3,6 @@
 make batch-test
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 It follows Segment Anything's ONNX example. Encoder and decoder are separate and may run in different processes.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tensor names, shapes and untrained weights of torchvision's bottleneck ResNets, including wide ones."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from dataclasses import dataclass

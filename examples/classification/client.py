@@ -4,8 +4,6 @@
 .venv/bin/python examples/classification/client.py photo.jpg --grpc 127.0.0.1:8001
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

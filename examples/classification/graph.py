@@ -7,8 +7,6 @@ Batch norm is folded into the convolutions. ONNX Runtime also does that, but the
 every engine does it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import spox

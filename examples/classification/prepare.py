@@ -7,8 +7,6 @@ WEIGHTS is `auto` (default: `official`, or `random` if the download fails), `off
 `.safetensors` or `.npz`). LABELS is the path of a file with the class names, one per line.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Fixtures: the page in the locally installed Chromium, served by the real service with the built-in weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial

@@ -1,7 +1,5 @@
 """Use without a mouse or a screen: axe-core in every state of the page, the keyboard, announcements."""
 
-from __future__ import annotations
-
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect

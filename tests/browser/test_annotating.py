@@ -1,7 +1,5 @@
 """One session from a folder of images to an export, with a reload and a killed service in the middle."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

@@ -1,7 +1,5 @@
 """Mask candidates with thumbnails, and masks clipped to their box."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Clicks, boxes and automatic objects: displayed masks equal the API's for the same prompts, pixel by pixel."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Images above the service's limits are opened as copies; masks are exported at the size of the original."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Error messages, retries and banners; error responses are mocked."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Exported files and code match what is displayed."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

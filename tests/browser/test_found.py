@@ -1,7 +1,5 @@
 """Objects found by "Segment everything": duplicates, sorting, filtering, deleting."""
 
-from __future__ import annotations
-
 import json
 
 from PIL import Image, ImageDraw

@@ -1,7 +1,5 @@
 """Opening images: samples, files, drag and drop, clipboard; large images."""
 
-from __future__ import annotations
-
 import base64
 import io
 

@@ -1,7 +1,5 @@
 """Time from a click to its painted mask: recorded but not judged, because the machine may be busy."""
 
-from __future__ import annotations
-
 from benchmarks.page import VIEWPORT, as_table, measure
 from benchmarks.photo import photo as two_megapixels
 from benchmarks.raw import RawModel

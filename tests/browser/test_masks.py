@@ -1,7 +1,5 @@
 """The page's functions on masks give the same as pycocotools and NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pycocotools import mask as coco_mask

@@ -1,7 +1,5 @@
 """Masks edited by hand: brush, eraser, polygon, and what later clicks do to them."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """A project: several images and classes, kept in the browser."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Projects and annotations as files: out, in again, and in other libraries."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Refine here: clicks on small objects are answered from the visible part of a large image."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

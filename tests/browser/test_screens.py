@@ -1,7 +1,5 @@
 """Phones and zoom."""
 
-from __future__ import annotations
-
 import pytest
 from PIL import Image
 from playwright.sync_api import expect

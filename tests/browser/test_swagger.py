@@ -1,7 +1,5 @@
 """The Swagger page works offline and its example runs."""
 
-from __future__ import annotations
-
 import numpy as np
 from playwright.sync_api import expect
 

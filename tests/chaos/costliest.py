@@ -4,8 +4,6 @@ Coordinate search over the space of requests: it starts from a cheap request, pi
 after the other until none improves, and restarts from a random point.
 """
 
-from __future__ import annotations
-
 import http.client
 import math
 import random

@@ -1,7 +1,5 @@
 """Measured figures with their goals, and services to measure them on."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess

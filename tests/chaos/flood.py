@@ -3,8 +3,6 @@
 It takes one thread and little CPU time per request, so that it can run on the server's machine.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque

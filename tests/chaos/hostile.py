@@ -4,8 +4,6 @@
 until the time is over. Their results are counted: the status of the answer, or how the connection ended.
 """
 
-from __future__ import annotations
-
 import asyncio
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Innocent caller, who clicks during an attack, and the outcomes of the clicks."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

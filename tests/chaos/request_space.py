@@ -1,7 +1,5 @@
 """Space of valid requests: its dimensions, and the request at a point."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import hashlib

@@ -3,8 +3,6 @@
 Runs all scenarios and prints a table of figures and goals. The exit status is 1 if a goal is missed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

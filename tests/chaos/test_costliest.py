@@ -1,7 +1,5 @@
 """Search for the costliest request, with made-up costs, and the space of requests."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable

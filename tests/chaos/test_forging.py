@@ -1,7 +1,5 @@
 """Detection of forged log lines, and the requests that try to forge them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.chaos.scenarios import forging

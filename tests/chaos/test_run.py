@@ -1,7 +1,5 @@
 """Figures over the answers of all scenarios."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from tests.chaos.figures import AnswerKind

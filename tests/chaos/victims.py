@@ -1,7 +1,5 @@
 """Processes and memory of a running service."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

@@ -1,7 +1,5 @@
 """Parse the service's responses."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import dataclass

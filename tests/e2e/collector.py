@@ -1,7 +1,5 @@
 """A trace collector for tests: accepts OTLP over HTTP, as protobuf from Python and as JSON from Triton."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading

@@ -1,7 +1,5 @@
 """Test images, and pixels of polygons."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The service built as a Bento and served from the Bento store as `mobile_sam:latest`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

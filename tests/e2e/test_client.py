@@ -1,7 +1,5 @@
 """The Python client, blocking and asyncio, against the real service."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from typing import Any

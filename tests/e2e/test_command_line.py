@@ -1,7 +1,5 @@
 """The `mobile-sam` command and `client/request.py` with the real service."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

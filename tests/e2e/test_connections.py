@@ -1,7 +1,5 @@
 """More half-open connections than the service has file descriptors."""
 
-from __future__ import annotations
-
 import resource
 import socket
 from contextlib import ExitStack, suppress

@@ -1,7 +1,5 @@
 """Long requests and large responses, and their effect on other callers' clicks."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Requests are answered despite full disks, a cleared temporary folder, damaged embeddings and stopped workers."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The code on the documentation pages runs and prints what they show; links, settings and messages exist."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Masks over HTTP are the same with every engine; images are encoded in batches, and clicks do not wait for them."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

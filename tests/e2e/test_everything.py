@@ -1,7 +1,5 @@
 """Whole images: records like those of Segment Anything's generator, progress, and abort on disconnect."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

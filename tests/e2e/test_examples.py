@@ -1,7 +1,5 @@
 """The example script runs and writes its contact sheet."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

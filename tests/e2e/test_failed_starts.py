@@ -1,7 +1,5 @@
 """A start that cannot succeed ends with status 1 and one line that says why."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -1,7 +1,5 @@
 """A short form of `make chaos`: the service must recover from injected faults; speed is not checked."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A typed client that openapi-python-client generates from the service's OpenAPI document works with the service."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Images: rejected if unusable, encoded once, and then addressed by their id."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """API keys, a rate limit and CORS."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """Masks of one and of several objects: the same in every format, alone and together."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """The series of BentoML, the edge, the watchdog and Triton in one `/metrics`."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

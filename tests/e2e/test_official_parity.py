@@ -1,7 +1,5 @@
 """Masks over HTTP match the official predictor's, with the official weights and the machine's default engine."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from PIL import Image

@@ -1,7 +1,5 @@
 """Addresses on which the service and its Triton listen, and the lines of a start that name the service's."""
 
-from __future__ import annotations
-
 import time
 
 import psutil

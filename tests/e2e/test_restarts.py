@@ -1,7 +1,5 @@
 """Stops, restarts and replicas: what is left behind, what survives, and what is shared."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Traces of requests from the caller through the edge and Triton to encoder and decoder."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hooks for Schemathesis: real images, small grids of clicks, and parsers for answers that are not JSON."""
 
-from __future__ import annotations
-
 import base64
 import importlib
 import json

@@ -4,8 +4,6 @@ The images show one scene, if they show one: 24 x 32 pixels in four quarters, re
 a wrong size, a wrong orientation and swapped channels. The bodies are requests to `/mobile_sam`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal, NamedTuple
 

@@ -5,8 +5,6 @@ in a valid body, then `--count` requests of a seed, in batches. The exit status 
 each violation is printed with the options that send its batch again.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import contextlib

@@ -1,7 +1,5 @@
 """Hypothesis strategies for nearly valid requests: valid ones to all three paths, with one part made wrong."""
 
-from __future__ import annotations
-
 import base64
 import copy
 import hashlib

@@ -1,7 +1,5 @@
 """Text that forges or hides log lines, or breaks programs that read or write logs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from random import Random
 

@@ -1,7 +1,5 @@
 """Expected outcome of every file in the corpus: read with the right size and orientation, or rejected with a reason."""
 
-from __future__ import annotations
-
 import resource
 
 import numpy as np

@@ -4,8 +4,6 @@ Takes a few seconds by default. To run many random examples:
 `FUZZ_EXAMPLES=20000 pytest tests/fuzz/test_properties.py`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 

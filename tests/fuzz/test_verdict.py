@@ -1,7 +1,5 @@
 """Violations that the fuzzer reports."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

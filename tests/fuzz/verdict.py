@@ -1,7 +1,5 @@
 """Checks of answers against the contract: problem documents (RFC 9457) for errors, and never a 5xx."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Anything else is an error: another exception, a 5xx, a result with wrong properties, a warning.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 

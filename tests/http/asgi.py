@@ -1,7 +1,5 @@
 """Single requests to an ASGI application, without a client's own checks."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """BentoML's real application in this process, with a fake segmenter."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Media type of the answer, by the header `Accept`."""
 
-from __future__ import annotations
-
 import pytest
 
 from utils.triton.segmenter import job_options

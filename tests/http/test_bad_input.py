@@ -1,7 +1,5 @@
 """Bad input: answered with a 4xx problem that names the fault."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """The budgets in docs/security.md and the limits in docs/http.md agree with the code, the settings and the tests."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`POST /everything`, with one JSON document or JSON lines as the answer."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """Cancellation of work through the whole application when callers disconnect."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

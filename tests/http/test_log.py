@@ -1,7 +1,5 @@
 """Log lines about requests: they cannot be forged, show no sent values, and name callers that guess keys."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -1,7 +1,5 @@
 """Passing of requests and results between HTTP and the segmenter: `/mobile_sam`, and what all endpoints share."""
 
-from __future__ import annotations
-
 import base64
 import json
 

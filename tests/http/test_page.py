@@ -1,7 +1,5 @@
 """The page at `/ui`, its files, and `/info`."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from urllib.parse import urljoin

@@ -1,7 +1,5 @@
 """Images sent as files: `multipart/form-data` and raw bodies."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Environments of the tools that the integrations are tested with, their clients, and the service with a key."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Stand-in for CVAT's server: the endpoints that its command line asks for, and a record of what it sends."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """CVAT's command line runs the client's functions against the service: masks arrive unchanged."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

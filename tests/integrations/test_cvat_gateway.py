@@ -1,7 +1,5 @@
 """Requests of CVAT's server, sent as it sends them: its server runs in Docker only. CVAT's SDK decodes the masks."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The real Label Studio with the service as the model of its projects."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

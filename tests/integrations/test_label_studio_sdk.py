@@ -1,7 +1,5 @@
 """Brush masks of the client, encoded and decoded by Label Studio's own library."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Roboflow's own SDK against the service."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Callable

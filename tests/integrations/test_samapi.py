@@ -1,7 +1,5 @@
 """Requests of QuPath's extension SAM, replayed: the extension itself needs QuPath."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """X-AnyLabeling's own client and its window against the service."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

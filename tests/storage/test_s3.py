@@ -1,7 +1,5 @@
 """Models from an S3 stand-in in the real Triton, with a repository written by `python -m utils.triton.repository`."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Limits and times in the sentences of the documentation agree with the code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The grossest faults of language in names and docstrings; the rest is for reviewers."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Model repository: config.pbtxt files agree with the declared tensors, and folders are self-contained."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

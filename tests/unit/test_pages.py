@@ -1,7 +1,5 @@
 """Parser of documentation pages, and comparison of documented with real output."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.e2e.pages import Block, blocks, matches

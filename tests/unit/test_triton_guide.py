@@ -1,7 +1,5 @@
 """Quotes in docs/triton.md agree with the files."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 

@@ -12,8 +12,6 @@ wheel. It supports these keys of `config.pbtxt`:
 A precision or device that is not available is an error at load, never a silent change.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 import os

@@ -1,7 +1,5 @@
 """HTTP answers, and BentoML descriptors of requests and answers."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import logging

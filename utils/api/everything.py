@@ -4,8 +4,6 @@ The procedure is that of Segment Anything's automatic mask generator (https://gi
 `automatic_mask_generator.py` and `utils/amg.py`). The model applies the thresholds; this module removes duplicates.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The image of a request: file bytes or an image id. Pixels are decoded in Triton's models, not here."""
 
-from __future__ import annotations
-
 import binascii
 from dataclasses import dataclass, field
 

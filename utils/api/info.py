@@ -1,7 +1,5 @@
 """The document of `GET /info`: version, weights, engine and limits of the service."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any

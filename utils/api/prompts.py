@@ -1,7 +1,5 @@
 """Conversion of a request's points, boxes and low-resolution masks to model inputs."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import dataclass
 

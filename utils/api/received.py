@@ -1,7 +1,5 @@
 """Requests as they arrive: JSON, multipart/form-data or a raw image file; and the media type of their answer."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterable

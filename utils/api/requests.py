@@ -3,8 +3,6 @@
 Bounds and descriptions are declared in the models, so that the OpenAPI document has them.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Collection

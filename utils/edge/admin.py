@@ -1,7 +1,5 @@
 """Admin API (`/admin`): state and hot swap of the models. It exists only if there are admin keys."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from functools import partial

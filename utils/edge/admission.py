@@ -1,7 +1,5 @@
 """Admission control: bounds on requests, body bytes and answer bytes in progress."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

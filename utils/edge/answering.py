@@ -1,7 +1,5 @@
 """Running the application for one request, with a time limit and cancellation."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

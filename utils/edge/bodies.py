@@ -1,7 +1,5 @@
 """Reading of request bodies: capped, within a time limit and in bounded memory."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import io

@@ -4,8 +4,6 @@ uvicorn bounds neither the number of connections nor the time of an incomplete r
 keeps a file descriptor, or an answer in memory.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ctypes

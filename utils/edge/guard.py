@@ -1,7 +1,5 @@
 """Access control: API keys and a rate limit, both optional."""
 
-from __future__ import annotations
-
 import ipaddress
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ only once Triton has ended too. So no connection is closed during a request, and
 nobody answers them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -7,8 +7,6 @@ the edge (`REFUSAL_EXTENSION` in the scope), after the answers to earlier reques
 `utils.bento.HOOKS` lists the private parts of uvicorn that this module uses.
 """
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Bounded concurrency that is shared fairly among callers."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -1,7 +1,5 @@
 """Interfaces in the languages of annotation tools."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from utils.integrations import cvat, label_studio, roboflow, samapi, x_anylabeling

@@ -4,8 +4,6 @@ An adapter is a table of routes. Each route translates a tool's request into fie
 `/everything`, and the answer into the tool's form. Requests pass the same edge as those of the service's own paths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 CVAT shows a person the status of a failed invocation and nothing of its body; the reason is in the service's log.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated, Any
 

@@ -5,8 +5,6 @@ address that was checked: the resolver of the connection does the check, so that
 could differ.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import socket

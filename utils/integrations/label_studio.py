@@ -5,8 +5,6 @@ status and the URL, and its page shows no error of a click. So `/predict` answer
 the callers of Label Studio's API, and `/setup` redirects to a URL that has the sentence.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import re

@@ -1,7 +1,5 @@
 """Images of Label Studio's tasks: from its server, from its storages, and from origins that the operator lists."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import re

@@ -1,7 +1,5 @@
 """Masks of answers as arrays, outlines and polygons, for tools with mask formats of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 The image id of an answer is this service's: ids that callers choose are not kept, and are ignored beside an image.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import time

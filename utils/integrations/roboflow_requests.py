@@ -1,7 +1,5 @@
 """Request bodies of Roboflow's inference server, translated into fields of `/mobile_sam`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field

@@ -3,8 +3,6 @@
 Errors are the service's own: the extension writes them, as they are, into QuPath's log.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from typing import Any, Literal

@@ -5,8 +5,6 @@ and shows no reason. Errors are therefore answered with status 200, no shapes, a
 image, which the client shows.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Request context: caller and request id, set by the edge and readable wherever a request is handled."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Iterable

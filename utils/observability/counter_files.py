@@ -7,8 +7,6 @@ Here all blocks of a file are allocated before it is mapped. If that fails, the 
 `utils.bento.HOOKS` lists the private parts of prometheus_client that this module uses.
 """
 
-from __future__ import annotations
-
 import logging
 import mmap
 import os

@@ -1,7 +1,5 @@
 """Logging of repeated events without flooding the log."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import Counter

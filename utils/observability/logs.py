@@ -1,7 +1,5 @@
 """Log formatters whose lines cannot be forged by input, as text, as JSON, or short for a person at a terminal."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import os

@@ -4,8 +4,6 @@ Every label has a bounded number of values. BentoML's own metrics use the reques
 known paths through.
 """
 
-from __future__ import annotations
-
 import os
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Spans and attributes in the trace of a request; without a recorded trace, all of this does nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 

@@ -1,7 +1,5 @@
 """Escaping of untrusted text for log lines and problem documents: one line, printable, bounded."""
 
-from __future__ import annotations
-
 
 def printable(text: str) -> str:
     r"""Replace unprintable characters by escapes such as `\n`, `\x1b`, `\u202e` or `\ud800`.

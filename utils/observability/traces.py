@@ -5,8 +5,6 @@ calls of its models (`spans.py`). Triton sends child spans of each call to the s
 their queueing and execution times.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

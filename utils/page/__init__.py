@@ -1,7 +1,5 @@
 """The interactive page at `/ui`, served as static files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response

@@ -5,8 +5,6 @@ worker with possible requests in Triton holds a shared lock on the file, and the
 the exclusive lock. The kernel releases the locks of killed processes.
 """
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """Resources available to this process: cores, bfloat16, GPUs, OpenVINO."""
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Models loaded in Triton: listing, loading and unloading them while the service runs."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import fcntl

@@ -13,8 +13,6 @@ threads per run. There are at least two decoders, so that a click does not wait 
 Settings (`utils.settings`) override all of this.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Process control, and process states from /proc. Linux only, like Triton."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

@@ -4,8 +4,6 @@ The source repository works with any Triton on any machine. Settings that depend
 threads) are written into copies of its config.pbtxt files in the cache folder, next to links to all other files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The runner that starts Triton, and the flags it gives it, for a BentoML service with any model repository."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import time

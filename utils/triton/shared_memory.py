@@ -1,7 +1,5 @@
 """Shared memory of Triton's Python processes: room for it, and regions left by killed services."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

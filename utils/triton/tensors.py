@@ -1,7 +1,5 @@
 """Names, types and shapes of the Triton models' tensors. A test compares each config.pbtxt with them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

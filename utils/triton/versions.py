@@ -1,7 +1,5 @@
 """Versions of the models in a local repository: their files, their weights, and their links in Triton's folder."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Mapping, Set

@@ -1,7 +1,5 @@
 """The command line `mobile-sam`: the command group, with error handling and exit statuses, and its small commands."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from dataclasses import asdict

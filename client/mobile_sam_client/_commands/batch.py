@@ -1,7 +1,5 @@
 """`mobile-sam batch`: segment all images of a folder."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """Clients for `--url` and `--local`, and work on several images with them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """`mobile-sam convert`: COCO annotations as the files of other tools."""
 
-from __future__ import annotations
-
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """`mobile-sam everything`: segment everything in images."""
 
-from __future__ import annotations
-
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Finding and reading images, drawing on them, and writing files atomically."""
 
-from __future__ import annotations
-
 import errno
 import glob
 import json

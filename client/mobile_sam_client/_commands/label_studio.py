@@ -1,7 +1,5 @@
 """`mobile-sam embed --label-studio`: encode the images of a Label Studio project before anybody clicks."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

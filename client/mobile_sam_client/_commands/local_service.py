@@ -1,7 +1,5 @@
 """A temporary service for one command, started from the project's checkout."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Output and errors: results go to standard output, all else to standard error, animations only to a terminal."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

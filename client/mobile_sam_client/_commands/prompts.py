@@ -1,7 +1,5 @@
 """Objects to segment, from options and files, and errors of the service in the words of the typed options."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

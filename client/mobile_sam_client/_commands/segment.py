@@ -1,7 +1,5 @@
 """`mobile-sam segment`: segment objects in images."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from enum import Enum

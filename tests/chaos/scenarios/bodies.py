@@ -1,7 +1,5 @@
 """Decompression bombs and endless bodies."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import struct

@@ -1,7 +1,5 @@
 """Clock jumps under the running service, with libfaketime."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory

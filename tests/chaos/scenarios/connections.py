@@ -1,7 +1,5 @@
 """Endless heads and trailers, and half-open connections."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 

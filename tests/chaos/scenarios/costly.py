@@ -1,7 +1,5 @@
 """Costliest valid requests, and large answers that the caller does not read."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Iterator, Sequence

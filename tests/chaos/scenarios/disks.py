@@ -3,8 +3,6 @@
 The service gets small disks of its own in a mount namespace.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Hostile strings in every field and header, which must not forge lines or add control characters to the log."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

@@ -1,7 +1,5 @@
 """Processes that are killed, suspended or stopped under load."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import time

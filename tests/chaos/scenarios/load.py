@@ -1,7 +1,5 @@
 """Overload, fuzzing and a soak test."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

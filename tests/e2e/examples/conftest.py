@@ -1,7 +1,5 @@
 """Fixtures of the examples' tests. Each module has a fixture `example`, its running service."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Models without a complete config.pbtxt in the real Triton."""
 
-from __future__ import annotations
-
 import pytest
 import requests
 

@@ -1,7 +1,5 @@
 """examples/bentoml_runner: masks, batching across callers, errors."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

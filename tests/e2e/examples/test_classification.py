@@ -1,7 +1,5 @@
 """examples/classification with an untrained narrow network: classes, damaged files, batches, Triton's own commands."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import time

@@ -1,7 +1,5 @@
 """examples/ensemble: results, errors of steps, batches with an invalid request, Triton's own commands."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import time

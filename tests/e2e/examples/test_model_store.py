@@ -1,7 +1,5 @@
 """examples/model_store: import, online and offline prediction, batches of several callers."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

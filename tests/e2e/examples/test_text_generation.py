@@ -1,7 +1,5 @@
 """examples/text_generation with a tiny GPT-2: streamed and whole texts, errors, cancellation, Triton's own commands."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

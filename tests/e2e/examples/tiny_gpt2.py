@@ -4,8 +4,6 @@ python -m tests.e2e.examples.tiny_gpt2 FOLDER                           writes t
 python -m tests.e2e.examples.tiny_gpt2 FOLDER "a text" 20               continuation of the text by transformers itself
 """
 
-from __future__ import annotations
-
 import string
 import sys
 from pathlib import Path

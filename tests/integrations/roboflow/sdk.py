@@ -4,8 +4,6 @@ It runs in the SDK's environment: `sdk.py URL KEY`. A call is
 `{"transport": "header", "method": ..., "path": ..., ...}`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -3,8 +3,6 @@
 It runs in X-AnyLabeling's environment: `client.py URL KEY HOME`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -4,8 +4,6 @@ It runs in X-AnyLabeling's environment: `window.py URL KEY HOME IMAGE X,Y ... [P
 `QT_QPA_PLATFORM=offscreen` it needs no display.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

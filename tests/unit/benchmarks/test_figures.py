@@ -1,7 +1,5 @@
 """Percentiles, ratios and tables."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.figures import percentile, ratios, short, spread, table

@@ -1,7 +1,5 @@
 """Criterion for engines that keep the masks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Goals, the ratios of rounds behind them, and the measurements that they and the summary table need."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import bench_peers

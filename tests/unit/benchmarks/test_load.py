@@ -1,7 +1,5 @@
 """Load client against a fake server."""
 
-from __future__ import annotations
-
 import statistics
 import threading
 import time

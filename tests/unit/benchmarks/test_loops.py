@@ -1,7 +1,5 @@
 """Closed loop's rounds, open loop's ideal queue, and the requests of a workload."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.arms import CACHED, COLD, MIXED, ServerArm, is_new

@@ -1,7 +1,5 @@
 """Tables of mask quality, and the clicks behind them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Generated blocks of a page."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

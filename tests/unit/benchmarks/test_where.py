@@ -1,7 +1,5 @@
 """Breakdown of a request by Triton's counters."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.where import durations, steps

@@ -1,7 +1,5 @@
 """The script client/request.py: API key, retries and errors."""
 
-from __future__ import annotations
-
 import base64
 import json
 import threading

@@ -1,7 +1,5 @@
 """Files of a batch: finding images and storing results. Needs pyarrow, but not Ray."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 

@@ -1,7 +1,5 @@
 """Plan of a batch: images to segment, and rows to remove before. Needs neither Ray nor pyarrow."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Parts of a batch: rows of images, errors that stop the batch, and parts that exist already."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """docker-compose.yml matches the Compose schema and the needs of the service and its image."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import subprocess

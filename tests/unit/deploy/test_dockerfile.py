@@ -1,7 +1,5 @@
 """The Dockerfile, without a build; `make image-test` builds and runs the images."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The objects in deploy/kubernetes are valid for the API, their references resolve, and they fit the service."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Prometheus' rules and Grafana's dashboard use existing metrics, labels and documentation pages."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

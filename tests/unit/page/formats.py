@@ -1,7 +1,5 @@
 """The page's formats, run in Deno, and projects for them."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess

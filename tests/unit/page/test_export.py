@@ -1,7 +1,5 @@
 """Exported files are read by the usual libraries, unchanged, with the same masks."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """Annotation files become projects, and what is not understood becomes a warning or one sentence."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """Masks become polygons and masks again, and common libraries fill the polygons as this page does."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import cv2

@@ -1,7 +1,5 @@
 """ZIP files are read by Python's zipfile, and its files by the page; damaged ones give one sentence."""
 
-from __future__ import annotations
-
 import base64
 import io
 import struct

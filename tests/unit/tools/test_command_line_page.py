@@ -1,7 +1,5 @@
 """The reference in `docs/command-line.md`."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

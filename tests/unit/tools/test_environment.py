@@ -1,7 +1,5 @@
 """Installation of locked requirements with fakes of pip and uv and in a real environment."""
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import hashlib

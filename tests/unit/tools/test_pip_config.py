@@ -1,7 +1,5 @@
 """Translation of pip's configuration for uv and for image builds."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

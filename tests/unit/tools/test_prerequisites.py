@@ -1,7 +1,5 @@
 """Checks of the machine, and the choice of a Python."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

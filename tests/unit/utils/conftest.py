@@ -1,7 +1,5 @@
 """Fixtures for the tests of `utils`, and event loops for the tests that are coroutine functions."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import logging

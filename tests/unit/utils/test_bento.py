@@ -1,7 +1,5 @@
 """Private parts of BentoML and other packages."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

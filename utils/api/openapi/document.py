@@ -3,8 +3,6 @@
 They replace BentoML's, which list errors that this service does not return, and load a script from another host.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 The image shows a disc in front of a hill and the sky. It is a PNG of 80 x 60 pixels, so that its base64 is short.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The operations of the OpenAPI document, with their requests and responses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The problems that operations return, each with an example from the service."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -4,8 +4,6 @@
 document.
 """
 
-from __future__ import annotations
-
 import sys
 import textwrap
 from itertools import groupby

@@ -1,7 +1,5 @@
 """The schemas of requests, generated from their models, and of responses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest

@@ -1,7 +1,5 @@
 """Health of the models of one Triton run, from counters of callers' requests and from probes of idle models."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Mapping

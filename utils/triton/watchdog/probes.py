@@ -4,8 +4,6 @@ tritonclient would add 60 MB to the watchdog's process. The wire format is the b
 inference protocol.
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 import hashlib

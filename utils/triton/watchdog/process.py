@@ -1,7 +1,5 @@
 """The Triton server process and the Python processes below it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

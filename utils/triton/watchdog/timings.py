@@ -1,7 +1,5 @@
 """Times that the watchdog waits, in seconds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

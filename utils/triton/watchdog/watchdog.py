@@ -14,8 +14,6 @@ It consists of two processes. BentoML sends signals to its child process and tha
 SIGTERM would reach Triton directly, while it still works on accepted requests.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

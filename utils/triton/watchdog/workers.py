@@ -1,7 +1,5 @@
 """Detection of API workers stopped by a signal: BentoML restarts dead workers but does not notice stopped ones."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

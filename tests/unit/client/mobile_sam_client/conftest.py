@@ -1,7 +1,5 @@
 """Fixtures: a fake service and clients of both kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

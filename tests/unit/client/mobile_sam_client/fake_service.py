@@ -1,7 +1,5 @@
 """Fake service with queued replies, and builders for the real service's answers."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import inspect

@@ -1,7 +1,5 @@
 """Parsing of answers: multipart bodies, problem documents, malformed answers."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Image ids, retries, streamed answers and concurrency."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import logging

@@ -1,7 +1,5 @@
 """Public calls of `Client` and `AsyncClient`; each test runs with both."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The look-alikes of Segment Anything's classes: signatures, arrays and records."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

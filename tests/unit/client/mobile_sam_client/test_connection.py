@@ -1,7 +1,5 @@
 """Arguments of a client; chunked uploads, timeouts and translated errors."""
 
-from __future__ import annotations
-
 import asyncio
 
 import httpx

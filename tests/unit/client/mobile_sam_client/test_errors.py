@@ -1,7 +1,5 @@
 """Error classes and their texts."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 

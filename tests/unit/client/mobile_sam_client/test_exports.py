@@ -1,7 +1,5 @@
 """Results as types of other libraries, read back by those libraries."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import json

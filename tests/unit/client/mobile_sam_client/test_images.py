@@ -1,7 +1,5 @@
 """Conversion of paths, bytes, PIL images, arrays and embeddings to files."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 

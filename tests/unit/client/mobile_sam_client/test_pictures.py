@@ -1,7 +1,5 @@
 """Overlays of objects on an image."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import numpy as np

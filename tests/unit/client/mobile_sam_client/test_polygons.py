@@ -1,7 +1,5 @@
 """Polygons of masks: exact edges, holes and tolerance."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Request fields of prompts, and JSON bodies."""
 
-from __future__ import annotations
-
 import base64
 import json
 

@@ -1,7 +1,5 @@
 """Lazy masks and pictures, files, notebook display and repr."""
 
-from __future__ import annotations
-
 import io
 import json
 from functools import partial

@@ -1,7 +1,5 @@
 """The first model of examples/classification, without Triton."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

@@ -5,8 +5,6 @@ python -m tests.unit.examples.classification.reference
 computes them, with torch 2.13.0 (CPU). The networks are torchvision's bottleneck ResNets in plain torch.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

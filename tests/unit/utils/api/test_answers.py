@@ -1,7 +1,5 @@
 """Multipart answers."""
 
-from __future__ import annotations
-
 import pytest
 from urllib3.fields import RequestField
 from urllib3.filepost import encode_multipart_formdata

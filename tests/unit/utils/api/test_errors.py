@@ -1,7 +1,5 @@
 """Error classes and their problem documents."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Automatic masks: grid points, duplicates and progress."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json

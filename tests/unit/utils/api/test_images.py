@@ -1,7 +1,5 @@
 """Decoding of base64 variants, and image sources."""
 
-from __future__ import annotations
-
 import base64
 
 import pytest

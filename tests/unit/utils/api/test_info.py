@@ -1,7 +1,5 @@
 """The document of `GET /info`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Conversion of a request's objects to model inputs."""
 
-from __future__ import annotations
-
 import base64
 import builtins
 import io

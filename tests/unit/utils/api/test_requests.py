@@ -1,7 +1,5 @@
 """The request models: their bounds, and the errors for invalid requests."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """An edge with fakes in place of its surroundings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from utils.edge.admission import Admission

@@ -1,7 +1,5 @@
 """The admin API behind the edge."""
 
-from __future__ import annotations
-
 import asyncio
 
 import httpx

@@ -1,7 +1,5 @@
 """Limits on requests in progress and their bytes."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Running the application for callers that may disconnect."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reading of large bodies in turns."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Limits on connections."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import socket

@@ -1,7 +1,5 @@
 """Identification of callers by address."""
 
-from __future__ import annotations
-
 import pytest
 
 from utils.edge.guard import address

@@ -1,7 +1,5 @@
 """API keys from a variable or a file, and their lookup in requests."""
 
-from __future__ import annotations
-
 import base64
 import hmac
 import os

@@ -1,7 +1,5 @@
 """Shutdown of an API worker."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """The ASGI edge around a fake application."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Rate limits per caller, in memory and in Redis."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import time

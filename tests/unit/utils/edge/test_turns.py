@@ -1,7 +1,5 @@
 """Fair sharing of slots among callers."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

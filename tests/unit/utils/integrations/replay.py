@@ -1,7 +1,5 @@
 """Requests to one adapter, with a fake segmenter."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

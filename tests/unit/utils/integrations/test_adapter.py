@@ -1,7 +1,5 @@
 """Adapters behind the edge, with a fake tool."""
 
-from __future__ import annotations
-
 from unittest.mock import AsyncMock, Mock
 
 import pytest

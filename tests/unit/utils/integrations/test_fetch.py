@@ -1,7 +1,5 @@
 """Fetches from other servers: what is allowed, and the limits. The servers listen on 127.0.0.1."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import ipaddress

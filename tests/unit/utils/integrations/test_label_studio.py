@@ -1,7 +1,5 @@
 """Label Studio's requests and configurations, with a fake segmenter and without a Label Studio."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

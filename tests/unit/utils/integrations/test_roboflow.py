@@ -1,7 +1,5 @@
 """Requests and answers of Roboflow's server, translated."""
 
-from __future__ import annotations
-
 import base64
 import io
 

@@ -1,7 +1,5 @@
 """Requests as QuPath's extension SAM 0.9.1 sends them, and the answers it parses."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

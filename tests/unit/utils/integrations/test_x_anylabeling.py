@@ -1,7 +1,5 @@
 """X-AnyLabeling's requests and answers, translated."""
 
-from __future__ import annotations
-
 import base64
 import re
 

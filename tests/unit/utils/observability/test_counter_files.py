@@ -1,7 +1,5 @@
 """Counters on a full disk and in a removed folder."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -1,7 +1,5 @@
 """Log summaries of repeated events."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

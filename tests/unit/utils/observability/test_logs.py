@@ -1,7 +1,5 @@
 """Log lines as text and JSON."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

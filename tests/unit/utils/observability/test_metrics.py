@@ -1,7 +1,5 @@
 """Triton's part of `/metrics`."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

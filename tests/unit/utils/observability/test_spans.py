@@ -1,7 +1,5 @@
 """Spans and attributes in traces."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

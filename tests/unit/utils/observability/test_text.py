@@ -1,7 +1,5 @@
 """Escaping and bounding of untrusted text."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fuzz.hostile_text import HOSTILE, hostile_texts

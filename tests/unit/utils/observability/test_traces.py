@@ -1,7 +1,5 @@
 """Tracing: its configuration by OpenTelemetry's variables, and the spans of requests."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

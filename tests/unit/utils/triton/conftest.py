@@ -1,7 +1,5 @@
 """Model repositories whose files are not read, and Triton's folder of links to one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

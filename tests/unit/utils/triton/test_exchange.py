@@ -1,7 +1,5 @@
 """Inputs of inference requests to Triton, and the translation of their failures."""
 
-from __future__ import annotations
-
 import asyncio
 
 import aiohttp

@@ -1,7 +1,5 @@
 """Health records, the requests lock and the run folder."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

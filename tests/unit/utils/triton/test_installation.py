@@ -1,7 +1,5 @@
 """Choice and setup of the Triton to run."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Detection of the usable resources of a machine."""
 
-from __future__ import annotations
-
 import os
 from importlib import metadata
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Listing, loading and unloading the models of a fake Triton."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Plans of engines, instances and threads."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Process control and states from /proc."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Deployment of the model repository for a machine."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor

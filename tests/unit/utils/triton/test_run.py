@@ -1,7 +1,5 @@
 """The state that the processes of a running service share."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Flags that the runner gives `tritonserver`."""
 
-from __future__ import annotations
-
 import pytest
 
 from utils.triton.run import VARIABLE

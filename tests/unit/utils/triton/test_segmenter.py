@@ -1,7 +1,5 @@
 """Segmentation by Triton's models, with a fake client."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

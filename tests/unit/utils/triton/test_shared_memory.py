@@ -1,7 +1,5 @@
 """Shared memory of Triton's Python processes."""
 
-from __future__ import annotations
-
 import mmap
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Versions of the models and their links in Triton's folder."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

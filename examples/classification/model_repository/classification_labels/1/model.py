@@ -1,7 +1,5 @@
 """Last step of the ensemble: logits to labels with probabilities."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

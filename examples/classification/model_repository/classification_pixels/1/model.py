@@ -1,7 +1,5 @@
 """First step of the ensemble: image files to pixels."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any

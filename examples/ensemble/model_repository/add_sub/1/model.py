@@ -1,7 +1,5 @@
 """First step of the ensemble: sum and difference of two inputs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Second step of the ensemble: product of two inputs, up to a limit set in config.pbtxt."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Continue texts with a Hugging Face language model, and send each piece as it is generated."""
 
-from __future__ import annotations
-
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Fixtures that run the command line in this process against a fake service."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 With `multimask_output`, the candidates are the box without its first 0, 1 and 2 rows.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

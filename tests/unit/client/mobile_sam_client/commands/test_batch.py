@@ -1,7 +1,5 @@
 """`mobile-sam batch`: results, messages and failures."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """`mobile-sam batch` resumed: finished images are skipped, changed ones redone."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

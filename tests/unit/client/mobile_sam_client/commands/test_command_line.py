@@ -1,7 +1,5 @@
 """The command line as a whole, with `mobile-sam embed` and `mobile-sam info`."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib.metadata

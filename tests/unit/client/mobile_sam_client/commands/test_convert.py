@@ -1,7 +1,5 @@
 """`mobile-sam convert`: annotations read back by the library that has the formats."""
 
-from __future__ import annotations
-
 import json
 import sys
 

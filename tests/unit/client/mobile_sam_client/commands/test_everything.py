@@ -1,7 +1,5 @@
 """`mobile-sam everything`, and the options of the mask generator."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

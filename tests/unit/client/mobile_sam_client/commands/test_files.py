@@ -1,7 +1,5 @@
 """Patterns of images, names of output files, and atomic writes."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

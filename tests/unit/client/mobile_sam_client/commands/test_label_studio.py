@@ -1,7 +1,5 @@
 """`mobile-sam embed --label-studio` with a fake Label Studio and a fake service."""
 
-from __future__ import annotations
-
 import hashlib
 
 import httpx

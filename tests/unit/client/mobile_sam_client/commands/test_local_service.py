@@ -1,7 +1,5 @@
 """Temporary local service: start, stop, failures."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

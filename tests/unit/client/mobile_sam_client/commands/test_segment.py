@@ -1,7 +1,5 @@
 """`mobile-sam segment`."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The OpenAPI document: complete, and consistent with the service."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

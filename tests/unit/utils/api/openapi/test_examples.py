@@ -1,7 +1,5 @@
 """Examples: valid requests, and responses that fit their schemas."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

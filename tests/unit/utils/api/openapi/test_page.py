@@ -1,7 +1,5 @@
 """The Swagger page, and the responses for `/` and `/docs.json`."""
 
-from __future__ import annotations
-
 import json
 import re
 

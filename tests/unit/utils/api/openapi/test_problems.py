@@ -1,7 +1,5 @@
 """The problems in the document: complete, with examples equal to those of the service."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

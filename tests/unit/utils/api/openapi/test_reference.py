@@ -1,7 +1,5 @@
 """The reference in `docs/http.md`. The page itself holds how fields, responses and problems are described."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

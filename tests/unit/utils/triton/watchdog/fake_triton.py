@@ -7,8 +7,6 @@ removes the file), `loaded` (lists ready versions as `model/version`).
 Output files: `starts` has one line per start, `ended` exists after a graceful stop.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

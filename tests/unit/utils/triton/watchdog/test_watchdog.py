@@ -1,7 +1,5 @@
 """The real watchdog processes with a fake Triton."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
