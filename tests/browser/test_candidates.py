@@ -28,7 +28,7 @@ def test_candidates_are_requested_when_asked_for_and_shown_with_scores(opened):
     opened.drag((90, 100), (210, 220))
     thumbnails = opened.page.locator("#candidates canvas:visible")
     expect(thumbnails).to_have_count(0)
-    assert [body.get("multimask_output") for body in bodies] == [None]
+    assert [body.get("multimask_output") for body in bodies if "box" in body] == [None]
     opened.press_button("Compare candidates")
     expect(thumbnails).to_have_count(4)
     scores = opened.page.locator("#candidates small").all_inner_texts()

@@ -152,6 +152,28 @@ def test_preview_follows_the_pointer_with_the_mask_options_until_the_click_takes
     assert len(bodies) == previews
 
 
+def test_mask_is_requested_while_the_button_is_down_and_painted_at_its_release(opened):
+    bodies = opened.answer("**/mobile_sam", {})
+    marks: dict[str, list[tuple[int, int]]] = {}
+    for field, at, button in (("pos_coords", DISC, "left"), ("neg_coords", MEADOW, "right")):
+        before = opened.visible_mask()
+        opened.page.mouse.move(*opened.screen_xy(*at))
+        with opened.page.expect_response("**/mobile_sam"):
+            opened.page.mouse.down(button=button)
+        opened.page.wait_for_timeout(100)
+        assert np.array_equal(opened.visible_mask(), before)
+        assert not opened.visible_mask("preview").any()
+        opened.page.mouse.up(button=button)
+        opened.wait_idle()
+        marks[field] = [at]
+        assert len(bodies) == len(marks)
+        opened.assert_mask_is_the_apis(**marks)
+
+    opened.press("n")
+    opened.drag((290, 80), (410, 220))
+    opened.assert_mask_is_the_apis(box=[290, 80, 410, 220])
+
+
 def test_mask_options_apply_to_all_objects_later_clicks_and_the_next_image(clicked, photo):
     clicked.press("n")
     clicked.click(*MEADOW)

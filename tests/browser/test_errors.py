@@ -78,7 +78,8 @@ def test_page_reconnects_and_repeats_what_failed_while_the_service_is_away(opene
 
 
 def test_busy_service_is_retried_after_retry_after(opened):
-    opened.answer("**/mobile_sam", problem(503, "overloaded", "Busy", "too many", **{"Retry-After": "1"}), {})
+    busy = problem(503, "overloaded", "Busy", "too many", **{"Retry-After": "1"})
+    opened.answer("**/mobile_sam", busy, busy, {})  # the first is for the press, which the click repeats
     opened.page.mouse.click(*opened.screen_xy(*DISC))
     expect(opened.page.locator("#busy")).to_have_text("The service is busy. Retrying in 1 s")
     opened.wait_for(lambda: opened.visible_mask().any())

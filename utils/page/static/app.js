@@ -57,7 +57,7 @@ const classList = new ClassList({ add: addClass, choose: chooseClass, rename: re
 const mend = new Mend(screen, { edit, leaveClicks: () => hover(null) });
 const connection = new Connection(hideError);
 const refine = new Refine(screen.stage);
-const preview = new Preview(screen.stage, (point) => refine.previewPart(point), (reason) => connection.away || hint(reason));
+const preview = new Preview(screen.stage, (reason) => connection.away || hint(reason));
 
 /** The response of `/info`. */
 let info = null;
@@ -412,6 +412,13 @@ function click(x, y, { label, newObject, pick, time }) {
   }
 }
 
+/** A press that may become a click: ask for its mask already. */
+function press(x, y, { label, newObject, pick }) {
+  const { objects } = session;
+  if (pick || (objects.active.drawn && !newObject) || (!newObject && label !== 0 && selectable(x, y))) return;
+  preview.press(objects.clicked({ x, y, label: label ?? currentLabel() }, newObject));
+}
+
 function box(corners, time) {
   if (corners && corners[0] < corners[2] && corners[1] < corners[3]) replace((objects, isNew) => objects.addBox(corners, isNew), { time, canAdd: true });
   else screen.stage.drawBox(session.objects.active.box);
@@ -425,7 +432,8 @@ function hover(pixel) {
   if (mend.tool !== "click") pixel = null;
   const object = pixel ? selectable(pixel.x, pixel.y) : null;
   screen.highlight(object?.id ?? null);
-  preview.at(object || isMarked(session.objects.active) || !element("hover").checked ? null : pixel);
+  const isShown = pixel && !object && !isMarked(session.objects.active) && element("hover").checked;
+  preview.at(isShown ? session.objects.clicked({ ...pixel, label: 1 }, false) : null);
 }
 
 /** Refine the active object in the visible part of the image, and what is clicked from now on; or stop that. */
@@ -562,6 +570,7 @@ connect(screen.stage, {
   openSample,
   rejectFiles: () => showError(new Error("This is not an image. Choose a PNG, JPEG or WebP file.")),
   leave: (event) => project.atRisk && event.preventDefault(),
+  press,
   click,
   box,
   hover,

@@ -9,11 +9,14 @@ const MIDDLE_BUTTON = 1, RIGHT_BUTTON = 2;
 
 /**
  * @typedef {object} Handlers
- * @property {(x: number, y: number, options: {label: number | null, newObject: boolean, pick: boolean, time: number}) => void} click
- *   label null: the current label; newObject: begin a new object; pick: select the object at this pixel
+ * @property {(x: number, y: number, options: ClickOptions) => void} press a press that may become a click
+ * @property {(x: number, y: number, options: ClickOptions) => void} click
  * @property {(box: number[] | null, time: number) => void} box null or without area: cancelled
  * @property {(pixel: {x: number, y: number} | null) => void} hover
  * @property {import("./mend.js").Mend} mend decides what a press is, and draws strokes
+ *
+ * @typedef {{label: number | null, newObject: boolean, pick: boolean, time: number}} ClickOptions
+ *   label null: the current label; newObject: begin a new object; pick: select the object at this pixel
  *
  * @typedef {object} Stroke
  * @property {(event: PointerEvent) => void} move
@@ -26,6 +29,14 @@ export function listenToPointers(stage, handlers) {
   const pointers = new Map();
   let gesture = null;
   let spaceHeld = false;
+
+  /** Report a press or a click, where the press began. */
+  const report = (handler, from, event) => {
+    const pixel = stage.pixelAt(from);
+    const label = from.button === RIGHT_BUTTON ? 0 : null;
+    const options = { label, newObject: event.shiftKey, pick: event.ctrlKey || event.metaKey, time: event.timeStamp };
+    if (pixel) handler(pixel.x, pixel.y, options);
+  };
 
   const draggedBox = (event) => boxOf(stage.pixelAt(gesture.from, true), stage.pixelAt(event, true));
 
@@ -51,6 +62,7 @@ export function listenToPointers(stage, handlers) {
         gesture = { kind: "stroke", stroke: handlers.mend.beginStroke(event) };
       } else {
         gesture = { kind: "press", from: event };
+        report(handlers.press, event, event);
       }
     },
 
@@ -79,10 +91,7 @@ export function listenToPointers(stage, handlers) {
       } else if (gesture?.kind === "stroke") {
         gesture.stroke?.end();
       } else if (gesture?.kind === "press") {
-        const pixel = stage.pixelAt(gesture.from);
-        const label = gesture.from.button === RIGHT_BUTTON ? 0 : null;
-        const options = { label, newObject: event.shiftKey, pick: event.ctrlKey || event.metaKey, time: event.timeStamp };
-        if (pixel) handlers.click(pixel.x, pixel.y, options);
+        report(handlers.click, gesture.from, event);
       }
       // After a pinch, the remaining finger is ignored until it is lifted.
       if (!pointers.size || gesture?.kind !== "pinch") gesture = null;

@@ -14,7 +14,7 @@ export class Masks {
   #clipped = new WeakMap();
   /** The request in flight, by object id. */
   #requests = new Map();
-  /** @type {{key: string, found: Promise<Mask[] | null>} | null} the latest preview, answered or in flight; null: it failed */
+  /** @type {{key: string, masks: Promise<Mask[]>} | null} the latest preview, answered or in flight; null: it failed */
   #previewed = null;
 
   /**
@@ -48,11 +48,15 @@ export class Masks {
     return part ? found.map((mask) => part.place(mask)) : found;
   }
 
-  /** As `ask`, for a preview: a click at the same place takes over its masks. */
+  /** As `ask`, ahead of a click that takes over the masks. */
   preview(service, object) {
-    const masks = this.ask(service, object);
-    this.#previewed = { key: this.#keyOf(object), found: masks.catch(() => null) };
-    return masks;
+    const key = this.#keyOf(object);
+    if (this.#previewed?.key === key) return this.#previewed.masks;
+    const preview = (this.#previewed = { key, masks: this.ask(service, object) });
+    preview.masks.catch(() => {
+      if (this.#previewed === preview) this.#previewed = null;
+    });
+    return preview.masks;
   }
 
   /** Return the known masks of these objects as plain data. */
@@ -130,7 +134,7 @@ export class Masks {
       if (!object.part && !this.image.remote.id) await this.image.embedding.catch(() => {});
       controller.signal.throwIfAborted();
       const began = performance.now();
-      const previewed = this.#previewed?.key === key ? await this.#previewed.found : null;
+      const previewed = this.#previewed?.key === key ? await this.#previewed.masks.catch(() => null) : null;
       controller.signal.throwIfAborted();
       this.#known.set(key, previewed ?? (await this.ask(this.service, object, controller.signal)));
       return performance.now() - began;

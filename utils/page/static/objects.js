@@ -85,6 +85,10 @@ export function promptsOf(object, pixelOf) {
   };
 }
 
+function activeOf({ list, activeId }) {
+  return list.find(({ id }) => id === activeId);
+}
+
 function withFields(list, id, fields) {
   return list.map((object) => (object.id === id ? { ...object, ...fields } : object));
 }
@@ -103,7 +107,10 @@ export class Objects {
   /** @param {number} classId class of new objects */
   constructor(classId) {
     this.classId = classId;
-    /** Returns the part of the image that is asked for an object's mask after a new click or box. @type {(object: ImageObject) => number[] | null} */
+    /**
+     * Returns the part of the image that is asked for an object's mask after a new click or box; isAhead: there is none yet.
+     * @type {(object: ImageObject, isAhead: boolean) => number[] | null}
+     */
     this.partOf = () => null;
     const list = this.#append([], 1);
     this.now = { list, activeId: list[0].id };
@@ -140,7 +147,7 @@ export class Objects {
 
   /** @returns {ImageObject} */
   get active() {
-    return this.list.find((object) => object.id === this.now.activeId);
+    return activeOf(this.now);
   }
 
   get canUndo() {
@@ -169,21 +176,29 @@ export class Objects {
    * @param {boolean} isNew
    */
   addPoint(point, isNew) {
+    this.#step(this.#withPoint(point, isNew, false));
+  }
+
+  /** Return the object that `addPoint` would leave as the active one. @returns {ImageObject} */
+  clicked(point, isNew) {
+    return activeOf(this.#withPoint(point, isNew, true));
+  }
+
+  #withPoint(point, isNew, isAhead) {
     const state = isNew ? this.#withNew() : this.now;
-    const { points, found } = state.list.find(({ id }) => id === state.activeId);
-    this.#mark(state, { points: [...(found?.point ? [found.point] : points), point] });
+    const { points, found } = activeOf(state);
+    return this.#marked(state, { points: [...(found?.point ? [found.point] : points), point] }, isAhead);
   }
 
   /** Set the box of the active object or of a new one. An object found automatically loses the click that found it. */
   addBox(box, isNew) {
-    this.#mark(isNew ? this.#withNew() : this.now, { box });
+    this.#step(this.#marked(isNew ? this.#withNew() : this.now, { box }, false));
   }
 
-  /** Change the active object's clicks or box in place of the mask that it has. */
-  #mark(state, fields) {
-    const { list, activeId } = withActiveFields(state, { ...fields, found: null, drawn: null, hidden: false });
-    const part = this.partOf(list.find(({ id }) => id === activeId));
-    this.#step(withActiveFields({ list, activeId }, { part }));
+  /** Return a state whose active object has other clicks, or another box, in place of its mask. */
+  #marked(state, fields, isAhead) {
+    const marked = withActiveFields(state, { ...fields, found: null, drawn: null, hidden: false });
+    return withActiveFields(marked, { part: this.partOf(activeOf(marked), isAhead) });
   }
 
   /** Replace the active object's mask by one made by hand. An object found automatically keeps the click that found it. */

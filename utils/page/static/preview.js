@@ -1,5 +1,7 @@
-// Mask preview under the pointer: one request at a time, always for the latest position.
+// Masks before the click that takes them over: previews under the pointer, one request at a time and always for the
+// latest position; and the mask of a press, whose answer comes while the button is still down.
 
+import { isPrompted } from "./objects.js";
 import { Service } from "./service.js";
 
 const COLOUR = "#ffffff";
@@ -22,12 +24,10 @@ export class Preview {
 
   /**
    * @param {import("./stage.js").Stage} stage
-   * @param {(point: {x: number, y: number}) => number[] | null} partOf returns the part of the image to ask
    * @param {(reason: string) => void} onPause called at the first of several pauses
    */
-  constructor(stage, partOf, onPause) {
+  constructor(stage, onPause) {
     this.stage = stage;
-    this.partOf = partOf;
     this.onPause = onPause;
   }
 
@@ -38,19 +38,35 @@ export class Preview {
     this.clear();
   }
 
-  /** Preview a click at this pixel; null ends the preview. */
-  at(point) {
-    const part = point && this.partOf(point);
-    // What is not encoded yet is not sent for a preview.
-    const isKnown = point && this.#session && (this.#session.part(part) ?? this.#session).remote.id;
-    if (!isKnown) {
+  /**
+   * Show the mask of an object as a click would leave it; null ends the preview.
+   * @param {import("./objects.js").ImageObject | null} object
+   */
+  at(object) {
+    if (!object || !this.#isKnown(object)) {
       if (this.#wanted) this.clear();
       return;
     }
-    const wanted = { points: [{ ...point, label: 1 }], box: null, candidate: 0, part };
-    if (JSON.stringify(wanted) === JSON.stringify(this.#wanted)) return; // it moved within the pixel
-    this.#wanted = wanted;
+    if (JSON.stringify(object) === JSON.stringify(this.#wanted)) return; // the pointer moved within the pixel
+    this.#wanted = object;
     if (!this.#running && !this.#paused) this.#run();
+  }
+
+  /**
+   * Ask for the mask of a click before the button is released.
+   * @param {import("./objects.js").ImageObject} object as the click would leave it
+   */
+  press(object) {
+    const { masks } = this.#session;
+    if (isPrompted(object) && !this.#paused && this.#isKnown(object) && !masks.get(object)) masks.preview(this.#service, object);
+  }
+
+  /**
+   * Return whether the service has encoded what an object asks for: no file is sent for a preview.
+   * @param {import("./objects.js").ImageObject} object
+   */
+  #isKnown({ part }) {
+    return Boolean(this.#session && (this.#session.part(part) ?? this.#session).remote.id);
   }
 
   clear() {
@@ -65,7 +81,8 @@ export class Preview {
       for (let last = null; this.#wanted && this.#wanted !== last && session === this.#session; ) {
         last = this.#wanted;
         const began = performance.now();
-        const [mask] = await session.masks.preview(this.#service, last);
+        const masks = await session.masks.preview(this.#service, last);
+        const mask = masks[Math.max(last.candidate - 1, 0)];
         this.#slowCount = performance.now() - began > MAX_PREVIEW_MS ? this.#slowCount + 1 : 0;
         if (this.#slowCount >= MAX_SLOW_PREVIEWS) throw new Error("The service is too slow for previews");
         if (!this.#slowCount) this.#pauseMs = FIRST_PAUSE_MS;
@@ -84,9 +101,9 @@ export class Preview {
     this.#paused = true;
     setTimeout(() => {
       this.#paused = false;
-      const point = this.#wanted?.points[0] ?? null;
+      const wanted = this.#wanted;
       this.#wanted = null;
-      this.at(point);
+      this.at(wanted);
     }, this.#pauseMs);
     this.#pauseMs = Math.min(2 * this.#pauseMs, MAX_PAUSE_MS);
   }

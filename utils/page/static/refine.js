@@ -26,7 +26,7 @@ export class Refine {
   use(session) {
     this.#session = session;
     this.#on = false;
-    if (session) session.objects.partOf = (object) => this.#partOf(object);
+    if (session) session.objects.partOf = (object, isAhead) => this.#partOf(object, !isAhead);
     this.#update();
   }
 
@@ -52,13 +52,8 @@ export class Refine {
     return this.#on && isWithin(this.#session.objects.active, part) ? part : null;
   }
 
-  /** Return the part that a preview at a pixel is for; null: the whole image. */
-  previewPart({ x, y }) {
-    return this.#on ? this.#partOf({ points: [{ x, y, label: 1 }], box: null, part: this.#session.objects.active.part }, false) : null;
-  }
-
   /** Return the part for an object's next request: the last one, the visible one, or null for the whole image. */
-  #partOf(object, explains = true) {
+  #partOf(object, explains) {
     const { part } = object, visible = this.#on ? this.#part() : null;
     const next = [part, visible].find((one) => one && isWithin(object, one)) ?? null;
     if (explains && part && part !== next) {
