@@ -5,11 +5,12 @@
 | encoder | 1 instance, 2 threads | 2 instances, 8 threads each | 1 instance per GPU |
 | decoder | 2 instances, 2 threads each | 4 instances, 4 threads each | 1 instance per GPU, batches of 64 prompts |
 | orchestrator, new images | 2 | 3 | by cores |
-| orchestrator, known images | 2 | 8 | by cores |
+| orchestrator, known images | 4 | 8 | by cores |
 | orchestrator, costly requests | 1 | 2 | by cores |
 
 The encoder scales to few cores, and the decoder to fewer, so on many cores several parallel runs are faster than more
-threads per run. There are at least two decoders, so that a click does not wait for another caller's many prompts.
+threads per run. There are at least two decoders, so that a click does not wait for another caller's many prompts. More
+processes for known images than cores keep the decoders busy: each waits for its decoder most of the time.
 Settings (`utils.settings`) override all of this.
 """
 
@@ -26,7 +27,7 @@ CPU. `tensorrt`: ONNX Runtime on a GPU, with TensorRT in float16 for the encoder
 CORES_PER_ENCODER = 8
 CORES_PER_DECODER = 4
 MIN_DECODERS = 2
-MAX_ORCHESTRATORS = 16
+MIN_ORCHESTRATORS_CACHED, MAX_ORCHESTRATORS = 4, 16
 DECODER_BATCH_CPU, DECODER_BATCH_GPU = 8, 64
 """Prompts per decoder run; more than 8 exceed a CPU's caches."""
 
@@ -140,7 +141,7 @@ def make_plan(
         decoder,
         # One more than encoders, to prepare the next image meanwhile.
         orchestrators or (by_cores if encoder.gpu else min(by_cores, total_encoders + 1)),
-        orchestrators or by_cores,
+        orchestrators or max(MIN_ORCHESTRATORS_CACHED, by_cores),
         max(1, by_cores // 4),
         total_encoders,
         batch,
