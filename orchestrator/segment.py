@@ -9,16 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from orchestrator import images, prompts
-from orchestrator.call import Call, Part
+from orchestrator import images
+from orchestrator.call import MASK, PICTURE, UPSAMPLE, Call, Part
 from orchestrator.costs import Workload
 from orchestrator.embeddings import EncodedImage
 from orchestrator.masks import Logits, Mask, MaskPart, area_and_box, json_list, remove_small_regions, upsample
 from orchestrator.pictures import Picture
-from orchestrator.pipeline import Pipeline
+from orchestrator.pipeline import Pipeline, check_inside, count_points, mask_inputs
 from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
-from orchestrator.stages import MASK, PICTURE, UPSAMPLE
 
 OUTPUTS = ("mask", "picture", "result")
 
@@ -38,7 +37,7 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
         options.get("mask_format", "json"),
         options.get("segmented_image", "none"),
         bool(options.get("low_res_mask", False)),
-        0 if labels is None else sum(prompts.count_points(labels)),
+        0 if labels is None else sum(count_points(labels)),
         bool(options.get("document", False)),
         float(options.get("mask_threshold", 0)),
         int(options.get("min_mask_region_area", 0)),
@@ -47,7 +46,7 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
 
     def check(size_hw: tuple[int, int]) -> None:
         if points_xy is not None and labels is not None:
-            prompts.check_inside(points_xy, labels, size_hw)
+            check_inside(points_xy, labels, size_hw)
 
     def check_cost(size_hw: tuple[int, int], new: bool) -> None:
         workload.check(size_hw, pipeline.max_answer_bytes)
@@ -59,8 +58,8 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     result = {"image_id": image.image_id, "width": width, "height": height, **pipeline.identity}
     if points_xy is None or labels is None:
         return [], [], [orjson.dumps(result)]
-    mask_inputs = prompts.mask_inputs(call.read("mask_input"), call.read("mask_input_object"), objects)
-    decoded = pipeline.decode(image, points_xy, labels, *mask_inputs, candidates=candidates)
+    earlier = mask_inputs(call.read("mask_input"), call.read("mask_input_object"), objects)
+    decoded = pipeline.decode(image, points_xy, labels, *earlier, candidates=candidates)
     mask, picture, records = draw(image, workload, decoded, pipeline.max_answer_bytes)
     document = [orjson.dumps(result)[:-1], b',"masks":', *records, b"}"]
     if not workload.document:

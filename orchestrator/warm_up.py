@@ -8,10 +8,10 @@ from PIL import Image
 
 from orchestrator import images
 from orchestrator.cache import EMBEDDING_SHAPE, Entry
+from orchestrator.call import Stages
 from orchestrator.costs import Workload
 from orchestrator.embeddings import EncodedImage
 from orchestrator.segment import draw
-from orchestrator.stages import Stages
 
 SIZE_HW = (1200, 1800)
 """A typical photograph: 2 megapixels."""

@@ -29,9 +29,9 @@ PHOTO = ROOT / "utils/page/static/samples/balloons.jpg"
 def pipeline(folder: Path) -> Any:
     """Return the orchestrator's pipeline with a stand-in for the networks."""
     from orchestrator.cache import EMBEDDING_SHAPE, EmbeddingCache  # noqa: PLC0415
+    from orchestrator.call import Stages  # noqa: PLC0415
     from orchestrator.embeddings import Embeddings  # noqa: PLC0415
     from orchestrator.pipeline import Pipeline  # noqa: PLC0415
-    from orchestrator.stages import Stages  # noqa: PLC0415
 
     def decode(inputs: dict[str, Any], _: list[str]) -> list[Any]:
         x, y = np.meshgrid(np.arange(256), np.arange(256))

@@ -19,13 +19,12 @@ from starlette.responses import Response
 from benchmarks.engines import Array, load
 from examples.bentoml_runner.predictor import REPOSITORY
 from orchestrator.cache import EmbeddingCache
-from orchestrator.call import Call
+from orchestrator.call import Call, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.images import Frame
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected, UnknownImage
 from orchestrator.segment import segment
-from orchestrator.stages import Stages
 from utils.api.answers import MultipartAnswer, RequestBody, errors_as_problems, segmentation_response
 from utils.api.errors import ServiceError
 from utils.api.images import ImageSource, image_source

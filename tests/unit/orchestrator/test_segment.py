@@ -12,13 +12,12 @@ from PIL import Image
 
 from orchestrator import masks
 from orchestrator.cache import EMBEDDING_SHAPE
-from orchestrator.call import Call
+from orchestrator.call import Call, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.everything import records
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected
 from orchestrator.segment import segment
-from orchestrator.stages import Stages
 from orchestrator.warm_up import warm_up
 from utils.triton.exchange import Exchange
 
