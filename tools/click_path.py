@@ -1,7 +1,8 @@
 """The files of this project that one cached click enters, in order: `python -m tools.click_path`.
 
 Everything runs in this process: the HTTP application with its edge, and the orchestrator in place of Triton. A stand-in
-replaces the decoder. `ELSEWHERE` lists what a real request enters in uvicorn and in Triton.
+replaces the decoder. `ELSEWHERE` lists what a real request enters in uvicorn and in Triton; the `model.py` of a model
+only names the class in `orchestrator/triton_io.py`.
 """
 
 import asyncio
@@ -17,12 +18,7 @@ import numpy as np
 import orjson
 
 ROOT = Path(__file__).resolve().parents[1]
-ELSEWHERE = (
-    "utils/edge/protocol.py",
-    "utils/edge/connections.py",
-    "model_repository/mobile_sam_cached/1/model.py",
-    "orchestrator/triton_io.py",
-)
+ELSEWHERE = ("utils/edge/protocol.py", "orchestrator/triton_io.py")
 PHOTO = ROOT / "utils/page/static/samples/balloons.jpg"
 
 

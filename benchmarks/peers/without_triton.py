@@ -32,7 +32,6 @@ from utils.api.prompts import to_prompts
 from utils.api.received import JSON, Received, apply_answer_type
 from utils.api.requests import SegmentRequest, parse_body
 from utils.edge.admission import Admission
-from utils.edge.guard import Guard
 from utils.edge.middleware import Edge, Limits
 from utils.observability.metrics import Counts
 from utils.triton.health import Health
@@ -132,7 +131,6 @@ svc.add_asgi_middleware(
     file_paths=frozenset(),
     pages={},
     limits=Limits(max_body_bytes=2**25, body_timeout_s=30, answer_timeout_s=60),
-    guard=Guard(None, None),
     admission=Admission(max_requests=1000, max_body_bytes=2**30),
     health=lambda: Health("ready"),
     counts=Counts(),

@@ -1,14 +1,15 @@
-"""Tracing: its configuration by OpenTelemetry's standard variables, and a span for each inference request.
+"""Tracing: its configuration by OpenTelemetry's standard variables, and the spans of each inference request.
 
 Without a collector nothing is traced. A trace contains the request at the edge, the waits for a slot in Triton and the
-calls of its models (`spans.py`). Triton sends child spans of each call to the same collector: the called models with
+calls of its models. Triton sends child spans of each call to the same collector: the called models with
 their queueing and execution times.
 """
 
 import asyncio
 import os
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -18,7 +19,7 @@ from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Span
+from opentelemetry.trace import Span, SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -30,6 +31,13 @@ SERVICE = "mobile_sam"
 """Default of `OTEL_SERVICE_NAME`."""
 SHUTDOWN_TIMEOUT_S = 3.0
 """Time to send the remaining spans when a worker ends."""
+
+
+MODEL, REQUEST_ID, REASON = "triton.model_name", "mobile_sam.request_id", "mobile_sam.reason"
+"""Names of span attributes; the first is Triton's own."""
+
+_tracer = trace.get_tracer("mobile_sam")
+_headers = TraceContextTextMapPropagator()
 
 
 class TracesError(ValueError):
@@ -152,3 +160,38 @@ class TracingMiddleware:
 
 def _name_route(span: Span, scope: Mapping[str, Any]) -> None:
     span.set_attribute("http.route", scope["path"])
+
+
+def trace_id() -> str:
+    """Return the id of the recorded trace, 32 hexadecimal digits, or an empty string without one."""
+    context = trace.get_current_span().get_span_context()
+    return f"{context.trace_id:032x}" if context.trace_flags.sampled else ""
+
+
+def set_attribute(name: str, value: str) -> None:
+    """Set an attribute of the current span."""
+    trace.get_current_span().set_attribute(name, value)
+
+
+def wait_span(model: str) -> AbstractContextManager[object]:
+    """Return a span for the wait for a slot of a model."""
+    return _span("wait", model, SpanKind.INTERNAL)
+
+
+@contextmanager
+def infer_span(model: str) -> Iterator[Mapping[str, str]]:
+    """Open a span for a call of Triton and yield the headers that make Triton's spans its children.
+
+    Without a recorded trace there are no headers, because Triton records every trace it receives.
+    """
+    headers: dict[str, str] = {}
+    with _span("infer", model, SpanKind.CLIENT):
+        if trace_id():
+            _headers.inject(headers)
+        yield headers
+
+
+def _span(action: str, model: str, kind: SpanKind) -> AbstractContextManager[object]:
+    if not trace_id():
+        return nullcontext()
+    return _tracer.start_as_current_span(f"{action} {model}", kind=kind, attributes={MODEL: model})

@@ -29,8 +29,8 @@ from utils.api.errors import (
 from utils.api.images import ImageSource
 from utils.api.prompts import Prompts
 from utils.api.requests import BYTE_ORDER_MARK, SegmentOptions, has_more_than, invalid
-from utils.edge.turns import FairSemaphore
-from utils.observability import spans
+from utils.edge.admission import FairSemaphore
+from utils.observability import traces
 from utils.observability.context import ADDRESS, CALLER
 from utils.triton import tensors
 from utils.triton.exchange import UNCOMPRESSED, Content, Exchange, Spooled, as_bytes, infer_input, service_errors
@@ -232,7 +232,7 @@ class TritonSegmenter:
 
     async def _run_in_slot(self, request: _Request, model: str, inputs: _Arrays) -> Any:
         async with contextlib.AsyncExitStack() as slot:
-            with spans.wait_span(model):
+            with traces.wait_span(model):
                 semaphore = self._semaphores.get(model)
                 if semaphore:
                     caller = CALLER.get() or ADDRESS.get()
@@ -244,7 +244,7 @@ class TritonSegmenter:
                         await slot.enter_async_context(semaphore.slot(caller))
             exchange, light = request.exchange, model in (tensors.SEGMENT_CACHED, tensors.SEGMENT)
             values = {**await exchange.put(inputs), tensors.CALL: exchange.describe({**request.call, "light": light})}
-            with spans.infer_span(model) as trace_headers:
+            with traces.infer_span(model) as trace_headers:
                 return await self._infer(
                     model_name=model,
                     model_version=str(request.model_version or ""),

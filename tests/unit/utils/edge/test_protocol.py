@@ -17,11 +17,10 @@ import uvicorn
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tests.unit.utils.edge.fakes import FakeCounts, make_edge
+from tests.unit.utils.edge.fakes import FakeCounts, FakeTransport, make_edge
 from utils.edge.admission import Admission
-from utils.edge.connections import Connections
 from utils.edge.middleware import MAX_LARGE_BODIES, Limits
-from utils.edge.protocol import MAX_FIELDS, MAX_HEAD_BYTES, MAX_PIPELINED, UnknownServerError, install
+from utils.edge.protocol import MAX_FIELDS, MAX_HEAD_BYTES, MAX_PIPELINED, Connections, UnknownServerError, install
 
 MIB = 2**20
 MAX_BODY = 4 * MIB
@@ -405,3 +404,54 @@ def test_malformed_bodies_behind_an_expectation_are_a_400_alone_while_others_are
             assert b"HTTP/1.1 400" in caller.recv(1000)
         wait_for(lambda: len(server.counts.answers) == 20)
     assert {status for _, status, _ in server.counts.answers} == {400, 499}
+
+
+def open_connections(connections: Connections, *addresses: str) -> list[FakeTransport]:
+    made = [FakeTransport() for _ in addresses]
+    assert all(connections.add(connection, address) for connection, address in zip(made, addresses, strict=True))
+    return made
+
+
+def test_new_connection_beyond_the_limit_replaces_the_longest_waiting_one():
+    connections = Connections(4)
+    first, second, third, fourth = open_connections(connections, "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2")
+    connections.mark_busy(first)
+    connections.mark_waiting(first)  # now the last one
+    open_connections(connections, "10.0.0.3", "10.0.0.4")
+    assert [connection.aborted for connection in (first, second, third, fourth)] == [False, True, True, False]
+    assert len(connections) == 4
+
+
+def test_one_address_gets_half_of_the_connections():
+    connections = Connections(6)
+    (other,) = open_connections(connections, "10.0.0.9")
+    flood = open_connections(connections, *[f"2001:db8::{number:x}" for number in range(1, 11)])  # one /64 network
+    assert [connection.aborted for connection in flood] == [True] * 7 + [False] * 3
+    assert not other.aborted
+
+
+def test_marking_a_waiting_connection_again_keeps_its_age():
+    connections = Connections(4)
+    first, second, *_ = open_connections(connections, "1.1.1.1", "1.1.1.2", "1.1.1.3", "1.1.1.4")
+    connections.mark_waiting(first)
+    open_connections(connections, "1.1.1.5")
+    assert (first.aborted, second.aborted) == (True, False)
+
+
+def test_new_connection_is_refused_and_logged_once_if_none_is_waiting(log):
+    connections = Connections(2)
+    for connection in open_connections(connections, "1.1.1.1", "1.1.1.2"):
+        connections.mark_busy(connection)
+    assert not any(connections.add(FakeTransport(), "1.1.1.3") for _ in range(100))
+    assert len(connections) == 2
+    assert log() == [("INFO", "too many connections (at most 2); closed the new one")]
+
+
+def test_closed_connections_leave_no_state():
+    connections = Connections(10)
+    made = open_connections(connections, *[f"1.1.1.{number}" for number in range(5)])
+    for connection in made:
+        connections.remove(connection)
+        connections.mark_waiting(connection)
+        connections.mark_busy(connection)
+    assert (len(connections), connections._counts, connections._waiting) == (0, {}, {"*": {}})

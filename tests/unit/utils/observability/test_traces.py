@@ -1,5 +1,6 @@
 """Tracing: its configuration by OpenTelemetry's variables, and the spans of requests."""
 
+import asyncio
 import os
 from collections.abc import Sequence
 
@@ -8,9 +9,11 @@ from opentelemetry import propagate
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from utils.observability import traces
 from utils.observability.traces import (
     NoParents,
     TracesError,
@@ -151,3 +154,79 @@ async def spans_of(scope: Scope) -> Sequence[ReadableSpan]:
     await TracingMiddleware(app, paths=frozenset({"/work"}), provider=provider)(full_scope, receive, send)
     assert events[0] == scope["type"]
     return exporter.get_finished_spans()
+
+
+class Recorder:
+    """Tracer with an in-memory exporter."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._exporter = InMemorySpanExporter()
+        provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer = provider.get_tracer("test")
+
+    @property
+    def finished(self) -> Sequence[ReadableSpan]:
+        """Finished spans in the order of their ends."""
+        return self._exporter.get_finished_spans()
+
+
+@pytest.fixture(params=[ALWAYS_ON], ids=["recorded"])
+def recorder(request, monkeypatch) -> Recorder:
+    recorder = Recorder(request.param)
+    monkeypatch.setattr(traces, "_tracer", recorder.tracer)
+    return recorder
+
+
+async def call_model(model: str) -> dict[str, str]:
+    """Open the spans of a model call, like the segmenter."""
+    with traces.wait_span(model):
+        await asyncio.sleep(0)
+    with traces.infer_span(model) as headers:
+        await asyncio.sleep(0)
+    return dict(headers)
+
+
+async def test_wait_and_infer_spans_are_children_of_the_request(recorder):
+    with recorder.tracer.start_as_current_span("request"):
+        traces.set_attribute(traces.REASON, "ok")
+        headers = await call_model("a model")
+    wait, infer, request = recorder.finished
+    assert [span.name for span in recorder.finished] == ["wait a model", "infer a model", "request"]
+    assert [span.parent and span.parent.span_id for span in recorder.finished] == [request.context.span_id] * 2 + [None]
+    assert wait.attributes == infer.attributes == {traces.MODEL: "a model"}
+    assert request.attributes == {traces.REASON: "ok"}
+    (traceparent,) = headers.values()
+    assert traceparent.startswith(f"00-{request.context.trace_id:032x}-{infer.context.span_id:016x}-")
+    assert int(traceparent.rpartition("-")[2], 16) & 1  # recorded
+
+
+def test_trace_id_is_set_while_recording(recorder):
+    assert traces.trace_id() == ""
+    with recorder.tracer.start_as_current_span("request") as request:
+        assert traces.trace_id() == f"{request.get_span_context().trace_id:032x}"
+
+
+@pytest.mark.parametrize("recorder", [ALWAYS_OFF], ids=["not recorded"], indirect=True)
+async def test_unrecorded_requests_have_no_spans_or_headers(recorder):
+    with recorder.tracer.start_as_current_span("request"):
+        traces.set_attribute(traces.REASON, "ok")
+        assert traces.trace_id() == ""
+        assert await call_model("a model") == {}
+    assert recorder.finished == ()
+
+
+async def test_spans_never_start_a_trace(recorder):
+    traces.set_attribute(traces.REASON, "ok")
+    assert await call_model("a model") == {}
+    assert recorder.finished == ()
+
+
+def test_a_failed_call_is_recorded_as_failed(recorder):
+    with (
+        recorder.tracer.start_as_current_span("request"),
+        pytest.raises(OSError, match="away"),
+        traces.infer_span("a model"),
+    ):
+        raise OSError("away")
+    assert [span.status.is_ok for span in recorder.finished] == [False, True]
