@@ -153,7 +153,7 @@ def _access(settings: Settings) -> tuple[ApiKeys | None, RateLimit | None, ApiKe
         raise KeysError(f"{ADMIN_KEYS}: admin keys must not also be API keys; one key is in both lists")
     if settings.metrics == "key" and keys is None:
         raise SettingsError("MOBILE_SAM_METRICS=key needs API keys, but none are set")
-    rate = RateLimit.of(settings.rate_limit, settings.redis_url) if settings.rate_limit else None
+    rate = RateLimit(settings.rate_limit, settings.redis_url) if settings.rate_limit else None
     return keys, rate, admin_keys
 
 

@@ -70,7 +70,7 @@ class Service:
             pages={"/page": PlainTextResponse("a page")},
             limits=Limits(MAX_BODY_BYTES, 0.2, 0.2),
             keys=ApiKeys.of(self.keys, None),
-            rate=RateLimit.of(self.rate, None) if self.rate else None,
+            rate=RateLimit(self.rate, None) if self.rate else None,
             admission=self.admission,
             health=lambda: Health(self.state, "a reason", {"died": 2}),
             counts=self.counts,
