@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import orjson
+from PIL import Image
 
 from orchestrator import images
-from orchestrator.call import MASK, PICTURE, UPSAMPLE, Call, Part
+from orchestrator.cache import EMBEDDING_SHAPE, Entry
+from orchestrator.call import MASK, PICTURE, UPSAMPLE, Call, Part, Stages
 from orchestrator.costs import Workload
 from orchestrator.embeddings import EncodedImage
 from orchestrator.masks import Logits, Mask, MaskPart, area_and_box, json_list, remove_small_regions, upsample
@@ -20,6 +22,8 @@ from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
 
 OUTPUTS = ("mask", "picture", "result")
+WARM_UP_SIZE_HW = (1200, 1800)
+"""A typical photograph: 2 megapixels."""
 
 
 def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
@@ -143,3 +147,22 @@ def npy_base64(array: npt.NDArray[Any]) -> str:
     file = io.BytesIO()
     np.save(file, array, allow_pickle=False)
     return base64.b64encode(file.getvalue()).decode("ascii")
+
+
+def warm_up() -> None:
+    """Decode and scale an image, and make masks and pictures of it.
+
+    So the first request does not pay for lazy imports and first allocations. Triton warms up the networks itself
+    (`model_warmup` in their config.pbtxt).
+    """
+    height, width = WARM_UP_SIZE_HW
+    ramp = np.linspace(0, 255, width, dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(np.broadcast_to(ramp[None, :, None], (height, width, 3))).save(file, "JPEG")
+    entry = Entry(np.zeros(EMBEDDING_SHAPE, np.float16), WARM_UP_SIZE_HW, file.getvalue())
+    image = EncodedImage("", "", entry, height * width, Stages(lambda *_: None))
+    images.to_frame(image.decode().pixels)
+    logits = np.full((1, 256, 256), -1, np.float32)
+    logits[:, 60:120, 80:180] = 1
+    for mask_format in ("json", "png", "rle"):
+        draw(image, Workload(1, 1, mask_format, "overlay"), [(logits, np.ones(1, np.float32))], 2**30)

@@ -23,7 +23,6 @@ from orchestrator.memory import IdleMemoryRelease, return_large_blocks_on_free
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected, UnknownImage, one_line
 from orchestrator.redis_tier import RedisTier
-from orchestrator.warm_up import warm_up
 
 Array = npt.NDArray[Any]
 
@@ -203,7 +202,7 @@ class SegmentModel(OrchestratorModel):
     def initialize(self, args: dict[str, str]) -> None:
         """Read the settings, open the cache, and warm up."""
         super().initialize(args)
-        warm_up()
+        segment.warm_up()
 
 
 class EverythingModel(OrchestratorModel):

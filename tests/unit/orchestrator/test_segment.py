@@ -17,8 +17,7 @@ from orchestrator.embeddings import Embeddings
 from orchestrator.everything import records
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected
-from orchestrator.segment import segment
-from orchestrator.warm_up import warm_up
+from orchestrator.segment import segment, warm_up
 from utils.triton.exchange import Exchange
 
 WIDTH, HEIGHT = 64, 48
