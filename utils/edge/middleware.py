@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from opentelemetry import trace
 from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -55,14 +56,12 @@ from utils.edge.keys import ApiKeys
 from utils.edge.protocol import REFUSAL_EXTENSION
 from utils.edge.rate import RateLimit
 from utils.integrations.adapter import Adapters
-from utils.observability import traces
 from utils.observability.context import (
     ADDRESS,
     CALLER,
     REASON,
     REQUEST_ID,
     TARGET,
-    TRACE_ID,
     AnswerReason,
     address,
     request_id,
@@ -163,8 +162,7 @@ class Edge:
         TARGET.set(f"{shown(scope['method'], 20)} {shown(scope['path'], 200)}")
         REASON.set(AnswerReason())
         REFUSAL_LOG.summarise_ended()
-        TRACE_ID.set(traces.trace_id())
-        traces.set_attribute(traces.REQUEST_ID, REQUEST_ID.get())
+        trace.get_current_span().set_attribute("mobile_sam.request_id", REQUEST_ID.get())
         answer = AnswerSender(self, scope["path"], send)
         body = Body(scope, receive, self.admission, self._large_bodies)
         try:
@@ -327,7 +325,7 @@ class AnswerSender:
         edge, path, reason = self._edge, self._path, REASON.get().slug
         label = STATIC if path in edge.file_paths else path if path in edge.methods else OTHER_PATH
         edge.counts.count_answer(label, status, reason)
-        traces.set_attribute(traces.REASON, reason)
+        trace.get_current_span().set_attribute("mobile_sam.reason", reason)
 
     def _problem_instead(self, message: Message, start_answer: StartAnswer) -> Problem | None:
         """Return the problem to send instead of an answer that starts, if any."""

@@ -18,7 +18,7 @@ ADDRESS: ContextVar[str] = ContextVar("address", default="unknown")
 TARGET: ContextVar[str] = ContextVar("target", default="")
 """Method and path of the request, bounded and printable."""
 TRACE_ID: ContextVar[str] = ContextVar("trace_id", default="")
-"""OpenTelemetry trace id; empty where the request is not traced."""
+"""OpenTelemetry trace id, 32 hexadecimal digits; empty where the request is not recorded in a trace."""
 
 
 @dataclass

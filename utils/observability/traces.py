@@ -9,7 +9,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -23,6 +23,8 @@ from opentelemetry.trace import Span, SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from utils.observability.context import TRACE_ID
+
 ENDPOINT, TRACES_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 PROTOCOL, TRACES_PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 EXPORTER, DISABLED = "OTEL_TRACES_EXPORTER", "OTEL_SDK_DISABLED"
@@ -33,8 +35,8 @@ SHUTDOWN_TIMEOUT_S = 3.0
 """Time to send the remaining spans when a worker ends."""
 
 
-MODEL, REQUEST_ID, REASON = "triton.model_name", "mobile_sam.request_id", "mobile_sam.reason"
-"""Names of span attributes; the first is Triton's own."""
+MODEL = "triton.model_name"
+"""Name of a span attribute, Triton's own."""
 
 _tracer = trace.get_tracer("mobile_sam")
 _headers = TraceContextTextMapPropagator()
@@ -149,32 +151,25 @@ class TracingMiddleware:
     def __init__(self, app: ASGIApp, *, paths: frozenset[str], provider: TracerProvider) -> None:
         self._app, self._paths = app, paths
         self._traced = OpenTelemetryMiddleware(
-            app, server_request_hook=_name_route, tracer_provider=provider, exclude_spans=["receive", "send"]
+            app, server_request_hook=_begin, tracer_provider=provider, exclude_spans=["receive", "send"]
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection event."""
+        TRACE_ID.set("")  # a pipelined request starts in the context of the one before it
         app = self._traced if scope["type"] == "http" and scope["path"] in self._paths else self._app
         await app(scope, receive, send)
 
 
-def _name_route(span: Span, scope: Mapping[str, Any]) -> None:
+def _begin(span: Span, scope: Mapping[str, Any]) -> None:
     span.set_attribute("http.route", scope["path"])
-
-
-def trace_id() -> str:
-    """Return the id of the recorded trace, 32 hexadecimal digits, or an empty string without one."""
-    context = trace.get_current_span().get_span_context()
-    return f"{context.trace_id:032x}" if context.trace_flags.sampled else ""
-
-
-def set_attribute(name: str, value: str) -> None:
-    """Set an attribute of the current span."""
-    trace.get_current_span().set_attribute(name, value)
+    context = span.get_span_context()
+    if context.trace_flags.sampled:
+        TRACE_ID.set(f"{context.trace_id:032x}")
 
 
 def wait_span(model: str) -> AbstractContextManager[object]:
-    """Return a span for the wait for a slot of a model."""
+    """Return a span for the wait for a slot of a model; only for requests with a `TRACE_ID`."""
     return _span("wait", model, SpanKind.INTERNAL)
 
 
@@ -182,16 +177,13 @@ def wait_span(model: str) -> AbstractContextManager[object]:
 def infer_span(model: str) -> Iterator[Mapping[str, str]]:
     """Open a span for a call of Triton and yield the headers that make Triton's spans its children.
 
-    Without a recorded trace there are no headers, because Triton records every trace it receives.
+    Only for requests with a `TRACE_ID`: Triton records every trace it receives.
     """
     headers: dict[str, str] = {}
     with _span("infer", model, SpanKind.CLIENT):
-        if trace_id():
-            _headers.inject(headers)
+        _headers.inject(headers)
         yield headers
 
 
 def _span(action: str, model: str, kind: SpanKind) -> AbstractContextManager[object]:
-    if not trace_id():
-        return nullcontext()
     return _tracer.start_as_current_span(f"{action} {model}", kind=kind, attributes={MODEL: model})
