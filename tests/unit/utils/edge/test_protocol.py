@@ -7,9 +7,9 @@ import json
 import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from http.client import HTTPResponse
 
 import psutil
@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tests.unit.utils.edge.fakes import FakeCounts, FakeTransport, make_edge
+from tests.waiting import wait_until
 from utils.edge.admission import Admission
 from utils.edge.middleware import MAX_LARGE_BODIES, Limits
 from utils.edge.protocol import MAX_FIELDS, MAX_HEAD_BYTES, MAX_PIPELINED, Connections, UnknownServerError, install
@@ -80,11 +81,15 @@ class Server:
             thread = threading.Thread(target=self.uvicorn.run, kwargs={"sockets": [listening]})
             thread.start()
             try:
-                wait_for(lambda: self.uvicorn.started)
+                wait_until(lambda: self.uvicorn.started)
                 yield self
             finally:
                 self.uvicorn.force_exit = self.uvicorn.should_exit = True
                 thread.join(TIMEOUT_S)
+
+    def has_unread(self, large_answers: int) -> bool:
+        """Return whether so many large answers are counted as unread."""
+        return self.admission._answer_bytes == large_answers * LARGE_ANSWER
 
     def connect(self) -> socket.socket:
         return socket.create_connection(self.address, timeout=TIMEOUT_S)
@@ -109,13 +114,6 @@ class Answer(HTTPResponse):
     def slug(self) -> str:
         assert self.headers["content-type"] == "application/problem+json"
         return str(json.loads(self.body)["type"]).removeprefix("urn:mobile-sam:")
-
-
-def wait_for(condition) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def read_all(connection: socket.socket) -> bytes:
@@ -167,7 +165,7 @@ def test_head_of_the_maximum_size_is_accepted_and_one_byte_more_is_refused(serve
 def test_caller_that_keeps_sending_after_a_refusal_receives_it(server):
     with server.connect() as connection:
         connection.sendall(head_of(2 * MAX_HEAD_BYTES))
-        wait_for(lambda: server.counts.answers)
+        wait_until(lambda: server.counts.answers)
         for _ in range(4):
             connection.sendall(b"x" * MAX_HEAD_BYTES)
         assert_refused(server, Answer(connection))
@@ -206,10 +204,10 @@ def test_endless_part_of_a_head_is_refused(server, start):
 def test_too_many_trailers_abort_the_request_being_read(server, trailers):
     with server.connect() as connection:
         connection.sendall(chunked() + b"1\r\nx\r\n")
-        wait_for(lambda: server.admission._body_bytes.total() == 1)
+        wait_until(lambda: server.admission._body_bytes.total() == 1)
         connection.sendall(b"0\r\n" + b"\r\n".join(trailers))
         assert_refused(server, Answer(connection))
-    wait_for(lambda: not server.admission._body_bytes)
+    wait_until(lambda: not server.admission._body_bytes)
 
 
 def test_too_large_head_in_small_pieces_is_refused(server):
@@ -271,8 +269,8 @@ def test_too_many_pipelined_requests_are_refused(server):
 def test_disconnect_cancels_the_first_of_pipelined_requests(server):
     with server.connect() as connection:
         connection.sendall(post(b"/slow", body=b"x") + post())
-        wait_for(lambda: server.admission.in_progress == 1)
-    wait_for(lambda: server.ended == ["slow"])
+        wait_until(lambda: server.admission.in_progress == 1)
+    wait_until(lambda: server.ended == ["slow"])
 
 
 @pytest.mark.parametrize(
@@ -337,7 +335,7 @@ def test_unread_answers_are_bounded_in_bytes(server):
     for number, connection in enumerate(unread):
         connection.sendall(post(b"/large"))
         if number < limit // LARGE_ANSWER:
-            wait_for(lambda count=number + 1: server.admission._answer_bytes == count * LARGE_ANSWER)
+            wait_until(partial(server.has_unread, number + 1))
         else:
             refused = Answer(connection)
             assert (refused.status, refused.slug) == (503, "overloaded")
@@ -345,7 +343,7 @@ def test_unread_answers_are_bounded_in_bytes(server):
     for connection in unread[: limit // LARGE_ANSWER]:
         assert len(Answer(connection).body) == LARGE_ANSWER
         connection.close()
-    wait_for(lambda: server.admission._answer_bytes == 0)
+    wait_until(lambda: server.admission._answer_bytes == 0)
     assert server.ask(post(b"/large")).status == 200
     for connection in unread:
         connection.close()
@@ -354,15 +352,15 @@ def test_unread_answers_are_bounded_in_bytes(server):
 def test_disconnect_frees_the_bytes_of_an_unread_answer(server):
     with server.connect() as connection:
         connection.sendall(post(b"/large"))
-        wait_for(lambda: server.admission._answer_bytes)
-    wait_for(lambda: not server.admission._answer_bytes and not server.admission.in_progress)
+        wait_until(lambda: server.admission._answer_bytes)
+    wait_until(lambda: not server.admission._answer_bytes and not server.admission.in_progress)
 
 
 def test_new_connection_replaces_the_longest_waiting_one():
     with Server(max_connections=8).running() as server, ExitStack() as stack:
         working = stack.enter_context(server.connect())
         working.sendall(post(b"/slow", body=b"x"))
-        wait_for(lambda: server.admission.in_progress)
+        wait_until(lambda: server.admission.in_progress)
         halves = []
         for _ in range(20):
             halves.append(stack.enter_context(server.connect()))
@@ -390,7 +388,7 @@ def test_malformed_bodies_behind_an_expectation_are_a_400_alone_while_others_are
             caller.sendall(head + b"no chunk\r\n")
         for caller in callers:
             assert b"HTTP/1.1 400" in caller.recv(1000)
-        wait_for(lambda: len(server.counts.answers) == 20)
+        wait_until(lambda: len(server.counts.answers) == 20)
     assert {status for _, status, _ in server.counts.answers} == {400, 499}
 
 
