@@ -109,7 +109,7 @@ def _origins(text: str) -> str:
     for origin in map(str.strip, text.split(",")):
         parts = urlsplit(origin)
         if origin != "*" and (not parts.scheme or not parts.netloc or parts.path or parts.query):
-            raise _invalid("origins such as https://a.example, or *", origin)
+            raise SettingsError(f"expected origins such as https://a.example, or *, got {origin!r}")
     return text
 
 
