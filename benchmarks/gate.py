@@ -20,7 +20,7 @@ from benchmarks.figures import interleaved, ratio_table, table
 from benchmarks.objects import LabelledObject, Mask, iou, read_objects, read_picture
 from benchmarks.raw import RawModel
 from benchmarks.service import BUILTIN, OFFICIAL, prepare
-from orchestrator import images, prompts
+from orchestrator import images, pipeline
 from orchestrator.masks import upsample
 from utils.triton.machine import has_bf16
 
@@ -61,7 +61,7 @@ class Networks:
         found: list[Mask] = []
         for points, labels in (([labelled.point], [1]), ([(x0, y0), (x1, y1)], [2, 3])):
             in_image = np.array([points], np.float32), np.array([labels], np.int32)
-            coords, frame_labels = prompts.to_frame(*in_image, size_hw, frame_hw)
+            coords, frame_labels = pipeline.points_to_frame(*in_image, size_hw, frame_hw)
             feed: dict[str, Array] = {
                 "image_embeddings": embedding,
                 "point_coords": coords,

@@ -16,7 +16,7 @@ from benchmarks.raw import RawModel
 from benchmarks.service import ROOT
 from orchestrator import images
 from orchestrator.cache import EmbeddingCache, Entry
-from orchestrator.png import encode_bilevel_png, encode_png, pack_mask
+from orchestrator.pictures import encode_bilevel_png, encode_png, pack_mask
 
 ROUNDS = 20
 BATCHES = (1, 8, 32)
@@ -31,13 +31,13 @@ def pictures() -> str:
     bilevel = [cv2.IMWRITE_PNG_BILEVEL, 1]
     arms: dict[str, Callable[[], object]] = {
         "picture, OpenCV": lambda: cv2.imencode(".png", backwards),
-        "picture, orchestrator.png": lambda: encode_png(picture),
+        "picture, orchestrator.pictures": lambda: encode_png(picture),
         "mask, OpenCV": lambda: cv2.imencode(".png", mask.view(np.uint8) * np.uint8(255), bilevel),
-        "mask, orchestrator.png": lambda: encode_bilevel_png([pack_mask(mask)], SIZE[0]),
+        "mask, orchestrator.pictures": lambda: encode_bilevel_png([pack_mask(mask)], SIZE[0]),
     }
     return ratio_table(
         interleaved(arms, ROUNDS, "PNG"),
-        {"picture, orchestrator.png": "picture, OpenCV", "mask, orchestrator.png": "mask, OpenCV"},
+        {"picture, orchestrator.pictures": "picture, OpenCV", "mask, orchestrator.pictures": "mask, OpenCV"},
     )
 
 

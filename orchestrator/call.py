@@ -1,4 +1,4 @@
-"""One request to the orchestrator: its inputs, its deadline, and the file that carries large values.
+"""One request to the orchestrator: its inputs, its deadline, its stages, and the file that carries large values.
 
 The service gives each request a memory file of its own (memfd_create(2)), which both sides open by its name below
 /proc. Large values take this way in both directions: Triton's shared memory grows with the largest value that
@@ -10,8 +10,11 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock, Timer
+from time import perf_counter
 from typing import IO, Any
 
 import numpy as np
@@ -23,6 +26,21 @@ INLINE_BYTES = 64 * 1024
 """Largest part of an answer that goes through Triton."""
 FILE = re.compile(r"/proc/[0-9]+/fd/[0-9]+")
 MEMORY_FILE = "/memfd:mobile_sam"
+
+CACHE = "cache"  # embedding lookup on this machine
+WAIT = "wait"  # wait for another process that encodes the same image
+REDIS = "redis"  # embedding lookup in Redis
+DECODE = "decode"  # image file to pixels
+RESIZE = "resize"  # pixels to the encoder's frame
+ENCODE = "encode"  # encoder, its queue in Triton included
+STORE = "store"  # write of the embedding to disk
+DECODER = "decoder"  # mask decoder, its queue included; further runs overlap with the stages below
+UPSAMPLE = "upsample"  # masks to the image's size
+MASK = "mask"  # masks to the answer's format, their areas and boxes
+PICTURE = "picture"  # picture: drawing and PNG encoding
+RECORD = "record"  # automatic masks: filtering, and the records of those kept
+STAGES = (CACHE, WAIT, REDIS, DECODE, RESIZE, ENCODE, STORE, DECODER, UPSAMPLE, MASK, PICTURE, RECORD)
+REPORT_INTERVAL_S = 1.0
 
 Array = npt.NDArray[Any]
 Part = Sequence[Any]
@@ -137,3 +155,64 @@ class Call:
             file.close()
             raise RequestCancelled("the client has disconnected")
         return file
+
+
+class Stages:
+    """Stage timer of a process that works on one request at a time, in several threads: two clock reads for each stage.
+
+    A stage does not start if the request has been cancelled.
+
+    Triton's counters are in another process, and each increment is a message to it, which would slow a click down. So
+    the sums are sent at most once a second, from another thread. Those of a long request grow while it runs, which
+    shows the watchdog that it is busy and not hung.
+    """
+
+    def __init__(self, report: Callable[[str, int, float], None]) -> None:
+        """Make a timer without data.
+
+        Args:
+            report: called in a thread of its own with a stage, the number of requests that entered it, and the seconds
+                spent in it, unfinished requests included.
+        """
+        self._report, self._lock = report, Lock()
+        self._entered: set[str] = set()
+        self._sums: dict[str, tuple[int, float]] = {}
+        self.begin()
+
+    def begin(self, raise_if_cancelled: Callable[[], None] = lambda: None, *, counts: bool = True) -> None:
+        """Begin a request.
+
+        Args:
+            raise_if_cancelled: called before each stage.
+            counts: whether the stages of this request are reported.
+        """
+        self._raise_if_cancelled, self._counts, self._entered = raise_if_cancelled, counts, set()
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Time the body, also if it raises; a stage may be entered several times."""
+        self._raise_if_cancelled()
+        start = perf_counter()
+        try:
+            yield
+        finally:
+            self._add(stage, perf_counter() - start)
+
+    def _add(self, stage: str, seconds: float) -> None:
+        if not self._counts:
+            return
+        with self._lock:
+            idle = not self._sums
+            requests, total = self._sums.get(stage, (0, 0.0))
+            self._sums[stage] = requests + (stage not in self._entered), total + seconds
+            self._entered.add(stage)
+        if idle:
+            timer = Timer(REPORT_INTERVAL_S, self._report_sums)
+            timer.daemon = True
+            timer.start()
+
+    def _report_sums(self) -> None:
+        with self._lock:
+            sums, self._sums = self._sums, {}
+        for stage, (requests, seconds) in sums.items():
+            self._report(stage, requests, seconds)

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from orchestrator import images
 from orchestrator.cache import EmbeddingCache, Entry
-from orchestrator.png import Strip
+from orchestrator.call import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
+from orchestrator.pictures import Strip
 from orchestrator.problems import UnknownImage
 from orchestrator.redis_tier import RedisTier
-from orchestrator.stages import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
 
 FOUND, SHARED, ENCODED = "found", "shared", "encoded"
 """Sources of an embedding: this machine's cache, Redis, the encoder."""
@@ -32,7 +32,7 @@ class DecodedImage:
     pixels: images.RGB
     """(H, W, 3) uint8 RGB; not to be changed."""
     strips: dict[int, Strip] = field(default_factory=dict)
-    """Compressed strips of the image as a PNG file, for its next picture (`png.encode_png`)."""
+    """Compressed strips of the image as a PNG file, for its next picture (`pictures.encode_png`)."""
 
 
 @dataclass

@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from orchestrator import images, prompts
-from orchestrator.call import Call, Part
+from orchestrator import images
+from orchestrator.call import RECORD, UPSAMPLE, Call, Part
 from orchestrator.masks import Logits, area_and_box, json_list, remove_small_regions, rle, upsample
-from orchestrator.pipeline import Pipeline
+from orchestrator.pipeline import POSITIVE, Pipeline, mask_inputs
 from orchestrator.problems import INVALID_REQUEST, rejected
-from orchestrator.stages import RECORD, UPSAMPLE
 
 OUTPUTS = ("records",)
 EDGE_MARGIN_PIXELS = 20
@@ -36,8 +35,8 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
     assert points_xy is not None  # not optional in config.pbtxt
     frame_hw = images.frame_size_hw(part.size_hw)
     in_crop: npt.NDArray[np.float32] = (points_xy - np.array(crop[:2], np.float32))[:, None]
-    labels = np.full(in_crop.shape[:2], prompts.POSITIVE, np.int32)
-    no_mask = prompts.mask_inputs(None, None, len(in_crop))
+    labels = np.full(in_crop.shape[:2], POSITIVE, np.int32)
+    no_mask = mask_inputs(None, None, len(in_crop))
     decoded = pipeline.decode(part, in_crop, labels, *no_mask, candidates=True)
     lines = []
     for point_xy, (masks, scores) in zip(points_xy, decoded, strict=True):

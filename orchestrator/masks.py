@@ -13,7 +13,7 @@ import orjson
 from pycocotools import mask as coco
 
 from orchestrator.images import FRAME
-from orchestrator.png import encode_bilevel_png, pack_mask
+from orchestrator.pictures import encode_bilevel_png, pack_mask
 from orchestrator.polygons import MAX_RINGS, TOLERANCE_PIXELS, polygons
 from orchestrator.problems import ANSWER_TOO_LARGE, rejected
 

@@ -8,19 +8,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import orjson
+from PIL import Image
 
-from orchestrator import images, prompts
-from orchestrator.call import Call, Part
+from orchestrator import images
+from orchestrator.cache import EMBEDDING_SHAPE, Entry
+from orchestrator.call import MASK, PICTURE, UPSAMPLE, Call, Part, Stages
 from orchestrator.costs import Workload
 from orchestrator.embeddings import EncodedImage
 from orchestrator.masks import Logits, Mask, MaskPart, area_and_box, json_list, remove_small_regions, upsample
 from orchestrator.pictures import Picture
-from orchestrator.pipeline import Pipeline
+from orchestrator.pipeline import Pipeline, check_inside, count_points, mask_inputs
 from orchestrator.polygons import TOLERANCE_PIXELS
 from orchestrator.problems import ANSWER_TOO_LARGE, CostlyRequest, rejected
-from orchestrator.stages import MASK, PICTURE, UPSAMPLE
 
 OUTPUTS = ("mask", "picture", "result")
+WARM_UP_SIZE_HW = (1200, 1800)
+"""A typical photograph: 2 megapixels."""
 
 
 def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
@@ -38,7 +41,7 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
         options.get("mask_format", "json"),
         options.get("segmented_image", "none"),
         bool(options.get("low_res_mask", False)),
-        0 if labels is None else sum(prompts.count_points(labels)),
+        0 if labels is None else sum(count_points(labels)),
         bool(options.get("document", False)),
         float(options.get("mask_threshold", 0)),
         int(options.get("min_mask_region_area", 0)),
@@ -47,7 +50,7 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
 
     def check(size_hw: tuple[int, int]) -> None:
         if points_xy is not None and labels is not None:
-            prompts.check_inside(points_xy, labels, size_hw)
+            check_inside(points_xy, labels, size_hw)
 
     def check_cost(size_hw: tuple[int, int], new: bool) -> None:
         workload.check(size_hw, pipeline.max_answer_bytes)
@@ -59,8 +62,8 @@ def segment(pipeline: Pipeline, call: Call) -> tuple[Part, Part, Part]:
     result = {"image_id": image.image_id, "width": width, "height": height, **pipeline.identity}
     if points_xy is None or labels is None:
         return [], [], [orjson.dumps(result)]
-    mask_inputs = prompts.mask_inputs(call.read("mask_input"), call.read("mask_input_object"), objects)
-    decoded = pipeline.decode(image, points_xy, labels, *mask_inputs, candidates=candidates)
+    earlier = mask_inputs(call.read("mask_input"), call.read("mask_input_object"), objects)
+    decoded = pipeline.decode(image, points_xy, labels, *earlier, candidates=candidates)
     mask, picture, records = draw(image, workload, decoded, pipeline.max_answer_bytes)
     document = [orjson.dumps(result)[:-1], b',"masks":', *records, b"}"]
     if not workload.document:
@@ -144,3 +147,22 @@ def npy_base64(array: npt.NDArray[Any]) -> str:
     file = io.BytesIO()
     np.save(file, array, allow_pickle=False)
     return base64.b64encode(file.getvalue()).decode("ascii")
+
+
+def warm_up() -> None:
+    """Decode and scale an image, and make masks and pictures of it.
+
+    So the first request does not pay for lazy imports and first allocations. Triton warms up the networks itself
+    (`model_warmup` in their config.pbtxt).
+    """
+    height, width = WARM_UP_SIZE_HW
+    ramp = np.linspace(0, 255, width, dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(np.broadcast_to(ramp[None, :, None], (height, width, 3))).save(file, "JPEG")
+    entry = Entry(np.zeros(EMBEDDING_SHAPE, np.float16), WARM_UP_SIZE_HW, file.getvalue())
+    image = EncodedImage("", "", entry, height * width, Stages(lambda *_: None))
+    images.to_frame(image.decode().pixels)
+    logits = np.full((1, 256, 256), -1, np.float32)
+    logits[:, 60:120, 80:180] = 1
+    for mask_format in ("json", "png", "rle"):
+        draw(image, Workload(1, 1, mask_format, "overlay"), [(logits, np.ones(1, np.float32))], 2**30)

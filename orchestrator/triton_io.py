@@ -16,15 +16,13 @@ import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
 from orchestrator import everything, images, segment
 from orchestrator.cache import EmbeddingCache
-from orchestrator.call import Call, Part, RequestCancelled
+from orchestrator.call import Call, Part, RequestCancelled, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.masks import release_logits
 from orchestrator.memory import IdleMemoryRelease, return_large_blocks_on_free
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected, UnknownImage, one_line
 from orchestrator.redis_tier import RedisTier
-from orchestrator.stages import Stages
-from orchestrator.warm_up import warm_up
 
 Array = npt.NDArray[Any]
 
@@ -204,7 +202,7 @@ class SegmentModel(OrchestratorModel):
     def initialize(self, args: dict[str, str]) -> None:
         """Read the settings, open the cache, and warm up."""
         super().initialize(args)
-        warm_up()
+        segment.warm_up()
 
 
 class EverythingModel(OrchestratorModel):

@@ -3,8 +3,7 @@
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 import redis
 
 from benchmarks.service import free_ports
+from tests.waiting import wait_until
 
 
 class RedisServer:
@@ -27,7 +27,7 @@ class RedisServer:
     def start(self) -> None:
         self._process = subprocess.Popen([*self._command, "--dir", str(self._folder)], stdout=subprocess.DEVNULL)
         with self.client() as client:
-            until(lambda: answers(client))
+            wait_until(lambda: answers(client))
 
     def stop(self) -> None:
         if self._process is not None:
@@ -53,13 +53,6 @@ def answers(client: redis.Redis) -> bool:
         return bool(client.ping())
     except redis.ConnectionError:
         return False
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """The files of this project that one cached click enters, in order: `python -m tools.click_path`.
 
 Everything runs in this process: the HTTP application with its edge, and the orchestrator in place of Triton. A stand-in
-replaces the decoder. `ELSEWHERE` lists what a real request enters in uvicorn and in Triton.
+replaces the decoder. `ELSEWHERE` lists what a real request enters in uvicorn and in Triton; the `model.py` of a model
+only names the class in `orchestrator/triton_io.py`.
 """
 
 import asyncio
@@ -17,21 +18,16 @@ import numpy as np
 import orjson
 
 ROOT = Path(__file__).resolve().parents[1]
-ELSEWHERE = (
-    "utils/edge/protocol.py",
-    "utils/edge/connections.py",
-    "model_repository/mobile_sam_cached/1/model.py",
-    "orchestrator/triton_io.py",
-)
+ELSEWHERE = ("utils/edge/protocol.py", "orchestrator/triton_io.py")
 PHOTO = ROOT / "utils/page/static/samples/balloons.jpg"
 
 
 def pipeline(folder: Path) -> Any:
     """Return the orchestrator's pipeline with a stand-in for the networks."""
     from orchestrator.cache import EMBEDDING_SHAPE, EmbeddingCache  # noqa: PLC0415
+    from orchestrator.call import Stages  # noqa: PLC0415
     from orchestrator.embeddings import Embeddings  # noqa: PLC0415
     from orchestrator.pipeline import Pipeline  # noqa: PLC0415
-    from orchestrator.stages import Stages  # noqa: PLC0415
 
     def decode(inputs: dict[str, Any], _: list[str]) -> list[Any]:
         x, y = np.meshgrid(np.arange(256), np.arange(256))

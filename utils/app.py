@@ -23,7 +23,6 @@ from utils.bento import (
 )
 from utils.edge.admin import Admin
 from utils.edge.admission import Admission
-from utils.edge.guard import Guard
 from utils.edge.keys import ADMIN_KEYS, ApiKeys, KeysError
 from utils.edge.lifecycle import WorkerLifecycle
 from utils.edge.middleware import Edge, Limits
@@ -74,11 +73,11 @@ def build() -> App:
         settings = Settings.from_environment()
         source = settings.repository_in(ROOT)
         plan = repository.plan_for_this_machine(source, settings)
-        guard, admin_keys = _access(settings)
+        keys, rate, admin_keys = _access(settings)
     except (SettingsError, PlanError, KeysError, RateError) as error:
         raise SystemExit(f"error: {error}") from None
     served = _served_repository(source, plan, settings)
-    need_key, metrics_need_key = guard.keys is not None, settings.metrics == "key"
+    need_key, metrics_need_key = keys is not None, settings.metrics == "key"
     service_info = describe(Path(served) if source else None, settings, key_needed=need_key)
     # For the orchestrator, whose own default ignores `cache_dir`.
     os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
@@ -101,7 +100,7 @@ def build() -> App:
     read_triton_metrics = partial(triton_metrics, run.metrics_port)
     _add_hooks(
         service,
-        guard,
+        rate,
         WorkerLifecycle(Path(run.shared_file), admission, lambda: disconnect(runner), settings.max_connections),
         partial(_check_deployment, source, plan),
     )
@@ -126,7 +125,8 @@ def build() -> App:
         file_paths=static_files() | page_files(),
         pages={**documents, **page_pages(), "/info": Info(service_info, models.versions, read_triton_metrics)},
         limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
-        guard=guard,
+        keys=keys,
+        rate=rate,
         admission=admission,
         health=lambda: health.read_health(Path(run.shared_file)),
         counts=Counts(),
@@ -139,7 +139,7 @@ def build() -> App:
     return app
 
 
-def _access(settings: Settings) -> tuple[Guard, ApiKeys | None]:
+def _access(settings: Settings) -> tuple[ApiKeys | None, RateLimit | None, ApiKeys | None]:
     """Read the API keys, the rate limit and the admin keys.
 
     Raises:
@@ -153,8 +153,8 @@ def _access(settings: Settings) -> tuple[Guard, ApiKeys | None]:
         raise KeysError(f"{ADMIN_KEYS}: admin keys must not also be API keys; one key is in both lists")
     if settings.metrics == "key" and keys is None:
         raise SettingsError("MOBILE_SAM_METRICS=key needs API keys, but none are set")
-    rate = RateLimit.of(settings.rate_limit, settings.redis_url) if settings.rate_limit else None
-    return Guard(keys, rate), admin_keys
+    rate = RateLimit(settings.rate_limit, settings.redis_url) if settings.rate_limit else None
+    return keys, rate, admin_keys
 
 
 def _served_repository(source: Path | None, plan: Plan, settings: Settings) -> Path | str:
@@ -192,7 +192,7 @@ def _ready_line(source: Path | None, plan: Plan) -> str:
     return f"{pages}, weights {weights.get('name')}, encoder {plan.encoder.engine}"
 
 
-def _add_hooks(service: Any, guard: Guard, lifecycle: WorkerLifecycle, check_deployment: Any) -> None:
+def _add_hooks(service: Any, rate: RateLimit | None, lifecycle: WorkerLifecycle, check_deployment: Any) -> None:
     """Register what runs before the service is deployed, and at the start and the end of each API worker."""
     service.on_deployment(check_hooks)
     service.on_deployment(check_deployment)
@@ -206,5 +206,5 @@ def _add_hooks(service: Any, guard: Guard, lifecycle: WorkerLifecycle, check_dep
     @service.on_shutdown  # type: ignore[untyped-decorator]
     async def stop_worker(_: Any) -> None:
         REFUSAL_LOG.summarise_ended(all_windows=True)
-        if guard.rate is not None:
-            await guard.rate.close()
+        if rate is not None:
+            await rate.close()

@@ -19,13 +19,12 @@ from starlette.responses import Response
 from benchmarks.engines import Array, load
 from examples.bentoml_runner.predictor import REPOSITORY
 from orchestrator.cache import EmbeddingCache
-from orchestrator.call import Call
+from orchestrator.call import Call, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.images import Frame
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import Rejected, UnknownImage
 from orchestrator.segment import segment
-from orchestrator.stages import Stages
 from utils.api.answers import MultipartAnswer, RequestBody, errors_as_problems, segmentation_response
 from utils.api.errors import ServiceError
 from utils.api.images import ImageSource, image_source
@@ -33,7 +32,6 @@ from utils.api.prompts import to_prompts
 from utils.api.received import JSON, Received, apply_answer_type
 from utils.api.requests import SegmentRequest, parse_body
 from utils.edge.admission import Admission
-from utils.edge.guard import Guard
 from utils.edge.middleware import Edge, Limits
 from utils.observability.metrics import Counts
 from utils.triton.health import Health
@@ -133,7 +131,6 @@ svc.add_asgi_middleware(
     file_paths=frozenset(),
     pages={},
     limits=Limits(max_body_bytes=2**25, body_timeout_s=30, answer_timeout_s=60),
-    guard=Guard(None, None),
     admission=Admission(max_requests=1000, max_body_bytes=2**30),
     health=lambda: Health("ready"),
     counts=Counts(),

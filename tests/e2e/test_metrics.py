@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from orchestrator.stages import CACHE, DECODE, DECODER, ENCODE, MASK, PICTURE, RESIZE, STORE, UPSAMPLE, WAIT
+from orchestrator.call import CACHE, DECODE, DECODER, ENCODE, MASK, PICTURE, RESIZE, STORE, UPSAMPLE, WAIT
 from tests.e2e.pictures import as_base64, scene
 
 pytestmark = pytest.mark.e2e

@@ -25,7 +25,8 @@ from tests.e2e.server import (
     start_server,
     write_other_weights,
 )
-from tests.redis_server import redis_server, until
+from tests.redis_server import redis_server
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -114,7 +115,7 @@ def test_replicas_share_embeddings_and_survive_the_loss_of_redis(builtin_reposit
         one, other = (server.wait_until_ready() for server in [launch("first"), launch("second")])
 
         answer = segmentation(one.post(input_image=as_base64(scene(50)), **CLICK, **NPY_ONLY))
-        until(lambda: len(redis.names()) == 2)  # the other one is the watchdogs' test image
+        wait_until(lambda: len(redis.names()) == 2)  # the other one is the watchdogs' test image
         again = segmentation(other.post(image_id=answer.result["image_id"], **CLICK, **NPY_ONLY))
         assert (again.masks == answer.masks).all()
         assert again.result == answer.result

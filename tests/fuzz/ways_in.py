@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator import images, prompts
+from orchestrator import images, pipeline
 from orchestrator.problems import Rejected
 from utils.api.errors import InvalidRequest, MalformedBody, ServiceError
 from utils.api.images import ImageSource, image_source
@@ -98,8 +98,8 @@ def check_prompts(found: Prompts, size_hw: tuple[int, int]) -> None:
     assert found.points_xy.shape == (count, points, 2)
     assert np.isfinite(found.points_xy).all()
     assert found.masks.shape == (len(found.mask_objects), 256, 256)
-    assert [len(names) for names in found.fields] == (found.labels != prompts.ABSENT).sum(1).tolist()
-    prompts.check_inside(found.points_xy, found.labels, size_hw)
-    coords, labels = prompts.to_frame(found.points_xy, found.labels, size_hw, images.frame_size_hw(size_hw))
+    assert [len(names) for names in found.fields] == (found.labels != pipeline.ABSENT).sum(1).tolist()
+    pipeline.check_inside(found.points_xy, found.labels, size_hw)
+    coords, labels = pipeline.points_to_frame(found.points_xy, found.labels, size_hw, images.frame_size_hw(size_hw))
     assert coords.shape[:2] == labels.shape
     assert ((coords >= 0) & (coords <= images.FRAME + 1)).all()

@@ -168,7 +168,7 @@ def test_refusal_is_logged_with_time_address_request_and_expectation(app, segmen
 def test_address_that_guesses_keys_is_named(app, segmenter, log, monkeypatch):
     keys = ApiKeys.of("name:a-key-of-enough-characters", None)
     assert keys
-    monkeypatch.setattr("utils.edge.guard.Guard.authenticate", lambda _, scope: keys.name_of(scope["headers"]))
+    monkeypatch.setattr("utils.edge.middleware.Edge._authenticate", lambda _, scope: keys.name_of(scope["headers"]))
     monkeypatch.setattr("utils.api.answers.REFUSAL_LOG._max_lines", 20)
     guesses = [{"headers": [(b"x-api-key", b"guess-%d" % number)]} for number in range(50)]
     assert {status for status, _ in ask_all(app, guesses)} == {401}

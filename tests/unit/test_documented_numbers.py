@@ -8,9 +8,8 @@ from benchmarks.gate import MAX_DROP, MIN_IOU
 from orchestrator import cache, costs, redis_tier
 from tools.environment import MIN_FREE_DISK_BYTES
 from utils.api.requests import MAX_OBJECTS
-from utils.edge.connections import ANSWER_STALL_TIMEOUT_S
 from utils.edge.keys import MIN_KEY_LENGTH
-from utils.edge.lifecycle import FINISH_TIMEOUT_S
+from utils.edge.lifecycle import ANSWER_STALL_TIMEOUT_S, FINISH_TIMEOUT_S
 from utils.settings import Settings
 from utils.triton.exchange import INLINE_BYTES
 from utils.triton.health import MAX_RECORD_AGE_S

@@ -19,7 +19,7 @@ from utils.api.errors import MEDIA_TYPE, Problem, ServiceError
 from utils.api.received import FILE, FORM, JSON, PNG, Received, receive
 from utils.api.requests import MaskFormat
 from utils.observability.context import ADDRESS, REASON, REQUEST_ID, TARGET
-from utils.observability.floods import FloodLog
+from utils.observability.logs import FloodLog
 from utils.triton.exchange import Content, as_bytes, chunks
 from utils.triton.segmenter import Segmentation
 

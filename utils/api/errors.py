@@ -39,7 +39,7 @@ from typing import Any, ClassVar
 
 import orjson
 
-from utils.observability.text import quoted, shown
+from utils.observability.logs import quoted, shown
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:mobile-sam:"

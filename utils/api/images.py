@@ -7,7 +7,7 @@ import pybase64
 
 from utils.api.requests import ImageFields, invalid
 from utils.observability.context import CALLER
-from utils.observability.text import quoted
+from utils.observability.logs import quoted
 
 WHITESPACE = b" \t\r\n"
 FILE_PART = "image"

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from utils.api.errors import MalformedForm, NotAcceptable, UnsupportedMedia
 from utils.api.requests import MaskFormat, SegmentRequest, invalid, unknown_field
-from utils.observability.text import quoted
+from utils.observability.logs import quoted
 
 # It logs each malformed form, with bytes of the request; the error says the same to the caller.
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from utils.api.errors import FieldError, InvalidRequest, MalformedBody
-from utils.observability.text import quoted, shown
+from utils.observability.logs import quoted, shown
 
 MAX_POINTS = 256
 MAX_OBJECTS = 256

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from starlette.types import Receive, Scope
 
 from utils.api.errors import BodyTooLarge, SlowBody, Stopping
-from utils.edge.admission import Admission
-from utils.edge.turns import FairSemaphore
+from utils.edge.admission import Admission, FairSemaphore
 from utils.observability.context import ADDRESS
 
 MAX_DRAIN_BYTES, DRAIN_TIMEOUT_S = 48 * 2**20, 2.0

@@ -44,26 +44,6 @@ class KeysError(ValueError):
 class ApiKeys:
     """Known API keys, kept as digests only."""
 
-    def __init__(
-        self,
-        keys: Keys,
-        file: tuple[str, Path] | None = None,
-        state: FileState = (),
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Store the keys; `ApiKeys.of` reads them.
-
-        Args:
-            keys: digest and name of each key.
-            file: name of the variable and path of the file that the keys come from, if any.
-            state: state of the file when it was read.
-            clock: seconds, from any start.
-        """
-        self._keys, self._clock, self._file = keys, clock, file
-        self._read_state = state
-        self._failed_state: FileState | None = None
-        self._next_check = clock() + CHECK_INTERVAL_S
-
     @classmethod
     def of(
         cls,
@@ -85,20 +65,27 @@ class ApiKeys:
         """
         if text is not None and file is not None:
             raise KeysError(f"expected one of {variable} and {variable}_FILE, got both")
-        if text is not None:
-            return cls(_parse(variable, "entry", text.split(",")), clock=clock)
-        if file is None:
-            return None
-        variable += "_FILE"
-        keys, state, mode = _read(variable, file)
+        source = text if file is None else file
+        return None if source is None else cls(source, clock, variable)
+
+    def __init__(self, source: str | Path, clock: Callable[[], float], variable: str) -> None:
+        """Read keys from a variable's value or a file, as `of`."""
+        self._clock = clock
+        self._next_check = clock() + CHECK_INTERVAL_S
+        self._file: tuple[str, Path] | None = None
+        self._read_state: FileState = ()
+        self._failed_state: FileState | None = None
+        if isinstance(source, str):
+            self._keys = _parse(variable, "entry", source.split(","))
+            return
+        self._file = (f"{variable}_FILE", source)
+        self._keys, self._read_state, mode = _read(*self._file)
         if mode & 0o007:
             logger.warning(
                 "%s %s: expected a file that only its owner and group can access, got mode %03o",
-                variable,
-                file,
+                *self._file,
                 mode & 0o777,
             )
-        return cls(keys, (variable, file), state, clock)
 
     def name_of(self, headers: Iterable[tuple[bytes, bytes]]) -> str:
         """Return the name of a request's key.

@@ -1,4 +1,4 @@
-"""Graceful start-up and shutdown of an API worker.
+"""Graceful start-up and shutdown of an API worker, and the end of its stalled connections.
 
 On SIGTERM or Ctrl-C the worker finishes the accepted requests and answers new ones with 503. It closes its connections
 only once Triton has ended too. So no connection is closed during a request, and the port refuses connections as soon as
@@ -6,12 +6,17 @@ nobody answers them.
 """
 
 import asyncio
+import contextlib
+import ctypes
 import gc
 import logging
 import os
+import resource
 import signal
+import socket
+import struct
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,14 +25,7 @@ import uvicorn
 
 from orchestrator.memory import return_large_blocks_on_free, trim
 from utils.edge.admission import Admission
-from utils.edge.connections import (
-    Connections,
-    allowed_connections,
-    ignore_new_connections,
-    stop_listening,
-    sweep_forever,
-)
-from utils.edge.protocol import install
+from utils.edge.protocol import Connections, install
 from utils.triton import health, processes
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -40,6 +38,19 @@ POLL_INTERVAL_S = 0.02
 LAST_ANSWERS_S = 0.2
 """Time to refuse the requests of connections that were accepted last."""
 TRIM_INTERVAL_S = 15.0
+
+RESERVED_DESCRIPTORS = 64
+"""File descriptors that a worker keeps free for connections to Triton, files and the log."""
+MIN_CONNECTIONS = 8
+
+SWEEP_INTERVAL_S = 5.0
+HEADERS_TIMEOUT_S = 20.0
+"""Time for a complete request on an open connection. uvicorn itself closes connections idle between requests."""
+ANSWER_STALL_TIMEOUT_S = 60.0
+"""Time after which an answer is dropped if its reader takes no further byte."""
+
+SO_ATTACH_FILTER, BPF_RETURN = 26, 0x06
+"""Socket option and instruction of Linux's packet filters (Documentation/networking/filter.rst in its sources)."""
 
 
 class WorkerLifecycle:
@@ -147,3 +158,99 @@ async def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
             return False
         await asyncio.sleep(POLL_INTERVAL_S)
     return True
+
+
+def allowed_connections(setting: int) -> int:
+    """Return the setting, or less if this process has too few file descriptors.
+
+    Raises:
+        OSError: /proc cannot be read.
+    """
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(list(Path("/proc/self/fd").iterdir()))
+    allowed = max(MIN_CONNECTIONS, descriptors - used - RESERVED_DESCRIPTORS)
+    if allowed < setting:
+        logger.warning(
+            "accepting at most %d connections instead of %d: this process is limited to %d file descriptors "
+            "(LimitNOFILE, ulimit -n)",
+            allowed,
+            setting,
+            descriptors,
+        )
+    return min(setting, allowed)
+
+
+class Sweeper:
+    """Closes stalled connections of a `uvicorn.Server`."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._seen: dict[Any, tuple[Any, float]] = {}
+
+    def sweep(self, now: float) -> int:
+        """Close stalled connections and return their number; `now` is in seconds."""
+        connections = set(self._server.server_state.connections)
+        self._seen = {connection: seen for connection, seen in self._seen.items() if connection in connections}
+        closed = 0
+        for connection in connections:
+            cycle, transport = connection.cycle, connection.transport
+            waiting = transport.get_write_buffer_size()
+            idle = cycle is None or cycle.response_complete
+            if waiting:
+                state, limit = ("answer", waiting), ANSWER_STALL_TIMEOUT_S
+            elif idle:
+                state, limit = ("headers", id(cycle)), HEADERS_TIMEOUT_S
+            else:  # the edge limits the time of the body and of the answer
+                self._seen.pop(connection, None)
+                continue
+            last, since = self._seen.get(connection, (None, now))
+            if last != state:
+                since = now
+            self._seen[connection] = (state, since)
+            if now - since > limit:
+                transport.abort()
+                closed += 1
+        return closed
+
+
+def ignore_new_connections(server: Any) -> None:
+    """Drop the first packet of new connections to a `uvicorn.Server`, in all processes that listen on its port.
+
+    Connections that already wait to be accepted can then be answered; `stop_listening` would reset them. Callers of new
+    ones try again after a second, when the port refuses them.
+    """
+    instruction = ctypes.create_string_buffer(struct.pack("HBBI", BPF_RETURN, 0, 0, 0))  # accept 0 bytes
+    program = struct.pack("HL", 1, ctypes.addressof(instruction))
+    for listening in _listening(server):
+        listening.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+
+
+def stop_listening(server: Any) -> None:
+    """Make the port of a `uvicorn.Server` refuse connections in all processes that listen on it.
+
+    The service's first process keeps the port open until it ends, and new callers would wait for an answer.
+    """
+    for listening in _listening(server):
+        with contextlib.suppress(OSError):
+            listening.shutdown(socket.SHUT_RDWR)
+
+
+def _listening(server: Any) -> Iterator[socket.socket]:
+    """Yield copies of a server's listening sockets."""
+    for listener in getattr(server, "servers", []):
+        for listening in listener.sockets:
+            with socket.socket(fileno=os.dup(listening.fileno())) as own:
+                yield own
+
+
+async def sweep_forever(server: Any) -> None:
+    """Close stalled connections of a `uvicorn.Server` at intervals; other servers' connections are left alone."""
+    if not hasattr(server, "server_state"):
+        logger.warning("cannot inspect this server's connections: stalled ones stay open")
+        return
+    sweeper = Sweeper(server)
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(SWEEP_INTERVAL_S)
+        if closed := sweeper.sweep(loop.time()):
+            logger.info("closed %d stalled connection(s)", closed)

@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from opentelemetry import trace
 from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -31,6 +32,7 @@ from utils.api.answers import REFUSAL_LOG, problem_of, problem_response
 from utils.api.errors import (
     MEDIA_TYPE,
     BodyTooLarge,
+    InferenceTimeout,
     InferenceUnavailable,
     MalformedRequest,
     Overloaded,
@@ -41,26 +43,31 @@ from utils.api.errors import (
     WrongMethod,
 )
 from utils.edge.admin import Admin
-from utils.edge.admission import STOPPING_DETAIL, Admission, RefusalThrottle, StartAnswer
-from utils.edge.answering import run_application
+from utils.edge.admission import (
+    STOPPING_DETAIL,
+    ActiveCallers,
+    Admission,
+    FairSemaphore,
+    RefusalThrottle,
+    StartAnswer,
+)
 from utils.edge.bodies import LARGE_BODY_BYTES, Body, ClientDisconnected
-from utils.edge.guard import Guard, address
+from utils.edge.keys import ApiKeys
 from utils.edge.protocol import REFUSAL_EXTENSION
-from utils.edge.turns import ActiveCallers, FairSemaphore
+from utils.edge.rate import RateLimit
 from utils.integrations.adapter import Adapters
-from utils.observability import spans
 from utils.observability.context import (
     ADDRESS,
     CALLER,
     REASON,
     REQUEST_ID,
     TARGET,
-    TRACE_ID,
     AnswerReason,
+    address,
     request_id,
 )
+from utils.observability.logs import shown
 from utils.observability.metrics import OTHER_PATH, Counts, health_metrics
-from utils.observability.text import shown
 from utils.triton.health import Health
 
 LIVE, READY, METRICS = ("/livez", "/healthz"), ("/readyz", "/health"), "/metrics"
@@ -104,12 +111,13 @@ class Edge:
         file_paths: frozenset[str],
         pages: Mapping[str, ASGIApp],
         limits: Limits,
-        guard: Guard,
         admission: Admission,
         health: Callable[[], Health],
         counts: Counts,
         check_room: Callable[[str, bytes], None] = lambda *_: None,
         triton_metrics: Callable[[], Awaitable[bytes]],
+        keys: ApiKeys | None = None,
+        rate: RateLimit | None = None,
         metrics_need_key: bool = False,
         admin: Admin | None = None,
         adapters: Adapters | None = None,
@@ -122,12 +130,14 @@ class Edge:
             file_paths: the application's static files.
             pages: handlers of further GET paths.
             check_room: takes path and body; raises `Overloaded` for requests that would be refused later.
+            keys: keys of which each request that runs inference needs one.
+            rate: limit for each key name, or without keys for each address.
             admin: the admin API, if there are admin keys.
             adapters: the application's paths in the languages of annotation tools.
         """
         self.app = app
         self.work_paths, self.file_paths, self._pages = work_paths, file_paths, pages
-        self._limits, self._guard, self.admission = limits, guard, admission
+        self._limits, self.admission, self._keys, self._rate = limits, admission, keys, rate
         self._health, self.counts = health, counts
         self._health_read_at, self._last_health = -float("inf"), Health("starting")
         self._triton_metrics, self._check_room = triton_metrics, check_room
@@ -152,8 +162,7 @@ class Edge:
         TARGET.set(f"{shown(scope['method'], 20)} {shown(scope['path'], 200)}")
         REASON.set(AnswerReason())
         REFUSAL_LOG.summarise_ended()
-        TRACE_ID.set(spans.trace_id())
-        spans.set_attribute(spans.REQUEST_ID, REQUEST_ID.get())
+        trace.get_current_span().set_attribute("mobile_sam.request_id", REQUEST_ID.get())
         answer = AnswerSender(self, scope["path"], send)
         body = Body(scope, receive, self.admission, self._large_bodies)
         try:
@@ -182,7 +191,7 @@ class Edge:
         if method not in methods:
             raise WrongMethod.of(path, methods, method)
         if path in self._key_pages:
-            self._guard.authenticate(scope)
+            self._authenticate(scope)
         if path in self.work_paths:
             await self._work(scope, receive, send, body)
         elif path in self._pages:
@@ -203,6 +212,10 @@ class Edge:
         """Return an error in the form of the path."""
         return self._adapters.error_response(path, problem) if self._adapters else problem_response(problem)
 
+    def _authenticate(self, scope: Scope) -> str:
+        """Return the name of the request's API key; empty where no key is needed."""
+        return "" if self._keys is None else self._keys.name_of(scope["headers"])
+
     def _readiness(self) -> Response:
         """Return 200, or a problem while the service is not ready. Not logged: probes come every second or so."""
         health = self._health()
@@ -221,8 +234,9 @@ class Edge:
 
     async def _work(self, scope: Scope, receive: Receive, send: AnswerSender, body: Body) -> None:
         """Check a request that runs inference, and have the application answer it."""
-        name = self._guard.authenticate(scope)
-        await self._guard.check_rate(scope, name)
+        name = self._authenticate(scope)
+        if self._rate is not None:
+            await self._rate.check(f"key:{name}" if name else f"address:{address(scope)}")
         CALLER.set(name)
         caller = name or ADDRESS.get()
         self._throttle.note_request(caller)
@@ -311,7 +325,7 @@ class AnswerSender:
         edge, path, reason = self._edge, self._path, REASON.get().slug
         label = STATIC if path in edge.file_paths else path if path in edge.methods else OTHER_PATH
         edge.counts.count_answer(label, status, reason)
-        spans.set_attribute(spans.REASON, reason)
+        trace.get_current_span().set_attribute("mobile_sam.reason", reason)
 
     def _problem_instead(self, message: Message, start_answer: StartAnswer) -> Problem | None:
         """Return the problem to send instead of an answer that starts, if any."""
@@ -361,3 +375,70 @@ def _append_to_body(send: Send, extra: bytes) -> Send:
         await send(message)
 
     return appending
+
+
+async def run_application(
+    app: ASGIApp,
+    scope: Scope,
+    body: bytes,
+    receive: Receive,
+    send: Send,
+    *,
+    timeout_s: float,
+    wait_aborted: Callable[[], Awaitable[None]],
+) -> None:
+    """Run the application, and cancel its work once the answer is no longer needed.
+
+    Args:
+        app, scope, body: the application, the request and its body.
+        receive, send: ASGI callables of the caller; the first one tells when it disconnects.
+        timeout_s: time for the answer to start; the rest of the answer has no time limit.
+        wait_aborted: returns when the service aborts its requests.
+
+    Raises:
+        ClientDisconnected: the caller disconnected before the answer was complete.
+        InferenceTimeout: the answer did not start in time.
+        Stopping: the service aborted the request before the answer started.
+    """
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    del body  # the application frees it once it has read it
+    started, complete = asyncio.Event(), False
+    disconnected = asyncio.create_task(_wait_disconnected(receive))
+
+    async def replay() -> Message:
+        if pending:
+            return pending.pop()
+        await asyncio.wait([disconnected])
+        return {"type": "http.disconnect"}
+
+    async def watched(message: Message) -> None:
+        nonlocal complete
+        started.set()
+        complete = complete or (message["type"] == "http.response.body" and not message.get("more_body", False))
+        await send(message)
+
+    work = asyncio.ensure_future(app(scope, replay, watched))
+    aborted = asyncio.ensure_future(wait_aborted())
+    ends = {work, disconnected, aborted}
+    try:
+        done, _ = await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if not done and started.is_set():
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if work in done or (complete and aborted not in done):
+            await work
+            return
+        work.cancel()
+        await asyncio.wait([work])
+        if disconnected in done or started.is_set():
+            raise ClientDisconnected
+        if aborted in done:
+            raise Stopping("the service is shutting down and could not finish this request in time")
+        raise InferenceTimeout(f"no answer within {timeout_s:g} s")
+    finally:
+        for task in ends:
+            task.cancel()
+
+
+async def _wait_disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,13 +1,16 @@
 """uvicorn's HTTP protocol with limits on request heads, pipelined requests and connections.
 
-uvicorn accepts heads and trailers of any size, and copies an incomplete field whenever a piece of it arrives. Here
-bytes are counted before they are parsed further. A request that exceeds a limit or is not HTTP gets its refusal from
-the edge (`REFUSAL_EXTENSION` in the scope), after the answers to earlier requests.
+uvicorn accepts any number of connections, each of which keeps a file descriptor. It accepts heads and trailers of any
+size, and copies an incomplete field whenever a piece of it arrives. Here bytes are counted before they are parsed
+further. A request that exceeds a limit or is not HTTP gets its refusal from the edge (`REFUSAL_EXTENSION` in the
+scope), after the answers to earlier requests.
 
 `utils.bento.HOOKS` lists the private parts of uvicorn that this module uses.
 """
 
 import asyncio
+import logging
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -18,9 +21,12 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from utils.api.errors import HeadTooLarge, MalformedRequest, ServiceError
+from utils.edge.admission import add
 from utils.edge.bodies import DRAIN_TIMEOUT_S
-from utils.edge.connections import Connections
-from utils.observability.context import REQUEST_ID_HEADER
+from utils.observability.context import REQUEST_ID_HEADER, network
+from utils.observability.logs import FloodLog
+
+logger = logging.getLogger("bentoml.mobile_sam")
 
 MAX_HEAD_BYTES, MAX_FIELDS = 65_536, 100
 """Limits of one request: request line, headers, trailers and chunk extensions together."""
@@ -40,17 +46,75 @@ class UnknownServerError(RuntimeError):
     """The HTTP server is not uvicorn with its protocol for httptools."""
 
 
-def install(server: Server, connections: Connections) -> None:
-    """Make a server with a loaded configuration, which does not listen yet, use `BoundedProtocol`.
+class Connections:
+    """Transports of the open connections of one API worker, bounded in total and for each address.
 
-    Raises:
-        UnknownServerError: the server has another protocol.
+    A new connection beyond a limit replaces the one that has waited longest for its caller: idle, without a complete
+    request, or with an unread answer. If the service is working for all of them, the new one is closed.
     """
-    config = server.config
-    if config.http_protocol_class is not HttpToolsProtocol:
-        raise UnknownServerError(f"expected uvicorn's HttpToolsProtocol, got {config.http_protocol_class!r}")
-    config.ws_protocol_class = None
-    config.http_protocol_class = partial(BoundedProtocol, connections=connections)  # type: ignore[assignment]
+
+    def __init__(self, max_connections: int) -> None:
+        """Start without connections; each address (IPv6: /64 network) gets at most half of the maximum."""
+        self._max, self._max_per_address = max_connections, max(1, max_connections // 2)
+        self._addresses: dict[asyncio.Transport, str] = {}
+        self._counts: Counter[str] = Counter()
+        # Longest-waiting first, for each address and for all ("*").
+        self._waiting: dict[str, dict[asyncio.Transport, None]] = {"*": {}}
+        self._log = FloodLog(logger, max_lines=1, window_s=10)
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    def add(self, connection: asyncio.Transport, ip: str) -> bool:
+        """Add a new connection, marked as waiting; close another one if there are too many.
+
+        Returns:
+            False if the connection is refused and must be closed by the code that called this method.
+        """
+        self._log.summarise_ended()
+        address = network(ip)
+        if self._counts[address] >= self._max_per_address:
+            group, limit = address, self._max_per_address
+        elif len(self) >= self._max:
+            group, limit = "*", self._max
+        else:
+            group = ""
+        if group:
+            oldest = next(iter(self._waiting.get(group, ())), None)
+            closed = "closed the longest-waiting one" if oldest else "closed the new one"
+            origin = f" from {address}" if group == address else ""
+            self._log.log("too-many-connections", f"too many connections{origin} (at most {limit}); {closed}", address)
+            if oldest is None:
+                return False
+            self.remove(oldest)
+            oldest.abort()
+        self._addresses[connection] = address
+        self._counts[address] += 1
+        self.mark_waiting(connection)
+        return True
+
+    def remove(self, connection: asyncio.Transport) -> None:
+        """Forget a closed connection."""
+        self.mark_busy(connection)
+        address = self._addresses.pop(connection, None)
+        if address is not None:
+            add(self._counts, address, -1)
+
+    def mark_waiting(self, connection: asyncio.Transport) -> None:
+        """Mark a connection as waiting for its caller; the time of an earlier mark stays."""
+        address = self._addresses.get(connection)
+        if address is not None:
+            for group in (address, "*"):
+                self._waiting.setdefault(group, {}).setdefault(connection)
+
+    def mark_busy(self, connection: asyncio.Transport) -> None:
+        """Mark a connection as one that the service is working for."""
+        address = self._addresses.get(connection)
+        if address is not None and address in self._waiting:
+            for group in (address, "*"):
+                self._waiting[group].pop(connection, None)
+            if not self._waiting[address]:
+                del self._waiting[address]
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -262,6 +326,19 @@ class BoundedProtocol(HttpToolsProtocol):
             self.pipeline.appendleft((self.cycle, self.app))
         else:
             self._start_asgi_task(self.cycle, self.app)
+
+
+def install(server: Server, connections: Connections) -> None:
+    """Make a server with a loaded configuration, which does not listen yet, use `BoundedProtocol`.
+
+    Raises:
+        UnknownServerError: the server has another protocol.
+    """
+    config = server.config
+    if config.http_protocol_class is not HttpToolsProtocol:
+        raise UnknownServerError(f"expected uvicorn's HttpToolsProtocol, got {config.http_protocol_class!r}")
+    config.ws_protocol_class = None
+    config.http_protocol_class = partial(BoundedProtocol, connections=connections)  # type: ignore[assignment]
 
 
 class _LingeringTransport:

@@ -54,21 +54,7 @@ class RateLimit:
     times the limit; while Redis is unavailable or slow they do so too, starting at 0.
     """
 
-    def __init__(self, limits: Sequence[RateLimitItem], pool: BlockingConnectionPool | None = None) -> None:
-        """Create the counters, in memory without connections to Redis; `RateLimit.of` reads settings."""
-        self._pool = pool
-        self._in_memory = [(item, SlidingWindowCounterRateLimiter(BoundedMemory())) for item in limits]
-        self._in_redis: list[_Limit] = []
-        if pool is not None:
-            # The address is in the pool: the library's own parsing needs a port.
-            options: dict[str, Any] = {"implementation": "redispy", "key_prefix": KEY_PREFIX, "connection_pool": pool}
-            limiter = SlidingWindowCounterRateLimiter(RedisStorage("async+redis://", **options))
-            self._in_redis = [(item, limiter) for item in limits]
-        self._redis_failed = False
-        self._redis_retry_at = 0.0
-
-    @classmethod
-    def of(cls, text: str, redis_url: str | None) -> RateLimit:
+    def __init__(self, text: str, redis_url: str | None) -> None:
         """Parse limits, which are counted in Redis if there is a URL (`redis://`, `rediss://` or `unix://`).
 
         Raises:
@@ -80,22 +66,16 @@ class RateLimit:
             limits = []
         if not limits or any(limit.amount < 1 for limit in limits):
             raise RateError(f"expected limits such as '60/minute' or '10 per second; 1000 per hour', got {text!r}")
-        if redis_url is None:
-            return cls(limits)
-        try:
-            pool = BlockingConnectionPool.from_url(
-                redis_url,
-                max_connections=MAX_REDIS_CONNECTIONS,
-                timeout=REDIS_TIMEOUT_S,
-                socket_timeout=REDIS_SOCKET_TIMEOUT_S,
-                socket_connect_timeout=REDIS_SOCKET_TIMEOUT_S,
-                retry=Retry(NoBackoff(), 0),
-            )
-            pool.connection_class(**pool.connection_kwargs)  # checks the options without connecting
-        except (ValueError, TypeError, RedisError):
-            # The message must not show the URL: it may contain a password.
-            raise RateError("expected a Redis URL such as redis://host:6379/0, got one that is not valid") from None
-        return cls(limits, pool)
+        self._in_memory = [(item, SlidingWindowCounterRateLimiter(BoundedMemory())) for item in limits]
+        self._in_redis: list[_Limit] = []
+        self._pool = None if redis_url is None else _redis_pool(redis_url)
+        if self._pool is not None:
+            # The address is in the pool: the library's own parsing needs a port.
+            options: dict[str, Any] = {"key_prefix": KEY_PREFIX, "connection_pool": self._pool}
+            storage = RedisStorage("async+redis://", implementation="redispy", **options)
+            self._in_redis = [(item, SlidingWindowCounterRateLimiter(storage)) for item in limits]
+        self._redis_failed = False
+        self._redis_retry_at = 0.0
 
     async def check(self, caller: str) -> None:
         """Count one request of a caller, unless it is refused.
@@ -162,6 +142,28 @@ class BoundedMemory(MemoryStorage):
             if end > now and len(self.expirations) <= MAX_COUNTS:
                 return self.storage[key]
             await self.clear(oldest)
+
+
+def _redis_pool(url: str) -> BlockingConnectionPool:
+    """Return a pool without connections.
+
+    Raises:
+        RateError: the URL is not valid.
+    """
+    try:
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=MAX_REDIS_CONNECTIONS,
+            timeout=REDIS_TIMEOUT_S,
+            socket_timeout=REDIS_SOCKET_TIMEOUT_S,
+            socket_connect_timeout=REDIS_SOCKET_TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
+        )
+        pool.connection_class(**pool.connection_kwargs)  # checks the options without connecting
+    except (ValueError, TypeError, RedisError):
+        # The message must not show the URL: it may contain a password.
+        raise RateError("expected a Redis URL such as redis://host:6379/0, got one that is not valid") from None
+    return pool
 
 
 async def _count(limits: Sequence[_Limit], caller: str) -> list[_Refusal]:

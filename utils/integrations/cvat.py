@@ -17,7 +17,7 @@ from utils.api.errors import UnknownPath
 from utils.api.requests import MAX_POINTS, Fraction, Point, invalid, parse_body
 from utils.integrations.adapter import GRID, Adapter, Call, image_of
 from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode, outlines
-from utils.observability.text import quoted
+from utils.observability.logs import quoted
 
 INTERACTOR, DETECTOR = "mobile-sam", "mobile-sam-everything"
 """CVAT's user interface decodes the answers of `pth-facebookresearch-sam-vit-h` itself: ids must differ from it."""

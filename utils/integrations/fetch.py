@@ -16,7 +16,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from utils.api.errors import ImageNotFetched
-from utils.observability.text import quoted
+from utils.observability.logs import quoted
 
 FETCH_TIMEOUT_S = 20.0
 """Maximum time for one file, redirects included."""

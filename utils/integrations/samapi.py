@@ -15,7 +15,7 @@ from utils.api.info import VERSION
 from utils.api.requests import Box, EverythingRequest, Point, invalid, parse_body
 from utils.integrations.adapter import Adapter, Call, image_of
 from utils.integrations.rasters import closed, polygons_of
-from utils.observability.text import quoted
+from utils.observability.logs import quoted
 
 Feature = dict[str, Any]
 

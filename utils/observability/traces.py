@@ -1,14 +1,15 @@
-"""Tracing: its configuration by OpenTelemetry's standard variables, and a span for each inference request.
+"""Tracing: its configuration by OpenTelemetry's standard variables, and the spans of each inference request.
 
 Without a collector nothing is traced. A trace contains the request at the edge, the waits for a slot in Triton and the
-calls of its models (`spans.py`). Triton sends child spans of each call to the same collector: the called models with
+calls of its models. Triton sends child spans of each call to the same collector: the called models with
 their queueing and execution times.
 """
 
 import asyncio
 import os
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -18,9 +19,11 @@ from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Span
+from opentelemetry.trace import Span, SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from utils.observability.context import TRACE_ID
 
 ENDPOINT, TRACES_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 PROTOCOL, TRACES_PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
@@ -30,6 +33,13 @@ SERVICE = "mobile_sam"
 """Default of `OTEL_SERVICE_NAME`."""
 SHUTDOWN_TIMEOUT_S = 3.0
 """Time to send the remaining spans when a worker ends."""
+
+
+MODEL = "triton.model_name"
+"""Name of a span attribute, Triton's own."""
+
+_tracer = trace.get_tracer("mobile_sam")
+_headers = TraceContextTextMapPropagator()
 
 
 class TracesError(ValueError):
@@ -141,14 +151,39 @@ class TracingMiddleware:
     def __init__(self, app: ASGIApp, *, paths: frozenset[str], provider: TracerProvider) -> None:
         self._app, self._paths = app, paths
         self._traced = OpenTelemetryMiddleware(
-            app, server_request_hook=_name_route, tracer_provider=provider, exclude_spans=["receive", "send"]
+            app, server_request_hook=_begin, tracer_provider=provider, exclude_spans=["receive", "send"]
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection event."""
+        TRACE_ID.set("")  # a pipelined request starts in the context of the one before it
         app = self._traced if scope["type"] == "http" and scope["path"] in self._paths else self._app
         await app(scope, receive, send)
 
 
-def _name_route(span: Span, scope: Mapping[str, Any]) -> None:
+def _begin(span: Span, scope: Mapping[str, Any]) -> None:
     span.set_attribute("http.route", scope["path"])
+    context = span.get_span_context()
+    if context.trace_flags.sampled:
+        TRACE_ID.set(f"{context.trace_id:032x}")
+
+
+def wait_span(model: str) -> AbstractContextManager[object]:
+    """Return a span for the wait for a slot of a model; only for requests with a `TRACE_ID`."""
+    return _span("wait", model, SpanKind.INTERNAL)
+
+
+@contextmanager
+def infer_span(model: str) -> Iterator[Mapping[str, str]]:
+    """Open a span for a call of Triton and yield the headers that make Triton's spans its children.
+
+    Only for requests with a `TRACE_ID`: Triton records every trace it receives.
+    """
+    headers: dict[str, str] = {}
+    with _span("infer", model, SpanKind.CLIENT):
+        _headers.inject(headers)
+        yield headers
+
+
+def _span(action: str, model: str, kind: SpanKind) -> AbstractContextManager[object]:
+    return _tracer.start_as_current_span(f"{action} {model}", kind=kind, attributes={MODEL: model})

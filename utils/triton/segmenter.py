@@ -29,9 +29,9 @@ from utils.api.errors import (
 from utils.api.images import ImageSource
 from utils.api.prompts import Prompts
 from utils.api.requests import BYTE_ORDER_MARK, SegmentOptions, has_more_than, invalid
-from utils.edge.turns import FairSemaphore
-from utils.observability import spans
-from utils.observability.context import ADDRESS, CALLER
+from utils.edge.admission import FairSemaphore
+from utils.observability import traces
+from utils.observability.context import ADDRESS, CALLER, TRACE_ID
 from utils.triton import tensors
 from utils.triton.exchange import UNCOMPRESSED, Content, Exchange, Spooled, as_bytes, infer_input, service_errors
 
@@ -232,7 +232,8 @@ class TritonSegmenter:
 
     async def _run_in_slot(self, request: _Request, model: str, inputs: _Arrays) -> Any:
         async with contextlib.AsyncExitStack() as slot:
-            with spans.wait_span(model):
+            traced = bool(TRACE_ID.get())
+            with traces.wait_span(model) if traced else contextlib.nullcontext():
                 semaphore = self._semaphores.get(model)
                 if semaphore:
                     caller = CALLER.get() or ADDRESS.get()
@@ -244,7 +245,9 @@ class TritonSegmenter:
                         await slot.enter_async_context(semaphore.slot(caller))
             exchange, light = request.exchange, model in (tensors.SEGMENT_CACHED, tensors.SEGMENT)
             values = {**await exchange.put(inputs), tensors.CALL: exchange.describe({**request.call, "light": light})}
-            with spans.infer_span(model) as trace_headers:
+            infer_span: contextlib.AbstractContextManager[Mapping[str, str]]
+            infer_span = traces.infer_span(model) if traced else contextlib.nullcontext({})
+            with infer_span as trace_headers:
                 return await self._infer(
                     model_name=model,
                     model_version=str(request.model_version or ""),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from orchestrator.stages import STAGES
+from orchestrator.call import STAGES
 from tests.e2e.pages import blocks
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import ROOT

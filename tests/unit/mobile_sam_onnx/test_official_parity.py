@@ -9,7 +9,7 @@ import pytest
 
 from mobile_sam_onnx.checkpoint import load_checkpoint
 from mobile_sam_onnx.model import build_decoder, build_encoder
-from orchestrator import images, prompts
+from orchestrator import images, pipeline
 from orchestrator.masks import upsample
 from tests.parity.cases import (
     EXPECTED,
@@ -63,8 +63,8 @@ def answer(official_checkpoint: Path, encode: Any) -> Any:
         corners = [case.box_xyxy[:2], case.box_xyxy[2:]] if case.box_xyxy else []
         points = np.array([case.points_xy + corners], np.float32)
         kinds = np.array([case.labels + [2, 3] * bool(corners)], np.int32)
-        coords, labels = prompts.to_frame(points, kinds, size_hw, frame_hw)
-        earlier, has_mask = prompts.mask_inputs(None, None, 1)
+        coords, labels = pipeline.points_to_frame(points, kinds, size_hw, frame_hw)
+        earlier, has_mask = pipeline.mask_inputs(None, None, 1)
         if case.refines:
             low_res, scores, _ = run(CASES[case.refines])
             earlier, has_mask = low_res[scores.argmax()][None, None], np.ones(1, np.float32)

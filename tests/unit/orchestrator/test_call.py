@@ -1,17 +1,21 @@
 """Inputs, answers and cancellation of one request, with the service's side of its file."""
 
 import asyncio
+import itertools
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import orjson
 import pytest
 
-from orchestrator.call import INLINE_BYTES, Call, RequestCancelled
+from orchestrator import call as call_module
+from orchestrator.call import DECODE, INLINE_BYTES, MASK, STAGES, Call, RequestCancelled, Stages
 from utils.triton import exchange as service_side
 from utils.triton import tensors
 from utils.triton.exchange import Exchange
@@ -163,3 +167,87 @@ def test_memory_file_is_closed_with_the_last_part_of_an_answer():
     assert any(entry.stat().st_ino == inode for entry in Path("/proc/self/fd").iterdir() if entry.exists())
     del part
     assert not any(entry.stat().st_ino == inode for entry in Path("/proc/self/fd").iterdir() if entry.exists())
+
+
+@pytest.fixture
+def timers(monkeypatch) -> Mock:
+    """Stand-in for `threading.Timer`."""
+    monkeypatch.setattr(call_module, "Timer", made := Mock())
+    return made
+
+
+def fire(timers: Mock) -> None:
+    """Run what the pending timers would run."""
+    pending = timers.call_args_list
+    timers.reset_mock()
+    for timer in pending:
+        timer.args[1]()
+
+
+@pytest.fixture
+def reported() -> list[tuple[str, int, float]]:
+    return []
+
+
+@pytest.fixture
+def stages(reported, timers, monkeypatch) -> Stages:
+    """Stages with a clock that advances by a second with each reading."""
+    readings = itertools.count()
+    monkeypatch.setattr(call_module, "perf_counter", lambda: float(next(readings)))
+    return Stages(lambda *stage: reported.append(stage))
+
+
+def run(stages: Stages, *names: str) -> None:
+    for name in names:
+        with stages(name):
+            pass
+
+
+def test_requests_are_reported_together_and_once_by_their_stages(stages, reported, timers):
+    for names in ([DECODE, MASK, MASK], [MASK]):
+        stages.begin()
+        run(stages, *names)
+    assert reported == []
+    assert [timer.args[0] for timer in timers.call_args_list] == [call_module.REPORT_INTERVAL_S]
+    assert timers.return_value.daemon is True  # a pending timer must not keep the process alive
+    timers.return_value.start.assert_called_once()
+    fire(timers)
+    assert reported == [(DECODE, 1, 1.0), (MASK, 2, 3.0)]
+    run(stages, MASK)  # the last request goes on
+    fire(timers)
+    assert reported[2:] == [(MASK, 0, 1.0)]
+
+
+def test_uncounted_request_is_not_reported(stages, reported, timers):
+    stages.begin(counts=False)
+    run(stages, DECODE)
+    assert not timers.called
+    stages.begin()
+    run(stages, MASK)
+    fire(timers)
+    assert reported == [(MASK, 1, 1.0)]
+
+
+def test_failed_stage_is_timed_and_a_cancelled_request_starts_none(stages, reported, timers):
+    checks = [None, None, RequestCancelled("the deadline has passed")]
+
+    def check() -> None:
+        if error := checks.pop(0):
+            raise error
+
+    stages.begin(check)
+    run(stages, DECODE)
+    with pytest.raises(ZeroDivisionError), stages(MASK):
+        raise ZeroDivisionError
+    with pytest.raises(RequestCancelled), stages(MASK):
+        pytest.fail("the stage has started")
+    fire(timers)
+    assert reported == [(DECODE, 1, 1.0), (MASK, 1, 1.0)]
+
+
+def test_stages_of_concurrent_threads_are_all_counted(reported, timers):
+    stages = Stages(lambda *stage: reported.append(stage))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: run(stages, *STAGES), range(1000)))
+    fire(timers)
+    assert {stage: requests for stage, requests, _ in reported} == dict.fromkeys(STAGES, 1)

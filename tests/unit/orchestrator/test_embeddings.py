@@ -10,9 +10,9 @@ from PIL import Image
 
 from orchestrator import images
 from orchestrator.cache import EMBEDDING_SHAPE, Entry
+from orchestrator.call import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
 from orchestrator.embeddings import ENCODED, FOUND, SHARED, Embeddings
 from orchestrator.problems import Rejected, UnknownImage
-from orchestrator.stages import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
 
 MAX_PIXELS = 10_000
 HEIGHT, WIDTH = 30, 40
@@ -134,7 +134,7 @@ def test_concurrent_processes_encode_an_image_once(folder, tmp_path, start):
         import numpy as np
         from orchestrator.cache import EMBEDDING_SHAPE, EmbeddingCache
         from orchestrator.embeddings import Embeddings
-        from orchestrator.stages import Stages
+        from orchestrator.call import Stages
 
         def encode(frame):
             time.sleep(0.3)

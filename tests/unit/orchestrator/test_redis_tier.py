@@ -7,7 +7,8 @@ import pytest
 
 from orchestrator import redis_tier
 from orchestrator.redis_tier import RedisTier
-from tests.redis_server import RedisServer, redis_server, until
+from tests.redis_server import RedisServer, redis_server
+from tests.waiting import wait_until
 
 WEIGHTS = "f" * 64
 PREFIX = f"mobile-sam:{WEIGHTS[:16]}:"
@@ -28,7 +29,7 @@ def test_entry_is_visible_to_other_machines_with_the_same_weights_for_a_time(ser
     entry = entries.make(1, file_bytes=100_000)
     open_tier().put(entries.name(1), entry)
     open_tier("b" * 64).put(entries.name(1), entries.make(2))
-    until(lambda: len(server.names()) == 2)
+    wait_until(lambda: len(server.names()) == 2)
     assert entries.same(open_tier().get(entries.name(1)), entry)
     assert entries.same(open_tier("b" * 64).get(entries.name(1)), entries.make(2))
     assert open_tier("c" * 64).get(entries.name(1)) is None
@@ -46,7 +47,7 @@ def test_damaged_value_is_not_served_and_can_be_overwritten(server, open_tier, e
     assert len(warnings) == 1
     assert entries.name(1) in warnings[0]
     tier.put(entries.name(1), entries.make(1))
-    until(lambda: entries.same(tier.get(entries.name(1)), entries.make(1)))
+    wait_until(lambda: entries.same(tier.get(entries.name(1)), entries.make(1)))
 
 
 def test_unreachable_redis_is_reported_once_and_retried_later(server, open_tier, entries, warnings, monkeypatch):
@@ -76,7 +77,7 @@ def test_redis_is_used_again_after_it_recovers(server, open_tier, entries, warni
         assert len(warnings) == times
         server.start()
         tier.put(entries.name(1), entries.make(1))
-        until(lambda: entries.same(tier.get(entries.name(1)), entries.make(1)))
+        wait_until(lambda: entries.same(tier.get(entries.name(1)), entries.make(1)))
         assert len(warnings) == times
 
 
@@ -88,14 +89,14 @@ def test_hung_redis_times_out_and_its_late_reply_is_discarded(server, open_tier,
     with server.client() as client:
         for seed in (1, 2):
             client.set(PREFIX + entries.name(seed), entries.file(seed))
-    until(lambda: entries.same(tier.get(entries.name(1)), entries.make(1)))
+    wait_until(lambda: entries.same(tier.get(entries.name(1)), entries.make(1)))
     warnings.clear()
     server.send(signal.SIGSTOP)
     assert tier.get(entries.name(1)) is None
     assert tier.get(entries.name(1)) is None
     assert len(warnings) == 1
     server.send(signal.SIGCONT)
-    until(lambda: entries.same(tier.get(entries.name(2)), entries.make(2)))
+    wait_until(lambda: entries.same(tier.get(entries.name(2)), entries.make(2)))
 
 
 @pytest.mark.timeout(60)
@@ -107,9 +108,9 @@ def test_write_queue_is_bounded_while_redis_hangs(server, open_tier, entries, wa
     for seed in range(redis_tier.MAX_PENDING_WRITES + 5):
         tier.put(entries.name(seed), entry)
     server.send(signal.SIGCONT)
-    until(lambda: len(server.names()) >= redis_tier.MAX_PENDING_WRITES)
+    wait_until(lambda: len(server.names()) >= redis_tier.MAX_PENDING_WRITES)
     last = PREFIX + entries.name(100)
-    until(lambda: tier.put(entries.name(100), entry) or last in server.names())
+    wait_until(lambda: tier.put(entries.name(100), entry) or last in server.names())
     assert len(server.names()) <= redis_tier.MAX_PENDING_WRITES + 2
 
 

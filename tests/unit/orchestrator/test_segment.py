@@ -12,14 +12,12 @@ from PIL import Image
 
 from orchestrator import masks
 from orchestrator.cache import EMBEDDING_SHAPE
-from orchestrator.call import Call
+from orchestrator.call import Call, Stages
 from orchestrator.embeddings import Embeddings
 from orchestrator.everything import records
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected
-from orchestrator.segment import segment
-from orchestrator.stages import Stages
-from orchestrator.warm_up import warm_up
+from orchestrator.segment import segment, warm_up
 from utils.triton.exchange import Exchange
 
 WIDTH, HEIGHT = 64, 48

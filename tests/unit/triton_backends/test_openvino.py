@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.triton_backends.conftest import BACKENDS
 from tests.unit.triton_backends.graphs import Request, TritonModelException, config, load, write_model, x
+from tests.waiting import wait_until
 
 
 def core(*capabilities):
@@ -103,13 +104,6 @@ def test_model_with_a_variable_batch_size_only_runs_item_by_item(fixed_width):
     for request, answer in zip(requests, fixed_width.execute(requests), strict=True):
         np.testing.assert_array_equal(answer.outputs["y"], 2 * request.arrays["x"])
         assert set(answer.outputs["n"]) == {1}
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 20
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert condition()
 
 
 def run(model, *widths: int) -> None:

@@ -1,9 +1,9 @@
 """An edge with fakes in place of its surroundings."""
 
+import asyncio
 from typing import Any
 
 from utils.edge.admission import Admission
-from utils.edge.guard import Guard
 from utils.edge.middleware import Edge, Limits
 from utils.triton.health import Health
 
@@ -16,6 +16,20 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class FakeTransport(asyncio.Transport):
+    """A connection that records whether it was aborted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting, self.aborted = 0, False
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def abort(self) -> None:
+        self.aborted = True
 
 
 class FakeCounts:
@@ -43,7 +57,6 @@ def make_edge(app, **options) -> Edge:
         "file_paths": frozenset(),
         "pages": {},
         "limits": Limits(100, 1, 1),
-        "guard": Guard(None, None),
         "admission": Admission(1, 100),
         "health": lambda: Health("ready"),
         "counts": FakeCounts(),

@@ -8,7 +8,6 @@ import pytest
 from tests.unit.utils.edge.fakes import FakeCounts, make_edge
 from utils.api.errors import ModelChange
 from utils.edge.admin import MODELS, Admin
-from utils.edge.guard import Guard
 from utils.edge.keys import ApiKeys
 from utils.triton.health import Health
 from utils.triton.models import ModelState
@@ -48,7 +47,7 @@ class Service:
         keys = ApiKeys.of(f"ops:{KEY}", None)
         self.edge = make_edge(
             lambda *_: pytest.fail("the request reached the application"),
-            guard=Guard(ApiKeys.of(f"web:{CALLERS_KEY}", None), None),
+            keys=ApiKeys.of(f"web:{CALLERS_KEY}", None),
             health=lambda: Health("failing", "mobile_sam is not loaded"),
             counts=self.counts,
             admin=Admin(keys, self.models, control_mode) if control_mode else None,  # type: ignore[arg-type]

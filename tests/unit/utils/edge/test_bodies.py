@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from utils.edge import bodies
-from utils.edge.admission import Admission
+from utils.edge.admission import Admission, FairSemaphore
 from utils.edge.bodies import Body
-from utils.edge.turns import FairSemaphore
 from utils.observability.context import ADDRESS
 
 LARGE = bodies.LARGE_BODY_BYTES + 1

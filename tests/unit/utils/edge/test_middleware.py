@@ -3,15 +3,17 @@
 import asyncio
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from tests.unit.utils.edge.fakes import FakeCounts, make_edge
+from utils.api.errors import InferenceTimeout, Stopping
 from utils.edge.admission import MAX_PROMPT_REFUSALS, Admission
-from utils.edge.guard import Guard
+from utils.edge.bodies import ClientDisconnected
 from utils.edge.keys import ApiKeys
-from utils.edge.middleware import Limits
+from utils.edge.middleware import Limits, run_application
 from utils.edge.rate import RateLimit
 from utils.observability.context import CALLER, REQUEST_ID
 from utils.triton.health import Health, State
@@ -67,7 +69,8 @@ class Service:
             file_paths=frozenset({"/static_content/a.css"}),
             pages={"/page": PlainTextResponse("a page")},
             limits=Limits(MAX_BODY_BYTES, 0.2, 0.2),
-            guard=Guard(ApiKeys.of(self.keys, None), RateLimit.of(self.rate, None) if self.rate else None),
+            keys=ApiKeys.of(self.keys, None),
+            rate=RateLimit(self.rate, None) if self.rate else None,
             admission=self.admission,
             health=lambda: Health(self.state, "a reason", {"died": 2}),
             counts=self.counts,
@@ -179,21 +182,15 @@ async def test_answer_that_does_not_start_in_time_is_a_504_that_keeps_the_connec
         ("BREW", "/work", (405, "method-not-allowed")),
     ],
 )
-async def test_unknown_paths_and_methods_do_not_reach_the_application(method, path, problem):
+async def test_unknown_paths_and_methods_stop_at_the_edge_in_bounded_metric_series(method, path, problem):
     service = Service()
     answer = await service.ask(path, method)
     assert answer.problem == problem
     assert not service.reached
+    assert service.counts.answers == [("other" if problem[0] == 404 else path, *problem)]
     assert not any("problem" in name for name in answer.headers)
     if answer.status == 405:
         assert answer.headers["allow"] == ("POST" if path == "/work" else "GET, HEAD")
-
-
-async def test_unknown_paths_share_one_metric_series():
-    service = Service()
-    for number in range(100):
-        await service.ask(f"/random/{number}", "GET")
-    assert set(service.counts.answers) == {("other", 404, "not-found")}
 
 
 async def test_answers_are_counted_by_path_status_and_reason():
@@ -208,11 +205,8 @@ async def test_answers_are_counted_by_path_status_and_reason():
     ]
 
 
-async def test_foreign_errors_become_problems():
+async def test_application_errors_become_problems_without_details(caplog):
     assert (await Service().ask("/odd")).problem == (507, "insufficient-storage")
-
-
-async def test_application_error_is_a_500_without_details(caplog):
     answer = await Service().ask("/broken")
     assert answer.problem == (500, "internal-error")
     assert b"ZeroDivision" not in answer.body
@@ -391,3 +385,141 @@ async def test_error_after_the_start_of_an_answer_is_raised():
     service.edge.app = app
     with pytest.raises(ZeroDivisionError):
         await service.ask()
+
+
+class Visit:
+    """One request, whose caller disconnects when a test sets `disconnect`."""
+
+    def __init__(self, app, timeout_s: float = 60) -> None:
+        self.app, self.timeout_s = app, timeout_s
+        self.disconnect, self.abort = asyncio.Event(), asyncio.Event()
+        self.sent: list[dict] = []
+
+    async def _receive(self):
+        await self.disconnect.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message):
+        self.sent.append(message)
+
+    async def __call__(self):
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+        abort: Any = self.abort.wait
+        await run_application(
+            self.app, scope, b"body", self._receive, self._send, timeout_s=self.timeout_s, wait_aborted=abort
+        )
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.sent)
+
+
+class Work:
+    """An application that works until a test sets `may_end`, and records how it ended."""
+
+    def __init__(self, first: list[dict], last: list[dict]) -> None:
+        self.first, self.last = first, last
+        self.started, self.may_end = asyncio.Event(), asyncio.Event()
+        self.end = ""
+
+    async def __call__(self, scope, receive, send):
+        try:
+            for message in self.first:
+                await send(message)
+            self.started.set()
+            await self.may_end.wait()
+            for message in self.last:
+                await send(message)
+            self.end = "done"
+        except asyncio.CancelledError:
+            self.end = "cancelled"
+            raise
+
+
+START = {"type": "http.response.start", "status": 200, "headers": []}
+LINE = {"type": "http.response.body", "body": b"line\n", "more_body": True}
+LAST = {"type": "http.response.body", "body": b"last"}
+
+
+async def start(first: list[dict], last: list[dict], timeout_s: float = 60) -> tuple[Work, Visit, asyncio.Task]:
+    """Return a request whose application has sent its first messages."""
+    work = Work(first, last)
+    visit = Visit(work, timeout_s)
+    call = asyncio.create_task(visit())
+    await work.started.wait()
+    return work, visit, call
+
+
+@pytest.mark.parametrize(
+    ("event", "first", "raised"),
+    [
+        pytest.param("disconnect", [], ClientDisconnected, id="caller disconnects before answer"),
+        pytest.param("disconnect", [START], ClientDisconnected, id="caller disconnects after head"),
+        pytest.param("disconnect", [START, LINE], ClientDisconnected, id="caller disconnects mid-answer"),
+        pytest.param("abort", [], Stopping, id="service aborts before answer"),
+        pytest.param("abort", [START, LINE], ClientDisconnected, id="service aborts mid-answer"),
+    ],
+)
+async def test_work_is_cancelled_when_the_caller_disconnects_or_the_service_aborts(event, first, raised):
+    work, visit, call = await start(first, [LAST])
+    getattr(visit, event).set()
+    with pytest.raises(raised):
+        await call
+    assert work.end == "cancelled"
+    assert visit.sent[: len(first)] == first
+    assert LAST not in visit.sent
+
+
+async def test_work_after_the_complete_answer_is_not_cancelled():
+    work, visit, call = await start([START, LINE, LAST], [])
+    visit.disconnect.set()
+    for _ in range(10):  # iterations of the loop in which the edge could have cancelled it
+        await asyncio.sleep(0)
+    assert not call.done()
+    work.may_end.set()
+    await call
+    assert work.end == "done"
+    assert visit.body == b"line\nlast"
+
+
+async def test_answer_is_sent_as_it_is_produced_without_time_limit_once_started():
+    work, visit, call = await start([START, LINE], [LINE, LAST], timeout_s=0.01)
+    assert visit.sent == [START, LINE]
+    await asyncio.sleep(0.05)
+    work.may_end.set()
+    await call
+    assert visit.body == b"line\nline\nlast"
+
+
+async def test_application_receives_the_disconnect():
+    received = []
+
+    async def app(scope, receive, send):
+        received.append((await receive())["body"])
+        await PlainTextResponse("an answer")(scope, receive, send)
+        received.append(await receive())
+
+    visit = Visit(app)
+    call = asyncio.create_task(visit())
+    while not visit.body:
+        await asyncio.sleep(0)
+    assert received == [b"body"]
+    visit.disconnect.set()
+    await call
+    assert received == [b"body", {"type": "http.disconnect"}]
+
+
+async def test_work_is_cancelled_with_the_server():
+    work, _, call = await start([], [])
+    call.cancel()
+    await asyncio.wait([call])
+    assert call.cancelled()
+    await asyncio.sleep(0)
+    assert work.end == "cancelled"
+
+
+async def test_answer_that_does_not_start_in_time_is_cancelled():
+    work = Work([], [])
+    with pytest.raises(InferenceTimeout, match=r"within 0\.05 s"):
+        await Visit(work, timeout_s=0.05)()
+    assert work.end == "cancelled"

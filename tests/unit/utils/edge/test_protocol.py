@@ -7,9 +7,10 @@ import json
 import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from http.client import HTTPResponse
 
 import psutil
 import pytest
@@ -17,11 +18,11 @@ import uvicorn
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tests.unit.utils.edge.fakes import FakeCounts, make_edge
+from tests.unit.utils.edge.fakes import FakeCounts, FakeTransport, make_edge
+from tests.waiting import wait_until
 from utils.edge.admission import Admission
-from utils.edge.connections import Connections
 from utils.edge.middleware import MAX_LARGE_BODIES, Limits
-from utils.edge.protocol import MAX_FIELDS, MAX_HEAD_BYTES, MAX_PIPELINED, UnknownServerError, install
+from utils.edge.protocol import MAX_FIELDS, MAX_HEAD_BYTES, MAX_PIPELINED, Connections, UnknownServerError, install
 
 MIB = 2**20
 MAX_BODY = 4 * MIB
@@ -80,54 +81,39 @@ class Server:
             thread = threading.Thread(target=self.uvicorn.run, kwargs={"sockets": [listening]})
             thread.start()
             try:
-                wait_for(lambda: self.uvicorn.started)
+                wait_until(lambda: self.uvicorn.started)
                 yield self
             finally:
                 self.uvicorn.force_exit = self.uvicorn.should_exit = True
                 thread.join(TIMEOUT_S)
 
+    def has_unread(self, large_answers: int) -> bool:
+        """Return whether so many large answers are counted as unread."""
+        return self.admission._answer_bytes == large_answers * LARGE_ANSWER
+
     def connect(self) -> socket.socket:
         return socket.create_connection(self.address, timeout=TIMEOUT_S)
 
-    def ask(self, *parts: bytes) -> RawAnswer:
-        """Send all parts, and read until one answer is complete or the server closes the connection."""
+    def ask(self, *parts: bytes) -> Answer:
+        """Send all parts, and read one answer."""
         with self.connect() as connection:
             for part in parts:
                 connection.sendall(part)
-            return RawAnswer.read(connection)
+            return Answer(connection)
 
 
-class RawAnswer:
-    """An HTTP answer, as received."""
+class Answer(HTTPResponse):
+    """The next answer on a connection, read completely."""
 
-    def __init__(self, head: bytes, body: bytes) -> None:
-        status_line, *lines = head.decode("latin-1").split("\r\n")
-        self.status = int(status_line.split()[1])
-        self.headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-        self.body = body
-
-    @classmethod
-    def read(cls, connection: socket.socket, rest: bytes = b"") -> RawAnswer:
-        while b"\r\n\r\n" not in rest and (data := connection.recv(65_536)):
-            rest += data
-        head, _, body = rest.partition(b"\r\n\r\n")
-        answer = cls(head, body)
-        length = int(answer.headers.get("content-length", 2**60))
-        while len(answer.body) < length and (data := connection.recv(65_536)):
-            answer.body += data
-        return answer
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection)
+        self.begin()
+        self.body = self.read()
 
     @property
     def slug(self) -> str:
         assert self.headers["content-type"] == "application/problem+json"
         return str(json.loads(self.body)["type"]).removeprefix("urn:mobile-sam:")
-
-
-def wait_for(condition) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def read_all(connection: socket.socket) -> bytes:
@@ -163,7 +149,7 @@ def head_of(size: int) -> bytes:
     return post(b"/echo", b"X: " + b"x" * (size - len(post(b"/echo", b"X: "))))
 
 
-def assert_refused(server: Server, answer: RawAnswer) -> None:
+def assert_refused(server: Server, answer: Answer) -> None:
     assert (answer.status, answer.slug) == (431, "head-too-large")
     assert answer.headers["connection"] == "close"
     assert len(answer.headers["x-request-id"]) == 32
@@ -179,10 +165,10 @@ def test_head_of_the_maximum_size_is_accepted_and_one_byte_more_is_refused(serve
 def test_caller_that_keeps_sending_after_a_refusal_receives_it(server):
     with server.connect() as connection:
         connection.sendall(head_of(2 * MAX_HEAD_BYTES))
-        wait_for(lambda: server.counts.answers)
+        wait_until(lambda: server.counts.answers)
         for _ in range(4):
             connection.sendall(b"x" * MAX_HEAD_BYTES)
-        assert_refused(server, RawAnswer.read(connection))
+        assert_refused(server, Answer(connection))
 
 
 def test_hundred_fields_are_accepted_and_one_more_is_refused(server):
@@ -218,10 +204,10 @@ def test_endless_part_of_a_head_is_refused(server, start):
 def test_too_many_trailers_abort_the_request_being_read(server, trailers):
     with server.connect() as connection:
         connection.sendall(chunked() + b"1\r\nx\r\n")
-        wait_for(lambda: server.admission._body_bytes.total() == 1)
+        wait_until(lambda: server.admission._body_bytes.total() == 1)
         connection.sendall(b"0\r\n" + b"\r\n".join(trailers))
-        assert_refused(server, RawAnswer.read(connection))
-    wait_for(lambda: not server.admission._body_bytes)
+        assert_refused(server, Answer(connection))
+    wait_until(lambda: not server.admission._body_bytes)
 
 
 def test_too_large_head_in_small_pieces_is_refused(server):
@@ -233,7 +219,7 @@ def test_too_large_head_in_small_pieces_is_refused(server):
                 connection.sendall(b"X" * 512)
         except ConnectionError:
             pass
-        assert_refused(server, RawAnswer.read(connection))
+        assert_refused(server, Answer(connection))
 
 
 def test_flood_of_trailers_takes_bounded_memory(server):
@@ -283,8 +269,8 @@ def test_too_many_pipelined_requests_are_refused(server):
 def test_disconnect_cancels_the_first_of_pipelined_requests(server):
     with server.connect() as connection:
         connection.sendall(post(b"/slow", body=b"x") + post())
-        wait_for(lambda: server.admission.in_progress == 1)
-    wait_for(lambda: server.ended == ["slow"])
+        wait_until(lambda: server.admission.in_progress == 1)
+    wait_until(lambda: server.ended == ["slow"])
 
 
 @pytest.mark.parametrize(
@@ -321,7 +307,7 @@ def test_upgrade_is_ignored_and_the_body_read(server, protocol, size):
     with server.connect() as connection:
         for _ in range(2):
             connection.sendall(post(b"/echo", upgrade, body=b"x" * size))
-            answer = RawAnswer.read(connection)
+            answer = Answer(connection)
             assert (answer.status, json.loads(answer.body)["size"]) == (200, size)
             assert "upgrade" not in json.loads(answer.body)["names"]
 
@@ -339,9 +325,8 @@ def test_streamed_answer_is_chunked_only_in_http_1_1(server):
     old = server.ask(post(b"/lines", b"Connection: keep-alive", version=b"1.0"))
     assert (old.status, old.body, old.headers["connection"]) == (200, whole, "close")
     assert "transfer-encoding" not in old.headers
-    new = server.ask(post(b"/lines", b"Connection: close"))
-    assert new.headers["transfer-encoding"] == "chunked"
-    assert new.body == b"".join(b"7\r\n%s\r\n" % line for line in whole.splitlines(keepends=True)) + b"0\r\n\r\n"
+    new = server.ask(post(b"/lines"))
+    assert (new.headers["transfer-encoding"], new.body) == ("chunked", whole)
 
 
 def test_unread_answers_are_bounded_in_bytes(server):
@@ -350,15 +335,15 @@ def test_unread_answers_are_bounded_in_bytes(server):
     for number, connection in enumerate(unread):
         connection.sendall(post(b"/large"))
         if number < limit // LARGE_ANSWER:
-            wait_for(lambda count=number + 1: server.admission._answer_bytes == count * LARGE_ANSWER)
+            wait_until(partial(server.has_unread, number + 1))
         else:
-            refused = RawAnswer.read(connection)
+            refused = Answer(connection)
             assert (refused.status, refused.slug) == (503, "overloaded")
     assert server.ask(post()).status == 200  # small answers are not counted
     for connection in unread[: limit // LARGE_ANSWER]:
-        assert len(RawAnswer.read(connection).body) == LARGE_ANSWER
+        assert len(Answer(connection).body) == LARGE_ANSWER
         connection.close()
-    wait_for(lambda: server.admission._answer_bytes == 0)
+    wait_until(lambda: server.admission._answer_bytes == 0)
     assert server.ask(post(b"/large")).status == 200
     for connection in unread:
         connection.close()
@@ -367,15 +352,15 @@ def test_unread_answers_are_bounded_in_bytes(server):
 def test_disconnect_frees_the_bytes_of_an_unread_answer(server):
     with server.connect() as connection:
         connection.sendall(post(b"/large"))
-        wait_for(lambda: server.admission._answer_bytes)
-    wait_for(lambda: not server.admission._answer_bytes and not server.admission.in_progress)
+        wait_until(lambda: server.admission._answer_bytes)
+    wait_until(lambda: not server.admission._answer_bytes and not server.admission.in_progress)
 
 
 def test_new_connection_replaces_the_longest_waiting_one():
     with Server(max_connections=8).running() as server, ExitStack() as stack:
         working = stack.enter_context(server.connect())
         working.sendall(post(b"/slow", body=b"x"))
-        wait_for(lambda: server.admission.in_progress)
+        wait_until(lambda: server.admission.in_progress)
         halves = []
         for _ in range(20):
             halves.append(stack.enter_context(server.connect()))
@@ -403,5 +388,56 @@ def test_malformed_bodies_behind_an_expectation_are_a_400_alone_while_others_are
             caller.sendall(head + b"no chunk\r\n")
         for caller in callers:
             assert b"HTTP/1.1 400" in caller.recv(1000)
-        wait_for(lambda: len(server.counts.answers) == 20)
+        wait_until(lambda: len(server.counts.answers) == 20)
     assert {status for _, status, _ in server.counts.answers} == {400, 499}
+
+
+def open_connections(connections: Connections, *addresses: str) -> list[FakeTransport]:
+    made = [FakeTransport() for _ in addresses]
+    assert all(connections.add(connection, address) for connection, address in zip(made, addresses, strict=True))
+    return made
+
+
+def test_new_connection_beyond_the_limit_replaces_the_longest_waiting_one():
+    connections = Connections(4)
+    first, second, third, fourth = open_connections(connections, "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2")
+    connections.mark_busy(first)
+    connections.mark_waiting(first)  # now the last one
+    open_connections(connections, "10.0.0.3", "10.0.0.4")
+    assert [connection.aborted for connection in (first, second, third, fourth)] == [False, True, True, False]
+    assert len(connections) == 4
+
+
+def test_one_address_gets_half_of_the_connections():
+    connections = Connections(6)
+    (other,) = open_connections(connections, "10.0.0.9")
+    flood = open_connections(connections, *[f"2001:db8::{number:x}" for number in range(1, 11)])  # one /64 network
+    assert [connection.aborted for connection in flood] == [True] * 7 + [False] * 3
+    assert not other.aborted
+
+
+def test_marking_a_waiting_connection_again_keeps_its_age():
+    connections = Connections(4)
+    first, second, *_ = open_connections(connections, "1.1.1.1", "1.1.1.2", "1.1.1.3", "1.1.1.4")
+    connections.mark_waiting(first)
+    open_connections(connections, "1.1.1.5")
+    assert (first.aborted, second.aborted) == (True, False)
+
+
+def test_new_connection_is_refused_and_logged_once_if_none_is_waiting(log):
+    connections = Connections(2)
+    for connection in open_connections(connections, "1.1.1.1", "1.1.1.2"):
+        connections.mark_busy(connection)
+    assert not any(connections.add(FakeTransport(), "1.1.1.3") for _ in range(100))
+    assert len(connections) == 2
+    assert log() == [("INFO", "too many connections (at most 2); closed the new one")]
+
+
+def test_closed_connections_leave_no_state():
+    connections = Connections(10)
+    made = open_connections(connections, *[f"1.1.1.{number}" for number in range(5)])
+    for connection in made:
+        connections.remove(connection)
+        connections.mark_waiting(connection)
+        connections.mark_busy(connection)
+    assert (len(connections), connections._counts, connections._waiting) == (0, {}, {"*": {}})

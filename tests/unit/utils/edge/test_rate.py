@@ -36,7 +36,7 @@ def server(tmp_path, monkeypatch):
 @asynccontextmanager
 async def shared_limit(text, url):
     """Open and close a limit that is counted in Redis."""
-    limit = RateLimit.of(text, url)
+    limit = RateLimit(text, url)
     try:
         yield limit
     finally:
@@ -71,7 +71,7 @@ def counts(server):
     "text", ["3/minute", "3 per minute", " 3 / 1 minutes ", "3/minute;100/hour", "3/MINUTE, 3/minute"]
 )
 async def test_rate_limit_allows_its_number_of_requests(clock, text):
-    assert await count_allowed(RateLimit.of(text, None), 10) == 3
+    assert await count_allowed(RateLimit(text, None), 10) == 3
 
 
 INVALID = ["", "often", "60", "60/", "/minute", "60/fortnight", "-1/minute", "1.5/minute", "0/minute", "1/minute;"]
@@ -80,7 +80,7 @@ INVALID = ["", "often", "60", "60/", "/minute", "60/fortnight", "-1/minute", "1.
 @pytest.mark.parametrize("text", [*INVALID, "1/minute;0/hour"])
 def test_invalid_limit_is_refused_with_an_example(text):
     with pytest.raises(RateError) as caught:
-        RateLimit.of(text, None)
+        RateLimit(text, None)
     assert str(caught.value) == (f"expected limits such as '60/minute' or '10 per second; 1000 per hour', got {text!r}")
 
 
@@ -97,17 +97,17 @@ def test_invalid_limit_is_refused_with_an_example(text):
 )
 def test_invalid_redis_url_is_refused_and_not_shown(url):
     with pytest.raises(RateError) as caught:
-        RateLimit.of("60/minute", url)
+        RateLimit("60/minute", url)
     assert str(caught.value) == "expected a Redis URL such as redis://host:6379/0, got one that is not valid"
 
 
 @pytest.mark.parametrize("url", ["redis://redis", "rediss://user:secret@redis:1/2", "unix:///run/redis.sock?db=1"])
 async def test_every_form_of_redis_url_is_accepted_without_connecting(url):
-    await RateLimit.of("60/minute", url).close()
+    await RateLimit("60/minute", url).close()
 
 
 async def test_callers_are_counted_separately(clock):
-    limit = RateLimit.of("2/minute", None)
+    limit = RateLimit("2/minute", None)
     for caller in ("key:ops", "key:web", "address:::1", "a/b", "a"):
         assert await count_allowed(limit, 3, caller) == 2
 
@@ -121,7 +121,7 @@ async def test_callers_are_counted_separately(clock):
     ],
 )
 async def test_refusal_names_the_limit_and_the_time_to_retry(clock, text, limit_text):
-    limit = RateLimit.of(text, None)
+    limit = RateLimit(text, None)
     error = [await attempt(limit) for _ in range(3)][-1]
     assert error.status == 429
     assert error.detail == f"rate limit exceeded ({limit_text}); retry in {retry_after(error)} s"
@@ -132,7 +132,7 @@ async def test_refusal_names_the_limit_and_the_time_to_retry(clock, text, limit_
     "text", ["1/second", "3 per 10 seconds", "7/minute", "60/minute", "5/second;9/minute", "1/day"]
 )
 async def test_next_request_is_allowed_exactly_after_retry_after(clock, text, offset_s):
-    limit = RateLimit.of(text, None)
+    limit = RateLimit(text, None)
     clock.now += offset_s
     for _ in range(40):
         while (error := await attempt(limit)) is None:
@@ -156,7 +156,7 @@ async def test_next_request_is_allowed_exactly_after_retry_after(clock, text, of
     ],
 )
 async def test_window_slides(clock, text, steps):
-    limit = RateLimit.of(text, None)
+    limit = RateLimit(text, None)
     for seconds, allowed in steps:
         clock.now += seconds
         assert await count_allowed(limit, 1000) == allowed
@@ -164,7 +164,7 @@ async def test_window_slides(clock, text, steps):
 
 @pytest.mark.parametrize("jump", [-86_400, -90, -1, 90, 86_400])
 async def test_clock_jump_blocks_nobody_for_long(clock, jump):
-    limit = RateLimit.of("3/minute", None)
+    limit = RateLimit("3/minute", None)
     assert await count_allowed(limit, 5) == 3
     clock.now += jump
     assert await count_allowed(limit, 5) <= 3
@@ -174,7 +174,7 @@ async def test_clock_jump_blocks_nobody_for_long(clock, jump):
 
 
 async def test_refusal_names_the_limit_with_the_longest_wait(clock):
-    limit = RateLimit.of("1/second;1/hour", None)
+    limit = RateLimit("1/second;1/hour", None)
     assert await attempt(limit) is None
     error = await attempt(limit)
     assert "(1 request per hour)" in error.detail
@@ -182,7 +182,7 @@ async def test_refusal_names_the_limit_with_the_longest_wait(clock):
 
 
 async def test_concurrent_requests_do_not_exceed_the_limit_and_start_no_tasks(clock):
-    limit = RateLimit.of("5/minute;6/hour", None)
+    limit = RateLimit("5/minute;6/hour", None)
     answers = await asyncio.gather(*(attempt(limit) for _ in range(50)))
     assert answers.count(None) == 5
     assert len(asyncio.all_tasks()) == 1

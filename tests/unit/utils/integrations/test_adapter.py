@@ -8,7 +8,6 @@ from starlette.responses import JSONResponse, Response
 from tests.unit.utils.integrations.replay import ask_app
 from utils.api.errors import ImageNotCached, Problem
 from utils.edge.admission import Admission
-from utils.edge.guard import Guard
 from utils.edge.keys import ApiKeys
 from utils.edge.middleware import Edge, Limits
 from utils.integrations import ADAPTERS
@@ -52,7 +51,7 @@ def ask(counts):
         file_paths=frozenset(),
         pages={},
         limits=Limits(100, 1, 1),
-        guard=Guard(ApiKeys.of(f"ops:{KEY}", None), None),
+        keys=ApiKeys.of(f"ops:{KEY}", None),
         admission=Admission(8, 1000),
         health=lambda: Health("ready"),
         counts=counts,

@@ -1,7 +1,6 @@
 """Counters on a full disk and in a removed folder."""
 
 import errno
-import logging
 import os
 import shutil
 import signal
@@ -65,8 +64,8 @@ def stored(path: Path) -> dict[str, float]:
     return {key: value for key, value, *_ in mmap_dict.MmapedDict.read_all_values_from_file(str(path))}
 
 
-def levels(caplog) -> list[str]:
-    return [record.levelname for record in caplog.records if record.name == "bentoml.mobile_sam"]
+def levels(log) -> list[str]:
+    return [level for level, _ in log()]
 
 
 def test_counter_file_has_all_blocks_allocated(folder, make_counters):
@@ -91,26 +90,24 @@ def test_counter_file_of_an_earlier_process_is_continued(folder, make_counters):
     assert path.stat().st_blocks * 512 >= path.stat().st_size
 
 
-def test_counters_are_in_memory_if_no_file_can_be_created(folder, make_counters, toggle_full, caplog):
-    caplog.set_level(logging.INFO)
+def test_counters_are_in_memory_if_no_file_can_be_created(folder, make_counters, toggle_full, log):
     toggle_full()
     counters, gauges = make_counters(), make_counters("gauge_all_1.db")
     counters.write_value("a", 1.0, 0.0)
     gauges.write_value("b", 2.0, 0.0)
     assert counters.read_value("a") == (1.0, 0.0)
     assert list(folder.iterdir()) == []
-    assert levels(caplog) == ["WARNING"]
+    assert levels(log) == ["WARNING"]
     toggle_full()
     counters.write_value("a", 5.0, 0.0)
-    assert levels(caplog) == ["WARNING"]
+    assert levels(log) == ["WARNING"]
     gauges.write_value("b", 6.0, 0.0)
     assert stored(folder / "counter_1.db") == {"a": 5.0}
     assert stored(folder / "gauge_all_1.db") == {"b": 6.0}
-    assert levels(caplog) == ["WARNING", "INFO"]
+    assert levels(log) == ["WARNING", "INFO"]
 
 
-def test_counters_move_to_memory_and_back_if_the_file_cannot_grow(folder, make_counters, toggle_full, caplog):
-    caplog.set_level(logging.INFO)
+def test_counters_move_to_memory_and_back_if_the_file_cannot_grow(folder, make_counters, toggle_full, log):
     counters, path = make_counters(), folder / "counter_1.db"
     keys = [f"{number:05d}{'x' * 2000}" for number in range(100)]
     counters.write_value(keys[0], 1.0, 0.0)
@@ -125,16 +122,16 @@ def test_counters_move_to_memory_and_back_if_the_file_cannot_grow(folder, make_c
     counters.write_value(keys[0], 8.0, 0.0)
     assert stored(path) == {**dict.fromkeys(keys, 7.0), keys[0]: 8.0}
     assert path.stat().st_blocks * 512 >= path.stat().st_size
-    assert levels(caplog) == ["WARNING", "INFO"]
+    assert levels(log) == ["WARNING", "INFO"]
 
 
-def test_removed_counter_file_is_restored(folder, make_counters, caplog):
+def test_removed_counter_file_is_restored(folder, make_counters, log):
     counters = make_counters()
     counters.write_value("a", 1.0, 0.0)
     shutil.rmtree(folder)
     counters.write_value("a", 2.0, 0.0)
     assert counters.read_value("a") == (2.0, 0.0)
-    assert levels(caplog) == ["WARNING"]
+    assert levels(log) == ["WARNING"]
     folder.mkdir()
     counters.write_value("b", 3.0, 0.0)
     assert stored(folder / "counter_1.db") == {"a": 2.0, "b": 3.0}

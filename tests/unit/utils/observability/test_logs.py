@@ -1,4 +1,4 @@
-"""Log lines as text and JSON."""
+"""Log lines as text and JSON, escaping of untrusted text, and summaries of repeated lines."""
 
 import io
 import json
@@ -12,11 +12,17 @@ import pytest
 from tests.fuzz.hostile_text import HOSTILE, MARK, hostile_texts, is_forged
 from utils.observability.context import REQUEST_ID, TRACE_ID
 from utils.observability.logs import (
+    MAX_ADDRESSES,
     MAX_MESSAGE_CHARACTERS,
     MAX_TRACEBACK_CHARACTERS,
     VARIABLE,
+    FloodLog,
     JsonFormatter,
+    _Window,
     configure_logging,
+    printable,
+    quoted,
+    shown,
 )
 
 
@@ -160,3 +166,123 @@ def test_component_is_given_or_bentomls():
     assert json.loads(JsonFormatter("triton watchdog").format(record))["component"] == "triton watchdog"
     record.component = "[api_server:mobile_sam:1]"
     assert json.loads(JsonFormatter().format(record))["component"] == "api_server:mobile_sam:1"
+
+
+def test_plain_text_is_unchanged():
+    text = "plain text, \u00e9\u4e2d\U0001f600, with a \\ and 'quotes'"
+    assert printable(text) == shown(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x\n[ERROR] forged", "x\\n[ERROR] forged"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("\r\x85\u2028\u2029", "\\r\\x85\\u2028\\u2029"),
+        ("\u202eabc\u2066", "\\u202eabc\\u2066"),
+        ("\ud800", "\\ud800"),
+        ("\u200b\u00a0\ufeff", "\\u200b\\xa0\\ufeff"),
+        ("\U000e0041", "\\U000e0041"),
+    ],
+    ids=ascii,
+)
+def test_unprintable_characters_are_escaped(text, expected):
+    assert printable(text) == shown(text) == expected
+
+
+@pytest.mark.parametrize("make", [printable, shown, quoted])
+def test_hostile_text_becomes_one_printable_line(make):
+    for text in [*HOSTILE, *hostile_texts(10_000, seed=1)]:
+        safe = make(text)
+        assert safe.isprintable()
+        assert len(safe.splitlines()) <= 1
+        safe.encode()
+
+
+@pytest.mark.parametrize("make", [shown, quoted])
+@pytest.mark.parametrize("text", ["x" * 500, "\u202e" * 500, "\n" * 81])
+def test_long_text_is_cut_and_its_length_shown(make, text):
+    assert len(make(text)) <= 80 + len("... (500 characters)")
+    assert make(text).endswith(f"... ({len(text)} characters)")
+
+
+def test_short_text_with_long_escapes_is_cut():
+    assert shown("\u202e" * 80) == "\\u202e" * 13 + "\\u... (80 characters)"
+
+
+def test_quoted_text_is_in_quotation_marks():
+    assert quoted("it's \n") == '"it\'s \\n"'
+
+
+class Flood:
+    """A `FloodLog` of two lines in 10 s, with its clock and its output."""
+
+    def __init__(self, caplog) -> None:
+        self.now = 0.0
+        self._caplog = caplog
+        self.log = FloodLog(logging.getLogger("flood"), max_lines=2, window_s=10, clock=lambda: self.now)
+
+    @property
+    def lines(self) -> list[str]:
+        return [record.getMessage() for record in self._caplog.records]
+
+
+@pytest.fixture
+def flood(caplog) -> Flood:
+    caplog.set_level(logging.INFO)
+    return Flood(caplog)
+
+
+def test_further_lines_of_one_kind_are_summarised(flood):
+    for number in range(5):
+        flood.log.log("busy", f"busy {number}", "192.0.2.1")
+    flood.log.log("wrong", "wrong 0", "192.0.2.1")
+    flood.now = 11
+    flood.log.log("busy", "busy 5", "192.0.2.1")
+    summary = "busy: 3 more in 11 s, at least 3 from 192.0.2.1"
+    assert flood.lines == ["busy 0", "busy 1", "wrong 0", summary, "busy 5"]
+
+
+def test_slow_lines_are_all_written(flood):
+    for number in range(6):
+        flood.now = 6.0 * number
+        flood.log.log("busy", f"busy {number}", "192.0.2.1")
+    assert flood.lines == [f"busy {number}" for number in range(6)]
+
+
+def test_summary_names_the_most_frequent_addresses(flood):
+    for address, times in (("192.0.2.9", 2), ("192.0.2.1", 1), ("192.0.2.2", 7), ("192.0.2.3", 2), ("192.0.2.4", 4)):
+        for _ in range(times):
+            flood.log.log("no key", "no key", address)
+    flood.log.summarise_ended(all_windows=True)
+    summary = "no key: 14 more in 0 s, at least 7 from 192.0.2.2, at least 4 from 192.0.2.4, at least 2 from 192.0.2.3"
+    assert flood.lines[2:] == [summary]
+
+
+def test_ended_window_is_summarised_once(flood):
+    for _ in range(4):
+        flood.log.log("busy", "busy", "192.0.2.1")
+    flood.now = 9
+    flood.log.summarise_ended()
+    assert len(flood.lines) == 2
+    flood.now = 10
+    flood.log.log("wrong", "wrong", "192.0.2.2")
+    flood.log.summarise_ended()
+    assert flood.lines[2:] == ["busy: 2 more in 10 s, at least 2 from 192.0.2.1", "wrong"]
+
+
+def test_frequent_address_is_found_among_many_in_bounded_memory():
+    window = _Window(0.0)
+    for number in range(20_000):
+        window.count(f"192.0.2.1, {number}")
+        if number % 10 == 0:
+            window.count("the guesser")
+        assert len(window._counts) <= MAX_ADDRESSES
+    assert "from the guesser" in window.top_addresses()
+
+
+def test_summary_of_many_rare_addresses_names_none():
+    window = _Window(0.0)
+    for number in range(MAX_ADDRESSES + 1):
+        window.count(str(number))
+    assert window.top_addresses() == "from many addresses"

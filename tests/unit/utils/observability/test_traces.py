@@ -8,9 +8,12 @@ from opentelemetry import propagate
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from utils.observability import traces
+from utils.observability.context import TRACE_ID
 from utils.observability.traces import (
     NoParents,
     TracesError,
@@ -102,6 +105,48 @@ def test_triton_flags_send_traces_to_the_collector(monkeypatch, variables, name)
     ]
 
 
+class Recorder:
+    """Tracer with an in-memory exporter."""
+
+    def __init__(self, sampler: Sampler = ALWAYS_ON) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer = self.provider.get_tracer("test")
+
+    @property
+    def finished(self) -> Sequence[ReadableSpan]:
+        """Finished spans in the order of their ends."""
+        return self._exporter.get_finished_spans()
+
+    async def request(self, scope: Scope) -> list[str]:
+        """Send a connection event through the middleware; return the trace ids that the application sees."""
+        seen: list[str] = []
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            seen.append(TRACE_ID.get())
+            if scope["type"] == "http":
+                await PlainTextResponse("done")(scope, receive, send)
+
+        async def receive() -> Message:
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            pass
+
+        full_scope = {"method": "POST", "headers": [], "query_string": b"", "http_version": "1.1", **scope}
+        middleware = TracingMiddleware(app, paths=frozenset({"/work"}), provider=self.provider)
+        await middleware(full_scope, receive, send)
+        return seen
+
+
+@pytest.fixture
+def recorder(monkeypatch) -> Recorder:
+    recorder = Recorder()
+    monkeypatch.setattr(traces, "_tracer", recorder.tracer)
+    return recorder
+
+
 @pytest.mark.parametrize(
     ("scope", "names"),
     [
@@ -110,10 +155,18 @@ def test_triton_flags_send_traces_to_the_collector(monkeypatch, variables, name)
         pytest.param({"type": "lifespan"}, [], id="lifespan"),
     ],
 )
-async def test_requests_to_traced_paths_have_a_span(scope, names):
-    spans = await spans_of(scope)
-    assert [span.name for span in spans] == names
-    assert [(span.attributes or {})["http.route"] for span in spans] == [scope["path"] for _ in names]
+async def test_requests_to_traced_paths_have_a_span_and_a_trace_id(recorder, scope, names):
+    TRACE_ID.set("of the request before")
+    seen = await recorder.request(scope)
+    assert [span.name for span in recorder.finished] == names
+    assert [span.attributes["http.route"] for span in recorder.finished] == [scope["path"] for _ in names]
+    assert seen == ([f"{span.context.trace_id:032x}" for span in recorder.finished] or [""])
+
+
+async def test_unrecorded_requests_have_no_trace_id():
+    recorder = Recorder(ALWAYS_OFF)
+    assert await recorder.request({"type": "http", "path": "/work"}) == [""]
+    assert recorder.finished == ()
 
 
 @pytest.mark.parametrize(
@@ -123,31 +176,34 @@ async def test_requests_to_traced_paths_have_a_span(scope, names):
         pytest.param(NoParents(), None, id="no-parents"),
     ],
 )
-async def test_callers_trace_is_continued_by_default(monkeypatch, propagator, parent):
+async def test_callers_trace_is_continued_by_default(recorder, monkeypatch, propagator, parent):
     monkeypatch.setattr(propagate, "_HTTP_TEXT_FORMAT", propagator)
     caller = (b"traceparent", f"00-{0xAA:032x}-{0xCC:016x}-01".encode())
-    (span,) = await spans_of({"type": "http", "path": "/work", "headers": [caller]})
+    await recorder.request({"type": "http", "path": "/work", "headers": [caller]})
+    (span,) = recorder.finished
     assert (span.parent and span.parent.span_id) == parent
 
 
-async def spans_of(scope: Scope) -> Sequence[ReadableSpan]:
-    """Return the spans of a connection event that reaches the application."""
-    exporter, events = InMemorySpanExporter(), []
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
+async def test_wait_and_infer_spans_are_children_of_the_request(recorder):
+    with recorder.tracer.start_as_current_span("request"):
+        with traces.wait_span("a model"):
+            pass
+        with traces.infer_span("a model") as headers:
+            pass
+    wait, infer, request = recorder.finished
+    assert [span.name for span in recorder.finished] == ["wait a model", "infer a model", "request"]
+    assert [span.parent and span.parent.span_id for span in recorder.finished] == [request.context.span_id] * 2 + [None]
+    assert wait.attributes == infer.attributes == {traces.MODEL: "a model"}
+    (traceparent,) = headers.values()
+    assert traceparent.startswith(f"00-{request.context.trace_id:032x}-{infer.context.span_id:016x}-")
+    assert int(traceparent.rpartition("-")[2], 16) & 1  # recorded
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        events.append(scope["type"])
-        if scope["type"] == "http":
-            await PlainTextResponse("done")(scope, receive, send)
 
-    async def receive() -> Message:
-        return {"type": "http.disconnect"}
-
-    async def send(message: Message) -> None:
-        events.append(message["type"])
-
-    full_scope = {"method": "POST", "headers": [], "query_string": b"", "http_version": "1.1", **scope}
-    await TracingMiddleware(app, paths=frozenset({"/work"}), provider=provider)(full_scope, receive, send)
-    assert events[0] == scope["type"]
-    return exporter.get_finished_spans()
+def test_a_failed_call_is_recorded_as_failed(recorder):
+    with (
+        recorder.tracer.start_as_current_span("request"),
+        pytest.raises(OSError, match="away"),
+        traces.infer_span("a model"),
+    ):
+        raise OSError("away")
+    assert [span.status.is_ok for span in recorder.finished] == [False, True]

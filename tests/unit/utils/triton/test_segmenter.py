@@ -1,8 +1,10 @@
 """Segmentation by Triton's models, with a fake client."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +25,7 @@ from utils.api.errors import (
 from utils.api.images import ImageSource
 from utils.api.prompts import Prompts
 from utils.api.requests import SegmentRequest
-from utils.observability.context import ADDRESS, CALLER
+from utils.observability.context import ADDRESS, CALLER, TRACE_ID
 from utils.triton import tensors
 from utils.triton.exchange import as_bytes, chunks
 from utils.triton.segmenter import MAX_COSTLY_WAITING, MIN_COSTLY_OBJECTS, GridBatch, Job, TritonSegmenter
@@ -483,3 +485,21 @@ def test_requested_version_that_is_not_loaded_is_an_invalid_request():
         embed(client)
     with pytest.raises(NotLoaded):
         records(client)
+
+
+@pytest.mark.parametrize("trace_id", ["", "a" * 32], ids=["untraced", "traced"])
+async def test_only_traced_requests_have_spans_and_trace_headers(monkeypatch, trace_id):
+    spans: list[str] = []
+
+    @contextlib.contextmanager
+    def span(model: str) -> Iterator[dict[str, str]]:
+        spans.append(model)
+        yield {"traceparent": "the trace"}
+
+    monkeypatch.setattr("utils.observability.traces.wait_span", span)
+    monkeypatch.setattr("utils.observability.traces.infer_span", span)
+    TRACE_ID.set(trace_id)
+    client = Client(result=b"{}")
+    await segmenter_of(client).embed(NEW)
+    assert spans == [name for name in client.models for _ in range(2) if trace_id]
+    assert {call["headers"].get("traceparent") for call in client.calls} == {"the trace" if trace_id else None}

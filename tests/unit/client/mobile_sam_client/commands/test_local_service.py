@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -17,6 +16,7 @@ import pytest
 from mobile_sam_client._commands import local_service as module
 from mobile_sam_client._commands.local_service import ServiceStartError, local_service
 from mobile_sam_client._commands.output import CommandError
+from tests.waiting import wait_until
 
 CLIENT = Path(module.__file__).parents[2]
 SERVICE = """
@@ -61,13 +61,6 @@ def _alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def logs(checkout: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from utils.edge.guard import address
+from utils.observability.context import address
 
 
 @pytest.mark.parametrize(
