@@ -20,7 +20,7 @@ from utils.page import ROUTE
 from utils.settings import PREFIX, Settings
 from utils.triton.machine import Machine
 from utils.triton.plan import make_plan
-from utils.triton.shared_memory import MIN_SHARED_MEMORY_AT_START_BYTES, SHARED_MEMORY
+from utils.triton.run import MIN_SHARED_MEMORY_AT_START_BYTES, SHARED_MEMORY
 
 ROOT = Path(__file__).resolve().parents[3]
 KUBERNETES = ROOT / "deploy" / "kubernetes"

@@ -14,7 +14,7 @@ from typing import IO, NamedTuple
 
 from utils.triton import processes
 from utils.triton.installation import NVIDIA_DRIVER
-from utils.triton.shared_memory import SHARED_MEMORY
+from utils.triton.run import SHARED_MEMORY
 from utils.triton.watchdog.timings import Timings
 
 STUB_NAME = "triton_python_b"
@@ -76,7 +76,7 @@ class TritonServer:
         self._copying.start()
         self._reap_timeout_s = self._timings.reap_timeout_s if models_change else 0.0
         self._dead_since: dict[int, float] = {}
-        self._stubs: dict[int, str] = {}
+        self._stubs: set[int] = set()
 
     @property
     def pid(self) -> int:
@@ -89,7 +89,7 @@ class TritonServer:
         Triton reaps the processes that it ends itself. One that died on its own stays behind as a zombie.
         """
         running = processes.descendants(self.pid)
-        self._stubs = {pid: name for pid, name in running.items() if name.startswith(STUB_NAME)}
+        self._stubs = {pid for pid, name, _ in running if name.startswith(STUB_NAME)}
 
     def exit_status(self) -> int | None:
         """Return the exit status, or None while the server runs."""
@@ -127,7 +127,7 @@ class TritonServer:
         stopped = [pid for pid, state in states.items() if state == "T"]
         for cause, pids, event in ((DIED, dead, "has died"), (STOPPED, stopped, "was stopped by a signal")):
             if pids:
-                name = self._stubs.get(pids[0], "tritonserver")
+                name = STUB_NAME if pids[0] in self._stubs else "tritonserver"
                 return RestartReason(cause, f"process {pids[0]} ({name}) {event}")
         return None
 

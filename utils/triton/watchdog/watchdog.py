@@ -30,8 +30,7 @@ from utils.settings import Settings
 from utils.triton import health, processes, versions
 from utils.triton.health import Health, State
 from utils.triton.installation import ROOT
-from utils.triton.run import Run
-from utils.triton.shared_memory import shared_memory_problem
+from utils.triton.run import Run, shared_memory_problem
 from utils.triton.watchdog.examination import Examination
 from utils.triton.watchdog.probes import is_ready
 from utils.triton.watchdog.process import DIED, FAILED, HUNG, STOPPED, RestartReason, TritonServer
