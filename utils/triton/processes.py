@@ -18,23 +18,14 @@ DEAD = frozenset({"", "Z", "X"})
 
 
 def die_with_parent(parent: int, signum: int = signal.SIGTERM) -> None:
-    """Have the kernel signal this process when its parent exits for any reason.
-
-    Args:
-        parent: process id of the parent; if it has already exited, the signal is sent now.
-        signum: the signal.
-    """
+    """Have the kernel signal this process when its parent exits for any reason, or now if it already has."""
     LIBC.prctl(PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent:
         os.kill(os.getpid(), signum)
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the file descriptor limit of this process and its future children to the hard limit.
-
-    Returns:
-        The new limit.
-    """
+    """Raise the file descriptor limit of this process and its future children to the hard limit, and return it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
@@ -43,8 +34,7 @@ def raise_descriptor_limit() -> int:
 def state(pid: int) -> str:
     """Return the state of a process as in proc(5): `T` is stopped, `Z` a zombie, `R`, `S` and `D` alive.
 
-    Returns:
-        The state, or an empty string if the process does not exist.
+    The state is empty if the process does not exist.
     """
     return _stat(pid)[0]
 

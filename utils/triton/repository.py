@@ -29,9 +29,7 @@ TENSORRT_WORKSPACE_BYTES = 2 * 2**30
 def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
     """Return the plan for this machine, the weights and the settings.
 
-    Args:
-        repository: model repository; without one, weights of MobileSAM's size are assumed.
-        settings: settings of the service.
+    Without a repository, weights of MobileSAM's size are assumed.
 
     Raises:
         PlanError: the chosen engine cannot run on this machine.
@@ -73,11 +71,6 @@ def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
 
     Several processes may call this at once. Later calls are fast.
 
-    Args:
-        repository: source repository, a folder per model.
-        plan: engines, instances and threads.
-        cache_dir: parent of the copy.
-
     Raises:
         TritonSetupError: a config.pbtxt is invalid, or the copy cannot be written.
     """
@@ -111,12 +104,6 @@ def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
 
 def export(repository: Path, plan: Plan, cache_dir: Path, folder: Path) -> None:
     """Write a repository with the plan applied as plain files, to be copied to another machine or a storage.
-
-    Args:
-        repository: source repository, a folder per model.
-        plan: engines, instances and threads.
-        cache_dir: as for `deploy`.
-        folder: target, which must not exist.
 
     Raises:
         TritonSetupError: as `deploy`, or the target exists or cannot be written.

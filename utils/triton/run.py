@@ -1,4 +1,4 @@
-"""What the processes of a running service share: state, which the first one creates and the others inherit, and memory.
+"""State and shared memory of a running service, whose first process creates the state; the others inherit it.
 
 - The shared file is in memory: the first process holds it open, and the others open its descriptor. Neither cleaners of
   temporary folders nor a full disk affect it. It contains the health of Triton (`utils.triton.health`).

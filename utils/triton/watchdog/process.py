@@ -50,11 +50,7 @@ class TritonServer:
     ) -> None:
         """Start the server in its own session, so that Ctrl-C in a terminal does not reach it.
 
-        Args:
-            command: the real server with its arguments.
-            shm_prefix: start of the names of its shared-memory regions.
-            timings: times to wait.
-            models_change: the server loads and unloads models, and so starts and ends Python processes.
+        If models change while it runs, it starts and ends Python processes.
         """
         self._shm_prefix, self._timings = shm_prefix, timings
         parent = os.getpid()

@@ -242,12 +242,7 @@ class Watchdog:
 
 
 def main(command: Sequence[str], timings: Timings | None = None) -> int:
-    """Run the watchdog; return the exit status.
-
-    Args:
-        command: the real server with its arguments.
-        timings: times to wait; default: those of production.
-    """
+    """Run the watchdog of a server, a command with its arguments; return the exit status."""
     logging.basicConfig(
         format="%(asctime)s [%(levelname)s] [triton watchdog] %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S%z",

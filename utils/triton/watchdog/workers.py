@@ -23,11 +23,7 @@ class Workers:
     """API workers of one service."""
 
     def __init__(self, manager: int) -> None:
-        """Initialize without searching.
-
-        Args:
-            manager: process id of BentoML's process manager, the parent of the workers.
-        """
+        """Initialize without searching; BentoML's process manager is the parent of the workers."""
         self._manager = manager
         self._searched_at = -float("inf")
         self._stopped_checks: dict[int, int] = {}
