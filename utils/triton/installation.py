@@ -52,13 +52,13 @@ class Installation:
         return {entry.name for entry in self.backends.iterdir() if entry.is_dir()} if self.backends.is_dir() else set()
 
 
-def find_installation(path: str | None = None) -> Installation:
-    """Return the Triton to use: one on the search path, by default `$PATH`, else the wheel's.
+def find_installation() -> Installation:
+    """Return the Triton to use: one on PATH, else the wheel's.
 
     Raises:
         TritonSetupError: none supports this platform and Python version.
     """
-    for folder in (path if path is not None else os.environ.get("PATH", "")).split(os.pathsep):
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
         candidate = Path(folder or ".") / LAUNCHER
         if candidate.is_file() and os.access(candidate, os.X_OK) and not _is_launcher(candidate):
             binary = candidate.resolve()

@@ -17,11 +17,11 @@ DEAD = frozenset({"", "Z", "X"})
 """States of a process that has exited."""
 
 
-def die_with_parent(parent: int, signum: int = signal.SIGTERM) -> None:
-    """Have the kernel signal this process when its parent exits for any reason, or now if it already has."""
-    LIBC.prctl(PR_SET_PDEATHSIG, signum)
+def die_with_parent(parent: int) -> None:
+    """Have the kernel send SIGTERM to this process when its parent exits for any reason, or now if it already has."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
-        os.kill(os.getpid(), signum)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def raise_descriptor_limit() -> int:

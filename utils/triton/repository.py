@@ -8,6 +8,7 @@ import hashlib
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from google.protobuf import text_format
@@ -62,7 +63,7 @@ def deploy_once(repository: Path, plan: Plan, settings: Settings) -> Path:
         return Path(run.repository)
     parent = settings.cache_dir if settings.model_control_mode == "none" else Path(run.folder)
     deployed = deploy(repository, plan, parent)
-    run.with_repository(deployed)
+    replace(run, repository=str(deployed)).publish()
     return deployed
 
 

@@ -18,7 +18,7 @@ import secrets
 import shutil
 import socket
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from utils.triton.installation import TritonSetupError
@@ -79,10 +79,6 @@ class Run:
         os.environ[VARIABLE] = json.dumps(asdict(self))
         return self
 
-    def with_repository(self, repository: Path) -> Run:
-        """Publish the state with a deployed repository; return it."""
-        return replace(self, repository=str(repository)).publish()
-
     def restore_folder(self) -> bool:
         """Recreate the folder if it was removed; return whether it was.
 
@@ -97,26 +93,22 @@ class Run:
         return restored
 
 
-def check_shared_memory(folder: Path = SHARED_MEMORY) -> None:
+def check_shared_memory() -> None:
     """Check that there is enough shared memory to start Triton.
 
     Raises:
         TritonSetupError: too little is free, as with a container's default of 64 MB.
     """
-    free = shutil.disk_usage(folder).free if folder.is_dir() else 0
-    if free < MIN_SHARED_MEMORY_AT_START_BYTES:
-        raise TritonSetupError(
-            f"{folder} has {free // 2**20} MiB free, {MIN_SHARED_MEMORY_AT_START_BYTES // 2**20} MiB are needed: "
-            "enlarge it (docker run --shm-size=1g), or free some of it"
-        )
+    if problem := shared_memory_problem(MIN_SHARED_MEMORY_AT_START_BYTES):
+        raise TritonSetupError(f"{problem}: enlarge it (docker run --shm-size=1g), or free some of it")
 
 
-def shared_memory_problem(folder: Path = SHARED_MEMORY) -> str:
+def shared_memory_problem(needed_bytes: int = MIN_SHARED_MEMORY_BYTES) -> str:
     """Return why there is too little shared memory to go on, or an empty string."""
-    free = shutil.disk_usage(folder).free
-    if free >= MIN_SHARED_MEMORY_BYTES:
+    free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else 0
+    if free >= needed_bytes:
         return ""
-    return f"{folder} has {free // 2**20} MiB free, {MIN_SHARED_MEMORY_BYTES // 2**20} MiB are needed"
+    return f"{SHARED_MEMORY} has {free // 2**20} MiB free, {needed_bytes // 2**20} MiB are needed"
 
 
 def clean_up() -> None:

@@ -13,7 +13,7 @@ def reference(name: str) -> Schema:
     return {"$ref": REFERENCES.format(model=name)}
 
 
-def schemas(*, admin: bool = False) -> dict[str, Schema]:
+def schemas(*, admin: bool) -> dict[str, Schema]:
     """Return all schemas by name; those of admin operations only if `admin`."""
     return {**_requests(), **RESPONSES, **(ADMIN_RESPONSES if admin else {})}
 
