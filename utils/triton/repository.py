@@ -116,11 +116,7 @@ def export(repository: Path, plan: Plan, cache_dir: Path, folder: Path) -> None:
 
 
 def check_repository(repository: Path) -> None:
-    """Check that the model repository is complete.
-
-    Raises:
-        TritonSetupError: a file is missing.
-    """
+    """Check that the model repository is complete; raise `TritonSetupError` if a file is missing."""
     for version in versions.versions(repository) or [1]:
         if missing := versions.missing_files(repository, version):
             command = "make weights" if version == 1 else f"python -m mobile_sam_onnx --model-version {version}"

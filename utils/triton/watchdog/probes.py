@@ -165,11 +165,7 @@ class ModelCounters(NamedTuple):
 
 
 def read_counters(port: int, timeout_s: float) -> ModelCounters:
-    """Read Triton's metrics.
-
-    Raises:
-        OSError: Triton cannot be reached, or timed out.
-    """
+    """Read Triton's metrics; raise `OSError` if Triton cannot be reached, or timed out."""
     _, _, text = _exchange(port, timeout_s, "/metrics")
     sums: tuple[dict[str, float], dict[str, float]] = ({}, {})
     for totals, pattern in zip(sums, (SUCCESS_SERIES, WORK_SERIES), strict=True):
