@@ -15,8 +15,6 @@ BODIES = {
     "nul-in-key": (b'{"\\u0000": 1, "input_image": "AAAA"}', 422),
     "line-break-in-key": (b'{"a\\n2026-11-21 [INFO] forged\\u001b[31m": 1, "input_image": "AAAA"}', 422),
     "three-million-points": (b'{"input_image": "AAAA", "pos_coords": [' + b"[1,2]," * 3_000_000 + b"[1,2]]}", 422),
-    "duplicate-keys": (b'{"input_image": "AAAA", "input_image": 5, "box": [0, 0, 1, 1]}', 422),
-    "image-and-id": (b'{"input_image": "AAAA", "image_id": "an id"}', 422),
     "image-not-base64": (b'{"input_image": "!!!!"}', 422),
 }
 

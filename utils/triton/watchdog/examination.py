@@ -7,9 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from utils.triton.run import Run
 from utils.triton.versions import ENCODER
+from utils.triton.watchdog import Timings
 from utils.triton.watchdog.probes import ModelCounters, NotLoadedError, ProbeError, probe_calls, read_counters
 from utils.triton.watchdog.process import FAILED, HUNG, RestartReason
-from utils.triton.watchdog.timings import Timings
 
 MAX_CONSECUTIVE_ERRORS = 3
 """Consecutive errors of one model after which Triton is restarted."""

@@ -15,7 +15,7 @@ from typing import IO, NamedTuple
 from utils.triton import processes
 from utils.triton.installation import NVIDIA_DRIVER
 from utils.triton.run import SHARED_MEMORY
-from utils.triton.watchdog.timings import Timings
+from utils.triton.watchdog import Timings
 
 STUB_NAME = "triton_python_b"
 """Process name of a Python model, truncated by the kernel."""

@@ -31,10 +31,10 @@ from utils.triton import health, processes, versions
 from utils.triton.health import Health, State
 from utils.triton.installation import ROOT
 from utils.triton.run import Run, shared_memory_problem
+from utils.triton.watchdog import Timings
 from utils.triton.watchdog.examination import Examination
 from utils.triton.watchdog.probes import is_ready
 from utils.triton.watchdog.process import DIED, FAILED, HUNG, STOPPED, RestartReason, TritonServer
-from utils.triton.watchdog.timings import Timings
 from utils.triton.watchdog.workers import Workers
 
 logger = logging.getLogger("watchdog")

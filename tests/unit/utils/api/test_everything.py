@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests import fake_segmenter
-from tests.fake_segmenter import SEGMENTATION, FakeSegmenter
+from tests.fake_segmenter import FakeSegmenter
 from utils.api.errors import AnswerTooLarge, InferenceUnavailable, InvalidRequest, NotLoaded
 from utils.api.everything import Record, Step, box_nms, crop_boxes, everything, grid
 from utils.api.images import ImageSource
@@ -144,12 +144,6 @@ def test_thresholds_reach_the_model(thresholds):
     ((_, batch),) = segmenter.batches
     assert batch.options == {"crop_box": (0, 0, 100, 80), **fields}
     assert batch.model_version == 4
-
-
-def test_result_has_the_image_and_the_records_without_internal_keys():
-    lines = steps_of(segmenter_of([record((0, 0, 10, 10), 0.5)]), points_per_side=1)
-    mask = {"bbox": [0, 0, 10, 10], "predicted_iou": 0.5, "crop_box": [0, 0, 100, 80], "segmentation": SEGMENTATION}
-    assert lines == [{"done": 0, "total": 1}, {"done": 1, "total": 1, "result": {**IMAGE, "masks": [mask]}}]
 
 
 @pytest.mark.parametrize("image", [FILE, ImageSource(None, "an id")], ids=["a file", "an id"])
