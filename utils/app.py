@@ -89,7 +89,7 @@ def build() -> App:
     documents = pages(need_key=need_key, metrics_need_key=metrics_need_key, admin=admin_keys is not None)
     service = service_with_document("mobile_sam", runner, bytes(documents["/docs.json"].body))
     # The lambda delays the lookup: the runner has `infer` only once a worker has started.
-    segmenter = TritonSegmenter(lambda **call: runner.infer(**call), settings.inference_timeout, plan.instances())  # noqa: PLW0108
+    segmenter = TritonSegmenter(lambda **call: runner.infer(**call), settings.inference_timeout, plan.instances)  # noqa: PLW0108
     app = App(service, segmenter, settings)
     admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
     models = Models(

@@ -133,7 +133,7 @@ def apply_plan(model: str, config: str, plan: Plan) -> str:
     if model in (ENCODER, DECODER):
         _configure_network(parsed, plan.encoder if model == ENCODER else plan.decoder)
     elif model in tensors.MODELS:
-        _set_instances(parsed, plan.instances()[model], gpu=False)
+        _set_instances(parsed, plan.instances[model], gpu=False)
         _set_parameter(parsed, "encoder_engine", plan.encoder.engine)
         _set_parameter(parsed, "decoder_engine", plan.decoder.engine)
         _set_parameter(parsed, "decoder_batch", str(plan.decoder_batch))

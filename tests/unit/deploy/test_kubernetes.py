@@ -164,7 +164,7 @@ def test_memory_limit_covers_the_worst_load():
     limits = container("cpu")["resources"]["limits"]
     cores = int(limits["cpu"])
     plan = make_plan(Machine(cores, bf16=True, gpus=0, openvino=True), "mobile_sam")
-    processes = sum(plan.instances().values())
+    processes = sum(plan.instances.values())
     (shared,) = (volume["emptyDir"] for volume in pod("cpu")["volumes"] if volume["name"] == "shared-memory")
     bodies = cores * 8 * Settings().max_body_bytes
     needed = RESIDENT_BYTES + processes * DECODING_BYTES + bodies + size(shared["sizeLimit"])
