@@ -61,12 +61,7 @@ def box_of(record: Mapping[str, Any]) -> tuple[int, int, int, int]:
 def outlines(mask: Mask, corner_xy: tuple[int, int] = (0, 0)) -> Sequence[npt.NDArray[Any]]:
     """Return the outlines of a mask's islands, without holes, through the centres of their outermost pixels.
 
-    Args:
-        mask: (H, W) uint8.
-        corner_xy: position of its first pixel.
-
-    Returns:
-        (N, 1, 2) int32 per island, x then y.
+    The mask is (H, W) uint8, with its first pixel at `corner_xy`; the outlines are (N, 1, 2) int32, x then y.
     """
     contours, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE, offset=corner_xy)
     return contours

@@ -179,11 +179,7 @@ def _set_parameter(config: ModelConfig, parameter: str, value: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `python -m utils.triton.repository FOLDER`: write the repository for this machine and the settings.
-
-    Returns:
-        The exit status.
-    """
+    """Run `python -m utils.triton.repository FOLDER`: write the repository for this machine; return the exit status."""
     if len(arguments) != 1:
         print("usage: python -m utils.triton.repository FOLDER", file=sys.stderr)
         return 2
