@@ -99,16 +99,21 @@ def check_shared_memory() -> None:
     Raises:
         TritonSetupError: too little is free, as with a container's default of 64 MB.
     """
-    if problem := shared_memory_problem(MIN_SHARED_MEMORY_AT_START_BYTES):
-        raise TritonSetupError(f"{problem}: enlarge it (docker run --shm-size=1g), or free some of it")
-
-
-def shared_memory_problem(needed_bytes: int = MIN_SHARED_MEMORY_BYTES) -> str:
-    """Return why there is too little shared memory to go on, or an empty string."""
     free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else 0
-    if free >= needed_bytes:
+    needed = MIN_SHARED_MEMORY_AT_START_BYTES
+    if free < needed:
+        raise TritonSetupError(
+            f"{SHARED_MEMORY} has {free // 2**20} MiB free, {needed // 2**20} MiB are needed: "
+            "enlarge it (docker run --shm-size=1g), or free some of it"
+        )
+
+
+def shared_memory_problem() -> str:
+    """Return why there is too little shared memory to go on, or an empty string."""
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    if free >= MIN_SHARED_MEMORY_BYTES:
         return ""
-    return f"{SHARED_MEMORY} has {free // 2**20} MiB free, {needed_bytes // 2**20} MiB are needed"
+    return f"{SHARED_MEMORY} has {free // 2**20} MiB free, {MIN_SHARED_MEMORY_BYTES // 2**20} MiB are needed"
 
 
 def clean_up() -> None:
