@@ -21,9 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from utils.bento import check_address, set_triton_address
 from utils.settings import Settings, SettingsError
 from utils.triton import installation
-from utils.triton.run import METRICS_PORT_VARIABLE, Run
-from utils.triton.runner import clean_up, make_runner
-from utils.triton.shared_memory import check_shared_memory
+from utils.triton.run import METRICS_PORT_VARIABLE, Run, check_shared_memory, clean_up
+from utils.triton.runner import make_runner
 
 # Only the older of BentoML's two APIs has the Triton runner.
 warnings.filterwarnings("ignore", ".*is deprecated since BentoML v1.4")

@@ -46,13 +46,8 @@ def _is_builtin(state: StateDict) -> bool:
 def export(state: StateDict, folders: VersionFolders, identity: Identity, source: str) -> None:
     """Write both graphs and `weights.json`, and copy the code if this version has none.
 
-    Each file is replaced atomically, and `weights.json` is absent while the files do not match.
-
-    Args:
-        state: the weights.
-        folders: version to write.
-        identity: origin of the weights.
-        source: id of the weights (see `identity.fingerprint`).
+    Each file is replaced atomically, and `weights.json` is absent while the files do not match. `source` is the
+    id of the weights in the fingerprint.
 
     Raises:
         CheckpointError: a tensor is missing or does not fit.

@@ -52,17 +52,9 @@ def mlp(x: Var, tensors: Tensors, names: tuple[str, str], width: int, activation
 
 
 def fold_batch_norm(tensors: Tensors, *shape: Size, names: tuple[str, str] = ("c", "bn")) -> tuple[Array, Array]:
-    """Fold a batch norm into the bias-free convolution before it.
+    """Fold a batch norm into the bias-free convolution before it: weight (out, in/groups, kh, kw) and bias (out,).
 
     Inference-time batch norm is gamma * (y - mean) / sqrt(var + eps) + beta, a scale and a shift per output channel.
-
-    Args:
-        tensors: tensors of both.
-        shape: shape of the convolution's weight.
-        names: names of the convolution and of the batch norm.
-
-    Returns:
-        Weight (out, in/groups, kh, kw) and bias (out,).
     """
     convolution, norm = names
     weight = tensors.get(f"{convolution}.weight", *shape)

@@ -134,12 +134,7 @@ def to_native(flat: npt.NDArray[np.generic], storage: Storage) -> npt.NDArray[np
 
 
 def array(key: str, tensor: Tensor, values: Callable[[Storage], npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
-    """Return a tensor as an array, which may share memory with others.
-
-    Args:
-        key: name of the tensor, for errors.
-        tensor: the tensor in the checkpoint.
-        values: returns the values of a storage, (N,).
+    """Return a tensor as an array, which may share memory with others; `values` returns those of a storage, (N,).
 
     Raises:
         CheckpointError: the tensor does not fit into its storage.

@@ -36,11 +36,11 @@ from utils.observability.metrics import Counts, forget_dead_workers, triton_metr
 from utils.observability.traces import trace_requests
 from utils.page import ROUTE, PageFiles, page_files, page_pages
 from utils.settings import Settings, SettingsError
-from utils.triton import health, installation, processes, repository, shared_memory, versions
+from utils.triton import health, installation, processes, repository, versions
 from utils.triton.models import Models
 from utils.triton.plan import Plan, PlanError
-from utils.triton.run import Run
-from utils.triton.runner import clean_up, make_runner, restricted_header
+from utils.triton.run import Run, check_shared_memory, clean_up
+from utils.triton.runner import make_runner, restricted_header
 from utils.triton.segmenter import Segmenter, TritonSegmenter
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -88,7 +88,7 @@ def build() -> App:
     documents = pages(need_key=need_key, metrics_need_key=metrics_need_key, admin=admin_keys is not None)
     service = service_with_document("mobile_sam", runner, bytes(documents["/docs.json"].body))
     # The lambda delays the lookup: the runner has `infer` only once a worker has started.
-    segmenter = TritonSegmenter(lambda **call: runner.infer(**call), settings.inference_timeout, plan.instances())  # noqa: PLW0108
+    segmenter = TritonSegmenter(lambda **call: runner.infer(**call), settings.inference_timeout, plan.instances)  # noqa: PLW0108
     app = App(service, segmenter, settings)
     admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
     models = Models(
@@ -175,7 +175,7 @@ def _check_deployment(source: Path | None, plan: Plan) -> None:
     """Clean up after a killed service, and exit with a one-line error if Triton could not load its models."""
     clean_up()
     try:
-        shared_memory.check_shared_memory()
+        check_shared_memory()
         if source:
             repository.check_repository(source)
     except installation.TritonSetupError as error:

@@ -78,11 +78,7 @@ class Results:
             raise BatchError(f"not a valid part of a batch, delete it to process its images again: {error}") from None
 
     def remove_rows(self, outdated: Mapping[str, set[str]]) -> None:
-        """Remove rows.
-
-        Args:
-            outdated: image paths per part.
-        """
+        """Remove the rows of these images, by part."""
         for path, images in outdated.items():
             rows = pq.read_table(pa.BufferReader(self.store.read(path))).to_pylist()
             if kept := [row for row in rows if row["path"] not in images]:

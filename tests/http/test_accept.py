@@ -87,7 +87,7 @@ def test_formats_that_the_answer_cannot_have_are_rejected(http, accept, mask_for
     assert response.json()["errors"] == [{"field": "mask_format", "expected": expected, "got": mask_format}]
 
 
-def test_answers_have_the_contents_of_the_parts(http):
-    assert segment(http, JSON).json() == {"masks": []}
+def test_answers_have_the_contents_of_the_parts(http, segmenter):
+    assert segment(http, JSON).content == segmenter.result
     assert segment(http, PNG).content == b"the mask"
     assert segment(http, PNG, segmented_image="cutout").content == b"the picture"

@@ -1,25 +1,20 @@
 """Bad input: answered with a 4xx problem that names the fault."""
 
 import logging
+import re
 
 import pytest
 
 PATHS = ["/mobile_sam", "/embed", "/everything"]
 BODIES = {
     "empty": (b"", 400),
-    "cut-off": (b'{"input_image": "', 400),
-    "not-utf-8": (b'{"input_image": "\xff\xfe"}', 400),
     "200,000-nested-lists": (b"[" * 200_000 + b"]" * 200_000, 400),
-    "integer-of-10,000-digits": (b'{"labels": [' + b"9" * 10_000 + b"]}", 400),
     "integer-of-1,000-digits": (b'{"input_image": "AAAA", "labels": [' + b"9" * 1_000 + b"]}", 422),
     "float-of-1,000-digits": (b'{"input_image": "AAAA", "pos_coords": [[' + b"9" * 1_000 + b",1]]}", 422),
-    "null": (b"null", 422),
     "lone-surrogate-in-key": (b'{"\\ud800": 1}', 400),
     "nul-in-key": (b'{"\\u0000": 1, "input_image": "AAAA"}', 422),
     "line-break-in-key": (b'{"a\\n2026-11-21 [INFO] forged\\u001b[31m": 1, "input_image": "AAAA"}', 422),
     "three-million-points": (b'{"input_image": "AAAA", "pos_coords": [' + b"[1,2]," * 3_000_000 + b"[1,2]]}", 422),
-    "duplicate-keys": (b'{"input_image": "AAAA", "input_image": 5, "box": [0, 0, 1, 1]}', 422),
-    "image-and-id": (b'{"input_image": "AAAA", "image_id": "an id"}', 422),
     "image-not-base64": (b'{"input_image": "!!!!"}', 422),
 }
 
@@ -48,11 +43,8 @@ def test_bad_body_is_a_4xx_problem_and_one_log_line(http, segmenter, caplog, *, 
 @pytest.mark.parametrize(
     ("path", "fields", "field"),
     [
-        pytest.param("/mobile_sam", {}, "pos_coords", id="no-prompt"),
         pytest.param("/mobile_sam", {"prompts": [{"box": [0, 0, 1]}]}, "prompts[0].box", id="box-of-three-values"),
-        pytest.param("/mobile_sam", {"box": [0, 0, 1, 1], "mask_input": "AAAA"}, "mask_input", id="mask-not-npy"),
         pytest.param("/embed", {"box": [0, 0, 1, 1]}, "box", id="prompt-for-embed"),
-        pytest.param("/everything", {"points_per_side": 65}, "points_per_side", id="too-many-points"),
         pytest.param("/everything", {"progress": True, "box_nms_thresh": 2}, "box_nms_thresh", id="with-progress"),
     ],
 )
@@ -78,9 +70,8 @@ def test_body_over_the_limit_is_a_413(http, service):
 
 
 def test_swagger_page_and_its_files_are_served_locally(http):
-    page = http.get("/")
-    assert page.status_code == 200
-    assert "swagger-ui" in page.text
-    for name in ("swagger-ui-bundle.js", "swagger-ui.css", "swagger-initializer.js"):
-        assert f"static_content/{name}" in page.text
-        assert http.get(f"/static_content/{name}").status_code == 200
+    page = http.get("/").text
+    files = re.findall(r'(?:src|rel="[^>]*href)="\.(/[^"]+)"', page)
+    assert len(files) == 5
+    assert {http.get(file).status_code for file in files} == {200}
+    assert "://" not in page

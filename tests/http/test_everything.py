@@ -8,26 +8,20 @@ from dataclasses import replace
 
 import pytest
 
+from tests import fake_segmenter
+from tests.fake_segmenter import record
 from utils.api.errors import ImageNotCached, InferenceUnavailable, Problem, RejectedByModel
+from utils.api.everything import INTERNAL_KEYS
 
 IMAGE = base64.b64encode(b"an image file").decode()
-RESULT = {
-    "image_id": "the id",
-    "width": 40,
-    "height": 30,
-    "weights": {"name": "none"},
-    "model_version": 4,
-    "masks": [
-        {
-            "area": side * side,
-            "bbox": [0, 0, side, side],
-            "predicted_iou": 0.9,
-            "crop_box": [0, 0, 40, 30],
-            "segmentation": {"size": [30, 40], "counts": "counts"},
-        }
-        for side in (1, 2, 3)
-    ],
-}
+BATCHES = [[record((10 * number, 0, 10 * number + 5, 5))] for number in range(3)]
+MASKS = [{name: value for name, value in found.items() if name not in INTERNAL_KEYS} for (found,) in BATCHES]
+RESULT = {**fake_segmenter.IMAGE, "masks": MASKS}
+
+
+@pytest.fixture(autouse=True)
+def _batches(segmenter):
+    segmenter.next_batches = [*BATCHES]
 
 
 def post_everything(http, **fields):
@@ -58,10 +52,9 @@ def test_progress_is_streamed_with_the_result_in_the_last_line(http):
     ]
 
 
-@pytest.mark.parametrize("progress", [False, True], ids=["document", "lines"])
-def test_error_before_the_first_line_has_its_status(http, segmenter, progress):
+def test_error_before_the_first_line_has_its_status(http, segmenter):
     segmenter.error = ImageNotCached.of("an id")
-    response = post_everything(http, progress=progress)
+    response = post_everything(http, progress=True)
     assert response.status_code == 404
     assert response.headers["content-type"] == "application/problem+json"
     assert response.json()["type"] == "urn:mobile-sam:image-not-cached"
@@ -78,7 +71,7 @@ def test_error_before_the_first_line_has_its_status(http, segmenter, progress):
     ],
 )
 def test_error_after_the_first_line_is_the_last_line(http, segmenter, caplog, *, error, status, slug):
-    segmenter.batch_errors = [None, error]
+    segmenter.next_batches = [[], error]
     with caplog.at_level(logging.INFO, "bentoml.mobile_sam"):
         response = post_everything(http, progress=True)
     assert response.status_code == 200
@@ -92,11 +85,17 @@ def test_error_after_the_first_line_is_the_last_line(http, segmenter, caplog, *,
 
 
 def test_timeout_is_a_504_with_advice(http, service, segmenter, monkeypatch):
+    ended = []
+
     async def never(image, batch):
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
 
     monkeypatch.setattr(segmenter, "records", never)
     monkeypatch.setattr(service.app, "settings", replace(service.app.settings, inference_timeout=0.05))
     response = post_everything(http)
     assert response.status_code == 504
-    assert "set progress to true" in response.json()["detail"]
+    assert "no response within 0.05 s: set progress to true" in response.json()["detail"]
+    assert ended

@@ -51,8 +51,7 @@ def test_embed_returns_the_models_result(http, segmenter, fields, image):
     response = http.post("/embed", json=fields)
     assert response.status_code == 200
     assert response.headers["content-type"] == "application/json"
-    expected = {"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}, "model_version": 4}
-    assert response.json() == expected
+    assert response.json() == segmenter.image
     assert segmenter.calls == [image]
 
 
@@ -66,18 +65,20 @@ def test_embed_returns_the_models_result(http, segmenter, fields, image):
         ("polygon", b"application/json"),
     ],
 )
-def test_answer_has_mask_picture_and_result_in_this_order_with_their_content_types(http, mask_format, mask_type):
+def test_answer_has_mask_picture_and_result_in_this_order_with_their_content_types(
+    http, segmenter, mask_format, mask_type
+):
     response = segment(http, mask_format=mask_format)
     assert response.status_code == 200
     assert response.headers["content-type"].startswith("multipart/form-data; boundary=")
     names = [part.headers[b"Content-Disposition"].decode().split(";")[1].strip() for part in parts(response)]
     assert names == ['name="mask"', 'name="segmented_image"', 'name="result"']
     assert [part.headers[b"Content-Type"] for part in parts(response)] == [mask_type, b"image/png", b"application/json"]
-    assert [part.content for part in parts(response)] == [b"the mask", b"the picture", b'{"masks": []}']
+    assert [part.content for part in parts(response)] == [b"the mask", b"the picture", segmenter.result]
 
 
-def test_answer_has_no_picture_if_none_is_requested(http):
-    assert [part.content for part in parts(segment(http, segmented_image="none"))] == [b"the mask", b'{"masks": []}']
+def test_answer_has_no_picture_if_none_is_requested(http, segmenter):
+    assert [part.content for part in parts(segment(http, segmented_image="none"))] == [b"the mask", segmenter.result]
 
 
 BODIES = {

@@ -77,4 +77,5 @@ def test_every_part_has_the_version_of_the_project(http):
     files = [ROOT / name for name in ("pyproject.toml", "client/pyproject.toml", "orchestrator/pyproject.toml")]
     versions = {re.findall(r'^version = "(.+)"$', file.read_text(), re.MULTILINE)[0] for file in files}
     (label,) = re.findall(r'image\.version="(.+?)"', (ROOT / "Dockerfile").read_text())
-    assert {*versions, label, __version__, http.get("/info").json()["version"]} == {VERSION}
+    served = {http.get("/info").json()["version"], http.get("/docs.json").json()["info"]["version"]}
+    assert {*versions, label, __version__, *served} == {VERSION}

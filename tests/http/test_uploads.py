@@ -12,17 +12,11 @@ PATHS = {"/mobile_sam": CLICK, "/embed": {}, "/everything": {"points_per_side": 
 each_path = pytest.mark.parametrize("path", PATHS)
 
 
-def sent_image(segmenter) -> ImageSource:
-    """Return the image of the first call."""
-    call = segmenter.calls[0]
-    return call if isinstance(call, ImageSource) else call[0]
-
-
 @each_path
 def test_form_with_image_and_request_reaches_the_segmenter(http, segmenter, path):
     form = {"image": ("photo.jpg", FILE, "image/jpeg"), "request": (None, json.dumps(PATHS[path]))}
     assert http.post(path, files=form).status_code == 200
-    assert sent_image(segmenter) == ImageSource(FILE, None)
+    assert segmenter.sources == [ImageSource(FILE, None)]
     if path == "/mobile_sam":
         assert segmenter.jobs[0][1].prompts.points_xy.tolist() == [CLICK["pos_coords"]]
 
@@ -30,7 +24,7 @@ def test_form_with_image_and_request_reaches_the_segmenter(http, segmenter, path
 def test_form_without_an_image_can_name_one(http, segmenter):
     request = json.dumps({"image_id": "an id", **CLICK})
     assert http.post("/mobile_sam", files={"request": ("r.json", request, "application/json")}).status_code == 200
-    assert sent_image(segmenter) == ImageSource(None, "an id")
+    assert segmenter.sources == [ImageSource(None, "an id")]
 
 
 def test_image_is_named_in_errors_as_it_was_sent(http, segmenter):
@@ -45,7 +39,7 @@ def test_image_is_named_in_errors_as_it_was_sent(http, segmenter):
 def test_raw_image_reaches_the_segmenter(http, segmenter, path, content_type):
     query = "?x=903&y=310" if path == "/mobile_sam" else ""
     assert http.post(path + query, content=FILE, headers={"content-type": content_type}).status_code == 200
-    assert sent_image(segmenter) == ImageSource(FILE, None)
+    assert segmenter.sources == [ImageSource(FILE, None)]
 
 
 def test_query_has_points_box_and_options(http, segmenter):

@@ -13,8 +13,8 @@ from utils.edge.lifecycle import ANSWER_STALL_TIMEOUT_S, FINISH_TIMEOUT_S
 from utils.settings import Settings
 from utils.triton.exchange import INLINE_BYTES
 from utils.triton.health import MAX_RECORD_AGE_S
-from utils.triton.shared_memory import MIN_SHARED_MEMORY_AT_START_BYTES
-from utils.triton.watchdog.timings import Timings
+from utils.triton.run import MIN_SHARED_MEMORY_AT_START_BYTES
+from utils.triton.watchdog import Timings
 
 DOCS = Path(__file__).parents[2] / "docs"
 MIB = 2**20

@@ -109,11 +109,7 @@ class GraphModel:
 
 
 def model_file(folder: Path, config: dict[str, Any]) -> Path:
-    """Return the graph's file in the folder of a model version.
-
-    Raises:
-        TritonModelException: there is none.
-    """
+    """Return the graph's file in the folder of a model version; raise `TritonModelException` if there is none."""
     path = folder / (config.get("default_model_filename") or "model.onnx")
     if not path.is_file():
         raise pb_utils.TritonModelException(f"{path}: no such file; `make weights` writes it")

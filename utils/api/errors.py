@@ -277,12 +277,7 @@ class TooManyRequests(ServiceError, status=429, slug="too-many-requests", title=
     """The caller exceeded the rate limit."""
 
     def __init__(self, detail: str, retry_after: int = 1) -> None:
-        """Store the error's texts.
-
-        Args:
-            detail: message for the caller, with the limit.
-            retry_after: whole seconds until the next request is allowed.
-        """
+        """Store the message, with the limit, and the whole seconds until the next request is allowed."""
         super().__init__(detail)
         self.retry_after = retry_after
 

@@ -42,13 +42,7 @@ async def everything(
     """Segment a whole image and yield the progress after each batch.
 
     All batches use one model version. If that is unloaded meanwhile and the request did not ask for it, the work starts
-    again with the newest version.
-
-    Args:
-        segmenter: segments the batches.
-        image: the image.
-        request: parameters of the grid and the thresholds.
-        max_answer_bytes: limit for the size of all records, including duplicates not yet removed.
+    again with the newest version. The size of all records, duplicates included, is limited to `max_answer_bytes`.
 
     Raises:
         ServiceError: the image is invalid, the response would be too large, or the model is unavailable.

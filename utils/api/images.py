@@ -30,11 +30,9 @@ class ImageSource:
 
 
 def image_source(request: ImageFields, file: bytes | None = None) -> ImageSource:
-    """Return the image of a request, owned by the caller; the request's `input_image` is set to None.
+    """Return the image of a request, owned by the caller: `file`, or the one in the fields.
 
-    Args:
-        request: the fields of the request.
-        file: the image file, if it is not in the fields.
+    The request's `input_image` is set to None.
 
     Raises:
         InvalidRequest: not exactly one image, no base64, or an empty file.
@@ -58,14 +56,10 @@ def image_source(request: ImageFields, file: bytes | None = None) -> ImageSource
 
 
 def decode_base64(text: str, field: str, expected: str) -> bytes:
-    """Decode base64 text or a base64 `data:` URL.
+    """Decode base64 text with padding, or a URL of the form `data:[<media type>];base64,<base64>`.
 
-    Line breaks and other whitespace, as written by `base64 FILE` and MIME encoders, are accepted.
-
-    Args:
-        text: base64 with padding, or `data:[<media type>];base64,<base64>`.
-        field: the field's name, for the error.
-        expected: the field's expected content, for the error.
+    Line breaks and other whitespace, as written by `base64 FILE` and MIME encoders, are accepted. Errors name the field
+    and its expected content.
 
     Raises:
         InvalidRequest: not base64, or empty.

@@ -22,13 +22,7 @@ LOADED_METRIC = "mobile_sam_loaded_timestamp_seconds"
 
 
 def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -> dict[str, Any]:
-    """Return the document without a loaded model.
-
-    Args:
-        repository: Triton's model repository; None if it is on another machine.
-        settings: settings of the service.
-        key_needed: true if inference requests need an API key.
-    """
+    """Return the document without a loaded model; `repository` is None if it is on another machine."""
     return {
         "version": VERSION,
         "weights": None,
@@ -53,10 +47,8 @@ class Info:
     ) -> None:
         """Create the application.
 
-        Args:
-            unloaded: result of `describe`.
-            versions: returns the model versions that serve requests, in ascending order.
-            metrics: returns Triton's metrics in the Prometheus text format, empty while Triton is down.
+        It needs the result of `describe`, and functions that return the versions that serve requests, ascending, and
+        Triton's metrics in the Prometheus text format, empty while Triton is down.
         """
         self._unloaded, self._versions, self._metrics = unloaded, versions, metrics
 
@@ -77,11 +69,7 @@ class Info:
 
 
 def loaded_by_version(metrics: bytes) -> dict[int, dict[str, Any]]:
-    """Return weights and engine of each model version.
-
-    Args:
-        metrics: Triton's metrics in the Prometheus text format.
-    """
+    """Return weights and engine of each model version in Triton's metrics, in the Prometheus text format."""
     # prometheus_client must not be imported before BentoML has set up the workers' multiprocess directory.
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
 

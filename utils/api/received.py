@@ -44,11 +44,7 @@ class Received:
 
 
 async def receive(request: Request, model: type[BaseModel]) -> Received:
-    """Read a request, whose fields are still to be parsed.
-
-    Args:
-        request: the request.
-        model: model of the fields.
+    """Read a request; its fields, of a model, are still to be parsed.
 
     Raises:
         UnsupportedMedia: the content type is none of the supported ones.
@@ -152,10 +148,6 @@ def query_fields(parameters: Iterable[tuple[str, str]], model: type[BaseModel]) 
     """Return the fields of a query as JSON.
 
     `x=903&y=310` is a point of `pos_coords` and can be repeated; other fields have their names: `box=0,0,9,9`.
-
-    Args:
-        parameters: names and values.
-        model: model of the fields.
 
     Raises:
         InvalidRequest: an unknown or repeated parameter, or numbers of x and y that differ.

@@ -260,13 +260,7 @@ def invalid(field: str, expected: str, got: str) -> InvalidRequest:
 
 
 def unknown_field(name: str, known: Collection[str], kind: str) -> InvalidRequest:
-    """Return the error for a name that is not known.
-
-    Args:
-        name: the received name.
-        known: the names that are known.
-        kind: what they are, such as `field`.
-    """
+    """Return the error for a name that is not among the known ones; `kind` is what they are, such as `field`."""
     return InvalidRequest.of([_unknown(_path((name,)), name, known, kind)])
 
 

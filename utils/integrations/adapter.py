@@ -40,11 +40,9 @@ class Service:
         self._segmenter, self.settings = segmenter, settings
 
     async def segment(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
-        """Return the JSON document of `/mobile_sam`, without a picture.
+        """Return the JSON document of `/mobile_sam`, without a picture, for its fields but the image.
 
-        Args:
-            image: the image.
-            fields: fields of `/mobile_sam` except the image; `mask_format` is `rle`, `polygon`, `png` or `json`.
+        `mask_format` is `rle`, `polygon`, `png` or `json`.
         """
         request = parse_body(orjson.dumps({"segmented_image": "none", **fields}), SegmentRequest)
         job = Job(to_prompts(request), request, request.model_version, document=True)
@@ -58,12 +56,7 @@ class Service:
         return document
 
     async def everything(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
-        """Return the answer of `/everything`.
-
-        Args:
-            image: the image.
-            fields: fields of `/everything` except the image and `progress`.
-        """
+        """Return the answer of `/everything` for its fields but the image and `progress`."""
         request = parse_body(orjson.dumps(fields), EverythingRequest)
         steps = everything(self._segmenter(), image, request, self.settings.max_answer_bytes)
         document: dict[str, Any] = orjson.loads(await result_of(steps, self.settings.inference_timeout))
@@ -142,11 +135,7 @@ class Adapters:
 
 
 def image_of(text: str, field_name: str) -> ImageSource:
-    """Return the image of a request, owned by the caller.
-
-    Args:
-        text: base64 of a PNG, JPEG or WebP file, or a `data:` URL.
-        field_name: the field's name, for errors.
+    """Return the image in base64 or a `data:` URL, owned by the caller; errors name the field.
 
     Raises:
         InvalidRequest: not base64, or empty.

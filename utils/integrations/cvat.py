@@ -73,11 +73,7 @@ class Interaction(BaseModel):
     obj_bbox: list[Point] | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of `/mobile_sam`.
-
-        Raises:
-            InvalidRequest: the box has not two corners.
-        """
+        """Return the fields of `/mobile_sam`; raise `InvalidRequest` if the box has not two corners."""
         fields: dict[str, Any] = {"pos_coords": self.pos_points or [], "neg_coords": self.neg_points or []}
         if self.obj_bbox:
             if len(self.obj_bbox) != 2:

@@ -122,11 +122,7 @@ class Fetcher(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Return the allowed addresses of a name.
-
-        Raises:
-            ImageNotFetched: it has others only.
-        """
+        """Return the allowed addresses of a name; raise `ImageNotFetched` if it has others only."""
         found = await (self._resolver or aiohttp.ThreadedResolver()).resolve(host, port, family)
         allowed = [each for each in found if self.allows(host, ipaddress.ip_address(each["host"].partition("%")[0]))]
         if found and not allowed:

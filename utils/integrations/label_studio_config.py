@@ -49,11 +49,7 @@ class LabelConfig:
 
     @classmethod
     def of(cls, text: str) -> LabelConfig:
-        """Parse a configuration.
-
-        Raises:
-            InvalidRequest: it is not valid XML, or has no Image tag.
-        """
+        """Parse a configuration; raise `InvalidRequest` if it is not valid XML, or has no Image tag."""
         config = cls()
         if len(text) > MAX_CONFIG_CHARS or "<!DOCTYPE" in text.upper():
             raise invalid("label_config", f"at most {MAX_CONFIG_CHARS} characters without a document type", "another")

@@ -22,11 +22,7 @@ Mask = npt.NDArray[np.uint8]
 
 
 def check_pixels(rles: Sequence[Mapping[str, Any]], limit: int) -> None:
-    """Check the size of masks before they are decoded.
-
-    Args:
-        rles: run lengths of masks of one image.
-        limit: largest number of pixels of all masks together.
+    """Check the number of pixels of all masks of an image together, before they are decoded.
 
     Raises:
         InvalidRequest: there are more.
@@ -38,11 +34,9 @@ def check_pixels(rles: Sequence[Mapping[str, Any]], limit: int) -> None:
 
 
 def decode(rle: Mapping[str, Any], box_xyxy: Sequence[int] | None = None) -> Mask:
-    """Return a mask, or the part of it in a box, (H, W) uint8 of 0 and 1.
+    """Return the mask of run lengths, (H, W) uint8 of 0 and 1, or the part of it in a box.
 
-    Args:
-        rle: the `rle` or `segmentation` of an answer.
-        box_xyxy: left and top, and right and bottom exclusive.
+    The right and bottom of the box are exclusive.
     """
     columns = coco.decode({"size": rle["size"], "counts": rle["counts"].encode()})
     if box_xyxy is not None:
@@ -52,10 +46,9 @@ def decode(rle: Mapping[str, Any], box_xyxy: Sequence[int] | None = None) -> Mas
 
 
 def box_of(record: Mapping[str, Any]) -> tuple[int, int, int, int]:
-    """Return left, top, right and bottom of a mask, the last two exclusive; the first pixel if the mask is empty.
+    """Return left, top, right and bottom of a record of `/mobile_sam` or of `/everything`, the last two exclusive.
 
-    Args:
-        record: a record of `/mobile_sam` or of `/everything`.
+    An empty mask has the box of the first pixel.
     """
     if "bbox" in record:
         left, top, width, height = record["bbox"]
@@ -68,12 +61,7 @@ def box_of(record: Mapping[str, Any]) -> tuple[int, int, int, int]:
 def outlines(mask: Mask, corner_xy: tuple[int, int] = (0, 0)) -> Sequence[npt.NDArray[Any]]:
     """Return the outlines of a mask's islands, without holes, through the centres of their outermost pixels.
 
-    Args:
-        mask: (H, W) uint8.
-        corner_xy: position of its first pixel.
-
-    Returns:
-        (N, 1, 2) int32 per island, x then y.
+    The mask is (H, W) uint8, with its first pixel at `corner_xy`; the outlines are (N, 1, 2) int32, x then y.
     """
     contours, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE, offset=corner_xy)
     return contours

@@ -54,11 +54,7 @@ class ImageRequest(BaseModel):
 
 
 def known_image(image_id: str | None) -> ImageSource:
-    """Return an image sent earlier.
-
-    Raises:
-        InvalidRequest: there is no id.
-    """
+    """Return an image sent earlier; raise `InvalidRequest` if there is no id."""
     if not image_id:
         raise invalid("image", "an image, or the image_id that embed_image has returned", "neither")
     return ImageSource(None, image_id, CALLER.get())
@@ -143,11 +139,7 @@ class SamSegmentation(ImageRequest):
         return known_image(self.embeddings)
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of `/mobile_sam`.
-
-        Raises:
-            InvalidRequest: the mask input is not supported.
-        """
+        """Return the fields of `/mobile_sam`; raise `InvalidRequest` if the mask input is not supported."""
         coords, labels = self.point_coords or [], self.point_labels or []
         if len(coords) != len(labels):
             raise invalid("point_labels", f"{len(coords)} labels, one per point", f"{len(labels)}")

@@ -42,11 +42,7 @@ class Exchange:
     """The memory file of a request. As a context manager it is closed on an exception, else by the response's owner."""
 
     def __init__(self, deadline: float) -> None:
-        """Create an empty file.
-
-        Args:
-            deadline: end of the request on the monotonic clock.
-        """
+        """Create an empty file; the request's deadline is on the monotonic clock."""
         self._fd = os.memfd_create("mobile_sam")
         self.deadline = deadline
         self._inputs: dict[str, dict[str, Any]] = {}
@@ -63,11 +59,7 @@ class Exchange:
         self.close()
 
     async def put(self, inputs: dict[Tensor, npt.NDArray[Any]]) -> dict[Tensor, npt.NDArray[Any]]:
-        """Write the large inputs to the file and return the others.
-
-        Args:
-            inputs: inputs of a model. Names that the file already has are not written again.
-        """
+        """Write the large inputs of a model to the file, unless it already has them, and return the others."""
         inline = {}
         for tensor, value in inputs.items():
             plain: Any = value[0] if tensor.datatype == "BYTES" else np.ascontiguousarray(value)
@@ -86,11 +78,7 @@ class Exchange:
         return inline
 
     def describe(self, call: Mapping[str, Any]) -> npt.NDArray[np.object_]:
-        """Return the value of the models' input `call`.
-
-        Args:
-            call: everything that does not concern the file.
-        """
+        """Return the value of the models' input `call`: the given members, and those about the file."""
         description = {
             **call,
             "file": f"/proc/{os.getpid()}/fd/{self._fd}",
@@ -163,9 +151,6 @@ def service_errors(timeout: float) -> Iterator[None]:
     """Translate the exceptions of a Triton call to `ServiceError`s.
 
     Triton's message is only logged, because it can contain paths and addresses.
-
-    Args:
-        timeout: the call's timeout in seconds, for the message.
 
     Raises:
         InferenceUnavailable: Triton cannot be reached, or the model is not loaded.

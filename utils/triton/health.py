@@ -77,11 +77,7 @@ _next_slot = itertools.cycle(SLOTS)
 
 
 def write_health(file: Path, health: Health) -> None:
-    """Replace the health record.
-
-    Raises:
-        OSError: the process that created the file has exited.
-    """
+    """Replace the health record; raise `OSError` if the process that created the file has exited."""
     fields = {
         **asdict(health),
         "reason": health.reason[:MAX_REASON_CHARACTERS],

@@ -52,16 +52,13 @@ class Installation:
         return {entry.name for entry in self.backends.iterdir() if entry.is_dir()} if self.backends.is_dir() else set()
 
 
-def find_installation(path: str | None = None) -> Installation:
+def find_installation() -> Installation:
     """Return the Triton to use: one on PATH, else the wheel's.
-
-    Args:
-        path: search path; default: `$PATH`.
 
     Raises:
         TritonSetupError: none supports this platform and Python version.
     """
-    for folder in (path if path is not None else os.environ.get("PATH", "")).split(os.pathsep):
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
         candidate = Path(folder or ".") / LAUNCHER
         if candidate.is_file() and os.access(candidate, os.X_OK) and not _is_launcher(candidate):
             binary = candidate.resolve()
@@ -70,15 +67,9 @@ def find_installation(path: str | None = None) -> Installation:
 
 
 def prepare(cache_dir: Path) -> Path:
-    """Assemble Triton's folder and put it first on PATH.
+    """Assemble Triton's folder in the cache, put it first on PATH, and return the `tritonserver` for BentoML to start.
 
-    Several processes may call this at once. Later calls are fast.
-
-    Args:
-        cache_dir: parent of the assembled folders, one per combination of Triton and Python.
-
-    Returns:
-        Path of the `tritonserver` for BentoML to start.
+    Several processes may call this at once. Later calls are fast. Each combination of Triton and Python has a folder.
 
     Raises:
         TritonSetupError: no usable Triton, no shared libpython, or the folder cannot be written.
@@ -96,11 +87,7 @@ def prepare(cache_dir: Path) -> Path:
 
 @contextlib.contextmanager
 def building(home: Path, complete: Path) -> Iterator[Path]:
-    """Yield a new folder that becomes `home` at the end, unless another process was first.
-
-    Args:
-        home: the final path.
-        complete: path that exists once `home` is complete.
+    """Yield a new folder that becomes `home` at the end, unless `complete` shows that another process was first.
 
     Raises:
         OSError: `home` cannot be written.

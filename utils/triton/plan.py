@@ -14,11 +14,12 @@ processes for known images than cores keep the decoders busy: each waits for its
 Settings (`utils.settings`) override all of this.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from utils.triton import tensors
 from utils.triton.machine import Machine
+from utils.triton.tensors import EVERYTHING, SEGMENT, SEGMENT_CACHED, SEGMENT_COSTLY
 
 ENGINES = ("onnxruntime", "openvino", "openvino-bf16", "tensorrt")
 """`onnxruntime`: float32, on a GPU if there is one. `openvino`: float32, on the CPU. `openvino-bf16`: bfloat16, on the
@@ -65,25 +66,10 @@ class Plan:
 
     encoder: Network
     decoder: Network
-    orchestrators: int
-    """Processes for requests on new images."""
-    orchestrators_cached: int
-    """Processes for requests on known images."""
-    orchestrators_costly: int
-    """Processes for costly requests."""
-    orchestrators_everything: int
-    """Processes for `/everything`."""
+    instances: Mapping[str, int]
+    """Processes of each orchestrator model."""
     decoder_batch: int
     """Prompts per decoder run."""
-
-    def instances(self) -> dict[str, int]:
-        """Return the number of processes of each orchestrator model."""
-        return {
-            tensors.SEGMENT: self.orchestrators,
-            tensors.SEGMENT_CACHED: self.orchestrators_cached,
-            tensors.SEGMENT_COSTLY: self.orchestrators_costly,
-            tensors.EVERYTHING: self.orchestrators_everything,
-        }
 
     def __str__(self) -> str:
         """Return one line for the log."""
@@ -92,7 +78,7 @@ class Plan:
             + (" on each GPU" if network.gpu else f" of {network.threads} thread(s)")
             for name, network in (("encoder", self.encoder), ("decoder", self.decoder))
         ]
-        return "; ".join([*parts, f"orchestrators: {self.orchestrators} and {self.orchestrators_cached}"])
+        return "; ".join([*parts, f"orchestrators: {self.instances[SEGMENT]} and {self.instances[SEGMENT_CACHED]}"])
 
 
 def make_plan(
@@ -136,16 +122,14 @@ def make_plan(
         decoder = Network(backend, precision, decoders, min(threads_each, CORES_PER_DECODER))
         batch = DECODER_BATCH_CPU
     by_cores = min(MAX_ORCHESTRATORS, max(2, machine.cores // 2))
-    return Plan(
-        encoder,
-        decoder,
+    instances = {
         # One more than encoders, to prepare the next image meanwhile.
-        orchestrators or (by_cores if encoder.gpu else min(by_cores, total_encoders + 1)),
-        orchestrators or max(MIN_ORCHESTRATORS_CACHED, by_cores),
-        max(1, by_cores // 4),
-        total_encoders,
-        batch,
-    )
+        SEGMENT: orchestrators or (by_cores if encoder.gpu else min(by_cores, total_encoders + 1)),
+        SEGMENT_CACHED: orchestrators or max(MIN_ORCHESTRATORS_CACHED, by_cores),
+        SEGMENT_COSTLY: max(1, by_cores // 4),
+        EVERYTHING: total_encoders,
+    }
+    return Plan(encoder, decoder, instances, batch)
 
 
 def best_engine(machine: Machine, architecture: str) -> str:

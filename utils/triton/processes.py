@@ -1,10 +1,14 @@
 """Process control, and process states from /proc. Linux only, like Triton."""
 
+import contextlib
 import ctypes
 import os
 import resource
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
 
 PR_SET_PDEATHSIG = 1
 """Option of prctl(2)."""
@@ -13,24 +17,15 @@ DEAD = frozenset({"", "Z", "X"})
 """States of a process that has exited."""
 
 
-def die_with_parent(parent: int, signum: int = signal.SIGTERM) -> None:
-    """Have the kernel signal this process when its parent exits for any reason.
-
-    Args:
-        parent: process id of the parent; if it has already exited, the signal is sent now.
-        signum: the signal.
-    """
-    LIBC.prctl(PR_SET_PDEATHSIG, signum)
+def die_with_parent(parent: int) -> None:
+    """Have the kernel send SIGTERM to this process when its parent exits for any reason, or now if it already has."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
-        os.kill(os.getpid(), signum)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the file descriptor limit of this process and its future children to the hard limit.
-
-    Returns:
-        The new limit.
-    """
+    """Raise the file descriptor limit of this process and its future children to the hard limit, and return it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
@@ -39,8 +34,7 @@ def raise_descriptor_limit() -> int:
 def state(pid: int) -> str:
     """Return the state of a process as in proc(5): `T` is stopped, `Z` a zombie, `R`, `S` and `D` alive.
 
-    Returns:
-        The state, or an empty string if the process does not exist.
+    The state is empty if the process does not exist.
     """
     return _stat(pid)[0]
 
@@ -51,41 +45,13 @@ def start_time(pid: int) -> int:
     return 0 if fields[0] in DEAD else int(fields[19])
 
 
-def children(pid: int) -> list[int]:
-    """Return the process ids of the direct children."""
-    return [child for child, (parent, _) in _parents().items() if parent == pid]
-
-
-def command_line(pid: int) -> str:
-    """Return program and arguments separated by spaces, or an empty string after the process has exited."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def descendants(pid: int) -> dict[int, str]:
-    """Return the names of all descendants by process id."""
-    parents = _parents()
-    found: dict[int, str] = {}
-    layer = {pid}
-    while layer:
-        layer = {child for child, (parent, _) in parents.items() if parent in layer}
-        found |= {child: parents[child][1] for child in layer}
-    return found
-
-
-def _parents() -> dict[int, tuple[int, str]]:
-    """Return the parent and the name of every process."""
-    parents: dict[int, tuple[int, str]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                before, _, after = (entry / "stat").read_text().rpartition(")")
-            except OSError:  # it has exited meanwhile
-                continue
-            parents[int(entry.name)] = (int(after.split()[1]), before.partition("(")[2])
-    return parents
+def descendants(pid: int, *, recursive: bool = True) -> Iterator[tuple[int, str, str]]:
+    """Yield process id, name and command line of each descendant, or only of each child."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children(recursive=recursive):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has exited meanwhile
+                found = child.as_dict(["name", "cmdline"])
+                yield child.pid, found["name"] or "", " ".join(found["cmdline"] or [])
 
 
 def _stat(pid: int) -> list[str]:

@@ -8,6 +8,7 @@ import hashlib
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from google.protobuf import text_format
@@ -29,9 +30,7 @@ TENSORRT_WORKSPACE_BYTES = 2 * 2**30
 def plan_for_this_machine(repository: Path | None, settings: Settings) -> Plan:
     """Return the plan for this machine, the weights and the settings.
 
-    Args:
-        repository: model repository; without one, weights of MobileSAM's size are assumed.
-        settings: settings of the service.
+    Without a repository, weights of MobileSAM's size are assumed.
 
     Raises:
         PlanError: the chosen engine cannot run on this machine.
@@ -64,7 +63,7 @@ def deploy_once(repository: Path, plan: Plan, settings: Settings) -> Path:
         return Path(run.repository)
     parent = settings.cache_dir if settings.model_control_mode == "none" else Path(run.folder)
     deployed = deploy(repository, plan, parent)
-    run.with_repository(deployed)
+    replace(run, repository=str(deployed)).publish()
     return deployed
 
 
@@ -72,11 +71,6 @@ def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
     """Return a copy of a repository with the plan applied.
 
     Several processes may call this at once. Later calls are fast.
-
-    Args:
-        repository: source repository, a folder per model.
-        plan: engines, instances and threads.
-        cache_dir: parent of the copy.
 
     Raises:
         TritonSetupError: a config.pbtxt is invalid, or the copy cannot be written.
@@ -112,12 +106,6 @@ def deploy(repository: Path, plan: Plan, cache_dir: Path) -> Path:
 def export(repository: Path, plan: Plan, cache_dir: Path, folder: Path) -> None:
     """Write a repository with the plan applied as plain files, to be copied to another machine or a storage.
 
-    Args:
-        repository: source repository, a folder per model.
-        plan: engines, instances and threads.
-        cache_dir: as for `deploy`.
-        folder: target, which must not exist.
-
     Raises:
         TritonSetupError: as `deploy`, or the target exists or cannot be written.
     """
@@ -128,11 +116,7 @@ def export(repository: Path, plan: Plan, cache_dir: Path, folder: Path) -> None:
 
 
 def check_repository(repository: Path) -> None:
-    """Check that the model repository is complete.
-
-    Raises:
-        TritonSetupError: a file is missing.
-    """
+    """Check that the model repository is complete; raise `TritonSetupError` if a file is missing."""
     for version in versions.versions(repository) or [1]:
         if missing := versions.missing_files(repository, version):
             command = "make weights" if version == 1 else f"python -m mobile_sam_onnx --model-version {version}"
@@ -149,7 +133,7 @@ def apply_plan(model: str, config: str, plan: Plan) -> str:
     if model in (ENCODER, DECODER):
         _configure_network(parsed, plan.encoder if model == ENCODER else plan.decoder)
     elif model in tensors.MODELS:
-        _set_instances(parsed, plan.instances()[model], gpu=False)
+        _set_instances(parsed, plan.instances[model], gpu=False)
         _set_parameter(parsed, "encoder_engine", plan.encoder.engine)
         _set_parameter(parsed, "decoder_engine", plan.decoder.engine)
         _set_parameter(parsed, "decoder_batch", str(plan.decoder_batch))
@@ -195,11 +179,7 @@ def _set_parameter(config: ModelConfig, parameter: str, value: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `python -m utils.triton.repository FOLDER`: write the repository for this machine and the settings.
-
-    Returns:
-        The exit status.
-    """
+    """Run `python -m utils.triton.repository FOLDER`: write the repository for this machine; return the exit status."""
     if len(arguments) != 1:
         print("usage: python -m utils.triton.repository FOLDER", file=sys.stderr)
         return 2

@@ -1,9 +1,10 @@
-"""State that the processes of a running service share: the first one creates it, and the others inherit it.
+"""State and shared memory of a running service, whose first process creates the state; the others inherit it.
 
 - The shared file is in memory: the first process holds it open, and the others open its descriptor. Neither cleaners of
   temporary folders nor a full disk affect it. It contains the health of Triton (`utils.triton.health`).
 - The folder has the sockets of BentoML's process manager and the metrics files. The watchdog recreates it if it is
   removed.
+- Triton's Python processes have regions of shared memory. A killed service leaves its regions and its folder behind.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import secrets
 import shutil
 import socket
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from utils.triton.installation import TritonSetupError
 
 VARIABLE = "MOBILE_SAM_TRITON_RUN"
 """Environment variable through which processes inherit the state, as JSON."""
@@ -29,6 +32,11 @@ METRICS_DIR = "metrics"
 """Name of the metrics folder in the run folder."""
 SHM_PREFIX = "mobile_sam_triton_"
 """Start of the names of the shared-memory regions of all services."""
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (used by Triton's Python backend)
+MIN_SHARED_MEMORY_AT_START_BYTES = 256 * 1024 * 1024
+"""Free shared memory needed at start: a region for each of seven processes, and a few large images and answers."""
+MIN_SHARED_MEMORY_BYTES = 32 * 1024 * 1024
+"""Free shared memory needed while the service runs: enough for two regions to grow by one step."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +79,6 @@ class Run:
         os.environ[VARIABLE] = json.dumps(asdict(self))
         return self
 
-    def with_repository(self, repository: Path) -> Run:
-        """Publish the state with a deployed repository; return it."""
-        return replace(self, repository=str(repository)).publish()
-
     def restore_folder(self) -> bool:
         """Recreate the folder if it was removed; return whether it was.
 
@@ -87,6 +91,45 @@ class Run:
                 path.mkdir(mode=0o700)
                 restored = True
         return restored
+
+
+def check_shared_memory() -> None:
+    """Check that there is enough shared memory to start Triton.
+
+    Raises:
+        TritonSetupError: too little is free, as with a container's default of 64 MB.
+    """
+    free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else 0
+    needed = MIN_SHARED_MEMORY_AT_START_BYTES
+    if free < needed:
+        raise TritonSetupError(
+            f"{SHARED_MEMORY} has {free // 2**20} MiB free, {needed // 2**20} MiB are needed: "
+            "enlarge it (docker run --shm-size=1g), or free some of it"
+        )
+
+
+def shared_memory_problem() -> str:
+    """Return why there is too little shared memory to go on, or an empty string."""
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    if free >= MIN_SHARED_MEMORY_BYTES:
+        return ""
+    return f"{SHARED_MEMORY} has {free // 2**20} MiB free, {MIN_SHARED_MEMORY_BYTES // 2**20} MiB are needed"
+
+
+def clean_up() -> None:
+    """Remove shared memory and run folders of killed services."""
+    remove_stale_shared_memory()
+    remove_stale_folders()
+
+
+def remove_stale_shared_memory(folder: Path = SHARED_MEMORY) -> None:
+    """Delete shared-memory regions left by killed services."""
+    regions = list(folder.glob(f"{SHM_PREFIX}*")) if folder.is_dir() else []
+    used = "".join(_read_text(maps) for maps in Path("/proc").glob("[0-9]*/maps")) if regions else ""
+    for region in regions:
+        if str(region) not in used:
+            with contextlib.suppress(PermissionError):  # the file of another user
+                region.unlink(missing_ok=True)
 
 
 def remove_stale_folders() -> None:
@@ -105,6 +148,13 @@ def remove_stale_folders() -> None:
                 shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(descriptor)
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:  # the process has exited, or belongs to another user
+        return ""
 
 
 def _free_port() -> int:

@@ -14,8 +14,7 @@ from utils.bento import disable_bentoml_limits, enable_worker_respawn, isolate_m
 from utils.observability import traces
 from utils.triton import health
 from utils.triton.installation import NVIDIA_DRIVER
-from utils.triton.run import Run, remove_stale_folders
-from utils.triton.shared_memory import remove_stale_shared_memory
+from utils.triton.run import Run
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
@@ -103,9 +102,3 @@ def _wait_until_ready(ready_line: str, url: Callable[[], str]) -> None:
             print(f"Triton: {time.monotonic() - started:.0f} s", end="\r", file=sys.stderr, flush=True)
         time.sleep(POLL_INTERVAL_S)
     logger.info("Ready: %s (Ctrl+C stops)", ready_line.replace("{url}", url()))
-
-
-def clean_up() -> None:
-    """Remove shared memory and run folders of killed services."""
-    remove_stale_shared_memory()
-    remove_stale_folders()

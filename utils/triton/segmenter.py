@@ -137,8 +137,7 @@ class TritonSegmenter:
     def check_room(self, body: bytes) -> None:
         """Reject a costly segmentation request before it is parsed if the costly queue is full.
 
-        Args:
-            body: the body. The braces of a JSON body are counted as objects; base64 images have none.
+        The braces of a JSON body are counted as objects; base64 images have none.
 
         Raises:
             Overloaded: the request is costly, and the queue is full.

@@ -77,15 +77,9 @@ def sync_links(repository: Path, deployed: Path, model: str) -> None:
 
 
 def hide_incomplete(repository: Path, deployed: Path, hidden: Set[int] = frozenset()) -> set[int]:
-    """Hide versions that lack a file from Triton, which would not start with one.
+    """Hide versions that lack a file from Triton, which would not start with one; return them.
 
-    Args:
-        repository: the model repository.
-        deployed: the folder that Triton reads.
-        hidden: versions hidden by an earlier call, to be shown again if they are complete now.
-
-    Returns:
-        The hidden versions.
+    Versions in `hidden`, by an earlier call, are shown again if they are complete now.
     """
     found = hidden | {version for model in LOAD_ORDER for version in _linked(deployed, model)}
     incomplete = {version for version in found if missing_files(repository, version)}

@@ -14,7 +14,7 @@ from client import request
 from tests.e2e.server import ROOT
 from utils.edge.lifecycle import FINISH_TIMEOUT_S, TRITON_STOP_TIMEOUT_S
 from utils.settings import PREFIX, Settings
-from utils.triton.shared_memory import MIN_SHARED_MEMORY_AT_START_BYTES
+from utils.triton.run import MIN_SHARED_MEMORY_AT_START_BYTES
 
 MAIN, SECRETS, TEXT = "docker-compose.yml", "deploy/compose.secrets.yml", "examples/text_generation/docker-compose.yml"
 COMPOSE, WITH_SECRETS, WITH_TEXT = (yaml.safe_load((ROOT / name).read_text()) for name in (MAIN, SECRETS, TEXT))

@@ -20,7 +20,7 @@ from utils.page import ROUTE
 from utils.settings import PREFIX, Settings
 from utils.triton.machine import Machine
 from utils.triton.plan import make_plan
-from utils.triton.shared_memory import MIN_SHARED_MEMORY_AT_START_BYTES, SHARED_MEMORY
+from utils.triton.run import MIN_SHARED_MEMORY_AT_START_BYTES, SHARED_MEMORY
 
 ROOT = Path(__file__).resolve().parents[3]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -164,7 +164,7 @@ def test_memory_limit_covers_the_worst_load():
     limits = container("cpu")["resources"]["limits"]
     cores = int(limits["cpu"])
     plan = make_plan(Machine(cores, bf16=True, gpus=0, openvino=True), "mobile_sam")
-    processes = sum(plan.instances().values())
+    processes = sum(plan.instances.values())
     (shared,) = (volume["emptyDir"] for volume in pod("cpu")["volumes"] if volume["name"] == "shared-memory")
     bodies = cores * 8 * Settings().max_body_bytes
     needed = RESIDENT_BYTES + processes * DECODING_BYTES + bodies + size(shared["sizeLimit"])

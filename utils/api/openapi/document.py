@@ -66,13 +66,7 @@ SECURITY_SCHEMES: dict[str, Any] = {
 
 
 def document(*, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of the service.
-
-    Args:
-        need_key: true if inference requests require an API key.
-        metrics_need_key: true if `/metrics` requires an API key.
-        admin: true to include the paths below `/admin`.
-    """
+    """Return the OpenAPI 3.1 document, by what needs an API key and whether there are paths below `/admin`."""
     security = {"securitySchemes": SECURITY_SCHEMES} if need_key or metrics_need_key or admin else {}
     return {
         "openapi": "3.1.1",

@@ -56,67 +56,49 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
         },
         "examples": _example("lines", "With progress", examples.LINES),
     }
-    return {
-        "/mobile_sam": {
-            "post": {
-                **_base(
-                    "Segmentation",
-                    "mobile_sam",
-                    "Segment objects in an image",
-                    "A request has either `input_image` or `image_id`, and one object (points, a `box`, or both) or "
-                    f"several in `prompts`, with at most {MAX_TOTAL_POINTS} points together. The response is "
-                    "`multipart/form-data`; with `Accept: application/json` one JSON document, with `Accept: "
-                    "image/png` the mask or the picture alone.",
-                ),
-                **_body(SegmentRequest, examples.SEGMENT_REQUESTS),
-                **_answers(
-                    "parts, one JSON document, or the mask or the picture alone, by the header `Accept`",
-                    {FORM: parts, JSON: _content("Document", "Masks as RLE", examples.DOCUMENT), PNG: picture},
-                    [*IMAGE_WORK_PROBLEMS, NOT_ACCEPTABLE, *MASK_PROBLEMS],
-                    need_key,
-                ),
-            }
-        },
-        "/embed": {
-            "post": {
-                **_base(
-                    "Segmentation",
-                    "embed",
-                    "Encode an image",
-                    "Does the expensive part in advance. Requests with the returned `image_id` are fast.",
-                ),
-                **_body(EmbedRequest, examples.EMBED_REQUESTS),
-                **_answers(
-                    "id and size of the image",
-                    {JSON: _content("Image", "An encoded image", examples.IMAGE)},
-                    IMAGE_WORK_PROBLEMS,
-                    need_key,
-                ),
-            }
-        },
-        "/everything": {
-            "post": {
-                **_base(
-                    "Segmentation",
-                    "everything",
-                    "Segment everything in an image",
-                    "Returns the masks of a grid of points that reach the thresholds, without duplicates. With "
-                    "`progress` the response has no time limit. The grids of all crops have at most "
-                    f"{MAX_GRID_POINTS} points together.",
-                ),
-                **_body(EverythingRequest, examples.EVERYTHING_REQUESTS),
-                **_answers(
-                    "the masks as Segment Anything's automatic-mask records",
-                    {
-                        JSON: _content("Everything", "Without progress", examples.EVERYTHING),
-                        "application/x-ndjson": lines,
-                    },
-                    [*IMAGE_WORK_PROBLEMS, *RECORDS_TOO_LARGE],
-                    need_key,
-                ),
-            }
-        },
-    }
+    segment = _post(
+        "mobile_sam",
+        "Segment objects in an image",
+        "A request has either `input_image` or `image_id`, and one object (points, a `box`, or both) or several in "
+        f"`prompts`, with at most {MAX_TOTAL_POINTS} points together. The response is `multipart/form-data`; with "
+        "`Accept: application/json` one JSON document, with `Accept: image/png` the mask or the picture alone.",
+        (SegmentRequest, examples.SEGMENT_REQUESTS),
+        _answers(
+            "parts, one JSON document, or the mask or the picture alone, by the header `Accept`",
+            {FORM: parts, JSON: _content("Document", "Masks as RLE", examples.DOCUMENT), PNG: picture},
+            [*IMAGE_WORK_PROBLEMS, NOT_ACCEPTABLE, *MASK_PROBLEMS],
+            need_key,
+        ),
+    )
+    embed = _post(
+        "embed",
+        "Encode an image",
+        "Does the expensive part in advance. Requests with the returned `image_id` are fast.",
+        (EmbedRequest, examples.EMBED_REQUESTS),
+        _answers(
+            "id and size of the image",
+            {JSON: _content("Image", "An encoded image", examples.IMAGE)},
+            IMAGE_WORK_PROBLEMS,
+            need_key,
+        ),
+    )
+    everything = _post(
+        "everything",
+        "Segment everything in an image",
+        "Returns the masks of a grid of points that reach the thresholds, without duplicates. With `progress` the "
+        f"response has no time limit. The grids of all crops have at most {MAX_GRID_POINTS} points together.",
+        (EverythingRequest, examples.EVERYTHING_REQUESTS),
+        _answers(
+            "the masks as Segment Anything's automatic-mask records",
+            {
+                JSON: _content("Everything", "Without progress", examples.EVERYTHING),
+                "application/x-ndjson": lines,
+            },
+            [*IMAGE_WORK_PROBLEMS, *RECORDS_TOO_LARGE],
+            need_key,
+        ),
+    )
+    return {"/mobile_sam": segment, "/embed": embed, "/everything": everything}
 
 
 def service_paths(metrics_need_key: bool) -> dict[str, Methods]:
@@ -188,6 +170,16 @@ def _base(tag: str, name: str, summary: str, description: str, *parameters: Any)
         "description": description,
         "parameters": [*parameters, {"$ref": "#/components/parameters/RequestId"}],
     }
+
+
+def _post(
+    name: str,
+    summary: str,
+    description: str,
+    requests: tuple[type[BaseModel], examples.Examples],
+    answers: dict[str, Any],
+) -> Methods:
+    return {"post": {**_base("Segmentation", name, summary, description), **_body(*requests), **answers}}
 
 
 def _body(model: type[BaseModel], requests: examples.Examples) -> dict[str, Any]:

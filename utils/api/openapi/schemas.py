@@ -13,7 +13,7 @@ def reference(name: str) -> Schema:
     return {"$ref": REFERENCES.format(model=name)}
 
 
-def schemas(*, admin: bool = False) -> dict[str, Schema]:
+def schemas(*, admin: bool) -> dict[str, Schema]:
     """Return all schemas by name; those of admin operations only if `admin`."""
     return {**_requests(), **RESPONSES, **(ADMIN_RESPONSES if admin else {})}
 
@@ -34,9 +34,10 @@ def _without_titles(schema: Schema) -> Schema:
     return {**{key: schema[key] for key in schema if key != "title"}, "properties": fields}
 
 
-def _object(description: str, properties: dict[str, Schema], optional: tuple[str, ...] = ()) -> Schema:
-    """Return an object schema; fields not in `optional` are required."""
-    required = [name for name in properties if name not in optional]
+def _object(description: str, fields: dict[str, Schema]) -> Schema:
+    """Return an object schema; fields whose name ends with `?` are optional."""
+    required = [name for name in fields if not name.endswith("?")]
+    properties = {name.removesuffix("?"): schema for name, schema in fields.items()}
     return {"type": "object", "description": description, "required": required, "properties": properties}
 
 
@@ -71,7 +72,7 @@ MASK: dict[str, Schema] = {
     "score": _value("number", "the model's estimate of the mask's IoU, sometimes above 1"),
     "area": _value("integer", "area of the mask in pixels", minimum=0),
     "box": _numbers("`[x0, y0, x1, y1]` around the mask in pixels; x1 and y1 are exclusive", 4),
-    "low_res_mask": _value("string", "if requested, to send as `mask_input`"),
+    "low_res_mask?": _value("string", "if requested, to send as `mask_input`"),
 }
 
 RESPONSES: dict[str, Schema] = {
@@ -99,10 +100,9 @@ RESPONSES: dict[str, Schema] = {
                 "the masks in `mask_format`: `application/octet-stream` for `npy`, `image/png` for `png`, else "
                 "`application/json`"
             ),
-            "segmented_image": binary("the picture; absent if `segmented_image` is `none`"),
+            "segmented_image?": binary("the picture; absent if `segmented_image` is `none`"),
             "result": reference("Result"),
         },
-        optional=("segmented_image",),
     ),
     "Document": _object(
         "Masks and picture in one document",
@@ -112,9 +112,8 @@ RESPONSES: dict[str, Schema] = {
                 "one entry per mask, by object, candidates together",
                 reference("MaskWithContent"),
             ),
-            "segmented_image": _value("string", "base64 of the picture, if requested"),
+            "segmented_image?": _value("string", "base64 of the picture, if requested"),
         },
-        optional=("segmented_image",),
     ),
     "Result": _object(
         "An image and the properties of its masks",
@@ -126,21 +125,20 @@ RESPONSES: dict[str, Schema] = {
             ),
         },
     ),
-    "Mask": _object("Properties of a mask", MASK, optional=("low_res_mask",)),
+    "Mask": _object("Properties of a mask", MASK),
     "MaskWithContent": _object(
         "A mask, in the format of `mask_format`",
         {
             **MASK,
-            "rle": reference("RunLengths"),
-            "polygon": {
+            "rle?": reference("RunLengths"),
+            "polygon?": {
                 "type": "array",
                 "description": "`[[outer ring, hole, ...], ...]`, each ring a list of `[x, y]`",
                 "items": {"type": "array", "items": {"type": "array", "items": _numbers("`[x, y]`", 2, "number")}},
             },
-            "png": _value("string", "base64 of a 1-bit PNG"),
-            "json": _list("rows of 0 and 1, `[H, W]`", {"type": "array", "items": {"type": "integer"}}),
+            "png?": _value("string", "base64 of a 1-bit PNG"),
+            "json?": _list("rows of 0 and 1, `[H, W]`", {"type": "array", "items": {"type": "integer"}}),
         },
-        optional=("low_res_mask", "rle", "polygon", "png", "json"),
     ),
     "Everything": _object(
         "An image and all of its masks",
@@ -173,9 +171,8 @@ RESPONSES: dict[str, Schema] = {
         {
             "done": _value("integer", "completed batches of points", minimum=0),
             "total": _value("integer", "all batches", minimum=0),
-            "result": reference("Everything"),
+            "result?": reference("Everything"),
         },
-        optional=("result",),
     ),
     "Failure": _object(
         "The last line if the work fails",
@@ -188,9 +185,8 @@ RESPONSES: dict[str, Schema] = {
             "title": _value("string", "summary of the problem type"),
             "status": _value("integer", "HTTP status of the response", minimum=400, maximum=599),
             "detail": _value("string", "explanation of this occurrence"),
-            "errors": _list("the offending fields, if any", reference("FieldError")),
+            "errors?": _list("the offending fields, if any", reference("FieldError")),
         },
-        optional=("errors",),
     ),
     "FieldError": _object(
         "An offending field",

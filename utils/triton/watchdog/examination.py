@@ -7,9 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from utils.triton.run import Run
 from utils.triton.versions import ENCODER
+from utils.triton.watchdog import Timings
 from utils.triton.watchdog.probes import ModelCounters, NotLoadedError, ProbeError, probe_calls, read_counters
 from utils.triton.watchdog.process import FAILED, HUNG, RestartReason
-from utils.triton.watchdog.timings import Timings
 
 MAX_CONSECUTIVE_ERRORS = 3
 """Consecutive errors of one model after which Triton is restarted."""
@@ -19,14 +19,7 @@ class Examination:
     """Probe results and request counters of one Triton run."""
 
     def __init__(self, port: int, run: Run, hang_timeout_s: float, timings: Timings) -> None:
-        """Initialize without probing.
-
-        Args:
-            port: Triton's HTTP port.
-            run: state of the service: the port of Triton's metrics, and what to probe.
-            hang_timeout_s: seconds without progress after which a probed model counts as hung.
-            timings: times to wait.
-        """
+        """Initialize without probing; a probed model without progress for `hang_timeout_s` counts as hung."""
         self._updated_at, self._now = time.monotonic(), 0.0
         self._port, self._metrics_port, self._hang_timeout_s = port, run.metrics_port, hang_timeout_s
         self._timings = timings

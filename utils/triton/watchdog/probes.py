@@ -102,40 +102,28 @@ def probe_calls(*, models: bool) -> dict[str, Callable[[int, float], None]]:
     return {probe.model: functools.partial(run_probe, probe) for probe in probes()}
 
 
-def probe_server(port: int, timeout: float) -> None:
+def probe_server(port: int, timeout_s: float) -> None:
     """Check that the local Triton and all its models are ready.
 
     Raises:
         ProbeError: not ready.
         OSError: Triton cannot be reached, or timed out.
     """
-    status, _, _ = _exchange(port, timeout, "/v2/health/ready")
+    status, _, _ = _exchange(port, timeout_s, "/v2/health/ready")
     if status != 200:
         raise ProbeError("it is not ready")
 
 
-def is_ready(model: str, version: int, port: int, timeout: float) -> bool:
-    """Return whether a model version accepts requests; False if Triton cannot be reached or times out.
-
-    Args:
-        model: model name.
-        version: model version.
-        port: Triton's HTTP port.
-        timeout: socket timeout in seconds.
-    """
+def is_ready(model: str, version: int, port: int, timeout_s: float) -> bool:
+    """Return whether a model version accepts requests; False if Triton cannot be reached or times out."""
     try:
-        return _exchange(port, timeout, f"/v2/models/{model}/versions/{version}/ready")[0] == 200
+        return _exchange(port, timeout_s, f"/v2/models/{model}/versions/{version}/ready")[0] == 200
     except OSError:
         return False
 
 
-def run_probe(probe: Probe, port: int, timeout: float) -> None:
+def run_probe(probe: Probe, port: int, timeout_s: float) -> None:
     """Run a probe on the local Triton.
-
-    Args:
-        probe: inference to run.
-        port: Triton's HTTP port.
-        timeout: socket timeout in seconds.
 
     Raises:
         ProbeError: the answer is an error or lacks an output.
@@ -149,7 +137,7 @@ def run_probe(probe: Probe, port: int, timeout: float) -> None:
     head = json.dumps({"id": REQUEST_ID, "inputs": inputs, "outputs": outputs}).encode()
     body = b"".join([head, *(data for _, _, _, data in probe.inputs)])
     headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
-    status, length, answer = _exchange(port, timeout, f"/v2/models/{probe.model}/infer", body, headers)
+    status, length, answer = _exchange(port, timeout_s, f"/v2/models/{probe.model}/infer", body, headers)
     if status != 200:
         if b"unknown model: '%s'" % probe.model.encode() in answer:
             raise NotLoadedError(f"{probe.model} is not loaded")
@@ -176,17 +164,9 @@ class ModelCounters(NamedTuple):
     """Seconds spent on requests, running ones included; only of the orchestrator's models."""
 
 
-def read_counters(port: int, timeout: float) -> ModelCounters:
-    """Read Triton's metrics.
-
-    Args:
-        port: port of Triton's metrics.
-        timeout: socket timeout in seconds.
-
-    Raises:
-        OSError: Triton cannot be reached, or timed out.
-    """
-    _, _, text = _exchange(port, timeout, "/metrics")
+def read_counters(port: int, timeout_s: float) -> ModelCounters:
+    """Read Triton's metrics; raise `OSError` if Triton cannot be reached, or timed out."""
+    _, _, text = _exchange(port, timeout_s, "/metrics")
     sums: tuple[dict[str, float], dict[str, float]] = ({}, {})
     for totals, pattern in zip(sums, (SUCCESS_SERIES, WORK_SERIES), strict=True):
         for model, value in pattern.findall(text.decode()):
@@ -195,10 +175,10 @@ def read_counters(port: int, timeout: float) -> ModelCounters:
 
 
 def _exchange(
-    port: int, timeout: float, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    port: int, timeout_s: float, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, int, bytes]:
     """Return a response's status, the length of the JSON before its binary values, and its body."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
     try:
         connection.request("GET" if body is None else "POST", path, body, dict(headers or {}))
         response = connection.getresponse()

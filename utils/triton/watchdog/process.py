@@ -14,8 +14,8 @@ from typing import IO, NamedTuple
 
 from utils.triton import processes
 from utils.triton.installation import NVIDIA_DRIVER
-from utils.triton.shared_memory import SHARED_MEMORY
-from utils.triton.watchdog.timings import Timings
+from utils.triton.run import SHARED_MEMORY
+from utils.triton.watchdog import Timings
 
 STUB_NAME = "triton_python_b"
 """Process name of a Python model, truncated by the kernel."""
@@ -50,11 +50,7 @@ class TritonServer:
     ) -> None:
         """Start the server in its own session, so that Ctrl-C in a terminal does not reach it.
 
-        Args:
-            command: the real server with its arguments.
-            shm_prefix: start of the names of its shared-memory regions.
-            timings: times to wait.
-            models_change: the server loads and unloads models, and so starts and ends Python processes.
+        If models change while it runs, it starts and ends Python processes.
         """
         self._shm_prefix, self._timings = shm_prefix, timings
         parent = os.getpid()
@@ -76,7 +72,7 @@ class TritonServer:
         self._copying.start()
         self._reap_timeout_s = self._timings.reap_timeout_s if models_change else 0.0
         self._dead_since: dict[int, float] = {}
-        self._stubs: dict[int, str] = {}
+        self._stubs: set[int] = set()
 
     @property
     def pid(self) -> int:
@@ -89,7 +85,7 @@ class TritonServer:
         Triton reaps the processes that it ends itself. One that died on its own stays behind as a zombie.
         """
         running = processes.descendants(self.pid)
-        self._stubs = {pid: name for pid, name in running.items() if name.startswith(STUB_NAME)}
+        self._stubs = {pid for pid, name, _ in running if name.startswith(STUB_NAME)}
 
     def exit_status(self) -> int | None:
         """Return the exit status, or None while the server runs."""
@@ -127,7 +123,7 @@ class TritonServer:
         stopped = [pid for pid, state in states.items() if state == "T"]
         for cause, pids, event in ((DIED, dead, "has died"), (STOPPED, stopped, "was stopped by a signal")):
             if pids:
-                name = self._stubs.get(pids[0], "tritonserver")
+                name = STUB_NAME if pids[0] in self._stubs else "tritonserver"
                 return RestartReason(cause, f"process {pids[0]} ({name}) {event}")
         return None
 

@@ -30,12 +30,11 @@ from utils.settings import Settings
 from utils.triton import health, processes, versions
 from utils.triton.health import Health, State
 from utils.triton.installation import ROOT
-from utils.triton.run import Run
-from utils.triton.shared_memory import shared_memory_problem
+from utils.triton.run import Run, shared_memory_problem
+from utils.triton.watchdog import Timings
 from utils.triton.watchdog.examination import Examination
 from utils.triton.watchdog.probes import is_ready
 from utils.triton.watchdog.process import DIED, FAILED, HUNG, STOPPED, RestartReason, TritonServer
-from utils.triton.watchdog.timings import Timings
 from utils.triton.watchdog.workers import Workers
 
 logger = logging.getLogger("watchdog")
@@ -243,12 +242,7 @@ class Watchdog:
 
 
 def main(command: Sequence[str], timings: Timings | None = None) -> int:
-    """Run the watchdog; return the exit status.
-
-    Args:
-        command: the real server with its arguments.
-        timings: times to wait; default: those of production.
-    """
+    """Run the watchdog of a server, a command with its arguments; return the exit status."""
     logging.basicConfig(
         format="%(asctime)s [%(levelname)s] [triton watchdog] %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S%z",

@@ -23,11 +23,7 @@ class Workers:
     """API workers of one service."""
 
     def __init__(self, manager: int) -> None:
-        """Initialize without searching.
-
-        Args:
-            manager: process id of BentoML's process manager, the parent of the workers.
-        """
+        """Initialize without searching; BentoML's process manager is the parent of the workers."""
         self._manager = manager
         self._searched_at = -float("inf")
         self._stopped_checks: dict[int, int] = {}
@@ -36,7 +32,8 @@ class Workers:
         """Kill each worker found stopped in `MIN_STOPPED_CHECKS` consecutive calls."""
         if time.monotonic() - self._searched_at > SEARCH_INTERVAL_S:
             self._searched_at = time.monotonic()
-            pids = [pid for pid in processes.children(self._manager) if WORKER_COMMAND in processes.command_line(pid)]
+            children = processes.descendants(self._manager, recursive=False)
+            pids = [pid for pid, _, command_line in children if WORKER_COMMAND in command_line]
             self._stopped_checks = {pid: self._stopped_checks.get(pid, 0) for pid in pids}
         if processes.state(self._manager) == "T":  # the whole service is suspended (Ctrl-Z): nothing would restart it
             return

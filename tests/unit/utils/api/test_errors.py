@@ -44,10 +44,6 @@ def test_temporary_problem_has_retry_after(error, seconds):
     assert error.problem().headers == {"Retry-After": seconds}
 
 
-def test_too_large_body_error_names_the_limit():
-    assert errors.BodyTooLarge.of(10, 11).detail == "expected a body of at most 10 bytes, got 11 bytes"
-
-
 def test_rejection_by_the_model_keeps_its_document():
     problem = errors.Problem(422, "too-much-work", "a title", "a detail")
     assert errors.RejectedByModel(problem).problem() is problem

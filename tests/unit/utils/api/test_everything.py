@@ -1,65 +1,29 @@
 """Automatic masks: grid points, duplicates and progress."""
 
 import asyncio
-import copy
-import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from utils.api.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, InvalidRequest, NotLoaded
-from utils.api.everything import Step, box_nms, crop_boxes, everything, grid, result_of
+from tests import fake_segmenter
+from tests.fake_segmenter import FakeSegmenter
+from utils.api.errors import AnswerTooLarge, InferenceUnavailable, InvalidRequest, NotLoaded
+from utils.api.everything import Record, Step, box_nms, crop_boxes, everything, grid
 from utils.api.images import ImageSource
 from utils.api.requests import EverythingRequest
-from utils.triton.segmenter import GridBatch, Job, Segmentation
 
 FILE = ImageSource(b"file", None, "me")
 MAX_BYTES = 10_000
-SEGMENTATION = {"size": [80, 100], "counts": "c" * 100}
-IMAGE = {"image_id": "the id", "width": 100, "height": 80, "model_version": 4}
+IMAGE = {**fake_segmenter.IMAGE, "width": 100, "height": 80}
+record = partial(fake_segmenter.record, crop=(0, 0, 100, 80))
 
 
-def record(box, score: float = 0.9, *, crop=(0, 0, 100, 80), bbox=None, tidied: bool = False) -> dict[str, Any]:
-    """Return a record of the model; `bbox` is the box after small regions were removed, if different."""
-    x0, y0, x1, y1 = bbox or box
-    return {
-        "bbox": [x0, y0, x1 - x0, y1 - y0],
-        "predicted_iou": score,
-        "crop_box": [crop[0], crop[1], crop[2] - crop[0], crop[3] - crop[1]],
-        "box": list(box),
-        "tidied": tidied,
-        "segmentation": SEGMENTATION,
-    }
-
-
-class FakeSegmenter:
-    """Returns the given records, one list per batch, and stores the requests."""
-
-    def __init__(self, *answers: list[dict[str, Any]] | Exception) -> None:
-        self.answers = list(answers)
-        self.requests: list[tuple[ImageSource, GridBatch]] = []
-        self.embedded: list[ImageSource] = []
-        self.asked_version: int | None = None
-
-    async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
-        self.embedded.append(image)
-        self.asked_version = model_version
-        return json.dumps(IMAGE).encode()
-
-    def check_room(self, body: bytes) -> None:
-        raise NotImplementedError
-
-    async def segment(self, image: ImageSource, job: Job) -> Segmentation:
-        raise NotImplementedError
-
-    async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
-        self.requests.append((image, batch))
-        answer = self.answers.pop(0) if self.answers else []
-        if isinstance(answer, Exception):
-            raise answer
-        return copy.deepcopy(answer)
+def segmenter_of(*batches: list[Record] | Exception) -> FakeSegmenter:
+    """Return a segmenter for an image of 100 x 80 pixels with these records, or errors."""
+    return FakeSegmenter(*batches, image=IMAGE)
 
 
 def steps_of(segmenter: FakeSegmenter, image: ImageSource = FILE, **fields: Any) -> list[Step]:
@@ -147,78 +111,72 @@ def test_box_nms_equals_a_naive_implementation(seed, threshold):
 
 
 def test_progress_is_yielded_per_batch_with_the_result_in_the_last():
-    segmenter = FakeSegmenter([record((0, 0, 10, 10))], [record((50, 50, 70, 70))])
+    segmenter = segmenter_of([record((0, 0, 10, 10))], [record((50, 50, 70, 70))])
     steps = steps_of(segmenter, points_per_side=5)  # 25 clicks: 16 and 9
     assert steps[:2] == [{"done": 0, "total": 2}, {"done": 1, "total": 2}]
     assert (steps[2]["done"], len(steps[2]["result"]["masks"])) == (2, 2)
-    assert [len(batch.points_xy) for _, batch in segmenter.requests] == [16, 9]
-    clicks = np.concatenate([batch.points_xy for _, batch in segmenter.requests])
+    assert [len(batch.points_xy) for _, batch in segmenter.batches] == [16, 9]
+    clicks = np.concatenate([batch.points_xy for _, batch in segmenter.batches])
     assert clicks.tolist() == grid((0, 0, 100, 80), 5).tolist()
 
 
 def test_each_layer_has_its_own_crops_and_grid():
-    segmenter = FakeSegmenter()
+    segmenter = segmenter_of()
     steps = steps_of(
         segmenter, points_per_side=8, crop_n_layers=2, crop_n_points_downscale_factor=4, crop_overlap_ratio=0.0
     )
     assert [(step["done"], step["total"]) for step in steps] == [(done, 24) for done in range(25)]
-    batches = [(batch.options["crop_box"], len(batch.points_xy)) for _, batch in segmenter.requests]
+    batches = [(batch.options["crop_box"], len(batch.points_xy)) for _, batch in segmenter.batches]
     assert batches[:4] == [((0, 0, 100, 80), 16)] * 4
     crops = [(0, 0, 50, 40), (0, 40, 50, 80), (50, 0, 100, 40), (50, 40, 100, 80)]
     assert batches[4:8] == [(crop, 4) for crop in crops]
     assert [count for _, count in batches[8:]] == [1] * 16
-    assert segmenter.requests[4][1].points_xy.tolist() == [[12.5, 10], [37.5, 10], [12.5, 30], [37.5, 30]]
+    assert segmenter.batches[4][1].points_xy.tolist() == [[12.5, 10], [37.5, 10], [12.5, 30], [37.5, 30]]
 
 
 @pytest.mark.parametrize(
     "thresholds", [{}, {"pred_iou_thresh": 0.5, "stability_score_thresh": 0.25}], ids=["of the model", "of the request"]
 )
 def test_thresholds_reach_the_model(thresholds):
-    segmenter = FakeSegmenter()
+    segmenter = segmenter_of()
     fields = {"stability_score_offset": 2.0, "min_mask_region_area": 7, **thresholds}
     steps_of(segmenter, points_per_side=1, model_version=4, **fields)
-    ((_, batch),) = segmenter.requests
+    ((_, batch),) = segmenter.batches
     assert batch.options == {"crop_box": (0, 0, 100, 80), **fields}
     assert batch.model_version == 4
 
 
-def test_result_has_the_image_and_the_records_without_internal_keys():
-    lines = steps_of(FakeSegmenter([record((0, 0, 10, 10), 0.5)]), points_per_side=1)
-    mask = {"bbox": [0, 0, 10, 10], "predicted_iou": 0.5, "crop_box": [0, 0, 100, 80], "segmentation": SEGMENTATION}
-    assert lines == [{"done": 0, "total": 1}, {"done": 1, "total": 1, "result": {**IMAGE, "masks": [mask]}}]
-
-
 @pytest.mark.parametrize("image", [FILE, ImageSource(None, "an id")], ids=["a file", "an id"])
 def test_batches_name_the_image_by_its_id(image):
-    segmenter = FakeSegmenter()
+    segmenter = segmenter_of()
     steps_of(segmenter, image, points_per_side=5)
-    assert segmenter.embedded == [image]
-    assert [found for found, _ in segmenter.requests] == [replace(image, image_id="the id")] * 2
+    assert segmenter.embeds == [image]
+    assert [found for found, _ in segmenter.batches] == [replace(image, image_id="the id")] * 2
 
 
 def test_errors_of_a_batch_are_not_retried():
-    segmenter = FakeSegmenter([], InferenceUnavailable("starting"))
+    segmenter = segmenter_of([], InferenceUnavailable("starting"))
     with pytest.raises(InferenceUnavailable, match="starting"):
         steps_of(segmenter, points_per_side=5)
-    assert len(segmenter.requests) == 2
+    assert len(segmenter.batches) == 2
 
 
 def test_duplicate_with_the_higher_score_is_kept_across_batches():
     alike = [record((0, 0, 10, 10), 0.8)], [record((0, 0, 10, 9), 0.9)]
-    assert boxes_of(FakeSegmenter(*alike), points_per_side=5) == [[0, 0, 10, 9]]
+    assert boxes_of(segmenter_of(*alike), points_per_side=5) == [[0, 0, 10, 9]]
 
 
 def test_masks_above_the_iou_threshold_are_duplicates():
     found = [record((0, 0, 10, 10), 0.8), record((0, 0, 10, 5), 0.9)]  # an IoU of 0.5
-    assert len(boxes_of(FakeSegmenter(found), points_per_side=1, box_nms_thresh=0.5)) == 2
-    assert len(boxes_of(FakeSegmenter(found), points_per_side=1, box_nms_thresh=0.49)) == 1
+    assert len(boxes_of(segmenter_of(found), points_per_side=1, box_nms_thresh=0.5)) == 2
+    assert len(boxes_of(segmenter_of(found), points_per_side=1, box_nms_thresh=0.49)) == 1
 
 
 def test_duplicate_from_the_smaller_crop_is_kept():
     found = [[record((0, 0, 10, 10), 0.99)], [record((0, 0, 10, 9), 0.5, crop=(0, 0, 50, 40))]]
     one_layer = {"points_per_side": 1, "crop_n_layers": 1}
-    assert boxes_of(FakeSegmenter(*found), **one_layer) == [[0, 0, 10, 9]]
-    assert len(boxes_of(FakeSegmenter(*found), **one_layer, crop_nms_thresh=1.0)) == 2
+    assert boxes_of(segmenter_of(*found), **one_layer) == [[0, 0, 10, 9]]
+    assert len(boxes_of(segmenter_of(*found), **one_layer, crop_nms_thresh=1.0)) == 2
 
 
 CLEANED = [record((0, 0, 40, 40), 0.9, bbox=(0, 0, 10, 10), tidied=True), record((0, 0, 10, 10), 0.5)]
@@ -226,7 +184,7 @@ CLEANED = [record((0, 0, 40, 40), 0.9, bbox=(0, 0, 10, 10), tidied=True), record
 
 
 def test_unmodified_mask_is_kept_when_cleaning_makes_duplicates():
-    result = steps_of(FakeSegmenter(CLEANED), points_per_side=1, min_mask_region_area=5)[-1]["result"]
+    result = steps_of(segmenter_of(CLEANED), points_per_side=1, min_mask_region_area=5)[-1]["result"]
     assert [mask["predicted_iou"] for mask in result["masks"]] == [0.5]
     assert not {"box", "tidied"} & set(result["masks"][0])
 
@@ -241,39 +199,19 @@ def test_unmodified_mask_is_kept_when_cleaning_makes_duplicates():
     ids=["without cleaning", "threshold of 1 within crops", "threshold of 1 between crops"],
 )
 def test_duplicates_made_by_cleaning_are_kept_at_a_threshold_of_1(fields):
-    assert len(boxes_of(FakeSegmenter(CLEANED), points_per_side=1, **fields)) == 2
-
-
-def test_result_of_returns_the_result_of_the_last_step():
-    steps = everything(FakeSegmenter(), FILE, EverythingRequest(points_per_side=5), MAX_BYTES)
-    assert json.loads(asyncio.run(result_of(steps, 60))) == {**IMAGE, "masks": []}
-
-
-def test_result_of_times_out_with_advice():
-    ended = []
-
-    async def endless():
-        try:
-            yield {"done": 0, "total": 2}
-            await asyncio.Event().wait()
-        finally:
-            ended.append(True)
-
-    with pytest.raises(InferenceTimeout, match=r"no response within 0\.05 s: set progress to true"):
-        asyncio.run(result_of(endless(), 0.05))
-    assert ended
+    assert len(boxes_of(segmenter_of(CLEANED), points_per_side=1, **fields)) == 2
 
 
 def test_unloaded_version_restarts_with_the_newest():
-    segmenter = FakeSegmenter([record((0, 0, 9, 9))], NotLoaded("gone"), [record((0, 0, 5, 5))], [record((8, 8, 9, 9))])
+    segmenter = segmenter_of([record((0, 0, 9, 9))], NotLoaded("gone"), [record((0, 0, 5, 5))], [record((8, 8, 9, 9))])
     steps = steps_of(segmenter, points_per_side=5)  # two batches
     assert [step["done"] for step in steps] == [0, 1, 0, 1, 2]
     assert [mask["bbox"] for mask in steps[-1]["result"]["masks"]] == [[0, 0, 5, 5], [8, 8, 1, 1]]
-    assert len(segmenter.embedded) == 2
+    assert len(segmenter.embeds) == 2
 
 
 def test_unloaded_requested_version_is_an_invalid_request():
-    segmenter = FakeSegmenter(NotLoaded("gone"))
+    segmenter = segmenter_of(NotLoaded("gone"))
     with pytest.raises(InvalidRequest) as caught:
         steps_of(segmenter, points_per_side=1, model_version=7)
     assert caught.value.errors[0].field == "model_version"
@@ -282,22 +220,22 @@ def test_unloaded_requested_version_is_an_invalid_request():
 
 def test_no_loaded_version_raises_not_loaded():
     with pytest.raises(NotLoaded):
-        steps_of(FakeSegmenter(NotLoaded("gone"), NotLoaded("gone")), points_per_side=1)
+        steps_of(segmenter_of(NotLoaded("gone"), NotLoaded("gone")), points_per_side=1)
 
 
 def test_too_many_grid_points_are_rejected_before_any_batch():
-    segmenter = FakeSegmenter()
+    segmenter = segmenter_of()
     with pytest.raises(InvalidRequest) as caught:
         steps_of(segmenter, points_per_side=64, crop_n_layers=2)
     (error,) = caught.value.errors
     assert (error.field, error.got) == ("points_per_side", str(21 * 64 * 64))
     assert error.expected == "at most 20000 points in all grids together"
-    assert not segmenter.requests
+    assert not segmenter.batches
 
 
 def test_records_above_the_response_limit_are_rejected_early():
     batch = [record((0, 0, 5, 5))] * 10
-    segmenter = FakeSegmenter(*[batch] * 10)
+    segmenter = segmenter_of(*[batch] * 10)
     with pytest.raises(AnswerTooLarge, match="an answer of at most 10000 bytes"):
         steps_of(segmenter, points_per_side=16)
-    assert len(segmenter.requests) == 3
+    assert len(segmenter.batches) == 3

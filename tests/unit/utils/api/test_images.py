@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from utils.api.errors import FieldError, InvalidRequest
-from utils.api.images import ImageSource, decode_base64, image_source
+from utils.api.images import decode_base64, image_source
 from utils.api.requests import EmbedRequest
 
 DATA = bytes(range(256))
@@ -51,11 +51,6 @@ def test_invalid_base64_is_rejected_with_the_field_name(text, got):
     assert (error.field, error.expected) == ("prompts[1].mask_input", "something")
     assert got in error.got
     assert len(caught.value.detail) < 300
-
-
-def test_image_source_is_a_file_or_an_id():
-    assert image_source(EmbedRequest(input_image=TEXT)) == ImageSource(DATA, None)
-    assert image_source(EmbedRequest(image_id="an id")) == ImageSource(None, "an id")
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,15 @@
 """Adapters behind the edge, with a fake tool."""
 
-from unittest.mock import AsyncMock, Mock
-
 import pytest
 from starlette.responses import JSONResponse, Response
 
-from tests.unit.utils.integrations.replay import ask_app
+from tests.http.asgi import Http
+from tests.unit.utils.edge.fakes import FakeCounts, make_edge
 from utils.api.errors import ImageNotCached, Problem
-from utils.edge.admission import Admission
 from utils.edge.keys import ApiKeys
-from utils.edge.middleware import Edge, Limits
 from utils.integrations import ADAPTERS
 from utils.integrations.adapter import Adapter, Adapters
 from utils.settings import INTEGRATIONS
-from utils.triton.health import Health
 
 KEY = "ops-key-0123456789"
 
@@ -36,7 +32,7 @@ async def predict(call):
 
 @pytest.fixture
 def counts():
-    return Mock()
+    return FakeCounts()
 
 
 @pytest.fixture
@@ -45,22 +41,11 @@ def ask(counts):
     tool = Adapter("tool", {"/tool/models": models}, {"/tool/predict": predict}, error_response)
     keyed = Adapter("keyed", {"/keyed/models": models}, {}, error_response, pages_need_key=True)
     adapters = Adapters([tool, keyed], service=None)  # type: ignore[arg-type]
-    edge = Edge(
-        adapters,
-        work_paths=frozenset(adapters.work),
-        file_paths=frozenset(),
-        pages={},
-        limits=Limits(100, 1, 1),
-        keys=ApiKeys.of(f"ops:{KEY}", None),
-        admission=Admission(8, 1000),
-        health=lambda: Health("ready"),
-        counts=counts,
-        triton_metrics=AsyncMock(return_value=b""),
-        adapters=adapters,
-    )
+    keys = ApiKeys.of(f"ops:{KEY}", None)
+    edge = make_edge(adapters, work_paths=frozenset(adapters.work), keys=keys, counts=counts, adapters=adapters)
 
     def ask(method, path, headers=None, **options):
-        return ask_app(edge, method, path, headers={"Token": KEY} | (headers or {}), **options)
+        return Http(edge).request(method, path, headers={"Token": KEY} | (headers or {}), **options)
 
     return ask
 
@@ -77,7 +62,7 @@ def test_page_of_a_tool_that_checks_its_key_there_needs_one(ask):
 
 def test_work_is_answered_and_counted_under_its_path(ask, counts):
     assert ask("POST", "/tool/predict", content=b"click").json() == ["click"]
-    counts.count_answer.assert_called_once_with("/tool/predict", 200, "ok")
+    assert counts.answers == [("/tool/predict", 200, "ok")]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +80,7 @@ def test_error_has_the_form_of_the_tool(ask, counts, key, body, problem):
     assert response.status_code == status
     assert response.json()["success"] is False
     assert text in response.json()["error"]
-    counts.count_answer.assert_called_once_with("/tool/predict", status, reason)
+    assert counts.answers == [("/tool/predict", status, reason)]
 
 
 def test_other_paths_have_problem_documents(ask):

@@ -19,22 +19,22 @@ PIXELS[5:7, 8:11] = [[1, 1, 0], [0, 1, 1]]
 def replay() -> Replay:
     fake = Replay(ADAPTER)
     fake.masks = [{"object": 0, "score": 0.9, "box": [8, 5, 11, 7], "rle": rle(PIXELS)}]
-    fake.records_found = [record(PIXELS)]
+    fake.next_batches = [[record(PIXELS)]]
     return fake
 
 
 def invoke(replay: Replay, name: str = INTERACTOR, status: int = 200, **payload):
     headers = {"x-nuclio-function-name": name, "x-nuclio-path": "/"}
-    answer = replay.ask("POST", "/api/function_invocations", headers=headers, json={"image": IMAGE, **payload})
+    answer = replay.post("/api/function_invocations", headers=headers, json={"image": IMAGE, **payload})
     assert answer.status_code == status, answer.text
     return answer.json()
 
 
 def test_functions_are_described_alone_and_together(replay):
-    listed = replay.ask("GET", "/api/functions").json()
+    listed = replay.get("/api/functions").json()
     assert set(listed) == set(FUNCTIONS)
     for name, function in listed.items():
-        assert replay.ask("GET", f"/api/functions/{name}").json() == function
+        assert replay.get(f"/api/functions/{name}").json() == function
         assert function["metadata"]["name"] == name
         json.loads(function["metadata"]["annotations"]["spec"] or "[]")
     assert "pth-facebookresearch-sam-vit-h" not in listed
@@ -70,16 +70,16 @@ def test_detector_has_masks_and_outlines(replay):
             "attributes": [],
         }
     ]
-    assert replay.grids[0].options["pred_iou_thresh"] == 0.7
+    assert replay.batches[0][1].options["pred_iou_thresh"] == 0.7
 
 
 def test_detector_uses_the_thresholds_of_the_weights_by_default(replay):
     invoke(replay, DETECTOR)
-    assert "pred_iou_thresh" not in replay.grids[0].options
+    assert "pred_iou_thresh" not in replay.batches[0][1].options
 
 
 def test_detector_refuses_masks_that_make_too_large_an_answer(replay):
-    replay.records_found = [record(PIXELS) | {"bbox": [0, 0, 10_000, 10_000]}]
+    replay.next_batches = [[record(PIXELS) | {"bbox": [0, 0, 10_000, 10_000]}]]
     assert "threshold: expected masks of at most" in invoke(replay, DETECTOR, 422)["detail"]
 
 

@@ -102,7 +102,7 @@ def test_only_polygons_are_asked_for_as_polygons(ask, replay):
     click = drawn(x=50, y=50)
     for config in (CONFIG, CONFIG.replace("BrushLabels", "PolygonLabels")):
         ask("predict", body(click, config=config))
-    assert [job.options.mask_format for job in replay.jobs] == ["rle", "polygon"]
+    assert [job.options.mask_format for _, job in replay.jobs] == ["rle", "polygon"]
 
 
 class FakeFetcher:
@@ -143,7 +143,7 @@ def replay(fetcher, monkeypatch):
 @pytest.fixture
 def ask(replay):
     """Return a function that posts to the adapter."""
-    return lambda path, body: replay.ask("POST", f"/label-studio/{path}", json=body)
+    return lambda path, body: replay.post(f"/label-studio/{path}", json=body)
 
 
 def drawn(kind="keypoint", positive=True, **value):
@@ -177,7 +177,7 @@ def test_second_click_does_not_fetch_and_a_lost_embedding_fetches_again(ask, rep
     assert [source.file is None for source in replay.sources] == [False, True]
     assert {source.owner for source in replay.sources} == {"ann"}
     assert fetcher.calls == [("GET", "http://localhost:8080/data/upload/1/a.jpg", "Token token")]
-    replay.cached.clear()
+    replay.lost.add("id")
     assert ask("predict", click).json()["results"][0]["result"]
     assert len(fetcher.calls) == 2
 
@@ -220,7 +220,7 @@ def test_boxes_of_the_newest_annotation_become_objects(ask, replay):
     first, second = answer["results"]
     assert (len(first["result"]), second) == (2, [])
     assert answer["error"].startswith("task 2: data.img")
-    assert replay.jobs[0].prompts.points_xy[0].tolist() == [[4, 3], [24, 27]]
+    assert replay.jobs[0][1].prompts.points_xy[0].tolist() == [[4, 3], [24, 27]]
 
 
 def test_tasks_may_come_with_long_brush_strokes(ask, replay):

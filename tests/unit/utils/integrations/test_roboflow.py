@@ -41,7 +41,7 @@ def replay() -> Replay:
 
 
 def segment(replay: Replay, path: str = "/sam2/segment_image", status: int = 200, **fields):
-    answer = replay.ask("POST", path, json={"api_key": None, "image": IMAGE, **fields})
+    answer = replay.post(path, json={"api_key": None, "image": IMAGE, **fields})
     assert answer.status_code == status, answer.text
     return answer
 
@@ -53,7 +53,7 @@ def segment(replay: Replay, path: str = "/sam2/segment_image", status: int = 200
 )
 def test_prompts_are_read_in_all_forms(replay, prompts):
     segment(replay, prompts=prompts, sam2_version_id="hiera_large", save_logits_to_cache=True)
-    (job,) = replay.jobs
+    ((_, job),) = replay.jobs
     assert job.prompts.points_xy.tolist() == [[[9, 6]]]
     assert job.options.multimask_output
     assert [source.file for source in replay.sources] == [b"a photo"]
@@ -63,7 +63,7 @@ def test_box_is_given_by_its_centre(replay):
     box = {"x": 20, "y": 10, "width": 8, "height": 6}
     segment(replay, prompts=[{"box": box, "points": [{**POINT, "positive": False}]}], multimask_output=False)
     assert replay.prompts() == ([[[9, 6], [16, 7], [24, 13]]], [[0, 2, 3]])
-    assert not replay.jobs[0].options.multimask_output
+    assert not replay.jobs[0][1].options.multimask_output
 
 
 def test_answer_has_the_best_mask_of_each_prompt(replay):
@@ -88,7 +88,7 @@ def test_archive_has_signs_and_logits(replay):
 
 
 def test_without_prompts_everything_is_segmented(replay):
-    replay.records_found = [replays.record(PIXELS)]
+    replay.next_batches = [[replays.record(PIXELS)]]
     assert segment(replay).json()["predictions"] == [{"masks": OUTLINES, "confidence": 0.9, "format": "polygon"}]
 
 
@@ -112,7 +112,7 @@ def test_sam_1_takes_logits_of_an_archive(replay):
     click = {"point_coords": [[1, 2]], "point_labels": [1], "has_mask_input": True, "mask_input_format": "binary"}
     logits = npy(np.ones((1, 256, 256), np.float32))
     segment(replay, "/sam/segment_image", 200, mask_input=logits, **click)
-    assert replay.jobs[0].prompts.masks.shape == (1, 256, 256)
+    assert replay.jobs[0][1].prompts.masks.shape == (1, 256, 256)
 
 
 SAM2, SAM = "/sam2/segment_image", "/sam/segment_image"

@@ -48,7 +48,7 @@ def replay() -> Replay:
 @pytest.mark.parametrize("path", ["/sam/", "/sam"])
 def test_points_become_a_feature(replay, path):
     replay.masks = [MASK]
-    (feature,) = replay.ask("POST", path, json=PROMPT).json()
+    (feature,) = replay.post(path, json=PROMPT).json()
     assert replay.prompts() == ([[[3, 4], [8, 9]]], [[0, 1]])
     assert [source.file for source in replay.sources] == [b"what the viewer shows"]
     assert feature["type"] == "Feature"
@@ -58,14 +58,14 @@ def test_points_become_a_feature(replay, path):
 
 def test_rectangle_is_cut_to_the_image(replay):
     prompt = {name: PROMPT[name] for name in ("type", "b64img")}
-    replay.ask("POST", "/sam/", json={**prompt, "bbox": [-5, 3, 60, 31]})
+    replay.post("/sam/", json={**prompt, "bbox": [-5, 3, 60, 31]})
     assert replay.prompts() == ([[[0, 3], [40, 30]]], [[2, 3]])
 
 
 def test_candidates_are_features_and_islands_one_geometry(replay):
     replay.masks = [MASK, {**MASK, "polygon": [[SQUARE], [HOLE]]}, {**MASK, "polygon": []}]
-    features = replay.ask("POST", "/sam/", json={**PROMPT, "multimask_output": True}).json()
-    assert replay.jobs[0].options.multimask_output
+    features = replay.post("/sam/", json={**PROMPT, "multimask_output": True}).json()
+    assert replay.jobs[0][1].options.multimask_output
     assert [feature["geometry"]["type"] for feature in features] == ["Polygon", "MultiPolygon"]
     assert [feature["properties"]["object_idx"] for feature in features] == [0, 1]
 
@@ -75,23 +75,23 @@ def test_automatic_masks_become_features(replay, include_image_edge, count):
     large, small = np.zeros((2, 30, 40), bool)
     large[9:, :25] = True  # within 20 pixels of all edges
     small[21:25, 22:30] = True
-    replay.records_found = [record(large), record(small)]
+    replay.next_batches = [[record(large), record(small)]]
     body = {**GRID, "include_image_edge": include_image_edge}
-    features = replay.ask("POST", "/sam/automask/", json=body).json()
+    features = replay.post("/sam/automask/", json=body).json()
     assert len(features) == count
     assert sorted(features[-1]["geometry"]["coordinates"][0][:-1]) == [[22, 21], [22, 25], [30, 21], [30, 25]]
     assert features[-1]["properties"]["quality"] == 0.9
-    assert sum(len(batch.points_xy) for batch in replay.grids) == 16
-    assert replay.grids[0].options["stability_score_thresh"] == 0.95
+    assert sum(len(batch.points_xy) for _, batch in replay.batches) == 16
+    assert replay.batches[0][1].options["stability_score_thresh"] == 0.95
 
 
 def test_dialog_finds_the_weights_of_this_service(replay):
-    (weights,) = replay.ask("GET", "/sam/weights/?type=vit_t").json()
+    (weights,) = replay.get("/sam/weights/?type=vit_t").json()
     assert weights == {"type": "vit_t", "name": "MobileSAM", "url": SERVED_WEIGHTS}
-    assert replay.ask("GET", "/sam/weights/?type=vit_h").json() == []
-    assert replay.ask("GET", "/sam/version/").text.startswith("mobile-sam-triton ")
-    assert replay.ask("GET", "/sam/progress/").json() == {"message": None, "percent": -1}
-    assert replay.ask("GET", "/sam/weights/cancel/").status_code == 200
+    assert replay.get("/sam/weights/?type=vit_h").json() == []
+    assert replay.get("/sam/version/").text.startswith("mobile-sam-triton ")
+    assert replay.get("/sam/progress/").json() == {"message": None, "percent": -1}
+    assert replay.get("/sam/weights/cancel/").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_dialog_finds_the_weights_of_this_service(replay):
     ],
 )
 def test_errors_have_a_detail(replay, path, change, sentence):
-    answer = replay.ask("POST", path, json={**(PROMPT if path == "/sam/" else GRID), **change})
+    answer = replay.post(path, json={**(PROMPT if path == "/sam/" else GRID), **change})
     assert answer.status_code == 422
     assert sentence in answer.json()["detail"]
-    assert (replay.jobs, replay.grids) == ([], [])
+    assert replay.calls == []

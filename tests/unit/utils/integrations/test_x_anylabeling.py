@@ -26,7 +26,7 @@ def predict(replay: Replay, *marks, task: str | None = "polygon", **params) -> d
     params = {"conf_threshold": 0.0, "iou_threshold": 0.0, "epsilon_factor": 0.001, "marks": list(marks), **params}
     if task:
         params["current_task"] = task
-    answer = replay.ask("POST", "/v1/predict", json={"model": "mobile_sam", "image": IMAGE, "params": params})
+    answer = replay.post("/v1/predict", json={"model": "mobile_sam", "image": IMAGE, "params": params})
     assert answer.status_code == 200
     document: dict = answer.json()
     assert document["data"]["replace"] is False
@@ -34,14 +34,14 @@ def predict(replay: Replay, *marks, task: str | None = "polygon", **params) -> d
 
 
 def test_models_have_tasks_with_their_widgets(replay):
-    models = replay.ask("GET", "/v1/models").json()["data"]
+    models = replay.get("/v1/models").json()["data"]
     assert list(models) == ["mobile_sam"]
     info = models["mobile_sam"]
     names = {widget["name"] for widget in info["widgets"]}
     for task in info["available_tasks"]:
         assert set(task["active_widgets"]) <= names
     assert [task["batch_processing_mode"] for task in info["available_tasks"]] == [None, None, "default"]
-    assert replay.ask("GET", "/v1/models/mobile_sam/info").json()["data"] == {"model_id": "mobile_sam", **info}
+    assert replay.get("/v1/models/mobile_sam/info").json()["data"] == {"model_id": "mobile_sam", **info}
 
 
 @pytest.mark.parametrize(
@@ -101,17 +101,17 @@ def test_no_marks_give_no_shapes_and_no_error(replay):
 
 
 def test_everything_ignores_marks_and_numbers_its_objects(replay):
-    replay.records_found = [record(CORNER)]
+    replay.next_batches = [[record(CORNER)]]
     (shape,) = predict(replay, CLICK, task="everything", conf_threshold=0.5)["data"]["shapes"]
     assert (shape["label"], shape["score"]) == ("object1", 0.9)
     assert sorted(shape["points"][:-1]) == [[0, 0], [0, 5], [10, 0], [10, 5]]
-    assert replay.grids[0].options["pred_iou_thresh"] == 0.5
-    assert sum(len(batch.points_xy) for batch in replay.grids) == 256
+    assert replay.batches[0][1].options["pred_iou_thresh"] == 0.5
+    assert sum(len(batch.points_xy) for _, batch in replay.batches) == 256
 
 
 def test_everything_is_refused_if_its_polygons_take_too_long(replay, monkeypatch):
     monkeypatch.setattr(rasters, "MAX_POLYGONS_S", 1e-6)
-    replay.records_found = [record(CORNER)]
+    replay.next_batches = [[record(CORNER)]]
     assert "polygons" in predict(replay, task="everything")["data"]["description"]
 
 
@@ -128,7 +128,7 @@ def test_everything_is_refused_if_its_polygons_take_too_long(replay, monkeypatch
     ],
 )
 def test_errors_are_descriptions_and_keep_annotations(replay, body, sentence):
-    answer = replay.ask("POST", "/v1/predict", content=body)
+    answer = replay.post("/v1/predict", content=body)
     assert answer.status_code == 200
     document = answer.json()
     assert document["success"] is False
@@ -138,11 +138,8 @@ def test_errors_are_descriptions_and_keep_annotations(replay, body, sentence):
     assert document["error"]["message"] in document["data"]["description"]
 
 
-def test_timeout_is_told_without_names_of_fields(replay, monkeypatch):
-    async def segment(image, job):
-        raise InferenceTimeout("reduce points_per_side")
-
-    monkeypatch.setattr(replay, "segment", segment)
+def test_timeout_is_told_without_names_of_fields(replay):
+    replay.error = InferenceTimeout("reduce points_per_side")
     document = predict(replay, CLICK)
     assert document["data"]["description"].startswith("MobileSAM: no answer in time")
     assert document["error"] == {"code": "inference-timeout", "message": "reduce points_per_side"}

@@ -70,7 +70,7 @@ def test_plan_has_instances_and_threads_by_cores(machine, encoder, decoder, orch
     plan = make_plan(machine, "mobile_sam")
     assert (plan.encoder.instances, plan.encoder.threads) == encoder
     assert (plan.decoder.instances, plan.decoder.threads) == decoder
-    assert list(plan.instances().values()) == orchestrators
+    assert list(plan.instances.values()) == orchestrators
 
 
 def test_decoder_batch_is_larger_on_a_gpu():
@@ -81,7 +81,7 @@ def test_settings_override_the_plan():
     plan = make_plan(SERVER, "mobile_sam", threads=3, encoders=5, orchestrators=7)
     assert (plan.encoder.instances, plan.encoder.threads) == (5, 3)
     assert plan.decoder.threads == 3
-    assert (plan.orchestrators, plan.orchestrators_cached) == (7, 7)
+    assert (plan.instances["mobile_sam"], plan.instances["mobile_sam_cached"]) == (7, 7)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -1,16 +1,28 @@
-"""The state that the processes of a running service share."""
+"""The state and the memory that the processes of a running service share."""
 
 import fcntl
 import json
+import mmap
 import os
 import shutil
 import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from utils.triton import health
-from utils.triton.run import VARIABLE, Run, remove_stale_folders
+from utils.triton.installation import TritonSetupError
+from utils.triton.run import (
+    VARIABLE,
+    Run,
+    check_shared_memory,
+    remove_stale_folders,
+    remove_stale_shared_memory,
+    shared_memory_problem,
+)
 
 
 def a_run(folder: Path) -> Run:
@@ -106,3 +118,44 @@ def test_remove_stale_folders_keeps_those_of_running_services(tmp_path, monkeypa
     remove_stale_folders()
     os.close(held)
     assert {entry.name for entry in tmp_path.iterdir()} == {locked.name, running.name}
+
+
+def test_remove_stale_shared_memory_keeps_regions_in_use(tmp_path):
+    for name in ("mobile_sam_triton_1_dead", "mobile_sam_triton_1_running", "unrelated"):
+        (tmp_path / name).write_bytes(bytes(4096))
+    with (tmp_path / "mobile_sam_triton_1_running").open("r+b") as file, mmap.mmap(file.fileno(), 4096):
+        remove_stale_shared_memory(tmp_path)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"mobile_sam_triton_1_running", "unrelated"}
+
+
+def test_remove_stale_shared_memory_skips_regions_of_other_users(monkeypatch, tmp_path):
+    for name in ("mobile_sam_triton_1_mine", "mobile_sam_triton_1_theirs"):
+        (tmp_path / name).touch()
+    unlink = Path.unlink
+
+    def unlink_unless_theirs(path: Path, missing_ok: bool = False) -> None:
+        if path.name.endswith("theirs"):
+            raise PermissionError(1, "Operation not permitted", str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlink_unless_theirs)
+    remove_stale_shared_memory(tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["mobile_sam_triton_1_theirs"]
+
+
+def leave_free(monkeypatch, mebibytes):
+    monkeypatch.setattr("utils.triton.run.shutil.disk_usage", lambda _: SimpleNamespace(free=mebibytes * 2**20))
+
+
+def test_too_little_shared_memory_error_names_the_remedy(monkeypatch):
+    check_shared_memory()
+    leave_free(monkeypatch, 63)
+    with pytest.raises(TritonSetupError, match=r"63 MiB free, 256 MiB are needed: .*--shm-size=1g"):
+        check_shared_memory()
+
+
+def test_shared_memory_problem_reports_little_free_space(monkeypatch):
+    leave_free(monkeypatch, 32)
+    assert shared_memory_problem() == ""
+    leave_free(monkeypatch, 31)
+    assert shared_memory_problem() == "/dev/shm has 31 MiB free, 32 MiB are needed"

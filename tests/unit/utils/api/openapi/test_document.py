@@ -1,6 +1,5 @@
 """The OpenAPI document: complete, and consistent with the service."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from utils.api.answers import MASK_PARTS
 from utils.api.openapi import document
 
-ROOT = Path(__file__).resolve().parents[5]
 WHOLE, KEYED = document(), document(need_key=True, metrics_need_key=True)
 
 
@@ -69,7 +67,3 @@ def test_parts_have_their_content_types():
         # The description has the form: `type` for `format`, `format` and `format`, `type` for ...
         before = parts["properties"]["mask"]["description"].partition(f"`{mask_format}`")[0]
         assert kind == max(encoding["mask"], key=before.rfind)
-
-
-def test_version_is_that_of_the_package():
-    assert f'version = "{WHOLE["info"]["version"]}"' in (ROOT / "pyproject.toml").read_text()

@@ -21,7 +21,7 @@ from utils.triton import health
 from utils.triton.health import Health, RequestsLock, is_triton_unused, read_health
 from utils.triton.run import VARIABLE, Run
 from utils.triton.versions import CALLS, LOAD_ORDER, link, versions
-from utils.triton.watchdog.timings import Timings
+from utils.triton.watchdog import Timings
 from utils.triton.watchdog.workers import MIN_STOPPED_CHECKS, Workers
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -48,8 +48,7 @@ PROGRAM = f"""
 import os, sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
-from utils.triton.watchdog import watchdog
-from utils.triton.watchdog.timings import Timings
+from utils.triton.watchdog import Timings, watchdog
 watchdog.shared_memory_problem = lambda: "no room" if Path(os.environ["FAKE_TRITON"], "full").exists() else ""
 sys.exit(watchdog.main(sys.argv[1:], {TIMINGS}))
 """

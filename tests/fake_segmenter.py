@@ -1,0 +1,92 @@
+"""A segmenter without Triton."""
+
+import copy
+import json
+from typing import Any
+
+from utils.api.errors import ImageNotCached
+from utils.api.images import ImageSource
+from utils.triton.segmenter import GridBatch, Job, Segmentation
+
+IMAGE = {"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}, "model_version": 4}
+"""Answer of `embed`."""
+SEGMENTATION = {"size": [30, 40], "counts": "c" * 100}
+
+
+def record(box, score: float = 0.9, *, crop=(0, 0, 40, 30), bbox=None, tidied: bool = False) -> dict[str, Any]:
+    """Return a record of the model; `bbox` is the box after small regions were removed, if different."""
+    (x0, y0, x1, y1), (left, top, right, bottom) = bbox or box, crop
+    return {
+        "bbox": [x0, y0, x1 - x0, y1 - y0],
+        "predicted_iou": score,
+        "crop_box": [left, top, right - left, bottom - top],
+        "box": list(box),
+        "tidied": tidied,
+        "segmentation": SEGMENTATION,
+    }
+
+
+class FakeSegmenter:
+    """Segmenter that records its calls, and answers what a test sets."""
+
+    def __init__(self, *batches: list[dict[str, Any]] | Exception, image: dict[str, Any] = IMAGE) -> None:
+        self.image = image
+        self.masks: list[dict[str, Any]] = []
+        self.next_batches = list(batches)
+        """Records of the next batches, or errors; later batches have no records."""
+        self.lost: set[str] = set()
+        """Ids of images that are no longer cached."""
+        self.error: Exception | None = None
+        """Error of `embed` and `segment`."""
+        self.room_error: Exception | None = None
+        self.embeds: list[ImageSource] = []
+        self.asked_version: int | None = None
+        self.jobs: list[tuple[ImageSource, Job]] = []
+        self.batches: list[tuple[ImageSource, GridBatch]] = []
+        self.checked_bodies: list[bytes] = []
+        """Arguments of `check_room`."""
+
+    @property
+    def sources(self) -> list[ImageSource]:
+        """Images of all calls but those for batches."""
+        return [*self.embeds, *(image for image, _ in self.jobs)]
+
+    @property
+    def calls(self) -> list[Any]:
+        """Arguments of all calls."""
+        return [*self.embeds, *self.jobs, *self.batches]
+
+    @property
+    def result(self) -> bytes:
+        """The result of `segment`."""
+        return json.dumps({**self.image, "masks": self.masks}).encode()
+
+    async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
+        self.embeds.append(image)
+        self.asked_version = model_version
+        self._check(image)
+        return json.dumps(self.image).encode()
+
+    def check_room(self, body: bytes) -> None:
+        self.checked_bodies.append(body)
+        if self.room_error:
+            raise self.room_error
+
+    async def segment(self, image: ImageSource, job: Job) -> Segmentation:
+        self.jobs.append((image, job))
+        self._check(image)
+        picture = None if job.options.segmented_image == "none" else b"the picture"
+        return Segmentation(b"the mask", picture, self.result)
+
+    async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
+        self.batches.append((image, batch))
+        answer = self.next_batches.pop(0) if self.next_batches else []
+        if isinstance(answer, Exception):
+            raise answer
+        return copy.deepcopy(answer)
+
+    def _check(self, image: ImageSource) -> None:
+        if self.error:
+            raise self.error
+        if image.file is None and image.image_id in self.lost:
+            raise ImageNotCached.of(image.image_id)
