@@ -35,7 +35,7 @@ from utils.observability.logs import configure_logging
 from utils.observability.metrics import Counts, forget_dead_workers, triton_metrics
 from utils.observability.traces import trace_requests
 from utils.page import ROUTE, PageFiles, page_files, page_pages
-from utils.settings import Settings, SettingsError
+from utils.settings import INTEGRATIONS, Settings, SettingsError
 from utils.triton import health, installation, processes, repository, versions
 from utils.triton.models import Models
 from utils.triton.plan import Plan, PlanError
@@ -105,7 +105,8 @@ def build() -> App:
         partial(_check_deployment, source, plan),
     )
     service.mount_asgi_app(PageFiles(), path=ROUTE)
-    adapters = Adapters(chosen(settings.integrations), Service(lambda: app.segmenter, settings))
+    on = set(settings.integrations)
+    adapters = Adapters(chosen(on), Service(lambda: app.segmenter, settings), chosen(set(INTEGRATIONS) - on))
     service.mount_asgi_app(adapters, path="/")
     work_paths = WORK_PATHS.union(adapters.work)
     # Outermost first: CORS preflight requests carry no API key.

@@ -211,9 +211,10 @@ class UnknownPath(ServiceError, status=404, slug="not-found", title="Not Found")
     """There is no such path."""
 
     @classmethod
-    def of(cls, path: str) -> UnknownPath:
-        """Return an error that names the path."""
-        return cls(f"there is no path {quoted(path, 200)}; the page at / lists all paths", logged="unknown path")
+    def of(cls, path: str, adapter: str | None = None) -> UnknownPath:
+        """Return an error that names the path, and the adapter that has it but is switched off."""
+        hint = f"{adapter} in MOBILE_SAM_INTEGRATIONS adds it" if adapter else "the page at / lists all paths"
+        return cls(f"there is no path {quoted(path, 200)}; {hint}", logged="unknown path")
 
 
 class ImageNotCached(ServiceError, status=404, slug="image-not-cached", title="The image is not cached"):

@@ -187,7 +187,7 @@ class Edge:
         path, method = scope["path"], scope["method"]
         methods = self.methods.get(path)
         if methods is None:
-            raise UnknownPath.of(path)
+            raise UnknownPath.of(path, self._adapters.off.get(path) if self._adapters else None)
         if method not in methods:
             raise WrongMethod.of(path, methods, method)
         if path in self._key_pages:

@@ -99,11 +99,12 @@ class Adapter:
 class Adapters:
     """ASGI application of the adapters' paths."""
 
-    def __init__(self, adapters: Iterable[Adapter], service: Service) -> None:
+    def __init__(self, adapters: Iterable[Adapter], service: Service, off: Iterable[Adapter] = ()) -> None:
         self.by_path: dict[str, Adapter] = {}
         self.pages: dict[str, Handler | Answer] = {}
         self.work: dict[str, Handler | Answer] = {}
         self._service = service
+        self.off = {path: adapter.name for adapter in off for path in (*adapter.pages, *adapter.work)}
         for adapter in adapters:
             for path in [*adapter.pages, *adapter.work]:
                 assert path not in self.by_path, path

@@ -40,7 +40,8 @@ def ask(counts):
     """Return a function that sends a request to the tools' paths."""
     tool = Adapter("tool", {"/tool/models": models}, {"/tool/predict": predict}, error_response)
     keyed = Adapter("keyed", {"/keyed/models": models}, {}, error_response, pages_need_key=True)
-    adapters = Adapters([tool, keyed], service=None)  # type: ignore[arg-type]
+    off = Adapter("other-tool", {}, {"/other/predict": predict}, error_response)
+    adapters = Adapters([tool, keyed], service=None, off=[off])  # type: ignore[arg-type]
     keys = ApiKeys.of(f"ops:{KEY}", None)
     edge = make_edge(adapters, work_paths=frozenset(adapters.work), keys=keys, counts=counts, adapters=adapters)
 
@@ -83,8 +84,11 @@ def test_error_has_the_form_of_the_tool(ask, counts, key, body, problem):
     assert counts.answers == [("/tool/predict", status, reason)]
 
 
-def test_other_paths_have_problem_documents(ask):
-    assert ask("GET", "/tool/other").headers["content-type"] == "application/problem+json"
+def test_other_paths_have_problem_documents_that_name_the_setting_of_an_adapter_that_is_off(ask):
+    unknown, off = ask("GET", "/tool/other"), ask("POST", "/other/predict")
+    assert unknown.headers["content-type"] == off.headers["content-type"] == "application/problem+json"
+    assert unknown.json()["detail"].endswith("; the page at / lists all paths")
+    assert off.json()["detail"].endswith("; other-tool in MOBILE_SAM_INTEGRATIONS adds it")
 
 
 def test_names_in_the_settings_are_those_of_the_adapters():
