@@ -129,16 +129,22 @@ class PlainBentoml(ServerArm):
         return np.array(json.loads(body), bool)
 
 
-class PlainFastapi(ServerArm):
+class PlainFastapi(Ours):
     """Server that takes the service's request and returns only the mask."""
 
-    def click(self, image: bytes | str, point: Point) -> Request:
-        """Return the request for a click on an image file."""
-        return json_request(**image_fields(image), pos_coords=[point], mask_format="png")
+    takes_image_ids = False
 
     def read(self, body: bytes, headers: Message) -> Mask:  # noqa: ARG002
         """Return the mask in an answer, (H, W) bool."""
         return read_png(body)
+
+
+PEER_SERVERS: dict[str, tuple[type[ServerArm], str]] = {
+    WITHOUT_TRITON: (Ours, "bentoml serve benchmarks.peers.without_triton:svc"),
+    PLAIN_BENTOML: (PlainBentoml, "bentoml serve examples.bentoml_runner.service:svc"),
+    PLAIN_FASTAPI: (PlainFastapi, "uvicorn benchmarks.peers.plain_fastapi:app"),
+}
+"""Arms that are servers of their own, with their commands."""
 
 
 def json_request(path: str = "/mobile_sam", **fields: Any) -> Request:
@@ -197,25 +203,15 @@ def start_arms(
         "PYTHONPATH": str(ROOT),
     }
     with contextlib.ExitStack() as stack:
-
-        def start(name: str, *command: str) -> Server:
-            return stack.enter_context(serving(name, command, environment))
-
         arms: dict[str, ServerArm] = {}
         if OURS in names:
             arms[OURS] = Ours(service)
         if SAME_ENGINE in names:
             arms[SAME_ENGINE] = Ours(stack.enter_context(running(repository, engine="onnxruntime")))
-        if WITHOUT_TRITON in names:
-            arms[WITHOUT_TRITON] = Ours(
-                start("without-triton", "bentoml", "serve", "benchmarks.peers.without_triton:svc")
-            )
-        if PLAIN_BENTOML in names:
-            arms[PLAIN_BENTOML] = PlainBentoml(
-                start("bentoml", "bentoml", "serve", "examples.bentoml_runner.service:svc")
-            )
-        if PLAIN_FASTAPI in names:
-            arms[PLAIN_FASTAPI] = PlainFastapi(start("fastapi", "uvicorn", "benchmarks.peers.plain_fastapi:app"))
+        for name, (kind, command) in PEER_SERVERS.items():
+            if name in names:
+                log = name.replace(" ", "-")
+                arms[name] = kind(stack.enter_context(serving(log, command.split(), environment)))
         check_masks(arms)
         yield arms
 

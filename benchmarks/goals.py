@@ -1,6 +1,6 @@
 """Summary table and performance goals. A missed goal is reported and fails nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.arms import (
@@ -14,7 +14,7 @@ from benchmarks.arms import (
     WITHOUT_TRITON,
     WORKLOADS,
 )
-from benchmarks.figures import Spread, percentile, short, spread, table
+from benchmarks.figures import Spread, percentile, ratios, short, spread, table
 from benchmarks.loops import EVEN, Cell, Cells, OpenLoop
 
 UPPER, LOWER = "at most", "at least"
@@ -107,6 +107,13 @@ def goals(cells: Cells, raw: str, extras: Extras) -> list[Goal]:
             name = f"open loop at 70 %, {loop.workload}, even: p99 / p50"
             found.append(Goal(name, UPPER, 2.0, spread([loop.tail()])))
     return found
+
+
+def ratio_goals(times: Mapping[str, Sequence[float]], baselines: Mapping[str, str], limit: float) -> list[Goal]:
+    """Return a goal for each arm of `interleaved` that has a baseline: the limit of its median ratio."""
+    return [
+        Goal(f"{name} / {base}", UPPER, limit, ratios(times[name], times[base])) for name, base in baselines.items()
+    ]
 
 
 def as_list(found: Sequence[Goal]) -> str:

@@ -9,14 +9,15 @@ import argparse
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import orjson
 import pybase64
 
-from benchmarks.figures import interleaved, ratio_table, ratios
-from benchmarks.goals import UPPER, Goal, as_list
-from benchmarks.load import Connection, LoadError, Request
+from benchmarks.figures import interleaved, ratio_table
+from benchmarks.goals import as_list, ratio_goals
+from benchmarks.load import Connection, Request
 from benchmarks.photo import CLICK, photo
 from benchmarks.report import machine
 from benchmarks.service import OFFICIAL, prepare, running
@@ -125,28 +126,15 @@ def main() -> None:
     clicks = [*map(_own, BASELINES), *(click for click in CLICKS if click.path in served)]
     image = pybase64.b64encode(photo()).decode()
     with running(prepare(OFFICIAL)) as service, closing(Connection(service.port)) as connection:
-
-        def arm(click: Click) -> Callable[[], None]:
-            request = click.request(image)
-
-            def ask() -> None:
-                body, _ = connection.ask(request)
-                if click.success not in body:
-                    raise LoadError(f"{click.path}: expected {click.success!r} in the answer, got {body[:500]!r}")
-
-            return ask
-
-        times = interleaved({click.name: arm(click) for click in clicks}, rounds, "clicks")
+        arms = {click.name: partial(connection.ask, click.request(image), click.success) for click in clicks}
+        times = interleaved(arms, rounds, "clicks")
         encoded = service.embeddings()["encoded"]
     assert encoded == 1, f"{encoded} images were encoded"
     baselines = {click.name: BASELINES[click.mask_format] for click in clicks if click.path != "/mobile_sam"}
     print(machine())
     print(f"The file has {len(photo()):,} bytes; times include the client's.")
     print(ratio_table(times, baselines))
-    goals = [
-        Goal(f"{name} / {base}", UPPER, MAX_RATIO, ratios(times[name], times[base])) for name, base in baselines.items()
-    ]
-    print(as_list(goals))
+    print(as_list(ratio_goals(times, baselines, MAX_RATIO)))
 
 
 if __name__ == "__main__":

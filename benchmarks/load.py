@@ -69,11 +69,11 @@ class Connection:
         self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
         self._used = 0.0
 
-    def ask(self, request: Request) -> tuple[bytes, Message]:
+    def ask(self, request: Request, expected: bytes = b"") -> tuple[bytes, Message]:
         """Send a request; return body and headers of the answer.
 
         Raises:
-            LoadError: there is no answer, or its status is not 200.
+            LoadError: there is no answer, its status is not 200, or its body lacks the expected bytes.
         """
         if time.monotonic() - self._used > MAX_IDLE_S:
             self._http.close()
@@ -86,6 +86,8 @@ class Connection:
         self._used = time.monotonic()
         if response.status != 200:
             raise LoadError(f"{request.path}: {response.status}: {body[:500]!r}")
+        if expected not in body:
+            raise LoadError(f"{request.path}: expected {expected!r} in the answer, got {body[:500]!r}")
         return body, response.headers
 
     def close(self) -> None:

@@ -34,7 +34,6 @@ from mobile_sam_client._commands.output import (
     print_line,
     print_note,
     print_weights,
-    progress,
 )
 from mobile_sam_client._commands.prompts import read_prompts
 from mobile_sam_client._exports import coco_fields
@@ -168,18 +167,16 @@ class Batch:
         async with connection.make_client(AsyncClient, url) as client:
             info = await client.info()
             self.weights, self.max_objects = info.weights, info.max_objects
-            with progress("Images", len(self.jobs)) as update:
 
-                async def work(name: str) -> None:
-                    try:
-                        await self._find_or_segment(name, client)
-                    except (MobileSamError, CommandError, OSError, ValueError) as error:
-                        if await _is_fatal(error, client):
-                            raise
-                        self.failures[name] = describe(error)
-                    update(advance=1)
+            async def work(name: str) -> None:
+                try:
+                    await self._find_or_segment(name, client)
+                except (MobileSamError, CommandError, OSError, ValueError) as error:
+                    if await _is_fatal(error, client):
+                        raise
+                    self.failures[name] = describe(error)
 
-                await connection.run_concurrently(self.jobs, work, concurrency)
+            await connection.run_concurrently(self.jobs, work, concurrency)
 
     async def _find_or_segment(self, name: str, client: AsyncClient) -> None:
         request = self.jobs[name]

@@ -1,7 +1,7 @@
 """Clients for `--url` and `--local`, and work on several images with them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TypeVar
 import typer
 
 from mobile_sam_client import BodyTooLarge, Client, InvalidImage, InvalidRequest, Problem, Weights
-from mobile_sam_client._commands.files import check_free, read_image
+from mobile_sam_client._commands.files import check_distinct, check_free, read_image
 from mobile_sam_client._commands.local_service import local_service
 from mobile_sam_client._commands.output import (
     CannotWrite,
@@ -19,6 +19,7 @@ from mobile_sam_client._commands.output import (
     log_to_stderr,
     print_error,
     print_weights,
+    progress,
 )
 
 T = TypeVar("T")
@@ -69,8 +70,10 @@ def for_each(
         force: True to overwrite existing files.
 
     Raises:
+        typer.BadParameter: an output file is also an image, or would be written twice.
         typer.Exit: an image failed.
     """
+    check_distinct(outputs)
 
     def check(image: Path) -> None:
         check_free(outputs[image], force=force)
@@ -89,21 +92,23 @@ def for_each(
         raise typer.Exit(1)
 
 
-async def run_concurrently(items: Iterable[T], work: Callable[[T], Awaitable[None]], concurrency: int) -> None:
-    """Do some work on each item, a few at a time. Its first error stops all."""
-    remaining = iter(items)
+async def run_concurrently(images: Collection[T], work: Callable[[T], Awaitable[None]], concurrency: int) -> None:
+    """Do some work on each image, a few at a time, and show the progress. The first error stops all."""
+    remaining = iter(images)
+    with progress("Images", len(images)) as update:
 
-    async def worker() -> None:
-        for item in remaining:
-            await work(item)
+        async def worker() -> None:
+            for image in remaining:
+                await work(image)
+                update(advance=1)
 
-    workers = [asyncio.create_task(worker()) for _ in range(concurrency)]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for task in workers:
-            task.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+        workers = [asyncio.create_task(worker()) for _ in range(concurrency)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for task in workers:
+                task.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
 
 
 def _results(images: Collection[Path], function: Callable[[Path], T]) -> dict[Path, T]:

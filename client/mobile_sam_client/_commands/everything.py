@@ -9,14 +9,7 @@ import typer
 from mobile_sam_client import Client, Weights
 from mobile_sam_client._commands.coco import CocoIds, LabelledImage, write_coco
 from mobile_sam_client._commands.connection import for_each
-from mobile_sam_client._commands.files import (
-    check_distinct,
-    check_suffix,
-    find_images,
-    output_file,
-    write_json,
-    write_overlay,
-)
+from mobile_sam_client._commands.files import check_suffix, find_images, output_file, write_json, write_overlay
 from mobile_sam_client._commands.options import (
     DEFAULT_URL,
     Force,
@@ -84,7 +77,6 @@ def everything(
         image: [output_file(template, image) for template in (out, picture) if template]
         for image in find_images(images)
     }
-    check_distinct(files, [file for each in files.values() for file in each])
 
     def work(client: Client, image: Path, file: bytes) -> Weights:
         records, *pictures = files[image]

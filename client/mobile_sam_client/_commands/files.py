@@ -2,9 +2,10 @@
 
 import errno
 import glob
+import itertools
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -112,10 +113,10 @@ def check_suffix(path: Path | None, suffixes: Collection[str], option: str) -> N
         raise typer.BadParameter(f"expected a {' or '.join(suffixes)} file, got {path}", param_hint=option)
 
 
-def check_distinct(images: Iterable[Path], outputs: Iterable[Path]) -> None:
-    """Raise `typer.BadParameter` if an output file is also an image, or would be written twice."""
-    used = {image.resolve() for image in images}
-    for path in outputs:
+def check_distinct(outputs: Mapping[Path, Iterable[Path]]) -> None:
+    """Raise `typer.BadParameter` if an output file of an image is also an image, or would be written twice."""
+    used = {image.resolve() for image in outputs}
+    for path in itertools.chain(*outputs.values()):
         if path.resolve() in used:
             text = f"{path} is already used as an input or output file; name outputs by {{stem}} and {{parent}}"
             raise typer.BadParameter(text, param_hint="--out / --picture")

@@ -10,7 +10,7 @@ import httpx
 
 from mobile_sam_client import AsyncClient, BodyTooLarge, InvalidImage, InvalidRequest
 from mobile_sam_client._commands import connection
-from mobile_sam_client._commands.output import CommandError, describe, progress
+from mobile_sam_client._commands.output import CommandError, describe
 
 TOKEN = "LABEL_STUDIO_API_KEY"  # noqa: S105 - name of a variable
 PAGE_SIZE = 100
@@ -97,16 +97,13 @@ async def embed_project(
     ):
         await client.info()
         server = LabelStudio(label_studio_url.rstrip("/"), http, token)
-        images = await server.images(project)
-        with progress("Images", len(images)) as update:
 
-            async def work(image: str) -> None:
-                try:
-                    file = (await server.get(image)).content
-                    on_image(image, (await client.embed(file)).image_id)
-                except (CommandError, InvalidImage, InvalidRequest, BodyTooLarge, ValueError) as error:
-                    failures[image] = describe(error)
-                update(advance=1)
+        async def work(image: str) -> None:
+            try:
+                file = (await server.get(image)).content
+                on_image(image, (await client.embed(file)).image_id)
+            except (CommandError, InvalidImage, InvalidRequest, BodyTooLarge, ValueError) as error:
+                failures[image] = describe(error)
 
-            await connection.run_concurrently(images, work, CONCURRENCY)
+        await connection.run_concurrently(await server.images(project), work, CONCURRENCY)
     return failures

@@ -12,7 +12,7 @@ from PIL import Image
 
 from mobile_sam_client import Client, Segmentation, Weights
 from mobile_sam_client._commands.connection import for_each
-from mobile_sam_client._commands.files import check_distinct, check_suffix, find_images, output_file, write_bytes
+from mobile_sam_client._commands.files import check_suffix, find_images, output_file, write_bytes
 from mobile_sam_client._commands.options import DEFAULT_URL, Force, Images, Json, Local, Url, examples
 from mobile_sam_client._commands.output import image_summary, print_json, print_line
 from mobile_sam_client._commands.prompts import box, errors_in_options, point, typed_object, typed_objects
@@ -150,7 +150,6 @@ def segment(
         ]
         for image in find_images(images)
     }
-    check_distinct(files, itertools.chain(*files.values()))
 
     def work(client: Client, image: Path, file: bytes) -> Weights:
         with errors_in_options(ctx, objects):

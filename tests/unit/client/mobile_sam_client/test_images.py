@@ -37,11 +37,6 @@ def test_files_are_sent_unchanged(tmp_path):
         assert source.image_id is None
 
 
-def test_embedding_provides_file_and_id(client, service):
-    source = load_source(client.embed(b"bytes"))
-    assert (source.file, source.image_id) == (b"bytes", "the id")
-
-
 @pytest.mark.parametrize(
     ("array", "expected"),
     [
