@@ -61,7 +61,7 @@ def service(
     with serving(
         tmp_path_factory.mktemp("service") / "log",
         MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
-        MOBILE_SAM_API_KEYS=f"alice:{KEY}",
+        MOBILE_SAM_API_KEYS=f"tools:{KEY}",
         MOBILE_SAM_INTEGRATIONS="label-studio",
         MOBILE_SAM_LABEL_STUDIO_URL=studio.url,
         MOBILE_SAM_LABEL_STUDIO_API_KEY=studio.access_token(),
