@@ -15,7 +15,7 @@ from pycocotools.coco import COCO
 from tests.browser.person import Person
 from tests.e2e.server import start_server
 
-IMAGES, CORRECTED = 20, 10
+IMAGES, CORRECTED = 9, 5
 CLASSES = ("disc", "box", "bar")
 CENTRES = {"disc": (110, 120), "box": (350, 110), "bar": (240, 260)}
 

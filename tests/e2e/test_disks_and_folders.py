@@ -22,21 +22,33 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 CLICK: dict[str, Any] = {"pos_coords": [[100, 100]], "mask_format": "rle", "segmented_image": "none"}
 
 
-@pytest.fixture
-def start(builtin_repository: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+@pytest.fixture(scope="module")
+def start(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
     """Return a function that starts the service with two API workers."""
     started = []
 
     def start_with(**environment: str) -> Server:
         settings = {"BENTOML_CONFIG_OPTIONS": "api_server.workers=2", **environment}
         settings["MOBILE_SAM_MODEL_REPOSITORY"] = str(builtin_repository)
-        started.append(start_server(tmp_path / "log", "service.py:svc", None, **settings))
+        started.append(start_server(tmp_path_factory.mktemp("server") / "log", **settings))
         return started[-1]
 
     yield start_with
     for server in started:
         if server.process.poll() is None:
             server.request_stop()
+
+
+@pytest.fixture(scope="module")
+def embedding_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with small_disk(tmp_path_factory.mktemp("embeddings") / "disk", 8) as disk:  # room for three
+        yield disk
+
+
+@pytest.fixture(scope="module")
+def server(start: Callable[..., Server], embedding_disk: Path) -> Server:
+    """Return a service with a small disk for embeddings."""
+    return start(MOBILE_SAM_EMBEDDING_CACHE_DIR=str(embedding_disk / "embeddings"))
 
 
 @pytest.fixture
@@ -56,7 +68,7 @@ def wait(condition: Callable[[], bool]) -> None:
 
 def use_every_endpoint(server: Server, seed: int) -> None:
     """Send each worker requests that the metrics count separately, over new connections."""
-    for number in range(6):
+    for number in range(3):
         image = as_base64(scene(seed + number))
         assert server.post(input_image=image, **CLICK).status_code == 200
         assert server.post("/embed", input_image=image).status_code == 200
@@ -119,8 +131,22 @@ def in_progress(server: Server) -> int:
     return int(count)
 
 
-def test_worker_stopped_by_a_signal_is_replaced(start):
-    server = start()
+def test_damaged_embedding_is_encoded_again_without_a_crash(server, embedding_disk):
+    image = as_base64(scene(91))
+    first = server.post(input_image=image, **CLICK)
+    processes = {process.pid for process in victims.stubs(server)}
+    (entry,) = (embedding_disk / "embeddings").glob(f"{hashlib.sha256(scene(91)).hexdigest()}-*.embedding")
+    for damage in (lambda file: file.write(b"\xff" * entry.stat().st_size), lambda file: file.truncate(0)):
+        with entry.open("r+b") as file:
+            damage(file)
+        for _ in range(8):  # so that every process answers
+            answer = server.post(input_image=image, **CLICK)
+            assert (answer.status_code, len(answer.content)) == (200, len(first.content))
+            assert b'"score":null' not in answer.content
+    assert {process.pid for process in victims.stubs(server)} == processes
+
+
+def test_worker_stopped_by_a_signal_is_replaced(server):
     workers = pids(server)
     stopped = victims.workers(server)[0]
     stopped.send_signal(signal.SIGSTOP)
@@ -130,27 +156,9 @@ def test_worker_stopped_by_a_signal_is_replaced(start):
     use_every_endpoint(server, 61)
 
 
-def test_full_embedding_disk_fails_no_request(start, tmp_path):
-    with small_disk(tmp_path / "disk", 4) as disk:
-        server = start(MOBILE_SAM_EMBEDDING_CACHE_DIR=str(disk / "embeddings"))
-        use_every_endpoint(server, 71)
-        fill(disk)
-        use_every_endpoint(server, 81)
-        assert victims.readiness(server) == 200
-        assert server.stop() == 0
-
-
-def test_damaged_embedding_is_encoded_again_without_a_crash(start, tmp_path):
-    server = start()
-    image = as_base64(scene(91))
-    first = server.post(input_image=image, **CLICK)
-    processes = {process.pid for process in victims.stubs(server)}
-    (entry,) = (tmp_path / "embeddings").glob(f"{hashlib.sha256(scene(91)).hexdigest()}-*.embedding")
-    for damage in (lambda file: file.write(b"\xff" * entry.stat().st_size), lambda file: file.truncate(0)):
-        with entry.open("r+b") as file:
-            damage(file)
-        for _ in range(8):  # so that every process answers
-            answer = server.post(input_image=image, **CLICK)
-            assert (answer.status_code, len(answer.content)) == (200, len(first.content))
-            assert b'"score":null' not in answer.content
-    assert {process.pid for process in victims.stubs(server)} == processes
+# Runs last, because it stops the service.
+def test_full_embedding_disk_fails_no_request(server, embedding_disk):
+    fill(embedding_disk)
+    use_every_endpoint(server, 81)
+    assert victims.readiness(server) == 200
+    assert server.stop() == 0

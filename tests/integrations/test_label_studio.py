@@ -226,7 +226,6 @@ def test_images_of_a_project_are_encoded_ahead_of_the_first_click(studio, servic
     assert service.embeddings()["encoded"] == encoded
 
 
-@pytest.mark.slow
 def test_person_clicks_and_submits_a_mask(studio, service, connected, decoded, photo):
     if find_chromium() is None:
         pytest.skip("no Chromium on PATH (on Debian: apt-get install chromium)")

@@ -114,7 +114,6 @@ def test_later_clicks_use_the_embedding(predict, server, tmp_path):
     assert (after["encoded"] - before["encoded"], after["found"] - before["found"]) == (1, 1)
 
 
-@pytest.mark.slow
 def test_batches_segment_everything(predict, photo):
     assert predict(photo, point(X, Y))["batch"] is None
     answer = predict(photo, point(X, Y), task="everything", conf=0.5)

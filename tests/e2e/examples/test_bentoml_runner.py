@@ -74,6 +74,7 @@ def test_concurrent_requests_are_batched_and_get_their_own_masks(example, builti
     assert batches < pictures
 
 
+@pytest.mark.slow
 def test_connections_between_services_are_not_closed_in_flight(example):
     """BentoML would replace them every hundred requests."""
     with ThreadPoolExecutor(8) as callers:
