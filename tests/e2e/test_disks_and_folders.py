@@ -15,8 +15,9 @@ import requests
 
 from tests.chaos import victims
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import READY_TIMEOUT_S, Server, start_server
+from tests.e2e.server import Server, start_server
 from tests.small_disk import fill, small_disk
+from tests.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 CLICK: dict[str, Any] = {"pos_coords": [[100, 100]], "mask_format": "rle", "segmented_image": "none"}
@@ -28,7 +29,7 @@ def start(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) ->
     started = []
 
     def start_with(**environment: str) -> Server:
-        settings = {"BENTOML_CONFIG_OPTIONS": "api_server.workers=2", **environment}
+        settings: dict[str, Any] = {"BENTOML_CONFIG_OPTIONS": "api_server.workers=2", **environment}
         settings["MOBILE_SAM_MODEL_REPOSITORY"] = str(builtin_repository)
         started.append(start_server(tmp_path_factory.mktemp("server") / "log", **settings))
         return started[-1]
@@ -62,10 +63,6 @@ def pids(server: Server) -> set[int]:
     return {worker.pid for worker in victims.workers(server)}
 
 
-def wait(condition: Callable[[], bool]) -> None:
-    assert victims.until(condition, READY_TIMEOUT_S) < READY_TIMEOUT_S
-
-
 def use_every_endpoint(server: Server, seed: int) -> None:
     """Send each worker requests that the metrics count separately, over new connections."""
     for number in range(3):
@@ -91,7 +88,7 @@ def test_full_temporary_folder_kills_no_worker(start, short_path):
         assert "mobile_sam_ready 1" in requests.get(f"{server.url}/metrics", timeout=60).text
 
         victims.workers(server)[0].kill()
-        wait(lambda: len(pids(server) - workers) == 1)
+        until(lambda: len(pids(server) - workers) == 1)
         use_every_endpoint(server, 11)
         assert "mobile_sam_ready 1" in requests.get(f"{server.url}/metrics", timeout=60).text
         assert len(re.findall("cannot write counters", server.log.read_text())) <= 3  # once per worker
@@ -104,19 +101,19 @@ def test_service_survives_clearing_its_temporary_folder_and_stops_cleanly(start,
     workers = pids(server)
     for entry in short_path.iterdir():
         shutil.rmtree(entry)
-    wait(lambda: "was removed while the service runs; recreated it" in server.log.read_text())
+    until(lambda: "was removed while the service runs; recreated it" in server.log.read_text())
     assert victims.readiness(server) == 200
     use_every_endpoint(server, 31)
     assert pids(server) == workers
     assert "mobile_sam_ready 1" in requests.get(f"{server.url}/metrics", timeout=60).text
     victims.workers(server)[0].kill()
-    wait(lambda: len(pids(server) - workers) == 1)
+    until(lambda: len(pids(server) - workers) == 1)
     use_every_endpoint(server, 41)
 
     images = [as_base64(scene(seed, (1200, 800))) for seed in range(51, 57)]
     with ThreadPoolExecutor(len(images)) as threads:
         calls = [threads.submit(server.post, input_image=image, **CLICK) for image in images]
-        wait(lambda: in_progress(server) > 0)
+        until(lambda: in_progress(server) > 0)
         accepted = in_progress(server)
         assert server.stop() == 0
         statuses = [call.result().status_code for call in calls if call.exception() is None]
@@ -150,7 +147,7 @@ def test_worker_stopped_by_a_signal_is_replaced(server):
     workers = pids(server)
     stopped = victims.workers(server)[0]
     stopped.send_signal(signal.SIGSTOP)
-    wait(lambda: stopped.pid not in pids(server) and len(pids(server)) == 2)
+    until(lambda: stopped.pid not in pids(server) and len(pids(server)) == 2)
     assert len(pids(server) & workers) == 1
     assert f"API worker {stopped.pid} was stopped by a signal" in server.log.read_text()
     use_every_endpoint(server, 61)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from requests_toolbelt.multipart.decoder import MultipartDecoder
 from mobile_sam_onnx import Preparer
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import Server, make_repository, serving, write_other_weights
+from tests.waiting import until
 from utils.triton.versions import LOAD_ORDER
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -164,7 +164,7 @@ def test_failed_load_keeps_the_old_models_even_after_restarts(server, repository
     workers = [child for child in processes(server, "") if "http_api_server" in " ".join(child.cmdline())]
     for process in (triton, *workers):
         process.kill()
-    wait_until(lambda: ready(server) and triton.pid not in [each.pid for each in processes(server, "tritonserver")])
+    until(lambda: ready(server) and triton.pid not in [each.pid for each in processes(server, "tritonserver")])
     assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK)) == before
 
     decoder.write_bytes(intact)
@@ -181,13 +181,6 @@ def ready(server: Server) -> bool:
         return requests.get(f"{server.url}/readyz", timeout=5).ok
     except requests.RequestException:  # a restarting worker does not answer yet
         return False
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def test_unloaded_model_gives_a_503_until_it_is_loaded_again(server):

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,8 @@ from tests.e2e.server import (
     start_server,
     write_other_weights,
 )
-from tests.redis_server import redis_server, until
+from tests.redis_server import redis_server
+from tests.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -47,10 +47,7 @@ def test_stop_while_triton_loads_leaves_nothing_behind(builtin_repository, tmp_p
         except psutil.NoSuchProcess:  # a helper of the start, already gone
             return False
 
-    deadline = time.monotonic() + 60
-    while not any(map(is_stub, family())):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: any(map(is_stub, family())))
     children = family()
     assert server.stop() == 0
     _, alive = psutil.wait_procs(children, timeout=10)
@@ -153,7 +150,7 @@ def test_info_names_the_loaded_weights_after_the_repository_has_changed(tmp_path
         assert loaded_weights(server) == before
 
         victims.triton(server).kill()
-        victims.until(lambda: victims.readiness(server) != 200, 10, 0.01)
+        until(lambda: victims.readiness(server) != 200, 10)
         weights = requests.get(f"{server.url}/info", timeout=10).json()["weights"]
         assert weights is None or weights["name"] == other.name
         server.wait_until_ready()

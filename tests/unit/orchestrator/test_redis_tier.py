@@ -7,7 +7,8 @@ import pytest
 
 from orchestrator import redis_tier
 from orchestrator.redis_tier import RedisTier
-from tests.redis_server import RedisServer, redis_server, until
+from tests.redis_server import RedisServer, redis_server
+from tests.waiting import until
 
 WEIGHTS = "f" * 64
 PREFIX = f"mobile-sam:{WEIGHTS[:16]}:"
