@@ -87,5 +87,5 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [x - BALL_RADIUS, y - BALL_RADIUS, x + BALL_RADIUS, y + BALL_RADIUS], fill=(230, 90, 60)
     )
     path = tmp_path_factory.mktemp("large") / "large.png"
-    picture.save(path)
+    picture.save(path, compress_level=1)
     return path

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from tests.chaos import victims
-from tests.e2e.answers import segmentation
+from tests.e2e.answers import NPY_ONLY, segmentation
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import (
     ROOT,
@@ -29,7 +29,6 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-NPY_ONLY: dict[str, Any] = {"mask_format": "npy", "segmented_image": "none"}
 CLICK: dict[str, Any] = {"pos_coords": [[240, 160]]}
 CACHE_BYTES = 8_000_000
 """Room for three embeddings."""
