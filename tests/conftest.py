@@ -11,19 +11,31 @@ from xdist.scheduler import LoadFileScheduling
 from mobile_sam_onnx import DownloadError
 from mobile_sam_onnx.download import fetch_official
 from mobile_sam_onnx.sources import OFFICIAL, OFFICIAL_PACKAGE
-from tests.e2e.server import ROOT, Server, make_repository, serving, wait_for_stopped_servers
+from tests.e2e.collector import Collector, running_collector
+from tests.e2e.server import (
+    KEYS,
+    MAX_BODY_BYTES,
+    ORIGIN,
+    ROOT,
+    Server,
+    make_repository,
+    serving,
+    wait_for_stopped_servers,
+)
 
 FEW_FILES_SERVICES = {
     "tests/e2e/test_docs.py": "official",
     "tests/e2e/test_official_parity.py": "official",
     "tests/integrations/test_label_studio.py": "Label Studio",
-    "tests/integrations/test_x_anylabeling.py": "tools",
-    "tests/integrations/test_roboflow.py": "tools",
-    "tests/integrations/test_cvat_gateway.py": "tools",
+    "tests/integrations/test_x_anylabeling.py": "keyed",
+    "tests/integrations/test_roboflow.py": "keyed",
+    "tests/integrations/test_cvat_gateway.py": "keyed",
     "tests/e2e/test_keys.py": "keyed",
     "tests/e2e/test_traces.py": "keyed",
 }
 """Services that few files use, so that only one process of `pytest -n` starts them; the longest first."""
+BROWSER = "tests/browser/"
+"""Folder of the tests that run last: while a browser is open, its process cannot start an event loop."""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -33,16 +45,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"{name}: {value}")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.nodeid.startswith(BROWSER))
+
+
 class FilesWithTheirService(LoadFileScheduling):
-    """Scheduler of `--dist loadfile` that keeps the files of a service together, and runs them first."""
+    """Scheduler of `--dist loadfile` that keeps the files of a service together: these first, the browser's last."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
         return FEW_FILES_SERVICES.get(file, file)
 
     def _assign_work_unit(self, node: Any) -> None:
-        if first := next((scope for scope in FEW_FILES_SERVICES.values() if scope in self.workqueue), None):
-            self.workqueue.move_to_end(first, last=False)
+        first = [*FEW_FILES_SERVICES.values()]
+
+        def rank(scope: str) -> int:
+            return first.index(scope) if scope in first else len(first) + scope.startswith(BROWSER)
+
+        self.workqueue.move_to_end(min(self.workqueue, key=rank), last=False)
         super()._assign_work_unit(node)
 
 
@@ -105,4 +125,40 @@ def official_server(official_repository: Path, tmp_path_factory: pytest.TempPath
     """Run the service with the official weights, shared by tests that do not disrupt it."""
     log = tmp_path_factory.mktemp("official_server") / "log"
     with serving(log, MOBILE_SAM_MODEL_REPOSITORY=str(official_repository)) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def collector() -> Iterator[Collector]:
+    with running_collector() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("keys") / "keys"
+    file.write_text("# callers\n" + "".join(f"{name}:{key}\n" for name, key in KEYS.items()))
+    file.chmod(0o600)
+    return file
+
+
+@pytest.fixture(scope="session")
+def keyed(
+    builtin_repository: Path, key_file: Path, collector: Collector, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """Run a service with API keys, a rate limit, a limit of bodies, CORS, JSON logs and traces."""
+    with serving(
+        tmp_path_factory.mktemp("keyed") / "log",
+        MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
+        MOBILE_SAM_API_KEYS_FILE=str(key_file),
+        MOBILE_SAM_METRICS="key",
+        MOBILE_SAM_LOG_FORMAT="json",
+        MOBILE_SAM_CORS_ORIGINS=ORIGIN,
+        MOBILE_SAM_RATE_LIMIT="200/hour",
+        MOBILE_SAM_MAX_BODY_BYTES=str(MAX_BODY_BYTES),
+        BENTOML_CONFIG_OPTIONS="api_server.workers=2",
+        OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+        OTEL_SERVICE_NAME="masks",
+        OTEL_BSP_SCHEDULE_DELAY="100",
+    ) as running:
         yield running

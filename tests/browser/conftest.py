@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.e2e)
 
 
-@pytest.fixture(scope="module")  # while a browser is open, tests of other folders cannot start an event loop
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     if find_chromium() is None:
         pytest.skip("no Chromium on PATH (on Debian: apt-get install chromium)")
@@ -30,7 +30,7 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def modules(browser: Browser, builtin_server: Server) -> Iterator[Page]:
     """A page in which tests only import the page's JavaScript modules."""
     with Person.open_page(browser, builtin_server) as person:
@@ -87,5 +87,5 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [x - BALL_RADIUS, y - BALL_RADIUS, x + BALL_RADIUS, y + BALL_RADIUS], fill=(230, 90, 60)
     )
     path = tmp_path_factory.mktemp("large") / "large.png"
-    picture.save(path)
+    picture.save(path, compress_level=1)
     return path

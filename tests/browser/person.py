@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 from PIL import Image
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, CDPSession, Page, Route, expect
+from pycocotools import mask as coco_mask
 
 from tests.e2e.answers import segmentation
 from tests.e2e.server import Server
@@ -90,6 +93,16 @@ class Person:
         self.page.mouse.up()
         self.wait_idle()
 
+    @cached_property
+    def _session(self) -> CDPSession:
+        """A session of Chromium's protocol, which knows the fingers on the screen."""
+        return self.page.context.new_cdp_session(self.page)
+
+    def touch(self, kind: str, *points: tuple[float, float]) -> None:
+        """Send a touch event with a finger at each of these screen positions."""
+        touched = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(points)]
+        self._session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touched})
+
     def press(self, key: str) -> None:
         self.page.keyboard.press(key)
         self.wait_idle()
@@ -100,15 +113,16 @@ class Person:
         self.wait_idle()
 
     def wait_idle(self) -> None:
-        """Wait until no request is in flight."""
-        expect(self.page.locator("#view")).not_to_have_attribute("aria-busy", "true", timeout=15_000)
+        """Wait until no request is in flight; `expect` would look only every 100 to 1000 ms."""
+        view = self.page.locator("#view")
+        self.wait_for(lambda: view.get_attribute("aria-busy") != "true", 15)
 
     def wait_for(self, condition: Callable[[], bool], seconds: float = 10) -> None:
         """Poll until the condition holds."""
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, f"condition not met within {seconds:g} s"
-            self.page.wait_for_timeout(50)
+            self.page.wait_for_timeout(10)
 
     def answer(self, path: str, *answers: dict[str, Any]) -> list[Any]:
         """Answer requests for a path with these, the last one again and again; an empty one passes the request on.
@@ -181,3 +195,13 @@ class Person:
         with self.page.expect_download() as download:
             self.page.get_by_role("button", name=name, exact=True).click()
         return Path(download.value.path()).read_bytes()
+
+    def saved_mask(self) -> np.ndarray:
+        """Save the selected object's mask as a PNG and return it, (H, W) bool."""
+        with Image.open(io.BytesIO(self.save("Mask PNG"))) as picture:
+            return np.asarray(np.array(picture.convert("L")) == 255)
+
+    def saved_annotation(self) -> tuple[dict[str, Any], np.ndarray]:
+        """Save the image's only object as COCO JSON; return the annotation and its mask, (H, W) bool."""
+        (annotation,) = json.loads(self.save("COCO JSON"))["annotations"]
+        return annotation, np.asarray(coco_mask.decode(annotation["segmentation"]), bool)

@@ -1,10 +1,13 @@
 """Time from a click to its painted mask: recorded but not judged, because the machine may be busy."""
 
+import pytest
+
 from benchmarks.page import VIEWPORT, as_table, measure
 from benchmarks.photo import photo as two_megapixels
 from benchmarks.raw import RawModel
 
 
+@pytest.mark.slow
 def test_click_latency_is_measured_and_recorded(browser, builtin_server, builtin_repository, tmp_path, record_property):
     (tmp_path / "photo.jpg").write_bytes(two_megapixels())
     page = browser.new_page(viewport=VIEWPORT)

@@ -1,11 +1,7 @@
 """Masks edited by hand: brush, eraser, polygon, and what later clicks do to them."""
 
-import io
-import json
-
 import numpy as np
 import pytest
-from PIL import Image
 from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
@@ -119,32 +115,25 @@ def test_finger_paints_and_two_fingers_zoom(open_page, photo):
     with open_page(**PHONE) as person:
         person.open(photo)
         choose(person, "Brush")
-        session = person.page.context.new_cdp_session(person.page)
-
-        def touch(kind: str, *points: tuple[float, float]) -> None:
-            touched = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(points)]
-            session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touched})
-
-        touch("touchStart", person.screen_xy(*DISC))
-        touch("touchMove", person.screen_xy(*RED))
-        touch("touchEnd")
+        person.touch("touchStart", person.screen_xy(*DISC))
+        person.touch("touchMove", person.screen_xy(*RED))
+        person.touch("touchEnd")
         painted, scale = person.visible_mask(), person.page.locator("#zoom-fit").inner_text()
         assert_stroke(np.zeros_like(painted), painted, (DISC, RED), radius(person))
         x, y = person.screen_xy(*MEADOW)
-        touch("touchStart", (x, y))
-        touch("touchStart", (x, y), (x + 40, y))
-        touch("touchMove", (x, y), (x + 90, y))
-        touch("touchEnd")
+        person.touch("touchStart", (x, y))
+        person.touch("touchStart", (x, y), (x + 40, y))
+        person.touch("touchMove", (x, y), (x + 90, y))
+        person.touch("touchEnd")
         assert np.array_equal(person.visible_mask(), painted)
         assert person.page.locator("#zoom-fit").inner_text() != scale
 
 
 def test_exports_contain_the_edited_mask(painted):
     mask = painted.visible_mask()
-    with Image.open(io.BytesIO(painted.save("Mask PNG"))) as picture:
-        assert np.array_equal(np.array(picture.convert("L")) > 0, mask)
-    (annotation,) = json.loads(painted.save("COCO JSON"))["annotations"]
-    assert np.array_equal(coco_mask.decode(annotation["segmentation"]).astype(bool), mask)
+    assert np.array_equal(painted.saved_mask(), mask)
+    annotation, saved = painted.saved_annotation()
+    assert np.array_equal(saved, mask)
     assert annotation["area"] == mask.sum()
     assert "score" not in annotation
     assert "edited by hand" in copied(painted)

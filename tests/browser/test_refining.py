@@ -91,8 +91,8 @@ def test_refined_object_survives_a_reload_and_is_exported(zoomed, large):
     refined = zoomed.visible_mask()
     reload(zoomed)
     assert np.array_equal(zoomed.visible_mask(), refined)
-    (annotation,) = json.loads(zoomed.save("COCO JSON"))["annotations"]
-    assert np.array_equal(coco_mask.decode(annotation["segmentation"]).astype(bool), refined)
+    _, saved = zoomed.saved_annotation()
+    assert np.array_equal(saved, refined)
 
     left, top, width, height = frame_of(zoomed)
     part = refined[top : top + height, left : left + width]

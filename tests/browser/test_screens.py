@@ -37,12 +37,10 @@ def test_tap_on_a_phone_is_a_click(phone):
 
 
 def test_pinch_zooms_about_the_midpoint(phone):
-    session = phone.page.context.new_cdp_session(phone.page)
     x, y = phone.screen_xy(240, 160)
 
     def touch(kind: str, *offsets: float) -> None:
-        points = [{"x": x + offset, "y": y, "id": number} for number, offset in enumerate(offsets)]
-        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        phone.touch(kind, *((x + offset, y) for offset in offsets))
 
     def width():
         return phone.screen_xy(340, 160)[0] - phone.screen_xy(140, 160)[0]

@@ -18,12 +18,12 @@ PAUSE_S = 0.2
 class InnocentCaller:
     """Caller who clicks on one image, over a new connection each time to notice a full accept queue."""
 
-    def __init__(self, server: Server, alone_s: float = 6.0) -> None:
-        """Click without attackers first, for comparison.
+    def __init__(self, server: Server, alone_s: float = 0.0) -> None:
+        """Click without attackers first.
 
         Args:
             server: a running service.
-            alone_s: seconds to click without attackers.
+            alone_s: seconds to click for the comparison of `figures` with `max_slowdown`.
         """
         self._port = server.port
         self._body = click(photo(4711))

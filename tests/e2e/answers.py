@@ -10,6 +10,9 @@ import requests
 from numpy.typing import NDArray
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 
+NPY_ONLY: dict[str, Any] = {"mask_format": "npy", "segmented_image": "none"}
+"""Fields of a request whose answer `segmentation` parses."""
+
 
 @dataclass
 class Segmentation:
@@ -26,7 +29,7 @@ def parts(answer: requests.Response) -> list[bytes]:
 
 
 def segmentation(answer: requests.Response) -> Segmentation:
-    """Parse the response to a request with `mask_format` npy and `segmented_image` none."""
+    """Parse the response to a request with the fields `NPY_ONLY`."""
     mask, result = parts(answer)
     return Segmentation(np.load(io.BytesIO(mask)), json.loads(result))
 

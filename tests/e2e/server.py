@@ -25,8 +25,15 @@ from mobile_sam_onnx.sources import BUILTIN
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_TIMEOUT_S, STOP_TIMEOUT_S = 120, 40
-KEYS = {"alice": "alice-key-of-24-letters", "bob": "bobs-key-of-24-letters..", "eve": "eves-key-of-24-letters.."}
+KEYS = {
+    "alice": "alice-key-of-24-letters",
+    "bob": "bobs-key-of-24-letters..",
+    "eve": "eves-key-of-24-letters..",
+    "tools": "tools-key-of-24-letters.",
+}
 """API keys of the service with keys, by caller."""
+MAX_BODY_BYTES = 1_000_000
+"""Limit of bodies of the service with keys."""
 ORIGIN = "https://annotate.example"
 """Origin of pages that may call the service with keys."""
 _stopping: list[Server] = []

@@ -51,18 +51,6 @@ def test_several_images_and_objects_with_candidates(server, tmp_path):
             assert mask["area"] == 0 or len(polygons[0][0]) >= 3
 
 
-def test_rejected_prompts_are_named_as_they_were_typed(server, tmp_path):
-    (tmp_path / "photo.png").write_bytes(scene(1))
-    for arguments, option in (
-        (("--point", "1,1", "--point", "2e6,1"), "--point 2e6,1: expected "),
-        (("--object", "point=1,1", "--object", "box=9,9,1,1"), "--object 'box=9,9,1,1': expected a box with x0 < x1"),
-    ):
-        done = mobile_sam(tmp_path, "segment", "photo.png", *arguments, "--url", server.url.removeprefix("http://"))
-        assert done.returncode == 1
-        assert done.stderr.startswith(f"error: photo.png: {option}")
-        assert done.stderr.count("\n") == 1
-
-
 def test_batch_resumes_after_a_failure(server, tmp_path):
     (tmp_path / "photos" / "below").mkdir(parents=True)
     (tmp_path / "photos" / "one.png").write_bytes(scene(1))

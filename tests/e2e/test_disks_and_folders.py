@@ -15,28 +15,41 @@ import requests
 
 from tests.chaos import victims
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import READY_TIMEOUT_S, Server, start_server
+from tests.e2e.server import Server, start_server
 from tests.small_disk import fill, small_disk
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 CLICK: dict[str, Any] = {"pos_coords": [[100, 100]], "mask_format": "rle", "segmented_image": "none"}
 
 
-@pytest.fixture
-def start(builtin_repository: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+@pytest.fixture(scope="module")
+def start(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
     """Return a function that starts the service with two API workers."""
     started = []
 
     def start_with(**environment: str) -> Server:
-        settings = {"BENTOML_CONFIG_OPTIONS": "api_server.workers=2", **environment}
+        settings: dict[str, Any] = {"BENTOML_CONFIG_OPTIONS": "api_server.workers=2", **environment}
         settings["MOBILE_SAM_MODEL_REPOSITORY"] = str(builtin_repository)
-        started.append(start_server(tmp_path / "log", "service.py:svc", None, **settings))
+        started.append(start_server(tmp_path_factory.mktemp("server") / "log", **settings))
         return started[-1]
 
     yield start_with
     for server in started:
         if server.process.poll() is None:
             server.request_stop()
+
+
+@pytest.fixture(scope="module")
+def embedding_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with small_disk(tmp_path_factory.mktemp("embeddings") / "disk", 8) as disk:  # room for three
+        yield disk
+
+
+@pytest.fixture(scope="module")
+def server(start: Callable[..., Server], embedding_disk: Path) -> Server:
+    """Return a service with a small disk for embeddings."""
+    return start(MOBILE_SAM_EMBEDDING_CACHE_DIR=str(embedding_disk / "embeddings"))
 
 
 @pytest.fixture
@@ -50,13 +63,9 @@ def pids(server: Server) -> set[int]:
     return {worker.pid for worker in victims.workers(server)}
 
 
-def wait(condition: Callable[[], bool]) -> None:
-    assert victims.until(condition, READY_TIMEOUT_S) < READY_TIMEOUT_S
-
-
 def use_every_endpoint(server: Server, seed: int) -> None:
     """Send each worker requests that the metrics count separately, over new connections."""
-    for number in range(6):
+    for number in range(3):
         image = as_base64(scene(seed + number))
         assert server.post(input_image=image, **CLICK).status_code == 200
         assert server.post("/embed", input_image=image).status_code == 200
@@ -79,7 +88,7 @@ def test_full_temporary_folder_kills_no_worker(start, short_path):
         assert "mobile_sam_ready 1" in requests.get(f"{server.url}/metrics", timeout=60).text
 
         victims.workers(server)[0].kill()
-        wait(lambda: len(pids(server) - workers) == 1)
+        wait_until(lambda: len(pids(server) - workers) == 1)
         use_every_endpoint(server, 11)
         assert "mobile_sam_ready 1" in requests.get(f"{server.url}/metrics", timeout=60).text
         assert len(re.findall("cannot write counters", server.log.read_text())) <= 3  # once per worker
@@ -92,19 +101,19 @@ def test_service_survives_clearing_its_temporary_folder_and_stops_cleanly(start,
     workers = pids(server)
     for entry in short_path.iterdir():
         shutil.rmtree(entry)
-    wait(lambda: "was removed while the service runs; recreated it" in server.log.read_text())
+    wait_until(lambda: "was removed while the service runs; recreated it" in server.log.read_text())
     assert victims.readiness(server) == 200
     use_every_endpoint(server, 31)
     assert pids(server) == workers
     assert "mobile_sam_ready 1" in requests.get(f"{server.url}/metrics", timeout=60).text
     victims.workers(server)[0].kill()
-    wait(lambda: len(pids(server) - workers) == 1)
+    wait_until(lambda: len(pids(server) - workers) == 1)
     use_every_endpoint(server, 41)
 
     images = [as_base64(scene(seed, (1200, 800))) for seed in range(51, 57)]
     with ThreadPoolExecutor(len(images)) as threads:
         calls = [threads.submit(server.post, input_image=image, **CLICK) for image in images]
-        wait(lambda: in_progress(server) > 0)
+        wait_until(lambda: in_progress(server) > 0)
         accepted = in_progress(server)
         assert server.stop() == 0
         statuses = [call.result().status_code for call in calls if call.exception() is None]
@@ -119,33 +128,11 @@ def in_progress(server: Server) -> int:
     return int(count)
 
 
-def test_worker_stopped_by_a_signal_is_replaced(start):
-    server = start()
-    workers = pids(server)
-    stopped = victims.workers(server)[0]
-    stopped.send_signal(signal.SIGSTOP)
-    wait(lambda: stopped.pid not in pids(server) and len(pids(server)) == 2)
-    assert len(pids(server) & workers) == 1
-    assert f"API worker {stopped.pid} was stopped by a signal" in server.log.read_text()
-    use_every_endpoint(server, 61)
-
-
-def test_full_embedding_disk_fails_no_request(start, tmp_path):
-    with small_disk(tmp_path / "disk", 4) as disk:
-        server = start(MOBILE_SAM_EMBEDDING_CACHE_DIR=str(disk / "embeddings"))
-        use_every_endpoint(server, 71)
-        fill(disk)
-        use_every_endpoint(server, 81)
-        assert victims.readiness(server) == 200
-        assert server.stop() == 0
-
-
-def test_damaged_embedding_is_encoded_again_without_a_crash(start, tmp_path):
-    server = start()
+def test_damaged_embedding_is_encoded_again_without_a_crash(server, embedding_disk):
     image = as_base64(scene(91))
     first = server.post(input_image=image, **CLICK)
     processes = {process.pid for process in victims.stubs(server)}
-    (entry,) = (tmp_path / "embeddings").glob(f"{hashlib.sha256(scene(91)).hexdigest()}-*.embedding")
+    (entry,) = (embedding_disk / "embeddings").glob(f"{hashlib.sha256(scene(91)).hexdigest()}-*.embedding")
     for damage in (lambda file: file.write(b"\xff" * entry.stat().st_size), lambda file: file.truncate(0)):
         with entry.open("r+b") as file:
             damage(file)
@@ -154,3 +141,21 @@ def test_damaged_embedding_is_encoded_again_without_a_crash(start, tmp_path):
             assert (answer.status_code, len(answer.content)) == (200, len(first.content))
             assert b'"score":null' not in answer.content
     assert {process.pid for process in victims.stubs(server)} == processes
+
+
+def test_worker_stopped_by_a_signal_is_replaced(server):
+    workers = pids(server)
+    stopped = victims.workers(server)[0]
+    stopped.send_signal(signal.SIGSTOP)
+    wait_until(lambda: stopped.pid not in pids(server) and len(pids(server)) == 2)
+    assert len(pids(server) & workers) == 1
+    assert f"API worker {stopped.pid} was stopped by a signal" in server.log.read_text()
+    use_every_endpoint(server, 61)
+
+
+# Runs last, because it stops the service.
+def test_full_embedding_disk_fails_no_request(server, embedding_disk):
+    fill(embedding_disk)
+    use_every_endpoint(server, 81)
+    assert victims.readiness(server) == 200
+    assert server.stop() == 0

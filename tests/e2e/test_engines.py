@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from benchmarks.objects import iou
-from tests.e2e.answers import segmentation
+from tests.e2e.answers import NPY_ONLY, segmentation
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import Server, start_server
 from tests.parity.cases import read_cases
@@ -19,7 +19,6 @@ from utils.triton.machine import has_bf16
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 BF16 = ["openvino-bf16"] if has_bf16() else []
-NPY_ONLY = {"mask_format": "npy", "segmented_image": "none"}
 
 
 @pytest.fixture(scope="module")

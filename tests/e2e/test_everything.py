@@ -10,7 +10,7 @@ import pytest
 import requests
 from pycocotools import mask as coco
 
-from tests.e2e.answers import segmentation
+from tests.e2e.answers import NPY_ONLY, segmentation
 from tests.e2e.pictures import as_base64, scene
 
 pytestmark = pytest.mark.e2e
@@ -46,13 +46,7 @@ def test_records_describe_distinct_masks(server, image):
 def test_record_is_a_candidate_of_its_click(server, image):
     record = server.post("/everything", **image, points_per_side=3, **NO_THRESHOLDS).json()["masks"][0]
     candidates = segmentation(
-        server.post(
-            **image,
-            pos_coords=record["point_coords"],
-            multimask_output=True,
-            mask_format="npy",
-            segmented_image="none",
-        )
+        server.post(**image, pos_coords=record["point_coords"], multimask_output=True, **NPY_ONLY)
     )
     scores = [mask["score"] for mask in candidates.result["masks"]]
     index = int(np.abs(np.array(scores) - record["predicted_iou"]).argmin())

@@ -8,12 +8,11 @@ import pytest
 import requests
 from PIL import Image
 
-from tests.e2e.answers import parts, problem, segmentation
+from tests.e2e.answers import NPY_ONLY, parts, problem, segmentation
 from tests.e2e.pictures import as_base64, scene
 
 pytestmark = pytest.mark.e2e
 
-NPY_ONLY = {"mask_format": "npy", "segmented_image": "none"}
 CLICK = {"pos_coords": [[240, 160]]}
 
 

@@ -11,7 +11,7 @@ import requests
 from PIL import Image
 from pycocotools import mask as coco
 
-from tests.e2e.answers import parts, segmentation
+from tests.e2e.answers import NPY_ONLY, parts, segmentation
 from tests.e2e.pictures import as_base64, filled, scene
 
 pytestmark = pytest.mark.e2e
@@ -22,7 +22,6 @@ OBJECTS: list[dict[str, Any]] = [
     {"pos_coords": [[240, 160], [300, 200]], "neg_coords": [[20, 20]]},
     {"pos_coords": [[200, 150]], "box": [150, 100, 400, 300]},
 ]
-NPY_ONLY = {"mask_format": "npy", "segmented_image": "none"}
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,7 @@ def states(answer: requests.Response) -> dict[tuple[str, int], str]:
 
 @dataclass
 class Callers:
-    """Three threads that send requests until the block ends: new images, a known image, and its id."""
+    """Three threads that send requests, with pauses, until the block ends: new images, a known image, and its id."""
 
     server: Server
     seen: Counter[tuple[int, int | str]] = field(default_factory=Counter)
@@ -97,7 +97,7 @@ class Callers:
 
     def _ask(self, kind) -> None:
         number = 0
-        while not self._stop.is_set():
+        while not self._stop.wait(0.05):
             number += 1
             answer = self.server.post(**kind(number), **CLICK)
             version_or_error = result_of(answer)["model_version"] if answer.ok else answer.text

@@ -1,10 +1,10 @@
 """Addresses on which the service and its Triton listen, and the lines of a start that name the service's."""
 
-import time
-
 import psutil
 import pytest
 import requests
+
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -30,9 +30,7 @@ def test_service_listens_on_its_port_and_triton_on_loopback_without_control_requ
 
 
 def test_one_line_of_a_start_says_where_the_service_is(server):
-    deadline = time.monotonic() + 5
-    while "Ready" not in server.log.read_text() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(lambda: "Ready" in server.log.read_text())
     first, *others = server.log.read_text().splitlines()
     assert first.startswith("Triton is ready after ")
     (ready,) = [line for line in others if line.startswith("Ready: ")]

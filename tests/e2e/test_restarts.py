@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 import requests
 
 from tests.chaos import victims
-from tests.e2e.answers import segmentation
+from tests.e2e.answers import NPY_ONLY, segmentation
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import (
     ROOT,
@@ -30,7 +29,6 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-NPY_ONLY: dict[str, Any] = {"mask_format": "npy", "segmented_image": "none"}
 CLICK: dict[str, Any] = {"pos_coords": [[240, 160]]}
 CACHE_BYTES = 8_000_000
 """Room for three embeddings."""
@@ -48,10 +46,7 @@ def test_stop_while_triton_loads_leaves_nothing_behind(builtin_repository, tmp_p
         except psutil.NoSuchProcess:  # a helper of the start, already gone
             return False
 
-    deadline = time.monotonic() + 60
-    while not any(map(is_stub, family())):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: any(map(is_stub, family())))
     children = family()
     assert server.stop() == 0
     _, alive = psutil.wait_procs(children, timeout=10)
@@ -154,7 +149,7 @@ def test_info_names_the_loaded_weights_after_the_repository_has_changed(tmp_path
         assert loaded_weights(server) == before
 
         victims.triton(server).kill()
-        victims.until(lambda: victims.readiness(server) != 200, 10, 0.01)
+        wait_until(lambda: victims.readiness(server) != 200, 10)
         weights = requests.get(f"{server.url}/info", timeout=10).json()["weights"]
         assert weights is None or weights["name"] == other.name
         server.wait_until_ready()

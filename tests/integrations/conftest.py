@@ -1,4 +1,4 @@
-"""Environments of the tools that the integrations are tested with, their clients, and the service with a key."""
+"""Environments of the tools that the integrations are tested with, their clients, and the service with keys."""
 
 import json
 import os
@@ -13,13 +13,12 @@ import pytest
 import requests
 
 from tests.e2e.pictures import as_base64
-from tests.e2e.server import KEYS, Server, serving
+from tests.e2e.server import KEYS, Server
 from tools.environment import ROOT, install
 from tools.prerequisites import InstallationError
 
 ENVIRONMENTS = ROOT / ".venv-integrations"
-KEY = KEYS["alice"]
-MAX_BODY_BYTES = 1_000_000
+KEY = KEYS["tools"]
 
 
 @pytest.fixture(scope="session")
@@ -88,15 +87,9 @@ def start_tool() -> Iterator[Callable[..., Tool]]:
 
 
 @pytest.fixture(scope="session")
-def server(builtin_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Run a service with a key and a limit of bodies, shared by the tests of several tools."""
-    with serving(
-        tmp_path_factory.mktemp("keyed") / "log",
-        MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
-        MOBILE_SAM_API_KEYS=f"alice:{KEY}",
-        MOBILE_SAM_MAX_BODY_BYTES=str(MAX_BODY_BYTES),
-    ) as running:
-        yield running
+def server(keyed: Server) -> Server:
+    """Return the service with keys and a limit of bodies."""
+    return keyed
 
 
 def own_answer(server: Server, photo: bytes, path: str = "/mobile_sam", **fields: Any) -> dict[str, Any]:

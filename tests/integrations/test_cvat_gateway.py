@@ -100,7 +100,6 @@ def test_interactor_returns_the_mask_of_the_service(gateway, server, decode, cas
     assert older.tolist() == expected
 
 
-@pytest.mark.slow
 def test_detector_returns_the_masks_of_everything(gateway, server):
     """CVAT's server itself encodes a detector's masks: pixels row by row in a box."""
     (label,) = json.loads(gateway.functions()["mobile-sam-everything"]["metadata"]["annotations"]["spec"])

@@ -61,7 +61,7 @@ def service(
     with serving(
         tmp_path_factory.mktemp("service") / "log",
         MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
-        MOBILE_SAM_API_KEYS=f"alice:{KEY}",
+        MOBILE_SAM_API_KEYS=f"tools:{KEY}",
         MOBILE_SAM_INTEGRATIONS="label-studio",
         MOBILE_SAM_LABEL_STUDIO_URL=studio.url,
         MOBILE_SAM_LABEL_STUDIO_API_KEY=studio.access_token(),
@@ -226,7 +226,6 @@ def test_images_of_a_project_are_encoded_ahead_of_the_first_click(studio, servic
     assert service.embeddings()["encoded"] == encoded
 
 
-@pytest.mark.slow
 def test_person_clicks_and_submits_a_mask(studio, service, connected, decoded, photo):
     if find_chromium() is None:
         pytest.skip("no Chromium on PATH (on Debian: apt-get install chromium)")

@@ -14,8 +14,8 @@ from pycocotools import mask as coco
 
 from benchmarks.objects import iou
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import Server
-from tests.integrations.conftest import KEY, MAX_BODY_BYTES, Tool, own_answer
+from tests.e2e.server import MAX_BODY_BYTES, Server
+from tests.integrations.conftest import KEY, Tool, own_answer
 
 pytestmark = pytest.mark.e2e
 

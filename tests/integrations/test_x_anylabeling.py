@@ -14,8 +14,8 @@ from pycocotools import mask as coco
 
 from benchmarks.objects import iou
 from tests.e2e.pictures import filled, scene
-from tests.e2e.server import Server
-from tests.integrations.conftest import KEY, MAX_BODY_BYTES, own_answer
+from tests.e2e.server import MAX_BODY_BYTES, Server
+from tests.integrations.conftest import KEY, own_answer
 
 pytestmark = pytest.mark.e2e
 
@@ -114,7 +114,6 @@ def test_later_clicks_use_the_embedding(predict, server, tmp_path):
     assert (after["encoded"] - before["encoded"], after["found"] - before["found"]) == (1, 1)
 
 
-@pytest.mark.slow
 def test_batches_segment_everything(predict, photo):
     assert predict(photo, point(X, Y))["batch"] is None
     answer = predict(photo, point(X, Y), task="everything", conf=0.5)

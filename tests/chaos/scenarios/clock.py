@@ -32,7 +32,7 @@ def moved_clock(start: Start, each_s: float = 5) -> Iterator[Figure]:
             "DONT_FAKE_MONOTONIC": "1",
         }
         with start(**faked) as server:
-            innocent = InnocentCaller(server, alone_s=3)
+            innocent = InnocentCaller(server)
             workers, ready = victims.workers(server), list[bool]()
             with innocent.clicking():
                 for step in STEPS:

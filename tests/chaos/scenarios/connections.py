@@ -15,7 +15,7 @@ def heads(start: Start, seconds: float = 60, connections: int = 50) -> Iterator[
     """Send endless heads, trailers and chunk extensions."""
     name = f"endless heads and trailers over {connections} connections for {seconds:g} s"
     with start() as server:
-        innocent = InnocentCaller(server)
+        innocent = InnocentCaller(server, alone_s=seconds / 10)
         workers = victims.workers(server)
         with (
             innocent.clicking(),

@@ -27,7 +27,7 @@ LARGEST_ANSWERS = (
 def costly(start: Start, seconds: float = 60, search_s: float = 60, rest_s: float = 60) -> Iterator[Figure]:
     """Send the costliest requests that a search finds, from twice as many callers as the service admits."""
     with start() as server:
-        attack = _Attack(server, f"costliest valid requests for {seconds:g} s")
+        attack = _Attack(server, f"costliest valid requests for {seconds:g} s", alone_s=6)
         trials = Trials(server)
         found = search(trials, search_s)
         print(report(trials, found), flush=True)
@@ -48,15 +48,16 @@ def unread(start: Start, seconds: float = 30, rest_s: float = 20) -> Iterator[Fi
 class _Attack:
     """Attack next to an innocent caller, over twice as many connections as the service admits requests."""
 
-    def __init__(self, server: Server, name: str) -> None:
+    def __init__(self, server: Server, name: str, alone_s: float = 0.0) -> None:
         """Measure the service before the attack.
 
         Args:
             server: the service to attack.
             name: name of the attack.
+            alone_s: see `InnocentCaller`.
         """
         self._server, self._name = server, name
-        self._innocent = InnocentCaller(server)
+        self._innocent = InnocentCaller(server, alone_s)
         with crowd(server.port, mixed(images=10, new=0.5, prepared=20), 8):
             time.sleep(WARM_UP_S)
         self._workers = victims.workers(server)

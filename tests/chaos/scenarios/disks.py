@@ -57,7 +57,7 @@ def _on_full_disk(
         yield not_run(name, MOUNTING_FORBIDDEN)
         return
     with start(through=through, **settings) as server:
-        innocent = InnocentCaller(server, alone_s=3)
+        innocent = InnocentCaller(server)
         workers = victims.workers(server)
         new_images, odd = mixed(images=1, new=1.0, prepared=20), itertools.cycle(ODD)
         others, refused = (
@@ -83,7 +83,7 @@ def full_shared_memory(start: Start, seconds: float = 25) -> Iterator[Figure]:
         yield not_run(name, MOUNTING_FORBIDDEN)
         return
     with start(through=through) as server:
-        innocent = InnocentCaller(server, alone_s=3)
+        innocent = InnocentCaller(server)
         workers = victims.workers(server)
 
         large = click(image_file(1200, 1200, "PNG", "noise"))
@@ -115,7 +115,7 @@ def cleaned_folders(start: Start, seconds: float = 10) -> Iterator[Figure]:
     """Remove all of the service's temporary folders, then stop it under load."""
     name = "temporary folders removed"
     with TemporaryDirectory() as folder, start(TMPDIR=folder) as server:
-        innocent = InnocentCaller(server, alone_s=3)
+        innocent = InnocentCaller(server)
         removed = list(Path(folder).iterdir())
         for entry in removed:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()

@@ -38,7 +38,7 @@ def forged_lines(start: Start, count: int = 10_000) -> Iterator[Figure]:
     for number, log_format in enumerate(("text", "json")):
         name = f"{count // 2} hostile strings, log as {log_format}"
         with start(MOBILE_SAM_LOG_FORMAT=log_format) as server:
-            innocent = InnocentCaller(server, alone_s=3)
+            innocent = InnocentCaller(server)
             begins = server.log.stat().st_size
             with innocent.clicking():
                 statuses = Counter(_send(server.port, data) for data in attempts(number, count // 2))

@@ -12,7 +12,7 @@ from PIL import Image
 
 from benchmarks.objects import Mask, iou
 from tests.e2e import pages
-from tests.e2e.answers import segmentation
+from tests.e2e.answers import NPY_ONLY, segmentation
 from tests.e2e.examples.conftest import readme
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import Server
@@ -41,8 +41,7 @@ def mask_of(answer: requests.Response) -> Mask:
 
 def reference_mask(server: Server, file: bytes, points_xy: list[list[float]], labels: list[int]) -> Mask:
     """Return the mask of the main service."""
-    outputs = {"mask_format": "npy", "segmented_image": "none"}
-    answer = server.post(input_image=as_base64(file), pos_coords=points_xy, labels=labels, **outputs)
+    answer = server.post(input_image=as_base64(file), pos_coords=points_xy, labels=labels, **NPY_ONLY)
     return np.array(segmentation(answer).masks, bool)
 
 
@@ -74,6 +73,7 @@ def test_concurrent_requests_are_batched_and_get_their_own_masks(example, builti
     assert batches < pictures
 
 
+@pytest.mark.slow
 def test_connections_between_services_are_not_closed_in_flight(example):
     """BentoML would replace them every hundred requests."""
     with ThreadPoolExecutor(8) as callers:

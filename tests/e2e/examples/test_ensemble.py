@@ -48,6 +48,7 @@ def test_client_prints_the_output_in_the_readme(reader):
     assert reader.run(client) == shown.code
 
 
+@pytest.mark.slow
 def test_model_that_cannot_be_loaded_ends_the_service_with_one_line(tmp_path):
     repository = tmp_path / "model_repository"
     shutil.copytree(ROOT / "examples" / "ensemble" / "model_repository", repository)
