@@ -55,7 +55,7 @@ class Person:
         person.page.goto(f"{server.url}/ui")
         yield person
         hosts = {urlsplit(url).netloc for url in person.requests if not url.startswith(("data:", "blob:"))}
-        person.page.unroute_all(behavior="wait")
+        person.page.unroute_all(behavior="ignoreErrors")
         context.close()
         assert person.errors == []
         assert hosts == {urlsplit(server.url).netloc}
