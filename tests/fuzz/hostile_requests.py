@@ -259,7 +259,7 @@ HEADERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Content-Encoding", ("gzip", "br", "identity", "x")),
     ("Content-Length", ("0", "1", "-1", "+5", "0x10", "1e3", "", "99999999999999999999", "abc", "5, 5")),
     ("Transfer-Encoding", ("chunked", "identity", "gzip, chunked", "chunked, chunked", "x")),
-    ("Accept", ("text/html", "image/png", "", "*/*;q=0", "x" * 9000)),
+    ("Accept", ("text/html", "image/png", "application/json", "", "*/*;q=0", "x" * 9000)),
     ("Accept-Encoding", ("gzip", "br;q=9", "identity;q=0, *;q=0", "")),
     ("Expect", ("100-continue", "200-ok")),
     ("Connection", ("close", "upgrade", "keep-alive, x", "")),

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fuzz.hammer import Record, Shot, report
 from tests.fuzz.hostile_requests import FuzzRequest
-from tests.fuzz.verdict import JSON, LINES, MULTIPART, PROBLEM, FuzzAnswer, faults
+from tests.fuzz.verdict import JSON, LINES, MULTIPART, PNG, PNG_SIGNATURE, PROBLEM, FuzzAnswer, faults
 
 PARTS = b'--b\r\nContent-Disposition: form-data; name="mask"\r\n\r\n[]\r\n--b--\r\n'
 
@@ -26,6 +26,7 @@ def problem(status: int, /, **members: object) -> FuzzAnswer:
         pytest.param(post(), problem(422), id="a problem"),
         pytest.param(post(), FuzzAnswer(200, JSON, b'{"image_id": "x"}'), id="an embedding"),
         pytest.param(post("/mobile_sam"), FuzzAnswer(200, MULTIPART, PARTS), id="parts"),
+        pytest.param(post("/mobile_sam", "POST", ("Accept", PNG)), FuzzAnswer(200, PNG, PNG_SIGNATURE), id="a picture"),
         pytest.param(post("/everything?x=1"), FuzzAnswer(200, LINES, b'{"done": 1}\n{"result": {}}\n'), id="lines"),
         pytest.param(post("/", "GET"), FuzzAnswer(200, "text/html", b"<html>"), id="a page"),
         pytest.param(post("/no", "HEAD"), FuzzAnswer(404, PROBLEM, b""), id="a head without a body"),
@@ -53,6 +54,8 @@ def test_valid_answers_are_no_violations(request_, answer):
         pytest.param(post(), FuzzAnswer(200, "text/html", b"{}"), id="an embedding as a page"),
         pytest.param(post(), FuzzAnswer(200, JSON, b"[]"), id="an embedding that is not an object"),
         pytest.param(post("/mobile_sam"), FuzzAnswer(200, MULTIPART, PARTS[:-4]), id="truncated parts"),
+        pytest.param(post("/mobile_sam"), FuzzAnswer(200, PNG, PNG_SIGNATURE), id="a picture that nobody asked for"),
+        pytest.param(post("/mobile_sam", "POST", ("Accept", PNG)), FuzzAnswer(200, PNG, b"{}"), id="no picture"),
         pytest.param(
             post("/everything"), FuzzAnswer(200, LINES, b'{"problem": {"status": 500}}\n'), id="500 in a line"
         ),

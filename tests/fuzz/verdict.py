@@ -7,15 +7,19 @@ from typing import Any
 
 from tests.fuzz.hostile_requests import FuzzRequest
 
-PROBLEM, JSON, LINES, MULTIPART = (
+PROBLEM, JSON, LINES, MULTIPART, PNG = (
     "application/problem+json",
     "application/json",
     "application/x-ndjson",
     "multipart/form-data",
+    "image/png",
 )
 MEMBERS: dict[str, type] = {"type": str, "title": str, "status": int, "detail": str}
 TYPES = {"/mobile_sam": (MULTIPART,), "/embed": (JSON,), "/everything": (JSON, LINES)}
 """Content types of answers with status 200 to a POST, by path."""
+CHOICES = {"/mobile_sam": (JSON, PNG)}
+"""Further content types, of answers to requests that accept them."""
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,12 @@ def faults(request: FuzzRequest, answer: FuzzAnswer) -> list[str]:
         return [f"{answer.status} {answer.body[:200]!r}"]
     if answer.status >= 400:
         return [] if request.method == "HEAD" else _problem_faults(answer)
-    types = TYPES.get(request.path.partition("?")[0])
-    if types is None or (request.method, answer.status) != ("POST", 200):
+    path = request.path.partition("?")[0]
+    if path not in TYPES or (request.method, answer.status) != ("POST", 200):
         return []
-    if answer.content_type not in types:
+    accepted = ",".join(value for name, value in request.headers if name.lower() == "accept")
+    chosen = [kind for kind in CHOICES.get(path, ()) if kind in accepted]
+    if answer.content_type not in (*TYPES[path], *chosen):
         return [f"200 with content type {answer.content_type!r}"]
     return _content_faults(answer)
 
@@ -70,6 +76,8 @@ def _content_faults(answer: FuzzAnswer) -> list[str]:
         if boundary is None or not answer.body.endswith(b"--" + boundary[1] + b"--\r\n"):
             return ["200 with an invalid multipart body"]
         return []
+    if answer.content_type == PNG:
+        return [] if answer.body.startswith(PNG_SIGNATURE) else ["200 with an invalid PNG file"]
     lines = answer.body.splitlines() if answer.content_type == LINES else [answer.body]
     documents = [_document(line) for line in lines]
     if not all(documents):
