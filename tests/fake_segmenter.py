@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from utils.api.errors import ImageNotCached
-from utils.api.images import ImageSource
+from utils.api.inputs import ImageSource
 from utils.triton.segmenter import GridBatch, Job, Segmentation
 
 IMAGE = {"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}, "model_version": 4}

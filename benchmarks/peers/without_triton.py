@@ -27,10 +27,9 @@ from orchestrator.problems import Rejected, UnknownImage
 from orchestrator.segment import segment
 from utils.api.answers import MultipartAnswer, RequestBody, errors_as_problems, segmentation_response
 from utils.api.errors import ServiceError
-from utils.api.images import ImageSource, image_source
-from utils.api.prompts import to_prompts
-from utils.api.received import JSON, Received, apply_answer_type
-from utils.api.requests import SegmentRequest, parse_body
+from utils.api.inputs import ImageSource, image_source, to_prompts
+from utils.api.received import JSON, Received, apply_answer_type, parse_body
+from utils.api.requests import SegmentRequest
 from utils.edge.admission import Admission
 from utils.edge.middleware import Edge, Limits
 from utils.observability.metrics import Counts

@@ -7,7 +7,7 @@ import pytest
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 
 from utils.api.errors import InferenceUnavailable, Overloaded, Problem, RejectedByModel
-from utils.api.images import ImageSource
+from utils.api.inputs import ImageSource
 from utils.triton.segmenter import job_options
 
 IMAGE = base64.b64encode(b"an image file").decode()

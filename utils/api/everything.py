@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from utils.api.errors import AnswerTooLarge, InferenceTimeout, NotLoaded
-from utils.api.images import ImageSource
-from utils.api.requests import EverythingRequest, invalid
+from utils.api.errors import AnswerTooLarge, InferenceTimeout, NotLoaded, invalid
+from utils.api.inputs import ImageSource
+from utils.api.requests import EverythingRequest
 from utils.triton.segmenter import GridBatch, Segmenter, unknown_version
 
 MAX_GRID_POINTS = 20_000

@@ -17,9 +17,9 @@ from starlette.types import Receive, Scope, Send
 from utils.api.answers import json_response, problem_of, problem_response
 from utils.api.errors import Problem
 from utils.api.everything import everything, result_of
-from utils.api.images import IMAGE_FILE, ImageSource, decode_base64
-from utils.api.prompts import to_prompts
-from utils.api.requests import EverythingRequest, SegmentRequest, parse_body
+from utils.api.inputs import IMAGE_FILE, ImageSource, decode_base64, to_prompts
+from utils.api.received import parse_body
+from utils.api.requests import EverythingRequest, SegmentRequest
 from utils.observability.context import CALLER
 from utils.settings import Settings
 from utils.triton.exchange import as_bytes

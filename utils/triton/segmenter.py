@@ -24,11 +24,12 @@ from utils.api.errors import (
     Overloaded,
     Problem,
     RejectedByModel,
+    invalid,
     summary,
 )
-from utils.api.images import ImageSource
-from utils.api.prompts import Prompts
-from utils.api.requests import BYTE_ORDER_MARK, SegmentOptions, has_more_than, invalid
+from utils.api.inputs import ImageSource, Prompts
+from utils.api.received import BYTE_ORDER_MARK, has_more_than
+from utils.api.requests import SegmentOptions
 from utils.edge.admission import FairSemaphore
 from utils.observability import traces
 from utils.observability.context import ADDRESS, CALLER, TRACE_ID

@@ -22,8 +22,7 @@ from utils.api.errors import (
     Overloaded,
     RejectedByModel,
 )
-from utils.api.images import ImageSource
-from utils.api.prompts import Prompts
+from utils.api.inputs import ImageSource, Prompts
 from utils.api.requests import SegmentRequest
 from utils.observability.context import ADDRESS, CALLER, TRACE_ID
 from utils.triton import tensors
