@@ -14,12 +14,11 @@ from utils.api.answers import (
 )
 from utils.api.everything import everything as segment_everything
 from utils.api.everything import result_of
-from utils.api.images import image_source
-from utils.api.prompts import to_prompts
-from utils.api.received import JSON, Received, apply_answer_type
-from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest, parse_body
+from utils.api.inputs import image_source, to_prompts
+from utils.api.jobs import Job
+from utils.api.received import JSON, Received, apply_answer_type, parse_body
+from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest
 from utils.app import build
-from utils.triton.segmenter import Job
 
 app = build()
 svc = app.service

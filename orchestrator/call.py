@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 CALL = "call"
-"""Name of the input with all but arrays and the image: JSON, as `utils.triton.exchange` of the service writes it."""
+"""Name of the input with all but arrays and the image: JSON, as `utils.triton.segmenter` of the service writes it."""
 INLINE_BYTES = 64 * 1024
 """Largest part of an answer that goes through Triton."""
 FILE = re.compile(r"/proc/[0-9]+/fd/[0-9]+")

@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 from utils.api.errors import ImageNotCached
-from utils.api.images import ImageSource
-from utils.triton.segmenter import GridBatch, Job, Segmentation
+from utils.api.inputs import ImageSource
+from utils.api.jobs import GridBatch, Job, Segmentation
 
 IMAGE = {"image_id": "the id", "width": 40, "height": 30, "weights": {"name": "none"}, "model_version": 4}
 """Answer of `embed`."""
@@ -38,13 +38,10 @@ class FakeSegmenter:
         """Ids of images that are no longer cached."""
         self.error: Exception | None = None
         """Error of `embed` and `segment`."""
-        self.room_error: Exception | None = None
         self.embeds: list[ImageSource] = []
         self.asked_version: int | None = None
         self.jobs: list[tuple[ImageSource, Job]] = []
         self.batches: list[tuple[ImageSource, GridBatch]] = []
-        self.checked_bodies: list[bytes] = []
-        """Arguments of `check_room`."""
 
     @property
     def sources(self) -> list[ImageSource]:
@@ -66,11 +63,6 @@ class FakeSegmenter:
         self.asked_version = model_version
         self._check(image)
         return json.dumps(self.image).encode()
-
-    def check_room(self, body: bytes) -> None:
-        self.checked_bodies.append(body)
-        if self.room_error:
-            raise self.room_error
 
     async def segment(self, image: ImageSource, job: Job) -> Segmentation:
         self.jobs.append((image, job))

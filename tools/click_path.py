@@ -56,9 +56,10 @@ async def files_of_a_click(folder: Path) -> list[str]:
     from orchestrator.call import Call  # noqa: PLC0415
     from orchestrator.problems import UnknownImage  # noqa: PLC0415
     from orchestrator.segment import OUTPUTS, segment  # noqa: PLC0415
-    from utils.triton import health  # noqa: PLC0415
+    from utils.triton.health import Health, write_health  # noqa: PLC0415
+    from utils.triton.run import Run  # noqa: PLC0415
 
-    setattr(health, "read_health", lambda _: health.Health("ready"))  # noqa: B010
+    write_health(Path(Run.current().shared_file), Health("ready"))
     work = pipeline(folder / "embeddings")
 
     def answer(inputs: dict[str, Any]) -> Any:
@@ -90,7 +91,7 @@ async def files_of_a_click(folder: Path) -> list[str]:
         second = await client.post("/mobile_sam", content=_click({"image_id": image_id}))
         sys.setprofile(None)
     second.raise_for_status()
-    return [*found, *ELSEWHERE]
+    return [*dict.fromkeys([*found, *ELSEWHERE])]
 
 
 def _click(image: dict[str, str]) -> bytes:

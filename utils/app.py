@@ -11,6 +11,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from utils.api.answers import REFUSAL_LOG
 from utils.api.info import Info, describe
+from utils.api.jobs import Segmenter
 from utils.api.openapi import pages
 from utils.bento import (
     check_hooks,
@@ -26,10 +27,10 @@ from utils.edge.admission import Admission
 from utils.edge.keys import ADMIN_KEYS, ApiKeys, KeysError
 from utils.edge.lifecycle import WorkerLifecycle
 from utils.edge.middleware import Edge, Limits
+from utils.edge.protocol import REQUEST_ID_HEADER
 from utils.edge.rate import RateError, RateLimit
 from utils.integrations import chosen
 from utils.integrations.adapter import Adapters, Service
-from utils.observability.context import REQUEST_ID_HEADER
 from utils.observability.counter_files import allocate_counters
 from utils.observability.logs import configure_logging
 from utils.observability.metrics import Counts, forget_dead_workers, triton_metrics
@@ -41,7 +42,7 @@ from utils.triton.models import Models
 from utils.triton.plan import Plan, PlanError
 from utils.triton.run import Run, check_shared_memory, clean_up
 from utils.triton.runner import make_runner, restricted_header
-from utils.triton.segmenter import Segmenter, TritonSegmenter
+from utils.triton.segmenter import TritonSegmenter
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
@@ -129,9 +130,9 @@ def build() -> App:
         keys=keys,
         rate=rate,
         admission=admission,
-        health=lambda: health.read_health(Path(run.shared_file)),
+        health=partial(health.read_health, Path(run.shared_file)),
         counts=Counts(),
-        check_room=lambda path, body: app.segmenter.check_room(body) if path == "/mobile_sam" else None,
+        check_room={"/mobile_sam": segmenter.check_room},
         triton_metrics=read_triton_metrics,
         metrics_need_key=metrics_need_key,
         admin=Admin(admin_keys, models, settings.model_control_mode) if admin_keys else None,

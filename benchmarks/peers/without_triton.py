@@ -27,15 +27,15 @@ from orchestrator.problems import Rejected, UnknownImage
 from orchestrator.segment import segment
 from utils.api.answers import MultipartAnswer, RequestBody, errors_as_problems, segmentation_response
 from utils.api.errors import ServiceError
-from utils.api.images import ImageSource, image_source
-from utils.api.prompts import to_prompts
-from utils.api.received import JSON, Received, apply_answer_type
-from utils.api.requests import SegmentRequest, parse_body
+from utils.api.inputs import ImageSource, image_source, to_prompts
+from utils.api.jobs import Job, Segmentation
+from utils.api.received import JSON, Received, apply_answer_type, parse_body
+from utils.api.requests import SegmentRequest
 from utils.edge.admission import Admission
 from utils.edge.middleware import Edge, Limits
 from utils.observability.metrics import Counts
 from utils.triton.health import Health
-from utils.triton.segmenter import Job, Segmentation, image_file, job_inputs, job_options
+from utils.triton.segmenter import image_file, job_inputs, job_options
 
 ENCODER, DECODER, CACHE = "BENCHMARK_ENCODER", "BENCHMARK_DECODER", "BENCHMARK_EMBEDDING_CACHE_DIR"
 """Environment variables with the engines and the folder of the embeddings."""

@@ -9,7 +9,7 @@ import pytest
 from tests.chaos.costliest import climb
 from tests.chaos.request_space import SPACE, Point, dimensions, point, renew_image, request
 from tests.fuzz.ways_in import MODELS
-from utils.api.requests import parse_body
+from utils.api.received import parse_body
 
 MADE_UP = {"format": ("a", "b", "c"), "more": (False, True), "count": (1, 4, 16, 64)}
 

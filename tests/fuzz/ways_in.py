@@ -12,9 +12,9 @@ import numpy.typing as npt
 from orchestrator import images, pipeline
 from orchestrator.problems import Rejected
 from utils.api.errors import InvalidRequest, MalformedBody, ServiceError
-from utils.api.images import ImageSource, image_source
-from utils.api.prompts import Prompts, to_prompts
-from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest, parse_body
+from utils.api.inputs import ImageSource, Prompts, image_source, to_prompts
+from utils.api.received import parse_body
+from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 
 MAX_PIXELS = 4_000_000
 """Limit below the orchestrator's own, so that no file takes long."""

@@ -1,10 +1,13 @@
 """BentoML's real application in this process, with a fake segmenter."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.fake_segmenter import FakeSegmenter
 from tests.http.asgi import Http
-from utils.triton.health import Health
+from utils.triton.health import Health, write_health
+from utils.triton.run import Run
 
 
 @pytest.fixture(scope="session")
@@ -12,6 +15,12 @@ def service():
     import service
 
     return service
+
+
+@pytest.fixture(scope="session")
+def triton_segmenter(service):
+    """The service's own segmenter, of which the edge asks whether there is room."""
+    return service.app.segmenter
 
 
 @pytest.fixture
@@ -30,7 +39,7 @@ def bento_app(service):
 @pytest.fixture
 def app(bento_app, monkeypatch):
     """The application with a ready Triton and a fresh refusal log."""
-    monkeypatch.setattr("utils.triton.health.read_health", lambda _: Health("ready"))
+    write_health(Path(Run.current().shared_file), Health("ready"))
     monkeypatch.setattr("utils.api.answers.REFUSAL_LOG._windows", {})
     return bento_app
 

@@ -16,7 +16,7 @@ from tests.fuzz.hostile_text import HOSTILE, MARK, hostile_texts, is_forged
 from tests.http.asgi import ADDRESS, messages_of
 from utils.api.answers import REFUSAL_LOG
 from utils.api.errors import ImageNotCached, RejectedByModel
-from utils.api.images import ImageSource
+from utils.api.inputs import ImageSource
 from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.edge.keys import ApiKeys
 from utils.observability.logs import VARIABLE, configure_logging

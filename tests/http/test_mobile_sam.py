@@ -7,8 +7,9 @@ import pytest
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 
 from utils.api.errors import InferenceUnavailable, Overloaded, Problem, RejectedByModel
-from utils.api.images import ImageSource
-from utils.triton.segmenter import job_options
+from utils.api.inputs import ImageSource
+from utils.triton.segmenter import MIN_COSTLY_OBJECTS, job_options
+from utils.triton.tensors import SEGMENT_COSTLY
 
 IMAGE = base64.b64encode(b"an image file").decode()
 
@@ -132,12 +133,13 @@ def test_json_content_types_are_accepted(http, path, content_type):
     assert http.post(path, content=json.dumps(BODIES[path]).encode(), headers=headers).status_code == 200
 
 
-@pytest.mark.parametrize("fields", [{"pos_coords": [[1, 1]]}, {"prompts": [{"box": [1, 1, 9, 9]}] * 3}])
-def test_room_is_checked_before_the_request_is_parsed(http, segmenter, fields):
-    segmenter.room_error = Overloaded("8 requests wait")
-    body = json.dumps({"input_image": "not parsed", **fields}).encode()
-    answer = http.post("/mobile_sam", content=body)
+def test_room_is_checked_before_the_request_is_parsed(triton_segmenter, http, monkeypatch):
+    def refuse() -> None:
+        raise Overloaded("8 requests wait")
+
+    monkeypatch.setattr(triton_segmenter._semaphores[SEGMENT_COSTLY], "check", refuse)
+    costly = b'{"prompts": [' + b'{"not": "parsed"},' * MIN_COSTLY_OBJECTS
+    answer = http.post("/mobile_sam", content=costly)
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:mobile-sam:overloaded")
-    assert segmenter.checked_bodies == [body]
-    assert http.post("/embed", json=BODIES["/embed"]).status_code == 200
-    assert segmenter.checked_bodies == [body]
+    assert http.post("/mobile_sam", json=BODIES["/mobile_sam"]).status_code == 200
+    assert http.post("/everything", content=costly).status_code == 400

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from utils.api.images import ImageSource
+from utils.api.inputs import ImageSource
 
 FILE = b"\xff\xd8 an image file \r\n--boundary {{{{{{{{{{{{{{{{"
 CLICK = {"pos_coords": [[903, 310]]}

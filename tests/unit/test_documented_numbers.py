@@ -11,9 +11,9 @@ from utils.api.requests import MAX_OBJECTS
 from utils.edge.keys import MIN_KEY_LENGTH
 from utils.edge.lifecycle import ANSWER_STALL_TIMEOUT_S, FINISH_TIMEOUT_S
 from utils.settings import Settings
-from utils.triton.exchange import INLINE_BYTES
 from utils.triton.health import MAX_RECORD_AGE_S
 from utils.triton.run import MIN_SHARED_MEMORY_AT_START_BYTES
+from utils.triton.segmenter import INLINE_BYTES
 from utils.triton.watchdog import Timings
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import logging
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import bentoml
@@ -16,12 +16,11 @@ from urllib3.fields import RequestField
 from urllib3.filepost import choose_boundary
 
 from utils.api.errors import MEDIA_TYPE, Problem, ServiceError
+from utils.api.jobs import CHUNK_BYTES, Content, Segmentation
 from utils.api.received import FILE, FORM, JSON, PNG, Received, receive
 from utils.api.requests import MaskFormat
 from utils.observability.context import ADDRESS, REASON, REQUEST_ID, TARGET
 from utils.observability.logs import FloodLog
-from utils.triton.exchange import Content, as_bytes, chunks
-from utils.triton.segmenter import Segmentation
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
@@ -74,7 +73,7 @@ def _sized_response(pieces: Sequence[Content], media_type: str) -> Response:
     """Return an answer with a Content-Length; large ones are streamed without another copy in memory."""
     size = sum(map(len, pieces))
     if size <= MAX_UNSTREAMED_BYTES:
-        return Response(b"".join(map(as_bytes, pieces)), media_type=media_type)
+        return Response(b"".join(map(bytes, pieces)), media_type=media_type)
 
     async def body() -> AsyncIterator[bytes]:
         for piece in pieces:
@@ -82,6 +81,15 @@ def _sized_response(pieces: Sequence[Content], media_type: str) -> Response:
                 yield chunk
 
     return StreamingResponse(body(), media_type=media_type, headers={"Content-Length": str(size)})
+
+
+def chunks(content: Content) -> Iterator[bytes]:
+    """Yield a part in pieces of at most `CHUNK_BYTES`."""
+    if not isinstance(content, bytes):
+        yield from content.chunks()
+    else:
+        for start in range(0, len(content), CHUNK_BYTES):
+            yield content[start : start + CHUNK_BYTES]
 
 
 def json_response(document: Content) -> Response:

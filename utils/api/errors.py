@@ -182,6 +182,11 @@ class InvalidRequest(ServiceError, status=422, slug="invalid-request", title="Th
         return cls("", errors)
 
 
+def invalid(field: str, expected: str, got: str) -> InvalidRequest:
+    """Return the error for one offending field."""
+    return InvalidRequest.of([FieldError(field, expected, got)])
+
+
 class ImageNotFetched(InvalidRequest):
     """An image of another server could not be had, or may not be fetched."""
 

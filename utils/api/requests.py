@@ -1,17 +1,8 @@
-"""The request models and the parsing of request bodies.
+"""The request models. They declare bounds and descriptions, which the OpenAPI document repeats."""
 
-Bounds and descriptions are declared in the models, so that the OpenAPI document has them.
-"""
+from typing import Annotated, Literal
 
-import difflib
-import json
-from collections.abc import Collection
-from typing import Annotated, Any, Literal, TypeVar
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from utils.api.errors import FieldError, InvalidRequest, MalformedBody
-from utils.observability.logs import quoted, shown
+from pydantic import BaseModel, ConfigDict, Field
 
 MAX_POINTS = 256
 MAX_OBJECTS = 256
@@ -19,37 +10,6 @@ MAX_VERSION = 2**31 - 1
 MAX_REGION_AREA = 10**9
 MAX_THRESHOLD = 20
 """The model's logits are rarely beyond this."""
-MAX_VALUES = 20_000
-"""Maximum number of values in a body. The largest valid request, 256 objects with 4096 points and labels, has 14,000.
-Reporting the errors of an invalid body takes 3 microseconds per value on the event loop."""
-MASK_INPUT = "the low_res_mask of an earlier response: base64 of a NumPy file of 256 x 256 float32"
-"""Expected content of `mask_input`, for errors."""
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-EMPTY_KEY = '""'
-"""The path component of an empty key."""
-MAX_ERRORS = 20
-"""Maximum number of offending fields in one problem document."""
-TUPLES = {"pos_coords": (2, "[x, y]"), "neg_coords": (2, "[x, y]"), "box": (1, "[x0, y0, x1, y1]")}
-"""Depth of the number tuples in a field, and their expected form."""
-
-OTHER_NAMES = {
-    "bbox": "box",
-    "boxes": "box",
-    "file": "image",
-    "format": "mask_format",
-    "image": "input_image",
-    "input_image": "image",
-    "min_area": "min_mask_region_area",
-    "multimask": "multimask_output",
-    "negative_points": "neg_coords",
-    "picture": "segmented_image",
-    "point": "pos_coords",
-    "point_coords": "pos_coords",
-    "point_labels": "labels",
-    "points": "pos_coords",
-    "threshold": "mask_threshold",
-}
-"""Names that other programs use, and the fields or parts that are meant."""
 
 Coordinate = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
 Point = Annotated[tuple[Coordinate, Coordinate], Field(description="[x, y] in pixels of the displayed image")]
@@ -215,100 +175,3 @@ class EverythingRequest(ImageFields):
     progress: bool = Field(
         default=False, description="stream JSON lines (`application/x-ndjson`); the last one has the result"
     )
-
-
-Request = TypeVar("Request", bound=BaseModel)
-
-
-def parse_body(body: bytes, model: type[Request], max_values: int = MAX_VALUES) -> Request:
-    """Parse a JSON body, of at most `max_values` values.
-
-    Raises:
-        MalformedBody: the body is not valid JSON.
-        InvalidRequest: the JSON does not match the model.
-    """
-    body = body.removeprefix(BYTE_ORDER_MARK)
-    # Images cannot have this many commas: base64 has none.
-    if has_more_than(max_values, b",", body):
-        raise invalid("body", f"at most {max_values} values", "more")
-    try:
-        return model.model_validate_json(body)
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_context=True)
-        if details[0]["type"] == "json_invalid":
-            raise MalformedBody.of(details[0]["ctx"]["error"]) from None
-        # Pydantic reports several errors for one tuple of the wrong length; they become one.
-        fields = dict.fromkeys(_field_error(detail, model) for detail in details[: 4 * MAX_ERRORS])
-        raise InvalidRequest.of(list(fields)[:MAX_ERRORS]) from None
-
-
-def has_more_than(count: int, byte: bytes, body: bytes) -> bool:
-    """Return whether a byte occurs more than `count` times."""
-    if len(body) <= 1_000_000:
-        return body.count(byte) > count
-    position = -1  # `bytes.count` looks at byte after byte, `find` at many at once
-    for _ in range(count + 1):
-        position = body.find(byte, position + 1)
-        if position < 0:
-            return False
-    return True
-
-
-def invalid(field: str, expected: str, got: str) -> InvalidRequest:
-    """Return the error for one offending field."""
-    return InvalidRequest.of([FieldError(field, expected, got)])
-
-
-def unknown_field(name: str, known: Collection[str], kind: str) -> InvalidRequest:
-    """Return the error for a name that is not among the known ones; `kind` is what they are, such as `field`."""
-    return InvalidRequest.of([_unknown(_path((name,)), name, known, kind)])
-
-
-def _unknown(path: str, name: str, known: Collection[str], kind: str) -> FieldError:
-    meant = OTHER_NAMES.get(name.lower())
-    if meant not in known:
-        meant = next(iter(difflib.get_close_matches(name[:64].lower(), known, n=1, cutoff=0.75)), None)
-    suggestion = f" (did you mean {meant}?)" if meant else ""
-    return FieldError(path, f"one of the {kind}s {', '.join(known)}", f"an unknown {kind}{suggestion}")
-
-
-def _field_error(detail: Any, model: type[BaseModel]) -> FieldError:
-    """Convert a pydantic error."""
-    location, kind, value = detail["loc"], detail["type"], detail.get("input")
-    inner = 2 if location[:1] == ("prompts",) and len(location) > 2 else 0  # prompts[i].field
-    name = location[inner] if len(location) > inner else ""
-    if kind in {"tuple_type", "too_long", "missing"} and name in TUPLES:
-        depth, expected = TUPLES[name]
-        if len(location) >= inner + depth:
-            return FieldError(_path(location[: inner + depth]), expected, _describe(value))
-    path = _path(location)
-    if kind == "missing":
-        return FieldError(path, "a value", "nothing")
-    if kind == "extra_forbidden":
-        return _unknown(path, str(name), ObjectFields.model_fields if inner else model.model_fields, "field")
-    if not path:
-        return FieldError("body", "a JSON object", _describe(value))
-    if name == "labels" and len(location) == inner + 2:
-        return FieldError(path, "0, 1, 2 or 3", _describe(value))
-    if kind == "too_long":
-        return FieldError(path, f"at most {detail['ctx']['max_length']} items", _describe(value))
-    if kind == "too_short":
-        minimum = detail["ctx"]["min_length"]
-        return FieldError(path, f"at least {minimum} item{'s' if minimum > 1 else ''}", _describe(value))
-    expected = detail["msg"].removeprefix("Input should be ").removeprefix("String should have ")
-    return FieldError(path, expected[:1].lower() + expected[1:], _describe(value))
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    """Format `("pos_coords", 1, 0)` as `pos_coords[1][0]`."""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step or EMPTY_KEY}" for step in location)
-    return "".join(steps).removeprefix(".")
-
-
-def _describe(value: Any) -> str:
-    """Describe a value for an error message: type and length of a container, else the value itself."""
-    if isinstance(value, (list, tuple, dict)):
-        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
-    if isinstance(value, str):
-        return quoted(value)
-    return shown(json.dumps(value) if value is None or isinstance(value, bool) else repr(value))

@@ -53,7 +53,7 @@ from utils.edge.admission import (
 )
 from utils.edge.bodies import LARGE_BODY_BYTES, Body, ClientDisconnected
 from utils.edge.keys import ApiKeys
-from utils.edge.protocol import REFUSAL_EXTENSION
+from utils.edge.protocol import REFUSAL_EXTENSION, address, request_id
 from utils.edge.rate import RateLimit
 from utils.integrations.adapter import Adapters
 from utils.observability.context import (
@@ -63,8 +63,6 @@ from utils.observability.context import (
     REQUEST_ID,
     TARGET,
     AnswerReason,
-    address,
-    request_id,
 )
 from utils.observability.logs import shown
 from utils.observability.metrics import OTHER_PATH, Counts, health_metrics
@@ -114,7 +112,7 @@ class Edge:
         admission: Admission,
         health: Callable[[], Health],
         counts: Counts,
-        check_room: Callable[[str, bytes], None] = lambda *_: None,
+        check_room: Mapping[str, Callable[[bytes], None]] | None = None,
         triton_metrics: Callable[[], Awaitable[bytes]],
         keys: ApiKeys | None = None,
         rate: RateLimit | None = None,
@@ -129,7 +127,7 @@ class Edge:
             work_paths: the application's POST paths, which run inference; those of the adapters included.
             file_paths: the application's static files.
             pages: handlers of further GET paths.
-            check_room: takes path and body; raises `Overloaded` for requests that would be refused later.
+            check_room: functions by path that take a body; they raise `Overloaded` if it would be refused later.
             keys: keys of which each request that runs inference needs one.
             rate: limit for each key name, or without keys for each address.
             admin: the admin API, if there are admin keys.
@@ -140,7 +138,7 @@ class Edge:
         self._limits, self.admission, self._keys, self._rate = limits, admission, keys, rate
         self._health, self.counts = health, counts
         self._health_read_at, self._last_health = -float("inf"), Health("starting")
-        self._triton_metrics, self._check_room = triton_metrics, check_room
+        self._triton_metrics, self._check_room = triton_metrics, check_room or {}
         self._throttle, self._active_addresses = RefusalThrottle(), ActiveCallers()
         self._large_bodies = FairSemaphore(MAX_LARGE_BODIES, active=self._active_addresses)
         self._admin, self._adapters = admin, adapters
@@ -252,7 +250,8 @@ class Edge:
             raise UnsupportedMedia.of("bytes that are not ASCII")
         limits = self._limits
         data = [await body.read(limits.max_body_bytes, limits.body_timeout_s)]
-        self._check_room(scope["path"], data[0])
+        if check_room := self._check_room.get(scope["path"]):
+            check_room(data[0])
         with self.admission.slot(caller) as send.start_answer:
             self.counts.set_in_progress(self.admission.in_progress)
             try:

@@ -9,8 +9,12 @@ scope), after the answers to earlier requests.
 """
 
 import asyncio
+import ipaddress
 import logging
+import re
+import uuid
 from collections import Counter
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -23,7 +27,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from utils.api.errors import HeadTooLarge, MalformedRequest, ServiceError
 from utils.edge.admission import add
 from utils.edge.bodies import DRAIN_TIMEOUT_S
-from utils.observability.context import REQUEST_ID_HEADER, network
 from utils.observability.logs import FloodLog
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -40,6 +43,11 @@ SLICE_BYTES = 16_384
 """Bytes parsed at a time; an incomplete field can exceed the limit by this much."""
 REFUSAL_EXTENSION = "mobile_sam.refusal"
 """ASGI extension with the `ServiceError` that the edge answers the request with."""
+REQUEST_ID_HEADER = b"x-request-id"
+VALID_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+"""Ids that are safe in a log line and in a header."""
+IPV6_NETWORK = 64
+"""Prefix length of the network that one household or host usually gets."""
 
 
 class UnknownServerError(RuntimeError):
@@ -396,3 +404,29 @@ def _with_backpressure(app: Any, cycle: RequestResponseCycle) -> ASGIApp:
         await app(scope, receive, send_and_wait)
 
     return run
+
+
+def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the caller's own request id if it is valid, else a new one."""
+    for name, value in headers:
+        if name == REQUEST_ID_HEADER and VALID_REQUEST_ID.fullmatch(value):
+            return value.decode()
+    return uuid.uuid4().hex
+
+
+def address(scope: Scope) -> str:
+    """Return the caller's address (IPv4) or network (IPv6).
+
+    Behind a trusted proxy (uvicorn's `FORWARDED_ALLOW_IPS`) it is the address that the proxy forwards.
+    """
+    client = scope.get("client")
+    return network(str(client[0])) if client else "unknown"
+
+
+def network(ip: str) -> str:
+    """Return the /64 network of an IPv6 address, whose owner has 2^64 addresses; return other texts unchanged."""
+    try:
+        parsed = ipaddress.ip_address(ip)
+    except ValueError:
+        return ip
+    return ip if parsed.version == 4 else str(ipaddress.ip_network((parsed, IPV6_NETWORK), strict=False))

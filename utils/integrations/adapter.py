@@ -17,13 +17,12 @@ from starlette.types import Receive, Scope, Send
 from utils.api.answers import json_response, problem_of, problem_response
 from utils.api.errors import Problem
 from utils.api.everything import everything, result_of
-from utils.api.images import IMAGE_FILE, ImageSource, decode_base64
-from utils.api.prompts import to_prompts
-from utils.api.requests import EverythingRequest, SegmentRequest, parse_body
+from utils.api.inputs import IMAGE_FILE, ImageSource, decode_base64, to_prompts
+from utils.api.jobs import Job, Segmenter
+from utils.api.received import parse_body
+from utils.api.requests import EverythingRequest, SegmentRequest
 from utils.observability.context import CALLER
 from utils.settings import Settings
-from utils.triton.exchange import as_bytes
-from utils.triton.segmenter import Job, Segmenter
 
 Fields = Mapping[str, Any]
 GRID: Fields = {"points_per_side": 16}
@@ -47,7 +46,7 @@ class Service:
         request = parse_body(orjson.dumps({"segmented_image": "none", **fields}), SegmentRequest)
         job = Job(to_prompts(request), request, request.model_version, document=True)
         segmentation = await self._segmenter().segment(image, job)
-        document: dict[str, Any] = orjson.loads(as_bytes(segmentation.result))
+        document: dict[str, Any] = orjson.loads(bytes(segmentation.result))
         return document
 
     async def embed(self, image: ImageSource) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from utils.api.answers import json_response
-from utils.api.errors import UnknownPath
-from utils.api.requests import MAX_POINTS, Fraction, Point, invalid, parse_body
+from utils.api.errors import UnknownPath, invalid
+from utils.api.received import parse_body
+from utils.api.requests import MAX_POINTS, Fraction, Point
 from utils.integrations.adapter import GRID, Adapter, Call, image_of
 from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode, outlines
 from utils.observability.logs import quoted

@@ -16,8 +16,9 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from utils.api.answers import problem_of, problem_response
-from utils.api.errors import Problem, ServiceError
-from utils.api.requests import MAX_OBJECTS, invalid, parse_body
+from utils.api.errors import Problem, ServiceError, invalid
+from utils.api.received import parse_body
+from utils.api.requests import MAX_OBJECTS
 from utils.integrations.adapter import GRID, Adapter, Call
 from utils.integrations.label_studio_config import Canvas, Control, LabelConfig
 from utils.integrations.label_studio_images import task_images

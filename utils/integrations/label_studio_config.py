@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.polygons import polygons
-from utils.api.requests import invalid
+from utils.api.errors import invalid
 from utils.integrations.rasters import box_of, decode
 
 Mask = npt.NDArray[np.bool_]

@@ -12,7 +12,7 @@ import orjson
 from yarl import URL
 
 from utils.api.errors import ImageNotCached, ImageNotFetched
-from utils.api.images import ImageSource
+from utils.api.inputs import ImageSource
 from utils.integrations.adapter import image_of
 from utils.integrations.fetch import Fetcher, parsed_url
 from utils.observability.context import CALLER

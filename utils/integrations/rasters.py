@@ -10,7 +10,7 @@ from pycocotools import mask as coco
 
 from orchestrator.costs import FORMAT_NS
 from orchestrator.polygons import Ring, polygons
-from utils.api.requests import invalid
+from utils.api.errors import invalid
 
 MAX_PIXELS = 2_000_000_000
 """Pixels of all masks of an answer together; decoding and outlining them takes up to 10 seconds of one core."""

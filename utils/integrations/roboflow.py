@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pybase64
 from starlette.responses import JSONResponse, Response
 
-from utils.api.errors import Problem
-from utils.api.requests import invalid, parse_body
+from utils.api.errors import Problem, invalid
+from utils.api.received import parse_body
 from utils.integrations.adapter import GRID, Adapter, Call
 from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode, outlines
 from utils.integrations.roboflow_requests import ImageRequest, Sam2Segmentation, SamSegmentation

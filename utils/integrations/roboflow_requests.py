@@ -4,8 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from utils.api.images import ImageSource
-from utils.api.requests import MAX_OBJECTS, MAX_POINTS, Coordinate, Point, invalid
+from utils.api.errors import invalid
+from utils.api.inputs import ImageSource
+from utils.api.requests import MAX_OBJECTS, MAX_POINTS, Coordinate, Point
 from utils.integrations.adapter import image_of
 from utils.observability.context import CALLER
 

@@ -11,8 +11,10 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import PlainTextResponse
 
 from orchestrator.polygons import Ring
+from utils.api.errors import invalid
 from utils.api.info import VERSION
-from utils.api.requests import Box, EverythingRequest, Point, invalid, parse_body
+from utils.api.received import parse_body
+from utils.api.requests import Box, EverythingRequest, Point
 from utils.integrations.adapter import Adapter, Call, image_of
 from utils.integrations.rasters import closed, polygons_of
 from utils.observability.logs import quoted

@@ -17,8 +17,9 @@ from starlette.responses import Response
 from orchestrator.polygons import Ring
 from utils.api.answers import json_response
 from utils.api.errors import Problem
-from utils.api.images import ImageSource
-from utils.api.requests import Box, Fraction, Point, parse_body
+from utils.api.inputs import ImageSource
+from utils.api.received import parse_body
+from utils.api.requests import Box, Fraction, Point
 from utils.integrations.adapter import GRID, Adapter, Call, Service, image_of
 from utils.integrations.rasters import closed, polygons_of
 

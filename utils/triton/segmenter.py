@@ -1,39 +1,63 @@
-"""Segmentation by Triton's models, behind a protocol that tests can implement without Triton."""
+"""Segmentation by Triton's models.
+
+The large values of a request travel in a memory file, memfd_create(2), which both sides open by its path in /proc;
+`orchestrator.call` is the models' side. The file is closed when the request ends for any reason, which tells the models
+that the caller is gone.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import hashlib
+import logging
+import os
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+import aiohttp
 import numpy as np
 import numpy.typing as npt
 import orjson
-from tritonclient.http import InferRequestedOutput
+from tritonclient.http import InferInput, InferRequestedOutput
+from tritonclient.utils import InferenceServerException
 
 from utils.api.errors import (
     FieldError,
     ImageNotCached,
+    InferenceFailed,
+    InferenceTimeout,
+    InferenceUnavailable,
     InvalidRequest,
     NotLoaded,
     Overloaded,
     Problem,
     RejectedByModel,
+    ServiceError,
+    invalid,
     summary,
 )
-from utils.api.images import ImageSource
-from utils.api.prompts import Prompts
-from utils.api.requests import BYTE_ORDER_MARK, SegmentOptions, has_more_than, invalid
+from utils.api.inputs import ImageSource
+from utils.api.jobs import CHUNK_BYTES, Content, GridBatch, Job, Segmentation
+from utils.api.received import BYTE_ORDER_MARK, has_more_than
+from utils.api.requests import SegmentOptions
 from utils.edge.admission import FairSemaphore
 from utils.observability import traces
 from utils.observability.context import ADDRESS, CALLER, TRACE_ID
 from utils.triton import tensors
-from utils.triton.exchange import UNCOMPRESSED, Content, Exchange, Spooled, as_bytes, infer_input, service_errors
+
+logger = logging.getLogger("bentoml.mobile_sam")
+
+UNCOMPRESSED = {"Accept-Encoding": "identity"}
+"""Request headers. By default the client library accepts gzip, which costs Triton 20 ms per megabyte."""
+
+INLINE_BYTES = 64 * 1024
+"""Values up to this size are sent through Triton."""
+MAX_BLOCKING_WRITE_BYTES = 1_000_000
+"""Larger values are written in a thread; this many bytes take less than a millisecond."""
 
 MIN_COSTLY_OBJECTS = 13
 """A request with this many objects is costly on any image, and is sent to the costly model at once."""
@@ -50,57 +74,6 @@ MAX_BLOCKING_HASH_BYTES = 1_000_000
 
 _Arrays = dict[tensors.Tensor, npt.NDArray[Any]]
 _Contents = dict[tensors.Tensor, Content]
-
-
-@dataclass(frozen=True)
-class Job:
-    """The objects to segment, and the format of the response."""
-
-    prompts: Prompts
-    options: SegmentOptions
-    model_version: int | None = None
-    """None: the newest loaded version."""
-    document: bool = False
-    """Whether the result contains masks and picture."""
-
-
-@dataclass(frozen=True)
-class Segmentation:
-    """The contents of the response parts; in a document, `result` alone."""
-
-    mask: Content
-    picture: Content | None
-    """A PNG file, or None if not requested."""
-    result: Content
-    """JSON."""
-
-
-@dataclass(frozen=True)
-class GridBatch:
-    """Grid points on a crop of an image, and the thresholds for their masks."""
-
-    points_xy: npt.NDArray[np.float32]
-    """(N, 2) float32, x then y, pixels of the image."""
-    options: Mapping[str, Any]
-    """`crop_box` (x0, y0, x1, y1 in pixels of the image) and the thresholds, as config.pbtxt describes them."""
-    model_version: int
-    """The version that encoded the image."""
-
-
-class Segmenter(Protocol):
-    """Interface for image segmentation. Methods raise a `ServiceError` for invalid input or an unavailable model."""
-
-    async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
-        """Encode an image ahead of the first prompt and return the result as JSON."""
-
-    def check_room(self, body: bytes) -> None:
-        """Reject a segmentation request before it is parsed if it would be refused later."""
-
-    async def segment(self, image: ImageSource, job: Job) -> Segmentation:
-        """Segment objects in an image."""
-
-    async def records(self, image: ImageSource, batch: GridBatch) -> list[dict[str, Any]]:
-        """Return the automatic masks of a batch that reach the thresholds."""
 
 
 class TritonSegmenter:
@@ -132,7 +105,7 @@ class TritonSegmenter:
     async def embed(self, image: ImageSource, model_version: int | None = None) -> bytes:
         """Encode an image ahead of the first prompt and return the result as JSON."""
         request = await self._request(image, {}, model_version=model_version)
-        return as_bytes((await self._infer_by_cost(request, {}))[tensors.RESULT])
+        return bytes((await self._infer_by_cost(request, {}))[tensors.RESULT])
 
     def check_room(self, body: bytes) -> None:
         """Reject a costly segmentation request before it is parsed if the costly queue is full.
@@ -167,7 +140,7 @@ class TritonSegmenter:
                 if image.file is None:
                     raise
                 outputs = await self._run(request, tensors.EVERYTHING, inputs | image_file(image))
-            found: list[dict[str, Any]] = orjson.loads(as_bytes(outputs[tensors.RECORDS]))
+            found: list[dict[str, Any]] = orjson.loads(bytes(outputs[tensors.RECORDS]))
         exchange.close()
         return found
 
@@ -319,3 +292,138 @@ def _field(name: str, image: ImageSource, fields: Sequence[Sequence[str]]) -> st
         return image.field
     point = POINT.fullmatch(name)
     return fields[int(point[1])][int(point[2])] if point else name
+
+
+class Exchange:
+    """The memory file of a request. As a context manager it is closed on an exception, else by the response's owner."""
+
+    def __init__(self, deadline: float) -> None:
+        """Create an empty file; the request's deadline is on the monotonic clock."""
+        self._fd = os.memfd_create("mobile_sam")
+        self.deadline = deadline
+        self._inputs: dict[str, dict[str, Any]] = {}
+        self._size = 0
+
+    def __enter__(self) -> Exchange:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind:
+            self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    async def put(self, inputs: dict[tensors.Tensor, npt.NDArray[Any]]) -> dict[tensors.Tensor, npt.NDArray[Any]]:
+        """Write the large inputs of a model to the file, unless it already has them, and return the others."""
+        inline = {}
+        for tensor, value in inputs.items():
+            plain: Any = value[0] if tensor.datatype == "BYTES" else np.ascontiguousarray(value)
+            data = memoryview(plain).cast("B")
+            if data.nbytes <= INLINE_BYTES:
+                inline[tensor] = value
+            elif tensor.name not in self._inputs:
+                if data.nbytes <= MAX_BLOCKING_WRITE_BYTES:
+                    self._write(data)
+                else:
+                    await asyncio.to_thread(self._write, data)
+                dtype = "bytes" if tensor.datatype == "BYTES" else value.dtype.str
+                location = {"offset": self._size, "bytes": data.nbytes, "dtype": dtype, "shape": value.shape}
+                self._inputs[tensor.name] = location
+                self._size += data.nbytes
+        return inline
+
+    def describe(self, call: Mapping[str, Any]) -> npt.NDArray[np.object_]:
+        """Return the value of the models' input `call`: the given members, and those about the file."""
+        description = {
+            **call,
+            "file": f"/proc/{os.getpid()}/fd/{self._fd}",
+            "inode": os.fstat(self._fd).st_ino,
+            "deadline": self.deadline,
+            "inputs": self._inputs,
+        }
+        return np.array([orjson.dumps(description)], np.object_)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return bytes written by a model."""
+        return os.pread(self._fd, size, offset)
+
+    def close(self) -> None:
+        """Close the file; further calls do nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _write(self, data: memoryview) -> None:
+        written = 0
+        while written < data.nbytes:
+            written += os.pwrite(self._fd, data[written:], self._size + written)
+
+
+@dataclass(frozen=True)
+class Spooled:
+    """A response part in the file of its request."""
+
+    exchange: Exchange
+    offset: int
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bytes__(self) -> bytes:
+        return self.exchange.read(self.offset, self.size)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the part in pieces of `CHUNK_BYTES`."""
+        for start in range(0, self.size, CHUNK_BYTES):
+            yield self.exchange.read(self.offset + start, min(CHUNK_BYTES, self.size - start))
+
+
+def infer_input(tensor: tensors.Tensor, value: npt.NDArray[Any]) -> InferInput:
+    """Return a request input in Triton's binary format."""
+    made = InferInput(tensor.name, list(value.shape), tensor.datatype)
+    made.set_data_from_numpy(value, binary_data=True)
+    return made
+
+
+@contextlib.contextmanager
+def service_errors(timeout: float) -> Iterator[None]:
+    """Translate the exceptions of a Triton call to `ServiceError`s.
+
+    Triton's message is only logged, because it can contain paths and addresses.
+
+    Raises:
+        InferenceUnavailable: Triton cannot be reached, or the model is not loaded.
+        InferenceTimeout: no response before the timeout.
+        InferenceFailed: any other error of Triton or the model.
+    """
+    try:
+        yield
+    except asyncio.TimeoutError:
+        logger.error("Triton did not respond within %g s", timeout)
+        raise InferenceTimeout(f"no response within {timeout:g} s") from None
+    except (aiohttp.ClientError, OSError) as error:
+        logger.error("Triton cannot be reached: %s", error)
+        raise InferenceUnavailable("the inference server is starting or restarting; retry later") from None
+    except InferenceServerException as error:
+        raise _from_triton(error) from None
+
+
+def _from_triton(error: InferenceServerException) -> ServiceError:
+    message = str(error.message())
+    logger.error("Triton responded with status %s: %s", error.status(), message)
+    if message.startswith("Request for unknown model"):
+        return NotLoaded("the model is not loaded; retry later")
+    if message.startswith("request cancelled"):  # the orchestrator found that the deadline had passed
+        return InferenceTimeout("no response before the deadline")
+    text = message.lower()
+    if "request for unknown model" in text:
+        return InferenceUnavailable("a model that this model depends on is not loaded; retry later")
+    if "stub process" in text:
+        return InferenceUnavailable("a process of the model died and is being restarted; retry later")
+    if "not ready" in text:
+        return InferenceUnavailable("the model is loading; retry later")
+    if "shared memory" in text:
+        return InferenceUnavailable("the server has too little shared memory for an image of this size")
+    return InferenceFailed("the model could not process this request; see the server's log")

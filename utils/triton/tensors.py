@@ -25,7 +25,7 @@ class Tensor:
 
 
 CALL = Tensor("call", "BYTES", (1,))
-"""JSON of `utils.triton.exchange`: the options and the image id, the file with large values, the deadline."""
+"""JSON of `utils.triton.segmenter`: the options and the image id, the file with large values, the deadline."""
 OUTCOME = Tensor("outcome", "BYTES", (1,))
 """JSON with one of: `spooled`, the bytes of each other output that the file holds, one after the other; `problem`;
 `known`: false, the image has no embedding there; `costly`: true, the request is for `SEGMENT_COSTLY`."""

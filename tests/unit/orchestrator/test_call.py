@@ -16,9 +16,9 @@ import pytest
 
 from orchestrator import call as call_module
 from orchestrator.call import DECODE, INLINE_BYTES, MASK, STAGES, Call, RequestCancelled, Stages
-from utils.triton import exchange as service_side
+from utils.triton import segmenter as service_side
 from utils.triton import tensors
-from utils.triton.exchange import Exchange
+from utils.triton.segmenter import Exchange
 
 LARGE = bytes(range(256)) * 1000
 SMALL = b"a few bytes"

@@ -18,7 +18,7 @@ from orchestrator.everything import records
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected
 from orchestrator.segment import segment, warm_up
-from utils.triton.exchange import Exchange
+from utils.triton.segmenter import Exchange
 
 WIDTH, HEIGHT = 64, 48
 TOP_LEFT_BOX = [0, 0, 32, 24]

@@ -12,8 +12,7 @@ import orjson
 
 from utils.api.answers import multipart_pieces
 from utils.api.info import VERSION
-from utils.triton.exchange import as_bytes
-from utils.triton.segmenter import Segmentation
+from utils.api.jobs import Segmentation
 
 Examples = dict[str, dict[str, Any]]
 
@@ -156,7 +155,7 @@ PICTURE = "(the bytes of a PNG file)"
 
 
 _ANSWER = Segmentation(orjson.dumps(RUN_LENGTHS), PICTURE.encode(), orjson.dumps(RESULT))
-MULTIPART = b"".join(map(as_bytes, multipart_pieces(_ANSWER, "rle", BOUNDARY))).decode()
+MULTIPART = b"".join(map(bytes, multipart_pieces(_ANSWER, "rle", BOUNDARY))).decode()
 """Response of `/mobile_sam` with a placeholder for the picture."""
 PROGRESS: list[dict[str, Any]] = [{"done": done, "total": 4} for done in range(4)] + [
     {"done": 4, "total": 4, "result": EVERYTHING}

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from utils.api.errors import Problem
 from utils.api.everything import MAX_GRID_POINTS
+from utils.api.inputs import MAX_TOTAL_POINTS
 from utils.api.openapi import examples
 from utils.api.openapi.problems import (
     IMAGE_PROBLEMS,
@@ -22,7 +23,6 @@ from utils.api.openapi.problems import (
     response,
 )
 from utils.api.openapi.schemas import binary, reference
-from utils.api.prompts import MAX_TOTAL_POINTS
 from utils.api.received import FILE, FORM, JSON, PNG
 from utils.api.requests import EmbedRequest, EverythingRequest, SegmentRequest
 from utils.triton.versions import LOAD_ORDER

@@ -6,8 +6,8 @@ from urllib3.filepost import encode_multipart_formdata
 
 from utils.api.answers import MASK_PARTS, problem_of, segmentation_response
 from utils.api.errors import InvalidRequest
+from utils.api.jobs import Segmentation
 from utils.api.received import FORM
-from utils.triton.segmenter import Segmentation
 
 
 def by_urllib3(boundary: str, *parts: tuple[str, bytes, str, str | None]) -> bytes:

@@ -12,7 +12,7 @@ from tests import fake_segmenter
 from tests.fake_segmenter import FakeSegmenter
 from utils.api.errors import AnswerTooLarge, InferenceUnavailable, InvalidRequest, NotLoaded
 from utils.api.everything import Record, Step, box_nms, crop_boxes, everything, grid
-from utils.api.images import ImageSource
+from utils.api.inputs import ImageSource
 from utils.api.requests import EverythingRequest
 
 FILE = ImageSource(b"file", None, "me")

@@ -22,7 +22,15 @@ from tests.unit.utils.edge.fakes import FakeCounts, FakeTransport, make_edge
 from tests.waiting import wait_until
 from utils.edge.admission import Admission
 from utils.edge.middleware import MAX_LARGE_BODIES, Limits
-from utils.edge.protocol import MAX_FIELDS, MAX_HEAD_BYTES, MAX_PIPELINED, Connections, UnknownServerError, install
+from utils.edge.protocol import (
+    MAX_FIELDS,
+    MAX_HEAD_BYTES,
+    MAX_PIPELINED,
+    Connections,
+    UnknownServerError,
+    address,
+    install,
+)
 
 MIB = 2**20
 MAX_BODY = 4 * MIB
@@ -441,3 +449,16 @@ def test_closed_connections_leave_no_state():
         connections.mark_waiting(connection)
         connections.mark_busy(connection)
     assert (len(connections), connections._counts, connections._waiting) == (0, {}, {"*": {}})
+
+
+@pytest.mark.parametrize(
+    ("client", "expected"),
+    [
+        pytest.param(("192.0.2.7", 1), "192.0.2.7", id="IPv4"),
+        pytest.param(("2001:db8:1:2:3:4:5:6", 1), "2001:db8:1:2::/64", id="IPv6-network"),
+        pytest.param(("a name", 1), "a name", id="not-an-address"),
+        pytest.param(None, "unknown", id="none"),
+    ],
+)
+def test_caller_is_identified_by_address_or_network(client, expected):
+    assert address({"client": client}) == expected

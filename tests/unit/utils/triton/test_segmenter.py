@@ -13,6 +13,7 @@ from tritonclient.utils import InferenceServerException
 
 from orchestrator.call import Call, RequestCancelled
 from orchestrator.costs import Workload
+from utils.api.answers import chunks
 from utils.api.errors import (
     ImageNotCached,
     InferenceFailed,
@@ -22,13 +23,12 @@ from utils.api.errors import (
     Overloaded,
     RejectedByModel,
 )
-from utils.api.images import ImageSource
-from utils.api.prompts import Prompts
+from utils.api.inputs import ImageSource, Prompts
+from utils.api.jobs import GridBatch, Job
 from utils.api.requests import SegmentRequest
 from utils.observability.context import ADDRESS, CALLER, TRACE_ID
 from utils.triton import tensors
-from utils.triton.exchange import as_bytes, chunks
-from utils.triton.segmenter import MAX_COSTLY_WAITING, MIN_COSTLY_OBJECTS, GridBatch, Job, TritonSegmenter
+from utils.triton.segmenter import MAX_COSTLY_WAITING, MIN_COSTLY_OBJECTS, TritonSegmenter
 
 NEW, KNOWN = ImageSource(b"file", None), ImageSource(None, "an id")
 LARGE = ImageSource(b"file" * 300_000, None)
@@ -327,7 +327,7 @@ def test_large_parts_stay_in_the_file_until_they_are_read():
     (received,) = client.received
     received.raise_if_cancelled()
     assert [len(part) for part in (answer.mask, answer.picture, answer.result)] == [70_000, 1, 600_000]
-    assert [as_bytes(part) for part in (answer.mask, answer.picture, answer.result)] == [mask, b"p", result]
+    assert [bytes(part) for part in (answer.mask, answer.picture, answer.result)] == [mask, b"p", result]
     assert [len(piece) for piece in chunks(answer.result)] == [262_144, 262_144, 75_712]
     del answer
     with pytest.raises(RequestCancelled, match="the client has disconnected"):

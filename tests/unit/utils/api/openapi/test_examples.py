@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco
 
-from utils.api.images import image_source
 from utils.api.info import LOADED_METRIC, Info, describe
+from utils.api.inputs import image_source, to_prompts
 from utils.api.openapi import EXAMPLE, EXAMPLE_IMAGE, document
 from utils.api.openapi.examples import FILE, IMAGE_ID, INFO, LINES, RESULT, RUN_LENGTHS
-from utils.api.prompts import to_prompts
-from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest, parse_body
+from utils.api.received import parse_body
+from utils.api.requests import EmbedRequest, EverythingRequest, ImageFields, SegmentRequest
 from utils.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[5]

@@ -36,7 +36,8 @@ from utils.api.openapi.problems import (
     UNAUTHORIZED,
     problem_responses,
 )
-from utils.api.requests import SegmentRequest, parse_body
+from utils.api.received import parse_body
+from utils.api.requests import SegmentRequest
 from utils.edge.admission import Admission
 from utils.edge.keys import ApiKeys
 

@@ -9,7 +9,7 @@ from tritonclient.utils import InferenceServerException
 
 from utils.api.errors import InferenceFailed, InferenceTimeout, InferenceUnavailable, NotLoaded, ServiceError
 from utils.triton import tensors
-from utils.triton.exchange import infer_input, service_errors
+from utils.triton.segmenter import infer_input, service_errors
 
 
 def test_input_has_the_binary_data_of_its_array():

@@ -5,18 +5,16 @@ import json
 import pytest
 
 from utils.api.errors import FieldError, InvalidRequest, MalformedBody
-from utils.api.prompts import MAX_TOTAL_POINTS
+from utils.api.inputs import MAX_TOTAL_POINTS
+from utils.api.received import MAX_ERRORS, MAX_VALUES, parse_body
 from utils.api.requests import (
-    MAX_ERRORS,
     MAX_OBJECTS,
     MAX_POINTS,
-    MAX_VALUES,
     EmbedRequest,
     EverythingRequest,
     ImageFields,
     ObjectFields,
     SegmentRequest,
-    parse_body,
 )
 
 MODELS = [SegmentRequest, EmbedRequest, EverythingRequest]
