@@ -27,7 +27,7 @@ model_store_needs := env-text
 bentoml_runner_needs := weights
 
 # Folders of the tests with a service: the others need not be imported for them. Three processes keep two cores busy,
-# as tests with a service also wait; each needs about 2 GB of memory.
+# as tests also wait; with a service each needs about 2 GB of memory.
 E2E := tests/e2e tests/browser tests/integrations tests/storage tests/unit/deploy
 
 .PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-wire bench-integrations bench-estimates bench-first-mask quality gate page-picture try-label-studio docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
@@ -49,7 +49,7 @@ known-port:
 	@[ "$(PORT)" -gt 0 ] 2>/dev/null && [ "$(PORT)" -lt 65536 ] || { echo 'error: PORT must be a number from 1 to 65535, got "$(PORT)"' >&2; exit 1; }
 
 test: env-dev ## run the tests: first those without a service, then the end-to-end tests but the slow ones; for two cores
-	@$(RUN) pytest -n 2 --dist loadfile -m "not e2e and not slow"
+	@$(RUN) pytest -n 3 --dist loadfile -m "not e2e and not slow"
 	@$(RUN) pytest -n 3 --dist loadfile -m "e2e and not slow" $(E2E)
 
 coverage: env-dev ## measure the statement coverage of what is shipped, by the tests without a service; 5 minutes
@@ -58,7 +58,7 @@ coverage: env-dev ## measure the statement coverage of what is shipped, by the t
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
 
-test-slow: env-dev ## run the slow tests on two cores: kills, restarts, full disks, engines, swaps of models, the Bento
+test-slow: env-dev ## run the slow tests on two cores: kills, full disks, engines, swaps of models, annotation tools, the Bento
 	@$(RUN) pytest -n 2 --dist loadfile -m slow $(E2E) tests/unit/triton_backends
 
 check: env-dev ## run linters, formatter, dependency and type checkers, and audit

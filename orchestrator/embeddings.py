@@ -5,6 +5,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,9 @@ from orchestrator.cache import EmbeddingCache, Entry
 from orchestrator.call import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
 from orchestrator.pictures import Strip
 from orchestrator.problems import UnknownImage
-from orchestrator.redis_tier import RedisTier
+
+if TYPE_CHECKING:
+    from orchestrator.redis_tier import RedisTier
 
 FOUND, SHARED, ENCODED = "found", "shared", "encoded"
 """Sources of an embedding: this machine's cache, Redis, the encoder."""
@@ -72,7 +75,7 @@ class Embeddings:
     def __init__(
         self,
         cache: EmbeddingCache,
-        redis: RedisTier | None,
+        redis: "RedisTier | None",
         encode: Encode | None,
         max_pixels: int,
         count: Callable[[str], None],

@@ -22,7 +22,6 @@ from orchestrator.masks import release_logits
 from orchestrator.memory import IdleMemoryRelease, return_large_blocks_on_free
 from orchestrator.pipeline import Pipeline
 from orchestrator.problems import CostlyRequest, Rejected, UnknownImage, one_line
-from orchestrator.redis_tier import RedisTier
 
 Array = npt.NDArray[Any]
 
@@ -76,7 +75,7 @@ class OrchestratorModel:
         encodes = _parameter(config, "answers") != "known images"
         try:
             url = _setting(config, "redis_url")
-            redis = RedisTier(url, fingerprint, _warn) if url and encodes else None
+            redis = _redis_tier(url, fingerprint) if url and encodes else None
         except ValueError as error:
             raise pb_utils.TritonModelException(f"redis_url: {error}") from None
         self._sources = Counter(
@@ -235,6 +234,12 @@ def read_tensor(request: Any, name: str) -> Array | None:
         return None
     array: Array = tensor.as_numpy()
     return array
+
+
+def _redis_tier(url: str, fingerprint: str) -> Any:
+    from orchestrator.redis_tier import RedisTier  # noqa: PLC0415  (11 MB in each process, needed by few)
+
+    return RedisTier(url, fingerprint, _warn)
 
 
 def _warn(text: str) -> None:

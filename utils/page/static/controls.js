@@ -128,7 +128,7 @@ function sampleItem(sample, openSample) {
   const button = document.createElement("button");
   const thumbnail = new Image();
   button.type = "button";
-  thumbnail.src = `ui/samples/${sample.file}`;
+  thumbnail.src = `ui/thumbnails/${sample.file}`; // 360 x 240 pixels, a tenth of the bytes of the samples
   thumbnail.alt = "";
   button.append(thumbnail, sample.name);
   button.addEventListener("click", () => openSample(sample));
