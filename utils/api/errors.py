@@ -187,6 +187,11 @@ def invalid(field: str, expected: str, got: str) -> InvalidRequest:
     return InvalidRequest.of([FieldError(field, expected, got)])
 
 
+def unknown_version(model_version: int) -> InvalidRequest:
+    """Return the error for a requested version that is not loaded."""
+    return invalid("model_version", "a loaded version; GET /info lists them", str(model_version))
+
+
 class ImageNotFetched(InvalidRequest):
     """An image of another server could not be had, or may not be fetched."""
 

@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from utils.api.errors import AnswerTooLarge, InferenceTimeout, NotLoaded, invalid
+from utils.api.errors import AnswerTooLarge, InferenceTimeout, NotLoaded, invalid, unknown_version
 from utils.api.inputs import ImageSource
 from utils.api.jobs import GridBatch, Segmenter
 from utils.api.requests import EverythingRequest
-from utils.triton.segmenter import unknown_version
 
 MAX_GRID_POINTS = 20_000
 """Maximum number of points in all grids of a request: about five minutes on two cores."""

@@ -5,6 +5,8 @@ size, and copies an incomplete field whenever a piece of it arrives. Here bytes 
 further. A request that exceeds a limit or is not HTTP gets its refusal from the edge (`REFUSAL_EXTENSION` in the
 scope), after the answers to earlier requests.
 
+Who sent a request, and its id, are also read from its head here (`address`, `request_id`).
+
 `utils.bento.HOOKS` lists the private parts of uvicorn that this module uses.
 """
 

@@ -31,14 +31,13 @@ from utils.api.errors import (
     InferenceFailed,
     InferenceTimeout,
     InferenceUnavailable,
-    InvalidRequest,
     NotLoaded,
     Overloaded,
     Problem,
     RejectedByModel,
     ServiceError,
-    invalid,
     summary,
+    unknown_version,
 )
 from utils.api.inputs import ImageSource
 from utils.api.jobs import CHUNK_BYTES, Content, GridBatch, Job, Segmentation
@@ -243,11 +242,6 @@ class _Request:
 
 class _CostlyRequest(Exception):
     """The model leaves the request to the one for costly requests."""
-
-
-def unknown_version(model_version: int) -> InvalidRequest:
-    """Return the error for a requested version that is not loaded."""
-    return invalid("model_version", "a loaded version; GET /info lists them", str(model_version))
 
 
 async def _image_id(image: ImageSource) -> str:
