@@ -15,7 +15,8 @@ from PIL import Image
 
 from benchmarks.figures import seconds
 from orchestrator import costs, images
-from orchestrator.masks import MaskPart, area_and_box, remove_small_regions, upsample
+from orchestrator.everything import record
+from orchestrator.masks import Logits, Mask, MaskPart, area_and_box, remove_small_regions, upsample
 from orchestrator.pictures import Picture
 
 SIZE_HW = (5000, 5000)
@@ -31,6 +32,23 @@ def nanoseconds(work: Callable[[], object]) -> float:
 def decode(data: bytes) -> images.RGB:
     """Return the pixels of an image file."""
     return images.decode(images.open_image(data, PIXELS))
+
+
+def hostile_masks(smooth: Logits) -> dict[str, Mask]:
+    """Return masks with many or long edges, as the decoder's logits can make them."""
+    noise = np.random.default_rng(1).standard_normal((256, 256)).astype(np.float32)
+    y, x = np.indices((256, 256))
+    low_res = {
+        "smooth": smooth,
+        "noise": noise,
+        "checkerboard": (x + y) % 2 - 0.5,
+        "dots": (x % 2) * (y % 2) * 4.0 - 1,
+        "sparse dots": (x % 8 + y % 8 == 0) * 4.0 - 1,
+        "rings": np.maximum(abs(x - 128), abs(y - 128)) // 2 % 2 - 0.5,
+        "empty": np.full((256, 256), -1.0),
+    }
+    frame_hw = images.frame_size_hw(SIZE_HW)
+    return {name: upsample(np.asarray(logits, np.float32), frame_hw, SIZE_HW) > 0 for name, logits in low_res.items()}
 
 
 def main() -> int:
@@ -54,7 +72,21 @@ def main() -> int:
         part.encode()
 
     rows = [("a mask", nanoseconds(make_mask), costs.UPSAMPLE_NS)]
-    rows.append(("small regions removed", nanoseconds(partial(remove_small_regions, mask, 100)), costs.TIDY_NS))
+    rows += [
+        (
+            f"small regions removed: {name}, below {area:g}",
+            nanoseconds(partial(remove_small_regions, noisy, area)),
+            costs.TIDY_NS,
+        )
+        for name, noisy in hostile_masks(low_res).items()
+        for area in (2, 1000, 10**9)
+    ]
+    crop = (0, 0, SIZE_HW[1], SIZE_HW[0])
+    logits = upsample(low_res, frame_hw, SIZE_HW).copy()
+    options = {"stability_score_thresh": 0.0, "stability_score_offset": 1.0, "min_mask_region_area": 10**9}
+    candidate = partial(record, logits, 1.0, np.zeros(2, np.float32), crop=crop, size_hw=SIZE_HW, options=options)
+    estimate = 1e9 * (costs.batch_s(1, PIXELS, PIXELS, tidy=True) - costs.PROMPT_S) / PIXELS / costs.CANDIDATES
+    rows.append(("a candidate of `/everything`", nanoseconds(candidate), estimate - costs.UPSAMPLE_NS))
     rows += [(f"as {name}", nanoseconds(partial(make_part, name)), ns) for name, ns in costs.FORMAT_NS.items()]
     for style in ("overlay", "cutout"):
         picture = Picture(pixels, style)

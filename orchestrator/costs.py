@@ -17,8 +17,10 @@ UPSAMPLE_NS = 2.5
 """One mask scaled to the image's size, its area and its box."""
 FORMAT_NS = {"json": 1.6, "npy": 0.5, "png": 0.5, "rle": 2.0, "polygon": 20.0}
 """One mask encoded; the rings of polygons have a limit of their own."""
-TIDY_NS = 17.0
+TIDY_NS = 20.0
 """Small regions of one mask removed."""
+STABILITY_NS = 1.0
+"""The stability score of one mask."""
 DRAW_NS = {"none": 0.0, "overlay": 9.0, "cutout": 0.2}
 """One object drawn in the picture."""
 PICTURE_NS = {"none": 0.0, "overlay": 35.0, "cutout": 35.0}
@@ -38,6 +40,11 @@ MAX_WORK_S = 25.0
 MAX_LIGHT_WORK_S = 0.15
 MAX_LIGHT_PIXELS = 12_500_000
 """Requests above one of these two limits run in processes of their own, so that no click waits for them."""
+
+MAX_BATCH_S = 2.5
+"""Longest work of a batch of `/everything`: other callers' batches wait until it ends."""
+CANDIDATES = 3
+"""Masks of a grid point."""
 
 
 @dataclass(frozen=True)
@@ -119,3 +126,52 @@ class Workload:
         each = self.masks // self.objects if self.objects else 0
         counts = range(1, self.objects + 1)
         return bisect_left(counts, True, key=lambda n: not affordable(replace(self, objects=n, masks=n * each)))
+
+
+def batch_s(points: int, pixels: int, crop_pixels: int, *, tidy: bool) -> float:
+    """Return the estimated seconds of one core for a batch of `/everything`, without the encoder.
+
+    Args:
+        points: grid points.
+        pixels: pixels of the image.
+        crop_pixels: pixels of the crop with the points.
+        tidy: whether small regions are removed.
+    """
+    mask = crop_pixels * (UPSAMPLE_NS + STABILITY_NS) + pixels * (FORMAT_NS["rle"] + TIDY_NS * tidy)
+    crop = DECODE_NS * pixels if crop_pixels < pixels else 0
+    return points * PROMPT_S + 1e-9 * (crop + points * CANDIDATES * mask)
+
+
+def max_batch_points(pixels: int, crop_pixels: int, *, tidy: bool) -> int:
+    """Return the largest number of points in a batch of `/everything`; arguments as in `batch_s`."""
+    none, one = (batch_s(points, pixels, crop_pixels, tidy=tidy) for points in (0, 1))
+    return max(0, int((MAX_BATCH_S - none) / (one - none)))
+
+
+def check_batch(points: int, size_hw: tuple[int, int], crop_hw: tuple[int, int], *, tidy: bool) -> None:
+    """Check that a batch of `/everything` does not take too long.
+
+    Args:
+        points: grid points.
+        size_hw: height and width of the image.
+        crop_hw: height and width of the crop with the points.
+        tidy: whether small regions are removed.
+
+    Raises:
+        Rejected: it does; the error says how many points would fit, or how many pixels if no point does.
+    """
+    pixels, crop_pixels = size_hw[0] * size_hw[1], crop_hw[0] * crop_hw[1]
+    fits = max_batch_points(pixels, crop_pixels, tidy=tidy)
+    if points <= fits:
+        return
+    if fits:
+        expected = (
+            f"at most {fits} points on this crop of a {size_hw[1]} x {size_hw[0]} image: {MAX_BATCH_S:g} s of work"
+        )
+        raise rejected(TOO_MUCH_WORK, "point_coords", expected, f"{points}")
+    each = (batch_s(1, pixels, crop_pixels, tidy=tidy) - PROMPT_S) / pixels
+    regions = "" if not tidy else "with min_mask_region_area "
+    expected = (
+        f"at most {int((MAX_BATCH_S - PROMPT_S) / each)} pixels {regions}for one point: {MAX_BATCH_S:g} s of work"
+    )
+    raise rejected(TOO_MUCH_WORK, "input_image", expected, f"{size_hw[1]} x {size_hw[0]} = {pixels}")

@@ -14,6 +14,7 @@ import orjson
 
 from orchestrator import images
 from orchestrator.call import RECORD, UPSAMPLE, Call, Part
+from orchestrator.costs import check_batch
 from orchestrator.masks import Logits, area_and_box, json_list, remove_small_regions, rle, upsample
 from orchestrator.pipeline import POSITIVE, Pipeline, mask_inputs
 from orchestrator.problems import INVALID_REQUEST, rejected
@@ -30,9 +31,11 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
     image = pipeline.find(call)
     options = {**pipeline.thresholds, **call.options}
     crop = checked_crop(options["crop_box"], image.size_hw)
-    part = pipeline.embeddings.crop(image, crop)
     points_xy = call.read("point_coords")
     assert points_xy is not None  # not optional in config.pbtxt
+    crop_hw = (crop[3] - crop[1], crop[2] - crop[0])
+    check_batch(len(points_xy), image.size_hw, crop_hw, tidy=bool(options["min_mask_region_area"]))
+    part = pipeline.embeddings.crop(image, crop)
     frame_hw = images.frame_size_hw(part.size_hw)
     in_crop: npt.NDArray[np.float32] = (points_xy - np.array(crop[:2], np.float32))[:, None]
     labels = np.full(in_crop.shape[:2], POSITIVE, np.int32)

@@ -24,6 +24,8 @@ MAX_REUSED_PIXELS = 16_000_000
 """Largest image whose logits (64 MB) go into a reused buffer: that avoids page faults, which cost more than scaling."""
 PIXELS_PER_WINDOW = 3000
 """Time to label a window, as the number of pixels of the whole mask that are labelled meanwhile."""
+PIXELS_PER_EDGE = 64
+"""Time to find and measure contours for each edge between two pixels, in the same unit."""
 
 Logits = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
@@ -112,8 +114,12 @@ def _small_regions(mask: Mask, min_area: int, *, keep_largest: bool) -> list[tup
     """Return windows of the mask and the pixels in each that are to change; None if there are no small regions.
 
     Regions are 8-connected. Contours are found in a quarter of the time that labelling the whole mask takes, so only
-    the windows around regions that may be small are labelled, unless they are many.
+    the windows around regions that may be small are labelled, unless they are many. The time of contours grows with
+    their number and length, so a mask with many edges is labelled as a whole at once.
     """
+    edges = sum(np.count_nonzero(low != high) for low, high in ((mask[1:], mask[:-1]), (mask[:, 1:], mask[:, :-1])))
+    if edges * PIXELS_PER_EDGE > mask.size:
+        return _small_regions_of_all(mask, min_area, keep_largest=keep_largest)
     contours, hierarchy = cv2.findContours(mask.view(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
     outer = [contour for number, contour in enumerate(contours) if hierarchy[0, number, 3] < 0]
     boxes = [cv2.boundingRect(contour) for contour in outer]
@@ -143,7 +149,7 @@ def _small_regions_of_all(mask: Mask, min_area: int, *, keep_largest: bool) -> l
         return None
     if keep_largest and small[1:].all():
         small[1 + int(areas[1:].argmax())] = False
-    return [(slice(None), slice(None), small[regions])]
+    return [(slice(None), slice(None), np.take(small, regions))]  # twice as fast as small[regions]
 
 
 class MaskPart:

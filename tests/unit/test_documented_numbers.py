@@ -34,6 +34,7 @@ SENTENCES = [
         f"({redis_tier.CONNECT_TIMEOUT_S} s to connect, {redis_tier.TRANSFER_TIMEOUT_S:g} s without a byte)",
     ),
     ("embeddings.md", f"does without it for {redis_tier.RETRY_AFTER_S:g} s"),
+    ("security.md", f"[{costs.MAX_BATCH_S:g} s of a core]"),
     ("engines.md", f"at least {MIN_IOU} with ONNX Runtime's float32 masks, and a loss of at most {MAX_DROP} mean IoU"),
     ("models.md", f"after at most {IDLE_S + 1:g} s (the encoder: {ENCODER_IDLE_S + 1:g} s)"),
     ("deployment.md", f"set-up requires {MIN_FREE_DISK_BYTES / 1e9:g} GB free"),

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from orchestrator.costs import max_batch_points
 from utils.api.errors import AnswerTooLarge, InferenceTimeout, NotLoaded, invalid, unknown_version
 from utils.api.inputs import ImageSource
 from utils.api.jobs import GridBatch, Segmenter
@@ -22,7 +23,7 @@ from utils.api.requests import EverythingRequest
 MAX_GRID_POINTS = 20_000
 """Maximum number of points in all grids of a request: about five minutes on two cores."""
 POINTS_PER_BATCH = 16
-"""Points per inference request: few enough for a click between two batches not to wait long."""
+"""Points per inference request, fewer on large images: other callers wait until a batch ends."""
 RECORD_OVERHEAD_BYTES = 400
 """Size of a record without its RLE counts."""
 MODEL_OPTIONS = {"pred_iou_thresh", "stability_score_thresh", "stability_score_offset", "min_mask_region_area"}
@@ -61,11 +62,13 @@ async def _segment_by_one_version(
     segmenter: Segmenter, image: ImageSource, request: EverythingRequest, max_answer_bytes: int
 ) -> AsyncIterator[Step]:
     result: dict[str, Any] = orjson.loads(await segmenter.embed(image, request.model_version))
-    crops = crop_boxes((result["height"], result["width"]), request.crop_n_layers, request.crop_overlap_ratio)
+    height, width = result["height"], result["width"]
+    crops = crop_boxes((height, width), request.crop_n_layers, request.crop_overlap_ratio)
     points = sum(_points_per_side(request, layer) ** 2 for _, layer in crops)
     if points > MAX_GRID_POINTS:
         raise invalid("points_per_side", f"at most {MAX_GRID_POINTS} points in all grids together", f"{points}")
-    work = [(crop, _batches(crop, request, layer, result["model_version"])) for crop, layer in crops]
+    version = result["model_version"]
+    work = [(crop, _batches(crop, request, layer, height * width, version)) for crop, layer in crops]
     done, total = 0, sum(len(batches) for _, batches in work)
     yield {"done": done, "total": total}
     kept: list[Record] = []
@@ -151,13 +154,16 @@ def grid(box: Box, per_side: int) -> npt.NDArray[np.float32]:
     return points
 
 
-def _batches(crop: Box, request: EverythingRequest, layer: int, model_version: int) -> list[GridBatch]:
+def _batches(
+    crop: Box, request: EverythingRequest, layer: int, image_pixels: int, model_version: int
+) -> list[GridBatch]:
     points = grid(crop, _points_per_side(request, layer))
+    crop_pixels = (crop[2] - crop[0]) * (crop[3] - crop[1])
+    fits = max_batch_points(image_pixels, crop_pixels, tidy=bool(request.min_mask_region_area))
+    # Not even one may fit: the orchestrator rejects it.
+    size = min(POINTS_PER_BATCH, max(1, fits))
     options = {"crop_box": crop, **request.model_dump(include=MODEL_OPTIONS, exclude_none=True)}
-    return [
-        GridBatch(points[start : start + POINTS_PER_BATCH], options, model_version)
-        for start in range(0, len(points), POINTS_PER_BATCH)
-    ]
+    return [GridBatch(points[start : start + size], options, model_version) for start in range(0, len(points), size)]
 
 
 def _points_per_side(request: EverythingRequest, layer: int) -> int:

@@ -106,3 +106,31 @@ def test_default_timeout_exceeds_the_largest_accepted_work():
 def test_unknown_format_or_style_is_an_error(options, field):
     with pytest.raises(ValueError, match=f"{field} must be one of .*, got '"):
         Workload(1, 1, **options)
+
+
+@pytest.mark.parametrize("tidy", [False, True], ids=["as they are", "small regions removed"])
+@pytest.mark.parametrize("crop_hw", [LARGEST, (2000, 3000)], ids=["the image", "a crop"])
+def test_batch_of_grid_points_is_rejected_with_the_number_that_fits(crop_hw, tidy):
+    pixels = LARGEST[0] * LARGEST[1]
+    fits = costs.max_batch_points(pixels, crop_hw[0] * crop_hw[1], tidy=tidy)
+    assert fits >= 1
+    costs.check_batch(fits, LARGEST, crop_hw, tidy=tidy)
+    with pytest.raises(Rejected) as caught:
+        costs.check_batch(fits + 1, LARGEST, crop_hw, tidy=tidy)
+    assert (caught.value.status, caught.value.slug) == (422, "too-much-work")
+    (error,) = caught.value.errors
+    assert (error["field"], error["got"]) == ("point_coords", str(fits + 1))
+    assert error["expected"].startswith(f"at most {fits} points on this crop of a 5000 x 5000 image")
+
+
+def test_image_too_large_for_one_grid_point_is_rejected_with_the_pixels_that_fit():
+    with pytest.raises(Rejected) as caught:
+        costs.check_batch(1, (9000, 9000), (9000, 9000), tidy=True)
+    (error,) = caught.value.errors
+    assert error["field"] == "input_image"
+    found = re.match(r"at most (\d+) pixels with min_mask_region_area for one point", error["expected"])
+    assert found
+    fitting = int(found[1])
+    costs.check_batch(1, (1, fitting), (1, fitting), tidy=True)
+    with pytest.raises(Rejected):
+        costs.check_batch(1, (1, fitting + 100), (1, fitting + 100), tidy=True)

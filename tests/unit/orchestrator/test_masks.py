@@ -236,3 +236,28 @@ def test_small_regions_are_removed_as_by_the_official_generator(height, width, l
     assert {kind[:2] for kind in kinds} == {(False, False), (False, True), (True, False), (True, True)}
     assert any(not kind[2] for kind in kinds)
     assert any(kind[3] for kind in kinds)
+
+
+@pytest.mark.parametrize("min_area", [2, 30, 500, 10**9])
+@pytest.mark.parametrize("kind", ["islands", "holes", "checkerboard", "noise"])
+def test_mask_with_thousands_of_regions_is_cleaned_without_following_their_contours(kind, min_area, monkeypatch):
+    logits = np.full((256, 256), -1, np.float32)
+    logits[::2, ::2] = 1
+    if kind == "checkerboard":
+        logits[1::2, 1::2] = 1
+    if kind == "noise":
+        logits = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
+    mask = masks.upsample(-logits if kind == "holes" else logits, (1024, 1024), (1024, 1024)) > 0
+    filled, holes = official_small_regions(mask, min_area, "holes")
+    wanted, islands = official_small_regions(filled, min_area, "islands")
+    contours = cv2.findContours
+
+    def bounded(image, *options):
+        found, hierarchy = contours(image, *options)
+        assert len(found) < 500
+        return found, hierarchy
+
+    monkeypatch.setattr(masks.cv2, "findContours", bounded)
+    tidied, changed = remove_small_regions(mask, min_area)
+    assert np.array_equal(tidied, wanted)
+    assert changed == (holes or islands)

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -211,6 +212,15 @@ def test_records_are_the_masks_above_the_thresholds(pipeline, threshold, count):
     found = json.loads(b"".join(lines))
     assert len(found) == count
     assert {record["area"] for record in found} <= {24 * 32}
+
+
+def test_batch_with_too_many_grid_points_is_rejected_before_the_decoder_runs(pipeline):
+    ran: list[dict[str, Any]] = []
+    counting = replace(pipeline, run_decoder=lambda inputs, _: ran.append(inputs))
+    batch = call(points=[[5, 5]] * 1000, crop_box=[0, 0, WIDTH, HEIGHT], min_mask_region_area=5)
+    with pytest.raises(Rejected, match="too-much-work"):
+        records(counting, batch)
+    assert ran == []
 
 
 def test_crop_outside_of_the_image_is_rejected(pipeline):

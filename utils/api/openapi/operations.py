@@ -17,6 +17,7 @@ from utils.api.openapi.problems import (
     NOT_READY,
     RECORDS_TOO_LARGE,
     SERVICE_PROBLEMS,
+    TOO_MUCH_WORK,
     UNAUTHORIZED,
     UNAVAILABLE,
     problem_responses,
@@ -94,7 +95,7 @@ def inference_paths(need_key: bool) -> dict[str, Methods]:
                 JSON: _content("Everything", "Without progress", examples.EVERYTHING),
                 "application/x-ndjson": lines,
             },
-            [*IMAGE_WORK_PROBLEMS, *RECORDS_TOO_LARGE],
+            [*IMAGE_WORK_PROBLEMS, *RECORDS_TOO_LARGE, TOO_MUCH_WORK],
             need_key,
         ),
     )

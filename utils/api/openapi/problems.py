@@ -94,6 +94,16 @@ IMAGE_PROBLEMS: tuple[Problem, ...] = (
 )
 """Problems of the image found by the orchestrator in Triton."""
 
+TOO_MUCH_WORK = _rejected(
+    422,
+    "too-much-work",
+    "The answer would take too long",
+    FieldError(
+        "prompts",
+        "at most 62 objects as polygon with picture overlay on a 4000 x 3000 image: 25 s of work",
+        "256: 100 s",
+    ),
+)
 MASK_PROBLEMS: tuple[Problem, ...] = (
     _rejected(
         422,
@@ -105,16 +115,7 @@ MASK_PROBLEMS: tuple[Problem, ...] = (
             "256: 360365924 bytes",
         ),
     ),
-    _rejected(
-        422,
-        "too-much-work",
-        "The answer would take too long",
-        FieldError(
-            "prompts",
-            "at most 62 objects as polygon with picture overlay on a 4000 x 3000 image: 25 s of work",
-            "256: 100 s",
-        ),
-    ),
+    TOO_MUCH_WORK,
 )
 """Problems of the requested masks found by the orchestrator in Triton."""
 RECORDS_TOO_LARGE = (AnswerTooLarge.of(Settings().max_answer_bytes).problem(),)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from orchestrator.costs import max_batch_points
 from tests import fake_segmenter
 from tests.fake_segmenter import FakeSegmenter
 from utils.api.errors import AnswerTooLarge, InferenceUnavailable, InvalidRequest, NotLoaded
@@ -118,6 +119,24 @@ def test_progress_is_yielded_per_batch_with_the_result_in_the_last():
     assert [len(batch.points_xy) for _, batch in segmenter.batches] == [16, 9]
     clicks = np.concatenate([batch.points_xy for _, batch in segmenter.batches])
     assert clicks.tolist() == grid((0, 0, 100, 80), 5).tolist()
+
+
+@pytest.mark.parametrize(
+    ("size_hw", "fields", "expected"),
+    [
+        pytest.param((1200, 1800), {}, [16] * 4, id="photo"),
+        pytest.param((5000, 5000), {}, [max_batch_points(25_000_000, 25_000_000, tidy=False)], id="large"),
+        pytest.param((5000, 5000), {"min_mask_region_area": 100}, [1] * 64, id="large, cleaned"),
+        pytest.param((20_000, 5000), {"min_mask_region_area": 100}, [1] * 64, id="too large for one point"),
+    ],
+)
+def test_batches_of_large_images_have_as_many_points_as_fit(size_hw, fields, expected):
+    segmenter = FakeSegmenter(image={**IMAGE, "height": size_hw[0], "width": size_hw[1]})
+    steps = steps_of(segmenter, points_per_side=8, **fields)
+    counts = [len(batch.points_xy) for _, batch in segmenter.batches]
+    assert counts[: len(expected)] == expected
+    assert sum(counts) == 64
+    assert steps[-1]["total"] == len(counts)
 
 
 def test_each_layer_has_its_own_crops_and_grid():

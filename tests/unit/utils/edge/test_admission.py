@@ -127,7 +127,18 @@ async def test_waiting_callers_take_turns():
     while crowd.inside:
         order += crowd.inside
         await crowd.leave(crowd.inside[0])
-    assert order == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
+    assert order == ["a1", "b1", "a2", "c1", "b2", "a3", "a4"]
+
+
+async def test_newcomer_waits_for_one_request_of_each_busy_caller():
+    crowd = Crowd(FairSemaphore(2))
+    await crowd.enter("a1", "b1", "a2", "b2")
+    await crowd.leave("a1")
+    await crowd.leave("b1")
+    assert crowd.inside == ["a2", "b2"]
+    await crowd.enter("a3", "b3", "c1")
+    await crowd.leave("a2")
+    assert crowd.inside == ["b2", "c1"]
 
 
 async def test_cancelled_requests_lose_no_slot():

@@ -449,7 +449,7 @@ def test_slots_are_shared_fairly_between_callers(who):
         await asyncio.gather(*(asyncio.create_task(send(*each)) for each in requests))
 
     asyncio.run(crowd())
-    assert [received.image_id for received in client.received] == ["1", "2", "4", "3"]
+    assert [received.image_id for received in client.received] == ["1", "4", "2", "3"]
 
 
 def test_wait_for_a_slot_counts_towards_the_timeout():
