@@ -13,12 +13,13 @@ The modification time is the time of the last use.
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import struct
 import tempfile
 import time
 import zlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,9 +28,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-HEADER = struct.Struct("<8sIIQI36x")
-"""Magic, height and width of the displayed image in pixels, bytes of the image file, CRC-32 of the whole entry."""
-MAGIC = b"MSAMEMB2"
+from orchestrator.images import MAX_SIDE_PIXELS
+
+HEADER = struct.Struct("<8sIIQ8sI28x")
+"""Magic, height and width of the displayed image in pixels, bytes of the image file, hash of the caller who stored the
+entry, CRC-32 of the whole entry."""
+MAGIC = b"MSAMEMB3"
 EMBEDDING_SHAPE = (1, 64, 64, 256)
 EMBEDDING_BYTES = 2 * 256 * 64 * 64
 SUFFIX = ".embedding"
@@ -37,6 +41,10 @@ PARTIAL = ".partial"
 MAX_MEMORY_BYTES = 16 * 2**20
 """Size of the entries that a process keeps in memory, at least the last one. They need not be read again, and are the
 only cache if the disk cannot be written."""
+CROPS_SHARE = 16
+"""Crops have a cache of their own, smaller by this factor, so that they never evict images."""
+MAX_SHARES = 32
+"""Callers that share the disk equally. A caller with many addresses gets no more shares than this."""
 
 Embedding = npt.NDArray[np.float16]
 
@@ -62,12 +70,17 @@ class InvalidEntry(ValueError):
     """The bytes are not a complete entry."""
 
 
-def pack(entry: Entry) -> list[memoryview | bytes]:
+def pack(entry: Entry, caller: str = "") -> list[memoryview | bytes]:
     """Return the content of an entry's file, in pieces."""
     embedding = np.ascontiguousarray(entry.embedding, "<f2").data.cast("B")
-    fields = (MAGIC, *entry.size_hw, len(entry.file))
+    fields = (MAGIC, *entry.size_hw, len(entry.file), caller_hash(caller))
     checksum = zlib.crc32(entry.file, zlib.crc32(embedding, zlib.crc32(HEADER.pack(*fields, 0))))
     return [HEADER.pack(*fields, checksum), embedding, entry.file]
+
+
+def caller_hash(caller: str) -> bytes:
+    """Return the 8 bytes that stand for a caller in the header of an entry."""
+    return hashlib.sha256(caller.encode()).digest()[:8]
 
 
 def unpack(data: Any) -> Entry:
@@ -77,20 +90,23 @@ def unpack(data: Any) -> Entry:
         data: bytes, or anything with the buffer interface.
 
     Raises:
-        InvalidEntry: another format, a wrong length or a wrong checksum.
+        InvalidEntry: another format, a wrong length, a wrong checksum, or a size that no image has.
     """
     view = memoryview(data)
     if len(view) < HEADER.size:
         raise InvalidEntry(f"expected at least {HEADER.size} bytes, got {len(view)}")
-    magic, height, width, file_bytes, checksum = HEADER.unpack(view[: HEADER.size])
+    *fields, checksum = HEADER.unpack(view[: HEADER.size])
+    magic, height, width, file_bytes, _ = fields
     if magic != MAGIC:
         raise InvalidEntry(f"expected an entry that begins with {MAGIC!r}, got {magic!r}")
     expected = HEADER.size + EMBEDDING_BYTES + file_bytes
     if len(view) != expected:
         raise InvalidEntry(f"expected {expected} bytes, got {len(view)}")
     body = view[HEADER.size :]
-    if zlib.crc32(body, zlib.crc32(HEADER.pack(magic, height, width, file_bytes, 0))) != checksum:
+    if zlib.crc32(body, zlib.crc32(HEADER.pack(*fields, 0))) != checksum:
         raise InvalidEntry("the checksum does not match the content")
+    if not (0 < height <= MAX_SIDE_PIXELS and 0 < width <= MAX_SIDE_PIXELS):
+        raise InvalidEntry(f"expected an image with sides of 1 to {MAX_SIDE_PIXELS} pixels, got {width} x {height}")
     embedding = np.frombuffer(body[:EMBEDDING_BYTES], "<f2").reshape(EMBEDDING_SHAPE)
     return Entry(embedding, (height, width), body[EMBEDDING_BYTES:])
 
@@ -111,6 +127,11 @@ class EmbeddingCache:
         self._failing = False
         self._memory: OrderedDict[str, tuple[Entry, bool]] = OrderedDict()  # entry, and whether it is on disk
         self._memory_bytes = 0
+        self._callers: dict[tuple[str, int], bytes] = {}  # caller of each file, by name and inode
+
+    def for_crops(self) -> "EmbeddingCache":
+        """Return the cache for crops, in a subfolder."""
+        return EmbeddingCache(self._folder / "crops", self._fingerprint, self._max_bytes // CROPS_SHARE, self._warn)
 
     def get(self, image_id: str) -> Entry | None:
         """Return the entry of an image, None if there is none. Counts as a use.
@@ -136,11 +157,19 @@ class EmbeddingCache:
                 return bytes(unpack(path.read_bytes()).file) or None
         return None
 
-    def put(self, image_id: str, entry: Entry) -> None:
-        """Store an entry, on disk if possible, and evict the least recently used ones."""
+    def put(self, image_id: str, entry: Entry, caller: str = "") -> None:
+        """Store an entry, on disk if possible, and evict the least recently used ones.
+
+        Those of callers with more than their share of the disk go first.
+
+        Args:
+            image_id: 64 hexadecimal digits.
+            entry: the entry.
+            caller: caller who has the image stored.
+        """
         on_disk = False
         try:
-            on_disk = self._write(self._path(image_id), pack(entry))
+            on_disk = self._write(self._path(image_id), pack(entry, caller), caller_hash(caller))
             self._failing = False
         except OSError as error:
             self._report_failure(error)
@@ -204,13 +233,13 @@ class EmbeddingCache:
             self._warn(f"embedding cache: {self._folder} cannot be used, embeddings are not kept: {error}")
         self._failing = True
 
-    def _write(self, path: Path, pieces: list[memoryview | bytes]) -> bool:
+    def _write(self, path: Path, pieces: list[memoryview | bytes], caller: bytes) -> bool:
         size = sum(len(piece) for piece in pieces)
         if size > self._max_bytes:
             return False
         # Only one process writes at a time. So the size is bounded, and partial files are those of dead processes.
         with self._lock("room"):
-            self._evict(size)
+            self._evict(size, caller)
             with tempfile.NamedTemporaryFile(dir=self._folder, suffix=PARTIAL, delete=False) as file:
                 partial = Path(file.name)
                 try:
@@ -222,22 +251,37 @@ class EmbeddingCache:
                     raise
         return True
 
-    def _evict(self, size: int) -> None:
-        """Remove partial files, and the least recently used entries until `size` more bytes fit."""
+    def _evict(self, size: int, caller: bytes) -> None:
+        """Remove partial files, and entries until `size` more bytes of a caller fit.
+
+        The least recently used entries of callers above an equal share go first. When none is above it, all callers'
+        entries go in that order.
+        """
         for path in self._folder.glob(f"*{PARTIAL}"):
             path.unlink(missing_ok=True)
-        files = [found for path in self._folder.glob(f"*{SUFFIX}") if (found := _last_use(path))]
+        files = [found for path in self._folder.glob(f"*{SUFFIX}") if (found := _StoredFile.at(path))]
         now = time.time_ns()
-        for used_at, _, path in files:
-            if used_at > now:  # the clock was set back; the entry would outlive all others
+        for file in files:
+            if file.used_at > now:  # the clock was set back; the entry would outlive all others
                 with contextlib.suppress(OSError):
-                    os.utime(path)
-        total = sum(length for _, length, _ in files)
-        for _, length, path in sorted(files):
-            if total + size <= self._max_bytes:
-                break
-            path.unlink(missing_ok=True)
-            total -= length
+                    os.utime(file.path)
+        excess = sum(file.size for file in files) + size - self._max_bytes
+        if excess <= 0:
+            return
+        self._callers = {file.key: self._callers.get(file.key) or file.caller() for file in files}
+        used = Counter({caller: size})
+        for file in files:
+            used[self._callers[file.key]] += file.size
+        share = self._max_bytes / min(len(used), MAX_SHARES)
+        files.sort(key=lambda file: (file.used_at, file.size))
+        for allowed in (share, 0):
+            for file in files:
+                owner = self._callers.get(file.key)
+                if excess > 0 and owner is not None and used[owner] > allowed:
+                    file.path.unlink(missing_ok=True)
+                    del self._callers[file.key]
+                    used[owner] -= file.size
+                    excess -= file.size
 
     @contextlib.contextmanager
     def _lock(self, name: str) -> Iterator[None]:
@@ -249,10 +293,32 @@ class EmbeddingCache:
             yield
 
 
-def _last_use(path: Path) -> tuple[int, int, Path] | None:
-    """Return the time of the last use in ns, the size in bytes and the path; None if the file is gone."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_mtime_ns, status.st_size, path
+@dataclass(frozen=True)
+class _StoredFile:
+    path: Path
+    inode: int
+    used_at: int
+    """Time of the last use in ns."""
+    size: int
+
+    @classmethod
+    def at(cls, path: Path) -> "_StoredFile | None":
+        """Return the file at a path, None if it is gone."""
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return None
+        return cls(path, status.st_ino, status.st_mtime_ns, status.st_size)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.path.name, self.inode
+
+    def caller(self) -> bytes:
+        """Return the hash of the caller in the header, empty for other formats and files that are gone."""
+        try:
+            with self.path.open("rb") as file:
+                magic, *_, caller, _ = HEADER.unpack(file.read(HEADER.size))
+        except (OSError, struct.error):
+            return b""
+        return bytes(caller) if magic == MAGIC else b""

@@ -77,6 +77,8 @@ class Call:
         """SHA-256 of the image file. With a file, only the service's own is trusted."""
         self.owner: str = call.get("owner", "")
         """Owner of the image; an image id works for its owner only."""
+        self.caller: str = call.get("caller", "")
+        """Caller who gets the space for a new image in the cache: a key's name or an address."""
         self.options: dict[str, Any] = call.get("options", {})
         """Options of the request by the names of the HTTP API's fields."""
 

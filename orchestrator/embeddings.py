@@ -94,6 +94,7 @@ class Embeddings:
             stages: timer of the process.
         """
         self._cache, self._redis, self._encode = cache, redis, encode
+        self._crops = cache.for_crops()
         self._max_pixels, self._count, self._stages = max_pixels, count, stages
         # Only the last image: the next request for a picture is usually for the same one.
         self._last: dict[str, DecodedImage] = {}
@@ -105,6 +106,8 @@ class Embeddings:
         check: Callable[[tuple[int, int]], None] = lambda _: None,
         owner: str = "",
         check_cost: Callable[[tuple[int, int], bool], None] = lambda *_: None,
+        *,
+        caller: str = "",
     ) -> EncodedImage:
         """Return the image with its embedding; processes that need the same image at the same time encode it once.
 
@@ -116,6 +119,7 @@ class Embeddings:
             check: called with height and width of the displayed image before it is encoded; may raise.
             check_cost: called with the same before the image is decoded (width and height if EXIF turns it), and with
                 whether the image is new; may raise.
+            caller: caller who gets the space for a new image in the cache.
 
         Raises:
             Rejected: the image cannot be used.
@@ -137,7 +141,7 @@ class Embeddings:
             return data, pixels
 
         key = hashlib.sha256(f"{owner} {image_id}".encode()).hexdigest() if owner else image_id
-        encoded = self._find(image_id, key, source)
+        encoded = self._find(image_id, source, _Location(key, caller, self._cache, self._redis))
         check(encoded.size_hw)
         check_cost(encoded.size_hw, False)
         return encoded
@@ -146,63 +150,82 @@ class Embeddings:
         """Release the decoded pixels; the next request for a picture decodes the image again."""
         self._last.clear()
 
-    def crop(self, image: EncodedImage, box_xyxy: tuple[int, int, int, int]) -> EncodedImage:
+    def crop(self, image: EncodedImage, box_xyxy: tuple[int, int, int, int], caller: str = "") -> EncodedImage:
         """Return a part of an image with an embedding of its own.
 
         Args:
             image: the whole image.
             box_xyxy: x0, y0, x1, y1 in pixels of the image.
+            caller: as in `find`.
         """
         x0, y0, x1, y1 = box_xyxy
         if (x0, y0, y1, x1) == (0, 0, *image.size_hw):
             return image
         name = hashlib.sha256(f"{image.key} {box_xyxy}".encode()).hexdigest()
-        return self._find(name, name, lambda: (b"", np.ascontiguousarray(image.decode().pixels[y0:y1, x0:x1])))
 
-    def _find(self, image_id: str, key: str, source: Source) -> EncodedImage:
-        entry = self._look_up(key)
+        def source() -> tuple[bytes, images.RGB]:
+            return b"", np.ascontiguousarray(image.decode().pixels[y0:y1, x0:x1])
+
+        return self._find(name, source, _Location(name, caller, self._crops, None))
+
+    def _find(self, image_id: str, source: Source, location: "_Location") -> EncodedImage:
+        entry = self._look_up(location)
         if entry is None:
             if self._encode is None:
                 raise UnknownImage
             with contextlib.ExitStack() as stack:
                 with self._stages(WAIT):
-                    stack.enter_context(self._cache.encode_lock(key))
+                    stack.enter_context(location.cache.encode_lock(location.key))
                 # Another process may have encoded the image while this one waited for the lock.
-                entry = self._look_up(key) or self._fetch(key) or self._make(self._encode, key, *source())
-        return EncodedImage(image_id, key, entry, self._max_pixels, self._stages, self._last)
+                entry = (
+                    self._look_up(location) or self._fetch(location) or self._make(self._encode, location, *source())
+                )
+        return EncodedImage(image_id, location.key, entry, self._max_pixels, self._stages, self._last)
 
-    def _look_up(self, key: str) -> Entry | None:
+    def _look_up(self, location: "_Location") -> Entry | None:
         with self._stages(CACHE):
-            entry = self._cache.get(key)
+            entry = self._usable(location.cache.get(location.key))
         if entry is not None:
             self._count(FOUND)
         return entry
 
-    def _fetch(self, key: str) -> Entry | None:
-        if self._redis is None:
+    def _fetch(self, location: "_Location") -> Entry | None:
+        if location.redis is None:
             return None
         with self._stages(REDIS):
-            entry = self._redis.get(key)
+            entry = self._usable(location.redis.get(location.key))
         if entry is not None:
-            self._store(key, entry)
+            self._store(location, entry)
             self._count(SHARED)
         return entry
 
-    def _make(self, encode: Encode, key: str, file: bytes, pixels: images.RGB) -> Entry:
+    def _make(self, encode: Encode, location: "_Location", file: bytes, pixels: images.RGB) -> Entry:
         with self._stages(RESIZE):
             frame = images.to_frame(pixels)
         with self._stages(ENCODE):
             embedding = encode(frame)
         entry = Entry(embedding, (pixels.shape[0], pixels.shape[1]), file)
         self._count(ENCODED)
-        self._store(key, entry)
-        if self._redis is not None:
-            self._redis.put(key, entry)
+        self._store(location, entry)
+        if location.redis is not None:
+            location.redis.put(location.key, entry)
         if file:  # not a crop: the next crop needs the whole image again
             self._last.clear()
-            self._last[key] = DecodedImage(pixels)
+            self._last[location.key] = DecodedImage(pixels)
         return entry
 
-    def _store(self, key: str, entry: Entry) -> None:
+    def _store(self, location: "_Location", entry: Entry) -> None:
         with self._stages(STORE):
-            self._cache.put(key, entry)
+            location.cache.put(location.key, entry, location.caller)
+
+    def _usable(self, entry: Entry | None) -> Entry | None:
+        """Return the entry, None if its image has more pixels than are accepted."""
+        return entry if entry is not None and entry.size_hw[0] * entry.size_hw[1] <= self._max_pixels else None
+
+
+@dataclass(frozen=True)
+class _Location:
+    key: str
+    caller: str
+    cache: EmbeddingCache
+    redis: "RedisTier | None"

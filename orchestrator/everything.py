@@ -35,7 +35,7 @@ def records(pipeline: Pipeline, call: Call) -> tuple[Part]:
     assert points_xy is not None  # not optional in config.pbtxt
     crop_hw = (crop[3] - crop[1], crop[2] - crop[0])
     check_batch(len(points_xy), image.size_hw, crop_hw, tidy=bool(options["min_mask_region_area"]))
-    part = pipeline.embeddings.crop(image, crop)
+    part = pipeline.embeddings.crop(image, crop, call.caller)
     frame_hw = images.frame_size_hw(part.size_hw)
     in_crop: npt.NDArray[np.float32] = (points_xy - np.array(crop[:2], np.float32))[:, None]
     labels = np.full(in_crop.shape[:2], POSITIVE, np.int32)

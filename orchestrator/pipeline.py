@@ -66,7 +66,7 @@ class Pipeline:
         file, image_id = call.read_file(), call.image_id
         if file is not None and not (image_id and call.from_service):
             image_id = hashlib.sha256(file).hexdigest()
-        return self.embeddings.find(file, image_id or "", check, call.owner, check_cost)
+        return self.embeddings.find(file, image_id or "", check, call.owner, check_cost, caller=call.caller)
 
     def decode(
         self,

@@ -16,6 +16,8 @@ from orchestrator.cache import Entry, InvalidEntry, pack, unpack
 CONNECT_TIMEOUT_S = 0.25
 TRANSFER_TIMEOUT_S = 1.0
 """Longest time without a byte. An entry has 2 MB and the image."""
+ANSWER_TIMEOUT_S = 2.0
+"""Longest time for an answer, however its bytes arrive. Encoding the image takes about as long."""
 RETRY_AFTER_S = 10.0
 """Time after a failure during which Redis is not used."""
 ENTRY_TTL_S = 24 * 3600
@@ -79,13 +81,21 @@ class RedisTier:
         """Return the result of `work`, None if it fails or a failure was less than `RETRY_AFTER_S` ago."""
         if time.monotonic() < self._paused_until:
             return None
+        started = time.monotonic()
+        timeout = threading.Timer(ANSWER_TIMEOUT_S, self._redis.connection_pool.disconnect)  # makes `work` fail
+        timeout.daemon = True
+        timeout.start()
         try:
             result = work()
         except Exception as error:  # not only Redis's errors: some options fail at their first use
+            late = time.monotonic() - started >= ANSWER_TIMEOUT_S
+            reason = f"no complete answer within {ANSWER_TIMEOUT_S:g} s" if late else error
             self._paused_until = time.monotonic() + RETRY_AFTER_S
             if not self._failing:
                 self._failing = True
-                self._warn(f"Redis cannot be used, embeddings are shared on this machine only: {error}")
+                self._warn(f"Redis cannot be used, embeddings are shared on this machine only: {reason}")
             return None
+        finally:
+            timeout.cancel()
         self._failing = False
         return result

@@ -31,7 +31,8 @@ SENTENCES = [
     ("embeddings.md", f"up to {cache.MAX_MEMORY_BYTES // MIB} MiB and at least one"),
     (
         "embeddings.md",
-        f"({redis_tier.CONNECT_TIMEOUT_S} s to connect, {redis_tier.TRANSFER_TIMEOUT_S:g} s without a byte)",
+        f"({redis_tier.CONNECT_TIMEOUT_S} s to connect, {redis_tier.TRANSFER_TIMEOUT_S:g} s without a byte, "
+        f"{redis_tier.ANSWER_TIMEOUT_S:g} s for an answer)",
     ),
     ("embeddings.md", f"does without it for {redis_tier.RETRY_AFTER_S:g} s"),
     ("security.md", f"[{costs.MAX_BATCH_S:g} s of a core]"),

@@ -150,7 +150,7 @@ class TritonSegmenter:
         fields: Sequence[Sequence[str]] = (),
         model_version: int | None = None,
     ) -> _Request:
-        call = {"image_id": await _image_id(image), "owner": image.owner, "options": options}
+        call = {"image_id": await _image_id(image), "owner": image.owner, "caller": _caller(), "options": options}
         return _Request(image, call, fields, model_version, Exchange(time.monotonic() + self._timeout))
 
     async def _infer_by_cost(self, request: _Request, inputs: _Arrays) -> _Contents:
@@ -207,7 +207,7 @@ class TritonSegmenter:
             with traces.wait_span(model) if traced else contextlib.nullcontext():
                 semaphore = self._semaphores.get(model)
                 if semaphore:
-                    caller = CALLER.get() or ADDRESS.get()
+                    caller = _caller()
                     try:
                         await slot.enter_async_context(semaphore.slot(caller))
                     except Overloaded:
@@ -232,7 +232,7 @@ class TritonSegmenter:
 class _Request:
     image: ImageSource
     call: Mapping[str, Any]
-    """Image id, owner and options, as the models' input `call` has them."""
+    """Image id, owner, caller and options, as the models' input `call` has them."""
     fields: Sequence[Sequence[str]]
     """Request path of each point of each object, for error messages."""
     model_version: int | None
@@ -242,6 +242,11 @@ class _Request:
 
 class _CostlyRequest(Exception):
     """The model leaves the request to the one for costly requests."""
+
+
+def _caller() -> str:
+    """Return the name of the caller's key, without keys the address."""
+    return CALLER.get() or ADDRESS.get()
 
 
 async def _image_id(image: ImageSource) -> str:

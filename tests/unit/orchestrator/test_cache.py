@@ -9,13 +9,16 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from orchestrator import cache as cache_module
-from orchestrator.cache import EMBEDDING_BYTES, HEADER, MAGIC, PARTIAL, SUFFIX, InvalidEntry, unpack
+from orchestrator.cache import EMBEDDING_BYTES, HEADER, MAGIC, PARTIAL, SUFFIX, EmbeddingCache, InvalidEntry, unpack
+from tests.unit.orchestrator.conftest import Entries
 
 ENTRY_BYTES = HEADER.size + EMBEDDING_BYTES + 100
 """Size of the file of an entry of the fixture `entries`."""
@@ -57,6 +60,69 @@ def test_least_recently_used_entry_is_evicted_first(open_cache, entries, folder,
     cache.put(entries.name(4), entries.make(4))
     for reader in (cache, open_cache()):
         assert [seed for seed in (1, 2, 3, 4) if reader.get(entries.name(seed))] == [1, 3, 4]
+
+
+def fill(cache: EmbeddingCache, entries: Entries, folder: Path, stored: list[tuple[int, str]]) -> None:
+    """Store entries of callers; each is used later than those before."""
+    for used_at, (seed, caller) in enumerate(stored):
+        cache.put(entries.name(seed), entries.make(seed), caller)
+        (path,) = folder.glob(f"{entries.name(seed)}*")
+        os.utime(path, (used_at, used_at))
+
+
+def kept(folder: Path, entries: Entries, seeds: Iterable[int]) -> list[int]:
+    return [seed for seed in seeds if list(folder.glob(f"{entries.name(seed)}*"))]
+
+
+@pytest.mark.parametrize("same_process", [True, False], ids=["same process", "another process"])
+def test_caller_below_an_equal_share_loses_nothing_to_others(open_cache, entries, folder, same_process):
+    cache = open_cache(max_bytes=6 * ENTRY_BYTES)
+    fill(cache, entries, folder, [(1, "alice"), (2, "alice"), (3, "bob")])
+    flood = [(seed, "mallory") for seed in range(10, 30)]
+    fill(cache if same_process else open_cache(max_bytes=6 * ENTRY_BYTES), entries, folder, flood)
+    assert kept(folder, entries, range(30)) == [1, 2, 3, 27, 28, 29]
+
+
+def test_new_caller_gets_room_from_a_caller_above_an_equal_share(open_cache, entries, folder):
+    cache = open_cache(max_bytes=4 * ENTRY_BYTES)
+    fill(cache, entries, folder, [(1, "bob"), (2, "alice"), (3, "alice"), (4, "alice"), (5, "carol")])
+    assert kept(folder, entries, range(9)) == [1, 3, 4, 5]
+
+
+def test_entries_of_equal_callers_are_evicted_by_last_use(open_cache, entries, folder):
+    cache = open_cache(max_bytes=3 * ENTRY_BYTES)
+    fill(cache, entries, folder, [(seed, f"caller {seed}") for seed in range(5)])
+    assert kept(folder, entries, range(9)) == [2, 3, 4]
+
+
+def test_number_of_shares_is_bounded(open_cache, entries, folder, monkeypatch):
+    monkeypatch.setattr(cache_module, "MAX_SHARES", 2)
+    cache = open_cache(max_bytes=4 * ENTRY_BYTES)
+    # Two of four entries are not above half of the cache, although there are more callers than entries.
+    fill(
+        cache, entries, folder, [(0, "many addresses"), (1, "alice"), (2, "alice"), (3, "address 3"), (4, "address 4")]
+    )
+    assert kept(folder, entries, range(9)) == [1, 2, 3, 4]
+
+
+def test_entries_of_unknown_format_are_evicted_like_those_of_one_caller(open_cache, entries, folder):
+    cache = open_cache(max_bytes=3 * ENTRY_BYTES)
+    fill(cache, entries, folder, [(1, "alice")])
+    for number in (1, 2):
+        path = folder / f"old {number}{SUFFIX}"
+        path.write_bytes(b"MSAMEMB2" + bytes(ENTRY_BYTES - 8))
+        os.utime(path, (100 + number, 100 + number))
+    cache.put(entries.name(2), entries.make(2), "bob")
+    assert kept(folder, entries, range(9)) == [1, 2]
+    assert (folder / f"old 2{SUFFIX}").exists()
+
+
+@pytest.mark.parametrize("size_hw", [(0, 0), (0, 5), (5, 0), (65_536, 5), (5, 2**32 - 1)], ids=str)
+def test_entry_of_a_size_that_no_image_has_is_removed(open_cache, entries, folder, warnings, size_hw):
+    open_cache().put(entries.name(1), replace(entries.make(1), size_hw=size_hw))
+    assert open_cache().get(entries.name(1)) is None
+    assert files(folder) == []
+    assert f"sides of 1 to 65535 pixels, got {size_hw[1]} x {size_hw[0]}" in warnings[0]
 
 
 def test_entry_above_the_limit_stays_in_memory_and_evicts_nothing(open_cache, entries, folder):

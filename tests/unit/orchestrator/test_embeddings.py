@@ -3,18 +3,21 @@
 import hashlib
 import io
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from orchestrator import images
-from orchestrator.cache import EMBEDDING_SHAPE, Entry
+from orchestrator.cache import CROPS_SHARE, EMBEDDING_BYTES, EMBEDDING_SHAPE, SUFFIX, Entry
 from orchestrator.call import CACHE, DECODE, ENCODE, REDIS, RESIZE, STORE, WAIT, Stages
 from orchestrator.embeddings import ENCODED, FOUND, SHARED, Embeddings
 from orchestrator.problems import Rejected, UnknownImage
 
 MAX_PIXELS = 10_000
+ENTRY_BYTES = EMBEDDING_BYTES + 8000
+"""More than the size of the file of an entry."""
 HEIGHT, WIDTH = 30, 40
 
 
@@ -263,6 +266,35 @@ def test_crop_has_its_own_embedding_which_is_cached(open_embeddings, encoder, co
     assert again.size_hw == (15, 20)
     assert counted == [ENCODED, ENCODED, FOUND, FOUND]
     assert embeddings.crop(whole, (0, 0, WIDTH, HEIGHT)) is whole
+
+
+def test_crops_evict_no_images(open_embeddings, encoder, folder):
+    embeddings = open_embeddings(max_bytes=40 * ENTRY_BYTES)
+    images_of = [embeddings.find(*sent(seed), caller="alice") for seed in range(3)]
+    for x in range(1, WIDTH):
+        embeddings.crop(images_of[0], (0, 0, x, HEIGHT), "mallory")
+    later = open_embeddings(max_bytes=40 * ENTRY_BYTES, encode=None)
+    assert [later.find(None, image.image_id).size_hw for image in images_of] == [(HEIGHT, WIDTH)] * 3
+    assert len(list((folder / "crops").glob(f"*{SUFFIX}"))) == 40 // CROPS_SHARE
+
+
+def test_crops_are_not_shared_through_redis(open_embeddings):
+    redis = SharedEntries()
+    embeddings = open_embeddings(redis=redis)
+    embeddings.crop(embeddings.find(*sent()), (10, 5, 30, 20))
+    assert list(redis) == [ID]
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["cache", "Redis"])
+def test_entry_with_more_pixels_than_accepted_is_encoded_again(open_embeddings, open_cache, entries, counted, shared):
+    redis = SharedEntries()
+    forged = replace(entries.make(1), size_hw=(101, 100))
+    redis[ID] = forged
+    if not shared:
+        open_cache().put(ID, forged)
+    image = open_embeddings(redis=redis if shared else None).find(*sent())
+    assert image.size_hw == (HEIGHT, WIDTH)
+    assert counted == [ENCODED]
 
 
 def test_crops_of_different_boxes_images_and_owners_differ(open_embeddings, counted):

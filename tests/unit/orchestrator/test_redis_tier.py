@@ -1,11 +1,17 @@
 """Embeddings in Redis: sharing, and failures that never fail a request."""
 
 import signal
+import socketserver
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
 from orchestrator import redis_tier
+from orchestrator.cache import pack
 from orchestrator.redis_tier import RedisTier
 from tests.redis_server import RedisServer, redis_server
 from tests.waiting import wait_until
@@ -48,6 +54,13 @@ def test_damaged_value_is_not_served_and_can_be_overwritten(server, open_tier, e
     assert entries.name(1) in warnings[0]
     tier.put(entries.name(1), entries.make(1))
     wait_until(lambda: entries.same(tier.get(entries.name(1)), entries.make(1)))
+
+
+def test_value_of_an_image_without_pixels_is_not_served(server, open_tier, entries, warnings):
+    with server.client() as client:
+        client.set(PREFIX + entries.name(1), b"".join(pack(replace(entries.make(1), size_hw=(0, 0)))))
+    assert open_tier().get(entries.name(1)) is None
+    assert "sides of 1 to 65535 pixels, got 0 x 0" in warnings[0]
 
 
 def test_unreachable_redis_is_reported_once_and_retried_later(server, open_tier, entries, warnings, monkeypatch):
@@ -97,6 +110,43 @@ def test_hung_redis_times_out_and_its_late_reply_is_discarded(server, open_tier,
     assert len(warnings) == 1
     server.send(signal.SIGCONT)
     wait_until(lambda: entries.same(tier.get(entries.name(2)), entries.make(2)))
+
+
+@contextmanager
+def dripping_server(value: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """Run a server whose answers end in single bytes, each in time; yield its URL and the commands that it got."""
+    commands: list[bytes] = []
+
+    class Dripping(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                while received := self.request.recv(65_536):
+                    if b"GET" not in received:
+                        self.request.sendall(b"+OK\r\n" * received.count(b"CLIENT\r\n"))
+                        continue
+                    commands.append(received)
+                    answer = b"$%d\r\n%s\r\n" % (len(value), value)
+                    self.request.sendall(answer[:-40])
+                    for byte in answer[-40:]:
+                        self.request.sendall(bytes([byte]))
+                        time.sleep(0.05)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Dripping) as running:
+        running.daemon_threads = True
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield f"redis://127.0.0.1:{running.server_address[1]}?protocol=2", commands
+        running.shutdown()
+
+
+def test_redis_whose_answer_never_ends_is_not_waited_for_and_then_not_asked(entries, warnings, monkeypatch):
+    monkeypatch.setattr(redis_tier, "ANSWER_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(redis_tier, "TRANSFER_TIMEOUT_S", 0.2)
+    with dripping_server(entries.file(1)) as (url, commands):
+        tier = RedisTier(url, WEIGHTS, warnings.append)
+        assert [tier.get(entries.name(1)) for _ in range(3)] == [None] * 3
+    assert len(commands) == 1
+    assert len(warnings) == 1
+    assert "no complete answer within 0.3 s" in warnings[0]
 
 
 @pytest.mark.timeout(60)
