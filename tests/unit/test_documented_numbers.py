@@ -7,6 +7,7 @@ import pytest
 from benchmarks.gate import MAX_DROP, MIN_IOU
 from orchestrator import cache, costs, redis_tier
 from tools.environment import MIN_FREE_DISK_BYTES
+from utils.api.everything import POINTS_PER_BATCH
 from utils.api.requests import MAX_OBJECTS
 from utils.edge.keys import MIN_KEY_LENGTH
 from utils.edge.lifecycle import ANSWER_STALL_TIMEOUT_S, FINISH_TIMEOUT_S
@@ -26,8 +27,11 @@ SENTENCES = [
     ("how-it-works.md", f"idle for {IDLE_S:g} s (the encoder: {ENCODER_IDLE_S:g} s)"),
     ("how-it-works.md", f"pauses of up to {max(TIMINGS.restart_delays_s):g} s"),
     ("how-it-works.md", f"above {costs.MAX_WORK_S:g} s of work or {ANSWER_MIB:g} MiB"),
+    ("how-it-works.md", f"up to {POINTS_PER_BATCH} grid points and {costs.MAX_BATCH_S:g} s of estimated work"),
     ("how-it-works.md", f"Values above {INLINE_BYTES // 1024} KiB"),
     ("embeddings.md", f"above {costs.MAX_LIGHT_WORK_S} s of estimated work or {LIGHT_MEGAPIXELS:g} megapixels"),
+    ("embeddings.md", f"at most {cache.MAX_SHARES} shares"),
+    ("embeddings.md", f"1/{cache.CROPS_SHARE} of that size"),
     ("embeddings.md", f"up to {cache.MAX_MEMORY_BYTES // MIB} MiB and at least one"),
     (
         "embeddings.md",

@@ -257,7 +257,7 @@ def test_mask_with_thousands_of_regions_is_cleaned_without_following_their_conto
         assert len(found) < 500
         return found, hierarchy
 
-    monkeypatch.setattr(masks.cv2, "findContours", bounded)
+    monkeypatch.setattr(cv2, "findContours", bounded)
     tidied, changed = remove_small_regions(mask, min_area)
     assert np.array_equal(tidied, wanted)
     assert changed == (holes or islands)

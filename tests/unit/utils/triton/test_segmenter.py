@@ -450,6 +450,7 @@ def test_slots_are_shared_fairly_between_callers(who):
 
     asyncio.run(crowd())
     assert [received.image_id for received in client.received] == ["1", "4", "2", "3"]
+    assert [received.caller for received in client.received] == ["a", "b", "a", "a"]
 
 
 def test_wait_for_a_slot_counts_towards_the_timeout():
