@@ -42,7 +42,7 @@ MAX_MEMORY_BYTES = 16 * 2**20
 """Size of the entries that a process keeps in memory, at least the last one. They need not be read again, and are the
 only cache if the disk cannot be written."""
 CROPS_SHARE = 16
-"""Crops have a cache of their own, smaller by this factor, so that they never evict images."""
+"""Crops get this part of the disk space (1/16), as a cache of their own, so that they never evict images."""
 MAX_SHARES = 32
 """Callers that share the disk equally. A caller with many addresses gets no more shares than this."""
 
@@ -129,9 +129,11 @@ class EmbeddingCache:
         self._memory_bytes = 0
         self._callers: dict[tuple[str, int], bytes] = {}  # caller of each file, by name and inode
 
-    def for_crops(self) -> "EmbeddingCache":
-        """Return the cache for crops, in a subfolder."""
-        return EmbeddingCache(self._folder / "crops", self._fingerprint, self._max_bytes // CROPS_SHARE, self._warn)
+    def split_crops(self) -> "EmbeddingCache":
+        """Give a part of the disk space to a cache for crops, in a subfolder, and return that cache."""
+        share = self._max_bytes // CROPS_SHARE
+        self._max_bytes -= share
+        return EmbeddingCache(self._folder / "crops", self._fingerprint, share, self._warn)
 
     def get(self, image_id: str) -> Entry | None:
         """Return the entry of an image, None if there is none. Counts as a use.

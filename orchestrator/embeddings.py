@@ -94,7 +94,7 @@ class Embeddings:
             stages: timer of the process.
         """
         self._cache, self._redis, self._encode = cache, redis, encode
-        self._crops = cache.for_crops()
+        self._crops = cache.split_crops()
         self._max_pixels, self._count, self._stages = max_pixels, count, stages
         # Only the last image: the next request for a picture is usually for the same one.
         self._last: dict[str, DecodedImage] = {}

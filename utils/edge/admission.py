@@ -116,7 +116,7 @@ class FairSemaphore:
     def _release(self, caller: str) -> None:
         self._free += 1
         add(self._taken, caller, -1)
-        # Last, whoever has just had a turn: a caller with many requests is asked for the next one before others arrive.
+        # The caller who frees the slot comes last: its next request may have waited longer than another's first one.
         for next_caller in sorted(self._waiting, key=lambda waiting: waiting == caller):
             if self._free and self._may_enter(next_caller):
                 turns = self._waiting.pop(next_caller)
