@@ -164,14 +164,11 @@ def check_batch(points: int, size_hw: tuple[int, int], crop_hw: tuple[int, int],
     fits = max_batch_points(pixels, crop_pixels, tidy=tidy)
     if points <= fits:
         return
+    image, limit = f"{size_hw[1]} x {size_hw[0]}", f"{MAX_BATCH_S:g} s of work"
     if fits:
-        expected = (
-            f"at most {fits} points on this crop of a {size_hw[1]} x {size_hw[0]} image: {MAX_BATCH_S:g} s of work"
-        )
+        expected = f"at most {fits} points on this crop of a {image} image: {limit}"
         raise rejected(TOO_MUCH_WORK, "point_coords", expected, f"{points}")
     each = (batch_s(1, pixels, crop_pixels, tidy=tidy) - PROMPT_S) / pixels
-    regions = "" if not tidy else "with min_mask_region_area "
-    expected = (
-        f"at most {int((MAX_BATCH_S - PROMPT_S) / each)} pixels {regions}for one point: {MAX_BATCH_S:g} s of work"
-    )
-    raise rejected(TOO_MUCH_WORK, "input_image", expected, f"{size_hw[1]} x {size_hw[0]} = {pixels}")
+    regions = " with min_mask_region_area" if tidy else ""
+    expected = f"at most {int((MAX_BATCH_S - PROMPT_S) / each)} pixels{regions} for one point: {limit}"
+    raise rejected(TOO_MUCH_WORK, "input_image", expected, f"{image} = {pixels}")

@@ -149,9 +149,8 @@ def _small_regions_of_all(mask: Mask, min_area: int, *, keep_largest: bool) -> l
         return None
     if keep_largest and small[1:].all():
         small[1 + int(areas[1:].argmax())] = False
-    return [
-        (slice(None), slice(None), np.take(small, np.asarray(regions, np.int32)))
-    ]  # twice as fast as small[regions]
+    pixels = np.take(small, np.asarray(regions, np.int32))  # in half the time of small[regions]
+    return [(slice(None), slice(None), pixels)]
 
 
 class MaskPart:
