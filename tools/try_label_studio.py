@@ -1,6 +1,6 @@
 """Start Label Studio with a sample project whose clicks this service answers: `make try-label-studio`.
 
-Nothing is kept: the next run starts with an empty Label Studio.
+Nothing is kept: the next run starts with an empty Label Studio. Both servers end with this process, however it ends.
 """
 
 import os
@@ -14,12 +14,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import requests
 
 from tools.environment import ROOT, install
+from utils.triton.processes import die_with_parent
 
 ENVIRONMENT = ROOT / ".venv-integrations" / "label-studio"
 USER, PASSWORD = "you@example.com", "click-a-mask"
@@ -125,9 +127,15 @@ def keep_database(database: Path, copy: Path) -> None:
 
 @contextmanager
 def running(command: list[str], settings: dict[str, str], log: IO[bytes] | None) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server in a process group of its own until the end of the block."""
+    """Run a server in a process group of its own until the end of the block, or of this process."""
     process = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, **settings}, stdout=log, stderr=log, start_new_session=True
+        command,
+        cwd=ROOT,
+        env={**os.environ, **settings},
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509  (this process has one thread)
     )
     try:
         yield process
@@ -168,6 +176,13 @@ def free_port(wanted: int) -> int:
         return int(probe.getsockname()[1])
 
 
+def end_on_signals() -> None:
+    """Leave all blocks on SIGTERM, on SIGHUP (a closed terminal), and when the parent ends."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda signum, _: sys.exit(128 + signum))
+    die_with_parent(os.getppid())
+
+
 def _say(text: str) -> None:
     print(text, flush=True)  # between the lines of the servers
 
@@ -203,6 +218,7 @@ def main(port: int) -> None:
 
 
 if __name__ == "__main__":
+    end_on_signals()
     try:
         main(int(sys.argv[1]))
     except KeyboardInterrupt:
