@@ -28,6 +28,7 @@ USER, PASSWORD = "you@example.com", "click-a-mask"
 LEGACY_TOKEN = "0123456789abcdef0123456789abcdef01234567"  # noqa: S105 - of a server on 127.0.0.1 with sample images
 DATABASE = "label_studio.sqlite3"
 START_TIMEOUT_S = 180
+END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 PICTURES = [ROOT / "utils" / "page" / "static" / "samples" / name for name in ("balloons.jpg", "coffee.jpg")]
 CONFIG = """<View>
   <Image name="image" value="$image" zoom="true"/>
@@ -178,8 +179,14 @@ def free_port(wanted: int) -> int:
 
 def end_on_signals() -> None:
     """Leave all blocks on SIGTERM, on SIGHUP (a closed terminal), and when the parent ends."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda signum, _: sys.exit(128 + signum))
+
+    def end(number: int, _: object) -> None:
+        for ignored in END_SIGNALS:  # several arrive at once, and must not interrupt the clean-up
+            signal.signal(ignored, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    for number in END_SIGNALS:
+        signal.signal(number, end)
     die_with_parent(os.getppid())
 
 
