@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from utils.edge.admission import Admission
 from utils.edge.keys import ADMIN_KEYS, ApiKeys, KeysError
 from utils.edge.lifecycle import WorkerLifecycle
 from utils.edge.middleware import Edge, Limits
+from utils.edge.origins import Origins
 from utils.edge.protocol import REQUEST_ID_HEADER
 from utils.edge.rate import RateError, RateLimit
 from utils.integrations import chosen
@@ -99,9 +101,12 @@ def build() -> App:
         Path(run.folder),
     )
     read_triton_metrics = partial(triton_metrics, run.metrics_port)
+    cors_origins = [origin.strip() for origin in settings.cors_origins.split(",")] if settings.cors_origins else []
+    origins = Origins(cors_origins, None if need_key else settings.hosts)
     _add_hooks(
         service,
         rate,
+        origins,
         WorkerLifecycle(Path(run.shared_file), admission, lambda: disconnect(runner), settings.max_connections),
         partial(_check_deployment, source, plan),
     )
@@ -111,10 +116,10 @@ def build() -> App:
     service.mount_asgi_app(adapters, path="/")
     work_paths = WORK_PATHS.union(adapters.work)
     # Outermost first: CORS preflight requests carry no API key.
-    if settings.cors_origins:
+    if cors_origins:
         service.add_asgi_middleware(
             CORSMiddleware,
-            allow_origins=[origin.strip() for origin in settings.cors_origins.split(",")],
+            allow_origins=cors_origins,
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID_HEADER.decode()],
             expose_headers=["Retry-After", REQUEST_ID_HEADER.decode()],
@@ -137,6 +142,7 @@ def build() -> App:
         metrics_need_key=metrics_need_key,
         admin=Admin(admin_keys, models, settings.model_control_mode) if admin_keys else None,
         adapters=adapters,
+        origins=origins,
     )
     return app
 
@@ -194,7 +200,9 @@ def _ready_line(source: Path | None, plan: Plan) -> str:
     return f"{pages}, weights {weights.get('name')}, encoder {plan.encoder.engine}"
 
 
-def _add_hooks(service: Any, rate: RateLimit | None, lifecycle: WorkerLifecycle, check_deployment: Any) -> None:
+def _add_hooks(
+    service: Any, rate: RateLimit | None, origins: Origins, lifecycle: WorkerLifecycle, check_deployment: Any
+) -> None:
     """Register what runs before the service is deployed, and at the start and the end of each API worker."""
     service.on_deployment(check_hooks)
     service.on_deployment(check_deployment)
@@ -203,6 +211,7 @@ def _add_hooks(service: Any, rate: RateLimit | None, lifecycle: WorkerLifecycle,
     def start_worker(_: Any) -> None:
         allocate_counters()
         forget_dead_workers()
+        threading.Thread(target=origins.look_up_own_name, daemon=True).start()
         lifecycle.start()
 
     @service.on_shutdown  # type: ignore[untyped-decorator]

@@ -5,6 +5,7 @@
     ├── MalformedBody         400   the body is not valid JSON
     ├── MalformedForm         400   the body is not valid multipart/form-data
     ├── Unauthorized          401   the API key is missing or unknown
+    ├── ForeignPage           403   a page of another origin may have sent the request
     ├── UnknownPath           404   there is no such path
     ├── ImageNotCached        404   the image id is unknown, or the image is no longer cached
     ├── WrongMethod           405   the path does not support the method
@@ -215,6 +216,15 @@ class Unauthorized(ServiceError, status=401, slug="unauthorized", title="An API 
     def headers(self) -> dict[str, str]:
         """Return the authentication challenge (RFC 6750)."""
         return {"WWW-Authenticate": 'Bearer realm="mobile-sam"'}
+
+
+class ForeignPage(ServiceError, status=403, slug="foreign-page", title="The request may come from a foreign web page"):
+    """A page of another origin may have sent the request."""
+
+    @classmethod
+    def of(cls, expected: str, got: str) -> ForeignPage:
+        """Return an error that describes the expected and the received header."""
+        return cls(f"{expected}, got {got}", logged=expected)
 
 
 class UnknownPath(ServiceError, status=404, slug="not-found", title="Not Found"):
