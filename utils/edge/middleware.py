@@ -184,9 +184,7 @@ class Edge:
     async def _route(self, scope: Scope, receive: Receive, send: AnswerSender, body: Body) -> None:
         if refusal := scope.get("extensions", {}).get(REFUSAL_EXTENSION):
             raise refusal
-        hosts = sum(name == b"host" for name, _ in scope["headers"])
-        if hosts > 1 or (not hosts and scope["http_version"] == "1.1"):
-            raise MalformedRequest(f"expected one Host header, got {hosts}")
+        _check_number_of_hosts(scope)
         path, method = scope["path"], scope["method"]
         methods = self.methods.get(path)
         if methods is None:
@@ -362,6 +360,12 @@ class AnswerSender:
             headers["Connection"] = "close"
         self.count(message["status"])
         await self._send({**message, "headers": headers.raw})
+
+
+def _check_number_of_hosts(scope: Scope) -> None:
+    hosts = sum(name == b"host" for name, _ in scope["headers"])
+    if hosts > 1 or (not hosts and scope["http_version"] == "1.1"):
+        raise MalformedRequest(f"expected one Host header, got {hosts}")
 
 
 def _append_to_body(send: Send, extra: bytes) -> Send:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 from opentelemetry import propagate
+from opentelemetry.instrumentation._semconv import _OpenTelemetrySemanticConventionStability
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -167,9 +168,7 @@ async def test_requests_to_traced_paths_have_a_span_and_a_trace_id(recorder, sco
 
 @pytest.mark.parametrize("conventions", ["default", "http/dup"])
 async def test_query_reaches_the_application_but_no_span(recorder, monkeypatch, conventions):
-    monkeypatch.setattr(
-        "opentelemetry.instrumentation._semconv._OpenTelemetrySemanticConventionStability._initialized", False
-    )
+    monkeypatch.setattr(_OpenTelemetrySemanticConventionStability, "_initialized", False)
     monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", conventions)
     await recorder.request({"type": "http", "path": "/work", "server": ("a", 80), "query_string": b"api_key=secret"})
     (span,) = recorder.finished
