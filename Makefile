@@ -147,7 +147,7 @@ docs: env ## generate docs/http.md from the OpenAPI document, and docs/command-l
 weights: env ## export the model files of WEIGHTS: auto, official, builtin, random or a checkpoint's path
 	@$(BIN)/python -m mobile_sam_onnx --weights $(WEIGHTS) --output model_repository
 
-bento: weights ## package the service: `bentoml serve mobile_sam:latest`
+bento: weights ## package the service: `bentoml serve mobile_sam:latest --host 127.0.0.1`
 	@$(RUN) bentoml build
 
 env:

@@ -52,6 +52,10 @@ ROOT = Path(__file__).resolve().parents[1]
 """Folder of `service.py`."""
 WORK_PATHS = frozenset({"/mobile_sam", "/embed", "/everything"})
 """Paths that run inference."""
+NO_KEYS = (
+    "every machine that reaches {address} can use this service, as it has no API keys: set MOBILE_SAM_API_KEYS_FILE, "
+    "or listen (--host) or publish the container's port on 127.0.0.1"
+)
 
 
 @dataclass
@@ -86,7 +90,12 @@ def build() -> App:
     os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
     if source is None:  # the limit in a remote repository is unknown here; make the one in /info apply
         os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(service_info["limits"]["max_image_pixels"]))
-    runner = make_runner(served, settings.model_control_mode, ready_line=_ready_line(source, plan))
+    runner = make_runner(
+        served,
+        settings.model_control_mode,
+        ready_line=_ready_line(source, plan),
+        public_warning="" if need_key else NO_KEYS,
+    )
     run = Run.current()
     documents = pages(need_key=need_key, metrics_need_key=metrics_need_key, admin=admin_keys is not None)
     service = service_with_document("mobile_sam", runner, bytes(documents["/docs.json"].body))

@@ -31,6 +31,7 @@ def make_runner(
     auto_complete: bool = False,
     restricted: bool = True,
     ready_line: str = "API {url}/",
+    public_warning: str = "",
 ) -> Any:
     """Return the runner for a Triton that is already set up.
 
@@ -40,11 +41,12 @@ def make_runner(
         auto_complete: let models complete their own config.pbtxt.
         restricted: require the service's key for Triton's control APIs.
         ready_line: text for the log once the service is ready; its address replaces `{url}`.
+        public_warning: see `utils.bento.set_up_process_manager`.
     """
     folder = Path(Run.current().folder)  # created here, by the process that lives longest
     disable_bentoml_limits()
     enable_worker_respawn()
-    set_up_process_manager(folder, start_failure, partial(_wait_until_ready, ready_line))
+    set_up_process_manager(folder, start_failure, partial(_wait_until_ready, ready_line), public_warning)
     isolate_metrics(folder)
     try:
         flags = server_flags(control_mode, auto_complete=auto_complete, restricted=restricted)
