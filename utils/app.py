@@ -109,6 +109,7 @@ def build() -> App:
         (source, Path(served)) if source else None,
         Path(run.folder),
     )
+    read_health = partial(health.read_health, Path(run.shared_file))
     read_triton_metrics = partial(triton_metrics, run.metrics_port)
     cors_origins = [origin.strip() for origin in settings.cors_origins.split(",")] if settings.cors_origins else []
     origins = Origins(cors_origins, None if need_key else settings.hosts)
@@ -139,12 +140,16 @@ def build() -> App:
         Edge,
         work_paths=work_paths,
         file_paths=static_files() | page_files(),
-        pages={**documents, **page_pages(), "/info": Info(service_info, models.versions, read_triton_metrics)},
+        pages={
+            **documents,
+            **page_pages(),
+            "/info": Info(service_info, models.versions, read_triton_metrics, lambda: read_health().version),
+        },
         limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
         keys=keys,
         rate=rate,
         admission=admission,
-        health=partial(health.read_health, Path(run.shared_file)),
+        health=read_health,
         counts=Counts(),
         check_room={"/mobile_sam": segmenter.check_room},
         triton_metrics=read_triton_metrics,

@@ -1,5 +1,7 @@
 """Addresses on which the service and its Triton listen, and the lines of a start that name the service's."""
 
+import re
+
 import psutil
 import pytest
 import requests
@@ -32,7 +34,9 @@ def test_service_listens_on_its_port_and_triton_on_loopback_without_control_requ
 def test_one_line_of_a_start_says_where_the_service_is(server):
     wait_until(lambda: "Ready" in server.log.read_text())
     first, *others = server.log.read_text().splitlines()
-    assert first.startswith("Triton is ready after ")
+    assert re.match(r"Triton \d+\.\d+\.\d+ is ready after ", first)
+    assert requests.get(f"{server.url}/info", timeout=5).json()["triton"] == first.split()[1]
+    assert "vulnerabilities" not in server.log.read_text()  # it listens on loopback only
     (ready,) = [line for line in others if line.startswith("Ready: ")]
     assert ready.startswith(f"Ready: page {server.url}/ui, API {server.url}/, weights builtin, encoder ")
     assert ready.endswith(" (Ctrl+C stops)")

@@ -114,6 +114,14 @@ def probe_server(port: int, timeout_s: float) -> None:
         raise ProbeError("it is not ready")
 
 
+def server_version(port: int, timeout_s: float) -> str:
+    """Return Triton's version, such as 2.51.0; empty if it cannot be read."""
+    try:
+        return str(json.loads(_exchange(port, timeout_s, "/v2")[2])["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
 def is_ready(model: str, version: int, port: int, timeout_s: float) -> bool:
     """Return whether a model version accepts requests; False if Triton cannot be reached or times out."""
     try:

@@ -36,6 +36,9 @@ class Handler(BaseHTTPRequestHandler):
             _, _, _, model, _, version, _ = self.path.split("/")
             self.answer(200 if f"{model}/{version}" in (FOLDER / "loaded").read_text().split() else 400, b"")
             return
+        if self.path == "/v2":
+            self.answer(200, b'{"name": "triton", "version": "2.51.0", "extensions": []}')
+            return
         lines = ['nv_inference_request_success{model="mobile_sam",version="1"} 7']
         if exists("busy"):
             series = 'mobile_sam_stage_seconds_total{model="%s",stage="mask"} %f'
