@@ -43,7 +43,7 @@ from utils.triton import health, installation, processes, repository, versions
 from utils.triton.models import Models
 from utils.triton.plan import Plan, PlanError
 from utils.triton.run import Run, check_shared_memory, clean_up
-from utils.triton.runner import make_runner, restricted_header
+from utils.triton.runner import CONTROL_APIS, make_runner
 from utils.triton.segmenter import TritonSegmenter
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -93,19 +93,25 @@ def build() -> App:
     runner = make_runner(
         served,
         settings.model_control_mode,
+        # Inference too: a web page can send simple requests to any port, and deep JSON crashes old Tritons.
+        restricted=f"{CONTROL_APIS},inference",
         ready_line=_ready_line(source, plan),
         public_warning="" if need_key else NO_KEYS,
     )
     run = Run.current()
     documents = pages(need_key=need_key, metrics_need_key=metrics_need_key, admin=admin_keys is not None)
     service = service_with_document("mobile_sam", runner, bytes(documents["/docs.json"].body))
-    # The lambda delays the lookup: the runner has `infer` only once a worker has started.
-    segmenter = TritonSegmenter(lambda **call: runner.infer(**call), settings.inference_timeout, plan.instances)  # noqa: PLW0108
+
+    def infer(*, headers: dict[str, str], **call: Any) -> Any:
+        # The runner has `infer` only once a worker has started.
+        return runner.infer(headers={**headers, **run.key_header}, **call)
+
+    segmenter = TritonSegmenter(infer, settings.inference_timeout, plan.instances)
     app = App(service, segmenter, settings)
     admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
     models = Models(
         partial(triton_address, runner.name),
-        restricted_header(),
+        run.key_header,
         (source, Path(served)) if source else None,
         Path(run.folder),
     )

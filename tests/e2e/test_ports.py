@@ -11,7 +11,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.e2e
 
 
-def test_service_listens_on_its_port_and_triton_on_loopback_without_control_requests(server):
+def test_service_listens_on_its_port_and_triton_on_loopback_without_requests_of_others(server):
     family = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children(recursive=True)]
     listening = {
         (process.name() == "tritonserver", entry.laddr.ip, entry.laddr.port)
@@ -27,8 +27,10 @@ def test_service_listens_on_its_port_and_triton_on_loopback_without_control_requ
     triton = next(process for process in family if process.name() == "tritonserver")
     port = next(int(arg.split("=")[1]) for arg in triton.cmdline() if arg.startswith("--http-port="))
     assert requests.get(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5).status_code == 200
-    answer = requests.post(f"http://127.0.0.1:{port}/v2/repository/index", timeout=5)
-    assert answer.status_code == 403
+    for path in ("repository/index", "models/mobile_sam/infer", "models/mobile_sam_encoder/versions/1/infer"):
+        answer = requests.post(f"http://127.0.0.1:{port}/v2/{path}", "[" * 1_000_000, timeout=5)
+        assert answer.status_code == 403
+    assert triton.is_running()
 
 
 def test_one_line_of_a_start_says_where_the_service_is(server):

@@ -47,6 +47,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         data = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers["x-mobile-sam-triton-key"] != "key":
+            self.answer(403, b'{"error": "This API is restricted"}')
+            return
         while exists("silent") or (exists("busy") and self.path.split("/")[3] in ORCHESTRATORS):
             time.sleep(0.05)
         if exists("unloaded"):
