@@ -49,11 +49,9 @@ def launch(folder, builtin_repository) -> Iterator[Callable[[str], Server]]:
     servers = []
 
     def launch(user: str) -> Server:
-        files = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "BENTOML_HOME"), str(folder))
-        repository = str(builtin_repository)
-        servers.append(
-            launch_server(folder / "log", wrapper=USERS[user], **files, MOBILE_SAM_MODEL_REPOSITORY=repository)
-        )
+        settings = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "BENTOML_HOME"), str(folder))
+        settings["MOBILE_SAM_MODEL_REPOSITORY"] = str(builtin_repository)
+        servers.append(launch_server(folder / "log", "service.py:svc", None, USERS[user], **settings))
         return servers[-1]
 
     yield launch

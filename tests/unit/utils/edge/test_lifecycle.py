@@ -63,7 +63,7 @@ class Shutdown:
         connection = SimpleNamespace(transport=SimpleNamespace(abort=partial(self._note, "connection aborted")))
         worker = WorkerLifecycle(self.file, admission, self._disconnect, 10)
         worker._server = SimpleNamespace(server_state=SimpleNamespace(connections=[connection]))
-        worker._lock = SimpleNamespace(release=partial(self._note, "lock released"))
+        worker._lock = mock.Mock(release=partial(self._note, "lock released"))
         if self.orphan:
             worker._parent = -1
         admission.stop()
