@@ -1,32 +1,64 @@
 """Interfaces in the languages of annotation tools.
 
-An adapter is a table of routes. Each route translates a tool's request into fields of `/mobile_sam`, `/embed` or
-`/everything`, and the answer into the tool's form. Requests pass the same edge as those of the service's own paths.
+An adapter is a table of routes. Each route has the model of a tool's request, and a handler that translates it into
+fields of `/mobile_sam`, `/embed` or `/everything`, and the answer into the tool's form. Requests pass the same edge as
+those of the service's own paths.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
 
 import orjson
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import Headers, QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from orchestrator.costs import MAX_LIGHT_WORK_S, MAX_WORK_S, Workload
+from orchestrator.problems import Rejected
 from utils.api.answers import json_response, problem_of, problem_response
-from utils.api.errors import Problem
+from utils.api.errors import FieldError, InvalidRequest, Problem, invalid
 from utils.api.everything import everything, result_of
 from utils.api.inputs import IMAGE_FILE, ImageSource, decode_base64, to_prompts
 from utils.api.jobs import Job, Segmenter
-from utils.api.received import parse_body
+from utils.api.received import JSON, apply_answer_type, parse_body, receive_json, validated
 from utils.api.requests import EverythingRequest, SegmentRequest
-from utils.observability.context import CALLER
+from utils.edge.admission import FairSemaphore
+from utils.integrations.rasters import DECODE_NS, box_of, size_of
+from utils.observability.context import ADDRESS, CALLER
 from utils.settings import Settings
 
+T = TypeVar("T")
 Fields = Mapping[str, Any]
+Record = dict[str, Any]
+"""A mask in an answer of `/mobile_sam` or `/everything`."""
 GRID: Fields = {"points_per_side": 16}
 """Parameters of `/everything` for tools: a quarter of its points, so that an answer takes seconds on a CPU."""
+MAX_TEXT_CHARS = 8192
+"""Maximum length of a text in a tool's request, images aside."""
+MAX_POLYGON_BYTES = 8 * 2**20
+"""Largest JSON document with polygons that a tool's answer is made of: parsing it takes 0.1 s of the event loop."""
+MAX_WAITING = 8
+"""Requests that may wait until their masks are converted."""
+
+ImageText = Annotated[str, Field(max_length=2**30)]
+"""An image in base64, which only the size of the body limits."""
+
+
+class ToolRequest(BaseModel):
+    """Base class of the models of tools' requests, nested ones included. Unknown fields are ignored."""
+
+    model_config = ConfigDict(str_max_length=MAX_TEXT_CHARS, protected_namespaces=())
+
+    @classmethod
+    def shortened(cls, body: bytes) -> bytes:
+        """Return the body without what the service does not read, for tools that send much of it."""
+        return body
 
 
 class Service:
@@ -37,17 +69,25 @@ class Service:
 
     def __init__(self, segmenter: Callable[[], Segmenter], settings: Settings) -> None:
         self._segmenter, self.settings = segmenter, settings
+        self._costly = FairSemaphore(1, MAX_WAITING)
 
     async def segment(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
         """Return the JSON document of `/mobile_sam`, without a picture, for its fields but the image.
 
-        `mask_format` is `rle`, `polygon`, `png` or `json`.
+        `mask_format` is `rle` (the default), `polygon`, `png` or `json`. `work_s` in the document is the model's
+        estimated work, for `converted`.
         """
-        request = parse_body(orjson.dumps({"segmented_image": "none", **fields}), SegmentRequest)
+        # Not strict: adapters have checked the values, and may pass lists for pairs and dictionaries for objects.
+        request = validated(SegmentRequest, fields, strict=False)
+        apply_answer_type(request, JSON)
         job = Job(to_prompts(request), request, request.model_version, document=True)
         segmentation = await self._segmenter().segment(image, job)
+        if request.mask_format == "polygon" and (size := len(segmentation.result)) > MAX_POLYGON_BYTES:
+            raise invalid("prompts", f"objects whose polygons take at most {MAX_POLYGON_BYTES} bytes", f"{size} bytes")
         document: dict[str, Any] = orjson.loads(bytes(segmentation.result))
-        return document
+        masks = len(document["masks"])
+        workload = Workload(len(job.prompts.points_xy), masks, request.mask_format, points=job.prompts.labels.size)
+        return {**document, "work_s": workload.work_s(document["width"] * document["height"])}
 
     async def embed(self, image: ImageSource) -> dict[str, Any]:
         """Return the answer of `/embed`."""
@@ -56,17 +96,99 @@ class Service:
 
     async def everything(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
         """Return the answer of `/everything` for its fields but the image and `progress`."""
-        request = parse_body(orjson.dumps(fields), EverythingRequest)
+        request = validated(EverythingRequest, fields)
         steps = everything(self._segmenter(), image, request, self.settings.max_answer_bytes)
-        document: dict[str, Any] = orjson.loads(await result_of(steps, self.settings.inference_timeout))
-        return document
+        return await result_of(steps, self.settings.inference_timeout)
+
+    async def converted(
+        self, masks: Sequence[Record], convert: Callable[[Record], Iterable[Any]], *, box_ns: float, work_s: float = 0.0
+    ) -> list[orjson.Fragment]:
+        """Return masks in a tool's form, in the order of the masks.
+
+        Args:
+            masks: masks of an answer.
+            convert: returns what the tool's answer has for a mask, as values for JSON; runs in a thread.
+            box_ns: as for `work_on`.
+            work_s: as for `work_on`.
+
+        Raises:
+            InvalidRequest: the work or the answer exceeds its limit; the message has the number of masks that fit.
+            Overloaded: too many costly conversions are waiting.
+        """
+        left, max_bytes = threading.Event(), self.settings.max_answer_bytes
+
+        def run() -> list[orjson.Fragment]:
+            found: list[orjson.Fragment] = []
+            size, started = 0, time.thread_time()
+            for number, mask in enumerate(masks):
+                try:
+                    items = [as_json(item) for item in convert(mask)]
+                except Rejected as error:
+                    raise InvalidRequest.of([FieldError(**each) for each in error.errors]) from None
+                found += map(orjson.Fragment, items)
+                size += sum(map(len, items))
+                # The estimate is of difficult masks; the work on one of noise can be several times as much.
+                if left.is_set() or work_s + time.thread_time() - started > MAX_WORK_S:
+                    raise _too_much(f"{MAX_WORK_S:g} s of work", number, len(masks))
+                if size > max_bytes:
+                    raise _too_much(f"{max_bytes} bytes", number, len(masks))
+            return found
+
+        try:
+            return await self.work_on(masks, run, box_ns=box_ns, work_s=work_s)
+        finally:
+            left.set()  # ends the thread if the caller has left
+
+    async def work_on(
+        self,
+        masks: Sequence[Record],
+        work: Callable[[], T],
+        *,
+        box_ns: float = 0.0,
+        image_ns: float = DECODE_NS,
+        work_s: float = 0.0,
+    ) -> T:
+        """Return the result of work on masks in a thread. Costly work takes turns.
+
+        Args:
+            masks: masks of an answer.
+            work: the function to run.
+            box_ns: estimated nanoseconds per pixel of a mask's box.
+            image_ns: the same per pixel of the image, for each mask that must be decoded.
+            work_s: the model's part of the work in seconds.
+
+        Raises:
+            InvalidRequest: the work would exceed its limit; the message has the number of masks that fit.
+            Overloaded: too much costly work is waiting.
+        """
+        own_s = 1e-9 * sum(image_ns * size_of(mask) + box_ns * _box_pixels(mask) for mask in masks)
+        if (total_s := work_s + own_s) > MAX_WORK_S:
+            raise _too_much(f"{MAX_WORK_S:g} s of work", int(len(masks) * MAX_WORK_S / total_s), len(masks))
+        if own_s <= MAX_LIGHT_WORK_S:
+            return await asyncio.to_thread(work)
+        async with self._costly.slot(CALLER.get() or ADDRESS.get()):
+            return await asyncio.to_thread(work)
+
+
+def _box_pixels(mask: Record) -> int:
+    left, top, right, bottom = box_of(mask)
+    return (right - left) * (bottom - top)
+
+
+def _too_much(limit: str, fits: int, count: int) -> InvalidRequest:
+    expected = f"at most {fits} masks like these ({limit}): use fewer prompts, higher thresholds or a smaller image"
+    return invalid("image", expected, f"{count} masks")
+
+
+def as_json(document: Any) -> bytes:
+    """Return a document, which may have NumPy arrays, as JSON."""
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 @dataclass(frozen=True)
 class Call:
-    """A tool's request."""
+    """The rest of a tool's request."""
 
-    body: bytes
     headers: Headers
     query: QueryParams
     service: Service
@@ -74,8 +196,14 @@ class Call:
 
 Answer = Response | dict[str, Any] | list[Any]
 """A response, or what is answered as JSON."""
-Handler = Callable[[Call], Awaitable[Answer]]
-"""Answers a request; a `ServiceError` that it raises becomes the adapter's error."""
+Page = Callable[[Call], Awaitable[Answer]] | Answer
+"""A handler of GET requests, or a constant answer."""
+Work = tuple[type[ToolRequest], Callable[[Call, Any], Awaitable[Answer]]] | Answer
+"""The model of a body and the handler that takes it; or a constant answer, for which no body is parsed.
+
+A `ServiceError` that a handler raises becomes the adapter's error.
+"""
+ErrorForm = Callable[[Problem], Response]
 
 
 @dataclass(frozen=True)
@@ -84,24 +212,28 @@ class Adapter:
 
     name: str
     """Name in `MOBILE_SAM_INTEGRATIONS`."""
-    pages: Mapping[str, Handler | Answer]
-    """Handlers or constant answers of GET requests by path. They run no inference, and need no API key unless
-    `pages_need_key`."""
-    work: Mapping[str, Handler | Answer]
-    """The same for POST requests, subject to keys, rates and all limits of `/mobile_sam`."""
-    error_response: Callable[[Problem], Response] = problem_response
+    pages: Mapping[str, Page]
+    """GET requests by path. They run no inference, and need no API key unless `pages_need_key`."""
+    work: Mapping[str, Work]
+    """POST requests by path, subject to keys, rates and all limits of `/mobile_sam`."""
+    error_response: ErrorForm = problem_response
     """Returns an error in the form that the tool shows to its user."""
+    error_responses: Mapping[str, ErrorForm] = field(default_factory=dict)
+    """The same for the work of single paths, but not for requests that the edge refuses."""
     pages_need_key: bool = False
     """True for a tool that asks a page whether its key is right."""
 
 
 class Adapters:
-    """ASGI application of the adapters' paths."""
+    """ASGI application of the adapters' paths.
+
+    It bounds bodies before a handler sees them: their type, number of values, depth and texts.
+    """
 
     def __init__(self, adapters: Iterable[Adapter], service: Service, off: Iterable[Adapter] = ()) -> None:
         self.by_path: dict[str, Adapter] = {}
-        self.pages: dict[str, Handler | Answer] = {}
-        self.work: dict[str, Handler | Answer] = {}
+        self.pages: dict[str, Page] = {}
+        self.work: dict[str, Work] = {}
         self._service = service
         self.off = {path: adapter.name for adapter in off for path in (*adapter.pages, *adapter.work)}
         for adapter in adapters:
@@ -115,17 +247,32 @@ class Adapters:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; the edge lets only known paths and methods through."""
         path = scope["path"]
-        request = Request(scope, receive)
-        handler = self.pages[path] if path in self.pages else self.work[path]
         try:
-            body = b"".join([chunk async for chunk in request.stream() if chunk])
-            answer = handler
-            if not isinstance(handler, (Response, dict, list)):
-                answer = await handler(Call(body, request.headers, request.query_params, self._service))
-            response = answer if isinstance(answer, Response) else json_response(orjson.dumps(answer))
+            answer = await self._answer(path, Request(scope, receive))
+            response = answer if isinstance(answer, Response) else json_response(as_json(answer))
         except Exception as error:
-            response = self.error_response(path, problem_of(error))
+            response = self.work_error(path, problem_of(error))
         await response(scope, receive, send)
+
+    async def _answer(self, path: str, request: Request) -> Answer:
+        call = Call(request.headers, request.query_params, self._service)
+        if path in self.pages:
+            page = self.pages[path]
+            return page if isinstance(page, (Response, dict, list)) else await page(call)
+        body = await receive_json(request)
+        work = self.work[path]
+        if not isinstance(work, tuple):
+            return work
+        model, handler = work
+        parsed = parse_body(model.shortened(body), model)
+        del body
+        return await handler(call, parsed)
+
+    def work_error(self, path: str, problem: Problem) -> Response:
+        """Return an error of a handler, or of the body that it was to get, in the form of the path's tool."""
+        response = self.error_response(path, problem)
+        form = self.by_path[path].error_responses.get(path)
+        return form(problem) if form else response
 
     def error_response(self, path: str, problem: Problem) -> Response:
         """Return an error in the form of the path's tool, or as a problem document on other paths."""

@@ -65,7 +65,7 @@ def test_brush_keeps_long_runs():
     ("label", "name"), [("Cat", "brush"), ("dog", "brush"), ("Bird", "box")], ids=["brush", "alias", "rectangle"]
 )
 def test_mask_goes_to_the_tag_with_the_label(label, name):
-    assert LabelConfig.of(CONFIG).output("image", label).name == name
+    assert LabelConfig.parse(CONFIG).output("image", label).name == name
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ def test_mask_goes_to_the_tag_with_the_label(label, name):
 )
 def test_config_without_a_tag_for_the_mask_says_what_is_missing(config, label, text):
     with pytest.raises(InvalidRequest) as error:
-        LabelConfig.of(config).output("i" if '"i"' in config else "image", label)
+        LabelConfig.parse(config).output("i" if '"i"' in config else "image", label)
     assert text in str(error.value)
 
 
 def test_polygons_and_rectangles_are_in_percent():
-    canvas, config = Canvas("image", 40, 30), LabelConfig.of(CONFIG.replace("BrushLabels", "PolygonLabels"))
+    canvas, config = Canvas("image", 40, 30), LabelConfig.parse(CONFIG.replace("BrushLabels", "PolygonLabels"))
     (polygon,) = canvas.regions(config.output("image", "Cat"), "Cat", RECORD)
     assert polygon["value"]["polygonlabels"] == ["Cat"]
     corners = sorted(polygon["value"]["points"])

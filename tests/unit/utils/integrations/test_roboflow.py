@@ -139,9 +139,3 @@ def test_wrong_input_has_a_message(replay, path, fields, text):
     answer = segment(replay, path, 422, **fields)
     assert answer.headers["content-type"] == "application/json"
     assert text in answer.json()["message"]
-
-
-def test_too_many_pixels_are_not_decoded(replay, monkeypatch):
-    monkeypatch.setattr("utils.integrations.roboflow.MAX_PIXELS", 1000)
-    message = segment(replay, status=422, prompts=[{"points": [POINT]}]).json()["message"]
-    assert "image: expected masks with at most" in message

@@ -8,7 +8,6 @@ import pytest
 
 from tests.unit.utils.integrations.replay import MASK, SQUARE, Replay, record
 from utils.api.errors import InferenceTimeout
-from utils.integrations import rasters
 from utils.integrations.x_anylabeling import ADAPTER
 
 IMAGE = "data:image/jpeg;base64," + base64.b64encode(b"a photo").decode()
@@ -107,12 +106,6 @@ def test_everything_ignores_marks_and_numbers_its_objects(replay):
     assert sorted(shape["points"][:-1]) == [[0, 0], [0, 5], [10, 0], [10, 5]]
     assert replay.batches[0][1].options["pred_iou_thresh"] == 0.5
     assert sum(len(batch.points_xy) for _, batch in replay.batches) == 256
-
-
-def test_everything_is_refused_if_its_polygons_take_too_long(replay, monkeypatch):
-    monkeypatch.setattr(rasters, "MAX_POLYGONS_S", 1e-6)
-    replay.next_batches = [[record(CORNER)]]
-    assert "polygons" in predict(replay, task="everything")["data"]["description"]
 
 
 @pytest.mark.parametrize(
