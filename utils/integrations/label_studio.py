@@ -33,6 +33,7 @@ NUMBERS = re.compile(rb'("(?:rle|points)")\s{0,8}:\s{0,8}\[[\d\s,.eE+\-\[\]]*\]'
 It cannot begin in a JSON string, where quotation marks are escaped, but at an escaped one in a name such as
 `"a\\"rle"`, which is not read either.
 """
+REMOVED = rb"\1:[]"
 MAX_QUOTES = 10 * MAX_VALUES
 """Quotation marks of a body from which `NUMBERS` are removed: each can be the beginning of a member."""
 SETUP_ERROR = JSONResponse({"error": "the model cannot be used with this project: see the query of the URL"}, 422)
@@ -133,8 +134,8 @@ class PredictRequest(ToolRequest):
     @classmethod
     def shortened(cls, body: bytes) -> bytes:
         """Return the body without brush masks and polygons, if it has too many values."""
-        if has_more_than(MAX_VALUES, b",[{", body) and not has_more_than(MAX_QUOTES, b'"', body):
-            return NUMBERS.sub(rb"\1:[]", body)
+        if has_more_than(MAX_VALUES, b",[{", body) and body.count(b'"') <= MAX_QUOTES:
+            return NUMBERS.sub(REMOVED, body)
         return body
 
 
