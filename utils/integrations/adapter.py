@@ -83,10 +83,12 @@ class Service:
         job = Job(to_prompts(request), request, request.model_version, document=True)
         segmentation = await self._segmenter().segment(image, job)
         if request.mask_format == "polygon" and (size := len(segmentation.result)) > MAX_POLYGON_BYTES:
-            raise invalid("prompts", f"objects whose polygons take at most {MAX_POLYGON_BYTES} bytes", f"{size} bytes")
+            expected = f"polygons of at most {MAX_POLYGON_BYTES} bytes (use fewer prompts or a smaller image)"
+            raise invalid("prompts", expected, f"{size} bytes")
         document: dict[str, Any] = orjson.loads(bytes(segmentation.result))
         masks = len(document["masks"])
-        workload = Workload(len(job.prompts.points_xy), masks, request.mask_format, points=job.prompts.labels.size)
+        points = sum(map(len, job.prompts.fields))
+        workload = Workload(len(job.prompts.points_xy), masks, request.mask_format, points=points)
         return {**document, "work_s": workload.work_s(document["width"] * document["height"])}
 
     async def embed(self, image: ImageSource) -> dict[str, Any]:

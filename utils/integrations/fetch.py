@@ -117,7 +117,7 @@ class Fetcher(AbstractResolver):
         address = _embedded(address)
         if _never_allowed(address):
             return False
-        # A name without a dot, such as localhost or a container's, is never public: whoever lists it means it.
+        # Names without a dot (localhost, container names) may have private addresses.
         listed = host == self._own_host or "." not in host
         return listed or address.is_global or any(address in network for network in self._networks)
 

@@ -37,7 +37,7 @@ REMOVED = rb"\1:[]"
 MAX_QUOTES = 10 * MAX_VALUES
 """Quotation marks of a body from which `NUMBERS` are removed: each can be the beginning of a member."""
 SETUP_ERROR = JSONResponse({"error": "the model cannot be used with this project: see the query of the URL"}, 422)
-"""Show the error that `/setup` put into the URL."""
+"""Page at the URL to which `/setup` redirects with an error in the query."""
 RESERVED_S = 5.0
 """Part of the inference timeout that a batch leaves for its answer."""
 

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import threading
+from typing import Any
 
 import orjson
 import pytest
@@ -14,7 +15,7 @@ from tests.http.asgi import Http
 from tests.unit.utils.edge.fakes import FakeCounts, make_edge
 from utils.api.errors import ImageNotCached, InvalidRequest, Problem
 from utils.edge.keys import ApiKeys
-from utils.integrations import ADAPTERS, adapter
+from utils.integrations import ADAPTERS
 from utils.integrations.adapter import Adapter, Adapters, Service, ToolRequest
 from utils.settings import INTEGRATIONS, Settings
 
@@ -117,6 +118,18 @@ def converted(masks, convert, **options):
     return [orjson.loads(orjson.dumps(item)) for item in found]
 
 
+class Recorded:
+    """A conversion that records its masks, and returns the same items for each."""
+
+    def __init__(self, *items: Any) -> None:
+        self.calls: list[Any] = []
+        self._items = items
+
+    def __call__(self, mask: Any) -> Any:
+        self.calls.append(mask)
+        return self._items
+
+
 def test_masks_are_converted_in_their_order_and_can_be_none_or_several():
     assert converted([{**SMALL, "n": n} for n in range(3)], lambda mask: [mask["n"]] * mask["n"]) == [1, 2, 2]
 
@@ -127,25 +140,25 @@ def test_masks_are_converted_in_their_order_and_can_be_none_or_several():
     ids=["many", "model's part", "costly"],
 )
 def test_estimated_work_is_refused_with_the_number_that_fits(count, options, fits):
-    calls = []
+    convert = Recorded()
     with pytest.raises(InvalidRequest, match=rf"at most {fits} masks like these \(25 s of work\).* got {count} masks"):
-        converted([LARGE] * count, calls.append, **options)
-    assert calls == []
+        converted([LARGE] * count, convert, **options)
+    assert convert.calls == []
 
 
 def test_work_above_its_estimate_ends(monkeypatch):
-    clock, calls = itertools.count(step=10), []
-    monkeypatch.setattr(adapter.time, "thread_time", lambda: next(clock))
+    clock, convert = itertools.count(step=10), Recorded()
+    monkeypatch.setattr("utils.integrations.adapter.time.thread_time", lambda: next(clock))
     with pytest.raises(InvalidRequest, match="at most 2 masks"):
-        converted([SMALL] * 9, lambda mask: calls.append(mask) or [])
-    assert len(calls) == 3
+        converted([SMALL] * 9, convert)
+    assert len(convert.calls) == 3
 
 
 def test_answer_above_its_limit_is_refused_before_it_is_complete():
-    calls = []
+    convert = Recorded("x" * 300)
     with pytest.raises(InvalidRequest, match=r"at most 3 masks like these \(1000 bytes\)"):
-        converted([SMALL] * 9, lambda mask: calls.append(mask) or ["x" * 300])
-    assert len(calls) == 4
+        converted([SMALL] * 9, convert)
+    assert len(convert.calls) == 4
 
 
 def test_polygons_with_too_many_rings_are_an_error_of_the_request():

@@ -105,7 +105,7 @@ def test_fineness_is_a_fraction_of_the_length_of_the_outline(replay):
 def test_polygons_that_are_too_long_to_be_parsed_are_refused(replay, monkeypatch):
     monkeypatch.setattr(adapter, "MAX_POLYGON_BYTES", 100)
     replay.masks = [MASK]
-    assert "polygons take at most 100 bytes" in predict(replay, CLICK)["data"]["description"]
+    assert "polygons of at most 100 bytes" in predict(replay, CLICK)["data"]["description"]
 
 
 def test_no_marks_give_no_shapes_and_no_error(replay):
