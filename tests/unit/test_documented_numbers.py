@@ -11,7 +11,7 @@ from utils.api.received import MAX_VALUES
 from utils.api.requests import MAX_OBJECTS
 from utils.edge.keys import MIN_KEY_LENGTH
 from utils.edge.lifecycle import ANSWER_STALL_TIMEOUT_S, FINISH_TIMEOUT_S
-from utils.integrations.adapter import MAX_POLYGON_BYTES, MAX_TEXT_CHARS, MAX_WAITING
+from utils.integrations.adapter import MAX_DOCUMENT_BYTES, MAX_POLYGON_BYTES, MAX_TEXT_CHARS, MAX_WAITING
 from utils.integrations.fetch import MAX_URL_CHARS
 from utils.integrations.label_studio_config import MAX_CONFIG_DEPTH, MAX_CONFIG_TAGS, MAX_OBJECT_TAGS
 from utils.settings import Settings
@@ -51,7 +51,7 @@ SENTENCES = [
     ("security.md", f"for images and masks: [{MAX_CONFIG_TAGS:,}; {MAX_CONFIG_DEPTH}; {MAX_OBJECT_TAGS}]("),
     ("security.md", f"values in a body: [{MAX_VALUES:,}]("),
     ("security.md", f"for a tool's form: [{costs.MAX_WORK_S:g} s of a core]("),
-    ("security.md", f"polygons for a tool: [{MAX_POLYGON_BYTES // MIB} MiB]("),
+    ("security.md", f"for a tool; as polygons: [{MAX_DOCUMENT_BYTES // MIB} MiB; {MAX_POLYGON_BYTES // MIB} MiB]("),
     ("security.md", f"at once; waiting: [1; {MAX_WAITING}]("),
     ("integrations/label-studio.md", f"more than {MAX_VALUES:,} values"),
     ("faq.md", f"in one request (`prompts`, up to {MAX_OBJECTS})"),

@@ -41,8 +41,9 @@ GRID: Fields = {"points_per_side": 16}
 """Parameters of `/everything` for tools: a quarter of its points, so that an answer takes seconds on a CPU."""
 MAX_TEXT_CHARS = 8192
 """Maximum length of a text in a tool's request, images aside."""
-MAX_POLYGON_BYTES = 8 * 2**20
-"""Largest JSON document with polygons that a tool's answer is made of: parsing it takes 0.1 s of the event loop."""
+MAX_DOCUMENT_BYTES, MAX_POLYGON_BYTES = 64 * 2**20, 4 * 2**20
+"""Largest JSON document of `/mobile_sam` that a tool's answer is made of, without and with polygons, whose numbers take
+longer: parsing it takes 0.1 s of the event loop."""
 MAX_WAITING = 8
 """Requests that may wait until their masks are converted."""
 
@@ -82,8 +83,9 @@ class Service:
         apply_answer_type(request, JSON)
         job = Job(to_prompts(request), request, request.model_version, document=True)
         segmentation = await self._segmenter().segment(image, job)
-        if request.mask_format == "polygon" and (size := len(segmentation.result)) > MAX_POLYGON_BYTES:
-            expected = f"polygons of at most {MAX_POLYGON_BYTES} bytes (use fewer prompts or a smaller image)"
+        limit = MAX_POLYGON_BYTES if request.mask_format == "polygon" else MAX_DOCUMENT_BYTES
+        if (size := len(segmentation.result)) > limit:
+            expected = f"masks of at most {limit} bytes as {request.mask_format} (use fewer prompts or a smaller image)"
             raise invalid("prompts", expected, f"{size} bytes")
         document: dict[str, Any] = orjson.loads(bytes(segmentation.result))
         masks = len(document["masks"])

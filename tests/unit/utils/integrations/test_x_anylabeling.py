@@ -102,10 +102,14 @@ def test_fineness_is_a_fraction_of_the_length_of_the_outline(replay):
     assert counts == [8, 5]
 
 
-def test_polygons_that_are_too_long_to_be_parsed_are_refused(replay, monkeypatch):
-    monkeypatch.setattr(adapter, "MAX_POLYGON_BYTES", 100)
+@pytest.mark.parametrize(
+    ("limit", "task", "mask_format"),
+    [("MAX_POLYGON_BYTES", "polygon", "polygon"), ("MAX_DOCUMENT_BYTES", "rectangle", "rle")],
+)
+def test_masks_that_are_too_long_to_be_parsed_are_refused(replay, monkeypatch, limit, task, mask_format):
+    monkeypatch.setattr(adapter, limit, 100)
     replay.masks = [MASK]
-    assert "polygons of at most 100 bytes" in predict(replay, CLICK)["data"]["description"]
+    assert f"masks of at most 100 bytes as {mask_format}" in predict(replay, CLICK, task=task)["data"]["description"]
 
 
 def test_no_marks_give_no_shapes_and_no_error(replay):
