@@ -11,9 +11,10 @@ from utils.api.received import MAX_VALUES
 from utils.api.requests import MAX_OBJECTS
 from utils.edge.keys import MIN_KEY_LENGTH
 from utils.edge.lifecycle import ANSWER_STALL_TIMEOUT_S, FINISH_TIMEOUT_S
-from utils.integrations.adapter import MAX_DOCUMENT_BYTES, MAX_POLYGON_BYTES, MAX_TEXT_CHARS, MAX_WAITING
+from utils.integrations.adapter import MAX_TEXT_CHARS
 from utils.integrations.fetch import MAX_URL_CHARS
 from utils.integrations.label_studio_config import MAX_CONFIG_DEPTH, MAX_CONFIG_TAGS, MAX_OBJECT_TAGS
+from utils.integrations.service import MAX_DOCUMENT_BYTES, MAX_POLYGON_BYTES, MAX_WAITING
 from utils.settings import Settings
 from utils.triton.health import MAX_RECORD_AGE_S
 from utils.triton.run import MIN_SHARED_MEMORY_AT_START_BYTES

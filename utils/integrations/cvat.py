@@ -14,8 +14,9 @@ from starlette.responses import Response
 from utils.api.answers import json_response
 from utils.api.errors import UnknownPath, invalid
 from utils.api.requests import MAX_POINTS, Fraction, Point
-from utils.integrations.adapter import GRID, Adapter, Answer, Call, ImageText, Record, ToolRequest, as_json, image_of
+from utils.integrations.adapter import Adapter, Answer, Call, ImageText, ToolRequest, image_of
 from utils.integrations.rasters import OUTLINE_NS, Mask, box_of, decode, outlines
+from utils.integrations.service import GRID, Record, as_json
 from utils.observability.logs import quoted
 
 INTERACTOR, DETECTOR = "mobile-sam", "mobile-sam-everything"

@@ -19,11 +19,12 @@ from utils.api.answers import problem_of, problem_response
 from utils.api.errors import Problem, invalid
 from utils.api.received import MAX_VALUES, has_more_than, validated
 from utils.api.requests import MAX_OBJECTS
-from utils.integrations.adapter import GRID, MAX_TEXT_CHARS, Adapter, Call, Record, ToolRequest
+from utils.integrations.adapter import MAX_TEXT_CHARS, Adapter, Call, ToolRequest
 from utils.integrations.fetch import MAX_URL_CHARS
 from utils.integrations.label_studio_config import BOX_NS, MAX_CONFIG_CHARS, Canvas, Control, LabelConfig
 from utils.integrations.label_studio_images import task_images
 from utils.integrations.rasters import score_of
+from utils.integrations.service import GRID, Record
 
 BASE = "/label-studio"
 MODEL_VERSION = "mobile-sam"

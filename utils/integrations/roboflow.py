@@ -14,9 +14,10 @@ import pybase64
 from starlette.responses import JSONResponse, Response
 
 from utils.api.errors import Problem, invalid
-from utils.integrations.adapter import GRID, Adapter, Call
+from utils.integrations.adapter import Adapter, Call
 from utils.integrations.rasters import DECODE_NS, OUTLINE_NS, Mask, box_of, decode, outlines, size_of
 from utils.integrations.roboflow_requests import ImageRequest, Sam2Segmentation, SamSegmentation
+from utils.integrations.service import GRID
 
 MODEL = {"model_id": "mobile_sam"}
 """Part of each answer: whatever model the request names, MobileSAM answers."""

@@ -14,8 +14,9 @@ from starlette.responses import PlainTextResponse
 from utils.api.errors import invalid
 from utils.api.info import VERSION
 from utils.api.requests import MAX_POINTS, Box, EverythingRequest, Point
-from utils.integrations.adapter import Adapter, Call, ImageText, Record, ToolRequest, image_of
+from utils.integrations.adapter import Adapter, Call, ImageText, ToolRequest, image_of
 from utils.integrations.rasters import POLYGON_NS, closed, polygons_of, score_of
+from utils.integrations.service import Record
 from utils.observability.logs import quoted
 
 Feature = dict[str, Any]

@@ -21,8 +21,9 @@ from utils.api.answers import json_response
 from utils.api.errors import Problem, invalid
 from utils.api.inputs import MAX_TOTAL_POINTS, ImageSource
 from utils.api.requests import MAX_OBJECTS, MAX_POINTS, Box, Fraction, Point
-from utils.integrations.adapter import GRID, Adapter, Call, ImageText, Record, Service, ToolRequest, image_of
+from utils.integrations.adapter import Adapter, Call, ImageText, ToolRequest, image_of
 from utils.integrations.rasters import POLYGON_NS, closed, polygons_of
+from utils.integrations.service import GRID, Record, Service
 
 MODEL = "mobile_sam"
 OBJECT = "AUTOLABEL_OBJECT"

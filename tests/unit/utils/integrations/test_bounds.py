@@ -19,8 +19,9 @@ from utils.api.requests import MAX_OBJECTS, MAX_POINTS
 from utils.edge.admission import Admission
 from utils.edge.middleware import Limits
 from utils.integrations import ADAPTERS
-from utils.integrations.adapter import MAX_TEXT_CHARS, Adapters, Service
+from utils.integrations.adapter import MAX_TEXT_CHARS, Adapters
 from utils.integrations.cvat import INTERACTOR
+from utils.integrations.service import Service
 from utils.settings import Settings
 
 MAX_BYTES = 400_000

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.utils.integrations.replay import MASK, SQUARE, Replay, record
 from utils.api.errors import InferenceTimeout, InvalidRequest
-from utils.integrations import adapter
+from utils.integrations import service
 from utils.integrations.x_anylabeling import ADAPTER, PointMark, RectangleMark, prompts_of
 
 IMAGE = "data:image/jpeg;base64," + base64.b64encode(b"a photo").decode()
@@ -107,7 +107,7 @@ def test_fineness_is_a_fraction_of_the_length_of_the_outline(replay):
     [("MAX_POLYGON_BYTES", "polygon", "polygon"), ("MAX_DOCUMENT_BYTES", "rectangle", "rle")],
 )
 def test_masks_that_are_too_long_to_be_parsed_are_refused(replay, monkeypatch, limit, task, mask_format):
-    monkeypatch.setattr(adapter, limit, 100)
+    monkeypatch.setattr(service, limit, 100)
     replay.masks = [MASK]
     assert f"masks of at most 100 bytes as {mask_format}" in predict(replay, CLICK, task=task)["data"]["description"]
 
