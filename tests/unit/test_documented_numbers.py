@@ -13,7 +13,7 @@ from utils.edge.keys import MIN_KEY_LENGTH
 from utils.edge.lifecycle import ANSWER_STALL_TIMEOUT_S, FINISH_TIMEOUT_S
 from utils.integrations.adapter import MAX_TEXT_CHARS
 from utils.integrations.fetch import MAX_URL_CHARS
-from utils.integrations.label_studio_config import MAX_CONFIG_DEPTH, MAX_CONFIG_TAGS, MAX_OBJECT_TAGS
+from utils.integrations.label_studio_config import MAX_CONFIG_CHARS, MAX_CONFIG_DEPTH, MAX_CONFIG_TAGS, MAX_OBJECT_TAGS
 from utils.integrations.service import MAX_DOCUMENT_BYTES, MAX_POLYGON_BYTES, MAX_WAITING
 from utils.settings import Settings
 from utils.triton.health import MAX_RECORD_AGE_S
@@ -49,6 +49,7 @@ SENTENCES = [
     ("troubleshooting.md", f"One of which nothing is read for {ANSWER_STALL_TIMEOUT_S:g} s"),
     ("security.md", f"images aside: [{MAX_TEXT_CHARS:,}]("),
     ("security.md", f"a URL to fetch: [{MAX_URL_CHARS:,}]("),
+    ("security.md", f"of Label Studio: [{MAX_CONFIG_CHARS:,}]("),
     ("security.md", f"for images and masks: [{MAX_CONFIG_TAGS:,}; {MAX_CONFIG_DEPTH}; {MAX_OBJECT_TAGS}]("),
     ("security.md", f"values in a body: [{MAX_VALUES:,}]("),
     ("security.md", f"for a tool's form: [{costs.MAX_WORK_S:g} s of a core]("),

@@ -10,8 +10,8 @@ import pytest
 
 from orchestrator.problems import ANSWER_TOO_LARGE, rejected
 from tests.fake_segmenter import FakeSegmenter
-from utils.api.errors import InvalidRequest
-from utils.integrations.service import Service
+from utils.api.errors import InvalidRequest, Overloaded
+from utils.integrations.service import MAX_WAITING, Service
 from utils.settings import Settings
 
 LARGE = {"box": [0, 0, 5000, 5000], "rle": {"size": [5000, 5000]}}
@@ -87,11 +87,16 @@ def test_costly_conversions_take_turns_and_end_when_the_caller_leaves():
         return []
 
     async def run():
-        first, second = (
-            asyncio.ensure_future(service.converted([{**LARGE, "name": name}] * 5, convert, box_ns=10.0))
-            for name in ("first", "second")
-        )
+        def start(name):
+            return asyncio.ensure_future(service.converted([{**LARGE, "name": name}] * 5, convert, box_ns=10.0))
+
+        first, second = start("first"), start("second")
         await asyncio.to_thread(started.wait, 10)
+        more = [start("more") for _ in range(MAX_WAITING)]
+        with pytest.raises(Overloaded):
+            await more[-1]
+        for each in more:
+            each.cancel()
         assert calls == ["first"]
         first.cancel()
         await asyncio.wait([first])
