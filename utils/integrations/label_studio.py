@@ -21,9 +21,9 @@ from utils.api.received import MAX_VALUES, has_more_than, validated
 from utils.api.requests import MAX_OBJECTS
 from utils.integrations.adapter import MAX_TEXT_CHARS, Adapter, Call, ToolRequest
 from utils.integrations.fetch import MAX_URL_CHARS
-from utils.integrations.label_studio_config import BOX_NS, MAX_CONFIG_CHARS, Canvas, Control, LabelConfig
+from utils.integrations.label_studio_config import MAX_CONFIG_CHARS, Canvas, Control, LabelConfig
 from utils.integrations.label_studio_images import task_images
-from utils.integrations.rasters import score_of
+from utils.integrations.rasters import POLYGON_NS, score_of
 from utils.integrations.service import GRID, Record
 
 BASE = "/label-studio"
@@ -263,7 +263,7 @@ async def _prediction(
     def regions(mask: Record) -> list[dict[str, Any]]:
         return canvas.regions(*next(output), mask)
 
-    found = await call.service.converted(masks, regions, box_ns=BOX_NS, work_s=document.get("work_s", 0))
+    found = await call.service.converted(masks, regions, box_ns=POLYGON_NS, work_s=document.get("work_s", 0))
     scores = [score_of(mask) for mask in masks if mask["area"]]
     score = sum(scores) / max(len(scores), 1)
     return {"result": found, "score": score, "model_version": MODEL_VERSION}

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utils.api.errors import invalid
-from utils.integrations.rasters import OUTLINE_NS, POLYGON_NS, box_of, decode, polygons_of, rle_of, score_of
+from utils.integrations.rasters import box_of, decode, polygons_of, rle_of, score_of
 
 Mask = npt.NDArray[np.bool_]
 
@@ -27,8 +27,6 @@ OUTPUT_TAGS = (*MASK_TAGS, "rectanglelabels")
 RUN_BITS = (3, 4, 8, 16)
 """Bits for the length of a run in Label Studio's own encoder."""
 MAX_RUN = 2**16
-BOX_NS = max(OUTLINE_NS, POLYGON_NS)
-"""Time of a region per pixel of its box."""
 
 
 @dataclass(frozen=True)
