@@ -221,7 +221,7 @@ def test_second_click_does_not_fetch_and_a_lost_embedding_fetches_again(ask, rep
         (body(drawn(x=10**400, y=1)), "in percent"),
         (
             body(drawn(x=1, y=1), tasks=[{"data": {"img": "http://localhost/#" + "a" * 8192}}]),
-            "at most 8192 characters",
+            "data.img: expected a URL of at most 8192",
         ),
         (body(drawn(x=1, y=1), tasks=[{"id": 1, "data": {"image": "a"}}]), "data.img"),
         ({"tasks": [], "label_config": CONFIG}, "tasks"),
@@ -348,6 +348,7 @@ def fetch_image(text, token="token", **answers):
         ("/data/upload/1/100%25.jpg", "Token token"),
         ("http://localhost:8080/data/upload/1/a.jpg", ""),
         ("http://localhost:8080/lsdata/data/upload/1/a.jpg", ""),
+        ("http://localhost:8080/my/data/upload/1/a.jpg", ""),
         ("http://localhost:8081/ls/data/upload/1/a.jpg", ""),
         ("https://images.example/data/a.jpg", ""),
         ("//images.example/data/a.jpg", ""),
