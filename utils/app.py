@@ -32,7 +32,8 @@ from utils.edge.origins import Origins
 from utils.edge.protocol import REQUEST_ID_HEADER
 from utils.edge.rate import RateError, RateLimit
 from utils.integrations import chosen
-from utils.integrations.adapter import Adapters, Service
+from utils.integrations.adapter import Adapters
+from utils.integrations.service import Service
 from utils.observability.counter_files import allocate_counters
 from utils.observability.logs import configure_logging
 from utils.observability.metrics import Counts, forget_dead_workers, triton_metrics

@@ -13,7 +13,7 @@
     ├── SlowBody              408   the body did not arrive in time
     ├── ModelChange           409   models cannot be loaded or unloaded, at least not now
     ├── BodyTooLarge          413   the body has too many bytes
-    ├── UnsupportedMedia      415   the Content-Type is neither JSON, multipart/form-data nor an image's
+    ├── UnsupportedMedia      415   the Content-Type is none that the path takes
     ├── InvalidRequest        422   a field is missing, unknown, of the wrong type or out of range
     │   └── ImageNotFetched         an image of another server could not be had, or may not be fetched
     ├── AnswerTooLarge        422   the answer would have too many bytes
@@ -306,12 +306,12 @@ class TooManyRequests(ServiceError, status=429, slug="too-many-requests", title=
 class UnsupportedMedia(
     ServiceError, status=415, slug="unsupported-media-type", title="The content type is not supported"
 ):
-    """The Content-Type is neither JSON, multipart/form-data nor an image's."""
+    """The Content-Type is none that the path takes."""
 
     @classmethod
-    def of(cls, got: str) -> UnsupportedMedia:
-        """Return an error that names the received content type."""
-        expected = "expected Content-Type application/json, multipart/form-data or image/..."
+    def of(cls, got: str, allowed: str = "application/json, multipart/form-data or image/...") -> UnsupportedMedia:
+        """Return an error that names the allowed content types and the received one."""
+        expected = f"expected Content-Type {allowed}"
         return cls(f"{expected}, got {shown(got)}", logged=expected)
 
 
