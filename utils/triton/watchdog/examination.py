@@ -23,7 +23,7 @@ class Examination:
         self._updated_at, self._now = time.monotonic(), 0.0
         self._port, self._metrics_port, self._hang_timeout_s = port, run.metrics_port, hang_timeout_s
         self._timings = timings
-        self._calls = probe_calls(models=run.probe_models)
+        self._calls = probe_calls(run.key_header, models=run.probe_models)
         self._threads = ThreadPoolExecutor(len(self._calls) + 1)
         self._pending: dict[str, tuple[float, Future[None]]] = {}
         self._counters = ModelCounters({}, {})
