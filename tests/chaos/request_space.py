@@ -30,7 +30,7 @@ SPACE: Space = {
     "mask_input": (False, True),
     "task": ("rectangle", "polygon", "everything"),
     "format": ("rle", "json", "binary"),
-    "nested": (0, 7000),
+    "nested": (0, 3600),
     "points": (1, 16),
     "crop_n_layers": (0, 1, 3),
     "crop_overlap_ratio": (0.0, 1.0),

@@ -80,10 +80,10 @@ def _automask(chosen: Mapping[str, Any], image: str, clicks: Clicks) -> dict[str
 
 
 def label_config(task: str, nested: int) -> str:
-    """Return a labeling configuration with one tag for masks, and so many more inside of it."""
+    """Return a labeling configuration with one tag for masks, so many inside one another, and three labels for each."""
     tag = "PolygonLabels" if task == "polygon" else "BrushLabels"
     name = "everything" if task == "everything" else "masks"
-    inside = f"<{tag}>" * nested + '<Label value="Object"/>' + f"</{tag}>" * nested
+    inside = f"<{tag}>" * nested + '<Label value="Object"/>' + "<Label/>" * 3 * nested + f"</{tag}>" * nested
     masks = f'<{tag} name="{name}" toName="image">{inside}</{tag}>'
     return f'<View><Image name="image" value="$image"/>{masks}</View>'
 

@@ -1,5 +1,6 @@
 """Redis that accepts commands and answers a byte now and then."""
 
+import contextlib
 import socketserver
 import threading
 import time
@@ -15,30 +16,35 @@ BYTE_EVERY_S = 0.8
 MAX_S = 5.0
 
 
-class _Drip(socketserver.BaseRequestHandler):
-    """Answers whatever comes with a status line that does not end."""
+class _Connection(socketserver.BaseRequestHandler):
+    """Hangs up at first; later answers whatever comes with a line that does not end."""
+
+    server: "_Redis"
 
     def handle(self) -> None:
-        while True:
-            self.request.sendall(b"+")
-            time.sleep(BYTE_EVERY_S)
+        with contextlib.suppress(ConnectionError):  # the service gives up
+            while self.server.dripping.is_set():
+                self.request.sendall(b"+")
+                time.sleep(BYTE_EVERY_S)
 
 
-class _Server(socketserver.ThreadingTCPServer):
+class _Redis(socketserver.ThreadingTCPServer):
     daemon_threads = True
 
-    def handle_error(self, *_: object) -> None:
-        """Connections end when the service gives up."""
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Connection)
+        self.dripping = threading.Event()
 
 
 def slow_redis(start: Start, seconds: float = 25) -> Iterator[Figure]:
     """Send new images to a service whose Redis drips."""
     name = f"Redis that sends a byte per {BYTE_EVERY_S:g} s"
-    with _Server(("127.0.0.1", 0), _Drip) as redis:
+    with _Redis() as redis:
         threading.Thread(target=redis.serve_forever, daemon=True).start()
         url = f"redis://127.0.0.1:{redis.server_address[1]}"
         with start(MOBILE_SAM_REDIS_URL=url) as server:
             innocent = InnocentCaller(server)
+            redis.dripping.set()
             new = crowd(server.port, mixed(images=1, new=1.0, prepared=50), 2, pause=0.5)
             with innocent.clicking(), new as outcomes:
                 ready = victims.readiness_over(server, seconds)
@@ -47,4 +53,5 @@ def slow_redis(start: Start, seconds: float = 25) -> Iterator[Figure]:
             slowest = max(outcome.seconds for outcome in outcomes.all)
             yield Figure(name, f"slowest of {len(outcomes.all)} new images", slowest, MAX_S, "s")
             yield Figure(name, f"probes of {len(ready)} without a 200", ready.count(False), 0)
+            redis.dripping.clear()
         redis.shutdown()
