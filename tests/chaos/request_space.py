@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from tests.chaos import tool_requests
-from tests.chaos.tool_requests import TOOL_REQUESTS
+from tests.chaos.tool_requests import TOOL_PATHS
 from tests.fuzz.hostile_requests import FLOAT32, npy
 
 Point = tuple[Any, ...]
@@ -22,7 +22,7 @@ Point = tuple[Any, ...]
 Space = Mapping[str, Sequence[Any]]
 
 SPACE: Space = {
-    "path": ("/mobile_sam", "/everything", "/embed", *TOOL_REQUESTS),
+    "path": ("/mobile_sam", "/everything", "/embed", *TOOL_PATHS),
     "multimask_output": (False, True),
     "mask_format": ("rle", "json", "npy", "png", "polygon"),
     "segmented_image": ("none", "overlay", "cutout"),
@@ -56,11 +56,11 @@ DIMENSIONS = {
     "/mobile_sam": (*OPTIONS["/mobile_sam"], "mask_input", "points", "objects"),
     "/everything": (*EVERYTHING, "thresholds"),
     "/embed": (),
-    **{path: tool.dimensions for path, tool in TOOL_REQUESTS.items()},
+    **{path: tool.dimensions for path, tool in TOOL_PATHS.items()},
 }
 IMAGE_DIMENSIONS = ("content", "image_source", "file_format", "size")
 NO_IMAGE = ("/label-studio/setup",)
-BY_ID = (*OPTIONS, *(path for path in TOOL_REQUESTS if path.endswith("_image")))
+BY_ID = (*OPTIONS, *(path for path in TOOL_PATHS if path.endswith("_image")))
 """Paths that take an image by its id; the others get the file of a known one."""
 
 
@@ -116,8 +116,8 @@ def request(point: Point, objects: int | None = None) -> tuple[str, bytes, dict[
         [[draw.randrange(width), draw.randrange(height)] for _ in range(chosen["points"])]
         for _ in range(objects or chosen["objects"])
     ]
-    if path in TOOL_REQUESTS:
-        body = json.dumps(TOOL_REQUESTS[path].fields(chosen, image, clicks)).encode()
+    if path in TOOL_PATHS:
+        body = json.dumps(TOOL_PATHS[path].fields(chosen, image, clicks)).encode()
         return path, renew_image(body) if chosen["image_source"] == "new" else body, tool_requests.headers(chosen)
     fields: dict[str, Any] = {name: chosen[name] for name in OPTIONS[path]}
     if path == "/everything" and chosen["thresholds"] is not None:

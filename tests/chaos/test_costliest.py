@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.chaos.callers import JSON
 from tests.chaos.costliest import climb
 from tests.chaos.request_space import NO_IMAGE, OPTIONS, SPACE, Point, dimensions, point, renew_image, request
-from tests.chaos.tool_requests import TOOL_REQUESTS
+from tests.chaos.tool_requests import TOOL_PATHS
 from tests.fuzz.ways_in import MODELS
 from tests.unit.utils.integrations.replay import Replay
 from utils.api.received import parse_body
@@ -65,9 +66,9 @@ def test_climb_ends_when_the_budget_is_spent(budget: int):
 
 
 def test_space_has_every_path_that_works():
-    handlers = {path: work for adapter in ADAPTERS for path, work in adapter.work.items() if callable(work)}
+    handlers = {path: work for adapter in ADAPTERS for path, work in adapter.work.items() if work != {}}
     assert {*OPTIONS} == WORK_PATHS
-    assert {handlers[path] for path in TOOL_REQUESTS} == {*handlers.values()}
+    assert {handlers[path] for path in TOOL_PATHS} == {*handlers.values()}
 
 
 def ends(path: str, image_source: str) -> Iterator[Point]:
@@ -77,14 +78,14 @@ def ends(path: str, image_source: str) -> Iterator[Point]:
         yield point(**chosen | {"size": (64, 48), "nested": 0, "path": path, "image_source": image_source})
 
 
-@pytest.mark.parametrize("path", TOOL_REQUESTS)
+@pytest.mark.parametrize("path", TOOL_PATHS)
 @pytest.mark.parametrize("image_source", SPACE["image_source"])
 def test_request_of_a_tool_reaches_the_model_at_both_ends_of_each_dimension(path: str, image_source: str):
     (adapter,) = (adapter for adapter in ADAPTERS if path in adapter.work)
     for at in ends(path, image_source):
         replay = Replay(adapter)
         asked, body, headers = request(at)
-        answer = replay.post(asked, content=body, headers=headers)
+        answer = replay.post(asked, content=body, headers=JSON | headers)
         assert replay.calls or path in NO_IMAGE, answer.text
 
 

@@ -7,8 +7,8 @@ Clicks = list[list[list[int]]]
 """Points [x, y] of each object."""
 
 
-class ToolRequest(NamedTuple):
-    """The request of a tool's path."""
+class ToolPath(NamedTuple):
+    """A path of a tool, and the requests to it."""
 
     dimensions: tuple[str, ...]
     """Dimensions of the space that affect it, beside the image's."""
@@ -109,18 +109,16 @@ def _predict(chosen: Mapping[str, Any], image: str, clicks: Clicks) -> dict[str,
 
 
 OBJECTS = ("task", "points", "objects")
-TOOL_REQUESTS = {
-    "/v1/predict": ToolRequest(OBJECTS, _x_anylabeling),
-    "/sam2/segment_image": ToolRequest((*OBJECTS, "format", "multimask_output"), _sam2),
-    "/sam2/embed_image": ToolRequest((), _roboflow_image),
-    "/sam/segment_image": ToolRequest(("points", "format"), _sam),
-    "/sam/embed_image": ToolRequest((), _roboflow_image),
-    "/api/function_invocations": ToolRequest(("task", "points", "thresholds"), _cvat),
-    "/sam/": ToolRequest(("points", "multimask_output"), _samapi),
-    "/sam/automask/": ToolRequest(
-        ("points_per_side", "crop_n_layers", "min_mask_region_area", "thresholds"), _automask
-    ),
-    "/label-studio/setup": ToolRequest(("task", "nested"), _setup),
-    "/label-studio/predict": ToolRequest(("task", "objects", "nested"), _predict),
+TOOL_PATHS = {
+    "/v1/predict": ToolPath(OBJECTS, _x_anylabeling),
+    "/sam2/segment_image": ToolPath((*OBJECTS, "format", "multimask_output"), _sam2),
+    "/sam2/embed_image": ToolPath((), _roboflow_image),
+    "/sam/segment_image": ToolPath(("points", "format"), _sam),
+    "/sam/embed_image": ToolPath((), _roboflow_image),
+    "/api/function_invocations": ToolPath(("task", "points", "thresholds"), _cvat),
+    "/sam/": ToolPath(("points", "multimask_output"), _samapi),
+    "/sam/automask/": ToolPath(("points_per_side", "crop_n_layers", "min_mask_region_area", "thresholds"), _automask),
+    "/label-studio/setup": ToolPath(("task", "nested"), _setup),
+    "/label-studio/predict": ToolPath(("task", "objects", "nested"), _predict),
 }
-"""Requests by path. Of paths with the same handler, one is here."""
+"""Paths that work; of several with the same handler, one."""

@@ -20,7 +20,7 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 MAX_S = 25.0
 """Budget of one request's work."""
 OUTLINES = point(
-    "/sam2/segment_image", format="json", content="noise", image_source="by id", objects=256, size=(5000, 5000)
+    "/sam2/segment_image", format="json", content="noise", image_source="by id", objects=80, size=(5000, 5000)
 )
 
 

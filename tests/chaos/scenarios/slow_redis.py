@@ -45,7 +45,7 @@ def slow_redis(start: Start, seconds: float = 25) -> Iterator[Figure]:
         with start(MOBILE_SAM_REDIS_URL=url) as server:
             innocent = InnocentCaller(server)
             redis.dripping.set()
-            new = crowd(server.port, mixed(images=1, new=1.0, prepared=50), 2, pause=0.5)
+            new = crowd(server.port, mixed(images=1, new=1.0, prepared=50), 4, pause=0.5)
             with innocent.clicking(), new as outcomes:
                 ready = victims.readiness_over(server, seconds)
             yield from innocent.figures(name)
