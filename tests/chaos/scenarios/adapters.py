@@ -1,5 +1,6 @@
 """Bodies that an adapter expands, or must read before it can refuse them."""
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -73,10 +74,11 @@ def _images() -> Iterator[str]:
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(file)))
-            self.end_headers()
-            self.wfile.write(file)
+            with contextlib.suppress(ConnectionError):  # the service gives up when its caller leaves
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(file)))
+                self.end_headers()
+                self.wfile.write(file)
 
         log_message: Callable[..., None] = lambda *_: None
 
