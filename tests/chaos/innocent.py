@@ -58,13 +58,13 @@ class InnocentCaller:
         yield Figure(name, f"slowest of {len(self._probes.all)} answers of /livez", slowest, 1, "s")
         if max_slowdown is not None:
             alone, attacked = (
-                1000 * percentile(_waits(outcomes) or [0.0], 95) for outcomes in (self._alone, self._attacked)
+                1000 * percentile(waits(outcomes) or [0.0], 95) for outcomes in (self._alone, self._attacked)
             )
             goal = max(max_slowdown * alone, floor_ms)
             yield Figure(name, f"innocent caller: p95 (alone {alone:.0f} ms)", attacked, goal, "ms")
 
 
-def _waits(outcomes: Outcomes) -> list[float]:
+def waits(outcomes: Outcomes) -> list[float]:
     """Return the seconds of answered clicks, and of those that were due while the caller waited for a slow one."""
     return [
         outcome.seconds - PAUSE_S * due

@@ -17,7 +17,7 @@ from tests.chaos.request_space import point, renew_image, request
 
 CALLERS = ("innocent", "other", "eve", "mallory")
 HEADERS = {name: {"X-API-Key": f"{name}-key-of-24-letters......"} for name in CALLERS}
-CACHE_BYTES = 128 * 2**20
+CACHE_BYTES = 64 * 2**20
 """Size of the cache: small, so that an attack of seconds can fill it."""
 IMAGES = 5
 MAX_S = 10.0
