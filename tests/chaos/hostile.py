@@ -22,6 +22,8 @@ from tests.chaos.flood import HEAD
 
 Attempt = Callable[..., Awaitable[str]]
 """Coroutine function of the port, the number of the connection, its deadline, and further arguments."""
+OPEN = "still open"
+"""Result of an attempt that the end of the attack interrupts."""
 NICENESS = 10
 """Priority of attackers, which in reality have machines of their own."""
 CHUNK_BYTES = 256 * 1024
@@ -70,7 +72,7 @@ def _attack(attempt: Attempt, port: int, connections: int, seconds: float, more:
             try:
                 result = await asyncio.wait_for(attempt(port, number, over, *more), over + 1 - time.monotonic())
             except asyncio.TimeoutError:
-                result = "still open"
+                result = OPEN
             except (OSError, EOFError) as error:
                 result = type(error).__name__
             counts[result] += 1
