@@ -25,9 +25,9 @@ OUTLINES = point(
 )
 
 
-def adapters(start: Start, seconds: float = 20) -> Iterator[Figure]:
+def adapters(start: Start, seconds: float = 15) -> Iterator[Figure]:
     """Send bodies that are small before they are expanded, large ones with little in them, and outlines of noise."""
-    with _images() as origin, start(**ALL_TOOLS, MOBILE_SAM_IMAGE_ORIGINS=origin) as server:
+    with _images() as origin, start(**ALL_TOOLS | {"MOBILE_SAM_IMAGE_ORIGINS": origin}) as server:
         target, trials = Target(server), Trials(server, timeout_s=60)
         outlines = trials.cost(OUTLINES)
         print(report(trials, {"work in outlines": OUTLINES}), flush=True)

@@ -10,7 +10,10 @@ from tests.chaos.figures import Figure, Start
 from tests.chaos.request_space import point
 from utils.settings import INTEGRATIONS
 
-ALL_TOOLS = {"MOBILE_SAM_INTEGRATIONS": ",".join(INTEGRATIONS)}
+ALL_TOOLS = {
+    "MOBILE_SAM_INTEGRATIONS": ",".join(INTEGRATIONS),
+    "MOBILE_SAM_IMAGE_ORIGINS": "http://127.0.0.1:9",  # Label Studio's set-up needs one
+}
 many_objects = functools.partial(point, image_source="by id", objects=256)
 LARGEST_ANSWERS = (
     many_objects(mask_format="npy", segmented_image="cutout", low_res_mask=True, size=(5000, 5000)),
