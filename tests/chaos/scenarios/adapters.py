@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.chaos.attack import Target
+from tests.chaos.attack import Target, noise
 from tests.chaos.callers import photo
 from tests.chaos.costliest import Trials, report
 from tests.chaos.figures import Figure, Start
@@ -21,24 +21,30 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 MAX_S = 25.0
 """Budget of one request's work."""
 OUTLINES = point(
-    "/sam2/segment_image", format="json", content="noise", image_source="by id", objects=80, size=(5000, 5000)
+    "/sam2/segment_image",
+    format="json",
+    multimask_output=True,
+    content="flat",
+    image_source="by id",
+    objects=80,
+    size=(5000, 5000),
 )
 
 
 def adapters(start: Start, seconds: float = 15) -> Iterator[Figure]:
     """Send bodies that are small before they are expanded, large ones with little in them, and outlines of noise."""
-    with _images() as origin, start(**ALL_TOOLS | {"MOBILE_SAM_IMAGE_ORIGINS": origin}) as server:
+    with _images() as origin, start(**ALL_TOOLS | noise() | {"MOBILE_SAM_IMAGE_ORIGINS": origin}) as server:
         target, trials = Target(server), Trials(server, timeout_s=60)
         outlines = trials.cost(OUTLINES)
         print(report(trials, {"work in outlines": OUTLINES}), flush=True)
-        yield Figure("Roboflow's outlines of noise", f"one request ({outlines.status})", outlines.latency_s, MAX_S, "s")
+        yield Figure("Roboflow: outlines of noise", f"one request ({outlines.status})", outlines.latency_s, MAX_S, "s")
         for name, hostile, connections in (
             ("X-AnyLabeling: 3,300 points x 1,980 rectangles", _points_by_rectangles(), 8),
             ("Label Studio: 3,600 nested tags", Request(*request(point("/label-studio/setup", nested=3600))), 3),
             ("Label Studio: 32 MB of empty objects", _empty_objects(), 8),
             ("Label Studio: URLs with fragments of 25 MB", _long_url(f"{origin}/photo.jpg#", 25), 4),
             ("Label Studio: refused URLs of 30 MB", _long_url("http://192.0.2.1/", 30), 4),
-            ("Roboflow's outlines of noise", trials.request(OUTLINES), 8),
+            ("Roboflow: outlines of noise", trials.request(OUTLINES), 8),
         ):
             yield from target.figures(name, [hostile], connections, seconds)
 

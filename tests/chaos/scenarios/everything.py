@@ -8,7 +8,7 @@ from functools import partial
 
 import requests
 
-from tests.chaos.attack import Target
+from tests.chaos.attack import Target, noise
 from tests.chaos.callers import click, crowd, photo
 from tests.chaos.costliest import Trials, report
 from tests.chaos.figures import Figure, Start
@@ -42,7 +42,7 @@ def everything(start: Start, seconds: float = 30) -> Iterator[Figure]:
     """Clean up small regions of large images, and fill the cache with crops and new images."""
     keys = ",".join(f"{name}:{headers['X-API-Key']}" for name, headers in HEADERS.items())
     settings = {"MOBILE_SAM_API_KEYS": keys, "MOBILE_SAM_EMBEDDING_CACHE_BYTES": str(CACHE_BYTES)}
-    with start(**settings) as server:
+    with start(**settings, **noise()) as server:
         target = Target(server, headers=HEADERS["innocent"])
         name = "small regions by 2 callers"
         eve, mallory = (Trials(server, HEADERS[caller], timeout_s=60) for caller in ("eve", "mallory"))
