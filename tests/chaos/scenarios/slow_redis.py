@@ -17,34 +17,24 @@ MAX_S = 5.0
 
 
 class _Connection(socketserver.BaseRequestHandler):
-    """Hangs up at first; later answers whatever comes with a line that does not end."""
-
-    server: "_Redis"
+    """Answers whatever comes with a line that does not end."""
 
     def handle(self) -> None:
         with contextlib.suppress(ConnectionError):  # the service gives up
-            while self.server.dripping.is_set():
+            while True:
                 self.request.sendall(b"+")
                 time.sleep(BYTE_EVERY_S)
-
-
-class _Redis(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Connection)
-        self.dripping = threading.Event()
 
 
 def slow_redis(start: Start, seconds: float = 25) -> Iterator[Figure]:
     """Send new images to a service whose Redis drips."""
     name = f"Redis that sends a byte per {BYTE_EVERY_S:g} s"
-    with _Redis() as redis:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Connection) as redis:
+        redis.daemon_threads = True
         threading.Thread(target=redis.serve_forever, daemon=True).start()
         url = f"redis://127.0.0.1:{redis.server_address[1]}"
         with start(MOBILE_SAM_REDIS_URL=url) as server:
             innocent = InnocentCaller(server)
-            redis.dripping.set()
             new = crowd(server.port, mixed(images=1, new=1.0, prepared=50), 4, pause=0.5)
             with innocent.clicking(), new as outcomes:
                 ready = victims.readiness_over(server, seconds)
@@ -53,5 +43,4 @@ def slow_redis(start: Start, seconds: float = 25) -> Iterator[Figure]:
             slowest = max(outcome.seconds for outcome in outcomes.all)
             yield Figure(name, f"slowest of {len(outcomes.all)} new images", slowest, MAX_S, "s")
             yield Figure(name, f"probes of {len(ready)} without a 200", ready.count(False), 0)
-            redis.dripping.clear()
         redis.shutdown()
