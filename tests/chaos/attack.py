@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from benchmarks.service import prepare
 from tests.chaos import hostile, victims
 from tests.chaos.callers import NONE, crowd, mixed
 from tests.chaos.figures import MEGABYTE, Figure, died, listed, restarts
@@ -17,11 +16,6 @@ WARM_UP_S = 5.0
 REST_S = 60.0
 """Time after an attack in which memory must be back."""
 MAX_SLOWDOWN, MIN_GOAL_MS = 4.0, 100.0
-
-
-def noise() -> dict[str, str]:
-    """Return the setting for weights whose masks are noise, which is the costliest to convert and to clean up."""
-    return {"MOBILE_SAM_MODEL_REPOSITORY": str(prepare("random"))}
 
 
 class Target:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.chaos.attack import Target, noise
+from benchmarks.service import prepare
+from tests.chaos.attack import Target
 from tests.chaos.callers import photo
 from tests.chaos.costliest import Trials, report
 from tests.chaos.figures import Figure, Start
@@ -33,7 +34,9 @@ OUTLINES = point(
 
 def adapters(start: Start, seconds: float = 15) -> Iterator[Figure]:
     """Send bodies that are small before they are expanded, large ones with little in them, and outlines of noise."""
-    with _images() as origin, start(**ALL_TOOLS | noise() | {"MOBILE_SAM_IMAGE_ORIGINS": origin}) as server:
+    # Random weights have masks of noise, with the longest outlines.
+    noise = {"MOBILE_SAM_MODEL_REPOSITORY": str(prepare("random"))}
+    with _images() as origin, start(**ALL_TOOLS | noise | {"MOBILE_SAM_IMAGE_ORIGINS": origin}) as server:
         target, trials = Target(server), Trials(server, timeout_s=60)
         outlines = trials.cost(OUTLINES)
         print(report(trials, {"work in outlines": OUTLINES}), flush=True)

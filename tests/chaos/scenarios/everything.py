@@ -8,7 +8,7 @@ from functools import partial
 
 import requests
 
-from tests.chaos.attack import Target, noise
+from tests.chaos.attack import Target
 from tests.chaos.callers import JSON, crowd
 from tests.chaos.figures import Figure, Start
 from tests.chaos.hostile import Request
@@ -40,7 +40,7 @@ def everything(start: Start, seconds: float = 30) -> Iterator[Figure]:
     """Clean up small regions of large images, and fill the cache with crops and new images."""
     keys = ",".join(f"{name}:{headers['X-API-Key']}" for name, headers in HEADERS.items())
     settings = {"MOBILE_SAM_API_KEYS": keys, "MOBILE_SAM_EMBEDDING_CACHE_BYTES": str(CACHE_BYTES)}
-    with start(**settings, **noise()) as server:
+    with start(**settings) as server:
 
         def ask(caller: str, at: Point) -> requests.Response:
             path, body, _ = request(at)
