@@ -97,7 +97,7 @@ audit: env-dev ## look for known vulnerabilities in the locked requirements
 		| awk -F== -v parts=$$parts '{ print > (parts "/" ++count[$$1]) }'; \
 	for part in $$parts/[1-9]*; do $(AUDIT) $$part || exit 1; done
 
-chaos: env-chaos ## kill, stop, flood, fuzz and overload the service; about 25 minutes
+chaos: env-chaos ## kill, stop, flood, fuzz and overload the service; about 30 minutes
 	@$(RUN) python -m tests.chaos.run --weights builtin official
 
 chaos-full: env-chaos ## the same for longer, with 20 minutes of soak test

@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -19,6 +19,7 @@ from PIL import Image
 
 TIMEOUT_S = 90
 JSON = {"Content-Type": "application/json"}
+NONE: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -120,15 +121,17 @@ def mixed(images: int = 20, new: float = 0.2, seed: int = 0, prepared: int = 100
     return body
 
 
-def ask(connection: http.client.HTTPConnection, path: str, body: bytes) -> Outcome:
-    """Send a request, over a new connection if it is closed, and wait for the answer."""
+def ask(
+    connection: http.client.HTTPConnection, path: str, body: bytes | None, headers: Mapping[str, str] = NONE
+) -> Outcome:
+    """Send a request, over a new connection if it is closed, and wait for the answer; without a body it is a GET."""
     began, kept = time.monotonic(), connection.sock is not None
     status, reason = 0, "refused"
     try:
         if not kept:
             connection.connect()
         reason = "lost"
-        connection.request("POST", path, body, JSON)
+        connection.request("GET" if body is None else "POST", path, body, {**JSON, **headers})
         response = connection.getresponse()
         data = response.read()
         status, reason = response.status, "ok" if response.status == 200 else slug(data)
@@ -149,24 +152,32 @@ def slug(answer: bytes) -> str:
 
 @contextmanager
 def crowd(
-    port: int, body: Body, callers: int, *, pause: float = 0.0, keep: bool = True, address: str = "127.0.0.1"
+    port: int,
+    body: Callable[[], tuple[str, bytes | None]],
+    callers: int,
+    *,
+    pause: float = 0.0,
+    keep: bool = True,
+    address: str = "127.0.0.1",
+    headers: Mapping[str, str] = NONE,
 ) -> Iterator[Outcomes]:
     """Run concurrent callers until the context ends; all their requests have an outcome then.
 
     Args:
         port: port of a server on this machine.
-        body: source of requests.
+        body: source of requests; without a body they are GET requests.
         callers: number of callers.
         pause: minimum seconds between the starts of two requests of a caller.
         keep: reuse connections.
         address: source address, one of this machine's.
+        headers: further headers of all requests.
     """
     outcomes, stopped = Outcomes(), threading.Event()
 
     def call() -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, TIMEOUT_S, source_address=(address, 0))
         while not stopped.is_set():
-            outcome = ask(connection, *body())
+            outcome = ask(connection, *body(), headers)
             outcomes.all.append(outcome)
             if not keep:
                 connection.close()

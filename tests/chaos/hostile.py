@@ -12,16 +12,18 @@ import resource
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.chaos.flood import HEAD
 
 Attempt = Callable[..., Awaitable[str]]
 """Coroutine function of the port, the number of the connection, its deadline, and further arguments."""
+OPEN = "still open"
+"""Result of an attempt that the end of the attack interrupts."""
 NICENESS = 10
 """Priority of attackers, which in reality have machines of their own."""
 CHUNK_BYTES = 256 * 1024
@@ -35,13 +37,15 @@ class Request:
 
     path: str
     body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
     renew: Callable[[bytes], bytes] | None = None
     """Function that varies the body of each request."""
 
     def data(self) -> Iterator[bytes]:
         """Yield the request in parts."""
         body = self.renew(self.body) if self.renew else self.body
-        yield f"{HEAD.format(self.path)}Content-Length: {len(body)}\r\n\r\n".encode()
+        headers = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
+        yield f"{HEAD.format(self.path)}{headers}Content-Length: {len(body)}\r\n\r\n".encode()
         for start in range(0, len(body), CHUNK_BYTES):
             yield body[start : start + CHUNK_BYTES]
 
@@ -68,7 +72,7 @@ def _attack(attempt: Attempt, port: int, connections: int, seconds: float, more:
             try:
                 result = await asyncio.wait_for(attempt(port, number, over, *more), over + 1 - time.monotonic())
             except asyncio.TimeoutError:
-                result = "still open"
+                result = OPEN
             except (OSError, EOFError) as error:
                 result = type(error).__name__
             counts[result] += 1

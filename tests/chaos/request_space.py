@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from tests.chaos import tool_requests
+from tests.chaos.tool_requests import TOOL_PATHS
 from tests.fuzz.hostile_requests import FLOAT32, npy
 
 Point = tuple[Any, ...]
@@ -20,32 +22,46 @@ Point = tuple[Any, ...]
 Space = Mapping[str, Sequence[Any]]
 
 SPACE: Space = {
-    "path": ("/mobile_sam", "/everything", "/embed"),
+    "path": ("/mobile_sam", "/everything", "/embed", *TOOL_PATHS),
     "multimask_output": (False, True),
     "mask_format": ("rle", "json", "npy", "png", "polygon"),
     "segmented_image": ("none", "overlay", "cutout"),
     "low_res_mask": (False, True),
     "mask_input": (False, True),
+    "task": ("rectangle", "polygon", "everything"),
+    "format": ("rle", "json", "binary"),
+    "nested": (0, 3600),
     "points": (1, 16),
     "crop_n_layers": (0, 1, 3),
-    "min_mask_region_area": (0, 1000),
+    "crop_overlap_ratio": (0.0, 1.0),
+    "min_mask_region_area": (0, 1000, 10**9),
     "thresholds": (None, 0.0),
     "progress": (False, True),
     "content": ("photo", "noise", "flat", "stripes"),
     "image_source": ("known", "by id", "new"),
     "file_format": ("JPEG", "PNG", "WEBP"),
     "objects": (1, 8, 32, 256),
-    "points_per_side": (1, 8, 64),
+    "points_per_side": (1, 4, 8, 64),
     "size": ((512, 512), (2000, 1500), (4000, 3000), (5000, 5000), (16000, 1560)),
 }
 """Options of each dimension, the cheapest first. The last dimensions affect the cost of all others."""
+EVERYTHING = ("points_per_side", "crop_n_layers", "crop_overlap_ratio", "min_mask_region_area", "progress")
 OPTIONS = {
     "/mobile_sam": ("multimask_output", "mask_format", "segmented_image", "low_res_mask"),
-    "/everything": ("points_per_side", "crop_n_layers", "min_mask_region_area", "progress"),
+    "/everything": EVERYTHING,
     "/embed": (),
 }
-SEGMENT_DIMENSIONS = ("mask_input", "points", "objects")
-COMMON_DIMENSIONS = ("content", "image_source", "file_format", "size")
+"""Dimensions of the service's own paths that are fields."""
+DIMENSIONS = {
+    "/mobile_sam": (*OPTIONS["/mobile_sam"], "mask_input", "points", "objects"),
+    "/everything": (*EVERYTHING, "thresholds"),
+    "/embed": (),
+    **{path: tool.dimensions for path, tool in TOOL_PATHS.items()},
+}
+IMAGE_DIMENSIONS = ("content", "image_source", "file_format", "size")
+NO_IMAGE = ("/label-studio/setup",)
+BY_ID = (*OPTIONS, *(path for path in TOOL_PATHS if path.endswith("_image")))
+"""Paths that take an image by its id; the others get the file of a known one."""
 
 
 def point(path: str = "/mobile_sam", **options: Any) -> Point:
@@ -78,13 +94,12 @@ def image_file(width: int, height: int, file_format: str, content: str) -> bytes
 
 def dimensions(path: str) -> list[str]:
     """Return the names of the dimensions that affect requests to a path, in the order of the space."""
-    used = {*COMMON_DIMENSIONS, *OPTIONS[path]}
-    used |= set(SEGMENT_DIMENSIONS) if path == "/mobile_sam" else {"thresholds"} if path == "/everything" else set()
+    used = {*DIMENSIONS[path], *(() if path in NO_IMAGE else IMAGE_DIMENSIONS)}
     return [name for name in SPACE if name in used]
 
 
-def request(point: Point, objects: int | None = None) -> tuple[str, bytes]:
-    """Return path and body of a point's request, with a different image each time for source `new`.
+def request(point: Point, objects: int | None = None) -> tuple[str, bytes, dict[str, str]]:
+    """Return path, body and headers of a point's request, with a different image each time for source `new`.
 
     Args:
         point: a point of `SPACE`.
@@ -94,31 +109,31 @@ def request(point: Point, objects: int | None = None) -> tuple[str, bytes]:
     path, (width, height) = chosen["path"], chosen["size"]
     file = image_file(width, height, chosen["file_format"], chosen["content"])
     file += bytes(-len(file) % 3)  # so that base64 can be appended
+    by_id = chosen["image_source"] == "by id" and path in BY_ID
+    image = hashlib.sha256(file).hexdigest() if by_id else base64.b64encode(file).decode()
+    draw = random.Random(0)
+    clicks = [
+        [[draw.randrange(width), draw.randrange(height)] for _ in range(chosen["points"])]
+        for _ in range(objects or chosen["objects"])
+    ]
+    if path in TOOL_PATHS:
+        body = json.dumps(TOOL_PATHS[path].fields(chosen, image, clicks)).encode()
+        return path, renew_image(body) if chosen["image_source"] == "new" else body, tool_requests.headers(chosen)
     fields: dict[str, Any] = {name: chosen[name] for name in OPTIONS[path]}
-    if chosen["image_source"] == "by id":
-        fields["image_id"] = hashlib.sha256(file).hexdigest()
-    else:
-        fields["input_image"] = base64.b64encode(file).decode()
     if path == "/everything" and chosen["thresholds"] is not None:
         fields |= {"pred_iou_thresh": chosen["thresholds"], "stability_score_thresh": chosen["thresholds"]}
     if path == "/mobile_sam":
-        draw = random.Random(0)
-        mask = npy(FLOAT32, bytes(4 * 256 * 256)) if chosen["mask_input"] else None
-        fields["prompts"] = [
-            {
-                "pos_coords": [[draw.randrange(width), draw.randrange(height)] for _ in range(chosen["points"])],
-                **({"mask_input": mask} if mask else {}),
-            }
-            for _ in range(objects or chosen["objects"])
-        ]
-    # The image comes last: `renew_image` appends to it.
-    body = json.dumps(dict(sorted(fields.items(), key=lambda field: field[0] == "input_image"))).encode()
-    return path, renew_image(body) if chosen["image_source"] == "new" else body
+        mask = {"mask_input": npy(FLOAT32, bytes(4 * 256 * 256))} if chosen["mask_input"] else {}
+        fields["prompts"] = [{"pos_coords": each, **mask} for each in clicks]
+    fields["image_id" if by_id else "input_image"] = image
+    body = json.dumps(fields).encode()
+    return path, renew_image(body) if chosen["image_source"] == "new" else body, {}
 
 
 def renew_image(body: bytes) -> bytes:
-    """Append random bytes to the image file in a body, which change only the image's id."""
-    return body.removesuffix(b'"}') + base64.b64encode(os.urandom(9)) + b'"}'
+    """Append random bytes to the image file in a body, its last string, which change only the image's id."""
+    head, quote, end = body.rpartition(b'"')
+    return head + base64.b64encode(os.urandom(9)) + quote + end
 
 
 def describe(point: Point) -> str:

@@ -19,7 +19,19 @@ import pytest
 from benchmarks.service import prepare
 from tests.chaos import victims
 from tests.chaos.figures import AnswerKind, Figure, Scenario, Start, starter
-from tests.chaos.scenarios import bodies, clock, connections, costly, disks, forging, kills, load
+from tests.chaos.scenarios import (
+    adapters,
+    bodies,
+    clock,
+    connections,
+    costly,
+    disks,
+    everything,
+    forging,
+    kills,
+    load,
+    slow_redis,
+)
 
 SCENARIOS: dict[str, Scenario] = {
     "triton": kills.killed_triton,
@@ -41,6 +53,9 @@ SCENARIOS: dict[str, Scenario] = {
     "forged": forging.forged_lines,
     "costly": costly.costly,
     "answers": costly.unread,
+    "adapters": adapters.adapters,
+    "everything": everything.everything,
+    "slow-redis": slow_redis.slow_redis,
     "heads": connections.heads,
     "half-open": connections.half_open,
     "few-descriptors": partial(connections.half_open, connections=700, through=connections.FEW_DESCRIPTORS),
@@ -49,9 +64,12 @@ SCENARIOS: dict[str, Scenario] = {
 
 OTHER_WEIGHTS = ("costly", "answers")
 """Scenarios to repeat with further weights: the results of the others do not depend on the model."""
-NO_FAULTS = ("overload", "bombs", "fuzz", "costly", "answers", "heads", "half-open", "few-descriptors", "forged")
+NO_FAULTS = (
+    *("overload", "bombs", "fuzz", "costly", "answers", "adapters", "everything"),
+    *("heads", "half-open", "few-descriptors", "forged"),
+)
 """Scenarios with hostile requests only, without injected faults."""
-OVERLOADS = ("overload", "costly", "answers")
+OVERLOADS = ("overload", "costly", "answers", "adapters", "everything")
 REFUSALS = ("overloaded", "inference-timeout")
 """Reasons of 5xx answers that are no failures in `OVERLOADS`."""
 MIN_ANSWERS = 100_000

@@ -2,14 +2,19 @@
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.chaos.callers import JSON
 from tests.chaos.costliest import climb
-from tests.chaos.request_space import SPACE, Point, dimensions, point, renew_image, request
+from tests.chaos.request_space import NO_IMAGE, OPTIONS, SPACE, Point, dimensions, point, renew_image, request
+from tests.chaos.tool_requests import TOOL_PATHS
 from tests.fuzz.ways_in import MODELS
+from tests.unit.utils.integrations.replay import Replay
 from utils.api.received import parse_body
+from utils.app import WORK_PATHS
+from utils.integrations import ADAPTERS
 
 MADE_UP = {"format": ("a", "b", "c"), "more": (False, True), "count": (1, 4, 16, 64)}
 
@@ -18,6 +23,10 @@ def product(point: Point) -> float:
     """Return the product of the dimensions, or 0 beyond a limit, as for refused requests."""
     work = {"a": 1, "b": 3, "c": 2}[point[0]] * (2 if point[1] else 1) * point[2]
     return 0.0 if work > 100 else float(work)
+
+
+def test_climb_starts_at_a_given_point():
+    assert climb(MADE_UP, product, lambda: True, ("b", False, 4)) == ("b", False, 4)
 
 
 def local_maximum(point: Point) -> float:
@@ -56,13 +65,35 @@ def test_climb_ends_when_the_budget_is_spent(budget: int):
     assert product(found) == max(map(product, asked))
 
 
-@pytest.mark.parametrize("path", SPACE["path"])
-@pytest.mark.parametrize("image_source", SPACE["image_source"])
-def test_request_is_valid_at_both_ends_of_each_dimension(path: str, image_source: str):
+def test_space_has_every_path_that_works():
+    handlers = {path: work for adapter in ADAPTERS for path, work in adapter.work.items() if work != {}}
+    assert {*OPTIONS} == WORK_PATHS
+    assert {handlers[path] for path in TOOL_PATHS} == {*handlers.values()}
+
+
+def ends(path: str, image_source: str) -> Iterator[Point]:
+    """Yield the points of a path with the first and the last option of all dimensions."""
     for end in (0, -1):
         chosen = {name: options[end] for name, options in SPACE.items()}
-        chosen |= {"size": (64, 48), "path": path, "image_source": image_source}
-        asked, body = request(point(**chosen))
+        yield point(**chosen | {"size": (64, 48), "nested": 0, "path": path, "image_source": image_source})
+
+
+@pytest.mark.parametrize("path", TOOL_PATHS)
+@pytest.mark.parametrize("image_source", SPACE["image_source"])
+def test_request_of_a_tool_reaches_the_model_at_both_ends_of_each_dimension(path: str, image_source: str):
+    (adapter,) = (adapter for adapter in ADAPTERS if path in adapter.work)
+    for at in ends(path, image_source):
+        replay = Replay(adapter)
+        asked, body, headers = request(at)
+        answer = replay.post(asked, content=body, headers=JSON | headers)
+        assert replay.calls or path in NO_IMAGE, answer.text
+
+
+@pytest.mark.parametrize("path", OPTIONS)
+@pytest.mark.parametrize("image_source", SPACE["image_source"])
+def test_request_is_valid_at_both_ends_of_each_dimension(path: str, image_source: str):
+    for at in ends(path, image_source):
+        asked, body, _ = request(at)
         assert asked == path
         parsed = parse_body(body, MODELS[path.strip("/")]).model_dump(exclude_none=True)
         assert set(parsed) & {"input_image", "image_id"} == {"image_id" if image_source == "by id" else "input_image"}
@@ -89,4 +120,4 @@ def test_point_takes_the_cheapest_option_of_dimensions_that_do_not_affect_its_pa
     chosen = dict(zip(SPACE, point(**costly), strict=True))
     cheap = {name for name, option in chosen.items() if option == SPACE[name][0] and name != "path"}
     assert cheap == set(SPACE) - {"path", *dimensions(path)}
-    assert {"size", "content"} < set(dimensions(path)) < set(SPACE)
+    assert ({"size", "content"} < set(dimensions(path))) == (path not in NO_IMAGE)

@@ -1,0 +1,80 @@
+"""Attacks next to an innocent caller, and the figures of the service during and after them."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from tests.chaos import hostile, victims
+from tests.chaos.callers import NONE, crowd, mixed
+from tests.chaos.figures import MEGABYTE, Figure, died, listed, restarts
+from tests.chaos.innocent import InnocentCaller
+from tests.e2e.server import Server
+from utils.settings import Settings
+
+MEMORY_MB, SHARED_MEMORY_MB = 3072, 512
+WARM_UP_S = 5.0
+"""Time of normal load before the attacks, so that memory is compared with that of a busy service."""
+REST_S = 60.0
+"""Time after an attack in which memory must be back."""
+MAX_SLOWDOWN, MIN_GOAL_MS = 4.0, 100.0
+
+
+class Target:
+    """A service to attack, and an innocent caller of it."""
+
+    def __init__(self, server: Server, alone_s: float = 6.0, headers: Mapping[str, str] = NONE) -> None:
+        """Measure the service before the attacks.
+
+        Args:
+            server: a running service.
+            alone_s: see `InnocentCaller`.
+            headers: further headers of the innocent caller's requests.
+        """
+        self.server = server
+        self._innocent = InnocentCaller(server, alone_s, headers)
+        with crowd(server.port, mixed(images=10, new=0.5, prepared=20), 8, headers=headers):
+            time.sleep(WARM_UP_S)
+        self._workers = victims.workers(server)
+        self.connections = 2 * Settings.from_environment().max_requests * len(self._workers)
+        """Twice as many as the service admits requests."""
+
+    def _sizes(self) -> tuple[float, float]:
+        """Return the megabytes of memory and of shared memory."""
+        return victims.memory(self.server) / MEGABYTE, victims.shared_memory(self.server) / MEGABYTE
+
+    def figures(
+        self,
+        name: str,
+        requests: Sequence[hostile.Request],
+        connections: int,
+        seconds: float,
+        *,
+        attempt: hostile.Attempt = hostile.flood_requests,
+    ) -> Iterator[Figure]:
+        """Attack, and measure the service during and after the attack.
+
+        Args:
+            name: name of the attack.
+            requests: requests to send.
+            connections: number of connections; each sends one of the requests.
+            seconds: length of the attack.
+            attempt: attempt that each connection repeats.
+        """
+        server = self.server
+        name = f"{name}, {connections} connections, {seconds:g} s"
+        before = self._sizes()
+        attacking = hostile.attacking(attempt, server.port, connections, seconds, requests)
+        with victims.sampling(self._sizes, 0.5) as sizes, self._innocent.clicking(), attacking as attack:
+            counts = attack.result()
+        taken = sum(count for result, count in counts.items() if "200" <= result < "500" or result == hostile.OPEN)
+        yield Figure(name, f"requests of attackers taken ({listed(counts)})", taken, 1, at_least=True)
+        yield from self._innocent.figures(name, MAX_SLOWDOWN, MIN_GOAL_MS)
+        yield restarts(name, server)
+        yield died(name, server, self._workers)
+        kinds, goals = ("memory", "shared memory"), (MEMORY_MB, SHARED_MEMORY_MB)
+        for kind, of_kind, goal in zip(kinds, zip(*sizes, strict=True), goals, strict=True):
+            yield Figure(name, f"peak of {kind}", max(of_kind), goal, "MB")
+        for number, kind in enumerate(kinds):
+            most = 1.1 * before[number]
+            took = victims.until(lambda number=number, most=most: self._sizes()[number] <= most, REST_S, 1.0)  # type: ignore[misc]
+            label = f"{kind} {min(took, REST_S):.0f} s later ({before[number]:.0f} MB before)"
+            yield Figure(name, label, self._sizes()[number], most, "MB")

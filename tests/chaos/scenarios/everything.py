@@ -1,0 +1,84 @@
+"""Costly requests to `/everything`: another caller waits for a bounded time, and keeps the cached images."""
+
+import itertools
+import random
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import requests
+
+from tests.chaos.attack import Target
+from tests.chaos.callers import JSON, crowd
+from tests.chaos.figures import Figure, Start
+from tests.chaos.hostile import Request
+from tests.chaos.request_space import Point, point, renew_image, request
+
+CALLERS = ("innocent", "other", "eve", "mallory")
+HEADERS = {name: {"X-API-Key": f"{name}-key-of-24-letters......"} for name in CALLERS}
+CACHE_BYTES = 64 * 2**20
+"""Size of the cache: small, so that an attack of seconds can fill it."""
+IMAGES = 5
+MAX_BATCH_S, MAX_WAIT_S = 5.0, 10.0
+"""Goals for a batch, and for the 16 points of another caller: a batch of each attacker goes first."""
+LARGE = {"content": "noise", "size": (5000, 5000)}
+regions = partial(
+    point,
+    "/everything",
+    **LARGE,
+    image_source="by id",
+    points_per_side=4,
+    min_mask_region_area=10**9,
+    thresholds=0.0,
+)
+CROPS = point("/everything", crop_n_layers=3, thresholds=1.0, size=(2000, 1500))
+NEW = point("/embed", image_source="new")
+SIXTEEN_POINTS = request(point("/everything", points_per_side=4))[:2]
+
+
+def everything(start: Start, seconds: float = 30) -> Iterator[Figure]:
+    """Clean up small regions of large images, and fill the cache with crops and new images."""
+    keys = ",".join(f"{name}:{headers['X-API-Key']}" for name, headers in HEADERS.items())
+    settings = {"MOBILE_SAM_API_KEYS": keys, "MOBILE_SAM_EMBEDDING_CACHE_BYTES": str(CACHE_BYTES)}
+    with start(**settings) as server:
+
+        def ask(caller: str, at: Point) -> requests.Response:
+            path, body, _ = request(at)
+            headers = {**JSON, **HEADERS[caller]}
+            return requests.post(server.url + path, body, headers=headers, stream=True, timeout=120)
+
+        target = Target(server, headers=HEADERS["innocent"])
+        attackers = ("eve", "mallory")
+        for caller in attackers:
+            ask(caller, point("/embed", **LARGE)).raise_for_status()
+        moments = [time.monotonic() for _ in ask("eve", regions(progress=True)).iter_lines()]
+        longest = max((after - before for before, after in itertools.pairwise(moments)), default=0.0)
+        name = "small regions of 25 megapixels by 2 callers"
+        yield Figure(name, f"longest of {len(moments) - 1} batches of 16 points", longest, MAX_BATCH_S, "s")
+        other = partial(crowd, server.port, lambda: SIXTEEN_POINTS, 1, pause=0.5, headers=HEADERS["other"])
+        with other() as alone:
+            time.sleep(5)
+        attacks = [Request(*request(regions())[:2], HEADERS[caller]) for caller in attackers]
+        with other() as beside:
+            yield from target.figures(name, attacks, 4, seconds)
+        waited, usual = (max(outcome.seconds for outcome in each) for each in (beside.all, alone.all[1:]))
+        yield Figure(name, f"slowest 16 points of another caller (alone {usual:.1f} s)", waited, MAX_WAIT_S, "s")
+        failed = len(beside.all) - len(beside.answered())
+        yield Figure(name, f"failed of {len(beside.all)} requests of another caller", failed, 0)
+
+        name = "crops and new images that fill the cache"
+        ids = [ask("other", NEW).json()["image_id"] for _ in range(IMAGES)]
+        attacks = [
+            Request(*request(CROPS)[:2], HEADERS["eve"], renew=_other_overlap),
+            Request(*request(NEW)[:2], HEADERS["mallory"], renew=renew_image),
+        ]
+        yield from target.figures(name, attacks, 4, seconds)
+        clicks = [{"image_id": each, "pos_coords": [[1, 1]]} for each in ids]
+        answers = [requests.post(f"{server.url}/mobile_sam", json=each, headers=HEADERS["other"]) for each in clicks]
+        lost = sum(answer.status_code != 200 for answer in answers)
+        yield Figure(name, f"images of another caller no longer cached, of {IMAGES}", lost, 0)
+
+
+def _other_overlap(body: bytes) -> bytes:
+    """Return a request for other crops."""
+    return body.replace(b'"crop_overlap_ratio": 0.0', b'"crop_overlap_ratio": %.6f' % random.random())

@@ -1,0 +1,124 @@
+"""Valid requests in the languages of annotation tools, at a point of `request_space.SPACE`."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+Clicks = list[list[list[int]]]
+"""Points [x, y] of each object."""
+
+
+class ToolPath(NamedTuple):
+    """A path of a tool, and the requests to it."""
+
+    dimensions: tuple[str, ...]
+    """Dimensions of the space that affect it, beside the image's."""
+    fields: Callable[[Mapping[str, Any], str, Clicks], dict[str, Any]]
+    """Takes the options by dimension, base64 of the image or its id, and the clicks; returns the body's fields.
+
+    The image is the last string of the body.
+    """
+
+
+def headers(chosen: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headers that CVAT sends; the other tools ignore them."""
+    return {"x-nuclio-function-name": "mobile-sam" + "-everything" * (chosen["task"] == "everything")}
+
+
+def _box(chosen: Mapping[str, Any], clicks: list[list[int]]) -> list[int]:
+    """Return a box [x0, y0, x1, y1] of a quarter of the image that depends on the first click."""
+    (x, y), (width, height) = clicks[0], chosen["size"]
+    return [x // 2, y // 2, x // 2 + width // 2, y // 2 + height // 2]
+
+
+def _x_anylabeling(chosen: Mapping[str, Any], image: str, clicks: Clicks) -> dict[str, Any]:
+    marks = [{"type": "point", "data": xy} for xy in clicks[0]]
+    marks += [{"type": "rectangle", "data": _box(chosen, each)} for each in clicks]
+    params = {"current_task": chosen["task"], "epsilon_factor": 0, "marks": marks}
+    return {"model": "mobile_sam", "params": params, "image": image}
+
+
+def _roboflow_image(chosen: Mapping[str, Any], image: str, clicks: Clicks) -> dict[str, Any]:
+    by_id = chosen["image_source"] == "by id"
+    return {"image_id": image} if by_id else {"image": {"type": "base64", "value": image}}
+
+
+def _sam2(chosen: Mapping[str, Any], image: str, clicks: Clicks) -> dict[str, Any]:
+    everything = chosen["task"] == "everything"
+    prompts = [{"points": [{"x": x, "y": y, "positive": True} for x, y in each]} for each in clicks]
+    return {
+        "prompts": [] if everything else prompts,
+        "multimask_output": chosen["multimask_output"],
+        "format": "json" if everything and chosen["format"] == "binary" else chosen["format"],
+        **_roboflow_image(chosen, image, clicks),
+    }
+
+
+def _sam(chosen: Mapping[str, Any], image: str, clicks: Clicks) -> dict[str, Any]:
+    return {
+        "point_coords": clicks[0],
+        "point_labels": [1] * len(clicks[0]),
+        "format": "binary" if chosen["format"] == "binary" else "json",
+        **_roboflow_image(chosen, image, clicks),
+    }
+
+
+def _cvat(chosen: Mapping[str, Any], image: str, clicks: Clicks) -> dict[str, Any]:
+    everything = {"threshold": chosen["thresholds"]} if chosen["task"] == "everything" else {}
+    return {"pos_points": clicks[0], "neg_points": [], **everything, "image": image}
+
+
+def _samapi(chosen: Mapping[str, Any], image: str, clicks: Clicks) -> dict[str, Any]:
+    points = {"point_coords": clicks[0], "point_labels": [1] * len(clicks[0])}
+    return {"type": "vit_t", **points, "multimask_output": chosen["multimask_output"], "b64img": image}
+
+
+def _automask(chosen: Mapping[str, Any], image: str, clicks: Clicks) -> dict[str, Any]:
+    fields = {name: chosen[name] for name in ("points_per_side", "crop_n_layers", "min_mask_region_area")}
+    if chosen["thresholds"] is not None:
+        fields |= {"pred_iou_thresh": chosen["thresholds"], "stability_score_thresh": chosen["thresholds"]}
+    return {"type": "vit_t", **fields, "b64img": image}
+
+
+def label_config(task: str, nested: int) -> str:
+    """Return a labeling configuration with one tag for masks, so many inside one another, and three labels for each."""
+    tag = "PolygonLabels" if task == "polygon" else "BrushLabels"
+    name = "everything" if task == "everything" else "masks"
+    inside = f"<{tag}>" * nested + '<Label value="Object"/>' + "<Label/>" * 3 * nested + f"</{tag}>" * nested
+    masks = f'<{tag} name="{name}" toName="image">{inside}</{tag}>'
+    return f'<View><Image name="image" value="$image"/>{masks}</View>'
+
+
+def _setup(chosen: Mapping[str, Any], image: str, clicks: Clicks) -> dict[str, Any]:
+    return {"schema": label_config(chosen["task"], chosen["nested"])}
+
+
+def _predict(chosen: Mapping[str, Any], image: str, clicks: Clicks) -> dict[str, Any]:
+    width, height = chosen["size"]
+    regions = [
+        {
+            "type": "rectanglelabels",
+            "value": {"x": 50 * x / width, "y": 50 * y / height, "width": 50, "height": 50, "labels": ["Object"]},
+            "original_width": width,
+            "original_height": height,
+        }
+        for ((x, y), *_) in clicks
+        if chosen["task"] != "everything"
+    ]
+    task = {"id": 1, "annotations": [{"result": regions}], "data": {"image": f"data:;base64,{image}"}}
+    return {"label_config": label_config(chosen["task"], chosen["nested"]), "tasks": [task]}
+
+
+OBJECTS = ("task", "points", "objects")
+TOOL_PATHS = {
+    "/v1/predict": ToolPath(OBJECTS, _x_anylabeling),
+    "/sam2/segment_image": ToolPath((*OBJECTS, "format", "multimask_output"), _sam2),
+    "/sam2/embed_image": ToolPath((), _roboflow_image),
+    "/sam/segment_image": ToolPath(("points", "format"), _sam),
+    "/sam/embed_image": ToolPath((), _roboflow_image),
+    "/api/function_invocations": ToolPath(("task", "points", "thresholds"), _cvat),
+    "/sam/": ToolPath(("points", "multimask_output"), _samapi),
+    "/sam/automask/": ToolPath(("points_per_side", "crop_n_layers", "min_mask_region_area", "thresholds"), _automask),
+    "/label-studio/setup": ToolPath(("task", "nested"), _setup),
+    "/label-studio/predict": ToolPath(("task", "objects", "nested"), _predict),
+}
+"""Paths that work; of several with the same handler, one."""
