@@ -65,7 +65,7 @@ class Recorder(Networks):
     """Networks whose decoder selects the pixels left of column 8 for the baseline, and right of it for others."""
 
     def __init__(self) -> None:
-        self.calls = []
+        self.calls: list[tuple[list[tuple[float, float]], list[int], np.ndarray | None]] = []
 
     def _decode(self, file, engines, points_xy, labels, earlier=None):
         self.calls.append((list(points_xy), list(labels), earlier))
