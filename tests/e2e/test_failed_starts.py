@@ -3,12 +3,9 @@
 import shutil
 import socket
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
-from tests.e2e.server import serve_expecting_failure
+from tests.e2e.server import serve_expecting_failure, write_broken_encoder
 
 pytestmark = pytest.mark.e2e
 
@@ -49,33 +46,10 @@ def test_start_on_a_port_in_use_ends_with_one_line(builtin_repository, tmp_path)
     assert line == f"error: port {port} of 127.0.0.1 is in use: stop the program there or choose another port"
 
 
-def write_broken_encoder(path) -> None:
-    """Write an encoder that returns the same embedding for every image."""
-    embedding = np.ones((1, 64, 64, 256), np.float16)
-    graph = helper.make_graph(
-        [
-            helper.make_node("Shape", ["images"], ["batch"], end=1),
-            helper.make_node("Concat", ["batch", "sizes"], ["shape"], axis=0),
-            helper.make_node("Expand", ["embedding", "shape"], ["image_embeddings"]),
-        ],
-        "broken",
-        [
-            helper.make_tensor_value_info("images", TensorProto.UINT8, ["N", 1024, 1024, 3]),
-            helper.make_tensor_value_info("sizes_hw", TensorProto.INT32, ["N", 2]),
-        ],
-        [helper.make_tensor_value_info("image_embeddings", TensorProto.FLOAT16, ["N", 64, 64, 256])],
-        [
-            numpy_helper.from_array(embedding, "embedding"),
-            numpy_helper.from_array(np.array(embedding.shape[1:]), "sizes"),
-        ],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-
-
 def test_start_with_an_encoder_that_ignores_the_image_ends_with_one_line(builtin_repository, tmp_path):
     repository = tmp_path / "model_repository"
     shutil.copytree(builtin_repository, repository)
-    write_broken_encoder(repository / "mobile_sam_encoder" / "1" / "model.onnx")
+    write_broken_encoder(repository, 1)
     line = last_line(MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_CACHE_DIR=str(tmp_path / "cache"))
     assert "mobile_sam_encoder returned the same embedding for two different images (decoder onnxruntime f32, " in line
     assert "set MOBILE_SAM_ENGINE to openvino or onnxruntime" in line
