@@ -11,7 +11,7 @@ ARG HARDWARE=cpu
 # Needs glibc 2.35 or newer and Python 3.10 to 3.12.
 ARG CPU_BASE=docker.io/library/debian:12-slim
 # Its Python backend works only with its own Python 3.12.
-ARG GPU_BASE=nvcr.io/nvidia/tritonserver:26.06-py3
+ARG GPU_BASE=nvcr.io/nvidia/tritonserver:26.07-py3
 
 # ---- The bases: each image's own, and the same with pip. ----
 

@@ -135,7 +135,7 @@ gate: env-bench ## compare masks and times of the engines on OBJECTS with WEIGHT
 	@$(RUN) python -m benchmarks.gate $(OBJECTS) --weights $(if $(filter auto,$(WEIGHTS)),official builtin,$(WEIGHTS))
 
 try-label-studio: known-port env weights ## start Label Studio with a sample project, and the service for its clicks on PORT
-	@$(RUN) python -m tools.try_label_studio $(PORT)
+	@exec $(RUN) python -m tools.try_label_studio $(PORT)
 
 page-picture: env-dev ## take the page's pictures in docs/images from a running `make serve WEIGHTS=official`; needs Chromium
 	@$(RUN) python -m tools.page_picture http://127.0.0.1:$(PORT) docs/images
@@ -147,7 +147,7 @@ docs: env ## generate docs/http.md from the OpenAPI document, and docs/command-l
 weights: env ## export the model files of WEIGHTS: auto, official, builtin, random or a checkpoint's path
 	@$(BIN)/python -m mobile_sam_onnx --weights $(WEIGHTS) --output model_repository
 
-bento: weights ## package the service: `bentoml serve mobile_sam:latest`
+bento: weights ## package the service: `bentoml serve mobile_sam:latest --host 127.0.0.1`
 	@$(RUN) bentoml build
 
 env:

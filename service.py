@@ -1,6 +1,9 @@
 """MobileSAM behind BentoML: HTTP here, inference in the Triton that BentoML starts and owns."""
 
+import asyncio
+
 import bentoml
+import orjson
 from starlette.responses import Response
 
 from utils.api.answers import (
@@ -56,4 +59,5 @@ async def everything(received: Received) -> Response:
     steps = segment_everything(app.segmenter, image, request, app.settings.max_answer_bytes)
     if request.progress:
         return await json_lines(steps)
-    return json_response(await result_of(steps, app.settings.inference_timeout))
+    result = await result_of(steps, app.settings.inference_timeout)
+    return json_response(await asyncio.to_thread(orjson.dumps, result))

@@ -22,7 +22,7 @@ from utils.bento import check_address, set_triton_address
 from utils.settings import Settings, SettingsError
 from utils.triton import installation
 from utils.triton.run import METRICS_PORT_VARIABLE, Run, check_shared_memory, clean_up
-from utils.triton.runner import make_runner
+from utils.triton.runner import CONTROL_APIS, make_runner
 
 # Only the older of BentoML's two APIs has the Triton runner.
 warnings.filterwarnings("ignore", ".*is deprecated since BentoML v1.4")
@@ -51,7 +51,7 @@ def runner(repository: Path, *, auto_complete: bool = False) -> Any:
     replace(Run.current(), probe_models=False).publish()
     mode = "explicit" if OPEN else "none"
     folder = os.environ.get("MODEL_REPOSITORY") or repository
-    made = make_runner(folder, mode, auto_complete=auto_complete or bool(OPEN), restricted=not OPEN)
+    made = make_runner(folder, mode, auto_complete=auto_complete or bool(OPEN), restricted="" if OPEN else CONTROL_APIS)
     if OPEN:
         # After BentoML's own flags, which disable gRPC.
         made.cli_args.extend(["--allow-grpc=true", "--grpc-address=127.0.0.1", f"--grpc-port={GRPC_PORT}"])

@@ -1,10 +1,10 @@
 """Safe reader of the pickles in PyTorch's checkpoints, which can build only numpy arrays.
 
-A pickle is a program; here it may only call the few constructors below, which record their arguments. The sizes are
-checked against the values in the file before any array is made.
+A pickle is a program; here it may only call the few constructors below, which record their arguments. No opcode does
+more work than the bytes that it reads and the items that it takes off the stack, so that the size of the pickle bounds
+time and memory. The sizes of tensors are checked against the values in the file before any array is made.
 """
 
-import collections
 import pickle
 import zipfile
 from collections.abc import Callable, Mapping
@@ -15,8 +15,17 @@ import numpy.typing as npt
 
 from mobile_sam_onnx.errors import CheckpointError
 
-MAX_PICKLE_BYTES = 16 * 2**20
+MAX_PICKLE_BYTES = 4 * 2**20
+"""Size of a checkpoint's pickles, fifty times that of MobileSAM's."""
+MAX_ARGUMENTS = 8
 MAX_DIMENSIONS = 8
+NAMES = (
+    "PROTO STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE EMPTY_TUPLE TUPLE TUPLE1 "
+    "TUPLE2 TUPLE3 EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS BINPUT LONG_BINPUT BINGET LONG_BINGET GLOBAL "
+    "REDUCE BUILD BINPERSID"
+)
+OPCODES = frozenset(getattr(pickle, name)[0] for name in NAMES.split())
+"""Opcodes that `torch.save` writes."""
 STORAGES = {
     "FloatStorage": "f4",
     "DoubleStorage": "f8",
@@ -49,22 +58,59 @@ class Tensor(NamedTuple):
     stride: object
 
 
+class _Dispatch(dict[int, Any]):
+    def __missing__(self, opcode: int) -> Any:
+        raise CheckpointError(f"refused: expected an opcode that torch.save writes, got {opcode}")
+
+
 class _Unpickler(pickle._Unpickler):
     """Unpickler that allows only the names in `find_class`, whose objects are new for each file.
 
     It derives from the slower unpickler in Python: the one in C allocates as much memory as the pickle asks for (2^28
-    memo entries, texts longer than the file). A state dict takes milliseconds.
+    memo entries, texts longer than the file), and its opcodes cannot be replaced. A state dict takes milliseconds.
     """
 
-    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch}
-    del dispatch[pickle.BYTEARRAY8[0]]  # allocates before it reads; unused in checkpoints
+    stack: list[Any]
+    pop_mark: Callable[[], list[Any]]
+    dispatch: ClassVar[dict[int, Any]] = _Dispatch({code: pickle._Unpickler.dispatch[code] for code in OPCODES})
+
+    def _set_item(self) -> None:
+        value = self.stack.pop()
+        self._set([self.stack.pop(), value])
+
+    def _set_items(self) -> None:
+        self._set(self.pop_mark())
+
+    def _set(self, items: list[Any]) -> None:
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            # The hash of a tuple visits all its items, which may be one tuple again and again; large numbers can share
+            # one hash.
+            if not isinstance(key, str) and not _is_count(key):
+                raise CheckpointError(f"refused: expected texts and small numbers as keys, got {type(key).__name__}")
+            self.stack[-1][key] = value
+
+    def _reduce(self) -> None:
+        arguments = self.stack.pop()
+        if not isinstance(arguments, tuple) or len(arguments) > MAX_ARGUMENTS:
+            raise CheckpointError(f"refused: expected a call with at most {MAX_ARGUMENTS} arguments, got another one")
+        self.stack[-1] = self.stack[-1](*arguments)
+
+    def _build(self) -> None:
+        self.stack.pop()  # attributes, such as a state dict's `_metadata`
+
+    dispatch |= {
+        pickle.SETITEM[0]: _set_item,
+        pickle.SETITEMS[0]: _set_items,
+        pickle.REDUCE[0]: _reduce,
+        pickle.BUILD[0]: _build,
+    }
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and name in STORAGES:
             return name
         allowed: dict[tuple[str, str], Callable[..., Any]] = {
-            ("collections", "OrderedDict"): collections.OrderedDict,
-            ("torch", "Size"): lambda items=(): tuple(items),
+            ("collections", "OrderedDict"): lambda: {},
+            ("torch", "Size"): lambda items=(): items,
             ("torch._utils", "_rebuild_tensor_v2"): lambda storage, offset, size, stride, *_: Tensor(
                 storage, offset, size, stride
             ),
@@ -77,7 +123,7 @@ class _Unpickler(pickle._Unpickler):
         return allowed[module, name]
 
     def persistent_load(self, pid: Any) -> Storage:
-        if not (isinstance(pid, tuple) and len(pid) >= 5 and pid[0] == "storage" and pid[5:] in ((), (None,))):
+        if not (isinstance(pid, tuple) and len(pid) in (5, 6) and pid[0] == "storage" and pid[5:] in ((), (None,))):
             raise CheckpointError("expected a storage as persistent id, got something else")
         _, kind, key, _, length = pid[:5]
         if not (isinstance(kind, str) and kind in STORAGES and isinstance(key, str) and _is_count(length)):
@@ -143,7 +189,7 @@ def array(key: str, tensor: Tensor, values: Callable[[Storage], npt.NDArray[np.g
     if not isinstance(storage, Storage) or not _is_count(offset):
         raise CheckpointError(f"expected {printable(key)} to name a storage and an offset, got something else")
     shape, strides = _counts(key, size), _counts(key, stride)
-    if len(shape) != len(strides) or len(shape) > MAX_DIMENSIONS:
+    if len(shape) != len(strides):
         raise CheckpointError(
             f"expected as many strides as sizes in {printable(key)}, got {len(strides)} and {len(shape)}"
         )
@@ -160,8 +206,9 @@ def array(key: str, tensor: Tensor, values: Callable[[Storage], npt.NDArray[np.g
 
 
 def _counts(key: str, values: object) -> tuple[int, ...]:
-    if not isinstance(values, (tuple, list)) or not all(map(_is_count, values)):
-        raise CheckpointError(f"expected sizes and strides of {printable(key)} as whole numbers, got something else")
+    if not isinstance(values, (tuple, list)) or len(values) > MAX_DIMENSIONS or not all(map(_is_count, values)):
+        expected = f"at most {MAX_DIMENSIONS} whole numbers as sizes and strides of {printable(key)}"
+        raise CheckpointError(f"expected {expected}, got something else")
     return tuple(values)
 
 

@@ -1,6 +1,6 @@
 """Start Label Studio with a sample project whose clicks this service answers: `make try-label-studio`.
 
-Nothing is kept: the next run starts with an empty Label Studio.
+Nothing is kept: the next run starts with an empty Label Studio. Both servers end with this process, however it ends.
 """
 
 import os
@@ -14,18 +14,21 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import requests
 
 from tools.environment import ROOT, install
+from utils.triton.processes import die_with_parent
 
 ENVIRONMENT = ROOT / ".venv-integrations" / "label-studio"
 USER, PASSWORD = "you@example.com", "click-a-mask"
 LEGACY_TOKEN = "0123456789abcdef0123456789abcdef01234567"  # noqa: S105 - of a server on 127.0.0.1 with sample images
 DATABASE = "label_studio.sqlite3"
 START_TIMEOUT_S = 180
+END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 PICTURES = [ROOT / "utils" / "page" / "static" / "samples" / name for name in ("balloons.jpg", "coffee.jpg")]
 CONFIG = """<View>
   <Image name="image" value="$image" zoom="true"/>
@@ -125,9 +128,15 @@ def keep_database(database: Path, copy: Path) -> None:
 
 @contextmanager
 def running(command: list[str], settings: dict[str, str], log: IO[bytes] | None) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server in a process group of its own until the end of the block."""
+    """Run a server in a process group of its own until the end of the block, or of this process."""
     process = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, **settings}, stdout=log, stderr=log, start_new_session=True
+        command,
+        cwd=ROOT,
+        env={**os.environ, **settings},
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509  (this process has one thread)
     )
     try:
         yield process
@@ -168,6 +177,19 @@ def free_port(wanted: int) -> int:
         return int(probe.getsockname()[1])
 
 
+def end_on_signals() -> None:
+    """Leave all blocks on SIGTERM, on SIGHUP (a closed terminal), and when the parent ends."""
+
+    def end(number: int, _: object) -> None:
+        for ignored in END_SIGNALS:  # several arrive at once, and must not interrupt the clean-up
+            signal.signal(ignored, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    for number in END_SIGNALS:
+        signal.signal(number, end)
+    die_with_parent(os.getppid())
+
+
 def _say(text: str) -> None:
     print(text, flush=True)  # between the lines of the servers
 
@@ -203,6 +225,7 @@ def main(port: int) -> None:
 
 
 if __name__ == "__main__":
+    end_on_signals()
     try:
         main(int(sys.argv[1]))
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,10 +28,12 @@ from utils.edge.admission import Admission
 from utils.edge.keys import ADMIN_KEYS, ApiKeys, KeysError
 from utils.edge.lifecycle import WorkerLifecycle
 from utils.edge.middleware import Edge, Limits
+from utils.edge.origins import Origins
 from utils.edge.protocol import REQUEST_ID_HEADER
 from utils.edge.rate import RateError, RateLimit
 from utils.integrations import chosen
-from utils.integrations.adapter import Adapters, Service
+from utils.integrations.adapter import Adapters
+from utils.integrations.service import Service
 from utils.observability.counter_files import allocate_counters
 from utils.observability.logs import configure_logging
 from utils.observability.metrics import Counts, forget_dead_workers, triton_metrics
@@ -41,7 +44,7 @@ from utils.triton import health, installation, processes, repository, versions
 from utils.triton.models import Models
 from utils.triton.plan import Plan, PlanError
 from utils.triton.run import Run, check_shared_memory, clean_up
-from utils.triton.runner import make_runner, restricted_header
+from utils.triton.runner import CONTROL_APIS, make_runner
 from utils.triton.segmenter import TritonSegmenter
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -50,6 +53,10 @@ ROOT = Path(__file__).resolve().parents[1]
 """Folder of `service.py`."""
 WORK_PATHS = frozenset({"/mobile_sam", "/embed", "/everything"})
 """Paths that run inference."""
+NO_KEYS = (
+    "every machine that reaches {address} can use this service, as it has no API keys: set MOBILE_SAM_API_KEYS_FILE, "
+    "or listen (--host) or publish the container's port on 127.0.0.1"
+)
 
 
 @dataclass
@@ -84,24 +91,39 @@ def build() -> App:
     os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
     if source is None:  # the limit in a remote repository is unknown here; make the one in /info apply
         os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(service_info["limits"]["max_image_pixels"]))
-    runner = make_runner(served, settings.model_control_mode, ready_line=_ready_line(source, plan))
+    runner = make_runner(
+        served,
+        settings.model_control_mode,
+        # Inference too: a web page can send simple requests to any port, and deep JSON crashes old Tritons.
+        restricted=f"{CONTROL_APIS},inference",
+        ready_line=_ready_line(source, plan),
+        public_warning="" if need_key else NO_KEYS,
+    )
     run = Run.current()
     documents = pages(need_key=need_key, metrics_need_key=metrics_need_key, admin=admin_keys is not None)
     service = service_with_document("mobile_sam", runner, bytes(documents["/docs.json"].body))
-    # The lambda delays the lookup: the runner has `infer` only once a worker has started.
-    segmenter = TritonSegmenter(lambda **call: runner.infer(**call), settings.inference_timeout, plan.instances)  # noqa: PLW0108
+
+    def infer(*, headers: dict[str, str], **call: Any) -> Any:
+        # The runner has `infer` only once a worker has started.
+        return runner.infer(headers={**headers, **run.key_header}, **call)
+
+    segmenter = TritonSegmenter(infer, settings.inference_timeout, plan.instances)
     app = App(service, segmenter, settings)
     admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
     models = Models(
         partial(triton_address, runner.name),
-        restricted_header(),
+        run.key_header,
         (source, Path(served)) if source else None,
         Path(run.folder),
     )
+    read_health = partial(health.read_health, Path(run.shared_file))
     read_triton_metrics = partial(triton_metrics, run.metrics_port)
+    cors_origins = [origin.strip() for origin in settings.cors_origins.split(",")] if settings.cors_origins else []
+    origins = Origins(cors_origins, None if need_key else settings.hosts)
     _add_hooks(
         service,
         rate,
+        origins,
         WorkerLifecycle(Path(run.shared_file), admission, lambda: disconnect(runner), settings.max_connections),
         partial(_check_deployment, source, plan),
     )
@@ -111,10 +133,10 @@ def build() -> App:
     service.mount_asgi_app(adapters, path="/")
     work_paths = WORK_PATHS.union(adapters.work)
     # Outermost first: CORS preflight requests carry no API key.
-    if settings.cors_origins:
+    if cors_origins:
         service.add_asgi_middleware(
             CORSMiddleware,
-            allow_origins=[origin.strip() for origin in settings.cors_origins.split(",")],
+            allow_origins=cors_origins,
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID_HEADER.decode()],
             expose_headers=["Retry-After", REQUEST_ID_HEADER.decode()],
@@ -125,18 +147,23 @@ def build() -> App:
         Edge,
         work_paths=work_paths,
         file_paths=static_files() | page_files(),
-        pages={**documents, **page_pages(), "/info": Info(service_info, models.versions, read_triton_metrics)},
+        pages={
+            **documents,
+            **page_pages(),
+            "/info": Info(service_info, models.versions, read_triton_metrics, lambda: read_health().version),
+        },
         limits=Limits(settings.max_body_bytes, settings.body_timeout, settings.inference_timeout + 5),
         keys=keys,
         rate=rate,
         admission=admission,
-        health=partial(health.read_health, Path(run.shared_file)),
+        health=read_health,
         counts=Counts(),
         check_room={"/mobile_sam": segmenter.check_room},
         triton_metrics=read_triton_metrics,
         metrics_need_key=metrics_need_key,
         admin=Admin(admin_keys, models, settings.model_control_mode) if admin_keys else None,
         adapters=adapters,
+        origins=origins,
     )
     return app
 
@@ -194,7 +221,9 @@ def _ready_line(source: Path | None, plan: Plan) -> str:
     return f"{pages}, weights {weights.get('name')}, encoder {plan.encoder.engine}"
 
 
-def _add_hooks(service: Any, rate: RateLimit | None, lifecycle: WorkerLifecycle, check_deployment: Any) -> None:
+def _add_hooks(
+    service: Any, rate: RateLimit | None, origins: Origins, lifecycle: WorkerLifecycle, check_deployment: Any
+) -> None:
     """Register what runs before the service is deployed, and at the start and the end of each API worker."""
     service.on_deployment(check_hooks)
     service.on_deployment(check_deployment)
@@ -203,6 +232,7 @@ def _add_hooks(service: Any, rate: RateLimit | None, lifecycle: WorkerLifecycle,
     def start_worker(_: Any) -> None:
         allocate_counters()
         forget_dead_workers()
+        threading.Thread(target=origins.look_up_own_name, daemon=True).start()
         lifecycle.start()
 
     @service.on_shutdown  # type: ignore[untyped-decorator]

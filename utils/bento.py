@@ -165,7 +165,10 @@ def enable_worker_respawn() -> None:
 
 
 def set_up_process_manager(
-    folder: Path, failure: Callable[[], str], wait_until_ready: Callable[[Callable[[], str]], None]
+    folder: Path,
+    failure: Callable[[], str],
+    wait_until_ready: Callable[[Callable[[], str]], None],
+    public_warning: str = "",
 ) -> None:
     """Make BentoML's process manager listen on sockets in a private folder, and exit with one line after an error.
 
@@ -178,6 +181,8 @@ def set_up_process_manager(
         failure: called after the processes have ended; returns the error that ended them, or an empty string.
         wait_until_ready: called in a thread when the processes are started, with a function that returns the service's
             URL.
+        public_warning: warning for the log if the service listens on another address than this machine's own; the
+            address replaces `{address}`.
     """
     endpoints = {"endpoint": f"ipc://{folder}/manager", "pubsub_endpoint": f"ipc://{folder}/manager-events"}
 
@@ -190,6 +195,9 @@ def set_up_process_manager(
 
         def start(self, *arguments: Any, **options: Any) -> Any:
             """Run until the service has stopped."""
+            listener = self.sockets.get(serving.API_SERVER_NAME)
+            if public_warning and listener and not ip_address(listener.host).is_loopback:
+                logger.warning("%s", public_warning.replace("{address}", f"{listener.host}:{listener.port}"))
             threading.Thread(target=wait_until_ready, args=[self.url], daemon=True).start()
             ended = super().start(*arguments, **options)
             if reason := failure():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +114,14 @@ def _origins(text: str) -> str:
     return text
 
 
+def _hosts(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9._*-]+", name):
+            raise _invalid("host names without a port, such as segment.example or *.example.org", name)
+    return names
+
+
 def _number(kind: type[int] | type[float], expected: str, above: int) -> Callable[[str], float]:
     def parse(text: str) -> float:
         try:
@@ -178,6 +187,9 @@ class Settings:
     """Access to `/metrics`: `open` for everybody, or `key` for callers with an API key."""
     cors_origins: Annotated[str | None, _origins] = None
     """Other origins whose pages may call the service: `https://a.example,https://b.example`, or `*`."""
+    hosts: Annotated[tuple[str, ...], _hosts] = ()
+    """Host names by which callers without API keys may reach the service, besides those in `utils.edge.origins`:
+    `segment.example,*.example.org`."""
     max_image_pixels: int | None = None
     """Maximum width times height of an image. The orchestrator in Triton reads this setting and the next three, with
     defaults in its config.pbtxt; here they are only validated before the start."""

@@ -58,6 +58,9 @@ def test_log_contains_no_key(keyed):
         headers = {"Authorization": f"Bearer {key}", "X-Request-ID": f"to-be-answered-{status}"}
         answer = requests.post(f"{keyed.url}/embed", json={"image_id": "0" * 64}, headers=headers, timeout=60)
         assert answer.status_code == status
+    assert requests.get(f"{keyed.url}/{ALICE}", timeout=5).status_code == 404
+    query = requests.post(f"{keyed.url}/embed?api_key={ALICE}", json={}, headers={"X-API-Key": BOB}, timeout=5)
+    assert query.status_code == 422
     log = keyed.log.read_text()
     assert {"to-be-answered-404", "to-be-answered-401"} <= set(re.findall(r"to-be-answered-\d+", log))
     assert not [key for key in (ALICE, BOB, unknown) if key in log]
@@ -80,14 +83,21 @@ def test_log_lines_are_json_with_the_request_id_except_tritons(keyed):
     assert any(line["logger"] == "bentoml.access" for line in about)
 
 
+def test_any_host_is_accepted_with_keys(keyed):
+    answer = requests.get(f"{keyed.url}/info", headers={"Host": "segment.example"}, timeout=5)
+    assert answer.status_code == 200
+    headers = {"Host": "segment.example", "Origin": "https://segment.example", "X-API-Key": ALICE}
+    assert requests.post(f"{keyed.url}/embed", json={}, headers=headers, timeout=5).status_code == 422
+
+
 def test_cors_allows_only_the_configured_origin(keyed):
     asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
-    for origin, allowed in ((ORIGIN, ORIGIN), ("https://elsewhere.example", None)):
+    for origin, allowed, status in ((ORIGIN, ORIGIN, 401), ("https://elsewhere.example", None, 403)):
         response = requests.options(f"{keyed.url}/mobile_sam", headers={"Origin": origin, **asks}, timeout=5)
         assert response.headers.get("Access-Control-Allow-Origin") == allowed
         # Errors carry the header too, or the page could not read the reason.
         rejected = requests.post(f"{keyed.url}/mobile_sam", json={}, headers={"Origin": origin}, timeout=5)
-        assert rejected.status_code == 401
+        assert rejected.status_code == status
         assert rejected.headers.get("Access-Control-Allow-Origin") == allowed
 
 

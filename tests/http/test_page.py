@@ -67,9 +67,10 @@ def test_info_has_version_limits_and_loaded_models(http):
     answer = http.get("/info")
     assert answer.status_code == 200
     info = answer.json()
-    assert set(info) == {"version", "weights", "engine", "key_needed", "limits", "model_versions"}
+    assert set(info) == {"version", "weights", "engine", "triton", "key_needed", "limits", "model_versions"}
     assert info["key_needed"] is False
-    assert (info["model_versions"], info["weights"], info["engine"]) == ([], None, None)  # without Triton
+    assert info["model_versions"] == []  # without Triton
+    assert info["weights"] is info["engine"] is info["triton"] is None
     assert info["limits"] == {"max_body_bytes": 32 * 2**20, "max_image_pixels": 25_000_000, "max_objects": 256}
 
 

@@ -7,9 +7,14 @@ import pytest
 from benchmarks.gate import LOW_IOU, MAX_DROP, MAX_LOW_SHARE, MIN_IOU
 from orchestrator import cache, costs, redis_tier
 from tools.environment import MIN_FREE_DISK_BYTES
+from utils.api.received import MAX_VALUES
 from utils.api.requests import MAX_OBJECTS
 from utils.edge.keys import MIN_KEY_LENGTH
 from utils.edge.lifecycle import ANSWER_STALL_TIMEOUT_S, FINISH_TIMEOUT_S
+from utils.integrations.adapter import MAX_TEXT_CHARS
+from utils.integrations.fetch import MAX_URL_CHARS
+from utils.integrations.label_studio_config import MAX_CONFIG_CHARS, MAX_CONFIG_DEPTH, MAX_CONFIG_TAGS, MAX_OBJECT_TAGS
+from utils.integrations.service import MAX_DOCUMENT_BYTES, MAX_POLYGON_BYTES, MAX_WAITING
 from utils.settings import Settings
 from utils.triton.health import MAX_RECORD_AGE_S
 from utils.triton.run import MIN_SHARED_MEMORY_AT_START_BYTES
@@ -43,6 +48,15 @@ SENTENCES = [
     ("security.md", f"keys of {MIN_KEY_LENGTH} characters or more"),
     ("troubleshooting.md", f"For {MAX_RECORD_AGE_S:g} s: the machine is out of memory"),
     ("troubleshooting.md", f"One of which nothing is read for {ANSWER_STALL_TIMEOUT_S:g} s"),
+    ("security.md", f"images aside: [{MAX_TEXT_CHARS:,}]("),
+    ("security.md", f"a URL to fetch: [{MAX_URL_CHARS:,}]("),
+    ("security.md", f"of Label Studio: [{MAX_CONFIG_CHARS:,}]("),
+    ("security.md", f"for images and masks: [{MAX_CONFIG_TAGS:,}; {MAX_CONFIG_DEPTH}; {MAX_OBJECT_TAGS}]("),
+    ("security.md", f"values in a body: [{MAX_VALUES:,}]("),
+    ("security.md", f"for a tool's form: [{costs.MAX_WORK_S:g} s of a core]("),
+    ("security.md", f"for a tool; as polygons: [{MAX_DOCUMENT_BYTES // MIB} MiB; {MAX_POLYGON_BYTES // MIB} MiB]("),
+    ("security.md", f"at once; waiting: [1; {MAX_WAITING}]("),
+    ("integrations/label-studio.md", f"more than {MAX_VALUES:,} values"),
     ("faq.md", f"in one request (`prompts`, up to {MAX_OBJECTS})"),
     ("faq.md", f"{Settings().max_body_bytes // MIB} MiB; PNG, JPEG or WebP"),
 ]

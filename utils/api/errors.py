@@ -5,6 +5,7 @@
     ├── MalformedBody         400   the body is not valid JSON
     ├── MalformedForm         400   the body is not valid multipart/form-data
     ├── Unauthorized          401   the API key is missing or unknown
+    ├── ForeignPage           403   a page of another origin may have sent the request
     ├── UnknownPath           404   there is no such path
     ├── ImageNotCached        404   the image id is unknown, or the image is no longer cached
     ├── WrongMethod           405   the path does not support the method
@@ -12,7 +13,7 @@
     ├── SlowBody              408   the body did not arrive in time
     ├── ModelChange           409   models cannot be loaded or unloaded, at least not now
     ├── BodyTooLarge          413   the body has too many bytes
-    ├── UnsupportedMedia      415   the Content-Type is neither JSON, multipart/form-data nor an image's
+    ├── UnsupportedMedia      415   the Content-Type is none that the path takes
     ├── InvalidRequest        422   a field is missing, unknown, of the wrong type or out of range
     │   └── ImageNotFetched         an image of another server could not be had, or may not be fetched
     ├── AnswerTooLarge        422   the answer would have too many bytes
@@ -217,6 +218,15 @@ class Unauthorized(ServiceError, status=401, slug="unauthorized", title="An API 
         return {"WWW-Authenticate": 'Bearer realm="mobile-sam"'}
 
 
+class ForeignPage(ServiceError, status=403, slug="foreign-page", title="The request may come from a foreign web page"):
+    """A page of another origin may have sent the request."""
+
+    @classmethod
+    def of(cls, expected: str, got: str) -> ForeignPage:
+        """Return an error that describes the expected and the received header."""
+        return cls(f"{expected}, got {got}", logged=expected)
+
+
 class UnknownPath(ServiceError, status=404, slug="not-found", title="Not Found"):
     """There is no such path."""
 
@@ -296,12 +306,12 @@ class TooManyRequests(ServiceError, status=429, slug="too-many-requests", title=
 class UnsupportedMedia(
     ServiceError, status=415, slug="unsupported-media-type", title="The content type is not supported"
 ):
-    """The Content-Type is neither JSON, multipart/form-data nor an image's."""
+    """The Content-Type is none that the path takes."""
 
     @classmethod
-    def of(cls, got: str) -> UnsupportedMedia:
-        """Return an error that names the received content type."""
-        expected = "expected Content-Type application/json, multipart/form-data or image/..."
+    def of(cls, got: str, allowed: str = "application/json, multipart/form-data or image/...") -> UnsupportedMedia:
+        """Return an error that names the allowed content types and the received one."""
+        expected = f"expected Content-Type {allowed}"
         return cls(f"{expected}, got {shown(got)}", logged=expected)
 
 

@@ -91,19 +91,20 @@ async def _segment_by_one_version(
     yield {"done": total, "total": total, "result": {**result, "masks": kept}}
 
 
-async def result_of(steps: AsyncIterator[Step], timeout: float) -> bytes:
-    """Return the result of the last step as JSON.
+async def result_of(steps: AsyncIterator[Step], timeout: float) -> dict[str, Any]:
+    """Return the result of the last step.
 
     Raises:
         InferenceTimeout: the steps take longer than `timeout` seconds.
         ServiceError: as raised by `everything`.
     """
 
-    async def last() -> bytes:
-        result: dict[str, Any] | None = None
-        async for step in steps:
-            result = step.get("result")
-        return await asyncio.to_thread(orjson.dumps, result)
+    async def last() -> dict[str, Any]:
+        step: Step = {}
+        async for step in steps:  # noqa: B007 - the last one counts
+            pass
+        result: dict[str, Any] = step["result"]
+        return result
 
     try:
         return await asyncio.wait_for(last(), timeout)

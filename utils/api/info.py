@@ -27,6 +27,7 @@ def describe(repository: Path | None, settings: Settings, *, key_needed: bool) -
         "version": VERSION,
         "weights": None,
         "engine": None,
+        "triton": None,
         "key_needed": key_needed,
         "limits": {
             "max_body_bytes": settings.max_body_bytes,
@@ -44,13 +45,14 @@ class Info:
         unloaded: dict[str, Any],
         versions: Callable[[], Awaitable[list[int]]],
         metrics: Callable[[], Awaitable[bytes]],
+        triton: Callable[[], str],
     ) -> None:
         """Create the application.
 
-        It needs the result of `describe`, and functions that return the versions that serve requests, ascending, and
-        Triton's metrics in the Prometheus text format, empty while Triton is down.
+        It needs the result of `describe`, and functions that return the versions that serve requests, ascending,
+        Triton's metrics in the Prometheus text format, empty while Triton is down, and Triton's own version.
         """
-        self._unloaded, self._versions, self._metrics = unloaded, versions, metrics
+        self._unloaded, self._versions, self._metrics, self._triton = unloaded, versions, metrics, triton
 
     async def document(self) -> dict[str, Any]:
         """Return the document; weights and engine are None while no version is loaded."""
@@ -60,7 +62,7 @@ class Info:
             versions = []
         # After the versions: a ready version has already reported its weights.
         newest = loaded_by_version(await self._metrics()).get(versions[-1], {}) if versions else {}
-        return {**self._unloaded, **newest, "model_versions": versions}
+        return {**self._unloaded, **newest, "triton": self._triton() or None, "model_versions": versions}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the document."""

@@ -2,19 +2,19 @@
 
 On SIGTERM or Ctrl-C the worker finishes the accepted requests and answers new ones with 503. It closes its connections
 only once Triton has ended too. So no connection is closed during a request, and the port refuses connections as soon as
-nobody answers them.
+nobody answers them. A step of the shutdown that fails is logged, and the next one still runs. A worker that has not
+ended after all that is killed.
 """
 
 import asyncio
 import contextlib
-import ctypes
 import gc
+import inspect
 import logging
 import os
 import resource
 import signal
 import socket
-import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -37,6 +37,10 @@ TRITON_STOP_TIMEOUT_S = 12.0
 POLL_INTERVAL_S = 0.02
 LAST_ANSWERS_S = 0.2
 """Time to refuse the requests of connections that were accepted last."""
+CLOSE_TIMEOUT_S = 1.0
+"""Time for callers to read the last answers, before their connections are aborted."""
+END_TIMEOUT_S = 42.0
+"""Time after which a worker that has not ended is killed; longer than all steps of a shutdown together."""
 TRIM_INTERVAL_S = 15.0
 
 RESERVED_DESCRIPTORS = 64
@@ -48,9 +52,6 @@ HEADERS_TIMEOUT_S = 20.0
 """Time for a complete request on an open connection. uvicorn itself closes connections idle between requests."""
 ANSWER_STALL_TIMEOUT_S = 60.0
 """Time after which an answer is dropped if its reader takes no further byte."""
-
-SO_ATTACH_FILTER, BPF_RETURN = 26, 0x06
-"""Socket option and instruction of Linux's packet filters (Documentation/networking/filter.rst in its sources)."""
 
 
 class WorkerLifecycle:
@@ -71,6 +72,7 @@ class WorkerLifecycle:
         self._max_connections = max_connections
         self._parent = os.getppid()
         self._stop: asyncio.Task[None] | None = None
+        self._closed_early = False
 
     def start(self) -> None:
         """Prepare the worker; call this in its event loop, once the server handles signals and before it listens.
@@ -99,43 +101,58 @@ class WorkerLifecycle:
         def handle(number: int, frame: FrameType | None) -> None:
             if not self._admission.stopping:
                 self._admission.stop()
+                kill_process_after(END_TIMEOUT_S)
                 loop.call_soon_threadsafe(stop, number)
             elif number == signal.SIGINT:  # a second Ctrl-C stops at once
                 server_handler(number, frame)
 
         def stop(number: int) -> None:
-            self._stop = loop.create_task(self._finish(lambda: server_handler(number, None)))
+            self._stop = loop.create_task(self._shut_down(lambda: server_handler(number, None)))
 
         signal.signal(signum, handle)
 
-    async def _finish(self, close: Callable[[], None]) -> None:
-        """Finish the accepted requests, then have the server close its connections."""
+    async def _shut_down(self, close: Callable[[], None]) -> None:
+        """Finish the accepted requests, wait for Triton's end, then have the server close its connections."""
+        await attempt(self._finish_requests, close)
+        await attempt(self._abort_requests)
+        if not self._closed_early:
+            for step in (self._disconnect, self._lock.release, self._wait_for_triton, self._refuse_connections, close):
+                await attempt(step)
+        await attempt(self._abort_connections)
+
+    async def _finish_requests(self, close: Callable[[], None]) -> None:
+        """Wait for the accepted requests; close first if others take new ones, or a new service needs the port."""
         service_stops = await _wait_for(lambda: health.read_health(self._file).stopping, 0.5)
         logger.info("stopping; %d request(s) to finish", self._admission.in_progress)
-        closed = False
 
         def finished() -> bool:
-            nonlocal closed
-            if not closed and (not service_stops or self._orphaned()):
-                # Other workers take new requests, or a new service needs the port.
-                closed = True
+            if not self._closed_early and (not service_stops or self._orphaned()):
+                self._closed_early = True
                 close()
             return not self._admission.in_progress
 
         if not await _wait_for(finished, FINISH_TIMEOUT_S):
             logger.warning("%d request(s) could not be finished in time", self._admission.in_progress)
-        # This also aborts bodies that are still arriving.
+
+    async def _abort_requests(self) -> None:
+        """Abort the requests that are left, bodies that are still arriving among them."""
         self._admission.abort_in_flight()
-        await _wait_for(finished, 1)
-        if closed:
-            return
-        await self._disconnect()
-        self._lock.release()
+        await _wait_for(lambda: not self._admission.in_progress, 1)
+
+    async def _wait_for_triton(self) -> None:
         await _wait_for(lambda: health.read_health(self._file).ended or self._orphaned(), TRITON_STOP_TIMEOUT_S)
-        ignore_new_connections(self._server)
+
+    async def _refuse_connections(self) -> None:
+        """Answer what was accepted last, then make the port refuse connections."""
         await asyncio.sleep(LAST_ANSWERS_S)
         stop_listening(self._server)
-        close()
+
+    async def _abort_connections(self) -> None:
+        """Abort connections whose callers do not read their answers: the server would wait for them."""
+        state = getattr(self._server, "server_state", None)
+        if state is not None and not await _wait_for(lambda: not state.connections, CLOSE_TIMEOUT_S):
+            for connection in list(state.connections):
+                connection.transport.abort()
 
     async def _trim_memory(self) -> None:
         """Return free memory to the system at intervals, while no request is in progress."""
@@ -148,6 +165,27 @@ class WorkerLifecycle:
     def _orphaned(self) -> bool:
         """Return whether the service's first process was killed; its signal may arrive before it is gone."""
         return os.getppid() != self._parent
+
+
+async def attempt(step: Callable[..., Awaitable[None] | None], *arguments: Any) -> None:
+    """Run a step of the shutdown. Its failure is logged and does not keep the next one from running."""
+    try:
+        if inspect.isawaitable(done := step(*arguments)):
+            await done
+    except Exception:
+        logger.exception("a step of the shutdown failed, the next ones run: %s", getattr(step, "__name__", step))
+
+
+def kill_process_after(seconds: float) -> None:
+    """Kill this process if it still runs then, whatever its event loop and its threads do."""
+
+    def end() -> None:
+        logger.error("the worker has not ended within %g s, it is killed", seconds)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 async def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
@@ -211,18 +249,6 @@ class Sweeper:
                 transport.abort()
                 closed += 1
         return closed
-
-
-def ignore_new_connections(server: Any) -> None:
-    """Drop the first packet of new connections to a `uvicorn.Server`, in all processes that listen on its port.
-
-    Connections that already wait to be accepted can then be answered; `stop_listening` would reset them. Callers of new
-    ones try again after a second, when the port refuses them.
-    """
-    instruction = ctypes.create_string_buffer(struct.pack("HBBI", BPF_RETURN, 0, 0, 0))  # accept 0 bytes
-    program = struct.pack("HL", 1, ctypes.addressof(instruction))
-    for listening in _listening(server):
-        listening.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
 
 
 def stop_listening(server: Any) -> None:

@@ -6,7 +6,7 @@ The steps, in order:
    Refuse requests that are not valid HTTP or have too large a head (detected in `protocol.py`).
 2. Refuse unknown paths and methods: BentoML would create a metric for each.
 3. Answer the Swagger page, `/docs.json` and the health paths, whatever the state of the models.
-4. Check the API key and the rate limit.
+4. Refuse POST requests of foreign web pages; check the API key and the rate limit.
 5. Refuse work while the service stops, while Triton is unavailable, or when too many requests are in progress.
 6. Read the body, up to a cap and within a time limit.
 7. Run BentoML, within a time limit and until the caller disconnects. BentoML's own errors become
@@ -53,6 +53,7 @@ from utils.edge.admission import (
 )
 from utils.edge.bodies import LARGE_BODY_BYTES, Body, ClientDisconnected
 from utils.edge.keys import ApiKeys
+from utils.edge.origins import Origins
 from utils.edge.protocol import REFUSAL_EXTENSION, address, request_id
 from utils.edge.rate import RateLimit
 from utils.integrations.adapter import Adapters
@@ -119,6 +120,7 @@ class Edge:
         metrics_need_key: bool = False,
         admin: Admin | None = None,
         adapters: Adapters | None = None,
+        origins: Origins | None = None,
     ) -> None:
         """Wrap an application.
 
@@ -132,6 +134,7 @@ class Edge:
             rate: limit for each key name, or without keys for each address.
             admin: the admin API, if there are admin keys.
             adapters: the application's paths in the languages of annotation tools.
+            origins: check of the headers of POST requests.
         """
         self.app = app
         self.work_paths, self.file_paths, self._pages = work_paths, file_paths, pages
@@ -141,7 +144,7 @@ class Edge:
         self._triton_metrics, self._check_room = triton_metrics, check_room or {}
         self._throttle, self._active_addresses = RefusalThrottle(), ActiveCallers()
         self._large_bodies = FairSemaphore(MAX_LARGE_BODIES, active=self._active_addresses)
-        self._admin, self._adapters = admin, adapters
+        self._admin, self._adapters, self._origins = admin, adapters, origins or Origins()
         self.adapter_paths: Collection[str] = adapters.by_path if adapters else ()
         self._key_pages = (adapters.key_pages if adapters else frozenset()) | ({METRICS} if metrics_need_key else set())
         self.methods: Mapping[str, tuple[str, ...]] = {
@@ -149,6 +152,7 @@ class Edge:
             **dict.fromkeys(work_paths, WRITE),
             **(admin.methods if admin else {}),
         }
+        self._known_paths = {"-", *self.methods, *(adapters.off if adapters else ())}  # "-": not HTTP
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection event."""
@@ -157,7 +161,8 @@ class Edge:
             return
         REQUEST_ID.set(request_id(scope["headers"]))
         ADDRESS.set(shown(address(scope)))
-        TARGET.set(f"{shown(scope['method'], 20)} {shown(scope['path'], 200)}")
+        path = scope["path"] if scope["path"] in self._known_paths else OTHER_PATH  # others may contain a key
+        TARGET.set(f"{shown(scope['method'], 20)} {path}")
         REASON.set(AnswerReason())
         REFUSAL_LOG.summarise_ended()
         trace.get_current_span().set_attribute("mobile_sam.request_id", REQUEST_ID.get())
@@ -179,15 +184,15 @@ class Edge:
     async def _route(self, scope: Scope, receive: Receive, send: AnswerSender, body: Body) -> None:
         if refusal := scope.get("extensions", {}).get(REFUSAL_EXTENSION):
             raise refusal
-        hosts = sum(name == b"host" for name, _ in scope["headers"])
-        if hosts > 1 or (not hosts and scope["http_version"] == "1.1"):
-            raise MalformedRequest(f"expected one Host header, got {hosts}")
+        _check_number_of_hosts(scope)
         path, method = scope["path"], scope["method"]
         methods = self.methods.get(path)
         if methods is None:
             raise UnknownPath.of(path, self._adapters.off.get(path) if self._adapters else None)
         if method not in methods:
             raise WrongMethod.of(path, methods, method)
+        if method not in READ:
+            self._origins.check(scope["headers"])
         if path in self._key_pages:
             self._authenticate(scope)
         if path in self.work_paths:
@@ -355,6 +360,12 @@ class AnswerSender:
             headers["Connection"] = "close"
         self.count(message["status"])
         await self._send({**message, "headers": headers.raw})
+
+
+def _check_number_of_hosts(scope: Scope) -> None:
+    hosts = sum(name == b"host" for name, _ in scope["headers"])
+    if hosts > 1 or (not hosts and scope["http_version"] == "1.1"):
+        raise MalformedRequest(f"expected one Host header, got {hosts}")
 
 
 def _append_to_body(send: Send, extra: bytes) -> Send:

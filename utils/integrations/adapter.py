@@ -1,14 +1,15 @@
 """Interfaces in the languages of annotation tools.
 
-An adapter is a table of routes. Each route translates a tool's request into fields of `/mobile_sam`, `/embed` or
-`/everything`, and the answer into the tool's form. Requests pass the same edge as those of the service's own paths.
+An adapter is a table of routes. Each route has the model of a tool's request, and a handler that translates it into
+fields of `/mobile_sam`, `/embed` or `/everything`, and the answer into the tool's form. Requests pass the same edge as
+those of the service's own paths.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
-import orjson
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import Headers, QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,57 +17,32 @@ from starlette.types import Receive, Scope, Send
 
 from utils.api.answers import json_response, problem_of, problem_response
 from utils.api.errors import Problem
-from utils.api.everything import everything, result_of
-from utils.api.inputs import IMAGE_FILE, ImageSource, decode_base64, to_prompts
-from utils.api.jobs import Job, Segmenter
-from utils.api.received import parse_body
-from utils.api.requests import EverythingRequest, SegmentRequest
+from utils.api.inputs import IMAGE_FILE, ImageSource, decode_base64
+from utils.api.received import parse_body, receive_json
+from utils.integrations.service import Service, as_json
 from utils.observability.context import CALLER
-from utils.settings import Settings
 
-Fields = Mapping[str, Any]
-GRID: Fields = {"points_per_side": 16}
-"""Parameters of `/everything` for tools: a quarter of its points, so that an answer takes seconds on a CPU."""
+MAX_TEXT_CHARS = 8192
+"""Maximum length of a text in a tool's request, images aside."""
+ImageText = Annotated[str, Field(max_length=2**30)]
+"""An image in base64, which only the size of the body limits."""
 
 
-class Service:
-    """The service's own functions, with their fields and answers as Python objects.
+class ToolRequest(BaseModel):
+    """Base class of the models of tools' requests, nested ones included. Unknown fields are ignored."""
 
-    Methods raise a `ServiceError` for invalid fields, an invalid image or an unavailable model.
-    """
+    model_config = ConfigDict(str_max_length=MAX_TEXT_CHARS, protected_namespaces=())
 
-    def __init__(self, segmenter: Callable[[], Segmenter], settings: Settings) -> None:
-        self._segmenter, self.settings = segmenter, settings
-
-    async def segment(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
-        """Return the JSON document of `/mobile_sam`, without a picture, for its fields but the image.
-
-        `mask_format` is `rle`, `polygon`, `png` or `json`.
-        """
-        request = parse_body(orjson.dumps({"segmented_image": "none", **fields}), SegmentRequest)
-        job = Job(to_prompts(request), request, request.model_version, document=True)
-        segmentation = await self._segmenter().segment(image, job)
-        document: dict[str, Any] = orjson.loads(bytes(segmentation.result))
-        return document
-
-    async def embed(self, image: ImageSource) -> dict[str, Any]:
-        """Return the answer of `/embed`."""
-        document: dict[str, Any] = orjson.loads(await self._segmenter().embed(image))
-        return document
-
-    async def everything(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
-        """Return the answer of `/everything` for its fields but the image and `progress`."""
-        request = parse_body(orjson.dumps(fields), EverythingRequest)
-        steps = everything(self._segmenter(), image, request, self.settings.max_answer_bytes)
-        document: dict[str, Any] = orjson.loads(await result_of(steps, self.settings.inference_timeout))
-        return document
+    @classmethod
+    def shortened(cls, body: bytes) -> bytes:
+        """Return the body without what the service does not read, for tools that send much of it."""
+        return body
 
 
 @dataclass(frozen=True)
 class Call:
-    """A tool's request."""
+    """The rest of a tool's request."""
 
-    body: bytes
     headers: Headers
     query: QueryParams
     service: Service
@@ -74,8 +50,14 @@ class Call:
 
 Answer = Response | dict[str, Any] | list[Any]
 """A response, or what is answered as JSON."""
-Handler = Callable[[Call], Awaitable[Answer]]
-"""Answers a request; a `ServiceError` that it raises becomes the adapter's error."""
+Page = Callable[[Call], Awaitable[Answer]] | Answer
+"""A handler of GET requests, or a constant answer."""
+Work = tuple[type[ToolRequest], Callable[[Call, Any], Awaitable[Answer]]] | Answer
+"""The model of a body and the handler that takes it; or a constant answer, for which no body is parsed.
+
+A `ServiceError` that a handler raises becomes the adapter's error.
+"""
+ErrorForm = Callable[[Problem], Response]
 
 
 @dataclass(frozen=True)
@@ -84,24 +66,28 @@ class Adapter:
 
     name: str
     """Name in `MOBILE_SAM_INTEGRATIONS`."""
-    pages: Mapping[str, Handler | Answer]
-    """Handlers or constant answers of GET requests by path. They run no inference, and need no API key unless
-    `pages_need_key`."""
-    work: Mapping[str, Handler | Answer]
-    """The same for POST requests, subject to keys, rates and all limits of `/mobile_sam`."""
-    error_response: Callable[[Problem], Response] = problem_response
+    pages: Mapping[str, Page]
+    """GET requests by path. They run no inference, and need no API key unless `pages_need_key`."""
+    work: Mapping[str, Work]
+    """POST requests by path, subject to keys, rates and all limits of `/mobile_sam`."""
+    error_response: ErrorForm = problem_response
     """Returns an error in the form that the tool shows to its user."""
+    error_responses: Mapping[str, ErrorForm] = field(default_factory=dict)
+    """The same for the work of single paths, but not for requests that the edge refuses."""
     pages_need_key: bool = False
     """True for a tool that asks a page whether its key is right."""
 
 
 class Adapters:
-    """ASGI application of the adapters' paths."""
+    """ASGI application of the adapters' paths.
+
+    It bounds bodies before a handler sees them: their type, number of values, depth and texts.
+    """
 
     def __init__(self, adapters: Iterable[Adapter], service: Service, off: Iterable[Adapter] = ()) -> None:
         self.by_path: dict[str, Adapter] = {}
-        self.pages: dict[str, Handler | Answer] = {}
-        self.work: dict[str, Handler | Answer] = {}
+        self.pages: dict[str, Page] = {}
+        self.work: dict[str, Work] = {}
         self._service = service
         self.off = {path: adapter.name for adapter in off for path in (*adapter.pages, *adapter.work)}
         for adapter in adapters:
@@ -115,17 +101,32 @@ class Adapters:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; the edge lets only known paths and methods through."""
         path = scope["path"]
-        request = Request(scope, receive)
-        handler = self.pages[path] if path in self.pages else self.work[path]
         try:
-            body = b"".join([chunk async for chunk in request.stream() if chunk])
-            answer = handler
-            if not isinstance(handler, (Response, dict, list)):
-                answer = await handler(Call(body, request.headers, request.query_params, self._service))
-            response = answer if isinstance(answer, Response) else json_response(orjson.dumps(answer))
+            answer = await self._answer(path, Request(scope, receive))
+            response = answer if isinstance(answer, Response) else json_response(as_json(answer))
         except Exception as error:
-            response = self.error_response(path, problem_of(error))
+            response = self.work_error(path, problem_of(error))
         await response(scope, receive, send)
+
+    async def _answer(self, path: str, request: Request) -> Answer:
+        call = Call(request.headers, request.query_params, self._service)
+        if path in self.pages:
+            page = self.pages[path]
+            return page if isinstance(page, (Response, dict, list)) else await page(call)
+        body = await receive_json(request)
+        work = self.work[path]
+        if not isinstance(work, tuple):
+            return work
+        model, handler = work
+        parsed = parse_body(model.shortened(body), model)
+        del body
+        return await handler(call, parsed)
+
+    def work_error(self, path: str, problem: Problem) -> Response:
+        """Return an error of a handler, or of the body that it was to get, in the form of the path's tool."""
+        response = self.error_response(path, problem)
+        form = self.by_path[path].error_responses.get(path)
+        return form(problem) if form else response
 
     def error_response(self, path: str, problem: Problem) -> Response:
         """Return an error in the form of the path's tool, or as a problem document on other paths."""

@@ -3,21 +3,20 @@
 CVAT shows a person the status of a failed invocation and nothing of its body; the reason is in the service's log.
 """
 
-import asyncio
 from typing import Annotated, Any
 
 import cv2
 import numpy as np
 import orjson
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from utils.api.answers import json_response
 from utils.api.errors import UnknownPath, invalid
-from utils.api.received import parse_body
 from utils.api.requests import MAX_POINTS, Fraction, Point
-from utils.integrations.adapter import GRID, Adapter, Call, image_of
-from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode, outlines
+from utils.integrations.adapter import Adapter, Answer, Call, ImageText, ToolRequest, image_of
+from utils.integrations.rasters import OUTLINE_NS, Mask, box_of, decode, outlines
+from utils.integrations.service import GRID, Record, as_json
 from utils.observability.logs import quoted
 
 INTERACTOR, DETECTOR = "mobile-sam", "mobile-sam-everything"
@@ -25,8 +24,8 @@ INTERACTOR, DETECTOR = "mobile-sam", "mobile-sam-everything"
 LABEL = "object"
 """The detector's only label, which a person maps to one of the task's."""
 FUNCTION_NAME = "x-nuclio-function-name"
-JSON_BYTES_PER_PIXEL = 2
-"""A digit and a comma of a detector's mask."""
+JSON_NS = 6.0
+"""One pixel of a mask's box as a number in JSON."""
 
 
 def _function(name: str, description: str, annotations: dict[str, str]) -> dict[str, Any]:
@@ -65,13 +64,14 @@ FUNCTIONS = {
 """Functions as Nuclio describes them, by id."""
 
 
-class Interaction(BaseModel):
-    """An invocation of the interactor."""
+class Invocation(ToolRequest):
+    """An invocation of a function: of the interactor with points or a box, of the detector with a threshold."""
 
-    image: str
+    image: ImageText
     pos_points: Annotated[list[Point] | None, Field(max_length=MAX_POINTS)] = None
     neg_points: Annotated[list[Point] | None, Field(max_length=MAX_POINTS)] = None
     obj_bbox: list[Point] | None = None
+    threshold: Fraction | None = None
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of `/mobile_sam`; raise `InvalidRequest` if the box has not two corners."""
@@ -84,27 +84,19 @@ class Interaction(BaseModel):
         return fields
 
 
-class Detection(BaseModel):
-    """An invocation of the detector."""
-
-    image: str
-    threshold: Fraction | None = None
-
-
-async def invoke(call: Call) -> Response:
+async def invoke(call: Call, request: Invocation) -> Answer:
     """Run the function that a header names."""
     name = call.headers.get(FUNCTION_NAME, "")
     if name == INTERACTOR:
-        return await interact(call)
+        return await interact(call, request)
     if name == DETECTOR:
-        return await detect(call)
+        return await detect(call, request)
     expected = f"expected {INTERACTOR} or {DETECTOR} in the header {FUNCTION_NAME}"
     raise UnknownPath(f"{expected}, got {quoted(name, 100)}", logged=expected)
 
 
-async def interact(call: Call) -> Response:
+async def interact(call: Call, request: Invocation) -> Response:
     """Return the mask of a click, for servers of 2024 and 2025 as `mask` in `bounds`, for newer ones as `shapes`."""
-    request = parse_body(call.body, Interaction)
     fields = {**request.fields(), "mask_format": "rle"}
     document = await call.service.segment(image_of(request.image, "image"), fields)
     (mask,) = document["masks"]
@@ -114,40 +106,36 @@ async def interact(call: Call) -> Response:
         shape = {"type": "mask", "points": [*run_lengths(crop), *bounds], "attributes": []}
         return as_json({"mask": crop * np.uint8(255), "bounds": bounds, "shapes": [shape] if crop.any() else []})
 
-    return json_response(await asyncio.to_thread(answer))
+    work_s = document["work_s"]
+    return json_response(await call.service.work_on([mask], answer, box_ns=JSON_NS, work_s=work_s))
 
 
-async def detect(call: Call) -> Response:
+async def detect(call: Call, request: Invocation) -> list[Any]:
     """Return masks of everything in an image, each with the outline of its largest island."""
-    request = parse_body(call.body, Detection)
     thresholds = {} if request.threshold is None else {"pred_iou_thresh": request.threshold}
     document = await call.service.everything(image_of(request.image, "image"), {**GRID, **thresholds})
-    records = document["masks"]
-    check_pixels([record["segmentation"] for record in records], MAX_PIXELS)
-    pixels = sum(width * height for _, _, width, height in (record["bbox"] for record in records))
-    if pixels * JSON_BYTES_PER_PIXEL > (limit := call.service.settings.max_answer_bytes):
-        expected = f"masks of at most {limit} bytes (raise the threshold, or use smaller images)"
-        raise invalid("threshold", expected, f"{len(records)} masks of {pixels * JSON_BYTES_PER_PIXEL} bytes")
 
-    def found(record: dict[str, Any]) -> bytes:
+    def found(record: Record) -> list[dict[str, Any]]:
         crop, bounds = cropped(record, record["segmentation"])
         shape = {
             "label": LABEL,
             "type": "mask",
             "confidence": record["predicted_iou"],
-            "mask": np.concatenate([crop.ravel(), np.array(bounds, np.int32)]),
+            "mask": orjson.Fragment(b"[%s%s]" % (digits(crop), as_json(bounds)[1:-1])),
             # of the largest island, for CVAT to convert masks to polygons
             "points": max(outlines(crop, (bounds[0], bounds[1])), key=cv2.contourArea).ravel(),
             "attributes": [],
         }
-        return as_json(shape)
+        return [shape]
 
-    return json_response(await asyncio.to_thread(lambda: b"[%s]" % b",".join(map(found, records))))
+    return await call.service.converted(document["masks"], found, box_ns=OUTLINE_NS + JSON_NS)
 
 
-def as_json(document: dict[str, Any]) -> bytes:
-    """Return a document with NumPy arrays as JSON."""
-    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+def digits(crop: Mask) -> bytes:
+    """Return the pixels of a mask as `0,1,1,`: orjson takes longer, and keeps the interpreter's lock meanwhile."""
+    text = np.full((crop.size, 2), ord(","), np.uint8)
+    np.add(crop.ravel(), ord("0"), out=text[:, 0])
+    return text.tobytes()
 
 
 def cropped(record: dict[str, Any], rle: dict[str, Any]) -> tuple[Mask, list[int]]:
@@ -171,5 +159,5 @@ ADAPTER = Adapter(
         f"/api/functions/{INTERACTOR}": FUNCTIONS[INTERACTOR],
         f"/api/functions/{DETECTOR}": FUNCTIONS[DETECTOR],
     },
-    work={"/api/function_invocations": invoke},
+    work={"/api/function_invocations": (Invocation, invoke)},
 )

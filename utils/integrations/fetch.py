@@ -25,6 +25,8 @@ MAX_REDIRECTS = 3
 MAX_FETCHES = 4
 """Maximum number of files that an API worker fetches at once."""
 PIECE_BYTES = 65536
+MAX_URL_CHARS = 8192
+"""Maximum length of a URL: yarl keeps parsed ones."""
 REDIRECTS = (301, 302, 303, 307, 308)
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
@@ -115,7 +117,7 @@ class Fetcher(AbstractResolver):
         address = _embedded(address)
         if _never_allowed(address):
             return False
-        # A name without a dot, such as localhost or a container's, is never public: whoever lists it means it.
+        # Names without a dot (localhost, container names) may have private addresses.
         listed = host == self._own_host or "." not in host
         return listed or address.is_global or any(address in network for network in self._networks)
 
@@ -142,7 +144,7 @@ class Fetcher(AbstractResolver):
             error.answered = response.status
             raise error
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise ImageNotFetched(f"{where} is compressed, although it was asked for as it is")
+            raise ImageNotFetched(f"{where} was sent compressed; expected an uncompressed image")
         pieces, size = [], response.content_length or 0
         if size <= self._max_bytes:
             size = 0
@@ -162,7 +164,9 @@ def shown_url(text: str) -> str:
 
 
 def parsed_url(text: str) -> URL:
-    """Return a URL; raise `ImageNotFetched` if it is malformed."""
+    """Return a URL; raise `ImageNotFetched` if it is malformed or too long."""
+    if len(text) > MAX_URL_CHARS:
+        raise ImageNotFetched(f"expected a URL of at most {MAX_URL_CHARS} characters, got {len(text)}")
     try:
         return URL(text)
     except ValueError:

@@ -9,37 +9,47 @@ import asyncio
 import functools
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from utils.api.answers import problem_of, problem_response
-from utils.api.errors import Problem, ServiceError, invalid
-from utils.api.received import parse_body
+from utils.api.errors import Problem, invalid
+from utils.api.received import MAX_VALUES, has_more_than, validated
 from utils.api.requests import MAX_OBJECTS
-from utils.integrations.adapter import GRID, Adapter, Call
-from utils.integrations.label_studio_config import Canvas, Control, LabelConfig
+from utils.integrations.adapter import MAX_TEXT_CHARS, Adapter, Call, ToolRequest
+from utils.integrations.fetch import MAX_URL_CHARS
+from utils.integrations.label_studio_config import MAX_CONFIG_CHARS, Canvas, Control, LabelConfig
 from utils.integrations.label_studio_images import task_images
+from utils.integrations.rasters import POLYGON_NS, score_of
+from utils.integrations.service import GRID, Record
 
 BASE = "/label-studio"
 MODEL_VERSION = "mobile-sam"
-MAX_BODY_VALUES = 5_000_000
-"""Maximum number of values in a body: tasks come with the run lengths of their annotations."""
+NUMBERS = re.compile(rb'("(?:rle|points)")\s{0,8}:\s{0,8}\[[\d\s,.eE+\-\[\]]*\]')
+"""A member that has only numbers: a brush mask or polygon of an annotation, which can have millions.
+
+It cannot begin in a JSON string, where quotation marks are escaped, but at an escaped one in a name such as
+`"a\\"rle"`, which is not read either.
+"""
+REMOVED = rb"\1:[]"
+MAX_QUOTES = 10 * MAX_VALUES
+"""Quotation marks of a body from which `NUMBERS` are removed: each can be the beginning of a member."""
 SETUP_ERROR = JSONResponse({"error": "the model cannot be used with this project: see the query of the URL"}, 422)
-"""Answer to the request to the URL whose query is an error of `/setup`."""
+"""Page at the URL to which `/setup` redirects with an error in the query."""
 RESERVED_S = 5.0
 """Part of the inference timeout that a batch leaves for its answer."""
 
 Size = Annotated[int, Field(ge=1, le=100_000)]
 
 
-class Region(BaseModel):
+class Region(ToolRequest):
     """A region that a person has drawn."""
 
     type: str = ""
-    value: dict[str, Any] = {}
+    value: dict[str, Any] = Field(default={})
     to_name: str = ""
     original_width: Size = 1
     original_height: Size = 1
@@ -50,14 +60,15 @@ class Region(BaseModel):
     def label(self) -> str | None:
         """The first label."""
         names = self.value.get(self.type.removesuffix("labels") + "labels") or self.value.get("labels")
-        return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
+        name = names[0] if isinstance(names, list) and names else None
+        return name if isinstance(name, str) and len(name) <= MAX_TEXT_CHARS else None
 
     def pixels(self, *names: str) -> list[float]:
         """Return members of the value, which are in percent of the image, in pixels."""
         sides = {"x": self.original_width, "width": self.original_width}
         try:
             percents = [min(max(float(self.value[name]), 0), 100) for name in names]
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise invalid("value", f"numbers {', '.join(names)} in percent", "another value") from None
         return [part * sides.get(name, self.original_height) / 100 for part, name in zip(percents, names, strict=True)]
 
@@ -67,36 +78,38 @@ class Region(BaseModel):
         return [x, y, min(x + width, self.original_width), min(y + height, self.original_height)]
 
 
-class Context(BaseModel):
+class Context(ToolRequest):
     """Regions that a person has drawn for one object."""
 
-    result: Annotated[list[Region], Field(max_length=1000)] = []
+    result: list[Region] = Field(default=[], max_length=1000)
 
 
-class Params(BaseModel):
+class Params(ToolRequest):
     """Parameters of a request."""
 
     context: Context | None = None
 
 
-class Annotation(BaseModel):
+class Annotation(ToolRequest):
     """An annotation or a prediction of a task."""
 
     result: list[dict[str, Any]] | None = None
 
 
-class Task(BaseModel):
+class Task(ToolRequest):
     """A task."""
 
     id: int = 0
-    data: dict[str, Any] = {}
-    annotations: list[Annotation | Any] = []
+    data: dict[str, Any] = Field(default={})
+    annotations: list[Annotation | Any] = Field(default=[])
 
     def image(self, key: str) -> str:
         """Return the image, as a URL, a path of Label Studio, or a `data:` URL."""
         text = self.data.get(key)
         if not isinstance(text, str):
             raise invalid(f"data.{key}", "the URL of an image", "none")
+        if len(text) > MAX_URL_CHARS and not text.startswith("data:"):
+            raise invalid(f"data.{key}", f"a URL of at most {MAX_URL_CHARS} characters", f"{len(text)}")
         return text
 
     def boxes(self) -> Iterator[Region]:
@@ -105,54 +118,62 @@ class Task(BaseModel):
             results = annotation.result if isinstance(annotation, Annotation) else None
             rectangles = [each for each in results or [] if each.get("type") == "rectanglelabels"]
             if rectangles:
-                yield from (Region.model_validate(each) for each in rectangles[:MAX_OBJECTS])
+                yield from (validated(Region, each) for each in rectangles[:MAX_OBJECTS])
                 return
 
 
-class PredictRequest(BaseModel):
+ConfigText = Annotated[str, Field(max_length=MAX_CONFIG_CHARS)]
+
+
+class PredictRequest(ToolRequest):
     """Body of `/predict`."""
 
     tasks: Annotated[list[Task], Field(min_length=1, max_length=10_000)]
-    label_config: str
+    label_config: ConfigText
     params: Params = Params()
 
+    @classmethod
+    def shortened(cls, body: bytes) -> bytes:
+        """Return the body without brush masks and polygons, if it has too many values."""
+        if has_more_than(MAX_VALUES, b",[{", body) and body.count(b'"') <= MAX_QUOTES:
+            return NUMBERS.sub(REMOVED, body)
+        return body
 
-class SetupRequest(BaseModel):
+
+class SetupRequest(ToolRequest):
     """Body of `/setup`. The token in it is not used: by default Label Studio itself does not take it."""
 
-    label_config: Annotated[str, Field(alias="schema")] = ""
+    label_config: Annotated[ConfigText, Field(alias="schema")] = ""
 
 
-async def setup(call: Call) -> Response | dict[str, Any]:
+async def setup(call: Call, request: SetupRequest) -> dict[str, Any]:
     """Check a project's labeling configuration, and that its images can be fetched."""
-    try:
-        config = LabelConfig.of(parse_body(call.body, SetupRequest).label_config)
-        if not any(image in control.targets for control in config.controls for image in config.images):
-            config.output(next(iter(config.images)), "Object")
-        if not call.service.settings.image_origins:
-            task_images(call.service.settings).check()
-    except ServiceError as error:
-        problem_response(problem_of(error))
-        words = re.findall(r"[\w.,:;/=-]+", error.problem().detail, re.ASCII)
-        return RedirectResponse(f"error?{'-'.join(words)}", 303)
+    config = await asyncio.to_thread(LabelConfig.parse, request.label_config)
+    if not any(image in control.targets for control in config.controls for image in config.images):
+        config.output(next(iter(config.images)), "Object")
+    if not call.service.settings.image_origins:
+        task_images(call.service.settings).check()
     return {"model_version": MODEL_VERSION}
 
 
-async def predict(call: Call) -> Response | dict[str, Any]:
+def _setup_error(problem: Problem) -> Response:
+    words = re.findall(r"[\w.,:;/=-]+", problem.detail, re.ASCII)
+    return RedirectResponse(f"error?{'-'.join(words)}", 303)
+
+
+async def predict(call: Call, request: PredictRequest) -> dict[str, Any]:
     """Return the regions of a click, or the predictions of tasks."""
-    try:
-        request = await asyncio.to_thread(parse_body, call.body, PredictRequest, MAX_BODY_VALUES)
-        config = LabelConfig.of(request.label_config)
-        if request.params.context is None:
-            return await _batch(call, config, request.tasks)
-        return {"results": [await _interactive(call, config, request.tasks[0], request.params.context.result)]}
-    except Exception as error:
-        return _sentence(problem_of(error))
+    config = await asyncio.to_thread(LabelConfig.parse, request.label_config)
+    if request.params.context is None:
+        return await _batch(call, config, request.tasks)
+    return {"results": [await _interactive(call, config, request.tasks[0], request.params.context.result)]}
 
 
-def _sentence(problem: Problem) -> Response:
-    """Return an error as a result with the status that Label Studio passes on, and note it for the metrics."""
-    problem_response(problem)
+def _predict_error(problem: Problem) -> Response:
+    """Return an error as one result with the status that Label Studio passes on.
+
+    Where it has sent several tasks, Label Studio then sends one after another.
+    """
     result = {"result": [], "score": 0, "model_version": MODEL_VERSION, "error": problem.detail}
     return JSONResponse({"results": [result], "error": problem.detail})
 
@@ -179,8 +200,7 @@ async def _interactive(call: Call, config: LabelConfig, task: Task, drawn: list[
     if (document["width"], document["height"]) != (first.original_width, first.original_height):
         size, got = (f"{document['width']} x {document['height']}", f"{first.original_width} x {first.original_height}")
         raise invalid("original_width", f"the size of the image, {size}", got)
-    results = await asyncio.to_thread(_regions, document, image, [(control, label or control.labels[0])])
-    return _prediction(results)
+    return await _prediction(call, document, image, [(control, label or control.first_label)])
 
 
 async def _batch(call: Call, config: LabelConfig, tasks: list[Task]) -> dict[str, Any]:
@@ -223,8 +243,8 @@ async def _task(call: Call, config: LabelConfig, task: Task) -> dict[str, Any] |
             return []
         work = functools.partial(call.service.everything, fields=GRID)
         document = await images.answer(task.id, task.image(key), work)
-        outputs = [(control, control.labels[0])] * len(document["masks"])
-    return _prediction(await asyncio.to_thread(_regions, document, image, outputs))
+        outputs = [(control, control.first_label)] * len(document["masks"])
+    return await _prediction(call, document, image, outputs)
 
 
 async def _segment(call: Call, task: Task, key: str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -233,19 +253,20 @@ async def _segment(call: Call, task: Task, key: str, fields: dict[str, Any]) -> 
     return await task_images(service.settings).answer(task.id, task.image(key), work)
 
 
-def _regions(document: dict[str, Any], image: str, outputs: list[tuple[Control, str]]) -> list[dict[str, Any]]:
+async def _prediction(
+    call: Call, document: dict[str, Any], image: str, outputs: Iterable[tuple[Control, str]]
+) -> dict[str, Any]:
     """Return the regions of all masks of an answer of `/mobile_sam` or `/everything`."""
     canvas = Canvas(image, document["width"], document["height"])
-    return [
-        region
-        for mask, (control, label) in zip(document["masks"], outputs, strict=True)
-        for region in canvas.regions(control, label, mask)
-    ]
+    masks, output = document["masks"], iter(outputs)
 
+    def regions(mask: Record) -> list[dict[str, Any]]:
+        return canvas.regions(*next(output), mask)
 
-def _prediction(regions: list[dict[str, Any]]) -> dict[str, Any]:
-    score = sum(region["score"] for region in regions) / max(len(regions), 1)
-    return {"result": regions, "score": score, "model_version": MODEL_VERSION}
+    found = await call.service.converted(masks, regions, box_ns=POLYGON_NS, work_s=document.get("work_s", 0))
+    scores = [score_of(mask) for mask in masks if mask["area"]]
+    score = sum(scores) / max(len(scores), 1)
+    return {"result": found, "score": score, "model_version": MODEL_VERSION}
 
 
 def _error_response(problem: Problem) -> Response:
@@ -260,13 +281,14 @@ ADAPTER = Adapter(
         f"{BASE}/error": SETUP_ERROR,
     },
     work={
-        f"{BASE}/setup": setup,
-        f"{BASE}/predict": predict,
-        # Notices and requests for training, of which nothing follows.
+        f"{BASE}/setup": (SetupRequest, setup),
+        f"{BASE}/predict": (PredictRequest, predict),
+        # Notices and training requests; accepted and ignored.
         **{
             f"{BASE}/{path}": {} for path in ("webhook", "train", "validate", "duplicate_model", "delete", "job_status")
         },
     },
     error_response=_error_response,
+    error_responses={f"{BASE}/setup": _setup_error, f"{BASE}/predict": _predict_error},
     pages_need_key=True,
 )

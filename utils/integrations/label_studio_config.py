@@ -6,19 +6,20 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from xml.etree import ElementTree as Xml
+from xml.parsers import expat
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.polygons import polygons
 from utils.api.errors import invalid
-from utils.integrations.rasters import box_of, decode
+from utils.integrations.rasters import box_of, decode, polygons_of, rle_of, score_of
 
 Mask = npt.NDArray[np.bool_]
 
 MAX_CONFIG_CHARS = 200_000
+MAX_CONFIG_TAGS, MAX_CONFIG_DEPTH, MAX_OBJECT_TAGS = 10_000, 100, 100
+"""Maximum number of tags of a configuration, of those in one another, and of those for images and masks."""
 POLYGON_TOLERANCE_PIXELS = 1.0
 """Rings of Label Studio are mended by hand: fewer points than `/mobile_sam` gives are better."""
 MASK_TAGS = ("brushlabels", "polygonlabels")
@@ -35,8 +36,14 @@ class Control:
     kind: str
     """Name of the tag in lower case, such as `brushlabels`."""
     name: str
-    targets: tuple[str, ...]
-    labels: tuple[str, ...]
+    targets: frozenset[str]
+    labels: dict[str, None] = field(default_factory=dict)
+    """Set of labels, in the order of the configuration."""
+
+    @property
+    def first_label(self) -> str:
+        """The first label."""
+        return next(iter(self.labels))
 
 
 @dataclass
@@ -46,28 +53,46 @@ class LabelConfig:
     images: dict[str, str] = field(default_factory=dict)
     """Per name of an Image tag the key of its URL in the data of a task."""
     controls: list[Control] = field(default_factory=list)
+    """Those for masks first."""
 
     @classmethod
-    def of(cls, text: str) -> LabelConfig:
-        """Parse a configuration; raise `InvalidRequest` if it is not valid XML, or has no Image tag."""
-        config = cls()
-        if len(text) > MAX_CONFIG_CHARS or "<!DOCTYPE" in text.upper():
-            raise invalid("label_config", f"at most {MAX_CONFIG_CHARS} characters without a document type", "another")
-        try:
-            elements = list(Xml.fromstring(text).iter())  # noqa: S314 - without a document type there are no entities
-        except Xml.ParseError as error:
-            raise invalid("label_config", "a labeling configuration in XML", str(error)) from None
-        for element in elements:
-            kind, name = element.tag.lower(), element.get("name", "")
-            if kind == "image" and (key := element.get("value", "").removeprefix("$")):
+    def parse(cls, text: str) -> LabelConfig:
+        """Parse a configuration in one pass; raise `InvalidRequest` if it is not valid XML, or has no Image tag."""
+        config, open_controls, tags = cls(), list[Control | None](), 0
+
+        def start(tag: str, attributes: dict[str, str]) -> None:
+            nonlocal tags
+            tags += 1
+            if tags > MAX_CONFIG_TAGS or len(open_controls) >= MAX_CONFIG_DEPTH:
+                expected = f"at most {MAX_CONFIG_TAGS} tags, {MAX_CONFIG_DEPTH} in one another"
+                raise invalid("label_config", expected, "more")
+            kind, name = tag.lower(), attributes.get("name", "")
+            control = open_controls[-1] if open_controls else None
+            if kind == "image" and (key := attributes.get("value", "").removeprefix("$")):
                 config.images[name] = key
+            elif kind == "label" and control:
+                control.labels[attributes.get("alias") or attributes.get("value") or ""] = None
             elif kind in OUTPUT_TAGS:
-                labels = [each for each in element.iter() if each.tag.lower() == "label"]
-                names = tuple(each.get("alias") or each.get("value") or "" for each in labels)
-                targets = tuple(part.strip() for part in element.get("toName", "").split(","))
-                config.controls.append(Control(kind, name, targets, names))
+                targets = frozenset(part.strip() for part in attributes.get("toName", "").split(","))
+                control = Control(kind, name, targets)
+                config.controls.append(control)
+            if len(config.images) + len(config.controls) > MAX_OBJECT_TAGS:
+                raise invalid("label_config", f"at most {MAX_OBJECT_TAGS} tags for images and masks", "more")
+            open_controls.append(control)
+
+        def refuse_document_type(*_: Any) -> None:  # without one there are no entities
+            raise invalid("label_config", "a labeling configuration without a document type", "one with it")
+
+        parser = expat.ParserCreate()
+        parser.StartElementHandler, parser.EndElementHandler = start, lambda _: open_controls.pop()
+        parser.StartDoctypeDeclHandler = refuse_document_type
+        try:
+            parser.Parse(text, True)
+        except expat.ExpatError as error:
+            raise invalid("label_config", "a labeling configuration in XML", str(error)) from None
         if not config.images:
             raise invalid("label_config", 'an <Image name="image" value="$image"/> tag', "none")
+        config.controls.sort(key=lambda control: control.kind not in MASK_TAGS)
         return config
 
     @staticmethod
@@ -89,7 +114,7 @@ class LabelConfig:
         """
         fitting = [
             control
-            for control in sorted(self.controls, key=lambda control: control.kind not in MASK_TAGS)
+            for control in self.controls
             if image in control.targets and (label in control.labels if label is not None else len(control.labels) == 1)
         ]
         if fitting:
@@ -124,7 +149,7 @@ class Canvas:
             record: record of the mask in an answer of `/mobile_sam` (as `polygon` or `rle`) or `/everything`.
         """
         values: dict[str, Callable[[dict[str, Any]], list[dict[str, Any]]]] = {
-            "brushlabels": lambda record: [{"format": "rle", "rle": list(brush_rle(from_rle(record)))}],
+            "brushlabels": self._brush,
             "polygonlabels": self._polygons,
             "rectanglelabels": self._rectangle,
         }
@@ -138,7 +163,7 @@ class Canvas:
                 "original_height": self.height,
                 "image_rotation": 0,
                 "value": {**value, control.kind: [label]},
-                "score": record["score"] if "score" in record else record["predicted_iou"],
+                "score": score_of(record),
                 "readonly": False,
             }
             for value in (values[control.kind](record) if record["area"] else [])
@@ -148,10 +173,11 @@ class Canvas:
         """Return pixels as percents of the image, Label Studio's unit."""
         return [100 * x / self.width, 100 * y / self.height]
 
+    def _brush(self, record: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"format": "rle", "rle": np.frombuffer(brush_rle(from_rle(record)), np.uint8)}]
+
     def _polygons(self, record: dict[str, Any]) -> list[dict[str, Any]]:
-        shapes = record.get("polygon")
-        if shapes is None:
-            shapes = polygons(from_rle(record), tolerance=POLYGON_TOLERANCE_PIXELS)
+        shapes = polygons_of(record, POLYGON_TOLERANCE_PIXELS)
         return [{"points": [self.percent(*point) for point in rings[0]], "closed": True} for rings in shapes]
 
     def _rectangle(self, record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -162,7 +188,9 @@ class Canvas:
 
 def from_rle(record: dict[str, Any]) -> Mask:
     """Return the mask of a record, (H, W) bool."""
-    return decode(record["rle"] if "rle" in record else record["segmentation"]).view(np.bool_)
+    rle = rle_of(record)
+    assert rle is not None
+    return decode(rle).view(np.bool_)
 
 
 def brush_rle(mask: Mask) -> bytes:

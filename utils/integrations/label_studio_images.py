@@ -2,6 +2,7 @@
 
 import base64
 import functools
+import hashlib
 import re
 import time
 from collections import OrderedDict
@@ -23,8 +24,8 @@ KNOWN_FOR_S = 600.0
 """Time for which a URL stands for the same file, so that a second click does not fetch it again."""
 REFUSALS = (401, 403)
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-FILES = re.compile(r"/(data|storage-data|(tasks|projects)/\d+/(resolve|presign))/")
-"""Paths of files in Label Studio."""
+FILES = re.compile(r"/(data|storage-data|(tasks|projects)/\d+/(resolve|presign))/(?!.*(\.\.|%[0-9A-Fa-f]{2}))")
+"""Decoded paths of files in Label Studio, without a way to another path, also for a proxy that decodes them twice."""
 NO_SERVER = (
     "Label Studio's images cannot be fetched: the operator of this service sets MOBILE_SAM_LABEL_STUDIO_URL to "
     "its address, and MOBILE_SAM_LABEL_STUDIO_API_KEY to an access token"
@@ -44,7 +45,8 @@ class TaskImages:
         self._server = URL(settings.label_studio_url) if settings.label_studio_url else None
         self._token, self._access = settings.label_studio_api_key or "", ""
         self._fetcher = fetcher or Fetcher(settings.image_origins, settings.max_body_bytes, self._server)
-        self._ids: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
+        self._ids: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+        """Image id and its expiry, by the digest of owner and URL."""
 
     async def answer(self, task_id: Any, text: str, work: Work) -> dict[str, Any]:
         """Return the document of some work on a task's image.
@@ -60,15 +62,16 @@ class TaskImages:
         owner = CALLER.get()
         if text.startswith("data:"):
             return await work(image_of(text, "image"))
-        image_id, expires = self._ids.get((owner, text), ("", 0.0))
+        key = hashlib.sha256(f"{owner}\0{text}".encode()).digest()
+        image_id, expires = self._ids.get(key, ("", 0.0))
         if time.monotonic() < expires:
             try:
                 return await work(ImageSource(None, image_id, owner))
             except ImageNotCached:
                 pass
         document = await work(ImageSource(await self._fetch(task_id, text), None, owner))
-        self._ids[owner, text] = document["image_id"], time.monotonic() + KNOWN_FOR_S
-        self._ids.move_to_end((owner, text))
+        self._ids[key] = document["image_id"], time.monotonic() + KNOWN_FOR_S
+        self._ids.move_to_end(key)
         if len(self._ids) > MAX_KNOWN_IMAGES:
             self._ids.popitem(last=False)
         return document
@@ -109,8 +112,8 @@ class TaskImages:
         server = self._server
         if server is None or url.host is None or url.origin() != server.origin():
             return False
-        path = url.path.removeprefix(server.path.rstrip("/"))
-        return FILES.match(path) is not None and ".." not in path
+        base = server.path.rstrip("/")
+        return url.path.startswith(base) and FILES.match(url.path[len(base) :]) is not None
 
     async def _fetch_own(self, url: str) -> bytes:
         """Return a file of Label Studio's server."""

@@ -9,28 +9,32 @@ import numpy.typing as npt
 from pycocotools import mask as coco
 
 from orchestrator.costs import FORMAT_NS
-from orchestrator.polygons import Ring, polygons
-from utils.api.errors import invalid
+from orchestrator.polygons import TOLERANCE_PIXELS, Ring, polygons
 
-MAX_PIXELS = 2_000_000_000
-"""Pixels of all masks of an answer together; decoding and outlining them takes up to 10 seconds of one core."""
-MAX_POLYGONS_S = 10.0
-DECODE_NS = 1.0
+DECODE_NS = 2.5
 """One pixel of the image, for each mask."""
+OUTLINE_NS, POLYGON_NS = 6.0, FORMAT_NS["polygon"]
+"""One pixel of a mask's box, outlined, or as polygons; both are times of difficult masks, but not of noise."""
 
 Mask = npt.NDArray[np.uint8]
 
 
-def check_pixels(rles: Sequence[Mapping[str, Any]], limit: int) -> None:
-    """Check the number of pixels of all masks of an image together, before they are decoded.
+def rle_of(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the run lengths of a record of `/mobile_sam` or `/everything`, if it has any."""
+    rle: Mapping[str, Any] | None = record.get("rle") or record.get("segmentation")
+    return rle
 
-    Raises:
-        InvalidRequest: there are more.
-    """
-    pixels = sum(rle["size"][0] * rle["size"][1] for rle in rles)
-    if pixels > limit:
-        expected = f"masks with at most {limit // 10**6} megapixels together (send a smaller image or ask for fewer)"
-        raise invalid("image", expected, f"{len(rles)} masks with {pixels // 10**6} megapixels")
+
+def score_of(record: Mapping[str, Any]) -> float:
+    """Return the score of a record of `/mobile_sam` or of `/everything`."""
+    score: float = record["score"] if "score" in record else record["predicted_iou"]
+    return score
+
+
+def size_of(record: Mapping[str, Any]) -> int:
+    """Return the number of pixels to decode for a record."""
+    rle = rle_of(record)
+    return rle["size"][0] * rle["size"][1] if rle else 0
 
 
 def decode(rle: Mapping[str, Any], box_xyxy: Sequence[int] | None = None) -> Mask:
@@ -67,20 +71,10 @@ def outlines(mask: Mask, corner_xy: tuple[int, int] = (0, 0)) -> Sequence[npt.ND
     return contours
 
 
-def polygons_of(records: Sequence[dict[str, Any]]) -> list[list[list[Ring]]]:
-    """Return the polygons of each mask of `/everything`, each a list of rings: the outer one first, then its holes.
-
-    Raises:
-        InvalidRequest: the masks are too many or too large.
-    """
-    work_ns = 0.0
-    for record in records:
-        height, width = record["segmentation"]["size"]
-        work_ns += DECODE_NS * height * width + FORMAT_NS["polygon"] * record["bbox"][2] * record["bbox"][3]
-    if work_ns > MAX_POLYGONS_S * 1e9:
-        expected = f"masks whose polygons take at most {MAX_POLYGONS_S:g} s (use fewer points or higher thresholds)"
-        raise invalid("points_per_side", expected, f"{len(records)} masks that take {work_ns / 1e9:.0f} s")
-    return [polygons(decode(record["segmentation"]).view(np.bool_)) for record in records]
+def polygons_of(record: Mapping[str, Any], tolerance: float = TOLERANCE_PIXELS) -> list[list[Ring]]:
+    """Return the polygons of a mask, each a list of rings: the outer one first, then its holes."""
+    rle = rle_of(record)
+    return record["polygon"] if rle is None else polygons(decode(rle).view(np.bool_), tolerance=tolerance)
 
 
 def closed(ring: Ring) -> Ring:

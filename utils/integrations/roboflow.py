@@ -3,7 +3,6 @@
 The image id of an answer is this service's: ids that callers choose are not kept, and are ignored beside an image.
 """
 
-import asyncio
 import io
 import time
 from collections.abc import Iterable
@@ -15,10 +14,10 @@ import pybase64
 from starlette.responses import JSONResponse, Response
 
 from utils.api.errors import Problem, invalid
-from utils.api.received import parse_body
-from utils.integrations.adapter import GRID, Adapter, Call
-from utils.integrations.rasters import MAX_PIXELS, Mask, box_of, check_pixels, decode, outlines
+from utils.integrations.adapter import Adapter, Call
+from utils.integrations.rasters import DECODE_NS, OUTLINE_NS, Mask, box_of, decode, outlines, size_of
 from utils.integrations.roboflow_requests import ImageRequest, Sam2Segmentation, SamSegmentation
+from utils.integrations.service import GRID
 
 MODEL = {"model_id": "mobile_sam"}
 """Part of each answer: whatever model the request names, MobileSAM answers."""
@@ -28,10 +27,13 @@ KEY_ADVICE = (
 )
 
 
-async def segment_sam2(call: Call) -> Response | dict[str, Any]:
+ARCHIVE_NS = 40.0
+"""One pixel of a mask, compressed."""
+
+
+async def segment_sam2(call: Call, request: Sam2Segmentation) -> Response | dict[str, Any]:
     """Answer `/sam2/segment_image`: the best mask of each prompt, or all masks of the image without prompts."""
     started = time.perf_counter()
-    request = parse_body(call.body, Sam2Segmentation)
     if not request.prompts:
         if request.format == "binary":
             raise invalid("format", "json or rle without prompts", "binary")
@@ -42,12 +44,12 @@ async def segment_sam2(call: Call) -> Response | dict[str, Any]:
         prompts = [prompt.fields() for prompt in request.prompts]
         document = await call.service.segment(request.source(), {**fields, "prompts": prompts, "mask_format": "rle"})
         masks = best_masks(document["masks"])
+    work_s = document.get("work_s", 0)
     if request.format == "binary":
-        return await binary_response(call, masks)
+        return await binary_response(call, masks, work_s)
     shapes = [mask["rle"] for mask in masks]
     if request.format == "json":
-        check_pixels(shapes, MAX_PIXELS)
-        shapes = await asyncio.to_thread(lambda: [islands(mask) for mask in masks])
+        shapes = await call.service.converted(masks, lambda mask: [islands(mask)], box_ns=OUTLINE_NS, work_s=work_s)
     named = "rle" if request.format == "rle" else "polygon"
     predictions = [
         {"masks": shape, "confidence": mask["score"], "format": named}
@@ -56,32 +58,33 @@ async def segment_sam2(call: Call) -> Response | dict[str, Any]:
     return {"predictions": predictions, **_about(document, started)}
 
 
-async def segment_sam(call: Call) -> Response | dict[str, Any]:
+async def segment_sam(call: Call, request: SamSegmentation) -> Response | dict[str, Any]:
     """Answer `/sam/segment_image`: one mask."""
     started = time.perf_counter()
-    request = parse_body(call.body, SamSegmentation)
     fields = {**request.fields(), "low_res_mask": True, "mask_format": "rle"}
     document = await call.service.segment(request.source(), fields)
     (mask,) = document["masks"]
+    work_s = document["work_s"]
     if request.format == "binary":
-        return await binary_response(call, [mask])
+        return await binary_response(call, [mask], work_s)
 
-    def shapes() -> dict[str, Any]:
+    def shapes(mask: dict[str, Any]) -> list[Any]:
         low_res = (_logits(mask) > 0).astype(np.uint8)
-        return {"masks": [max(islands(mask), key=len)], "low_res_masks": [max(_points(low_res), key=len)]}
+        return [max(islands(mask), key=len), max(_points(low_res), key=len)]
 
-    return {**await asyncio.to_thread(shapes), **_about(document, started)}
+    whole, low_res = await call.service.converted([mask], shapes, box_ns=OUTLINE_NS, work_s=work_s)
+    return {"masks": [whole], "low_res_masks": [low_res], **_about(document, started)}
 
 
-async def embed_sam2(call: Call) -> dict[str, Any]:
+async def embed_sam2(call: Call, request: ImageRequest) -> dict[str, Any]:
     """Answer `/sam2/embed_image` with the service's id of the image."""
     started = time.perf_counter()
-    return _about(await call.service.embed(parse_body(call.body, ImageRequest).source()), started)
+    return _about(await call.service.embed(request.source()), started)
 
 
-async def embed_sam(call: Call) -> dict[str, Any]:
+async def embed_sam(call: Call, request: ImageRequest) -> dict[str, Any]:
     """Answer `/sam/embed_image` with the service's id of the image in place of its embeddings."""
-    about = await embed_sam2(call)
+    about = await embed_sam2(call, request)
     return {"embeddings": about["image_id"], **about}
 
 
@@ -94,14 +97,15 @@ def best_masks(masks: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(best.values())
 
 
-def islands(mask: dict[str, Any]) -> list[list[list[int]]]:
+def islands(mask: dict[str, Any]) -> list[Any]:
     """Return the outlines of a mask's islands in pixels of the image."""
     box = box_of(mask)
     return _points(decode(mask["rle"], box), (box[0], box[1]))
 
 
-def _points(mask: Mask, corner_xy: tuple[int, int] = (0, 0)) -> list[list[list[int]]]:
-    return [outline[:, 0].tolist() for outline in outlines(mask, corner_xy)] or [[]]
+def _points(mask: Mask, corner_xy: tuple[int, int] = (0, 0)) -> list[Any]:
+    """Return the outlines, each (N, 2) int32; a list of an empty one without any."""
+    return [outline[:, 0] for outline in outlines(mask, corner_xy)] or [[]]
 
 
 def _logits(mask: dict[str, Any]) -> npt.NDArray[np.float32]:
@@ -111,13 +115,14 @@ def _logits(mask: dict[str, Any]) -> npt.NDArray[np.float32]:
     return logits
 
 
-async def binary_response(call: Call, masks: list[dict[str, Any]]) -> Response:
+async def binary_response(call: Call, masks: list[dict[str, Any]], work_s: float) -> Response:
     """Return a NumPy archive: `masks` (K, H, W) int8, 1 inside and -1 outside, `low_res_masks` (K, 256, 256) float32.
 
     Raises:
-        InvalidRequest: the masks are too large.
+        InvalidRequest: the masks are too large, or take too long.
     """
-    check_pixels([mask["rle"] for mask in masks], call.service.settings.max_answer_bytes)
+    if (size := sum(map(size_of, masks))) > (limit := call.service.settings.max_answer_bytes):
+        raise invalid("image", f"masks of at most {limit} bytes (use a smaller image or fewer prompts)", f"{size}")
 
     def archive() -> bytes:
         file = io.BytesIO()
@@ -125,7 +130,8 @@ async def binary_response(call: Call, masks: list[dict[str, Any]]) -> Response:
         np.savez_compressed(file, masks=pixels, low_res_masks=np.stack([_logits(mask) for mask in masks]))
         return file.getvalue()
 
-    return Response(await asyncio.to_thread(archive), media_type="application/octet-stream")
+    content = await call.service.work_on(masks, archive, image_ns=DECODE_NS + ARCHIVE_NS, work_s=work_s)
+    return Response(content, media_type="application/octet-stream")
 
 
 def _about(document: dict[str, Any], started: float) -> dict[str, Any]:
@@ -143,10 +149,10 @@ ADAPTER = Adapter(
     "roboflow",
     pages={},
     work={
-        "/sam2/segment_image": segment_sam2,
-        "/sam2/embed_image": embed_sam2,
-        "/sam/segment_image": segment_sam,
-        "/sam/embed_image": embed_sam,
+        "/sam2/segment_image": (Sam2Segmentation, segment_sam2),
+        "/sam2/embed_image": (ImageRequest, embed_sam2),
+        "/sam/segment_image": (SamSegmentation, segment_sam),
+        "/sam/embed_image": (ImageRequest, embed_sam),
     },
     error_response=error_response,
 )

@@ -2,12 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from utils.api.errors import invalid
 from utils.api.inputs import ImageSource
 from utils.api.requests import MAX_OBJECTS, MAX_POINTS, Coordinate, Point
-from utils.integrations.adapter import image_of
+from utils.integrations.adapter import ToolRequest, image_of
 from utils.observability.context import CALLER
 
 MAX_ID_LENGTH = 128
@@ -17,7 +17,7 @@ PADDING = -1
 Format = Literal["json", "rle", "binary"]
 
 
-class RoboflowImage(BaseModel):
+class RoboflowImage(ToolRequest):
     """An image as `{"type": "base64", "value": "..."}`."""
 
     type: str
@@ -32,10 +32,8 @@ def _single(image: object) -> object:
     return image
 
 
-class ImageRequest(BaseModel):
+class ImageRequest(ToolRequest):
     """Fields that all requests have."""
-
-    model_config = ConfigDict(protected_namespaces=())
 
     image: Annotated[RoboflowImage | None, BeforeValidator(_single)] = None
     image_id: Annotated[str | None, Field(max_length=MAX_ID_LENGTH)] = None
@@ -61,7 +59,7 @@ def known_image(image_id: str | None) -> ImageSource:
     return ImageSource(None, image_id, CALLER.get())
 
 
-class Box(BaseModel):
+class Box(ToolRequest):
     """A box by its centre and size, in pixels."""
 
     x: Coordinate
@@ -70,7 +68,7 @@ class Box(BaseModel):
     height: Coordinate
 
 
-class PointPrompt(BaseModel):
+class PointPrompt(ToolRequest):
     """A point in pixels."""
 
     x: Coordinate
@@ -78,7 +76,7 @@ class PointPrompt(BaseModel):
     positive: bool = True
 
 
-class Prompt(BaseModel):
+class Prompt(ToolRequest):
     """Box, points, or both, of one object."""
 
     box: Box | None = None

@@ -4,19 +4,19 @@ Errors are the service's own: the extension writes them, as they are, into QuPat
 """
 
 import asyncio
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict, Field
 from starlette.responses import PlainTextResponse
 
-from orchestrator.polygons import Ring
 from utils.api.errors import invalid
 from utils.api.info import VERSION
-from utils.api.received import parse_body
-from utils.api.requests import Box, EverythingRequest, Point
-from utils.integrations.adapter import Adapter, Call, image_of
-from utils.integrations.rasters import closed, polygons_of
+from utils.api.requests import MAX_POINTS, Box, EverythingRequest, Point
+from utils.integrations.adapter import Adapter, Call, ImageText, ToolRequest, image_of
+from utils.integrations.rasters import POLYGON_NS, closed, polygons_of, score_of
+from utils.integrations.service import Record
 from utils.observability.logs import quoted
 
 Feature = dict[str, Any]
@@ -31,11 +31,11 @@ GRID_FIELDS = EverythingRequest.model_fields.keys() - {"input_image", "image_id"
 """Fields of `/sam/automask/` that are passed to `/everything`."""
 
 
-class Body(BaseModel):
+class Body(ToolRequest):
     """Fields of both requests."""
 
     type: str = TYPE
-    b64img: str
+    b64img: ImageText
     checkpoint_url: str | None = None
 
     def check(self) -> None:
@@ -54,10 +54,10 @@ class SamBody(Body):
     """The body of `/sam/`."""
 
     bbox: Box | None = None
-    point_coords: list[Point] = []
-    point_labels: list[Literal[0, 1]] = []
+    point_coords: list[Point] = Field(default=[], max_length=MAX_POINTS)
+    point_labels: list[Literal[0, 1]] = Field(default=[], max_length=MAX_POINTS)
     multimask_output: bool = False
-    b64mask: str | None = None
+    b64mask: ImageText | None = None
 
 
 class AutoMaskBody(Body):
@@ -68,9 +68,8 @@ class AutoMaskBody(Body):
     include_image_edge: bool = False
 
 
-async def segment(call: Call) -> list[Feature]:
+async def segment(call: Call, body: SamBody) -> list[Any]:
     """Answer the masks of one object, as features."""
-    body = await asyncio.to_thread(parse_body, call.body, SamBody)
     body.check()
     if body.b64mask:
         raise invalid("b64mask", "none: this service takes points and a box", "a mask")
@@ -84,13 +83,11 @@ async def segment(call: Call) -> list[Feature]:
     found = await call.service.segment(
         image, {**fields, "multimask_output": body.multimask_output, "mask_format": "polygon"}
     )
-    masks = [(mask["polygon"], mask["score"]) for mask in found["masks"]]
-    return await asyncio.to_thread(features, masks, found["weights"]["name"])
+    return await features(call, found, found["masks"], 0)
 
 
-async def automask(call: Call) -> list[Feature]:
+async def automask(call: Call, body: AutoMaskBody) -> list[Any]:
     """Answer the masks of the whole image, as features."""
-    body = await asyncio.to_thread(parse_body, call.body, AutoMaskBody)
     body.check()
     image = await asyncio.to_thread(image_of, body.b64img, "b64img")
     sent = body.model_extra or {}
@@ -102,28 +99,34 @@ async def automask(call: Call) -> list[Feature]:
 
     records = [record for record in found["masks"] if body.include_image_edge or not covers_image(*record["bbox"])]
 
-    def answer() -> list[Feature]:
-        masks = zip(polygons_of(records), (record["predicted_iou"] for record in records), strict=True)
-        return features(masks, found["weights"]["name"])
-
-    return await asyncio.to_thread(answer)
+    return await features(call, found, records, POLYGON_NS)
 
 
-def features(masks: Iterable[tuple[list[list[Ring]], float]], weights: str) -> list[Feature]:
-    """Return masks, each its polygons and its score, as GeoJSON; empty masks are left out."""
-    found = []
-    for index, (shapes, score) in enumerate(masks):
-        parts = [[closed(ring) for ring in rings] for rings in shapes]
+async def features(call: Call, document: dict[str, Any], masks: list[Record], box_ns: float) -> list[Any]:
+    """Return masks of a document, each its polygons and its score, as GeoJSON; empty masks are left out.
+
+    Args:
+        call: the request.
+        document: answer of `/mobile_sam` or `/everything`.
+        masks: some of its masks.
+        box_ns: time of the polygons, as for `converted`.
+    """
+    numbers = itertools.count()
+
+    def feature(mask: Record) -> Iterator[Feature]:
+        index, parts = next(numbers), [[closed(ring) for ring in rings] for rings in polygons_of(mask)]
         several = {"type": "MultiPolygon", "coordinates": parts}
-        geometry = {"type": "Polygon", "coordinates": parts[0]} if len(parts) == 1 else several
-        properties = {"object_idx": index, "label": "object", "quality": score, "sam_model": weights}
+        quality, model = score_of(mask), document["weights"]["name"]
         if parts:
-            found.append({"type": "Feature", "geometry": geometry, "properties": properties})
-    return found
+            geometry = {"type": "Polygon", "coordinates": parts[0]} if len(parts) == 1 else several
+            properties = {"object_idx": index, "label": "object", "quality": quality, "sam_model": model}
+            yield {"type": "Feature", "geometry": geometry, "properties": properties}
+
+    return await call.service.converted(masks, feature, box_ns=box_ns, work_s=document.get("work_s", 0))
 
 
 async def weights(call: Call) -> list[dict[str, str]]:
-    """Answer the weights of the model that the query names, of which the extension needs one to run."""
+    """List the weights of the model in the query. The extension needs at least one entry."""
     served = {"type": TYPE, "name": "MobileSAM", "url": SERVED_WEIGHTS}
     return [served] if call.query.get("type", TYPE) == TYPE else []
 
@@ -137,5 +140,5 @@ ADAPTER = Adapter(
         "/sam/progress/": {"message": None, "percent": -1},
     },
     # The extension sends to the URL as entered, so possibly without its last slash.
-    {"/sam/": segment, "/sam": segment, "/sam/automask/": automask},
+    {"/sam/": (SamBody, segment), "/sam": (SamBody, segment), "/sam/automask/": (AutoMaskBody, automask)},
 )

@@ -6,22 +6,24 @@ image, which the client shows.
 """
 
 import asyncio
+import itertools
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import cv2
 import numpy as np
 import orjson
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from orchestrator.polygons import Ring
 from utils.api.answers import json_response
-from utils.api.errors import Problem
-from utils.api.inputs import ImageSource
-from utils.api.received import parse_body
-from utils.api.requests import Box, Fraction, Point
-from utils.integrations.adapter import GRID, Adapter, Call, Service, image_of
-from utils.integrations.rasters import closed, polygons_of
+from utils.api.errors import Problem, invalid
+from utils.api.inputs import MAX_TOTAL_POINTS, ImageSource
+from utils.api.requests import MAX_OBJECTS, MAX_POINTS, Box, Fraction, Point
+from utils.integrations.adapter import Adapter, Call, ImageText, ToolRequest, image_of
+from utils.integrations.rasters import POLYGON_NS, closed, polygons_of
+from utils.integrations.service import GRID, Record, Service
 
 MODEL = "mobile_sam"
 OBJECT = "AUTOLABEL_OBJECT"
@@ -88,7 +90,7 @@ INFO: dict[str, Any] = {
 }
 
 
-class PointMark(BaseModel):
+class PointMark(ToolRequest):
     """A click."""
 
     type: Literal["point"]
@@ -96,7 +98,7 @@ class PointMark(BaseModel):
     label: Literal[0, 1] = 1
 
 
-class RectangleMark(BaseModel):
+class RectangleMark(ToolRequest):
     """A rectangle around an object, between any two opposite corners."""
 
     type: Literal["rectangle"]
@@ -107,75 +109,77 @@ class RectangleMark(BaseModel):
 Mark = Annotated[PointMark | RectangleMark, Field(discriminator="type")]
 
 
-class Params(BaseModel):
+class Params(ToolRequest):
     """Settings of the person; the client sends 0 for thresholds without a widget."""
 
-    marks: list[Mark] = []
+    marks: list[Mark] = Field(default=[], max_length=MAX_POINTS + MAX_OBJECTS)
     current_task: Literal["polygon", "rectangle", "everything"] | None = None
     epsilon_factor: Fraction = 0.001
     conf_threshold: Fraction = 0
     iou_threshold: Fraction = 0
 
 
-class PredictRequest(BaseModel):
+class PredictRequest(ToolRequest):
     """The body of `/v1/predict`."""
 
     model: Literal["mobile_sam"]
-    image: str
+    image: ImageText
     params: Params = Params()
 
 
-async def predict(call: Call) -> dict[str, Any]:
+async def predict(call: Call, request: PredictRequest) -> dict[str, Any]:
     """Segment the marked objects or everything."""
-    request = await asyncio.to_thread(parse_body, call.body, PredictRequest)
     image = await asyncio.to_thread(image_of, request.image, "image")
     task = everything if request.params.current_task == "everything" else segment
     return _answer(await task(call.service, image, request.params))
 
 
-async def segment(service: Service, image: ImageSource, params: Params) -> list[dict[str, Any]]:
+async def segment(service: Service, image: ImageSource, params: Params) -> list[Any]:
     """Return the shapes of the marked objects."""
     prompts = prompts_of(params.marks)
     if not prompts:  # the person has removed the last mark
         return []
     fields = {"prompts": prompts, "mask_format": "rle" if params.current_task == "rectangle" else "polygon"}
-    masks = (await service.segment(image, fields))["masks"]
+    document = await service.segment(image, fields)
     if params.current_task == "rectangle":
-        return [rectangle(mask["box"], mask["score"]) for mask in masks if mask["area"]]
-    return await asyncio.to_thread(
-        lambda: [
-            polygon(ring, OBJECT, mask["score"])
-            for mask in masks
-            for ring in islands(mask["polygon"], params.epsilon_factor)
-        ]
-    )
+        return [rectangle(mask["box"], mask["score"]) for mask in document["masks"] if mask["area"]]
+
+    def shapes(mask: Record) -> Iterator[dict[str, Any]]:
+        return (polygon(ring, OBJECT, mask["score"]) for ring in islands(mask["polygon"], params.epsilon_factor))
+
+    return await service.converted(document["masks"], shapes, box_ns=0, work_s=document["work_s"])
 
 
-async def everything(service: Service, image: ImageSource, params: Params) -> list[dict[str, Any]]:
+async def everything(service: Service, image: ImageSource, params: Params) -> list[Any]:
     """Return the shapes of all objects, named as by the tool's own models; marks of an earlier task are not used."""
     thresholds = {"pred_iou_thresh": params.conf_threshold, "box_nms_thresh": params.iou_threshold}
     chosen = {name: value for name, value in thresholds.items() if value}
     found = await service.everything(image, {**GRID, **chosen})
 
-    def shapes() -> list[dict[str, Any]]:
-        rings = [
-            (ring, record["predicted_iou"])
-            for record, shapes in zip(found["masks"], polygons_of(found["masks"]), strict=True)
-            for ring in islands(shapes, params.epsilon_factor)
-        ]
-        return [polygon(ring, f"object{number}", score) for number, (ring, score) in enumerate(rings, 1)]
+    numbers = itertools.count(1)
 
-    return await asyncio.to_thread(shapes)
+    def shapes(record: Record) -> Iterator[dict[str, Any]]:
+        rings = islands(polygons_of(record), params.epsilon_factor)
+        return (polygon(ring, f"object{next(numbers)}", record["predicted_iou"]) for ring in rings)
+
+    return await service.converted(found["masks"], shapes, box_ns=POLYGON_NS)
 
 
 def prompts_of(marks: list[Mark]) -> list[dict[str, Any]]:
-    """Return `prompts` of `/mobile_sam`: an object per rectangle, each with all points, or one with the points."""
+    """Return `prompts` of `/mobile_sam`: an object per rectangle, each with all points, or one with the points.
+
+    Raises:
+        InvalidRequest: these are too many points.
+    """
     points = [mark for mark in marks if isinstance(mark, PointMark)]
     clicks = {"pos_coords": [point.data for point in points], "labels": [point.label for point in points]}
     boxes = [
         {"box": (min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))}
         for x0, y0, x1, y1 in (mark.data for mark in marks if isinstance(mark, RectangleMark))
     ]
+    if (total := len(boxes) * (len(points) + 2)) > MAX_TOTAL_POINTS:
+        got = f"{len(points)} points in each of {len(boxes)} rectangles: {total}"
+        raise invalid("marks", f"at most {MAX_TOTAL_POINTS} points and corners in all rectangles together", got)
     return [{**clicks, **box} for box in boxes] or [clicks] * bool(points)
 
 
@@ -220,7 +224,7 @@ def error_response(problem: Problem) -> Response:
     return response
 
 
-def _answer(shapes: list[dict[str, Any]], description: str = "") -> dict[str, Any]:
+def _answer(shapes: list[Any], description: str = "") -> dict[str, Any]:
     return {"success": True, "data": {"shapes": shapes, "description": description, "replace": False}}
 
 
@@ -230,6 +234,6 @@ ADAPTER = Adapter(
         "/v1/models": {"success": True, "data": {MODEL: INFO}},
         f"/v1/models/{MODEL}/info": {"success": True, "data": {"model_id": MODEL, **INFO}},
     },
-    {"/v1/predict": predict},
+    {"/v1/predict": (PredictRequest, predict)},
     error_response,
 )

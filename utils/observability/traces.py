@@ -34,7 +34,8 @@ SERVICE = "mobile_sam"
 SHUTDOWN_TIMEOUT_S = 3.0
 """Time to send the remaining spans when a worker ends."""
 
-
+QUERY = "mobile_sam.query"
+"""Scope entry with the query: some tools send their key in it, and spans would have it as attribute."""
 MODEL = "triton.model_name"
 """Name of a span attribute, Triton's own."""
 
@@ -151,14 +152,25 @@ class TracingMiddleware:
     def __init__(self, app: ASGIApp, *, paths: frozenset[str], provider: TracerProvider) -> None:
         self._app, self._paths = app, paths
         self._traced = OpenTelemetryMiddleware(
-            app, server_request_hook=_begin, tracer_provider=provider, exclude_spans=["receive", "send"]
+            _with_query(app), server_request_hook=_begin, tracer_provider=provider, exclude_spans=["receive", "send"]
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection event."""
         TRACE_ID.set("")  # a pipelined request starts in the context of the one before it
-        app = self._traced if scope["type"] == "http" and scope["path"] in self._paths else self._app
-        await app(scope, receive, send)
+        if scope["type"] == "http" and scope["path"] in self._paths:
+            await self._traced({**scope, "query_string": b"", QUERY: scope["query_string"]}, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _with_query(app: ASGIApp) -> ASGIApp:
+    """Return an application whose requests have the query again that was hidden from their spans."""
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "query_string": scope[QUERY]}, receive, send)
+
+    return run
 
 
 def _begin(span: Span, scope: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ import struct
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,6 +47,8 @@ class Health:
     """Reason for any state but `ready`."""
     restarts: Mapping[str, int] = field(default_factory=dict)
     """Number of restarts by cause."""
+    version: str = ""
+    """Triton's version, once it is known."""
     written_at: float = 0.0
     """Time of the record on the system-wide monotonic clock."""
     watchdog: tuple[int, int] = (0, 0)
@@ -101,9 +103,9 @@ def read_health(file: Path) -> Health:
         return health
     pid, started = health.watchdog
     if processes.start_time(pid) != started:
-        return Health("restarting", "the watchdog has exited, and Triton with it", health.restarts)
+        return replace(health, state="restarting", reason="the watchdog has exited, and Triton with it")
     if time.monotonic() - health.written_at > MAX_RECORD_AGE_S:
-        return Health("failing", "the health of Triton is unknown: its watchdog does not respond", health.restarts)
+        return replace(health, state="failing", reason="the health of Triton is unknown: its watchdog does not respond")
     return health
 
 

@@ -146,7 +146,7 @@ class Models:
         port = int(self._address().rpartition(":")[2])
         for version in versions:
             try:
-                await asyncio.to_thread(check_engines, port, CHECK_TIMEOUT_S, version)
+                await asyncio.to_thread(check_engines, self._headers, port, CHECK_TIMEOUT_S, version)
             except (ProbeError, OSError) as error:
                 raise ModelChange(f"version {version} is not used: {error}") from None
 

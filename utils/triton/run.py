@@ -27,6 +27,7 @@ VARIABLE = "MOBILE_SAM_TRITON_RUN"
 """Environment variable through which processes inherit the state, as JSON."""
 METRICS_PORT_VARIABLE = "MOBILE_SAM_TRITON_METRICS_PORT"
 """Environment variable with the port of Triton's own metrics; default: a free one."""
+KEY_HEADER = "x-mobile-sam-triton-key"
 PREFIX = "mobile-sam-triton-"
 METRICS_DIR = "metrics"
 """Name of the metrics folder in the run folder."""
@@ -73,6 +74,11 @@ class Run:
             f"{SHM_PREFIX}{os.getpid()}_",
             int(os.environ.get(METRICS_PORT_VARIABLE) or _free_port()),
         ).publish()
+
+    @property
+    def key_header(self) -> dict[str, str]:
+        """Return the header that grants access to Triton's restricted APIs."""
+        return {KEY_HEADER: self.key}
 
     def publish(self) -> Run:
         """Make this the state that this process and its future children read; return it."""

@@ -14,13 +14,12 @@ from utils.bento import disable_bentoml_limits, enable_worker_respawn, isolate_m
 from utils.observability import traces
 from utils.triton import health
 from utils.triton.installation import NVIDIA_DRIVER
-from utils.triton.run import Run
+from utils.triton.run import KEY_HEADER, Run
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
 POLL_INTERVAL_S = 0.2
-KEY_HEADER = "x-mobile-sam-triton-key"
-RESTRICTED_APIS = "model-repository,model-config,shared-memory,statistics,trace,logging"
+CONTROL_APIS = "model-repository,model-config,shared-memory,statistics,trace,logging"
 SHARED_MEMORY_REGION_BYTES = 8 * 1024 * 1024
 
 
@@ -29,8 +28,9 @@ def make_runner(
     control_mode: str = "none",
     *,
     auto_complete: bool = False,
-    restricted: bool = True,
+    restricted: str = CONTROL_APIS,
     ready_line: str = "API {url}/",
+    public_warning: str = "",
 ) -> Any:
     """Return the runner for a Triton that is already set up.
 
@@ -38,13 +38,14 @@ def make_runner(
         repository: folder or storage URL of the model repository.
         control_mode: Triton's model control mode: `none`, `explicit` or `poll`.
         auto_complete: let models complete their own config.pbtxt.
-        restricted: require the service's key for Triton's control APIs.
+        restricted: Triton's APIs that require the service's key, separated by commas.
         ready_line: text for the log once the service is ready; its address replaces `{url}`.
+        public_warning: see `utils.bento.set_up_process_manager`.
     """
     folder = Path(Run.current().folder)  # created here, by the process that lives longest
     disable_bentoml_limits()
     enable_worker_respawn()
-    set_up_process_manager(folder, start_failure, partial(_wait_until_ready, ready_line))
+    set_up_process_manager(folder, start_failure, partial(_wait_until_ready, ready_line), public_warning)
     isolate_metrics(folder)
     try:
         flags = server_flags(control_mode, auto_complete=auto_complete, restricted=restricted)
@@ -53,7 +54,9 @@ def make_runner(
     return bentoml.triton.Runner("triton", str(repository), tritonserver_type="http", cli_args=flags)
 
 
-def server_flags(control_mode: str = "none", *, auto_complete: bool = False, restricted: bool = True) -> list[str]:
+def server_flags(
+    control_mode: str = "none", *, auto_complete: bool = False, restricted: str = CONTROL_APIS
+) -> list[str]:
     """Return flags for `tritonserver`, in addition to BentoML's (repository, HTTP port and address).
 
     The arguments are those of `make_runner`.
@@ -72,17 +75,12 @@ def server_flags(control_mode: str = "none", *, auto_complete: bool = False, res
         *(["--load-model=*"] if control_mode == "explicit" else []),
         *traces.triton_flags(),
         "--log-info=false",
-        *([f"--http-restricted-api={RESTRICTED_APIS}:{KEY_HEADER}={run.key}"] if restricted else []),
+        *([f"--http-restricted-api={restricted}:{KEY_HEADER}={run.key}"] if restricted else []),
         f"--backend-config=python,shm-region-prefix-name={run.shm_prefix}",
         # The default regions of 1 MB grow in steps of 1 MB, but an image takes 3 MB and an answer 4 MB and more.
         f"--backend-config=python,shm-default-byte-size={SHARED_MEMORY_REGION_BYTES}",
         f"--backend-config=python,shm-growth-byte-size={SHARED_MEMORY_REGION_BYTES}",
     ]
-
-
-def restricted_header() -> dict[str, str]:
-    """Return the header that grants access to Triton's restricted APIs."""
-    return {KEY_HEADER: Run.current().key}
 
 
 def start_failure() -> str:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from utils.triton.release import PATCHED_RELEASE
+
 ROOT = Path(__file__).resolve().parents[3]
 LINES = (ROOT / "Dockerfile").read_text().replace("${HARDWARE}", "cpu").splitlines()
 
@@ -41,6 +43,14 @@ def test_image_contains_the_files_of_the_bento():
     included = re.findall(r'^  - "/(.+?)/?"$', (ROOT / "bentofile.yaml").read_text(), re.MULTILINE)
     assert included
     assert set(included) <= set(copied_sources())
+
+
+def test_gpu_base_has_a_triton_without_known_vulnerabilities():
+    (base,) = [line for line in arguments("ARG") if line.startswith("GPU_BASE=")]
+    release = re.search(r"tritonserver:(\d\d\.\d\d)-py3$", base)
+    assert release
+    assert release[1] >= PATCHED_RELEASE
+    assert base.partition("=")[2] in (ROOT / "docs" / "containers.md").read_text()
 
 
 def test_image_runs_as_another_user_than_root():

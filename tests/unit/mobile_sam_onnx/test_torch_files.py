@@ -15,6 +15,7 @@ import pytest
 from mobile_sam_onnx import CheckpointError
 from mobile_sam_onnx.checkpoint import load_checkpoint
 from mobile_sam_onnx.torch_files import LENGTH, MAGIC, VERSION
+from mobile_sam_onnx.torch_pickle import OPCODES, unpickle
 
 LITTLE = {"protocol_version": VERSION, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4}}
 
@@ -307,9 +308,63 @@ def test_small_pickle_with_large_sizes_needs_little_memory(tmp_path, pickled, en
     path = pickle_file(tmp_path / "a.pt", b"\x80\x02" + pickled, entry)
     assert path.stat().st_size < 200
     message, peak = rejection(path)
-    assert message.startswith("expected ")
+    assert message.startswith(("expected ", "refused: expected "))
     assert message.isprintable()
-    assert peak < 20 * 2**20  # the legacy reader reads up to 16 MiB at once
+    assert peak < 8 * 2**20  # the legacy reader reads up to 4 MiB at once
+
+
+def nested(depth: int) -> bytes:
+    """Return opcodes for a tuple of two tuples of two..., with 2^depth leaves."""
+    return b")" + b"".join(b"q%ch%c\x86" % (level, level) for level in range(depth))
+
+
+CALL = b"ctorch\nSize\n"
+COSTLY = {
+    "tuple as key": (b"}" + nested(16) + b"K\x00s.", "as keys, got tuple"),
+    "tuples as keys": (b"}(" + nested(16) + b"K\x00u.", "as keys, got tuple"),
+    "numbers of one hash": (b"}\x8a\x08" + (2**61 - 1).to_bytes(8, "little") + b"K\x00s.", "as keys, got int"),
+    "tuple in a set": (b"\x8f(" + nested(16) + b"\x90.", "an opcode that torch.save writes, got 143"),
+    "many arguments": (CALL + b"(" + b"N" * 9 + b"tR.", "at most 8 arguments"),
+    "list as arguments": (CALL + b"]R.", "at most 8 arguments"),
+    "pairs of an ordered dict": (b"ccollections\nOrderedDict\n](K\x00K\x01\x86e\x85R.", "TypeError"),
+    "long storage": (b"(" + b"N" * 9 + b"tQ.", "a storage as persistent id"),
+}
+
+
+@pytest.mark.parametrize(("pickled", "message"), COSTLY.values(), ids=COSTLY)
+@pytest.mark.parametrize("entry", ["archive/data.pkl", None], ids=["zip", "legacy"])
+def test_opcodes_whose_work_is_not_bounded_by_their_bytes_are_refused(tmp_path, pickled, message, entry):
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(pickle_file(tmp_path / "a.pt", b"\x80\x02" + pickled, entry))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_deeply_nested_key_is_refused_by_its_hundred_bytes(tmp_path):
+    pickled = b"\x80\x02}" + nested(17) + b"K\x00s."
+    assert len(pickled) < 100
+    path = pickle_file(tmp_path / "a.pt", pickled, "archive/data.pkl")
+    assert rejection(path)[0] == "refused: expected texts and small numbers as keys, got tuple"
+
+
+def test_sizes_and_attributes_are_not_copied():
+    sizes = b"(K\x07K\x08tq\x00" + CALL + b"h\x00\x85R\x86"
+    state = b"}}X\x01\x00\x00\x00aK\x01sb"
+    content: Any = unpickle(io.BytesIO(b"\x80\x02" + sizes + state + b"\x86."))
+    assert content[0][0] is content[0][1]
+    assert content[1] == {}
+
+
+@pytest.mark.parametrize("opcode", [code for code in pickle._Unpickler.dispatch if code not in OPCODES], ids=chr)
+def test_opcodes_that_torch_does_not_write_are_refused(opcode):
+    with pytest.raises(CheckpointError, match=f"an opcode that torch.save writes, got {opcode}$"):
+        unpickle(io.BytesIO(b"\x80\x02" + bytes([opcode])))
+
+
+def test_sizes_of_too_many_dimensions_are_refused(tmp_path, write):
+    content = {"a": tensor("0", (12,), size=(1,) * 9, stride=(1,) * 9)}
+    with pytest.raises(CheckpointError, match="expected at most 8 whole numbers as sizes"):
+        load_checkpoint(write(tmp_path / "a.pt", content, {"0": VALUES}))
 
 
 def test_large_byteorder_entry_is_not_read_completely(tmp_path):

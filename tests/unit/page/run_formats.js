@@ -5,6 +5,7 @@ import { FORMATS, readProject } from "../../../utils/page/static/formats/formats
 import { polygonsOf } from "../../../utils/page/static/formats/polygons.js";
 import { rasterize } from "../../../utils/page/static/formats/rasterize.js";
 import { Spans } from "../../../utils/page/static/formats/spans.js";
+import { Project } from "../../../utils/page/static/project.js";
 import { unzip, zip } from "../../../utils/page/static/formats/zip.js";
 
 const decoded = (files) => files.map(({ path, content }) => ({ path, content: fromBase64(content) }));
@@ -15,6 +16,10 @@ const CALLS = {
     return Promise.all(files.map(async ({ path, content }) => ({ path, content: toBase64(await bytes(content)) })));
   },
   read: ({ files, sizes }) => readProject(decoded(files), sizes),
+  addClasses({ classes }) {
+    const project = new Project(() => {});
+    return { ids: [...project.addClasses(classes)], names: project.classes.map(({ name }) => name) };
+  },
   zip: async ({ files }) => toBase64(await bytes(await zip(decoded(files)))),
   async unzip({ content }) {
     const entries = await unzip(new Blob([fromBase64(content)]));

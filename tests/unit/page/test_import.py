@@ -340,6 +340,37 @@ def test_the_same_image_of_two_sizes_is_refused():
     assert warnings == ["a.json: a.jpg: the size is 5 x 120 in the file, but should be 160 x 120"]
 
 
+def coco_of_classes(count: int) -> dict[str, str]:
+    return coco({"segmentation": rle(DISC)}, categories=[{"id": 7 + i, "name": f"c{i}"} for i in range(count)])
+
+
+def labelme_of_classes(count: int) -> dict[str, str]:
+    return labelme(*({"label": f"c{i}", "points": [[1, 1], [9, 1], [9, 9]]} for i in range(count)))
+
+
+def yolo_of_classes(count: int) -> dict[str, str]:
+    lines = "".join(f"{i} 0.1 0.1 0.5 0.1 0.5 0.5\n" for i in range(count))
+    return {"a.txt": lines, "classes.txt": "".join(f"c{i}\n" for i in range(count))}
+
+
+@pytest.mark.parametrize("files", [coco_of_classes, labelme_of_classes, yolo_of_classes])
+def test_files_with_more_than_a_thousand_classes_are_refused(files):
+    project, warnings = read(files(1000), [SIZE])
+    assert (len(project["classes"]), warnings) == (1000, [])
+    with pytest.raises(FormatError, match=r"(a\.json|a\.txt|coco\.json): at most 1000 classes can be read"):
+        read(files(1001), [SIZE])
+
+
+def test_project_takes_classes_up_to_a_thousand_and_joins_those_of_one_name():
+    classes = [{"id": 70 + i, "name": f"c{i}"} for i in range(998)]
+    added = run("addClasses", classes=[{"id": 5, "name": "object"}, *classes, {"id": 6, "name": "c1"}])
+    assert added["names"] == ["object", *(one["name"] for one in classes)]
+    assert dict(added["ids"])[5] == 1
+    assert dict(added["ids"])[6] == dict(added["ids"])[71] == 3
+    with pytest.raises(FormatError, match="the project would have 1001 classes, but at most 1000 are possible"):
+        run("addClasses", classes=[*classes, {"id": 1, "name": "x"}, {"id": 2, "name": "y"}])
+
+
 def test_no_annotations_are_one_sentence():
     with pytest.raises(FormatError, match="no annotations of COCO"):
         read({"notes.md": "hello"})

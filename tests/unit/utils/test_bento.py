@@ -72,6 +72,26 @@ def test_process_manager_knows_the_url_of_the_service(monkeypatch, tmp_path, hos
     assert circus.Arbiter.url(manager) == url
 
 
+@pytest.mark.parametrize(
+    ("host", "warning", "lines"),
+    [
+        pytest.param("127.0.0.1", "{address} is open", [], id="this machine"),
+        pytest.param("::1", "{address} is open", [], id="this machine, IPv6"),
+        pytest.param("0.0.0.0", "{address} is open", ["0.0.0.0:3000 is open"], id="all addresses"),
+        pytest.param("192.0.2.1", "{address} is open", ["192.0.2.1:3000 is open"], id="network"),
+        pytest.param("0.0.0.0", "", [], id="with keys"),
+    ],
+)
+def test_start_on_a_public_address_logs_one_warning(monkeypatch, caplog, host, warning, lines):
+    monkeypatch.setattr(circus.Arbiter, "start", lambda _: None)
+    monkeypatch.setattr(circus, "Arbiter", circus.Arbiter)
+    bento.set_up_process_manager(Path(), str, lambda _: None, warning)
+    manager = circus.Arbiter.__new__(circus.Arbiter)
+    manager.sockets = {"_bento_api_server": SimpleNamespace(host=host, port=3000)}
+    manager.start()
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("WARNING", x) for x in lines]
+
+
 def test_installed_packages_have_all_private_parts():
     bento.check_hooks()
 

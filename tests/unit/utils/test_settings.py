@@ -49,6 +49,7 @@ def test_unset_and_empty_variables_give_the_defaults(environment):
         *accepted("ENGINE", "auto", "onnxruntime", "openvino", "openvino-bf16", "tensorrt"),
         *accepted("REDIS_URL", "redis://localhost:6379/0", "rediss://host", "unix:///run/redis.sock"),
         *accepted("CORS_ORIGINS", "https://a.example", "https://a.example, http://b.example:8080", "*"),
+        ("HOSTS", "segment.example, *.example.org", ("segment.example", "*.example.org")),
         *accepted("MODEL_CONTROL_MODE", "none", "explicit", "poll"),
     ],
 )
@@ -81,6 +82,13 @@ def test_value_is_accepted_and_converted_to_its_type(name, text, value):
             "a.example",
             "https://a.example/",
             "https://a.example/page",
+        ),
+        *refused(
+            "HOSTS",
+            "expected host names without a port, such as segment.example or *.example.org, got {!r}",
+            "https://segment.example",
+            "segment.example:3000",
+            "segment.example/ui",
         ),
         *refused("CORS_ORIGINS", "expected origins such as https://a.example, or *, got ''", "https://a.example,,"),
         *refused(

@@ -139,6 +139,7 @@ INFO: dict[str, Any] = {
     "version": VERSION,
     "weights": WEIGHTS,
     "engine": ENGINE,
+    "triton": "2.51.0",
     "key_needed": False,
     "limits": {"max_body_bytes": 33_554_432, "max_image_pixels": 25_000_000, "max_objects": 256},
     "model_versions": [1],

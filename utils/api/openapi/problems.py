@@ -8,6 +8,7 @@ from utils.api.errors import (
     AnswerTooLarge,
     BodyTooLarge,
     FieldError,
+    ForeignPage,
     HeadTooLarge,
     ImageNotCached,
     InferenceFailed,
@@ -33,6 +34,7 @@ from utils.api.openapi.schemas import reference
 from utils.api.received import ANSWER_TYPES
 from utils.edge.admission import STOPPING_DETAIL
 from utils.edge.keys import EXPECTED_KEY
+from utils.edge.origins import EXPECTED_ORIGIN
 from utils.edge.protocol import MAX_HEAD_BYTES
 from utils.settings import Settings
 
@@ -47,7 +49,9 @@ def _rejected(status: int, slug: str, title: str, error: FieldError) -> Problem:
 UNAUTHORIZED = (Unauthorized(f"{EXPECTED_KEY}, got no key").problem(),)
 UNAVAILABLE = InferenceUnavailable("the inference server is starting or restarting; retry later").problem()
 NOT_READY = (UNAVAILABLE, Stopping(STOPPING_DETAIL).problem())
+FOREIGN_PAGE = ForeignPage.of(EXPECTED_ORIGIN, "Origin 'https://a.example' and Host 'localhost:3000'").problem()
 MODEL_CHANGE = (
+    FOREIGN_PAGE,
     ModelChange("Triton could not load mobile_sam; what was loaded stays loaded: see the service's log").problem(),
 )
 NOT_ACCEPTABLE = NotAcceptable.of(ANSWER_TYPES, "'text/html'").problem()
@@ -55,6 +59,7 @@ SERVICE_PROBLEMS: tuple[Problem, ...] = (
     MalformedRequest("expected one Host header, got 0").problem(),
     MalformedBody.of("expected value at line 1 column 1").problem(),
     MalformedForm.of("2000 bytes without its end").problem(),
+    FOREIGN_PAGE,
     SlowBody("expected the body within 30 s, got 65536 bytes of 2000000").problem(),
     BodyTooLarge.of(Settings().max_body_bytes, 41_943_040).problem(),
     UnsupportedMedia.of("text/plain").problem(),

@@ -156,7 +156,7 @@ def _split(name: str, schemas: dict[str, Schema]) -> tuple[str, dict[str, Schema
 def _problems_by_status() -> str:
     problems = (*UNAUTHORIZED, *MODEL_CHANGE, NOT_ACCEPTABLE, *SERVICE_PROBLEMS, *IMAGE_PROBLEMS, *MASK_PROBLEMS)
     found = [(each.status, f"`{each.slug}`" + "\\*" * (each.slug in IMAGE_SLUGS)) for each in problems]
-    groups = groupby(sorted([*found, *OTHER_PROBLEMS]), key=itemgetter(0))
+    groups = groupby(sorted({*found, *OTHER_PROBLEMS}), key=itemgetter(0))
     return "".join(f"- {status}: {', '.join(name for _, name in group)}\n" for status, group in groups)
 
 

@@ -208,6 +208,10 @@ RESPONSES: dict[str, Schema] = {
                 "anyOf": [reference("Engine"), {"type": "null"}],
                 "description": "those of the newest loaded version",
             },
+            "triton": {
+                "anyOf": [{"type": "string"}, {"type": "null"}],
+                "description": "version of Triton; null while it starts",
+            },
             "key_needed": _value("boolean", "whether inference requires an API key"),
             "limits": reference("Limits"),
             "model_versions": _list(

@@ -1,6 +1,7 @@
 // The project: images, classes, and the saving of every change.
 
 import { colourOf } from "./colours.js";
+import { FormatError, MAX_CLASSES } from "./formats/project.js";
 import { MemoryStore, Store } from "./store.js";
 
 /** Time without changes after which the work is saved. */
@@ -161,6 +162,18 @@ export class Project {
     const category = { id, name, color: colourOf(id) };
     this.classes = [...this.classes, category];
     return category;
+  }
+
+  /**
+   * Add classes, unless there are some of these names.
+   * @param {{id: number, name: string}[]} classes
+   * @returns {Map<number, number>} their ids in the project by the given ids
+   * @throws {FormatError} the project would have too many
+   */
+  addClasses(classes) {
+    const { size } = new Set([...this.classes, ...classes].map(({ name }) => name));
+    if (size > MAX_CLASSES) throw new FormatError(`the project would have ${size} classes, but at most ${MAX_CLASSES} are possible`);
+    return new Map(classes.map(({ id, name }) => [id, this.addClass(name).id]));
   }
 
   renameClass(id, name) {

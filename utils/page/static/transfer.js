@@ -111,7 +111,8 @@ export async function importFiles(project, files) {
   const sources = files.map((file) => ({ path: file.webkitRelativePath || file.name, content: file }));
   const { project: read, warnings } = await readProject(sources, project.images);
   const imageOf = imagesByName(project.images);
-  let objects = 0, images = 0;
+  /** @type {[any, import("./formats/project.js").AnnotatedImage][]} */
+  const found = [];
   for (const annotated of read.images) {
     if (!annotated.objects.length) continue;
     const image = imageOf(annotated.name);
@@ -119,18 +120,22 @@ export async function importFiles(project, files) {
     else if (image.width !== annotated.width || image.height !== annotated.height) {
       warnings.push(`${annotated.name}: its objects are for ${annotated.width} x ${annotated.height} pixels, the image has ${image.width} x ${image.height}`);
     } else {
-      const names = new Map(read.classes.map(({ id, name }) => [id, name]));
-      const added = annotated.objects.flatMap(({ categoryId, name, rle, score }) => {
-        const mask = maskOf(rle, score), classId = project.addClass(names.get(categoryId) ?? "object").id;
-        return mask ? [{ drawn: mask, classId, ...(name && { name }) }] : [];
-      });
-      await addObjects(project, image, added);
-      objects += added.length;
-      images++;
+      found.push([image, annotated]);
     }
   }
+  const used = new Set(found.flatMap(([, annotated]) => annotated.objects.map(({ categoryId }) => categoryId)));
+  const classIds = project.addClasses(read.classes.filter(({ id }) => used.has(id)));
+  let objects = 0;
+  for (const [image, annotated] of found) {
+    const added = annotated.objects.flatMap(({ categoryId, name, rle, score }) => {
+      const mask = maskOf(rle, score);
+      return mask ? [{ drawn: mask, classId: classIds.get(categoryId), ...(name && { name }) }] : [];
+    });
+    await addObjects(project, image, added);
+    objects += added.length;
+  }
   await project.saveProject();
-  return { images, objects, warnings };
+  return { images: found.length, objects, warnings };
 }
 
 /** Return a mask from its run lengths alone; null if it is empty. */
@@ -173,7 +178,7 @@ async function importProject(project, main, entries) {
     throw new FormatError(`${PROJECT_FILE} is not a project of this page`);
   }
   const files = new Map(entries.map((entry) => [entry.path, entry]));
-  const ids = new Map(document.classes.map(({ id, name }) => [id, project.addClass(name).id]));
+  const ids = project.addClasses(document.classes);
   let objects = 0;
   const fileOf = async ({ path, type }) => {
     const entry = files.get(path);

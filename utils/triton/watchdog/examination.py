@@ -33,7 +33,8 @@ class Examination:
         self._updated_at, self._now = time.monotonic(), 0.0
         self._port, self._metrics_port, self._hang_timeout_s = port, run.metrics_port, hang_timeout_s
         self._timings = timings
-        self._calls = probe_calls(models=run.probe_models)
+        self._key_header = run.key_header
+        self._calls = probe_calls(self._key_header, models=run.probe_models)
         if run.probe_models:
             self._calls[ENGINES] = self._check_engines
         self._threads = ThreadPoolExecutor(len(self._calls) + 1)
@@ -102,7 +103,7 @@ class Examination:
     def _check_engines(self, port: int, timeout_s: float) -> None:
         """Check the engines; the error names them and a remedy."""
         try:
-            check_engines(port, timeout_s)
+            check_engines(self._key_header, port, timeout_s)
         except EngineError as error:
             engines = read_engines(self._metrics_port, timeout_s)
             raise EngineError(f"{error} ({engines}): set MOBILE_SAM_ENGINE to openvino or onnxruntime") from None

@@ -105,14 +105,14 @@ def decoder_probe(embedding: bytes, output: str) -> Probe:
     return Probe(DECODER, inputs, [output])
 
 
-def probe_calls(*, models: bool) -> dict[str, Callable[[int, float], object]]:
+def probe_calls(key_header: Mapping[str, str], *, models: bool) -> dict[str, Callable[[int, float], object]]:
     """Return the probe of each of MobileSAM's models, or that of `SERVER` if other models are served.
 
     Each takes Triton's HTTP port and a socket timeout in seconds, and raises `ProbeError` or `OSError`.
     """
     if not models:
         return {SERVER: probe_server}
-    return {probe.model: functools.partial(run_probe, probe) for probe in probes()}
+    return {probe.model: functools.partial(run_probe, probe, key_header) for probe in probes()}
 
 
 def probe_server(port: int, timeout_s: float) -> None:
@@ -127,6 +127,14 @@ def probe_server(port: int, timeout_s: float) -> None:
         raise ProbeError("it is not ready")
 
 
+def server_version(port: int, timeout_s: float) -> str:
+    """Return Triton's version, such as 2.51.0; empty if it cannot be read."""
+    try:
+        return str(json.loads(_exchange(port, timeout_s, "/v2")[2])["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
 def is_ready(model: str, version: int, port: int, timeout_s: float) -> bool:
     """Return whether a model version accepts requests; False if Triton cannot be reached or times out."""
     try:
@@ -135,7 +143,9 @@ def is_ready(model: str, version: int, port: int, timeout_s: float) -> bool:
         return False
 
 
-def run_probe(probe: Probe, port: int, timeout_s: float, version: int | None = None) -> dict[str, bytes]:
+def run_probe(
+    probe: Probe, key_header: Mapping[str, str], port: int, timeout_s: float, version: int | None = None
+) -> dict[str, bytes]:
     """Run a probe on the local Triton, by default with the model's newest version; return the outputs' values.
 
     Raises:
@@ -149,7 +159,11 @@ def run_probe(probe: Probe, port: int, timeout_s: float, version: int | None = N
     outputs = [{"name": name, "parameters": {"binary_data": True}} for name in probe.outputs]
     head = json.dumps({"id": REQUEST_ID, "inputs": inputs, "outputs": outputs}).encode()
     body = b"".join([head, *(data for _, _, _, data in probe.inputs)])
-    headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
+    headers = {
+        **key_header,
+        "Inference-Header-Content-Length": str(len(head)),
+        "Content-Type": "application/octet-stream",
+    }
     path = f"/v2/models/{probe.model}" + (f"/versions/{version}" if version else "")
     status, length, answer = _exchange(port, timeout_s, f"{path}/infer", body, headers)
     if status != 200:

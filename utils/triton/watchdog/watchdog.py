@@ -30,10 +30,11 @@ from utils.settings import Settings
 from utils.triton import health, processes, versions
 from utils.triton.health import Health, State
 from utils.triton.installation import ROOT
+from utils.triton.release import age_warning
 from utils.triton.run import Run, shared_memory_problem
 from utils.triton.watchdog import Timings
 from utils.triton.watchdog.examination import Examination
-from utils.triton.watchdog.probes import is_ready
+from utils.triton.watchdog.probes import is_ready, server_version
 from utils.triton.watchdog.process import DIED, FAILED, HUNG, STOPPED, RestartReason, TritonServer
 from utils.triton.watchdog.workers import Workers
 
@@ -74,6 +75,7 @@ class Watchdog:
         self._attempts = 0
         self._was_ready = False
         self._folder_lost = False
+        self._version = ""
 
     def run(self) -> int:
         """Keep Triton running until a stop signal; return the exit status."""
@@ -110,6 +112,7 @@ class Watchdog:
                 if became_ready:
                     ready, self._was_ready, self._attempts = True, True, 0
                     triton.update_stubs()
+                    self._read_version()
                 elif ready and self._models_change:
                     triton.update_stubs()
                     self._link_versions()
@@ -136,6 +139,12 @@ class Watchdog:
             return ""
         finally:
             examination.close()
+
+    def _read_version(self) -> None:
+        """Read Triton's version, and log a warning once if it is old and can be reached from other machines."""
+        known, self._version = self._version, server_version(self._port, self._timings.tick_s)
+        if not known and (warning := age_warning(self._version, self._command)):
+            logger.warning("%s", warning)
 
     def _linked_folders(self, settings: Settings) -> tuple[Path, Path] | None:
         """Return the model repository and Triton's folder of links to it, or None for a remote repository."""
@@ -236,11 +245,12 @@ class Watchdog:
                 logger.warning("Triton is %s: %s", state, reason)
             else:
                 after = f" after {time.monotonic() - self._started_at:.0f} s" if self._last[0] in STARTS else ""
-                logger.info("Triton is %s%s", state, after)
+                version = f" {self._version}" if after else ""
+                logger.info("Triton%s is %s%s", version, state, after)
         self._last = (state, reason)
         # After the service was killed, the file is gone, and so are its readers.
         with contextlib.suppress(OSError):
-            health.write_health(self._file, Health(state, reason, dict(self._restarts)))
+            health.write_health(self._file, Health(state, reason, dict(self._restarts), self._version))
 
 
 def main(command: Sequence[str], timings: Timings | None = None) -> int:

@@ -12,7 +12,7 @@ from utils.api.errors import InferenceUnavailable
 from utils.api.info import LOADED_METRIC, Info, describe, loaded_by_version
 from utils.settings import Settings
 
-UNLOADED: dict[str, Any] = {"version": "1", "weights": None, "engine": None}
+UNLOADED: dict[str, Any] = {"version": "1", "weights": None, "engine": None, "triton": "2.51.0"}
 LABELS = ("model", "version", "name", "sha256", "trained", "note", "encoder", "decoder")
 
 
@@ -45,7 +45,7 @@ def document(versions: list[int] | Exception, metrics: bytes = b"") -> dict[str,
     async def shown() -> bytes:
         return metrics
 
-    return asyncio.run(Info(UNLOADED, ready, shown).document())
+    return asyncio.run(Info(UNLOADED, ready, shown, lambda: "2.51.0").document())
 
 
 def test_loaded_by_version_returns_the_latest_weights_and_engine_of_each_version():
@@ -67,7 +67,7 @@ def test_info_has_no_weights_without_series(metrics):
 @pytest.mark.parametrize(("versions", "name"), [([1], "first"), ([1, 2], "second"), ([2, 10], "tenth")])
 def test_info_has_the_weights_of_the_newest_loaded_version(versions, name):
     metrics = metrics_of([loaded("tenth", version=10), loaded("second", version=2), loaded("first")])
-    assert document(versions, metrics) == {"version": "1", **weights_of(name), "model_versions": versions}
+    assert document(versions, metrics) == {**UNLOADED, **weights_of(name), "model_versions": versions}
 
 
 @pytest.mark.parametrize("versions", [[], InferenceUnavailable("starting")], ids=["nothing loaded", "away"])

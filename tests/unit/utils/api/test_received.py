@@ -5,7 +5,7 @@ import json
 import pytest
 
 from utils.api.errors import FieldError, InvalidRequest, MalformedBody
-from utils.api.inputs import MAX_TOTAL_POINTS
+from utils.api.inputs import MAX_TOTAL_POINTS, to_prompts
 from utils.api.received import MAX_ERRORS, MAX_VALUES, parse_body
 from utils.api.requests import (
     MAX_OBJECTS,
@@ -45,8 +45,8 @@ def first_error(model: type[ImageFields] = SegmentRequest, /, **fields: object) 
         pytest.param(b"\xff\xfe", id="not UTF-8"),
         pytest.param(b'{"input_image": "\xff"}', id="not UTF-8 in a string"),
         pytest.param(b'{"input_image": "\\ud800"}', id="lone surrogate"),
-        pytest.param(b"[" * 200_000, id="200,000 deep"),
-        pytest.param(b'{"input_image":' + b'{"a":' * 200_000, id="200,000 deep in a field"),
+        pytest.param(b"[" * 19_000, id="19,000 deep"),
+        pytest.param(b'{"input_image":' + b'{"a":' * 19_000, id="19,000 deep in a field"),
         pytest.param(b'{"labels": [1' + b"0" * 10_000 + b"]}", id="an integer of 10,000 digits"),
         pytest.param(b"\xef\xbb\xbf\xef\xbb\xbf{}", id="two byte order marks"),
     ],
@@ -66,14 +66,25 @@ def test_byte_order_mark_is_accepted():
     assert parse_body(b'\xef\xbb\xbf{"image_id": "an id"}', EmbedRequest).image_id == "an id"
 
 
-def test_body_with_too_many_values_is_rejected_without_parsing():
-    body = b'{"labels": [' + b"7," * (MAX_VALUES + 1) + b"not JSON"
+@pytest.mark.parametrize("size", [0, 1_000_000], ids=["short", "long"])
+@pytest.mark.parametrize("value", ["7,", "[],", '{"a":{}}', "[[", "[{}]"])
+def test_body_with_too_many_values_is_rejected_without_parsing(value, size):
+    body = b'{"labels": [' + value.encode() * MAX_VALUES + b" " * size + b"not JSON"
     error = rejection(body).errors[0]
-    assert error == FieldError("body", f"at most {MAX_VALUES} values", "more")
+    assert error == FieldError("body", f"at most {MAX_VALUES} values (split the request)", "more")
 
 
 def test_body_with_the_maximum_number_of_values_is_parsed():
-    assert rejection(b'{"labels": [' + b"7," * MAX_VALUES + b"7]}").errors[0].field == "labels"
+    assert rejection(b'{"labels": [' + b"7," * (MAX_VALUES - 2) + b"7]}").errors[0].field == "labels"
+    assert rejection(b'{"labels": [' + b"7," * (MAX_VALUES - 1) + b"7]}").errors[0].field == "body"
+
+
+def test_largest_valid_request_is_parsed():
+    """Every object has all fields, the empty ones included."""
+    points = MAX_TOTAL_POINTS // MAX_OBJECTS
+    full = {"pos_coords": [[1, 2]] * points, "labels": [1] * points, "neg_coords": [], "box": None, "mask_input": None}
+    request = parse(prompts=[full] * MAX_OBJECTS)
+    assert len(to_prompts(request).points_xy) == MAX_OBJECTS
 
 
 def test_large_image_does_not_count_as_values():

@@ -53,11 +53,11 @@ class Service:
             admin=Admin(keys, self.models, control_mode) if control_mode else None,  # type: ignore[arg-type]
         )
 
-    def ask(self, method: str, path: str, key: str | None = KEY) -> httpx.Response:
+    def ask(self, method: str, path: str, key: str | None = KEY, **headers: str) -> httpx.Response:
         async def call() -> httpx.Response:
             transport = httpx.ASGITransport(self.edge)
             async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
-                return await client.request(method, path, headers={"X-API-Key": key} if key else {})
+                return await client.request(method, path, headers=headers | ({"X-API-Key": key} if key else {}))
 
         return asyncio.run(call())
 
@@ -103,6 +103,14 @@ def test_admin_api_needs_an_admin_key(method, path, key):
     assert answer.status_code == 401
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
     assert service.models.calls == []
+
+
+def test_foreign_page_changes_no_models_even_with_the_key():
+    service = Service()
+    answer = service.ask("POST", "/admin/models/load", Origin="https://evil.example")
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:mobile-sam:foreign-page")
+    assert service.models.calls == []
+    assert service.ask("GET", MODELS, Origin="https://evil.example").status_code == 200
 
 
 @pytest.mark.parametrize("mode", ["none", "poll"])

@@ -3,8 +3,13 @@
 import asyncio
 import errno
 import socket
-import time
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
@@ -19,7 +24,6 @@ from utils.edge.lifecycle import (
     Sweeper,
     WorkerLifecycle,
     allowed_connections,
-    ignore_new_connections,
     stop_listening,
     sweep_forever,
 )
@@ -29,8 +33,8 @@ from utils.triton.health import Health
 
 @pytest.fixture(autouse=True)
 def short_timeouts(monkeypatch):
-    monkeypatch.setattr(lifecycle, "FINISH_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(lifecycle, "TRITON_STOP_TIMEOUT_S", 0.3)
+    for timeout in ("FINISH_TIMEOUT_S", "TRITON_STOP_TIMEOUT_S", "CLOSE_TIMEOUT_S"):
+        monkeypatch.setattr(lifecycle, timeout, 0.1)
 
 
 @pytest.fixture
@@ -39,57 +43,103 @@ def shared(tmp_path):
     return tmp_path / "shared"
 
 
-async def finish(file, admission: Admission, *, requests: bool, orphan: bool = False) -> tuple[list[str], float]:
-    """Return the events of a shutdown and its duration; with `requests` one request never ends by itself."""
-    events: list[str] = []
+@dataclass
+class Shutdown:
+    """A shutdown of a worker, and what it did."""
 
-    async def disconnect() -> None:
-        events.append("disconnected")
+    file: Path
+    service_stops: bool = True
+    orphan: bool = False
+    requests: bool = False
+    """Whether there is a request that never ends by itself."""
+    failing: str = ""
+    """Event whose step fails."""
+    events: list[str] = field(default_factory=list)
 
-    worker = WorkerLifecycle(file, admission, disconnect, 10)
-    worker._lock = health.RequestsLock(file)
-    worker._server = None
-    if orphan:
-        worker._parent = -1
-    admission.stop()
-    request = None
-    if requests:
-        admission.in_progress += 1
+    async def run(self) -> list[str]:
+        """Run the shutdown and return its events."""
+        health.write_health(self.file, Health("stopped" if self.service_stops else "ready"))
+        admission = Admission(9, 9)
+        connection = SimpleNamespace(transport=SimpleNamespace(abort=partial(self._note, "connection aborted")))
+        worker = WorkerLifecycle(self.file, admission, self._disconnect, 10)
+        worker._server = SimpleNamespace(server_state=SimpleNamespace(connections=[connection]))
+        worker._lock = mock.Mock(release=partial(self._note, "lock released"))
+        if self.orphan:
+            worker._parent = -1
+        admission.stop()
+        request = None
+        if self.requests:
+            admission.in_progress += 1
+            request = asyncio.create_task(self._answer(admission))
+        with mock.patch.object(lifecycle, "stop_listening", self._refuse):
+            await worker._shut_down(partial(self._note, "closed"))
+        if request:
+            await request
+        return self.events
 
-        async def answer() -> None:
-            await admission.wait_aborted()
-            events.append("aborted")
-            admission.in_progress -= 1
+    async def _answer(self, admission: Admission) -> None:
+        await admission.wait_aborted()
+        admission.in_progress -= 1
+        self._note("request aborted")
 
-        request = asyncio.create_task(answer())
-    began = time.monotonic()
-    await worker._finish(lambda: events.append("closed"))
-    seconds = time.monotonic() - began
-    if request:
-        await request
-    worker._lock.release()
-    return events, seconds
+    async def _disconnect(self) -> None:
+        self._note("disconnected")
+
+    def _refuse(self, _: object) -> None:
+        self._note("port closed")
+
+    def _note(self, event: str) -> None:
+        self.events.append(event)
+        if event == self.failing:
+            raise OSError(errno.EPERM, event)
 
 
-async def test_slow_request_is_aborted_at_the_timeout(shared):
-    health.write_health(shared, Health("stopping"))
-    events, seconds = await finish(shared, Admission(9, 9), requests=True)
-    assert events == ["aborted", "disconnected", "closed"]
-    assert seconds >= lifecycle.FINISH_TIMEOUT_S
-    assert health.is_triton_unused(shared)
+async def test_shutdown_aborts_requests_leaves_triton_and_closes_in_this_order(shared):
+    assert await Shutdown(shared, requests=True).run() == [
+        "request aborted",
+        "disconnected",
+        "lock released",
+        "port closed",
+        "closed",
+        "connection aborted",
+    ]
 
 
 async def test_single_stopping_worker_closes_first_and_keeps_triton_for_the_others(shared):
-    health.write_health(shared, Health("ready"))
-    events, _ = await finish(shared, Admission(9, 9), requests=False)
-    assert events == ["closed"]
+    assert await Shutdown(shared, service_stops=False).run() == ["closed", "connection aborted"]
 
 
 async def test_orphaned_worker_frees_the_port_first(shared):
-    health.write_health(shared, Health("stopping"))
-    events, _ = await finish(shared, Admission(9, 9), requests=True, orphan=True)
-    assert events[0] == "closed"
-    assert "disconnected" not in events
+    events = await Shutdown(shared, orphan=True, requests=True).run()
+    assert events == ["closed", "request aborted", "connection aborted"]
+
+
+@pytest.mark.parametrize("failing", ["disconnected", "lock released", "port closed", "closed"])
+async def test_failing_step_of_a_shutdown_is_logged_and_the_others_run(shared, log, failing):
+    undisturbed = await Shutdown(shared).run()
+    assert failing in undisturbed
+    assert await Shutdown(shared, failing=failing).run() == undisturbed
+    (error,) = [message for level, message in log() if level == "ERROR"]
+    assert "a step of the shutdown failed, the next ones run" in error
+
+
+@pytest.mark.parametrize("broken", ["health.read_health", "Admission.abort_in_flight"])
+async def test_shutdown_whose_requests_cannot_be_finished_still_ends(shared, log, monkeypatch, broken):
+    undisturbed = await Shutdown(shared).run()
+
+    def fail(_):
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(f"utils.edge.lifecycle.{broken}", fail)
+    assert await Shutdown(shared).run() == undisturbed
+    assert [level for level, _ in log()].count("ERROR") == (2 if "health" in broken else 1)
+
+
+def test_worker_that_does_not_end_is_killed():
+    hung = "from utils.edge.lifecycle import kill_process_after; import time; kill_process_after(0.1); time.sleep(600)"
+    ended = subprocess.run([sys.executable, "-c", hung], capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 1
+    assert "the worker has not ended within 0.1 s, it is killed" in ended.stderr
 
 
 class Connection:
@@ -162,19 +212,3 @@ def test_few_descriptors_reduce_the_number_of_connections(monkeypatch, caplog):
     assert MIN_CONNECTIONS <= allowed <= 256 - RESERVED_DESCRIPTORS
     assert "instead of 1000: this process is limited to 256 file descriptors" in caplog.text
     assert allowed_connections(MIN_CONNECTIONS) == MIN_CONNECTIONS
-
-
-def test_waiting_connections_are_accepted_while_new_ones_are_ignored():
-    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as late:
-        server = SimpleNamespace(servers=[SimpleNamespace(sockets=[listening])])
-        with socket.create_connection(listening.getsockname()) as waiting:
-            ignore_new_connections(server)
-            late.setblocking(False)
-            assert late.connect_ex(listening.getsockname()) == errno.EINPROGRESS
-            accepted, _ = listening.accept()
-            with accepted:
-                accepted.sendall(b"answer")
-                assert waiting.recv(6) == b"answer"
-        listening.settimeout(0.1)
-        with pytest.raises(TimeoutError):
-            listening.accept()

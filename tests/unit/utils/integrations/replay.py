@@ -8,7 +8,8 @@ from orchestrator.masks import area_and_box, rle
 from tests import fake_segmenter
 from tests.fake_segmenter import IMAGE, FakeSegmenter
 from tests.http.asgi import Http
-from utils.integrations.adapter import Adapter, Adapters, Service
+from utils.integrations.adapter import Adapter, Adapters
+from utils.integrations.service import Service
 from utils.settings import Settings
 
 SQUARE = [[2, 2], [12, 2], [12, 12], [2, 12]]

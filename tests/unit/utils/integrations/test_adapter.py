@@ -8,7 +8,7 @@ from tests.unit.utils.edge.fakes import FakeCounts, make_edge
 from utils.api.errors import ImageNotCached, Problem
 from utils.edge.keys import ApiKeys
 from utils.integrations import ADAPTERS
-from utils.integrations.adapter import Adapter, Adapters
+from utils.integrations.adapter import Adapter, Adapters, ToolRequest
 from utils.settings import INTEGRATIONS
 
 KEY = "ops-key-0123456789"
@@ -22,12 +22,16 @@ async def models(call):
     return {"models": ["sam"], "query": dict(call.query)}
 
 
-async def predict(call):
-    if call.body == b"unknown":
+class Predict(ToolRequest):
+    what: str
+
+
+async def predict(call, request):
+    if request.what == "unknown":
         raise ImageNotCached("no such image")
-    if call.body == b"bug":
+    if request.what == "bug":
         raise ZeroDivisionError
-    return [call.body.decode()]
+    return [request.what]
 
 
 @pytest.fixture
@@ -38,9 +42,9 @@ def counts():
 @pytest.fixture
 def ask(counts):
     """Return a function that sends a request to the tools' paths."""
-    tool = Adapter("tool", {"/tool/models": models}, {"/tool/predict": predict}, error_response)
+    tool = Adapter("tool", {"/tool/models": models}, {"/tool/predict": (Predict, predict)}, error_response)
     keyed = Adapter("keyed", {"/keyed/models": models}, {}, error_response, pages_need_key=True)
-    off = Adapter("other-tool", {}, {"/other/predict": predict}, error_response)
+    off = Adapter("other-tool", {}, {"/other/predict": (Predict, predict)}, error_response)
     adapters = Adapters([tool, keyed], service=None, off=[off])  # type: ignore[arg-type]
     keys = ApiKeys.of(f"ops:{KEY}", None)
     edge = make_edge(adapters, work_paths=frozenset(adapters.work), keys=keys, counts=counts, adapters=adapters)
@@ -62,22 +66,22 @@ def test_page_of_a_tool_that_checks_its_key_there_needs_one(ask):
 
 
 def test_work_is_answered_and_counted_under_its_path(ask, counts):
-    assert ask("POST", "/tool/predict", content=b"click").json() == ["click"]
+    assert ask("POST", "/tool/predict", json={"what": "click"}).json() == ["click"]
     assert counts.answers == [("/tool/predict", 200, "ok")]
 
 
 @pytest.mark.parametrize(
     ("key", "body", "problem"),
     [
-        pytest.param("", b"", (401, "unauthorized", "got no key"), id="no key"),
-        pytest.param(KEY, b"unknown", (404, "image-not-cached", "no such image"), id="of the handler"),
-        pytest.param(KEY, b"bug", (500, "internal-error", "unexpected error"), id="bug"),
-        pytest.param(KEY, b"x" * 101, (413, "body-too-large", "100 bytes"), id="of the edge"),
+        pytest.param("", "", (401, "unauthorized", "got no key"), id="no key"),
+        pytest.param(KEY, "unknown", (404, "image-not-cached", "no such image"), id="of the handler"),
+        pytest.param(KEY, "bug", (500, "internal-error", "unexpected error"), id="bug"),
+        pytest.param(KEY, "x" * 101, (413, "body-too-large", "100 bytes"), id="of the edge"),
     ],
 )
 def test_error_has_the_form_of_the_tool(ask, counts, key, body, problem):
     status, reason, text = problem
-    response = ask("POST", "/tool/predict", {"Token": key}, content=body)
+    response = ask("POST", "/tool/predict", {"Token": key}, json={"what": body})
     assert response.status_code == status
     assert response.json()["success"] is False
     assert text in response.json()["error"]

@@ -9,6 +9,7 @@ import pytest
 from orchestrator.masks import rle
 from tests.unit.utils.integrations.replay import Replay, record
 from utils.integrations.cvat import ADAPTER, DETECTOR, FUNCTIONS, INTERACTOR
+from utils.settings import Settings
 
 IMAGE = base64.b64encode(b"a photo").decode()
 PIXELS = np.zeros((30, 40), bool)
@@ -78,9 +79,10 @@ def test_detector_uses_the_thresholds_of_the_weights_by_default(replay):
     assert "pred_iou_thresh" not in replay.batches[0][1].options
 
 
-def test_detector_refuses_masks_that_make_too_large_an_answer(replay):
-    replay.next_batches = [[record(PIXELS) | {"bbox": [0, 0, 10_000, 10_000]}]]
-    assert "threshold: expected masks of at most" in invoke(replay, DETECTOR, 422)["detail"]
+def test_detector_refuses_masks_that_make_too_large_an_answer():
+    replay = Replay(ADAPTER, Settings(max_answer_bytes=1000))
+    replay.next_batches = [[record(np.ones_like(PIXELS))]]
+    assert "at most 0 masks like these (1000 bytes)" in invoke(replay, DETECTOR, 422)["detail"]
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ def test_file_of_a_listed_origin_is_fetched():
         "file:///etc/passwd",
         "/etc/passwd",
         "http://[::1",
+        pytest.param("http://localhost:PORT/one.jpg#" + "a" * 8192, id="long"),
         "",
     ],
 )

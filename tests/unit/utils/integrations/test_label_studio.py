@@ -1,10 +1,11 @@
 """Label Studio's requests and configurations, with a fake segmenter and without a Label Studio."""
 
 import asyncio
+import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from yarl import URL
@@ -13,8 +14,15 @@ from orchestrator.masks import rle
 from tests.unit.utils.integrations.replay import Replay
 from utils.api.errors import ImageNotFetched, InvalidRequest
 from utils.integrations import label_studio
-from utils.integrations.label_studio import ADAPTER
-from utils.integrations.label_studio_config import Canvas, LabelConfig, brush_rle
+from utils.integrations.label_studio import ADAPTER, NUMBERS, REMOVED
+from utils.integrations.label_studio_config import (
+    MAX_CONFIG_DEPTH,
+    MAX_CONFIG_TAGS,
+    MAX_OBJECT_TAGS,
+    Canvas,
+    LabelConfig,
+    brush_rle,
+)
 from utils.integrations.label_studio_images import TaskImages
 from utils.observability.context import CALLER
 from utils.settings import Settings
@@ -65,7 +73,7 @@ def test_brush_keeps_long_runs():
     ("label", "name"), [("Cat", "brush"), ("dog", "brush"), ("Bird", "box")], ids=["brush", "alias", "rectangle"]
 )
 def test_mask_goes_to_the_tag_with_the_label(label, name):
-    assert LabelConfig.of(CONFIG).output("image", label).name == name
+    assert LabelConfig.parse(CONFIG).output("image", label).name == name
 
 
 @pytest.mark.parametrize(
@@ -81,12 +89,33 @@ def test_mask_goes_to_the_tag_with_the_label(label, name):
 )
 def test_config_without_a_tag_for_the_mask_says_what_is_missing(config, label, text):
     with pytest.raises(InvalidRequest) as error:
-        LabelConfig.of(config).output("i" if '"i"' in config else "image", label)
+        LabelConfig.parse(config).output("i" if '"i"' in config else "image", label)
     assert text in str(error.value)
 
 
+def test_label_belongs_to_the_innermost_tag():
+    """The time to read nested tags is linear: each label is kept once."""
+    config = "<View>" + '<BrushLabels name="b" toName="i"><Label value="a"/><Label value="b"/>' * 90
+    config += "</BrushLabels>" * 90 + '<Image name="i" value="$i"/></View>'
+    assert [list(control.labels) for control in LabelConfig.parse(config).controls] == [["a", "b"]] * 90
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ("<View>" + "<Label/>" * MAX_CONFIG_TAGS, f"at most {MAX_CONFIG_TAGS} tags"),
+        ("<View>" * (MAX_CONFIG_DEPTH + 1), f"{MAX_CONFIG_DEPTH} in one another"),
+        ("<View>" + "<BrushLabels/>" * (MAX_OBJECT_TAGS + 1), f"at most {MAX_OBJECT_TAGS} tags for images and masks"),
+    ],
+    ids=["tags", "depth", "tags for masks"],
+)
+def test_config_beyond_a_limit_is_refused_without_reading_the_rest(config, text):
+    with pytest.raises(InvalidRequest, match=text):
+        LabelConfig.parse(config + "not closed")
+
+
 def test_polygons_and_rectangles_are_in_percent():
-    canvas, config = Canvas("image", 40, 30), LabelConfig.of(CONFIG.replace("BrushLabels", "PolygonLabels"))
+    canvas, config = Canvas("image", 40, 30), LabelConfig.parse(CONFIG.replace("BrushLabels", "PolygonLabels"))
     (polygon,) = canvas.regions(config.output("image", "Cat"), "Cat", RECORD)
     assert polygon["value"]["polygonlabels"] == ["Cat"]
     corners = sorted(polygon["value"]["points"])
@@ -189,6 +218,11 @@ def test_second_click_does_not_fetch_and_a_lost_embedding_fetches_again(ask, rep
         (body(drawn(x=1, y=1) | {"image_rotation": 90}), "not rotated"),
         (body(drawn(x=1, y=1) | {"original_width": 41}), "40 x 30, got 41 x 30"),
         (body(drawn(x="a", y=1)), "in percent"),
+        (body(drawn(x=10**400, y=1)), "in percent"),
+        (
+            body(drawn(x=1, y=1), tasks=[{"data": {"img": "http://localhost/#" + "a" * 8192}}]),
+            "data.img: expected a URL of at most 8192",
+        ),
         (body(drawn(x=1, y=1), tasks=[{"id": 1, "data": {"image": "a"}}]), "data.img"),
         ({"tasks": [], "label_config": CONFIG}, "tasks"),
         ([], "body"),
@@ -223,10 +257,48 @@ def test_boxes_of_the_newest_annotation_become_objects(ask, replay):
     assert replay.jobs[0][1].prompts.points_xy[0].tolist() == [[4, 3], [24, 27]]
 
 
-def test_tasks_may_come_with_long_brush_strokes(ask, replay):
+def test_tasks_may_come_with_long_brush_strokes_and_polygons(ask, replay):
     strokes = [{"type": "brushlabels", "value": {"rle": [0] * 100_000}}]
+    strokes.append({"type": "polygonlabels", "value": {"points": [[1.5, 20]] * 50_000, "closed": True}})
     tasks = [{"id": 1, "data": {"img": "/1.jpg"}, "annotations": [{"result": strokes}]}]
     assert ask("predict", body(tasks=tasks)).json() == {"results": [[]]}
+
+
+@given(st.dictionaries(st.text('"\\\\rle:[]1, '), st.text('"\\\\rle:[]1, ')))
+@example({"a": '"rle": [1, 2]', "\\\\": '\\\\"rle": [1]', "points": "[1]"})
+def test_texts_are_kept_where_numbers_are_removed(document):
+    assert json.loads(NUMBERS.sub(REMOVED, json.dumps(document).encode())) == document
+
+
+@pytest.mark.parametrize(
+    ("document", "left"),
+    [
+        ({"rle": [1, 2], "x": 3}, {"rle": [], "x": 3}),
+        ({"a": {"points": [[1, -2.5], [3e-5, 4]]}, "b": [[1]]}, {"a": {"points": []}, "b": [[1]]}),
+        ({'a"rle': [1], "b": [2]}, {'a"rle': [], "b": [2]}),
+        ({"rle": [1, "a"], "points": {}, "my points": [1]}, {"rle": [1, "a"], "points": {}, "my points": [1]}),
+        (["rle", [1]], ["rle", [1]]),
+    ],
+)
+def test_only_numbers_of_masks_and_polygons_are_removed(document, left):
+    for separators in ((",", ":"), (" ,\n", " : ")):
+        assert json.loads(NUMBERS.sub(REMOVED, json.dumps(document, separators=separators).encode())) == left
+
+
+def test_annotation_that_is_not_valid_is_named(ask):
+    regions = [drawn("rectangle", x=1, y=1, width=1, height=1) | {"original_width": 0}]
+    tasks = [{"id": 5, "data": {"img": "/1.jpg"}, "annotations": [{"result": regions}]}]
+    assert "task 5: original_width: expected" in ask("predict", body(tasks=tasks)).json()["error"]
+
+
+def test_urls_are_kept_as_digests():
+    images = TaskImages(SETTINGS, FakeFetcher())  # type: ignore[arg-type]
+
+    async def work(_):
+        return {"image_id": "id"}
+
+    asyncio.run(images.answer(7, "/data/" + "a" * 8000, work))
+    assert [len(key) for key in images._ids] == [32]
 
 
 def test_setup_answers_a_version_or_an_error(ask, monkeypatch):
@@ -271,6 +343,12 @@ def fetch_image(text, token="token", **answers):
         ("/data/../api/users/", ""),
         ("http://localhost:8080/ls/data/%2e%2e/api/users/", ""),
         ("/data/..%2Fapi/users/", ""),
+        ("/data/%252e%252e/api/users/", ""),
+        ("/data/%25%32%65%252e/api/users/", ""),
+        ("/data/upload/1/100%25.jpg", "Token token"),
+        ("http://localhost:8080/data/upload/1/a.jpg", ""),
+        ("http://localhost:8080/lsdata/data/upload/1/a.jpg", ""),
+        ("http://localhost:8080/my/data/upload/1/a.jpg", ""),
         ("http://localhost:8081/ls/data/upload/1/a.jpg", ""),
         ("https://images.example/data/a.jpg", ""),
         ("//images.example/data/a.jpg", ""),
@@ -279,7 +357,7 @@ def fetch_image(text, token="token", **answers):
 def test_token_goes_to_files_of_label_studio_only(text, sent):
     ((_, url, authorization), _) = fetch_image(text)
     assert authorization == sent
-    assert url.startswith(("http://localhost:8080/ls/", "http://localhost:8081/", "https://images.example/"))
+    assert url.startswith(("http://localhost:8080/", "http://localhost:8081/", "https://images.example/"))
 
 
 def test_file_of_a_storage_comes_through_label_studio():

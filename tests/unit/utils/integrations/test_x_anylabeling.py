@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.unit.utils.integrations.replay import MASK, SQUARE, Replay, record
-from utils.api.errors import InferenceTimeout
-from utils.integrations import rasters
-from utils.integrations.x_anylabeling import ADAPTER
+from utils.api.errors import InferenceTimeout, InvalidRequest
+from utils.integrations import service
+from utils.integrations.x_anylabeling import ADAPTER, PointMark, RectangleMark, prompts_of
 
 IMAGE = "data:image/jpeg;base64," + base64.b64encode(b"a photo").decode()
 CLICK = {"type": "point", "data": [5, 6], "label": 1}
@@ -82,6 +82,13 @@ def test_rectangle_has_four_corners(replay):
     assert (shape["shape_type"], shape["points"]) == ("rectangle", SQUARE)
 
 
+def test_points_in_rectangles_are_counted_before_they_are_multiplied():
+    point, box = PointMark(type="point", data=(1, 2)), RectangleMark(type="rectangle", data=(1, 2, 3, 4))
+    assert len(prompts_of([point] * 14 + [box] * 256)) == 256
+    with pytest.raises(InvalidRequest, match=r"at most 4096 points .* got 15 points in each of 256 rectangles: 4352"):
+        prompts_of([point] * 15 + [box] * 256)
+
+
 def test_small_islands_are_left_out(replay):
     island = [[20, 2], [30, 2], [30, 12], [20, 12]]
     replay.masks = [{**MASK, "polygon": [[SQUARE], [island], [[[1, 20], [4, 20], [4, 23], [1, 23]]]]}]
@@ -93,6 +100,16 @@ def test_fineness_is_a_fraction_of_the_length_of_the_outline(replay):
     replay.masks = [{**MASK, "polygon": [[bump]]}]
     counts = [len(predict(replay, CLICK, epsilon_factor=f)["data"]["shapes"][0]["points"]) for f in (0.0001, 0.011)]
     assert counts == [8, 5]
+
+
+@pytest.mark.parametrize(
+    ("limit", "task", "mask_format"),
+    [("MAX_POLYGON_BYTES", "polygon", "polygon"), ("MAX_DOCUMENT_BYTES", "rectangle", "rle")],
+)
+def test_masks_that_are_too_long_to_be_parsed_are_refused(replay, monkeypatch, limit, task, mask_format):
+    monkeypatch.setattr(service, limit, 100)
+    replay.masks = [MASK]
+    assert f"masks of at most 100 bytes as {mask_format}" in predict(replay, CLICK, task=task)["data"]["description"]
 
 
 def test_no_marks_give_no_shapes_and_no_error(replay):
@@ -109,18 +126,13 @@ def test_everything_ignores_marks_and_numbers_its_objects(replay):
     assert sum(len(batch.points_xy) for _, batch in replay.batches) == 256
 
 
-def test_everything_is_refused_if_its_polygons_take_too_long(replay, monkeypatch):
-    monkeypatch.setattr(rasters, "MAX_POLYGONS_S", 1e-6)
-    replay.next_batches = [[record(CORNER)]]
-    assert "polygons" in predict(replay, task="everything")["data"]["description"]
-
-
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
         (b"{", "body: expected a JSON object"),
         (b'{"model": "sam3", "image": ""}', "model: expected 'mobile_sam'"),
         (b'{"model": "mobile_sam", "image": ""}', "image: expected base64"),
+        (b'{"params": {"marks": [%s1]}}' % (b"1," * 512), "marks: expected at most 512 items"),
         (
             b'{"model": "mobile_sam", "image": "x", "params": {"marks": [{"type": "point", "data": [1]}]}}',
             r"marks\[0\]",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 from opentelemetry import propagate
+from opentelemetry.instrumentation._semconv import _OpenTelemetrySemanticConventionStability
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -110,6 +111,7 @@ class Recorder:
 
     def __init__(self, sampler: Sampler = ALWAYS_ON) -> None:
         self._exporter = InMemorySpanExporter()
+        self.queries: list[bytes | None] = []
         self.provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         self.tracer = self.provider.get_tracer("test")
@@ -125,6 +127,7 @@ class Recorder:
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             seen.append(TRACE_ID.get())
+            self.queries.append(scope.get("query_string"))
             if scope["type"] == "http":
                 await PlainTextResponse("done")(scope, receive, send)
 
@@ -161,6 +164,17 @@ async def test_requests_to_traced_paths_have_a_span_and_a_trace_id(recorder, sco
     assert [span.name for span in recorder.finished] == names
     assert [span.attributes["http.route"] for span in recorder.finished] == [scope["path"] for _ in names]
     assert seen == ([f"{span.context.trace_id:032x}" for span in recorder.finished] or [""])
+
+
+@pytest.mark.parametrize("conventions", ["default", "http/dup"])
+async def test_query_reaches_the_application_but_no_span(recorder, monkeypatch, conventions):
+    monkeypatch.setattr(_OpenTelemetrySemanticConventionStability, "_initialized", False)
+    monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", conventions)
+    await recorder.request({"type": "http", "path": "/work", "server": ("a", 80), "query_string": b"api_key=secret"})
+    (span,) = recorder.finished
+    assert ("url.path" in span.attributes) == (conventions == "http/dup")
+    assert not any("secret" in str(value) for value in span.attributes.values())
+    assert recorder.queries == [b"api_key=secret"]
 
 
 async def test_unrecorded_requests_have_no_trace_id():

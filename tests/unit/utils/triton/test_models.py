@@ -115,14 +115,14 @@ def test_sync_loads_in_dependency_order_and_unloads_in_reverse(models, triton, f
 def test_sync_does_not_load_the_callers_of_a_new_version_with_wrong_masks(models, triton, folders, monkeypatch):
     checked = []
 
-    def check_engines(port: int, timeout_s: float, version: int) -> None:
-        checked.append((port, version))
+    def check_engines(key_header: dict[str, str], port: int, timeout_s: float, version: int) -> None:
+        checked.append((key_header, port, version))
         raise EngineError("mobile_sam_decoder returned no mask")
 
     monkeypatch.setattr(module, "check_engines", check_engines)
     add_version(folders[0], 2)
     assert rejection(models.sync) == "version 2 is not used: mobile_sam_decoder returned no mask"
-    assert checked == [(9, 2)]
+    assert checked == [(KEY, 9, 2)]
     assert [model for model, _ in triton.requests] == ["mobile_sam_encoder", "mobile_sam_decoder"]
     assert versions(folders[1], "mobile_sam_decoder") == [1]
 

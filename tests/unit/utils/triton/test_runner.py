@@ -2,8 +2,8 @@
 
 import pytest
 
-from utils.triton.run import VARIABLE
-from utils.triton.runner import KEY_HEADER, server_flags
+from utils.triton.run import KEY_HEADER, VARIABLE, Run
+from utils.triton.runner import server_flags
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +20,11 @@ def test_flags_bind_loopback_and_restrict_control_apis():
     header, secret = key.split("=", 1)
     assert header == KEY_HEADER
     assert len(secret) >= 32
+    assert Run.current().key_header == {header: secret}
+
+
+def test_a_triton_without_restricted_apis_has_no_key():
+    assert not any("restricted" in flag for flag in server_flags(restricted=""))
 
 
 def test_auto_complete_is_off_by_default():

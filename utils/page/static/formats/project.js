@@ -22,6 +22,7 @@ export const MAX_IMAGE_SIDE = 65_535;
 const MAX_IMAGES = 20_000;
 const MAX_OBJECTS = 200_000;
 const MAX_CATEGORY_ID = 65_535;
+export const MAX_CLASSES = 1000;
 
 /** A file or project that cannot be read or written; the message is a sentence for the user. */
 export class FormatError extends Error {}
@@ -103,6 +104,8 @@ function folderOf(path) {
 export class ProjectBuilder {
   /** @type {Map<string, Category>} */
   #categories = new Map();
+  /** @type {Set<number>} */
+  #categoryIds = new Set();
   /** @type {Map<string, AnnotatedImage>} */
   #images = new Map();
   /** @type {Map<string, string>} path in the files by name of the known image */
@@ -124,14 +127,15 @@ export class ProjectBuilder {
   category(name, wanted = {}) {
     let category = this.#categories.get(name);
     if (!category) {
-      const taken = new Set([...this.#categories.values()].map(({ id }) => id));
+      const taken = this.#categoryIds;
+      if (taken.size >= MAX_CLASSES) throw new FormatError(`at most ${MAX_CLASSES} classes can be read`);
       let id = taken.size + 1;
       while (taken.has(id)) id++;
       if (isWhole(wanted.id, 1, MAX_CATEGORY_ID) && !taken.has(Number(wanted.id))) id = Number(wanted.id);
-      if (id > MAX_CATEGORY_ID) throw new FormatError(`at most ${MAX_CATEGORY_ID} classes can be read`);
       const isColour = typeof wanted.color === "string" && /^#[0-9a-f]{6}$/i.test(wanted.color);
       category = { id, name, color: isColour ? String(wanted.color).toLowerCase() : colourOf(id) };
       this.#categories.set(name, category);
+      taken.add(id);
     }
     return category.id;
   }

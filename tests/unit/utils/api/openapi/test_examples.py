@@ -130,9 +130,9 @@ def test_info_of_the_service_fits_its_schema():
         return f"{LOADED_METRIC}{{{series}}} 1.7e9\n".encode()
 
     described = describe(ROOT / "model_repository", Settings(), key_needed=False)
-    document = asyncio.run(Info(described, versions, metrics).document())
+    document = asyncio.run(Info(described, versions, metrics, lambda: "2.51.0").document())
     assert document == INFO
-    for each in (document, {**document, "weights": None, "engine": None}):
+    for each in (document, {**document, "weights": None, "engine": None, "triton": None}):
         assert fits(each, SCHEMAS["Info"])
 
 

@@ -39,6 +39,9 @@ class Handler(BaseHTTPRequestHandler):
             _, _, _, model, _, version, _ = self.path.split("/")
             self.answer(200 if f"{model}/{version}" in (FOLDER / "loaded").read_text().split() else 400, b"")
             return
+        if self.path == "/v2":
+            self.answer(200, b'{"name": "triton", "version": "2.51.0", "extensions": []}')
+            return
         lines = ['mobile_sam_loaded_timestamp_seconds{encoder="an engine",decoder="another"} 1']
         lines += ['nv_inference_request_success{model="mobile_sam",version="1"} 7']
         if exists("busy"):
@@ -48,6 +51,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         data = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers["x-mobile-sam-triton-key"] != "key":
+            self.answer(403, b'{"error": "This API is restricted"}')
+            return
         while exists("silent") or (exists("busy") and self.path.split("/")[3] in ORCHESTRATORS):
             time.sleep(0.05)
         if exists("unloaded"):

@@ -34,7 +34,7 @@ class Graphs:
 def test_healthy_engines_pass_their_check(weights, tmp_path, monkeypatch):
     graphs = Graphs(make_repository(tmp_path / "model_repository", weights))
     monkeypatch.setattr(engines, "run_probe", graphs.run_probe)
-    check_engines(0, 1.0)
+    check_engines({}, 0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -50,4 +50,4 @@ def test_broken_engines_do_not_pass_their_check(builtin_repository, monkeypatch,
     monkeypatch.setattr(engines, "run_probe", graphs.run_probe)
     graphs.change[output] = change
     with pytest.raises(EngineError, match=message):
-        check_engines(0, 1.0)
+        check_engines({}, 0, 1.0)

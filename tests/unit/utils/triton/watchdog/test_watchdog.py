@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -114,13 +114,14 @@ def settings() -> dict[str, str]:
     return {}
 
 
-def start(folder: Path, settings: dict[str, str], program: str = PROGRAM) -> Watched:
+def start(folder: Path, settings: dict[str, str], program: str = PROGRAM, flags: Sequence[str] = ()) -> Watched:
     """Start a watchdog.
 
     Args:
         folder: folder of the fake Triton.
         settings: environment variables of the service.
         program: program that starts the watchdog.
+        flags: further flags of Triton.
     """
     command = folder / "server"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
@@ -131,7 +132,7 @@ def start(folder: Path, settings: dict[str, str], program: str = PROGRAM) -> Wat
     running = subprocess.Popen(
         [
             *(sys.executable, "-c", program, command, f"--http-port={port}", f"--metrics-port={metrics_port}"),
-            *(f"--model-repository={folder / 'deployed'}", f"--model-control-mode={mode}"),
+            *(f"--model-repository={folder / 'deployed'}", f"--model-control-mode={mode}", *flags),
         ],
         env={
             **os.environ,
@@ -164,6 +165,23 @@ def watched(tmp_path: Path, settings: dict[str, str]) -> Iterator[Watched]:
 def test_health_is_ready_when_every_model_has_answered(watched):
     assert watched.health.accepts_requests
     assert len(watched.starts()) == 1
+
+
+LOOPBACK = ("--allow-grpc=false", "--http-address=127.0.0.1")
+
+
+@pytest.mark.parametrize("flags", [LOOPBACK, ()], ids=["loopback", "all addresses"])
+def test_version_is_published_and_an_old_one_on_other_addresses_is_a_warning(tmp_path, settings, capfd, flags):
+    watched = start(tmp_path, settings, flags=flags)
+    try:
+        watched.wait_until(lambda: watched.health.ready)
+        assert watched.health.version == "2.51.0"
+    finally:
+        watched.process.terminate()
+        watched.process.wait(TIMEOUT_S)
+    lines = capfd.readouterr().err.splitlines()
+    assert sum("Triton 2.51.0 is ready after " in line for line in lines) == 1
+    assert sum("[WARNING]" in line and "listens on grpc 0.0.0.0" in line for line in lines) == (flags == ())
 
 
 @pytest.mark.parametrize("process", ["tritonserver", "stub"])

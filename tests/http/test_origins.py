@@ -1,0 +1,53 @@
+"""Foreign web pages can use no path that works or changes anything, whichever adapter has it."""
+
+import asyncio
+
+import pytest
+
+from tests.http.asgi import messages_of
+from utils.app import WORK_PATHS
+from utils.edge.middleware import Edge
+from utils.integrations import chosen
+from utils.settings import DEFAULT_INTEGRATIONS
+
+PATHS = sorted(WORK_PATHS.union(*(adapter.work for adapter in chosen(set(DEFAULT_INTEGRATIONS)))))
+FOREIGN = {
+    "page": {"origin": "https://evil.example", "content-type": "text/plain"},
+    "sandboxed page": {"origin": "null", "content-type": "text/plain"},
+    "rebound name": {"origin": "http://evil.example:3000", "host": "evil.example:3000"},
+    "rebound name without an origin": {"host": "evil.example:3000"},
+}
+
+
+def answer(app, path: str, headers: dict[str, str], method: str = "POST") -> tuple[int, bytes]:
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    sent = asyncio.run(messages_of(app, path, b"{}", raw, method=method))
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+def test_tried_paths_are_all_paths_of_the_service_that_work(service):
+    ((_, options),) = [entry for entry in service.svc.middlewares if entry[0] is Edge]
+    assert sorted(options["work_paths"]) == PATHS
+
+
+@pytest.mark.parametrize("headers", FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("path", PATHS)
+def test_foreign_page_is_refused_on_every_path_that_works(app, segmenter, path, headers):
+    status, body = answer(app, path, headers)
+    assert status == (200 if path == "/v1/predict" else 403)  # X-AnyLabeling shows the errors of 200s only
+    assert b"MOBILE_SAM_CORS_ORIGINS" in body or b"MOBILE_SAM_HOSTS" in body
+    assert segmenter.calls == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_own_page_and_programs_are_not_refused_as_foreign(app, segmenter, path):
+    for headers in ({}, {"origin": "http://service"}, {"origin": "https://service"}):
+        status, body = answer(app, path, headers)
+        assert status != 403
+        assert b"Host" not in body
+
+
+@pytest.mark.parametrize("path", ["/", "/ui", "/info", "/livez", "/readyz", "/docs.json"])
+def test_pages_and_health_are_readable_under_any_name(app, segmenter, path):
+    status, _ = answer(app, path, {"origin": "https://evil.example", "host": "evil.example"}, "GET")
+    assert status == 200

@@ -1,0 +1,147 @@
+"""Requests of foreign web pages are told from others by Origin and Host."""
+
+import pytest
+
+from utils.api.errors import ForeignPage
+from utils.edge.origins import Origins
+
+PAGE = "https://annotate.example"
+
+
+def check(host: str, *origins: str, allowed: Origins | None = None) -> None:
+    headers = [(b"host", host.encode()), *((b"origin", origin.encode()) for origin in origins)]
+    (allowed or Origins()).check(headers)
+
+
+@pytest.mark.parametrize(
+    ("origin", "host"),
+    [
+        ("http://localhost:3000", "localhost:3000"),
+        ("http://127.0.0.1:8080", "127.0.0.1:8080"),
+        ("http://[::1]:3000", "[::1]:3000"),
+        ("https://box.local", "box.local"),
+        ("https://Box.local", "box.LOCAL"),
+        ("https://box.local", "box.local:443"),
+        ("http://box.local:80", "box.local"),
+    ],
+)
+def test_pages_own_origin_is_accepted_with_any_scheme_and_default_port(origin, host):
+    check(host, origin)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://evil.example",
+        "null",
+        "",
+        "localhost:3000",
+        "http://localhost",
+        "http://localhost:30000",
+        "http://localhost:3001",
+        "http://localhost:3000.evil.example",
+        "http://evil.example/://localhost:3000",
+        "http://evil@localhost:3000",
+        "http://127.0.0.1:3000",
+    ],
+)
+def test_foreign_origin_is_refused(origin):
+    with pytest.raises(ForeignPage, match="MOBILE_SAM_CORS_ORIGINS"):
+        check("localhost:3000", origin)
+
+
+def test_every_origin_header_is_checked():
+    with pytest.raises(ForeignPage):
+        check("localhost:3000", "http://localhost:3000", "https://evil.example")
+
+
+def test_origin_is_refused_without_a_host():
+    with pytest.raises(ForeignPage):
+        Origins().check([(b"origin", b"https://evil.example")])
+    Origins().check([])
+
+
+def test_other_port_is_not_the_default_port_of_another_scheme():
+    with pytest.raises(ForeignPage):
+        check("localhost:80", "https://localhost")
+
+
+@pytest.mark.parametrize("origins", [[PAGE], ["*"]])
+def test_origins_in_the_setting_are_accepted(origins):
+    check("localhost", PAGE, allowed=Origins(origins))
+
+
+def test_asterisk_accepts_opaque_origins():
+    check("localhost", "null", allowed=Origins(["*"]))
+
+
+PRIVATE = [
+    "127.0.0.1:3000",
+    "10.1.2.3",
+    "[::1]:3000",
+    "[2001:db8::1]",
+    "[::ffff:10.1.2.3]:3000",
+    "localhost:3000",
+    "localhost.:3000",
+    "mobile-sam:3000",
+    "app.localhost",
+    "BOX.local:3000",
+    "host.docker.internal:3000",
+    "mobile-sam.vision.svc:3000",
+    "mobile-sam.vision.svc.cluster.local:3000",
+]
+
+
+@pytest.mark.parametrize("host", PRIVATE)
+def test_host_that_no_stranger_can_have_is_accepted(host):
+    check(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:3000",
+        "evil.example.:3000",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "evil@127.0.0.1",
+        "127.0.0.1:3000@evil.example",
+        "127.0.0.1:a.evil.example",
+        "evil.example/.local?:",
+        "evillocal.example",
+        "box.svc.example",
+    ],
+)
+def test_host_that_a_stranger_can_have_is_refused_with_the_settings_name(host):
+    with pytest.raises(ForeignPage, match="MOBILE_SAM_HOSTS") as refused:
+        check(host)
+    assert host not in refused.value.logged
+
+
+def test_machines_own_name_is_accepted(monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "Box.lab.example")
+    monkeypatch.setattr("socket.getfqdn", lambda: "box.campus.example")
+    origins = Origins()
+    check("box.lab.example:3000", allowed=origins)
+    with pytest.raises(ForeignPage):
+        check("box.campus.example", allowed=origins)
+    origins.look_up_own_name()
+    check("box.campus.example", allowed=origins)
+
+
+@pytest.mark.parametrize("host", ["segment.example", "Segment.example:3000", "a.b.example.org"])
+def test_hosts_in_the_setting_are_accepted(host):
+    check(host, allowed=Origins(hosts=("Segment.example", "*.example.org")))
+
+
+def test_hosts_beside_those_in_the_setting_are_refused():
+    with pytest.raises(ForeignPage):
+        check("example.org", allowed=Origins(hosts=("segment.example", "*.example.org")))
+
+
+def test_every_host_is_accepted_with_keys_but_not_every_origin():
+    allowed = Origins(hosts=None)
+    check("segment.example", "https://segment.example", allowed=allowed)
+    with pytest.raises(ForeignPage):
+        check("segment.example", "https://evil.example", allowed=allowed)

@@ -1,0 +1,163 @@
+"""Bodies just beyond each bound, for every work path of every adapter."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.fake_segmenter import FakeSegmenter
+from tests.http.asgi import Http
+from tests.unit.utils.edge.fakes import FakeCounts, make_edge
+from tests.unit.utils.integrations.test_label_studio import CONFIG, drawn
+from tests.unit.utils.integrations.test_roboflow import POINT
+from utils.api.errors import Problem
+from utils.api.received import MAX_VALUES
+from utils.api.requests import MAX_OBJECTS, MAX_POINTS
+from utils.edge.admission import Admission
+from utils.edge.middleware import Limits
+from utils.integrations import ADAPTERS
+from utils.integrations.adapter import MAX_TEXT_CHARS, Adapters
+from utils.integrations.cvat import INTERACTOR
+from utils.integrations.service import Service
+from utils.settings import Settings
+
+MAX_BYTES = 400_000
+MAX_DEPTH = 200
+SETTINGS = Settings(label_studio_url="http://localhost:8080", label_studio_api_key="token", max_body_bytes=MAX_BYTES)
+PATHS = [path for adapter in ADAPTERS for path in adapter.work]
+MODELS = {path: work[0] for adapter in ADAPTERS for path, work in adapter.work.items() if isinstance(work, tuple)}
+POINTS = [[1, 2]] * (MAX_POINTS + 1)
+MARKS = [{"type": "point", "data": [1, 2]}] * 30 + [{"type": "rectangle", "data": [1, 2, 3, 4]}] * 200
+TASK = {"data": {"img": "data:image/png;base64,AAAA"}}
+PROMPTS: dict[str, Any] = {
+    "/v1/predict": {"model": "mobile_sam", "image": "AAAA", "params": {"marks": MARKS}},
+    "/sam2/segment_image": {"image_id": "id", "prompts": [{"points": [POINT]}] * (MAX_OBJECTS + 1)},
+    "/sam2/embed_image": None,
+    "/sam/segment_image": {"image_id": "id", "point_coords": POINTS, "point_labels": [1] * len(POINTS)},
+    "/sam/embed_image": None,
+    "/api/function_invocations": {"image": "AAAA", "pos_points": POINTS},
+    "/sam/": {"b64img": "AAAA", "point_coords": POINTS},
+    "/sam": {"b64img": "AAAA", "point_coords": POINTS},
+    "/sam/automask/": {"b64img": "AAAA", "points_per_side": 65},
+    "/label-studio/setup": None,
+    "/label-studio/predict": {
+        "tasks": [TASK],
+        "label_config": CONFIG,
+        "params": {"context": {"result": [drawn(x=1, y=1)] * (MAX_POINTS + 1)}},
+    },
+}
+"""Bodies with prompts beyond the limits of `/mobile_sam` or `/everything`; None: the path has no prompts."""
+
+
+def long_texts(schema: dict[str, Any], models: dict[str, Any]) -> Iterator[tuple[Any, int]]:
+    """Yield values of a JSON schema, each with one text beyond its limit; and that limit."""
+    if "$ref" in schema:
+        schema = models[schema["$ref"].rpartition("/")[2]]
+    for inner in [*schema.get("anyOf", []), *schema.get("oneOf", [])]:
+        yield from long_texts(inner, models)
+    for name, inner in schema.get("properties", {}).items():
+        yield from (({name: value}, limit) for value, limit in long_texts(inner, models))
+    if "items" in schema:
+        yield from (([value], limit) for value, limit in long_texts(schema["items"], models))
+    limit = schema.get("maxLength", MAX_TEXT_CHARS)
+    if schema.get("type") == "string" and not schema.keys() & {"enum", "const"} and limit < 2**30:  # not an image
+        yield "x" * (limit + 1), limit
+
+
+LONG_TEXTS = [
+    pytest.param(path, value, limit, id=f"{path} {json.dumps(value)[:60]}")
+    for path, model in MODELS.items()
+    for schema in [model.model_json_schema()]
+    for value, limit in long_texts(schema, schema.get("$defs", {}))
+]
+
+
+class Tools(Http, FakeSegmenter):
+    """All adapters behind the edge, with a fake segmenter."""
+
+    def __init__(self) -> None:
+        FakeSegmenter.__init__(self)
+        self.counts = FakeCounts()
+        self.adapters = Adapters(ADAPTERS, Service(lambda: self, SETTINGS))
+        edge = make_edge(
+            self.adapters,
+            work_paths=frozenset(PATHS),
+            adapters=self.adapters,
+            counts=self.counts,
+            limits=Limits(MAX_BYTES, 9, 9),
+            admission=Admission(1, 2 * MAX_BYTES),
+        )
+        Http.__init__(self, edge)
+
+    def ask(self, path: str, body: bytes, content_type: str = "application/json") -> httpx.Response:
+        headers = {"content-type": content_type, "x-nuclio-function-name": INTERACTOR}
+        return self.post(path, content=body, headers=headers)
+
+    def refusal(self, path: str, body: bytes, *, status: int = 422, content_type: str = "application/json") -> str:
+        """Return the error of a request that has to be refused, in the form of the path's tool, without any work."""
+        answer = self.ask(path, body, content_type)
+        problem = Problem(status, "a-slug", "", "what is wrong")
+        # The edge, which bounds bytes, does not know the forms of single paths.
+        form = (self.adapters.error_response if status == 413 else self.adapters.work_error)(path, problem)
+        assert (answer.status_code, answer.headers.get("content-type")) == (
+            form.status_code,
+            form.headers.get("content-type"),
+        )
+        assert self.calls == []
+        return answer.text or answer.headers["location"].replace("-", " ")
+
+
+@pytest.fixture
+def tools() -> Tools:
+    return Tools()
+
+
+each_model = pytest.mark.parametrize("path", MODELS)
+
+
+def test_paths_and_texts_were_found():
+    assert len(MODELS) >= 10
+    assert len(LONG_TEXTS) >= 15
+    assert MODELS.keys() == PROMPTS.keys()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_body_with_too_many_bytes_is_refused(tools, path):
+    assert f"at most {MAX_BYTES} bytes" in tools.refusal(path, b" " * (MAX_BYTES + 1), status=413)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+def test_body_of_another_type_than_json_is_refused(tools, path, content_type):
+    assert "application/json" in tools.refusal(path, b"{}", status=415, content_type=content_type)
+
+
+@each_model
+@pytest.mark.parametrize("value", ["0", "[]", "{}", '{"a":{}}'])
+def test_body_with_too_many_values_is_refused(tools, path, value):
+    body = '{"a":[' + f"{value}," * (MAX_VALUES - 3) + "0]}"
+    assert f"at most {MAX_VALUES} values" in tools.refusal(path, body.replace("0]", "0,0,0]").encode())
+
+
+@each_model
+def test_body_that_is_too_deep_is_refused(tools, path):
+    text = tools.refusal(path, b'{"a":' * (MAX_DEPTH + 1) + b"0" + b"}" * (MAX_DEPTH + 1), status=400)
+    assert "recursion limit exceeded" in text
+
+
+@pytest.mark.parametrize(("path", "body", "limit"), LONG_TEXTS)
+def test_body_with_a_long_text_is_refused(tools, path, body, limit):
+    assert f"at most {limit} characters" in tools.refusal(path, json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(("path", "body"), [(path, body) for path, body in PROMPTS.items() if body])
+def test_body_with_too_many_prompts_is_refused(tools, path, body):
+    assert re.search(r"at most \d+|less than or equal to \d+", tools.refusal(path, json.dumps(body).encode()))
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if path not in MODELS])
+def test_body_without_a_model_is_not_parsed(tools, path):
+    assert tools.ask(path, b"[" * 100_000).json() == {}
