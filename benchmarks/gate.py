@@ -1,10 +1,10 @@
 """Comparison of engines by masks and times: `python -m benchmarks.gate OBJECTS`
 
-For each set of weights, every object in the folder OBJECTS (see `benchmarks.objects`) is prompted with a click and with
-a box on the raw graphs. Each engine's masks are compared with ONNX Runtime's in float32 and with the human masks. An
-engine keeps the masks if the mean IoU with float32 is at least `MIN_IOU`, for single masks and for candidates, and no
-mean IoU with human masks falls by more than `MAX_DROP`. Then the graphs are timed, the engines taking turns. The
-service chooses an engine only if it keeps the masks and is faster.
+For each set of weights, every object in the folder OBJECTS (see `benchmarks.objects`) is prompted on the raw graphs
+with a box, and with `CLICKS` clicks, each refining the previous mask. Engines get the same clicks, which correct ONNX
+Runtime's masks in float32 (see `benchmarks.clicks`), and refine their own masks; `keeps_masks` compares these with ONNX
+Runtime's. Then the graphs are timed, the engines taking turns; without OBJECTS nothing else is done. The service
+chooses an engine only if it keeps the masks and is faster.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from benchmarks.clicks import Click, next_click
 from benchmarks.engines import ENGINES, ONNX_RUNTIME, OPENVINO_BF16, OPENVINO_F32, Array, Engine, load
 from benchmarks.figures import interleaved, ratio_table, table
 from benchmarks.objects import LabelledObject, Mask, iou, read_objects, read_picture
@@ -24,9 +25,10 @@ from orchestrator import images, pipeline
 from orchestrator.masks import upsample
 from utils.triton.machine import has_bf16
 
+CLICKS = 5
 MIN_IOU = 0.98
+LOW_IOU, MAX_LOW_SHARE = 0.9, 0.05
 MAX_DROP = 0.003
-LOW_IOU = 0.9
 Pair = tuple[str, str]
 """Engines of encoder and decoder."""
 BASELINE: Pair = (ONNX_RUNTIME, ONNX_RUNTIME)
@@ -35,14 +37,18 @@ OTHERS: tuple[Pair, ...] = (
     (OPENVINO_BF16, OPENVINO_F32),
     (OPENVINO_BF16, OPENVINO_BF16),
 )
-COLUMNS = ("single", "candidates", "1 click", "best of 3", "box", "masks kept")
+HUMAN, BEST = "human", "best of 3"
+COLUMNS = ("figure", *(f"click {number}" for number in range(1, CLICKS + 1)), "all clicks", "box", "masks kept")
 LEGEND = (
-    f"single and candidates: IoU with float32's masks, mean / worst / share below {LOW_IOU}; "
-    "1 click, best of 3 and box: mean IoU with human masks, and its change"
+    f"single, candidates: mean IoU with float32's masks; below {LOW_IOU}: share of single masks; "
+    f"{HUMAN}: mean IoU of single masks with human masks, or its change; {BEST}: the same for the best candidate"
 )
 ROUNDS = 20
 LARGE_BATCH = 8
 """Prompts in one run of the decoder: the largest batch of the service on a CPU."""
+
+Masks = list[Mask]
+"""The single mask and the three candidates of a prompt, each (H, W) bool."""
 
 
 class Networks:
@@ -53,25 +59,55 @@ class Networks:
         self._engine = cache(self._load)
         self._embedding = cache(self._encode)
 
-    def masks(self, labelled: LabelledObject, engines: Pair) -> list[Mask]:
-        """Return eight (H, W) bool masks: the single one and three candidates for the click, then for the box."""
-        encoder, decoder = engines
-        embedding, frame_hw, size_hw = self._embedding(labelled.file, encoder)
+    def answer(
+        self, labelled: LabelledObject, engines: Pair, clicks: Sequence[Click] = ()
+    ) -> tuple[list[Masks], list[Click]]:
+        """Return the masks after each of `CLICKS` clicks, then those of the box, and the clicks.
+
+        Args:
+            labelled: object with its human mask.
+            engines: engines of encoder and decoder.
+            clicks: clicks to repeat; without them, each is made after the mask of the previous one.
+        """
+        found: list[Masks] = []
+        made: list[Click] = []
+        earlier = None
+        for number in range(CLICKS):
+            if clicks:
+                made.append(clicks[number])
+            elif not made:
+                made.append(Click(labelled.point, 1))
+            else:
+                made.append(next_click(found[-1][0], labelled.mask, made) or made[-1])
+            points, labels = [click.point_xy for click in made], [click.label for click in made]
+            masks, earlier = self._decode(labelled.file, engines, points, labels, earlier)
+            found.append(masks)
         x0, y0, x1, y1 = labelled.box
-        found: list[Mask] = []
-        for points, labels in (([labelled.point], [1]), ([(x0, y0), (x1, y1)], [2, 3])):
-            in_image = np.array([points], np.float32), np.array([labels], np.int32)
-            coords, frame_labels = pipeline.points_to_frame(*in_image, size_hw, frame_hw)
-            feed: dict[str, Array] = {
-                "image_embeddings": embedding,
-                "point_coords": coords,
-                "point_labels": frame_labels,
-                "mask_input": np.zeros((1, 1, 256, 256), np.float32),
-                "has_mask_input": np.zeros(1, np.float32),
-            }
-            (logits,) = self._engine("decoder", decoder).run(["low_res_masks"], feed)
-            found += [upsample(low_res, frame_hw, size_hw) > 0 for low_res in logits[0]]
-        return found
+        masks, _ = self._decode(labelled.file, engines, [(x0, y0), (x1, y1)], [2, 3])
+        return [*found, masks], made
+
+    def _decode(
+        self,
+        file: Path,
+        engines: Pair,
+        points_xy: Sequence[tuple[float, float]],
+        labels: Sequence[int],
+        earlier: Array | None = None,
+    ) -> tuple[Masks, Array]:
+        """Return the masks of a prompt, and the logits of the single one, (1, 1, 256, 256)."""
+        encoder, decoder = engines
+        embedding, frame_hw, size_hw = self._embedding(file, encoder)
+        in_image = np.array([points_xy], np.float32), np.array([labels], np.int32)
+        coords, frame_labels = pipeline.points_to_frame(*in_image, size_hw, frame_hw)
+        feed: dict[str, Array] = {
+            "image_embeddings": embedding,
+            "point_coords": coords,
+            "point_labels": frame_labels,
+            "mask_input": np.zeros((1, 1, 256, 256), np.float32) if earlier is None else earlier,
+            "has_mask_input": np.array([earlier is not None], np.float32),
+        }
+        (logits,) = self._engine("decoder", decoder).run(["low_res_masks"], feed)
+        return [upsample(low_res, frame_hw, size_hw) > 0 for low_res in logits[0]], logits[:, :1].copy()
 
     def _load(self, part: str, engine: str) -> Engine:
         return load(self._repository / f"mobile_sam_{part}" / "1" / "model.onnx", engine)
@@ -85,60 +121,83 @@ class Networks:
         return embedding, frame.size_hw, (picture.shape[0], picture.shape[1])
 
 
-def agreement(made: Sequence[Mask], expected: Sequence[Mask]) -> list[float]:
-    """Return the IoU of each mask with the expected one; two empty masks agree."""
-    return [iou(a, b) if (a | b).any() else 1.0 for a, b in zip(made, expected, strict=True)]
+def agreement(made: Sequence[Masks], expected: Sequence[Masks]) -> list[list[float]]:
+    """Return the IoU of each mask of each prompt with the expected one; two empty masks agree."""
+    return [
+        [iou(a, b) if (a | b).any() else 1.0 for a, b in zip(*masks, strict=True)]
+        for masks in zip(made, expected, strict=True)
+    ]
 
 
-def human_iou(masks: Sequence[Mask], wanted: Mask) -> tuple[float, float, float]:
-    """Return the IoU with a human mask of one click, the best of its three candidates, and the box.
-
-    Args:
-        masks: eight masks, as returned by `Networks.masks`.
-        wanted: (H, W) bool.
-    """
-    return iou(masks[0], wanted), max(iou(mask, wanted) for mask in masks[1:4]), iou(masks[4], wanted)
+def human_iou(answers: Sequence[Masks], wanted: Mask) -> list[tuple[float, float]]:
+    """Return the IoU with a human mask of each prompt's single mask and of its best candidate."""
+    ious = [[iou(mask, wanted) for mask in masks] for masks in answers]
+    return [(single, max(candidates)) for single, *candidates in ious]
 
 
 def keeps_masks(agreed: Array, human: Array, human_f32: Array) -> bool:
     """Return whether an engine keeps the masks.
 
+    For each click and the box, the mean IoU with float32 is at least `MIN_IOU`, for single masks and for candidates,
+    and at most `MAX_LOW_SHARE` of the single masks are below `LOW_IOU`. No mean IoU of single masks with human masks
+    falls by more than `MAX_DROP`, nor that of the first click's best candidate.
+
     Args:
-        agreed: (objects, 8) IoU with float32's masks.
-        human: (objects, 3) IoU with human masks, as returned by `human_iou`.
-        human_f32: (objects, 3), the same for float32.
+        agreed: (objects, `CLICKS` + 1, 4) IoU with float32's masks; the box is last.
+        human: (objects, `CLICKS` + 1, 2) IoU with human masks, as returned by `human_iou`.
+        human_f32: (objects, `CLICKS` + 1, 2), the same for float32.
     """
-    single = agreed[:, [0, 4]].mean()
-    candidates = np.delete(agreed, [0, 4], axis=1).mean()
-    return bool(min(single, candidates) >= MIN_IOU and (human_f32.mean(0) - human.mean(0)).max() <= MAX_DROP)
+    single, candidates = agreed[..., 0], agreed[..., 1:]
+    near = min(single.mean(0).min(), candidates.mean((0, 2)).min()) >= MIN_IOU
+    few_low = (single < LOW_IOU).mean(0).max() <= MAX_LOW_SHARE
+    drops = (human_f32 - human).mean(0)
+    return bool(near and few_low and max(drops[:, 0].max(), drops[0, 1]) <= MAX_DROP)
 
 
 def compare(weights: str, repository: Path, objects: Sequence[LabelledObject]) -> list[Sequence[object]]:
-    """Return one row of the mask table per pair of engines."""
+    """Return the rows of the mask table."""
     networks = Networks(repository)
     pairs = [BASELINE, *(pair for pair in OTHERS if OPENVINO_BF16 not in pair or has_bf16())]
-    agreed: dict[Pair, list[list[float]]] = {pair: [] for pair in pairs}
-    human: dict[Pair, list[tuple[float, float, float]]] = {pair: [] for pair in pairs}
+    agreed: dict[Pair, list[list[list[float]]]] = {pair: [] for pair in pairs}
+    human: dict[Pair, list[list[tuple[float, float]]]] = {pair: [] for pair in pairs}
     for labelled in tqdm(objects, desc=f"{weights}, masks", unit="object"):
-        expected = networks.masks(labelled, BASELINE)
+        expected, clicks = networks.answer(labelled, BASELINE)
         for pair in pairs:
-            made = expected if pair == BASELINE else networks.masks(labelled, pair)
+            made = expected if pair == BASELINE else networks.answer(labelled, pair, clicks)[0]
             agreed[pair].append(agreement(made, expected))
             human[pair].append(human_iou(made, labelled.mask))
-    rows: list[Sequence[object]] = []
     baseline = np.array(human[BASELINE])
-    for pair in pairs:
-        rows.append((weights, *pair, *figures_of(np.array(agreed[pair]), np.array(human[pair]), baseline)))
+    rows: list[Sequence[object]] = [
+        (weights, *BASELINE, name, *(f"{mean:.4f}" for mean in means_by_prompt(baseline[..., index])), "")
+        for index, name in enumerate((HUMAN, BEST))
+    ]
+    for pair in pairs[1:]:
+        figures = figures_of(np.array(agreed[pair]), np.array(human[pair]), baseline)
+        rows += [(weights, *pair, *row) for row in figures]
     return rows
 
 
-def figures_of(agreed: Array, human: Array, human_f32: Array) -> list[str]:
-    """Return an engine's figures in the order of `COLUMNS`; the arguments are those of `keeps_masks`."""
-    groups = agreed[:, [0, 4]], np.delete(agreed, [0, 4], axis=1)
-    figures = [f"{group.mean():.4f} / {group.min():.2f} / {(group < LOW_IOU).mean():.1%}" for group in groups]
-    changes = (human - human_f32).mean(0)
-    people = [f"{mean:.4f} ({change:+.4f})" for mean, change in zip(human.mean(0), changes, strict=True)]
-    return [*figures, *people, "yes" if keeps_masks(agreed, human, human_f32) else "no"]
+def figures_of(agreed: Array, human: Array, human_f32: Array) -> list[list[str]]:
+    """Return an engine's rows in the order of `COLUMNS`; the arguments are those of `keeps_masks`."""
+    kept = "yes" if keeps_masks(agreed, human, human_f32) else "no"
+    figures = (
+        ("single", agreed[..., 0], ".4f"),
+        ("candidates", agreed[..., 1:].mean(-1), ".4f"),
+        (f"below {LOW_IOU}", agreed[..., 0] < LOW_IOU, ".1%"),
+        (HUMAN, human[..., 0] - human_f32[..., 0], "+.4f"),
+        (BEST, human[..., 1] - human_f32[..., 1], "+.4f"),
+    )
+    return [[name, *(f"{mean:{form}}" for mean in means_by_prompt(values)), kept] for name, values, form in figures]
+
+
+def means_by_prompt(values: Array) -> list[float]:
+    """Return the means over objects for each click, over all clicks, and for the box.
+
+    Args:
+        values: (objects, `CLICKS` + 1).
+    """
+    each = values.mean(0)
+    return [*each[:CLICKS], each[:CLICKS].mean(), each[CLICKS]]
 
 
 def time_table(repository: Path, title: str) -> str:
@@ -161,17 +220,17 @@ def time_table(repository: Path, title: str) -> str:
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="photographs with outlined objects")
+    parser.add_argument("folder", nargs="?", type=Path, help="photographs with outlined objects; without: only times")
     parser.add_argument("--weights", nargs="+", default=[OFFICIAL, BUILTIN], help="default: official and builtin")
     options = parser.parse_args()
-    objects = read_objects(options.folder)
+    objects = read_objects(options.folder) if options.folder else []
     rows, times = [], []
     for weights in options.weights:
         repository = prepare(weights)
-        rows += compare(weights, repository, objects)
+        rows += compare(weights, repository, objects) if objects else []
         times.append(f"{weights}\n\n{time_table(repository, f'{weights}, times')}")
-    print(table(("weights", "encoder", "decoder", *COLUMNS), rows))
-    print(f"{LEGEND}\n")
+    if rows:
+        print(f"{table(('weights', 'encoder', 'decoder', *COLUMNS), rows)}\n{LEGEND}\n")
     print("\n\n".join(times))
 
 

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import requests
+from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.service import embedding_counts, free_ports
 from mobile_sam_onnx import Preparer
@@ -152,6 +154,30 @@ def write_other_weights(path: Path) -> Path:
     """Write an `.npz` weights file that gives different masks from the built-in weights; return its path."""
     np.savez(path, **{name: np.asarray(value, np.float32) * 1.01 for name, value in load_checkpoint(BUILTIN).items()})
     return path
+
+
+def write_broken_encoder(repository: Path, version: int) -> None:
+    """Replace the encoder of a version by one that returns the same embedding for every image."""
+    embedding = np.ones((1, 64, 64, 256), np.float16)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Shape", ["images"], ["batch"], end=1),
+            helper.make_node("Concat", ["batch", "sizes"], ["shape"], axis=0),
+            helper.make_node("Expand", ["embedding", "shape"], ["image_embeddings"]),
+        ],
+        "broken",
+        [
+            helper.make_tensor_value_info("images", TensorProto.UINT8, ["N", 1024, 1024, 3]),
+            helper.make_tensor_value_info("sizes_hw", TensorProto.INT32, ["N", 2]),
+        ],
+        [helper.make_tensor_value_info("image_embeddings", TensorProto.FLOAT16, ["N", 64, 64, 256])],
+        [
+            numpy_helper.from_array(embedding, "embedding"),
+            numpy_helper.from_array(np.array(embedding.shape[1:]), "sizes"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, repository / "mobile_sam_encoder" / str(version) / "model.onnx")
 
 
 def start_server(

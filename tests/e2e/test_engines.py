@@ -39,12 +39,12 @@ def servers(official_repository: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.parametrize(
-    ("engine", "name", "source", "min_iou"),
+    ("engine", "names", "source", "min_iou"),
     [
-        pytest.param("onnxruntime", "onnxruntime f32", "found", 0.999, id="onnxruntime"),
+        pytest.param("onnxruntime", ("onnxruntime f32", "onnxruntime f32"), "found", 0.999, id="onnxruntime"),
         pytest.param(
             "openvino-bf16",
-            "openvino bf16",
+            ("openvino bf16", "openvino f32"),
             "encoded",
             0.98,
             marks=pytest.mark.skipif(not BF16, reason="this processor has no bfloat16"),
@@ -52,7 +52,7 @@ def servers(official_repository: Path, tmp_path_factory: pytest.TempPathFactory)
         ),
     ],
 )
-def test_masks_match_openvino_in_float32(servers, engine, name, source, min_iou):
+def test_masks_match_openvino_in_float32(servers, engine, names, source, min_iou):
     same: list[float] = []
     ids: dict[str, str] = {}
     for case in (case for case in read_cases() if not case.refines):
@@ -66,7 +66,7 @@ def test_masks_match_openvino_in_float32(servers, engine, name, source, min_iou)
         prompt = {"pos_coords": case.points_xy, "labels": case.labels, "box": case.box_xyxy}
         fields = {"image_id": ids[case.image], "multimask_output": case.multimask, **prompt, **NPY_ONLY}
         actual, expected = (segmentation(servers[each].post(**fields)) for each in (engine, "openvino"))
-        assert actual.result["engine"] == {"encoder": name, "decoder": name}
+        assert actual.result["engine"] == dict(zip(("encoder", "decoder"), names, strict=True))
         same.append(iou(actual.masks, expected.masks))
     assert np.mean(same) >= min_iou
 

@@ -1,10 +1,11 @@
 """A start that cannot succeed ends with status 1 and one line that says why."""
 
+import shutil
 import socket
 
 import pytest
 
-from tests.e2e.server import serve_expecting_failure
+from tests.e2e.server import serve_expecting_failure, write_broken_encoder
 
 pytestmark = pytest.mark.e2e
 
@@ -43,3 +44,12 @@ def test_start_on_a_port_in_use_ends_with_one_line(builtin_repository, tmp_path)
         port = listener.getsockname()[1]
         line = last_line(port=port, **settings)
     assert line == f"error: port {port} of 127.0.0.1 is in use: stop the program there or choose another port"
+
+
+def test_start_with_an_encoder_that_ignores_the_image_ends_with_one_line(builtin_repository, tmp_path):
+    repository = tmp_path / "model_repository"
+    shutil.copytree(builtin_repository, repository)
+    write_broken_encoder(repository, 1)
+    line = last_line(MOBILE_SAM_MODEL_REPOSITORY=str(repository), MOBILE_SAM_CACHE_DIR=str(tmp_path / "cache"))
+    assert "mobile_sam_encoder returned the same embedding for two different images (decoder onnxruntime f32, " in line
+    assert "set MOBILE_SAM_ENGINE to openvino or onnxruntime" in line

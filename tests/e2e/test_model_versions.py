@@ -18,7 +18,7 @@ from requests_toolbelt.multipart.decoder import MultipartDecoder
 
 from mobile_sam_onnx import Preparer
 from tests.e2e.pictures import as_base64, scene
-from tests.e2e.server import Server, make_repository, serving, write_other_weights
+from tests.e2e.server import Server, make_repository, serving, write_broken_encoder, write_other_weights
 from tests.waiting import wait_until
 from utils.triton.versions import LOAD_ORDER
 
@@ -174,6 +174,19 @@ def test_failed_load_keeps_the_old_models_even_after_restarts(server, repository
         shutil.rmtree(repository / model / "3")
     states(post_admin(server))
     assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK)) == before
+
+
+def test_version_whose_encoder_ignores_the_image_is_not_used(server, repository, tmp_path):
+    before = result_of(server.post(input_image=as_base64(scene(94)), **CLICK))
+    add_version(repository, 4, tmp_path)
+    write_broken_encoder(repository, 4)
+    answer = post_admin(server)
+    assert answer.status_code == 409
+    assert "version 4 is not used: mobile_sam_encoder returned the same embedding" in answer.json()["detail"]
+    assert result_of(server.post(input_image=as_base64(scene(94)), **CLICK)) == before
+    for model in LOAD_ORDER:
+        shutil.rmtree(repository / model / "4")
+    assert states(post_admin(server))["mobile_sam_encoder", before["model_version"]] == "READY"
 
 
 def ready(server: Server) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gate import MAX_DROP, MIN_IOU
+from benchmarks.gate import LOW_IOU, MAX_DROP, MAX_LOW_SHARE, MIN_IOU
 from orchestrator import cache, costs, redis_tier
 from tools.environment import MIN_FREE_DISK_BYTES
 from utils.api.everything import POINTS_PER_BATCH
@@ -46,6 +46,7 @@ SENTENCES = [
     ("embeddings.md", f"does without it for {redis_tier.RETRY_AFTER_S:g} s"),
     ("security.md", f"[{costs.MAX_BATCH_S:g} s of a core]"),
     ("engines.md", f"at least {MIN_IOU} with ONNX Runtime's float32 masks, and a loss of at most {MAX_DROP} mean IoU"),
+    ("engines.md", f"at most {MAX_LOW_SHARE * 100:g} % may be below {LOW_IOU}"),
     ("models.md", f"after at most {IDLE_S + 1:g} s (the encoder: {ENCODER_IDLE_S + 1:g} s)"),
     ("deployment.md", f"set-up requires {MIN_FREE_DISK_BYTES / 1e9:g} GB free"),
     ("deployment.md", f"{MIN_SHARED_MEMORY_AT_START_BYTES // MIB} MiB free; containers have 64 MB"),

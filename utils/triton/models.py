@@ -13,7 +13,9 @@ import orjson
 
 from utils.api.errors import InferenceUnavailable, ModelChange
 from utils.triton import tensors
-from utils.triton.versions import LOAD_ORDER, changes, missing_files, sync_links, unlink, versions
+from utils.triton.versions import DECODER, LOAD_ORDER, changes, missing_files, sync_links, unlink, versions
+from utils.triton.watchdog.engines import check_engines
+from utils.triton.watchdog.probes import ProbeError
 
 logger = logging.getLogger("bentoml.mobile_sam")
 
@@ -21,6 +23,8 @@ INDEX_TIMEOUT_S = 5.0
 """Time for Triton to list its models."""
 UNLOAD_TIMEOUT_S = 60.0
 """Time for the running requests of an unloading version to finish."""
+CHECK_TIMEOUT_S = 60.0
+"""Time for each inference of the check of a new version, which queues behind callers' requests."""
 POLL_INTERVAL_S = 0.1
 
 
@@ -85,7 +89,8 @@ class Models:
         loaded first and unloaded last.
 
         Raises:
-            ModelChange: a version is incomplete, versions were added and removed at once, or no version is left.
+            ModelChange: a version is incomplete or computes wrong masks, versions were added and removed at once, or no
+                version is left.
         """
         with self._exclusive():
             new, removed = await asyncio.to_thread(self._checked_changes)
@@ -95,6 +100,8 @@ class Models:
                         sync_links(*self._folders, model)
                     await self._change(model, "load")
                     await self._wait_unloaded(model)
+                    if model == DECODER:  # no caller uses the new versions yet
+                        await self._check_engines(new)
             except (ModelChange, InferenceUnavailable):
                 for version in new:  # so that a restarted Triton does not load it
                     self._hide(version)
@@ -134,6 +141,14 @@ class Models:
         if removed and not versions(self._folders[0]):
             raise ModelChange(f"at least one version must stay, got {_listed(removed)} removed and none left")
         return new, removed
+
+    async def _check_engines(self, versions: set[int]) -> None:
+        port = int(self._address().rpartition(":")[2])
+        for version in versions:
+            try:
+                await asyncio.to_thread(check_engines, self._headers, port, CHECK_TIMEOUT_S, version)
+            except (ProbeError, OSError) as error:
+                raise ModelChange(f"version {version} is not used: {error}") from None
 
     def _hide(self, version: int) -> None:
         if self._folders:

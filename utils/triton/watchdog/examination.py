@@ -2,17 +2,27 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from utils.triton.run import Run
-from utils.triton.versions import ENCODER
+from utils.triton.versions import DECODER, ENCODER
 from utils.triton.watchdog import Timings
-from utils.triton.watchdog.probes import ModelCounters, NotLoadedError, ProbeError, probe_calls, read_counters
+from utils.triton.watchdog.engines import EngineError, check_engines
+from utils.triton.watchdog.probes import (
+    ModelCounters,
+    NotLoadedError,
+    ProbeError,
+    probe_calls,
+    read_counters,
+    read_engines,
+)
 from utils.triton.watchdog.process import FAILED, HUNG, RestartReason
 
 MAX_CONSECUTIVE_ERRORS = 3
 """Consecutive errors of one model after which Triton is restarted."""
+ENGINES = "engines"
+"""Name of the check of the engines, among the names of the models."""
 
 
 class Examination:
@@ -23,9 +33,12 @@ class Examination:
         self._updated_at, self._now = time.monotonic(), 0.0
         self._port, self._metrics_port, self._hang_timeout_s = port, run.metrics_port, hang_timeout_s
         self._timings = timings
-        self._calls = probe_calls(run.key_header, models=run.probe_models)
+        self._key_header = run.key_header
+        self._calls = probe_calls(self._key_header, models=run.probe_models)
+        if run.probe_models:
+            self._calls[ENGINES] = self._check_engines
         self._threads = ThreadPoolExecutor(len(self._calls) + 1)
-        self._pending: dict[str, tuple[float, Future[None]]] = {}
+        self._pending: dict[str, tuple[float, Future[object]]] = {}
         self._counters = ModelCounters({}, {})
         self._reading: Future[ModelCounters] | None = None
         self._metrics_at = self._now
@@ -35,6 +48,8 @@ class Examination:
         self._last_error: dict[str, str] = {}
         self._not_loaded: set[str] = set()
         self._probed_at: dict[str, float] = {}
+        self.broken_engine = ""
+        """Result of a check that found an engine broken, and the remedy."""
 
     def update(self) -> None:
         """Collect finished probes and start those that are due, without blocking."""
@@ -50,8 +65,8 @@ class Examination:
                 self._pending[model] = (now, self._threads.submit(call, self._port, self._hang_timeout_s + 10))
 
     def all_succeeded(self) -> bool:
-        """Return whether every model has completed an inference."""
-        return all(at > -float("inf") for at in self._succeeded_at.values())
+        """Return whether every model has completed an inference, and the engines their check."""
+        return self._have_succeeded(self._calls)
 
     def problem(self) -> str:
         """Return why a model counts as failing, or an empty string if none does."""
@@ -82,6 +97,17 @@ class Examination:
         """Stop waiting for probes."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def _have_succeeded(self, models: Iterable[str]) -> bool:
+        return all(self._succeeded_at[model] > -float("inf") for model in models)
+
+    def _check_engines(self, port: int, timeout_s: float) -> None:
+        """Check the engines; the error names them and a remedy."""
+        try:
+            check_engines(self._key_header, port, timeout_s)
+        except EngineError as error:
+            engines = read_engines(self._metrics_port, timeout_s)
+            raise EngineError(f"{error} ({engines}): set MOBILE_SAM_ENGINE to openvino or onnxruntime") from None
+
     def _stalls(self, now: float) -> list[tuple[str, float]]:
         """Return each model with a pending probe, and the seconds since its last success or progress."""
         return [
@@ -91,6 +117,8 @@ class Examination:
 
     def _is_due(self, model: str, now: float) -> bool:
         since = now - self._probed_at.get(model, -float("inf"))
+        if model == ENGINES and (self._have_succeeded([model]) or not self._have_succeeded([ENCODER, DECODER])):
+            return False
         if model in self._errors:
             starting = not self.all_succeeded()
             return since >= (self._timings.startup_retry_interval_s if starting else self._timings.retry_interval_s)
@@ -113,6 +141,8 @@ class Examination:
             self._last_error[model] = f"{model}: {error}" if isinstance(error, OSError) else str(error)
             if isinstance(error, NotLoadedError):
                 self._not_loaded.add(model)
+            if isinstance(error, EngineError):
+                self.broken_engine = str(error)
         else:
             raise error
 

@@ -25,8 +25,10 @@ REQUEST_ID = "probe"
 """Triton request id of probes: the orchestrator leaves these out of its metrics."""
 FRAME_SIDE_PIXELS = 1024
 """Side of the encoder's square input."""
+EMBEDDING_BYTES = 2 * 64 * 64 * 256
 SUCCESS_SERIES = re.compile(r'^nv_inference_request_success\{model="([^"]+)",version="[^"]+"\} (\d+)', re.MULTILINE)
 WORK_SERIES = re.compile(r'^mobile_sam_stage_seconds_total\{model="([^"]+)",[^}]*\} ([0-9.e+-]+)', re.MULTILINE)
+ENGINE_LABEL = re.compile(r'\b(encoder|decoder)="([^"]+)"')
 
 # A grey PNG of 8 x 8 pixels.
 IMAGE = base64.b64decode(
@@ -68,22 +70,9 @@ def probes() -> list[Probe]:
     ]
     masks = [output.name for output in tensors.SEGMENT_OUTPUTS]
     records = [output.name for output in tensors.EVERYTHING_OUTPUTS]
-    side = FRAME_SIDE_PIXELS
-    frame = [
-        ("images", "UINT8", (1, side, side, 3), bytes(side * side * 3)),
-        ("sizes_hw", "INT32", (1, 2), struct.pack("<2i", side, side)),
-    ]
-    # One click with its padding point: the shapes of Triton's warm-up, for which the decoder always stays prepared.
-    decoder_inputs = [
-        ("image_embeddings", "FP16", (1, 64, 64, 256), bytes(256 * 64 * 64 * 2)),
-        ("point_coords", "FP32", (1, 2, 2), 2 * POINT_XY),
-        ("point_labels", "FP32", (1, 2), struct.pack("<2f", 1, -1)),
-        ("mask_input", "FP32", (1, 1, 256, 256), bytes(256 * 256 * 4)),
-        ("has_mask_input", "FP32", (1,), bytes(4)),
-    ]
     return [
-        Probe(ENCODER, frame, ["image_embeddings"]),
-        Probe(DECODER, decoder_inputs, ["iou_predictions"]),
+        encoder_probe(bytes(3 * FRAME_SIDE_PIXELS**2)),
+        decoder_probe(bytes(EMBEDDING_BYTES), "iou_predictions"),
         Probe(tensors.SEGMENT, [*image, *prompt], masks),
         Probe(tensors.SEGMENT_COSTLY, [*image, *prompt], masks),
         # It never knows the image if the embedding cache is off.
@@ -92,7 +81,31 @@ def probes() -> list[Probe]:
     ]
 
 
-def probe_calls(key_header: Mapping[str, str], *, models: bool) -> dict[str, Callable[[int, float], None]]:
+def encoder_probe(frame: bytes) -> Probe:
+    """Return a probe of the encoder with a frame, (1024, 1024, 3) uint8 RGB."""
+    side = FRAME_SIDE_PIXELS
+    inputs = [
+        ("images", "UINT8", (1, side, side, 3), frame),
+        ("sizes_hw", "INT32", (1, 2), struct.pack("<2i", side, side)),
+    ]
+    return Probe(ENCODER, inputs, ["image_embeddings"])
+
+
+def decoder_probe(embedding: bytes, output: str) -> Probe:
+    """Return a probe of the decoder: a click in the middle of a frame, with its embedding as the encoder returns it."""
+    # With the padding point: the shapes of Triton's warm-up, for which the decoder always stays prepared.
+    middle = FRAME_SIDE_PIXELS / 2
+    inputs = [
+        ("image_embeddings", "FP16", (1, 64, 64, 256), embedding),
+        ("point_coords", "FP32", (1, 2, 2), struct.pack("<4f", middle, middle, 0, 0)),
+        ("point_labels", "FP32", (1, 2), struct.pack("<2f", 1, -1)),
+        ("mask_input", "FP32", (1, 1, 256, 256), bytes(256 * 256 * 4)),
+        ("has_mask_input", "FP32", (1,), bytes(4)),
+    ]
+    return Probe(DECODER, inputs, [output])
+
+
+def probe_calls(key_header: Mapping[str, str], *, models: bool) -> dict[str, Callable[[int, float], object]]:
     """Return the probe of each of MobileSAM's models, or that of `SERVER` if other models are served.
 
     Each takes Triton's HTTP port and a socket timeout in seconds, and raises `ProbeError` or `OSError`.
@@ -130,8 +143,10 @@ def is_ready(model: str, version: int, port: int, timeout_s: float) -> bool:
         return False
 
 
-def run_probe(probe: Probe, key_header: Mapping[str, str], port: int, timeout_s: float) -> None:
-    """Run a probe on the local Triton.
+def run_probe(
+    probe: Probe, key_header: Mapping[str, str], port: int, timeout_s: float, version: int | None = None
+) -> dict[str, bytes]:
+    """Run a probe on the local Triton, by default with the model's newest version; return the outputs' values.
 
     Raises:
         ProbeError: the answer is an error or lacks an output.
@@ -149,7 +164,8 @@ def run_probe(probe: Probe, key_header: Mapping[str, str], port: int, timeout_s:
         "Inference-Header-Content-Length": str(len(head)),
         "Content-Type": "application/octet-stream",
     }
-    status, length, answer = _exchange(port, timeout_s, f"/v2/models/{probe.model}/infer", body, headers)
+    path = f"/v2/models/{probe.model}" + (f"/versions/{version}" if version else "")
+    status, length, answer = _exchange(port, timeout_s, f"{path}/infer", body, headers)
     if status != 200:
         if b"unknown model: '%s'" % probe.model.encode() in answer:
             raise NotLoadedError(f"{probe.model} is not loaded")
@@ -165,6 +181,13 @@ def run_probe(probe: Probe, key_header: Mapping[str, str], port: int, timeout_s:
         raise ProbeError(f"{probe.model} answered {json.dumps(problem)[:200]}")
     if missing:
         raise ProbeError(f"{probe.model} answered without {', '.join(missing)}")
+    return values
+
+
+def read_engines(port: int, timeout_s: float) -> str:
+    """Return the engines of encoder and decoder, from Triton's metrics; raise `OSError` as `read_counters`."""
+    _, _, text = _exchange(port, timeout_s, "/metrics")
+    return ", ".join(f"{part} {engine}" for part, engine in sorted(set(ENGINE_LABEL.findall(text.decode()))))
 
 
 class ModelCounters(NamedTuple):

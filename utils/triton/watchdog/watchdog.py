@@ -3,7 +3,7 @@
 BentoML alone restarts a dead Triton after ten seconds (in a container never). It does not notice a hung Triton, nor one
 whose Python processes have died, which reports itself ready while every inference fails. The watchdog
 
-- checks Triton's processes, and probes every model that has not completed a request recently;
+- checks Triton's processes, the results of the engines at start-up, and every model without a recent request;
 - publishes the health for `/readyz` and for the API workers (`utils.triton.health`);
 - restarts Triton after it has died, lost a process, been stopped, or hung;
 - stops the service with an error if Triton cannot start at all, for example because a model cannot be loaded;
@@ -187,6 +187,8 @@ class Watchdog:
         if self._stopped_since is not None:
             # The process may be continued; until then nothing answers.
             return fault if now - self._stopped_since > self._timings.stopped_grace_s else None
+        if not ready and examination.broken_engine:
+            return RestartReason(FAILED, examination.broken_engine)
         if not ready:
             timeout_s = self._timings.start_timeout_s
             late = now - triton.started_at > timeout_s

@@ -16,6 +16,7 @@ from utils.api.errors import InferenceUnavailable, ModelChange
 from utils.triton import models as module
 from utils.triton.models import Models, ModelState
 from utils.triton.versions import LOAD_ORDER, sync_links, versions
+from utils.triton.watchdog.engines import EngineError
 
 KEY = {"a-header": "a secret"}
 ORCHESTRATORS = ("mobile_sam_everything", "mobile_sam_costly", "mobile_sam", "mobile_sam_cached")
@@ -63,6 +64,7 @@ def triton(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> FakeT
     fake = FakeTriton(folders[1])
     client = httpx.AsyncClient
     monkeypatch.setattr(httpx, "AsyncClient", lambda **options: client(transport=httpx.MockTransport(fake), **options))
+    monkeypatch.setattr(module, "check_engines", lambda *_: None)
     return fake
 
 
@@ -108,6 +110,21 @@ def test_sync_loads_in_dependency_order_and_unloads_in_reverse(models, triton, f
     remove_version(folders[0], 1)
     asyncio.run(models.sync())
     assert triton.requests == [(model, [2]) for model in reversed(LOAD_ORDER)]
+
+
+def test_sync_does_not_load_the_callers_of_a_new_version_with_wrong_masks(models, triton, folders, monkeypatch):
+    checked = []
+
+    def check_engines(key_header: dict[str, str], port: int, timeout_s: float, version: int) -> None:
+        checked.append((key_header, port, version))
+        raise EngineError("mobile_sam_decoder returned no mask")
+
+    monkeypatch.setattr(module, "check_engines", check_engines)
+    add_version(folders[0], 2)
+    assert rejection(models.sync) == "version 2 is not used: mobile_sam_decoder returned no mask"
+    assert checked == [(KEY, 9, 2)]
+    assert [model for model, _ in triton.requests] == ["mobile_sam_encoder", "mobile_sam_decoder"]
+    assert versions(folders[1], "mobile_sam_decoder") == [1]
 
 
 def test_sync_waits_until_callers_of_a_model_are_unloaded(models, triton, folders, monkeypatch):

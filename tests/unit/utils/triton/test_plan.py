@@ -20,7 +20,7 @@ def engines(machine: Machine, architecture: str = "mobile_sam", engine: str = "a
 
 def test_auto_selects_the_fastest_engine():
     assert engines(LAPTOP) == ("openvino f32", "openvino f32")
-    assert engines(WITH_BF16) == ("openvino bf16", "openvino bf16")
+    assert engines(WITH_BF16) == ("openvino bf16", "openvino f32")
     assert engines(GPU) == ("cuda f32", "cuda f32")
     assert engines(replace(WITH_BF16, openvino=False)) == ("onnxruntime f32", "onnxruntime f32")
 
@@ -33,7 +33,7 @@ def test_builtin_weights_run_in_float32():
 def test_engine_setting_overrides_auto(architecture):
     assert engines(WITH_BF16, architecture, "onnxruntime") == ("onnxruntime f32", "onnxruntime f32")
     assert engines(WITH_BF16, architecture, "openvino") == ("openvino f32", "openvino f32")
-    assert engines(WITH_BF16, architecture, "openvino-bf16") == ("openvino bf16", "openvino bf16")
+    assert engines(WITH_BF16, architecture, "openvino-bf16") == ("openvino bf16", "openvino f32")
     assert engines(GPU, architecture, "tensorrt") == ("tensorrt f16", "cuda f32")
     assert engines(GPU, architecture, "openvino") == ("openvino f32", "openvino f32")
 

@@ -51,12 +51,14 @@ def test_deployed_repository_has_all_models_and_files(tmp_path):
             assert found.name == "config.pbtxt" or found.resolve() == entry.resolve()
 
 
-def test_openvino_runs_both_networks_in_bfloat16(tmp_path):
+def test_openvino_runs_the_encoder_alone_in_bfloat16(tmp_path):
     deployed = deploy(REPOSITORY, LAPTOP, tmp_path)
     encoder, decoder = config(deployed, "mobile_sam_encoder"), config(deployed, "mobile_sam_decoder")
     assert (encoder.backend, decoder.backend) == ("openvino", "openvino")
     assert instances(encoder) == (1, ModelInstanceGroup.KIND_CPU)
-    assert parameters(encoder)["HINT_BF16"] == parameters(decoder)["HINT_BF16"] == "YES"
+    assert (parameters(encoder)["HINT_BF16"], "HINT_BF16" in parameters(decoder)) == ("YES", False)
+    named = parameters(config(deployed, "mobile_sam"))
+    assert (named["encoder_engine"], named["decoder_engine"]) == ("openvino bf16", "openvino f32")
     assert parameters(decoder)["INFERENCE_NUM_THREADS"] == "2"
 
 

@@ -2,15 +2,18 @@
 
 Input files: `errors` (all inferences fail), `problems` (the orchestrator rejects all requests), `silent` (no inference
 is answered), `mute` (nor are metrics), `busy` (the orchestrator's models do not answer but make progress), `unloaded`
-(no model is loaded), `refuses` (writes its text as an error and exits at start), `swap` (replaces the child process and
+(no model is loaded), `constant` (the encoder returns the same embedding for every image), `empty` (the decoder
+returns no mask), `refuses` (writes its text as an error and exits at start), `swap` (replaces the child process and
 removes the file), `loaded` (lists ready versions as `model/version`).
 Output files: `starts` has one line per start, `ended` exists after a graceful stop.
 """
 
 import ctypes
+import hashlib
 import json
 import os
 import signal
+import struct
 import sys
 import threading
 import time
@@ -39,7 +42,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/v2":
             self.answer(200, b'{"name": "triton", "version": "2.51.0", "extensions": []}')
             return
-        lines = ['nv_inference_request_success{model="mobile_sam",version="1"} 7']
+        lines = ['mobile_sam_loaded_timestamp_seconds{encoder="an engine",decoder="another"} 1']
+        lines += ['nv_inference_request_success{model="mobile_sam",version="1"} 7']
         if exists("busy"):
             series = 'mobile_sam_stage_seconds_total{model="%s",stage="mask"} %f'
             lines += [series % (model, time.monotonic()) for model in ORCHESTRATORS]
@@ -61,6 +65,10 @@ class Handler(BaseHTTPRequestHandler):
             return
         outputs = json.loads(data[: int(self.headers["Inference-Header-Content-Length"])])["outputs"]
         values = {output["name"]: b"\0\0\0\0" for output in outputs}
+        if "image_embeddings" in values and not exists("constant"):
+            values["image_embeddings"] = hashlib.sha256(data).digest()
+        if "low_res_masks" in values:
+            values["low_res_masks"] = struct.pack("<2f", -3, -1 if exists("empty") else 2)
         if exists("problems") and "outcome" in values:
             values["outcome"] += b'{"problem": {"status": 422}}'
         descriptions = [

@@ -272,6 +272,29 @@ def test_first_start_that_fails_stops_the_service_with_the_reason(tmp_path, capf
     assert text.strip() in capfd.readouterr().err
 
 
+SAME = "mobile_sam_encoder returned the same embedding for two different images"
+NO_MASK = "mobile_sam_decoder returned no mask for a click on a white square"
+REMEDY = "(decoder another, encoder an engine): set MOBILE_SAM_ENGINE to openvino or onnxruntime"
+
+
+@pytest.mark.parametrize(("fault", "finding"), [("constant", SAME), ("empty", NO_MASK)])
+def test_first_start_with_a_broken_engine_stops_the_service_with_a_remedy(tmp_path, fault, finding):
+    (tmp_path / fault).touch()
+    watched = start(tmp_path, {}, MANAGER)
+    watched.wait_until(lambda: watched.health.ready or watched.process.poll() is not None)
+    assert watched.process.returncode == 7
+    assert (watched.health.state, watched.health.reason) == ("failed", f"{finding} {REMEDY}")
+
+
+def test_engines_are_checked_again_after_a_restart(watched):
+    (watched.folder / "constant").touch()
+    os.kill(watched.starts()[0], signal.SIGKILL)
+    watched.wait_until(lambda: watched.health.reason == f"{SAME} {REMEDY}")
+    assert watched.health.state == "restarting"
+    (watched.folder / "constant").unlink()
+    watched.wait_until(lambda: watched.health.ready)
+
+
 def test_stop_signal_stops_triton_gracefully_and_leaves_no_process(watched):
     descendants = watched.descendants()
     assert len(descendants) == 3  # inner watchdog, Triton, stub
