@@ -24,7 +24,7 @@ from utils.bento import (
     triton_address,
 )
 from utils.edge.admin import Admin
-from utils.edge.admission import Admission
+from utils.edge.admission import ActiveCallers, Admission
 from utils.edge.keys import ADMIN_KEYS, ApiKeys, KeysError
 from utils.edge.lifecycle import WorkerLifecycle
 from utils.edge.middleware import Edge, Limits
@@ -128,8 +128,8 @@ def build() -> App:
         partial(_check_deployment, source, plan),
     )
     service.mount_asgi_app(PageFiles(), path=ROUTE)
-    on = set(settings.integrations)
-    adapters = Adapters(chosen(on), Service(lambda: app.segmenter, settings), chosen(set(INTEGRATIONS) - on))
+    on, active = set(settings.integrations), ActiveCallers()
+    adapters = Adapters(chosen(on), Service(lambda: app.segmenter, settings, active), chosen(set(INTEGRATIONS) - on))
     service.mount_asgi_app(adapters, path="/")
     work_paths = WORK_PATHS.union(adapters.work)
     # Outermost first: CORS preflight requests carry no API key.

@@ -15,6 +15,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -42,6 +43,9 @@ CLOSE_TIMEOUT_S = 1.0
 END_TIMEOUT_S = 42.0
 """Time after which a worker that has not ended is killed; longer than all steps of a shutdown together."""
 TRIM_INTERVAL_S = 15.0
+SWITCH_INTERVAL_S = 0.0005
+"""Time for which a thread keeps the event loop waiting for the interpreter's lock; Python's default is 5 ms, several
+times per click."""
 
 RESERVED_DESCRIPTORS = 64
 """File descriptors that a worker keeps free for connections to Triton, files and the log."""
@@ -81,6 +85,7 @@ class WorkerLifecycle:
             UnknownServerError: as `protocol.install`.
         """
         processes.die_with_parent(self._parent)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         return_large_blocks_on_free()
         # Freeze permanent objects: with them, the collections that free requests' garbage would be rare.
         gc.collect()

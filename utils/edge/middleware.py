@@ -120,6 +120,7 @@ class Edge:
         metrics_need_key: bool = False,
         admin: Admin | None = None,
         adapters: Adapters | None = None,
+        active: ActiveCallers | None = None,
         origins: Origins | None = None,
     ) -> None:
         """Wrap an application.
@@ -134,6 +135,7 @@ class Edge:
             rate: limit for each key name, or without keys for each address.
             admin: the admin API, if there are admin keys.
             adapters: the application's paths in the languages of annotation tools.
+            active: addresses that send work, noted here; others may share it.
             origins: check of the headers of POST requests.
         """
         self.app = app
@@ -142,7 +144,7 @@ class Edge:
         self._health, self.counts = health, counts
         self._health_read_at, self._last_health = -float("inf"), Health("starting")
         self._triton_metrics, self._check_room = triton_metrics, check_room or {}
-        self._throttle, self._active_addresses = RefusalThrottle(), ActiveCallers()
+        self._throttle, self._active_addresses = RefusalThrottle(), active or ActiveCallers()
         self._large_bodies = FairSemaphore(MAX_LARGE_BODIES, active=self._active_addresses)
         self._admin, self._adapters, self._origins = admin, adapters, origins or Origins()
         self.adapter_paths: Collection[str] = adapters.by_path if adapters else ()

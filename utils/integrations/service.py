@@ -16,7 +16,7 @@ from utils.api.inputs import ImageSource, to_prompts
 from utils.api.jobs import Job, Segmenter
 from utils.api.received import JSON, apply_answer_type, validated
 from utils.api.requests import EverythingRequest, SegmentRequest
-from utils.edge.admission import FairSemaphore
+from utils.edge.admission import ActiveCallers, FairSemaphore
 from utils.integrations.rasters import DECODE_NS, box_of, size_of
 from utils.observability.context import ADDRESS, CALLER
 from utils.settings import Settings
@@ -32,6 +32,9 @@ MAX_DOCUMENT_BYTES, MAX_POLYGON_BYTES = 64 * 2**20, 4 * 2**20
 longer: parsing it takes 0.1 s of the event loop."""
 MAX_WAITING = 8
 """Requests that may wait until their masks are converted."""
+PAUSE_FACTOR = 4.0
+"""Pause after the conversion of each mask, as a multiple of its time, while other callers are active: the threads of a
+process have one priority, unlike Triton's processes for costly requests."""
 
 
 class Service:
@@ -40,9 +43,13 @@ class Service:
     Methods raise a `ServiceError` for invalid fields, an invalid image or an unavailable model.
     """
 
-    def __init__(self, segmenter: Callable[[], Segmenter], settings: Settings) -> None:
+    def __init__(
+        self, segmenter: Callable[[], Segmenter], settings: Settings, active: ActiveCallers | None = None
+    ) -> None:
+        """Create the functions of one API worker; `active` has the addresses of its callers."""
         self._segmenter, self.settings = segmenter, settings
         self._costly = FairSemaphore(1, MAX_WAITING)
+        self._active = active or ActiveCallers()
 
     async def segment(self, image: ImageSource, fields: Fields) -> dict[str, Any]:
         """Return the JSON document of `/mobile_sam`, without a picture, for its fields but the image.
@@ -92,11 +99,13 @@ class Service:
             Overloaded: too many costly conversions are waiting.
         """
         left, max_bytes = threading.Event(), self.settings.max_answer_bytes
+        pause = PAUSE_FACTOR if self._active.has_others(ADDRESS.get()) else 0.0
 
         def run() -> list[orjson.Fragment]:
             found: list[orjson.Fragment] = []
             size, started = 0, time.thread_time()
             for number, mask in enumerate(masks):
+                before = time.thread_time()
                 try:
                     items = [as_json(item) for item in convert(mask)]
                 except Rejected as error:
@@ -108,6 +117,8 @@ class Service:
                     raise _too_much(f"{MAX_WORK_S:g} s of work", number, len(masks))
                 if size > max_bytes:
                     raise _too_much(f"{max_bytes} bytes", number, len(masks))
+                if time.thread_time() - started > MAX_LIGHT_WORK_S:
+                    left.wait(pause * (time.thread_time() - before))
             return found
 
         try:
