@@ -104,21 +104,22 @@ class Service:
         def run() -> list[orjson.Fragment]:
             found: list[orjson.Fragment] = []
             size, started = 0, time.thread_time()
+            now = started
             for number, mask in enumerate(masks):
-                before = time.thread_time()
                 try:
                     items = [as_json(item) for item in convert(mask)]
                 except Rejected as error:
                     raise InvalidRequest.of([FieldError(**each) for each in error.errors]) from None
                 found += map(orjson.Fragment, items)
                 size += sum(map(len, items))
+                before, now = now, time.thread_time()
                 # The estimate is of difficult masks; the work on one of noise can be several times as much.
-                if left.is_set() or work_s + time.thread_time() - started > MAX_WORK_S:
+                if left.is_set() or work_s + now - started > MAX_WORK_S:
                     raise _too_much(f"{MAX_WORK_S:g} s of work", number, len(masks))
                 if size > max_bytes:
                     raise _too_much(f"{max_bytes} bytes", number, len(masks))
-                if time.thread_time() - started > MAX_LIGHT_WORK_S:
-                    left.wait(pause * (time.thread_time() - before))
+                if now - started > MAX_LIGHT_WORK_S:
+                    left.wait(pause * (now - before))
             return found
 
         try:

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -11,7 +12,8 @@ import pytest
 from orchestrator.problems import ANSWER_TOO_LARGE, rejected
 from tests.fake_segmenter import FakeSegmenter
 from utils.api.errors import InvalidRequest, Overloaded
-from utils.integrations.service import MAX_WAITING, Service
+from utils.edge.admission import ActiveCallers
+from utils.integrations.service import MAX_WAITING, PAUSE_FACTOR, Service
 from utils.settings import Settings
 
 LARGE = {"box": [0, 0, 5000, 5000], "rle": {"size": [5000, 5000]}}
@@ -59,6 +61,24 @@ def test_work_above_its_estimate_ends(monkeypatch):
     with pytest.raises(InvalidRequest, match="at most 2 masks"):
         converted([SMALL] * 9, convert)
     assert len(convert.calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("others", "step_s", "pauses"),
+    [(True, 1, [PAUSE_FACTOR] * 3), (True, 0.01, []), (False, 1, [0.0] * 3)],
+    ids=["costly", "light", "alone"],
+)
+def test_costly_conversion_pauses_after_each_mask_while_others_are_active(monkeypatch, others, step_s, pauses):
+    clock, active = itertools.count(step=step_s), ActiveCallers()
+    waited: list[float] = []
+    monkeypatch.setattr("utils.integrations.service.time.thread_time", lambda: next(clock))
+    left = SimpleNamespace(is_set=lambda: False, set=lambda: None, wait=waited.append)
+    monkeypatch.setattr("utils.integrations.service.threading", SimpleNamespace(Event=lambda: left))
+    if others:
+        active.note("192.0.2.1")
+    service = Service(FakeSegmenter, Settings(), active)
+    asyncio.run(service.converted([SMALL] * 3, Recorded(), box_ns=10.0))
+    assert waited == pauses
 
 
 def test_answer_above_its_limit_is_refused_before_it_is_complete():
