@@ -2,6 +2,7 @@
 the graph."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ class GraphModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Load the model; Triton reports an exception as the model's load error."""
         config = json.loads(args["model_config"])
+        os.nice(int(parameter(config, "nice") or 0))  # before the engine starts its threads
         path = model_file(Path(args["model_repository"]) / args["model_version"], config)
         inputs, outputs = readable(self.load, path, config, args)
         self.batched = int(config.get("max_batch_size", 0)) > 0

@@ -76,8 +76,8 @@ class Body:
         raise SlowBody(f"expected the body within {timeout_s:g} s, got {self._size} bytes{expected}")
 
     async def drain(self) -> None:
-        """Read and discard the rest, up to `MAX_DRAIN_BYTES` and for `DRAIN_TIMEOUT_S`."""
-        left = MAX_DRAIN_BYTES
+        """Read and discard the rest, up to `MAX_DRAIN_BYTES` and for `DRAIN_TIMEOUT_S`; little of one that has more."""
+        left = MAX_DRAIN_BYTES if (self.content_length or 0) <= MAX_DRAIN_BYTES else LARGE_BODY_BYTES
 
         def discard(chunk: bytes) -> None:
             nonlocal left
