@@ -21,6 +21,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 
 from opentelemetry import trace
@@ -32,6 +33,7 @@ from utils.api.answers import REFUSAL_LOG, problem_of, problem_response
 from utils.api.errors import (
     MEDIA_TYPE,
     BodyTooLarge,
+    ForeignPage,
     InferenceTimeout,
     InferenceUnavailable,
     MalformedRequest,
@@ -275,7 +277,10 @@ class Edge:
                 self.counts.set_in_progress(self.admission.in_progress - 1)
 
     async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
-        response = self.error_response(scope["path"], problem_of(error))
+        # Only pages send an Origin: they are not the path's tool, whose form of errors may have the status 200.
+        is_page = isinstance(error, ForeignPage) and any(name == b"origin" for name, _ in scope["headers"])
+        form = problem_response if is_page else partial(self.error_response, scope["path"])
+        response = form(problem_of(error))
         if isinstance(error, Overloaded) and (delay_s := self._throttle.delay_s(CALLER.get() or ADDRESS.get())):
             body.release()
             await asyncio.sleep(delay_s)
