@@ -164,6 +164,7 @@ def build() -> App:
         admin=Admin(admin_keys, models, settings.model_control_mode) if admin_keys else None,
         adapters=adapters,
         origins=origins,
+        active=active,
     )
     return app
 
