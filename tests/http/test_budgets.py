@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from utils.api.openapi import document
+from utils.edge.middleware import Edge
 from utils.settings import PREFIX, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,3 +136,11 @@ def test_configurable_limit_is_the_settings_default(row):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.subject)
 def test_budget_names_an_existing_test(row):
     assert f"def {row.test}(" in (ROOT / row.file).read_text()
+
+
+def test_costly_conversions_for_tools_notice_callers_of_other_paths(service, http):
+    ((_, options),) = [entry for entry in service.svc.middlewares if entry[0] is Edge]
+    active = options["adapters"]._service._active
+    active._last_request.clear()  # callers of other tests
+    http.post("/mobile_sam", json={})
+    assert active.has_others("198.51.100.1")

@@ -73,3 +73,12 @@ def test_requests_without_batching_run_one_by_one_and_keep_their_outputs(backend
     answers = load(backend, tmp_path, config(batched=False)).execute(requests)
     assert [answer.outputs["y"].tolist() for answer in answers] == [[[0]], [[2]], [[4]], [[6]]]
     assert [answer.outputs["n"].tolist() for answer in answers] == [[1]] * 4
+
+
+def test_model_runs_at_the_priority_of_its_config(backend, tmp_path, monkeypatch):
+    increments: list[int] = []
+    monkeypatch.setattr("os.nice", increments.append)
+    write_model(tmp_path)
+    load(backend, tmp_path, config())
+    load(backend, tmp_path, config(parameters={"nice": {"string_value": "5"}}))
+    assert increments == [0, 5]

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from tests.unit.utils.edge.fakes import FakeCounts, make_edge
 from utils.api.errors import InferenceTimeout, Stopping
 from utils.edge.admission import MAX_PROMPT_REFUSALS, Admission
-from utils.edge.bodies import ClientDisconnected
+from utils.edge.bodies import LARGE_BODY_BYTES, MAX_DRAIN_BYTES, ClientDisconnected
 from utils.edge.keys import ApiKeys
 from utils.edge.middleware import Limits, run_application
 from utils.edge.rate import RateLimit
@@ -140,6 +140,13 @@ async def test_too_large_body_is_drained_and_refused_and_the_connection_closed(c
     assert answer.messages[-1] == {"type": "http.response.body", "body": b""}
     assert not incoming
     assert not service.reached
+
+
+async def test_little_is_read_of_a_body_that_is_too_long_to_drain():
+    incoming = [b"a" * LARGE_BODY_BYTES] * 20
+    answer = await Service().ask(chunks=incoming, headers=[("Content-Length", str(MAX_DRAIN_BYTES + 1))])
+    assert answer.problem == (413, "body-too-large")
+    assert 17 <= len(incoming) < 20
 
 
 @pytest.mark.parametrize(
