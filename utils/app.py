@@ -107,7 +107,8 @@ def build() -> App:
         # The runner has `infer` only once a worker has started.
         return runner.infer(headers={**headers, **run.key_header}, **call)
 
-    segmenter = TritonSegmenter(infer, settings.inference_timeout, plan.instances)
+    report_fault = partial(health.report_fault, Path(run.shared_file))
+    segmenter = TritonSegmenter(infer, settings.inference_timeout, plan.instances, report_fault)
     app = App(service, segmenter, settings)
     admission = Admission(settings.max_requests, 8 * settings.max_body_bytes, settings.max_answer_bytes)
     models = Models(

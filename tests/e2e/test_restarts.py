@@ -1,10 +1,12 @@
 """Stops, restarts and replicas: what is left behind, what survives, and what is shared."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,24 @@ def test_replicas_share_embeddings_and_survive_the_loss_of_redis(builtin_reposit
         warnings = other.log.read_text().count("Redis cannot be used")
         max_warnings = 3  # one per encoding process
         assert 1 <= warnings <= max_warnings
+
+
+def test_automatic_masks_wait_for_the_restart_after_triton_took_a_process_for_dead(builtin_repository, tmp_path):
+    with serving(tmp_path / "log", MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository)) as server:
+        image = {"image_id": server.post("/embed", input_image=as_base64(scene(94))).json()["image_id"]}
+        before = server.post("/everything", **image, points_per_side=16).json()
+        (stub,) = victims.stubs(server, "mobile_sam_everything")
+        url, body = f"{server.url}/everything", {**image, "points_per_side": 16, "progress": True}
+        with requests.post(url, json=body, stream=True, timeout=120) as response:
+            steps = response.iter_lines()
+            next(steps)
+            stub.suspend()
+            time.sleep(2.2)  # Triton waits for a second, and until the next check
+            with suppress(psutil.NoSuchProcess):
+                stub.resume()
+            *_, last = steps
+        assert json.loads(last)["result"] == before
+        assert "restarting Triton: Triton took a model's process for dead" in server.log.read_text()
 
 
 def loaded_weights(server: Server) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests import fake_segmenter
 from tests.fake_segmenter import record
-from utils.api.errors import ImageNotCached, InferenceUnavailable, Problem, RejectedByModel
+from utils.api.errors import ImageNotCached, InferenceTimeout, Problem, RejectedByModel
 from utils.api.everything import INTERNAL_KEYS
 
 IMAGE = base64.b64encode(b"an image file").decode()
@@ -63,7 +63,7 @@ def test_error_before_the_first_line_has_its_status(http, segmenter):
 @pytest.mark.parametrize(
     ("error", "status", "slug"),
     [
-        pytest.param(InferenceUnavailable("starting"), 503, "inference-unavailable", id="unavailable"),
+        pytest.param(InferenceTimeout("late"), 504, "inference-timeout", id="timeout"),
         pytest.param(
             RejectedByModel(Problem(422, "image-damaged", "a title", "a detail")), 422, "image-damaged", id="rejected"
         ),

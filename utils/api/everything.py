@@ -5,6 +5,7 @@ The procedure is that of Segment Anything's automatic mask generator (https://gi
 """
 
 import asyncio
+import contextlib
 import math
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -15,13 +16,15 @@ import numpy.typing as npt
 import orjson
 
 from orchestrator.costs import max_batch_points
-from utils.api.errors import AnswerTooLarge, InferenceTimeout, NotLoaded, invalid, unknown_version
+from utils.api.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, NotLoaded, invalid, unknown_version
 from utils.api.inputs import ImageSource
 from utils.api.jobs import GridBatch, Segmenter
 from utils.api.requests import EverythingRequest
 
 MAX_GRID_POINTS = 20_000
 """Maximum number of points in all grids of a request: about five minutes on two cores."""
+MAX_RESTART_S, RETRY_INTERVAL_S = 60.0, 2.0
+"""Time for which a batch waits until the model is available again, and between two attempts."""
 POINTS_PER_BATCH = 16
 """Points per inference request, fewer on large images: other callers wait until a batch ends."""
 RECORD_OVERHEAD_BYTES = 400
@@ -77,7 +80,7 @@ async def _segment_by_one_version(
         found: list[Record] = []
         size = sum(map(_record_bytes, kept))
         for batch in batches:
-            records = await segmenter.records(image, batch)
+            records = await _records(segmenter, image, batch)
             size += sum(map(_record_bytes, records))
             if size > max_answer_bytes:
                 raise AnswerTooLarge.of(max_answer_bytes)
@@ -92,6 +95,23 @@ async def _segment_by_one_version(
         for name in INTERNAL_KEYS:
             del record[name]
     yield {"done": total, "total": total, "result": {**result, "masks": kept}}
+
+
+async def _records(segmenter: Segmenter, image: ImageSource, batch: GridBatch) -> list[Record]:
+    """Return the records of a batch; wait once for a restart of the model, which would cost the batches before it."""
+    try:
+        return await segmenter.records(image, batch)
+    except NotLoaded:
+        raise
+    except InferenceUnavailable:
+        for _ in range(int(MAX_RESTART_S / RETRY_INTERVAL_S)):
+            await asyncio.sleep(RETRY_INTERVAL_S)
+            with contextlib.suppress(InferenceUnavailable):
+                await segmenter.embed(image, batch.model_version)
+                break
+        else:
+            raise
+        return await segmenter.records(image, batch)  # once: the batch may be what the model died of
 
 
 async def result_of(steps: AsyncIterator[Step], timeout: float) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Health of Triton, written by its watchdog and read by the API workers, and the lock of workers that use Triton.
+"""Health of Triton, written by its watchdog and read by the API workers, who report faults and hold a lock.
 
-Both are in the shared file of the run (`utils.triton.run`). The health record is replaced twice a second. Every API
+All are in the shared file of the run (`utils.triton.run`). The health record is replaced twice a second. Every API
 worker with possible requests in Triton holds a shared lock on the file, and the watchdog stops Triton only once it gets
 the exclusive lock. The kernel releases the locks of killed processes.
 """
@@ -27,6 +27,8 @@ HEADER = struct.Struct("<II")
 SLOT_BYTES = 32_768
 SLOTS = (0, SLOT_BYTES)
 """Offsets of the last two records: while one is being replaced, the other is intact."""
+FAULT = struct.Struct("<d")
+"""Time of the last reported fault, on the system-wide monotonic clock, after the slots."""
 MAX_REASON_CHARACTERS = 2000
 """Maximum length of a reason; each character takes at most twelve bytes of a record."""
 MAX_READ_ATTEMPTS = 5
@@ -107,6 +109,21 @@ def read_health(file: Path) -> Health:
     if time.monotonic() - health.written_at > MAX_RECORD_AGE_S:
         return replace(health, state="failing", reason="the health of Triton is unknown: its watchdog does not respond")
     return health
+
+
+def report_fault(file: Path) -> None:
+    """Have the watchdog restart Triton, which took a model's process for dead.
+
+    It does so if the process did not run for a second, and frees the memory of its requests. If the process runs again,
+    it writes to that memory, and its late answer can become that of another request.
+    """
+    os.pwrite(_descriptor(file), FAULT.pack(time.monotonic()), SLOT_BYTES * len(SLOTS))
+
+
+def is_fault_reported(file: Path, since: float) -> bool:
+    """Return whether a fault was reported after a time on the system-wide monotonic clock."""
+    data = os.pread(_descriptor(file), FAULT.size, SLOT_BYTES * len(SLOTS))
+    return len(data) == FAULT.size and bool(FAULT.unpack(data)[0] > since)
 
 
 class RequestsLock:

@@ -83,7 +83,11 @@ class TritonSegmenter:
     """
 
     def __init__(
-        self, infer: Callable[..., Awaitable[Any]], timeout: float, instances: Mapping[str, int] | None = None
+        self,
+        infer: Callable[..., Awaitable[Any]],
+        timeout: float,
+        instances: Mapping[str, int] | None = None,
+        report_fault: Callable[[], None] = lambda: None,
     ) -> None:
         """Create a segmenter.
 
@@ -93,8 +97,9 @@ class TritonSegmenter:
             instances: number of processes per model. Triton gets this many requests and one more at a time; the others
                 wait here, where slots are shared fairly between callers and requests of disconnected callers are
                 dropped.
+            report_fault: called when Triton took a model's process for dead (`utils.triton.health.report_fault`).
         """
-        self._infer = infer
+        self._infer, self._report_fault = infer, report_fault
         self._timeout = timeout
         self._semaphores = {
             model: FairSemaphore(count + 1, MAX_COSTLY_WAITING if model == tensors.SEGMENT_COSTLY else None)
@@ -181,7 +186,7 @@ class TritonSegmenter:
             _CostlyRequest: the request is for another model.
         """
         exchange = request.exchange
-        with service_errors(self._timeout):
+        with service_errors(self._timeout, self._report_fault):
             result = await asyncio.wait_for(
                 self._run_in_slot(request, model, inputs), exchange.deadline - time.monotonic()
             )
@@ -387,7 +392,7 @@ def infer_input(tensor: tensors.Tensor, value: npt.NDArray[Any]) -> InferInput:
 
 
 @contextlib.contextmanager
-def service_errors(timeout: float) -> Iterator[None]:
+def service_errors(timeout: float, report_fault: Callable[[], None]) -> Iterator[None]:
     """Translate the exceptions of a Triton call to `ServiceError`s.
 
     Triton's message is only logged, because it can contain paths and addresses.
@@ -406,10 +411,10 @@ def service_errors(timeout: float) -> Iterator[None]:
         logger.error("Triton cannot be reached: %s", error)
         raise InferenceUnavailable("the inference server is starting or restarting; retry later") from None
     except InferenceServerException as error:
-        raise _from_triton(error) from None
+        raise _from_triton(error, report_fault) from None
 
 
-def _from_triton(error: InferenceServerException) -> ServiceError:
+def _from_triton(error: InferenceServerException, report_fault: Callable[[], None]) -> ServiceError:
     message = str(error.message())
     logger.error("Triton responded with status %s: %s", error.status(), message)
     if message.startswith("Request for unknown model"):
@@ -420,6 +425,7 @@ def _from_triton(error: InferenceServerException) -> ServiceError:
     if "request for unknown model" in text:
         return InferenceUnavailable("a model that this model depends on is not loaded; retry later")
     if "stub process" in text:
+        report_fault()
         return InferenceUnavailable("a process of the model died and is being restarted; retry later")
     if "not ready" in text:
         return InferenceUnavailable("the model is loading; retry later")

@@ -184,6 +184,8 @@ class Watchdog:
         if fault and fault.cause == DIED:
             error = "" if ready else triton.start_error()
             return RestartReason(FAILED, error) if error else fault
+        if health.is_fault_reported(self._file, triton.started_at):
+            return RestartReason(DIED, "Triton took a model's process for dead")
         if self._stopped_since is not None:
             # The process may be continued; until then nothing answers.
             return fault if now - self._stopped_since > self._timings.stopped_grace_s else None

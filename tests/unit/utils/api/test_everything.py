@@ -1,9 +1,11 @@
 """Automatic masks: grid points, duplicates and progress."""
 
 import asyncio
+import json
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from orchestrator.costs import max_batch_points
 from tests import fake_segmenter
 from tests.fake_segmenter import FakeSegmenter
-from utils.api.errors import AnswerTooLarge, InferenceUnavailable, InvalidRequest, NotLoaded
+from utils.api.errors import AnswerTooLarge, InferenceTimeout, InferenceUnavailable, InvalidRequest, NotLoaded
 from utils.api.everything import Record, Step, box_nms, crop_boxes, everything, grid
 from utils.api.inputs import ImageSource
 from utils.api.requests import EverythingRequest
@@ -174,10 +176,38 @@ def test_batches_name_the_image_by_its_id(image):
 
 
 def test_errors_of_a_batch_are_not_retried():
-    segmenter = segmenter_of([], InferenceUnavailable("starting"))
-    with pytest.raises(InferenceUnavailable, match="starting"):
+    segmenter = segmenter_of([], InferenceTimeout("late"))
+    with pytest.raises(InferenceTimeout, match="late"):
         steps_of(segmenter, points_per_side=5)
     assert len(segmenter.batches) == 2
+
+
+@pytest.fixture
+def restarting(monkeypatch):
+    """Make the image unavailable after the first answer of `embed` for some attempts; return a function for that."""
+    monkeypatch.setattr("utils.api.everything.RETRY_INTERVAL_S", 0.001)
+    monkeypatch.setattr("utils.api.everything.MAX_RESTART_S", 0.01)
+
+    def for_attempts(segmenter: FakeSegmenter, count: int) -> FakeSegmenter:
+        answer = json.dumps(IMAGE)
+        answers = [answer, *[InferenceUnavailable("starting")] * count, answer]
+        monkeypatch.setattr(segmenter, "embed", AsyncMock(side_effect=answers))
+        return segmenter
+
+    return for_attempts
+
+
+def test_a_batch_waits_for_a_restart_of_the_model(restarting):
+    found = segmenter_of([record((0, 0, 5, 5))], InferenceUnavailable("died"), [record((8, 8, 9, 9))])
+    assert boxes_of(restarting(found, 3), points_per_side=5) == [[0, 0, 5, 5], [8, 8, 1, 1]]
+
+
+@pytest.mark.parametrize(("attempts", "batches"), [(20, 1), (0, 2)], ids=["no restart", "dies of the batch"])
+def test_a_batch_waits_for_a_restart_once(restarting, attempts, batches):
+    segmenter = segmenter_of(InferenceUnavailable("died"), InferenceUnavailable("died"), [])
+    with pytest.raises(InferenceUnavailable, match="died"):
+        steps_of(restarting(segmenter, attempts), points_per_side=1)
+    assert len(segmenter.batches) == batches
 
 
 def test_duplicate_with_the_higher_score_is_kept_across_batches():

@@ -1,6 +1,7 @@
 """Inputs of inference requests to Triton, and the translation of their failures."""
 
 import asyncio
+from unittest.mock import Mock
 
 import aiohttp
 import numpy as np
@@ -37,8 +38,10 @@ def test_input_has_the_binary_data_of_its_array():
 def test_unknown_triton_errors_become_5xx_without_leaking_text(error, expected, caplog):
     if isinstance(error, str):
         error = InferenceServerException(error, "500")
-    with pytest.raises(ServiceError) as caught, service_errors(30):
+    report_fault = Mock()
+    with pytest.raises(ServiceError) as caught, service_errors(30, report_fault):
         raise error
+    assert report_fault.call_count == ("Stub process" in str(error))
     assert type(caught.value) is expected
     assert caught.value.status >= 500
     assert "secret" not in caught.value.detail
@@ -46,5 +49,5 @@ def test_unknown_triton_errors_become_5xx_without_leaking_text(error, expected, 
 
 
 def test_slow_response_is_a_timeout():
-    with pytest.raises(InferenceTimeout, match=r"no response within 0\.01 s"), service_errors(0.01):
+    with pytest.raises(InferenceTimeout, match=r"no response within 0\.01 s"), service_errors(0.01, Mock()):
         raise asyncio.TimeoutError

@@ -196,6 +196,13 @@ def test_triton_is_restarted_after_a_process_dies_or_is_stopped(watched, process
     assert not psutil.pid_exists(first)
 
 
+def test_triton_is_restarted_once_after_a_reported_fault(watched):
+    health.report_fault(watched.shared)
+    watched.wait_until(lambda: watched.health.ready and len(watched.starts()) == 2)
+    watched.wait_for_records()
+    assert watched.health.restarts == {"died": 1}
+
+
 def test_a_briefly_stopped_triton_is_not_restarted(watched):
     os.kill(watched.starts()[0], signal.SIGSTOP)
     watched.wait_until(lambda: not watched.health.ready)
