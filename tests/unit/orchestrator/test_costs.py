@@ -62,6 +62,21 @@ def test_costly_request_is_rejected_with_the_number_that_fits(workload, size_hw,
     assert refusal(replace(workload, objects=fits + 1, masks=(fits + 1) * each), size_hw) is not None
 
 
+@pytest.mark.parametrize(
+    ("workload", "option"),
+    [(Workload(100, 100), {"min_region_area": 1}), (Workload(6, 6, "npy"), {"document": True})],
+    ids=["small regions", "base64"],
+)
+def test_costly_option_is_part_of_the_estimate(workload, option):
+    assert refusal(workload, LARGEST) is None
+    assert refusal(replace(workload, **option), LARGEST) is not None
+
+
+def test_points_are_part_of_the_estimate():
+    assert Workload(2, 2, points=2).is_light(100)
+    assert not Workload(2, 2, points=512).is_light(100)
+
+
 def test_rejection_says_0_when_no_object_fits():
     rejected = refusal(CLICK, LARGEST, max_bytes=10**6)
     assert rejected is not None

@@ -65,6 +65,14 @@ def test_hole_is_a_second_ring():
         assert corners(hole) == rectangle(x0, y0, x1, y1)
 
 
+@pytest.mark.parametrize("size_hw", [(1, 1), (1, 20), (2, 2)])
+def test_hole_that_vanishes_within_the_tolerance_is_left_out(size_hw):
+    mask = np.ones((30, 40), bool)
+    mask[10 : 10 + size_hw[0], 10 : 10 + size_hw[1]] = False
+    ((outer,),) = polygons(mask, tolerance=2)
+    assert corners(outer) == rectangle(0, 0, 40, 30)
+
+
 def test_pixels_touching_at_a_corner_are_one_polygon():
     assert len(polygons(drawn("#..", ".#.", "..#"))) == 1
     ((_, hole),) = polygons(drawn(".#.", "#.#", ".#."))

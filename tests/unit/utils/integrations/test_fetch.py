@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import ipaddress
+import itertools
 import socket
 
 import pytest
@@ -51,7 +52,7 @@ class Site:
         if page in ("/slow", "/endless"):
             response = web.StreamResponse()
             await response.prepare(request)
-            for _ in range(100):
+            for _ in itertools.count() if page == "/endless" else range(100):
                 await response.write(bytes(1000))
                 await asyncio.sleep(0.05 if page == "/slow" else 0)
             return response
@@ -143,6 +144,11 @@ def test_connection_goes_to_the_address_that_was_checked():
         ("::ffff:169.254.169.254", False),
         ("64:ff9b::a9fe:a9fe", False),
         ("64:ff9b::7f00:1", False),
+        ("64:ff9b::5db8:d70e", True),
+        ("64:ff9b::a14:304", True),
+        ("64:ff9b:1::7f00:1", False),
+        ("64:ff9b:1::a9fe:a9fe", False),
+        ("64:ff9b:1:a9fe:a9:fe00::", False),
         ("2002:7f00:1::", False),
         ("fd00::1", False),
         ("fe80::1", False),

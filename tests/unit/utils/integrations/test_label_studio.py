@@ -199,6 +199,11 @@ def test_points_and_box_of_a_click_become_pixels(ask, replay):
     assert replay.prompts() == ([[[20, 15], [10, 30], [4, 3], [24, 27]]], [[1, 0, 2, 3]])
 
 
+def test_box_beyond_the_image_ends_at_its_edge(ask, replay):
+    assert ask("predict", body(drawn("rectangle", x=60, y=50, width=50, height=80))).status_code == 200
+    assert replay.prompts() == ([[[24, 15], [40, 30]]], [[2, 3]])
+
+
 def test_second_click_does_not_fetch_and_a_lost_embedding_fetches_again(ask, replay, fetcher):
     click = body(drawn(x=50, y=50))
     for _ in range(2):

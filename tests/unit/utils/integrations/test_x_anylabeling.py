@@ -126,6 +126,14 @@ def test_everything_ignores_marks_and_numbers_its_objects(replay):
     assert sum(len(batch.points_xy) for _, batch in replay.batches) == 256
 
 
+@pytest.mark.parametrize(("iou_threshold", "shapes"), [(0.9, 2), (0.5, 1), (0, 1)], ids=str)
+def test_objects_of_everything_are_duplicates_above_the_iou_of_the_slider(replay, iou_threshold, shapes):
+    smaller = CORNER & (np.arange(30) < 4)[:, None]  # an IoU of 0.8; 0 stands for 0.7
+    replay.next_batches = [[record(CORNER), record(smaller)]]
+    found = predict(replay, task="everything", iou_threshold=iou_threshold)["data"]["shapes"]
+    assert len(found) == shapes
+
+
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [

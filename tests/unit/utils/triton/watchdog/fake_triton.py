@@ -1,10 +1,9 @@
 """Fake `tritonserver` with a child process, which answers probes and simulates faults on files in its folder.
 
 Input files: `errors` (all inferences fail), `problems` (the orchestrator rejects all requests), `silent` (no inference
-is answered), `mute` (nor are metrics), `busy` (the orchestrator's models do not answer but make progress), `unloaded`
-(no model is loaded), `constant` (the encoder returns the same embedding for every image), `empty` (the decoder
-returns no mask), `refuses` (writes its text as an error and exits at start), `swap` (replaces the child process and
-removes the file), `loaded` (lists ready versions as `model/version`).
+is answered), `mute` (nor are metrics), `unloaded` (no model is loaded), `constant` (the encoder returns the same
+embedding for every image), `empty` (the decoder returns no mask), `refuses` (writes its text as an error and exits at
+start), `swap` (replaces the child process and removes the file), `loaded` (lists ready versions as `model/version`).
 Output files: `starts` has one line per start, `ended` exists after a graceful stop.
 """
 
@@ -22,7 +21,6 @@ from pathlib import Path
 
 FOLDER = Path(os.environ["FAKE_TRITON"])
 PR_SET_NAME = 15
-ORCHESTRATORS = ("mobile_sam", "mobile_sam_cached", "mobile_sam_costly", "mobile_sam_everything")
 
 
 def exists(name: str) -> bool:
@@ -44,9 +42,6 @@ class Handler(BaseHTTPRequestHandler):
             return
         lines = ['mobile_sam_loaded_timestamp_seconds{encoder="an engine",decoder="another"} 1']
         lines += ['nv_inference_request_success{model="mobile_sam",version="1"} 7']
-        if exists("busy"):
-            series = 'mobile_sam_stage_seconds_total{model="%s",stage="mask"} %f'
-            lines += [series % (model, time.monotonic()) for model in ORCHESTRATORS]
         self.answer(200, "\n".join([*lines, ""]).encode())
 
     def do_POST(self) -> None:
@@ -54,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers["x-mobile-sam-triton-key"] != "key":
             self.answer(403, b'{"error": "This API is restricted"}')
             return
-        while exists("silent") or (exists("busy") and self.path.split("/")[3] in ORCHESTRATORS):
+        while exists("silent"):
             time.sleep(0.05)
         if exists("unloaded"):
             model = self.path.split("/")[3]

@@ -146,9 +146,15 @@ def start(folder: Path, settings: dict[str, str], program: str = PROGRAM, flags:
 
 
 @pytest.fixture
-def watched(tmp_path: Path, settings: dict[str, str]) -> Iterator[Watched]:
+def program() -> str:
+    """Program that starts the watchdog; tests may override this."""
+    return PROGRAM
+
+
+@pytest.fixture
+def watched(tmp_path: Path, settings: dict[str, str], program: str) -> Iterator[Watched]:
     """A watchdog with a ready Triton."""
-    watched = start(tmp_path, settings)
+    watched = start(tmp_path, settings, program)
     running = watched.process
     try:
         watched.wait_until(lambda: watched.health.ready)
@@ -235,17 +241,12 @@ def test_full_shared_memory_is_reported_but_requests_are_accepted(watched):
     assert not watched.health.restarts
 
 
-def test_a_busy_model_is_not_hung_but_a_silent_one_is(watched):
-    busy = watched.folder / "busy"
-    busy.touch()
-    time.sleep(3)  # twice the time that a model may be silent
-    assert watched.health.ready
-    assert not watched.health.restarts
-    busy.rename(watched.folder / "silent")
-    watched.wait_until(lambda: watched.health.restarts)
-    (watched.folder / "silent").unlink()
-    watched.wait_until(lambda: watched.health.ready)
-    assert set(watched.health.restarts) == {"hung"}
+@pytest.mark.parametrize("program", [PROGRAM.replace("(0.0, 0.1)", "(0.0, 3600.0)")], ids=["long delays"])
+def test_only_starts_without_a_ready_triton_in_between_are_delayed(watched):
+    for restarts in (1, 2, 3):
+        os.kill(watched.starts()[-1], signal.SIGKILL)
+        watched.wait_until(lambda restarts=restarts: watched.health.ready and len(watched.starts()) == 1 + restarts)
+    assert watched.health.restarts == {"died": 3}
 
 
 def test_a_later_start_that_fails_is_retried(watched):
