@@ -48,9 +48,12 @@ known-example:
 known-port:
 	@[ "$(PORT)" -gt 0 ] 2>/dev/null && [ "$(PORT)" -lt 65536 ] || { echo 'error: PORT must be a number from 1 to 65535, got "$(PORT)"' >&2; exit 1; }
 
+# Both halves run even if a test fails; the last line is about the skipped tests of both.
 test: env-dev ## run the tests: first those without a service, then the end-to-end tests but the slow ones; for two cores
-	@$(RUN) pytest -n 3 --dist loadfile -m "not e2e and not slow"
-	@$(RUN) pytest -n 3 --dist loadfile -m "e2e and not slow" $(E2E)
+	@export SKIPS=$$(mktemp); trap 'rm "$$SKIPS"' EXIT; failed=0; \
+	$(RUN) pytest -n 3 --dist loadfile -m "not e2e and not slow" || failed=1; \
+	$(RUN) pytest -n 3 --dist loadfile -m "e2e and not slow" $(E2E) || failed=1; \
+	exit $$failed
 
 coverage: env-dev ## measure the statement coverage of what is shipped, by the tests without a service; 5 minutes
 	@$(BIN)/coverage erase

@@ -1,7 +1,7 @@
 """Fixtures for all tests."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from xdist.scheduler import LoadFileScheduling
 from mobile_sam_onnx import DownloadError
 from mobile_sam_onnx.download import fetch_official
 from mobile_sam_onnx.sources import OFFICIAL, OFFICIAL_PACKAGE
+from tests import skips
 from tests.e2e.collector import Collector, running_collector
 from tests.e2e.server import (
     KEYS,
@@ -34,15 +35,36 @@ FEW_FILES_SERVICES = {
     "tests/e2e/test_traces.py": "keyed",
 }
 """Services that few files use, so that only one process of `pytest -n` starts them; the longest first."""
+REASONS = pytest.StashKey[list[str]]()
 BROWSER = "tests/browser/"
 """Folder of the tests that run last: while a browser is open, its process cannot start an event loop."""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the tests' measurements."""
+    """Print the tests' measurements, and keep the reasons of skipped ones for the last line."""
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             terminalreporter.write_line(f"{name}: {value}")
+    terminalreporter.config.stash[REASONS] = skips.collected(terminalreporter.getreports("skipped"))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if reasons := config.stash.get(REASONS, None):
+        print(skips.summary(reasons))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    skips.fail_if_not_allowed(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    skips.fail_if_not_allowed(report)
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,16 +1,15 @@
 """Redis server for tests."""
 
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 import redis
 
 from benchmarks.service import free_ports
+from tests.skips import require
 from tests.waiting import wait_until
 
 
@@ -58,10 +57,7 @@ def answers(client: redis.Redis) -> bool:
 @contextmanager
 def redis_server(folder: Path) -> Iterator[RedisServer]:
     """Run Redis on a free port, or skip the test if it is not installed."""
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("no redis-server on PATH; install Debian's package redis-server")
-    running = RedisServer(program, folder)
+    running = RedisServer(require("redis-server"), folder)
     running.start()
     yield running
     running.stop()

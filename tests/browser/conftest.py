@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from benchmarks.browser import chromium, find_chromium
 from tests.browser.person import BALL, BALL_RADIUS, DISC, LARGE_SIZE, Person
 from tests.e2e.server import Server
+from tests.skips import missing
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     if find_chromium() is None:
-        pytest.skip("no Chromium on PATH (on Debian: apt-get install chromium)")
+        pytest.skip(missing("chromium"))
     expect.set_options(timeout=15_000)  # everything in an image takes seconds on a busy machine
     with chromium() as browser:
         yield browser

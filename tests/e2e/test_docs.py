@@ -4,7 +4,6 @@ import ast
 import dataclasses
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from tests.e2e import pages
 from tests.e2e.answers import segmentation
 from tests.e2e.pages import Reader
 from tests.e2e.server import ROOT
+from tests.skips import missing, require
 from utils.api.openapi import examples
 from utils.settings import PREFIX, Settings
 
@@ -63,8 +63,8 @@ def test_code_of_a_page_runs_and_prints_what_the_page_shows(page, official_serve
         printed = reader.run(block)
         if block.shows:
             assert pages.matches(block.shows, printed), f"{block.shows} differs from the output:\n{printed}"
-    if absent := {block.language for block in runnable if not block.program}:
-        pytest.skip(f"all other blocks passed; not installed: {', '.join(sorted(absent))}")
+    if absent := {pages.COMMANDS[block.language][0] for block in runnable if not block.program}:
+        pytest.skip(f"all other blocks passed; {missing(*sorted(absent))}")
 
 
 @pytest.mark.e2e
@@ -161,7 +161,6 @@ def texts(path: Path) -> Iterator[str]:
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on PATH")
 def test_systemd_unit_is_valid(tmp_path):
     (unit,) = (block.code for block in BLOCKS["docs/deployment.md"] if block.language == "ini")
     program = tmp_path / ".venv" / "bin" / "bentoml"
@@ -170,6 +169,6 @@ def test_systemd_unit_is_valid(tmp_path):
     file = tmp_path / "mobile-sam.service"
     file.write_text(unit.replace("/opt/mobile-sam-triton", str(tmp_path)))
     checked = subprocess.run(
-        ["systemd-analyze", "verify", file], capture_output=True, text=True, check=False, timeout=60
+        [require("systemd-analyze"), "verify", file], capture_output=True, text=True, check=False, timeout=60
     )
     assert (checked.returncode, checked.stderr) == (0, "")

@@ -20,6 +20,7 @@ from benchmarks.objects import iou
 from benchmarks.service import free_ports
 from tests.e2e.server import ROOT, Server, serving
 from tests.integrations.conftest import KEY, own_answer
+from tests.skips import missing
 from tools.label_studio_picture import click_image, open_task
 from tools.try_label_studio import CONFIG, LEGACY_TOKEN, LabelStudio, label_studio
 
@@ -228,7 +229,7 @@ def test_images_of_a_project_are_encoded_ahead_of_the_first_click(studio, servic
 
 def test_person_clicks_and_submits_a_mask(studio, service, connected, decoded, photo):
     if find_chromium() is None:
-        pytest.skip("no Chromium on PATH (on Debian: apt-get install chromium)")
+        pytest.skip(missing("chromium"))
     project, task, _ = connected()
     with chromium() as browser:
         page = browser.new_page(viewport={"width": 1440, "height": 800})

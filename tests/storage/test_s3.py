@@ -16,8 +16,8 @@ from benchmarks.service import free_ports
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import ROOT, base_environment, start_server
 
-boto3 = pytest.importorskip("boto3", reason="part of the extra `storage`: `make s3-test` installs it")
-pytest.importorskip("moto", reason="part of the extra `storage`: `make s3-test` installs it")
+boto3 = pytest.importorskip("boto3", reason="not installed: boto3: make env-storage")
+pytest.importorskip("moto", reason="not installed: moto: make env-storage")
 pytestmark = pytest.mark.e2e
 
 KEY = {"X-API-Key": "an-operators-own-key"}

@@ -17,7 +17,7 @@ from tests.e2e.server import ROOT
 MISSING = [name for name in ("torch", "transformers") if find_spec(name) is None]
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (`make text-test`)"),
+    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}: make env-text"),
 ]
 CALLERS = 24
 BATCHES = re.compile(r"^bentoml_service_adaptive_batch_size_(sum|count){.*} (.+)$", re.MULTILINE)

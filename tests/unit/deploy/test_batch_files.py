@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-pa = pytest.importorskip("pyarrow", reason="needs the extra `batch`: make batch-test")
+pa = pytest.importorskip("pyarrow", reason="not installed: pyarrow: make env-batch")
 pq = pytest.importorskip("pyarrow.parquet")
 
 from deploy.ray.files import find_images, open_store  # noqa: E402

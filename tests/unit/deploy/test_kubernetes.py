@@ -1,7 +1,6 @@
 """The objects in deploy/kubernetes are valid for the API, their references resolve, and they fit the service."""
 
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -12,6 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from tests.skips import require
 from utils.api.errors import Unauthorized
 from utils.edge.keys import ApiKeys
 from utils.edge.lifecycle import FINISH_TIMEOUT_S, TRITON_STOP_TIMEOUT_S
@@ -41,10 +41,7 @@ each_overlay = pytest.mark.parametrize("overlay", ["cpu", "gpu", "example"])
 @cache
 def build(overlay: str) -> list[Object]:
     """Return the objects of an overlay, without the suffixes of generated names."""
-    program = shutil.which("kubectl")
-    if program is None:
-        pytest.skip("no kubectl on PATH; `kubectl kustomize` needs no cluster")
-    command = [program, "kustomize", str(KUBERNETES / "overlays" / overlay)]
+    command = [require("kubectl"), "kustomize", str(KUBERNETES / "overlays" / overlay)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     return list(yaml.safe_load_all(re.sub(r"\b(mobile-sam-settings)-[a-z0-9]{10}\b", r"\1", done.stdout)))

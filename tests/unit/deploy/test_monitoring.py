@@ -14,6 +14,7 @@ from tests.e2e.pages import blocks
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import ROOT
 from tests.e2e.test_docs import anchors
+from tests.skips import require
 from utils.observability.metrics import health_metrics
 from utils.triton.health import Health
 
@@ -72,10 +73,9 @@ def test_queries_use_exported_metrics_and_labels(builtin_server):
         assert grouped <= set.union(PROMETHEUS_LABELS, *(exported[metric] for metric in metrics)), source
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on PATH; Debian's package prometheus has one")
 def test_promtool_accepts_rules_queries_and_configurations_and_the_alerts_fire(tmp_path):
     def promtool(*arguments: str) -> None:
-        command = ["promtool", *arguments]
+        command = [require("promtool"), *arguments]
         done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -1,0 +1,78 @@
+"""Tests that skip for want of a tool: what installs it, and which of them may also do so where CI is set."""
+
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+PACKAGES = {
+    "chromium": "chromium",
+    "go": "golang-go",
+    "java": "default-jdk-headless",
+    "kubectl": "kubernetes-client",
+    "promtool": "prometheus",
+    "redis-server": "redis-server",
+    "systemd-analyze": "systemd",
+}
+"""Debian's package of each program."""
+ALLOWED = {
+    "no reference data at": "it is not part of the repository",
+    "this processor has no bfloat16": "processors differ",
+}
+"""Starts of the reasons for which a test may skip everywhere, and why."""
+REMEDY = re.compile(r": (apt-get install|make) (.+)$")
+FILE = "SKIPS"
+"""Environment variable with a file in which several runs collect the reasons."""
+
+
+def missing(*programs: str) -> str:
+    """Return the reason for a skip without these programs."""
+    return f"no {', '.join(programs)} on PATH: apt-get install {' '.join(PACKAGES[name] for name in programs)}"
+
+
+def require(program: str) -> str:
+    """Return the path of a program, or skip the test."""
+    return shutil.which(program) or pytest.skip(missing(program))
+
+
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Return why a test was skipped."""
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ")
+
+
+def fail_if_not_allowed(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Make a failure of a skip where CI is set, unless its reason is allowed."""
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI"):
+        reason = reason_of(report)
+        if not reason.startswith(tuple(ALLOWED)):
+            report.outcome, report.longrepr = "failed", f"skipped, although CI is set: {reason}"
+
+
+def collected(reports: Iterable[pytest.TestReport]) -> list[str]:
+    """Return the reasons of skipped tests, after those of earlier runs with the same file `SKIPS`, if it is set."""
+    reasons = [reason_of(report) for report in reports]
+    if not (file := os.environ.get(FILE)):
+        return reasons
+    with Path(file).open("a+") as opened:
+        opened.writelines(f"{reason}\n" for reason in reasons)
+        opened.seek(0)
+        return opened.read().splitlines()
+
+
+def summary(reasons: Sequence[str]) -> str:
+    """Return how many tests were skipped, and one command that installs what they need."""
+    needed: dict[str, set[str]] = {"apt-get install": set(), "make": set()}
+    others = []
+    for reason in reasons:
+        if remedy := REMEDY.search(reason):
+            needed[remedy[1]].update(remedy[2].split())
+        else:
+            others.append(reason)
+    command = " && ".join(" ".join([name, *sorted(words)]) for name, words in needed.items() if words)
+    parts = [f"{len(reasons)} skipped", *[f"what {len(reasons) - len(others)} need: {command}"] * bool(command)]
+    return "; ".join([*parts, *(f"{count} x {reason}" for reason, count in Counter(others).items())])
