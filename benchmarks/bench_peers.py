@@ -3,8 +3,9 @@
     python -m benchmarks.bench_peers .venv-peers
 
 takes about 5 minutes and writes its part of docs/performance.md, out/bench/peers.md and out/bench/peers.json.
-The peers are the official PyTorch predictor in one process, and the same behind a minimal FastAPI. Masks are compared
-before anything is measured. The arms take turns within each round; a ratio is the median of the rounds' ratios.
+The peers are the official PyTorch predictor in one process, and the same behind a minimal FastAPI. The service runs
+with its default engine, and with ONNX Runtime, as on a processor without bfloat16. Masks are compared before anything
+is measured. The arms take turns within each round; a ratio is the median of the rounds' ratios.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from benchmarks.arms import (
     CACHED,
     COLD,
     OURS,
+    SAME_ENGINE,
     Ours,
     PlainFastapi,
     ServerArm,
@@ -44,6 +46,7 @@ from utils.triton.machine import has_bf16
 
 PREDICTOR, FASTAPI = "official predictor", "official predictor behind FastAPI"
 ROUNDS = 5
+PEERS_OF = {OURS: (PREDICTOR, FASTAPI), SAME_ENGINE: (PREDICTOR,)}
 MIN_IOU = 0.98
 """Mean IoU with the official predictor's masks of the objects at `POINTS`."""
 PLAN = {
@@ -57,6 +60,8 @@ PLAN = {
     Cell(OURS, COLD, 8): 16,
     Cell(OURS, CACHED): 20,
     Cell(OURS, CACHED, 8): 48,
+    Cell(SAME_ENGINE, COLD): 4,
+    Cell(SAME_ENGINE, CACHED): 15,
 }
 """Requests per round."""
 
@@ -91,9 +96,9 @@ class Predictor(OfficialFastapi):
         return Outcome(times["seconds"], sum(times["seconds"]), cpu_seconds=times["cpu_seconds"])
 
 
-def speed(cells: Cells, peer: Cell) -> Spread:
-    """Return the service's speed-up over a peer: by latency for one caller, else by answers per second."""
-    ours = Cell(OURS, peer.workload, peer.concurrency)
+def speed(cells: Cells, peer: Cell, arm: str = OURS) -> Spread:
+    """Return the speed-up of an arm over a peer: by latency for one caller, else by answers per second."""
+    ours = Cell(arm, peer.workload, peer.concurrency)
     if peer.concurrency > 1:
         return cells.throughput_ratio(ours, peer)
     return ratios(cells.medians(peer), cells.medians(ours))
@@ -102,15 +107,15 @@ def speed(cells: Cells, peer: Cell) -> Spread:
 def speeds_table(cells: Cells) -> str:
     """Return a table of each peer's figures, the service's, and the service's speed-up."""
     rows = []
-    for cell in (cell for cell in cells.rounds if cell.arm != OURS):
-        pair = (cell, Cell(OURS, cell.workload, cell.concurrency))
+    for cell, arm in ((cell, arm) for cell in cells.rounds for arm in (OURS, SAME_ENGINE) if cell.arm in PEERS_OF[arm]):
+        pair = (cell, Cell(arm, cell.workload, cell.concurrency))
         if cell.concurrency > 1:
             load = f"{cell.workload}, {cell.concurrency} callers, answers/s"
             figures = [percentile(cells.throughputs(each), 50) for each in pair]
         else:
             load = f"{cell.workload} click, ms"
             figures = [percentile(cells.latencies(each), 50) * 1e3 for each in pair]
-        rows.append((cell.arm, load, *figures, speed(cells, cell)))
+        rows.append((cell.arm, f"{load}{' (ONNX Runtime)' * (arm == SAME_ENGINE)}", *figures, speed(cells, cell, arm)))
     return table(("", "", "peer", "this service", "times as fast (quartiles)"), rows)
 
 
@@ -125,6 +130,9 @@ def goals(cells: Cells, bf16: bool) -> list[Goal]:
     for workload, limit in ((COLD, 4.5 if bf16 else 2.0), (CACHED, 2.5)):
         name = f"{workload} click, times the speed of the {PREDICTOR}"
         found.append(Goal(name, LOWER, limit, speed(cells, Cell(PREDICTOR, workload))))
+        if workload == COLD:
+            figure = speed(cells, Cell(PREDICTOR, workload), SAME_ENGINE)
+            found.append(Goal(f"{name}, with ONNX Runtime", LOWER, 2.0, figure))
         name = f"{workload}, 8 callers, times the answers/s of the {FASTAPI}"
         found.append(Goal(name, LOWER, 4.0, speed(cells, Cell(FASTAPI, workload, 8))))
     return found
@@ -164,15 +172,17 @@ def measure(python: Path, rounds: int) -> tuple[str, Cells]:
             return stack.enter_context(serving(f"peer-{name}", command, variables))
 
         service = stack.enter_context(running(repository))
+        same_engine = stack.enter_context(running(repository, engine="onnxruntime"))
         predictor = Predictor(start("predictor", "official_fastapi"))
         arms: dict[str, ServerArm] = {
             PREDICTOR: predictor,
             OURS: Ours(service),
+            SAME_ENGINE: Ours(same_engine),
             FASTAPI: OfficialFastapi(start("fastapi", "official_fastapi")),
         }
         encoder, decoder = engines_of(service)
         peers = requests.get(f"{predictor.server.url}/about", timeout=60).json()
-        same = {name: compare(arms[name], predictor) for name in (OURS, FASTAPI)}
+        same = {name: compare(arms[name], predictor) for name in (OURS, SAME_ENGINE, FASTAPI)}
         cells = closed_loop(arms, PLAN, stack.enter_context(load_client()), rounds)
         memory = memory_line(arms)
     about = f"{machine(versions=False)} {rounds} rounds. Ours: encoder {encoder}, decoder {decoder}. Peers: {peers}."
