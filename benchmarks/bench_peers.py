@@ -3,7 +3,8 @@
     python -m benchmarks.bench_peers .venv-peers
 
 takes about 5 minutes and writes its part of docs/performance.md, out/bench/peers.md and out/bench/peers.json.
-The peers are the official PyTorch predictor in one process, and the same behind a minimal FastAPI. The service runs
+The peers are the official PyTorch predictor in one process, the same behind a minimal FastAPI, and the same with its
+images encoded by the server of isat-sam-backend. The service runs
 with its default engine, and with ONNX Runtime, as on a processor without bfloat16. Masks are compared before anything
 is measured. The arms take turns within each round; a ratio is the median of the rounds' ratios.
 """
@@ -45,13 +46,15 @@ from mobile_sam_onnx.download import fetch_official
 from utils.triton.machine import has_bf16
 
 PREDICTOR, FASTAPI = "official predictor", "official predictor behind FastAPI"
+ISAT = "isat-sam-backend, decoded by the official predictor"
 ROUNDS = 5
-PEERS_OF = {OURS: (PREDICTOR, FASTAPI), SAME_ENGINE: (PREDICTOR,)}
+PEERS_OF = {OURS: (PREDICTOR, FASTAPI, ISAT), SAME_ENGINE: (PREDICTOR,)}
 MIN_IOU = 0.98
 """Mean IoU with the official predictor's masks of the objects at `POINTS`."""
 PLAN = {
     Cell(PREDICTOR, COLD): 3,
     Cell(PREDICTOR, CACHED): 15,
+    Cell(ISAT, COLD): 3,
     Cell(FASTAPI, COLD): 3,
     Cell(FASTAPI, COLD, 8): 8,
     Cell(FASTAPI, CACHED): 15,
@@ -167,22 +170,23 @@ def measure(python: Path, rounds: int) -> tuple[str, Cells]:
     variables = {"OFFICIAL_CHECKPOINT": checkpoint, "SAM_CHECKPOINT": checkpoint}
     with contextlib.ExitStack() as stack:
 
-        def start(name: str, module: str) -> Server:
+        def start(name: str, module: str, **more: str) -> Server:
             command = [str(python), "-m", "uvicorn", f"benchmarks.peers.{module}:app"]
-            return stack.enter_context(serving(f"peer-{name}", command, variables))
+            return stack.enter_context(serving(f"peer-{name}", command, variables | more))
 
         service = stack.enter_context(running(repository))
         same_engine = stack.enter_context(running(repository, engine="onnxruntime"))
         predictor = Predictor(start("predictor", "official_fastapi"))
         arms: dict[str, ServerArm] = {
             PREDICTOR: predictor,
+            ISAT: Predictor(start("isat-client", "official_fastapi", ISAT_URL=start("isat", "isat").url)),
             OURS: Ours(service),
             SAME_ENGINE: Ours(same_engine),
             FASTAPI: OfficialFastapi(start("fastapi", "official_fastapi")),
         }
         encoder, decoder = engines_of(service)
         peers = requests.get(f"{predictor.server.url}/about", timeout=60).json()
-        same = {name: compare(arms[name], predictor) for name in (OURS, SAME_ENGINE, FASTAPI)}
+        same = {name: compare(arms[name], predictor) for name in (OURS, SAME_ENGINE, ISAT, FASTAPI)}
         cells = closed_loop(arms, PLAN, stack.enter_context(load_client()), rounds)
         memory = memory_line(arms)
     about = f"{machine(versions=False)} {rounds} rounds. Ours: encoder {encoder}, decoder {decoder}. Peers: {peers}."

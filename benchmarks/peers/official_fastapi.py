@@ -1,6 +1,7 @@
 """Official predictor behind FastAPI: takes JSON, returns the mask as PNG, keeps the last image's embedding.
 
-`/seconds` times the predictor inside this process, without HTTP and PNG.
+`/seconds` times the predictor inside this process, without HTTP and PNG. With `ISAT_URL` the server of
+`isat-sam-backend` there encodes the images, and this process decodes, as ISAT does.
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ from importlib import metadata
 from typing import Annotated, Any
 
 import numpy as np
+import requests
 import torch
 from fastapi import Body, FastAPI, HTTPException, Response
 from PIL import Image, UnidentifiedImageError
 
 from benchmarks.peers.official import load
 
-PACKAGES = ("torch", "torchvision", "timm", "mobilesam-mirror", "fastapi", "numpy")
+PACKAGES = ("torch", "torchvision", "timm", "mobilesam-mirror", "isat-sam-backend", "fastapi", "numpy")
 Points = Annotated[list[tuple[float, float]], Body()]
 
 app = FastAPI()
 predictor = load(os.environ["OFFICIAL_CHECKPOINT"])
 lock = threading.Lock()
+isat = os.environ.get("ISAT_URL")
 shown: str | None = None
 """SHA-256 of the image whose embedding the predictor holds; guarded by `lock`."""
 
@@ -63,7 +66,7 @@ def segment(
         if digest is None or digest != shown:
             if picture is None:
                 raise HTTPException(404, "the predictor holds another image: send the image again")
-            predictor.set_image(picture)
+            set_image(picture)
             shown = digest
         mask = click(*pos_coords)
     answer = io.BytesIO()
@@ -80,15 +83,29 @@ def seconds(points: Points, input_image: Annotated[str, Body()], cold: Annotated
     """
     file, found = base64.b64decode(input_image), []
     if not cold:
-        predictor.set_image(np.asarray(Image.open(io.BytesIO(file)).convert("RGB")))
+        set_image(np.asarray(Image.open(io.BytesIO(file)).convert("RGB")))
     cpu = time.process_time()
     for point in points:
         start = time.perf_counter()
         if cold:
-            predictor.set_image(np.asarray(Image.open(io.BytesIO(file)).convert("RGB")))
+            set_image(np.asarray(Image.open(io.BytesIO(file)).convert("RGB")))
         click(point)
         found.append(time.perf_counter() - start)
     return {"seconds": found, "cpu_seconds": time.process_time() - cpu}
+
+
+def set_image(picture: Any) -> None:
+    """Encode an image, (H, W, 3) uint8."""
+    if not isat:
+        predictor.set_image(picture)
+        return
+    form = {"shape": ",".join(map(str, picture.shape)), "dtype": "uint8"}
+    answer = requests.post(f"{isat}/api/encode", data=form, files={"file": picture.tobytes()}, timeout=60)
+    answer.raise_for_status()
+    found = answer.json()
+    predictor.features = torch.tensor(found["features"])
+    predictor.original_size, predictor.input_size = tuple(found["original_size"]), tuple(found["input_size"])
+    predictor.is_image_set = True
 
 
 def click(*points: tuple[float, float]) -> Any:
