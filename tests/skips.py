@@ -19,7 +19,7 @@ PACKAGES = {
     "systemd-analyze": "systemd",
 }
 """Debian's package of each program."""
-ALLOWED = {
+ALLOWED_SKIPS = {
     "no reference data at": "it is not part of the repository",
     "this processor has no bfloat16": "processors differ",
 }
@@ -49,7 +49,7 @@ def fail_if_not_allowed(report: pytest.TestReport | pytest.CollectReport) -> Non
     """Make a failure of a skip where CI is set, unless its reason is allowed."""
     if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI"):
         reason = reason_of(report)
-        if not reason.startswith(tuple(ALLOWED)):
+        if not reason.startswith(tuple(ALLOWED_SKIPS)):
             report.outcome, report.longrepr = "failed", f"skipped, although CI is set: {reason}"
 
 
