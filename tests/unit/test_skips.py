@@ -1,4 +1,4 @@
-"""What is said of skipped tests, and which of them fail where CI is set."""
+"""Skipped tests: the summary, and failures instead where CI is set."""
 
 import re
 from pathlib import Path

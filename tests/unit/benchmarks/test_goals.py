@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import bench_peers
-from benchmarks.arms import CACHED, COLD, MIXED, OURS, WITHOUT_TRITON, WORKLOADS
+from benchmarks.arms import CACHED, COLD, MIXED, OURS, SAME_ENGINE, WITHOUT_TRITON, WORKLOADS
 from benchmarks.bench import select
 from benchmarks.figures import spread
 from benchmarks.goals import LOWER, ROWS, UPPER, Extras, Goal, as_list, goals, summary
@@ -58,16 +58,17 @@ def test_goal_is_met_at_its_limit_and_better(sense, figure, met):
 @pytest.mark.parametrize(
     ("slower", "bf16", "met"),
     [
-        pytest.param(4.6, True, [True, True, True, True], id="all"),
-        pytest.param(4.4, True, [False, True, True, True], id="cold-with-bfloat16"),
-        pytest.param(2.1, False, [True, False, False, False], id="cold-without-bfloat16"),
-        pytest.param(1.9, False, [False, False, False, False], id="none"),
+        pytest.param(4.6, True, [True, True, True, True, True], id="all"),
+        pytest.param(4.4, True, [False, True, True, True, True], id="cold-with-bfloat16"),
+        pytest.param(2.1, False, [True, False, False, False, False], id="cold-without-bfloat16"),
+        pytest.param(1.9, False, [False, False, False, False, False], id="none"),
     ],
 )
 def test_peers_goals_compare_the_speed_for_one_caller_and_eight(slower, bf16, met):
     cells = Cells()
     for cell in bench_peers.PLAN:
-        latency = {COLD: 0.1, CACHED: 0.02}[cell.workload] * (1 if cell.arm == OURS else slower)
+        times = {OURS: 1, SAME_ENGINE: 2}.get(cell.arm, slower)
+        latency = {COLD: 0.1, CACHED: 0.02}[cell.workload] * times
         cells.add(cell, Outcome([latency] * 4, 4 * latency / cell.concurrency))
     assert bench_peers.speed(cells, Cell(bench_peers.FASTAPI, COLD, 8)).median == pytest.approx(slower)
     assert [goal.met for goal in bench_peers.goals(cells, bf16)] == met

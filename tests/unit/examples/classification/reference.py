@@ -37,8 +37,10 @@ def logits(net: Architecture) -> np.ndarray:
     def conv(x: Any, name: str, norm: str, stride: int = 1) -> Any:
         weight = state[f"{name}.weight"]
         x = functional.conv2d(x, weight, stride=stride, padding=weight.shape[-1] // 2)
-        statistics = (state[f"{norm}.{key}"] for key in ("running_mean", "running_var", "weight", "bias"))
-        return functional.batch_norm(x, *statistics, training=False)
+        mean, variance, scale, shift = (
+            state[f"{norm}.{key}"] for key in ("running_mean", "running_var", "weight", "bias")
+        )
+        return functional.batch_norm(x, mean, variance, scale, shift, training=False)
 
     x = torch.from_numpy(pixels()).permute(0, 3, 1, 2).float() / 255
     mean, deviation = (

@@ -9,7 +9,7 @@ from utils.triton.run import Run
 from utils.triton.versions import DECODER, ENCODER
 from utils.triton.watchdog import Timings, examination
 from utils.triton.watchdog.examination import Examination
-from utils.triton.watchdog.probes import ModelCounters
+from utils.triton.watchdog.probes import ModelCounters, read_counters
 from utils.triton.watchdog.process import HUNG
 
 MODELS = ("mobile_sam", DECODER, ENCODER)
@@ -25,7 +25,7 @@ class Triton:
 
     def submit(self, call, *_) -> Future:
         future: Future = Future()
-        if call is examination.read_counters:
+        if call is read_counters:
             future.set_result(ModelCounters({}, dict.fromkeys(MODELS, self.now if self.busy else 0.0)))
         elif self.answers:
             future.set_result(None)
