@@ -2,12 +2,15 @@
 
 import re
 import shutil
+from ctypes.util import find_library
 from dataclasses import replace
 
 import pytest
 
 from tests.e2e.examples.conftest import consecutive_ports, readme, run_open
+from tests.e2e.pages import blocks
 from tests.e2e.server import ROOT, serve_expecting_failure
+from tests.skips import PACKAGES
 
 pytestmark = pytest.mark.e2e
 INPUTS = {"INPUT0": [1, 2, 3, 4], "INPUT1": [4, 3, 2, 0.5]}
@@ -69,6 +72,19 @@ def test_invalid_numbers_are_a_400_with_the_reason(example, inputs, message):
     answer = example.post("/ensemble", **{"INPUT0": [0] * 4, "INPUT1": [0] * 4, **inputs})
     assert answer.status_code == 400
     assert message in answer.json()
+
+
+@pytest.mark.slow
+def test_perf_analyzer_prints_the_throughput_of_each_concurrency(example, port, tmp_path):
+    if find_library("b64") is None:
+        pytest.skip(f"no libb64: apt-get install {PACKAGES['libb64']}")
+    guide = blocks("docs/triton.md", (ROOT / "docs" / "triton.md").read_text())
+    (block,) = (block for block in guide if "perf_analyzer -m ensemble" in block.code)
+    code = block.code.replace(" --concurrency-range", " --request-count 200 --concurrency-range")
+    printed = run_open(replace(block, code=code), tmp_path, example, port)
+    rows = re.findall(r"^Concurrency: (\d+), throughput: ([\d.]+) infer/sec, latency (\d+) usec$", printed, re.MULTILINE)
+    assert [concurrency for concurrency, _, _ in rows] == ["1", "8"]
+    assert all(float(throughput) > 0 and int(latency) > 0 for _, throughput, latency in rows)
 
 
 def test_models_are_finalized_when_the_service_stops(example):
