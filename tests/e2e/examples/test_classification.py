@@ -97,16 +97,16 @@ def test_damaged_file_is_a_400_with_the_message_of_the_step(example, file):
     assert "image: expected an undamaged PNG, JPEG or WebP file" in answer.json()
 
 
-@pytest.mark.parametrize(
-    ("protocol", "offset", "encoding"),
-    [pytest.param(triton_http, 0, {"binary_data": False}, id="HTTP"), pytest.param(triton_grpc, 1, {}, id="gRPC")],
-)
-def test_client_that_normalises_itself_asks_the_network_alone(port, image, expected, protocol, offset, encoding):
+@pytest.mark.parametrize("protocol", [triton_http, triton_grpc], ids=["HTTP", "gRPC"])
+def test_client_that_normalises_itself_asks_the_network_alone(protocol, port, image, expected):
+    address, encoding = f"localhost:{port + 1}", {}
+    if protocol is triton_http:
+        address, encoding = f"localhost:{port}", {"binary_data": False}
     version = {"model_name": "onnx_model", "model_version": "1"}
     tensor = protocol.InferInput("actual_input_1", (1, 3, 224, 224), "FP32")
     tensor.set_data_from_numpy(image, **encoding)
     output = protocol.InferRequestedOutput("output_1", **encoding)
-    with protocol.InferenceServerClient(url=f"localhost:{port + offset}") as triton:
+    with protocol.InferenceServerClient(url=address) as triton:
         assert triton.get_model_metadata(**version)
         assert triton.get_model_config(**version)
         logits = triton.infer(**version, inputs=[tensor], outputs=[output]).as_numpy("output_1")
@@ -121,7 +121,7 @@ def test_several_images_in_one_request(port, expected):
 
 
 def test_damaged_file_in_a_batch_does_not_affect_the_others(example):
-    def counted(what: str) -> int:
+    def counted(what: str):
         return example.metric(f"nv_inference_{what}", "classification_pixels")
 
     stubs = [

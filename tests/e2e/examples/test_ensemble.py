@@ -82,9 +82,9 @@ def test_perf_analyzer_prints_the_throughput_of_each_concurrency(example, port, 
     (block,) = (block for block in guide if "perf_analyzer -m ensemble" in block.code)
     code = block.code.replace(" --concurrency-range", " --request-count 200 --concurrency-range")
     printed = run_open(replace(block, code=code), tmp_path, example, port)
-    rows = re.findall(r"^Concurrency: (\d+), throughput: ([\d.]+) infer/sec, latency (\d+) usec$", printed, re.MULTILINE)
-    assert [concurrency for concurrency, _, _ in rows] == ["1", "8"]
-    assert all(float(throughput) > 0 and int(latency) > 0 for _, throughput, latency in rows)
+    rows = re.findall(r"^Concurrency: (\d+), throughput: ([\d.]+) infer/sec, latency \d+ usec$", printed, re.MULTILINE)
+    assert [concurrency for concurrency, _ in rows] == ["1", "8"]
+    assert all(float(throughput) > 0 for _, throughput in rows)
 
 
 def test_models_are_finalized_when_the_service_stops(example):

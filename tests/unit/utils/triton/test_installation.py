@@ -78,7 +78,8 @@ def test_the_shell_commands_start_the_real_server(tmp_path, monkeypatch):
     binary = install_triton(tmp_path, "python")
     monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(tmp_path / "a cache"))
     script = environment.commands() + "; tritonserver --flag; command -v python"
-    started, python = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    started, python = done.stdout.splitlines()
     assert started.startswith("real --backend-directory=")
     assert started.endswith(" --flag")
     assert python == f"{sys.prefix}/bin/python"
