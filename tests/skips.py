@@ -14,11 +14,12 @@ PACKAGES = {
     "go": "golang-go",
     "java": "default-jdk-headless",
     "kubectl": "kubernetes-client",
+    "libb64": "libb64-0d",
     "promtool": "prometheus",
     "redis-server": "redis-server",
     "systemd-analyze": "systemd",
 }
-"""Debian's package of each program."""
+"""Debian's package of each program or library."""
 ALLOWED_SKIPS = {
     "no reference data at": "it is not part of the repository",
     "this processor has no bfloat16": "processors differ",

@@ -14,27 +14,26 @@ import spox.opset.ai.onnx.v20 as op
 from spox import Tensor, Var
 
 from mobile_sam_onnx.model import finish
-from mobile_sam_onnx.nodes import constant, conv_batch_norm, fold_batch_norm, linear
+from mobile_sam_onnx.nodes import conv_batch_norm, linear
 from mobile_sam_onnx.tensors import StateDict, Tensors
 
 SIZE = 224
-PIXEL_MEAN = (123.675, 116.28, 103.53)
-PIXEL_STD = (58.395, 57.12, 57.375)
-"""ImageNet's, times 255: 0.485, 0.456, 0.406 and 0.229, 0.224, 0.225."""
 STAGES = 4
 
 
 def build_graph(state: StateDict) -> onnx.ModelProto:
     """Build the network as a checked ONNX model.
 
-    Input `pixels` (N, 224, 224, 3) uint8 RGB, normalised in the graph. Output `logits` (N, classes) float32.
+    Input `actual_input_1` (N, 3, 224, 224) float32 normalised RGB. Output `output_1` (N, classes) float32.
 
     Raises:
         CheckpointError: a tensor is missing or has the wrong shape.
     """
     tensors = Tensors(state)
-    pixels = spox.argument(Tensor(np.uint8, ("N", SIZE, SIZE, 3)))
-    x, channels = _stem(pixels, tensors)
+    images = spox.argument(Tensor(np.float32, ("N", 3, SIZE, SIZE)))
+    channels = tensors.get("bn1.bias", None).shape[0]
+    x = op.relu(conv_batch_norm(images, tensors, (channels, 3, 7, 7), stride=2, names=("conv1", "bn1")))
+    x = op.max_pool(x, kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2])[0]
     for stage in range(1, STAGES + 1):
         blocks = tensors.under(f"layer{stage}")
         for index in range(blocks.count()):
@@ -43,19 +42,7 @@ def build_graph(state: StateDict) -> onnx.ModelProto:
     features = op.flatten(op.global_average_pool(x))
     weight = tensors.get("fc.weight", None, channels)
     logits = linear(features, weight.T, tensors.get("fc.bias", weight.shape[0]))
-    return finish(spox.build({"pixels": pixels}, {"logits": logits}), "resnet")
-
-
-def _stem(pixels: Var, tensors: Tensors) -> tuple[Var, int]:
-    """Return (N, stem, 56, 56). The first convolution includes the division by the standard deviation."""
-    weight, bias = fold_batch_norm(tensors, None, 3, 7, 7, names=("conv1", "bn1"))
-    weight = weight / np.reshape(PIXEL_STD, (1, 3, 1, 1)).astype(np.float32)
-    # Cast first: TensorRT supports uint8 only for inputs and their casts.
-    x = op.transpose(op.cast(pixels, to=np.float32), perm=[0, 3, 1, 2])
-    x = op.sub(x, constant(np.reshape(PIXEL_MEAN, (1, 3, 1, 1)).astype(np.float32)))
-    x = op.conv(x, constant(weight), constant(bias), kernel_shape=[7, 7], pads=[3] * 4, strides=[2, 2])
-    x = op.max_pool(op.relu(x), kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2])[0]
-    return x, weight.shape[0]
+    return finish(spox.build({"actual_input_1": images}, {"output_1": logits}), "resnet")
 
 
 def _block(x: Var, tensors: Tensors, channels: int, stride: int) -> tuple[Var, int]:

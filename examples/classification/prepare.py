@@ -26,10 +26,10 @@ from mobile_sam_onnx.model import replace_file
 from mobile_sam_onnx.sources import Source
 from mobile_sam_onnx.tensors import StateDict
 
-BUILDER_VERSION = "2"  # increase it when the graph or the other files change
+BUILDER_VERSION = "3"  # increase it when the graph or the other files change
 REPOSITORY = Path(__file__).with_name("model_repository")
-CONFIG = Path("wide_resnet101_2/config.pbtxt")
-NET = Path("wide_resnet101_2/1/model.onnx")
+CONFIG = Path("onnx_model/config.pbtxt")
+NET = Path("onnx_model/1/model.onnx")
 LABELS = Path("classification_labels/1/labels.txt")
 RECORD = Path("classification_labels/1/weights.json")
 OFFICIAL = Source(

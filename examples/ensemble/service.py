@@ -27,9 +27,9 @@ async def infer(model: str, numbers: Any) -> dict[str, list[float]]:
     inputs = []
     try:
         for name in ("INPUT0", "INPUT1"):
-            batch = np.array([numbers[name]], np.float32)  # Triton batches along the first dimension: a batch of one
-            inputs.append(InferInput(name, batch.shape, "FP32"))
-            inputs[-1].set_data_from_numpy(batch)
+            values = np.array(numbers[name], np.float32)
+            inputs.append(InferInput(name, values.shape, "FP32"))
+            inputs[-1].set_data_from_numpy(values)
         result = await triton_runner.infer(model_name=model, inputs=inputs)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument(f"{name}: expected four numbers: {error!r}") from None
@@ -37,7 +37,7 @@ async def infer(model: str, numbers: Any) -> dict[str, list[float]]:
         if error.status() != "400":  # not the caller's fault
             raise
         raise InvalidArgument(error.message()) from None
-    return {output["name"]: result.as_numpy(output["name"])[0].tolist() for output in result.get_response()["outputs"]}
+    return {output["name"]: result.as_numpy(output["name"]).tolist() for output in result.get_response()["outputs"]}
 
 
 @svc.api(input=NUMBERS, output=bentoml.io.JSON())

@@ -28,10 +28,10 @@ async def pieces(inputs: dict[str, Any]) -> AsyncGenerator[str, None]:
 
     Closing the generator closes the connection, and Triton cancels the request.
     """
-    url = f"http://{triton_address(triton_runner.name)}/v2/models/text_generation/generate_stream"
+    url = f"http://{triton_address(triton_runner.name)}/v2/models/text_generation_stream/generate_stream"
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session,
-        session.post(url, json={**inputs, "stream": True}) as response,
+        session.post(url, json=inputs) as response,
     ):
         if response.status == 400:
             raise InvalidArgument((await response.text()).removeprefix("data: ").strip())

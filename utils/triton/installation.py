@@ -6,7 +6,8 @@ Python-based backends of `triton_backends/`, which have the names and config key
 
 The folder also has two scripts. `tritonserver`, which BentoML finds because `prepare()` puts the folder first on PATH,
 starts the watchdog (`utils.triton.watchdog`). The watchdog runs `server`, which sets Triton's environment and starts
-the binary.
+the binary. `plain/tritonserver` is a link to the latter, for commands and services that start Triton without a watchdog
+(`utils.triton.environment`).
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-LAUNCHER, SERVER = "tritonserver", "server"
+LAUNCHER, SERVER, PLAIN = "tritonserver", "server", "plain"
 STUB = "triton_python_backend_stub"
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON_BASED_BACKENDS = ROOT / "triton_backends"
@@ -169,6 +170,8 @@ def _assemble(found: Installation, parent: Path) -> Path:
         for name, script in scripts.items():
             (folder / name).write_text(script.replace("@HOME@", shlex.quote(str(home))))
             (folder / name).chmod(0o755)
+        (folder / PLAIN).mkdir()
+        (folder / PLAIN / LAUNCHER).symlink_to(Path("..", SERVER))
     return home
 
 
@@ -209,6 +212,8 @@ exec {shlex.quote(sys.executable)} -I -c {shlex.quote(program)} {shlex.quote(str
 
 
 def _server_script(found: Installation, *, own_backends: bool) -> str:
+    # Without a driver, Triton would log long warnings about GPU memory and GPU metrics.
+    without_gpu = "" if NVIDIA_DRIVER.exists() else " --pinned-memory-pool-byte-size=0 --allow-gpu-metrics=false"
     libraries = [str(folder) for folder in (found.libraries, shared_libpython().parent) if folder]
     flag = " --backend-directory=@HOME@/backends" if own_backends else ""
     return f"""#!/bin/sh
@@ -219,7 +224,7 @@ export PATH={shlex.quote(str(Path(sys.prefix) / "bin"))}:"$PATH"
 export MOBILE_SAM_ORCHESTRATOR_PATH={shlex.quote(str(ROOT))}
 # ONNX Runtime sends usage data by default.
 export ORT_DISABLE_TELEMETRY="${{ORT_DISABLE_TELEMETRY:-1}}"
-exec {shlex.quote(str(found.binary))}{flag} "$@"
+exec {shlex.quote(str(found.binary))}{flag}{without_gpu} "$@"
 """
 
 

@@ -13,7 +13,6 @@ import bentoml
 from utils.bento import disable_bentoml_limits, enable_worker_respawn, isolate_metrics, set_up_process_manager
 from utils.observability import traces
 from utils.triton import health
-from utils.triton.installation import NVIDIA_DRIVER
 from utils.triton.run import KEY_HEADER, Run
 
 logger = logging.getLogger("bentoml.mobile_sam")
@@ -62,10 +61,7 @@ def server_flags(
     The arguments are those of `make_runner`.
     """
     run = Run.current()
-    # Without a driver, Triton would log long warnings about GPU memory and GPU metrics.
-    without_gpu = [] if NVIDIA_DRIVER.exists() else ["--pinned-memory-pool-byte-size=0", "--allow-gpu-metrics=false"]
     return [
-        *without_gpu,
         "--allow-metrics=true",
         "--metrics-address=127.0.0.1",
         f"--metrics-port={run.metrics_port}",

@@ -3,23 +3,28 @@
 import asyncio
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnxruntime
+import psutil
 import pytest
 import requests
 import tritonclient.grpc as triton_grpc
 import tritonclient.grpc.aio as triton_grpc_aio
+import tritonclient.http as triton_http
 
 from examples.classification.prepare import NET, REPOSITORY, prepare
 from tests.e2e.examples.conftest import consecutive_ports, readme, run_open
 from tests.e2e.pages import SAMPLES, matches
 from tests.e2e.server import ROOT
-from tests.unit.examples.classification.pixels import pixels_model
+from tests.unit.examples.classification.pixels import pixels_model, pixels_module
 
 pytestmark = pytest.mark.e2e
 
 PHOTO = (ROOT / SAMPLES / "balloons.jpg").read_bytes()
+CALLERS = 9
+INVALID = {3, 6}
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +47,16 @@ def example(serve, models, port):
 
 
 @pytest.fixture(scope="module")
-def expected(models):
+def image():
+    """The photo as the network's input, (1, 3, 224, 224) float32."""
+    return pixels_module().normalise(pixels_model().crop(PHOTO))[None]
+
+
+@pytest.fixture(scope="module")
+def expected(models, image):
     """The five best classes of the photo with their scores, computed without Triton."""
-    pixels = pixels_model().crop(PHOTO)
     session = onnxruntime.InferenceSession(models / NET, providers=["CPUExecutionProvider"])
-    (logits,) = session.run(["logits"], {"pixels": pixels[None]})[0]
+    (logits,) = session.run(["output_1"], {"actual_input_1": image})[0]
     scores = np.exp(logits) / np.exp(logits).sum()
     return {f"class {number} (untrained)": scores[number] for number in np.argsort(-scores)[:5]}
 
@@ -87,11 +97,54 @@ def test_damaged_file_is_a_400_with_the_message_of_the_step(example, file):
     assert "image: expected an undamaged PNG, JPEG or WebP file" in answer.json()
 
 
+@pytest.mark.parametrize("protocol", [triton_http, triton_grpc], ids=["HTTP", "gRPC"])
+def test_client_that_normalises_itself_asks_the_network_alone(protocol, port, image, expected):
+    address, encoding = f"localhost:{port + 1}", {}
+    if protocol is triton_http:
+        address, encoding = f"localhost:{port}", {"binary_data": False}
+    version = {"model_name": "onnx_model", "model_version": "1"}
+    tensor = protocol.InferInput("actual_input_1", (1, 3, 224, 224), "FP32")
+    tensor.set_data_from_numpy(image, **encoding)
+    output = protocol.InferRequestedOutput("output_1", **encoding)
+    with protocol.InferenceServerClient(url=address) as triton:
+        assert triton.get_model_metadata(**version)
+        assert triton.get_model_config(**version)
+        logits = triton.infer(**version, inputs=[tensor], outputs=[output]).as_numpy("output_1")
+    assert f"class {logits.argmax()} (untrained)" == next(iter(expected))
+
+
 def test_several_images_in_one_request(port, expected):
     with triton_grpc.InferenceServerClient(f"127.0.0.1:{port + 1}") as triton:
         answer = triton.infer("classification", tensor(PHOTO, PHOTO, PHOTO))
     assert answer.as_numpy("labels").tolist() == [[label.encode() for label in expected]] * 3
     np.testing.assert_allclose(answer.as_numpy("scores"), [list(expected.values())] * 3, rtol=1e-4)
+
+
+def test_damaged_file_in_a_batch_does_not_affect_the_others(example):
+    def counted(what: str):
+        return example.metric(f"nv_inference_{what}", "classification_pixels")
+
+    stubs = [
+        process
+        for process in psutil.Process(example.process.pid).children(recursive=True)
+        if "/classification_pixels/1/model.py" in " ".join(process.cmdline())
+    ]
+    executed = counted("exec_count")
+    with ThreadPoolExecutor(CALLERS) as callers:
+        # Each suspended process takes one request; the others queue up.
+        for process in stubs:
+            process.suspend()
+        try:
+            files = [b"no image" if number in INVALID else PHOTO for number in range(CALLERS)]
+            answers = callers.map(lambda file: classify(example, file), files)
+            while counted("pending_request_count") < CALLERS // 2:
+                time.sleep(0.05)
+        finally:
+            for process in stubs:
+                process.resume()
+        statuses = [answer.status_code for answer in answers]
+    assert statuses == [400 if number in INVALID else 200 for number in range(CALLERS)]
+    assert counted("exec_count") - executed < CALLERS - len(INVALID)
 
 
 def test_concurrent_requests_are_batched(example, port):
@@ -100,7 +153,7 @@ def test_concurrent_requests_are_batched(example, port):
             return await asyncio.gather(*(client.infer("classification", tensor(PHOTO)) for _ in range(16)))
 
     def counted():
-        return [example.metric(f"nv_inference_{what}", "wide_resnet101_2") for what in ("count", "exec_count")]
+        return [example.metric(f"nv_inference_{what}", "onnx_model") for what in ("count", "exec_count")]
 
     for _ in range(20):  # batching depends on timing, especially on a busy machine
         images, runs = counted()

@@ -61,7 +61,21 @@ def test_streamed_text_equals_that_of_transformers_and_of_one_response(example, 
     assert len(streamed) > 1
     assert "".join(streamed) + "\n" == expected
     url = f"http://127.0.0.1:{port}/v2/models/text_generation/generate"
-    assert requests.post(url, json=request, timeout=60).json()["text_output"] + "\n" == expected
+    assert requests.post(url, json=request, timeout=60).json()["text_output"] + "\n" == TEXT + expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("", "invalid request: expected 1 to 2048 tokens with max_new_tokens, got 0 + 64", id="empty"),
+        pytest.param("the " * 3000, "invalid request: expected 1 to 2048 tokens with max_new_tokens, got ", id="long"),
+    ],
+)
+def test_error_of_the_language_model_reaches_the_caller_of_the_plain_model(example, port, text, message):
+    body = {"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "data": [text]}]}
+    answer = requests.post(f"http://127.0.0.1:{port}/v2/models/text_generation/infer", json=body, timeout=60)
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]
 
 
 def test_temperature_samples_the_text(example):
@@ -73,7 +87,7 @@ def test_long_text_blocks_nobody_and_is_cancelled_on_disconnect(example):
     (stub,) = (
         process
         for process in psutil.Process(example.process.pid).children(recursive=True)
-        if "/text_generation/1/model.py" in " ".join(process.cmdline())
+        if "/text_generation_stream/1/model.py" in " ".join(process.cmdline())
     )
 
     def used_until_idle() -> float:

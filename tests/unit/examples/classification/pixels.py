@@ -9,8 +9,8 @@ from typing import Any
 from examples.classification.prepare import REPOSITORY
 
 
-def pixels_model(resize_size: int = 256) -> Any:
-    """Return the initialised model."""
+def pixels_module() -> Any:
+    """Return the module of the model."""
     sys.modules.setdefault("triton_python_backend_utils", ModuleType("triton_python_backend_utils"))
     path = REPOSITORY / "classification_pixels" / "1" / "model.py"
     spec = importlib.util.spec_from_file_location("classification_pixels_model", path)
@@ -18,7 +18,12 @@ def pixels_model(resize_size: int = 256) -> Any:
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    model = module.TritonPythonModel()
+    return module
+
+
+def pixels_model(resize_size: int = 256) -> Any:
+    """Return the initialised model."""
+    model = pixels_module().TritonPythonModel()
     parameters = {"resize_size": {"string_value": str(resize_size)}}
     model.initialize({"model_config": json.dumps({"parameters": parameters})})
     return model

@@ -6,8 +6,8 @@ from examples.classification.prepare import CONFIG, REPOSITORY
 
 NETS = {
     "onnx": REPOSITORY / CONFIG,
-    "pytorch_libtorch": REPOSITORY.parent / "variants/torchscript/config.pbtxt",
-    "tensorrt_plan": REPOSITORY.parent / "variants/tensorrt/config.pbtxt",
+    "pytorch_libtorch": REPOSITORY.parent / "variants/torch_model/config.pbtxt",
+    "tensorrt_plan": REPOSITORY.parent / "variants/trt_model/config.pbtxt",
 }
 
 
@@ -16,15 +16,16 @@ def parse(path):
 
 
 @pytest.mark.parametrize("platform", NETS)
-def test_every_variant_of_the_network_maps_pixels_to_logits_in_batches(platform):
+def test_every_variant_of_the_network_has_the_same_tensors_and_batches(platform):
     config = parse(NETS[platform])
-    assert (config.name, config.platform or config.backend.removesuffix("runtime")) == ("wide_resnet101_2", platform)
+    assert config.name == NETS[platform].parent.name
+    assert (config.platform or config.backend.removesuffix("runtime")) == platform
     assert max(config.dynamic_batching.preferred_batch_size) == config.max_batch_size
     assert config.max_batch_size in {warmup.batch_size for warmup in config.model_warmup}
     tensors = [(tensor.name, tensor.data_type, list(tensor.dims)) for tensor in (*config.input, *config.output)]
     suffix = "__0" if platform == "pytorch_libtorch" else ""
     assert tensors == [
-        (f"pixels{suffix}", DataType.TYPE_UINT8, [224, 224, 3]),
-        (f"logits{suffix}", DataType.TYPE_FP32, [1000]),
+        (f"actual_input_1{suffix}", DataType.TYPE_FP32, [3, 224, 224]),
+        (f"output_1{suffix}", DataType.TYPE_FP32, [1000]),
     ]
-    assert {name for warmup in config.model_warmup for name in warmup.inputs} == {f"pixels{suffix}"}
+    assert {name for warmup in config.model_warmup for name in warmup.inputs} == {f"actual_input_1{suffix}"}

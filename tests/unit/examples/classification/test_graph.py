@@ -7,15 +7,18 @@ import pytest
 from examples.classification.architecture import NARROW, Architecture, random_state
 from examples.classification.graph import build_graph
 from mobile_sam_onnx import CheckpointError
+from tests.unit.examples.classification.pixels import pixels_module
 from tests.unit.examples.classification.reference import EXPECTED, NETS, pixels
 
 
 def logits(state, images):
+    """Return the network's logits of pictures, (N, 224, 224, 3) uint8, normalised by the step before it."""
+    normalised = np.stack([pixels_module().normalise(image) for image in images])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     model = build_graph(state).SerializeToString()
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return session.run(["logits"], {"pixels": images})[0]
+    return session.run(["output_1"], {"actual_input_1": normalised})[0]
 
 
 @pytest.mark.parametrize("name", NETS)

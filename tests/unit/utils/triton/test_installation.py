@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.triton import installation
+from utils.triton import environment, installation
 from utils.triton.installation import TritonSetupError
 
 HAS_WHEEL = sys.platform == "linux" and os.uname().machine == "x86_64"
@@ -46,10 +46,13 @@ def run_server(launcher: Path, *arguments: str) -> subprocess.CompletedProcess[s
     return subprocess.run([server, *arguments], capture_output=True, text=True, check=False)
 
 
-def test_a_triton_with_all_backends_is_used_unchanged(tmp_path):
+@pytest.mark.parametrize("gpu", [True, False], ids=["with a GPU", "without a GPU"])
+def test_a_triton_with_all_backends_is_used_unchanged(gpu, tmp_path, monkeypatch):
+    monkeypatch.setattr(installation, "NVIDIA_DRIVER", Path("/dev/null" if gpu else "/dev/none"))
     install_triton(tmp_path, "python", "onnxruntime", "openvino")
     launcher = installation.prepare(tmp_path / "cache")
-    assert run_server(launcher, "--flag").stdout == "real --flag\n"
+    flags = "" if gpu else "--pinned-memory-pool-byte-size=0 --allow-gpu-metrics=false "
+    assert run_server(launcher, "--flag").stdout == f"real {flags}--flag\n"
     assert not (launcher.parent / "backends").exists()
 
 
@@ -68,7 +71,20 @@ def test_missing_backends_are_added_to_a_triton_on_path(tmp_path):
     backends = launcher.parent / "backends"
     assert sorted(entry.name for entry in backends.iterdir()) == ["onnxruntime", "openvino", "python", "tensorrt"]
     assert (backends / "onnxruntime" / "model.py").is_file()
-    assert run_server(launcher, "--flag").stdout == f"real --backend-directory={backends} --flag\n"
+    assert run_server(launcher, "--flag").stdout.startswith(f"real --backend-directory={backends} ")
+
+
+def test_the_shell_commands_start_the_real_server(tmp_path, monkeypatch):
+    binary = install_triton(tmp_path, "python")
+    monkeypatch.setenv("MOBILE_SAM_CACHE_DIR", str(tmp_path / "a cache"))
+    script = environment.commands() + "; tritonserver --flag; command -v python"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    started, python = done.stdout.splitlines()
+    assert started.startswith("real --backend-directory=")
+    assert started.endswith(" --flag")
+    assert python == f"{sys.prefix}/bin/python"
+    monkeypatch.setenv("PATH", f"{next((tmp_path / 'a cache').rglob(installation.PLAIN))}:{os.environ['PATH']}")
+    assert installation.find_installation().binary == binary
 
 
 @needs_wheel

@@ -1,4 +1,4 @@
-"""First step of the ensemble: image files to pixels."""
+"""First step of the ensemble: image files to the network's input."""
 
 import io
 import json
@@ -10,6 +10,9 @@ import triton_python_backend_utils as pb_utils  # exists inside Triton only
 from PIL import Image, ImageOps
 
 CROP = 224
+MEAN = np.array([123.675, 116.28, 103.53], np.float32)
+DEVIATION = np.array([58.395, 57.12, 57.375], np.float32)
+"""ImageNet's, times 255: 0.485, 0.456, 0.406 and 0.229, 0.224, 0.225."""
 
 
 class TritonPythonModel:
@@ -28,7 +31,7 @@ class TritonPythonModel:
         """Return the response to one request with (N, 1) files; N is mostly 1."""
         files = pb_utils.get_input_tensor_by_name(request, "image").as_numpy()
         try:
-            pixels = np.stack([self.crop(file) for file in files[:, 0]])
+            pixels = np.stack([normalise(self.crop(file)) for file in files[:, 0]])
         except Exception as error:  # Pillow's parsers raise many types
             # INVALID_ARG is the caller's error: HTTP 400. Without a code it would be a 500.
             message = f"image: expected an undamaged PNG, JPEG or WebP file: {type(error).__name__}"
@@ -44,3 +47,9 @@ class TritonPythonModel:
         image = ImageOps.exif_transpose(Image.open(io.BytesIO(file), formats=("PNG", "JPEG", "WEBP"))).convert("RGB")
         border = (1 - CROP / self.resize_size) / 2
         return np.asarray(ImageOps.fit(image, (CROP, CROP), Image.Resampling.BILINEAR, bleed=border))
+
+
+def normalise(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """Return (H, W, 3) uint8 RGB as the network's input, (3, H, W) float32."""
+    normalised: npt.NDArray[np.float32] = ((pixels - MEAN) / DEVIATION).transpose(2, 0, 1)
+    return normalised

@@ -16,7 +16,7 @@ class TritonPythonModel:
         self.executions = 0
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Return one response per request, in order. An invalid request does not affect the others."""
+        """Return one response per request, in order. An error of one does not affect the others."""
         self.executions += 1
         return [self._answer(request) for request in requests]
 
@@ -25,7 +25,7 @@ class TritonPythonModel:
         print(f"mul: {self.executions} executions", flush=True)
 
     def _answer(self, request: Any) -> Any:
-        """Return the response to one request with (N, 4) float32 inputs."""
+        """Return the response to one request with (4,) float32 inputs."""
         first, second = (pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("INPUT0", "INPUT1"))
         product = first * second
         if not (np.abs(product) <= self.largest).all():  # not `>`, which is false for NaN

@@ -1,62 +1,30 @@
-"""Continue texts with a Hugging Face language model, and send each piece as it is generated."""
+"""Continue texts by calling the decoupled model, for callers that expect one response."""
 
-import math
-import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import torch
 import triton_python_backend_utils as pb_utils  # exists inside Triton only
-from transformers import AutoModelForCausalLM, AutoTokenizer, TextStreamer
 
 
 class TritonPythonModel:
-    """Decoupled model: it may send any number of responses to a request."""
+    """Model without weights of its own: it calls another model of the same Triton (BLS)."""
 
-    def initialize(self, _: dict[str, str]) -> None:
-        """Load the language model."""
-        name = os.environ.get("TEXT_GENERATION_MODEL") or "gpt2"
-        self.tokenizer = AutoTokenizer.from_pretrained(name)
-        self.model = AutoModelForCausalLM.from_pretrained(name).to("cuda" if torch.cuda.is_available() else "cpu")
-        self.threads = ThreadPoolExecutor(4)  # texts at a time; further requests wait
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """Return one response per request, in order."""
+        return [self._answer(request) for request in requests]
 
-    def execute(self, requests: list[Any]) -> None:
-        """Hand each request to a thread and return, so that Triton can pass the next ones."""
-        for request in requests:
-            inputs = {tensor.name(): tensor.as_numpy()[0] for tensor in request.inputs()}
-            self.threads.submit(self._answer, inputs, request.get_response_sender())
-
-    def _answer(self, inputs: dict[str, Any], sender: Any) -> None:
-        """Send the continuation of a text: with `stream` in pieces, else at once."""
-        stream = inputs.get("stream", False)
-
-        def send(text: str, stream_end: bool = False) -> None:  # noqa: ARG001
-            if text or not stream:
-                output = pb_utils.Tensor("text_output", np.array([text.encode()], np.object_))
-                sender.send(pb_utils.InferenceResponse([output]))
-
-        streamer = TextStreamer(self.tokenizer, skip_prompt=True, skip_special_tokens=True)
-        streamer.on_finalized_text = send  # its own prints the text
-        try:
-            new_tokens, temperature = int(inputs.get("max_new_tokens", 64)), float(inputs.get("temperature", 0))
-            text = inputs["text_input"].decode()
-            prompt = self.tokenizer(text, return_tensors="pt", return_token_type_ids=False).to(self.model.device)
-            length, context = prompt.input_ids.shape[1], getattr(self.model.config, "max_position_embeddings", math.inf)
-            if not 1 <= length <= context - new_tokens:
-                raise ValueError(f"expected 1 to {context} tokens with max_new_tokens, got {length} + {new_tokens}")
-            tokens = self.model.generate(
-                **prompt,
-                max_new_tokens=new_tokens,
-                do_sample=temperature != 0,
-                temperature=temperature or None,
-                streamer=streamer if stream else None,
-                stopping_criteria=[lambda *_, **__: sender.is_cancelled()],  # the caller has gone
-            )
-            if not stream:
-                send(self.tokenizer.decode(tokens[0, length:], skip_special_tokens=True))
-        except Exception as error:
-            # transformers raises ValueError for invalid options too. INVALID_ARG is HTTP 400.
-            code = pb_utils.TritonError.INVALID_ARG if isinstance(error, ValueError) else pb_utils.TritonError.INTERNAL
-            sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), code)))
-        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    def _answer(self, request: Any) -> Any:
+        """Return the text with its continuation."""
+        (text,) = pb_utils.get_input_tensor_by_name(request, "text_input").as_numpy()
+        call = pb_utils.InferenceRequest(
+            model_name="text_generation_stream", requested_output_names=["text_output"], inputs=request.inputs()
+        )
+        for response in call.exec(decoupled=True):
+            if response.has_error():
+                message = response.error().message()
+                invalid = "invalid request: " in message
+                code = pb_utils.TritonError.INVALID_ARG if invalid else pb_utils.TritonError.INTERNAL
+                return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, code))
+            for piece in response.output_tensors():  # none in the last response
+                text += piece.as_numpy()[0]
+        return pb_utils.InferenceResponse([pb_utils.Tensor("text_output", np.array([text], np.object_))])

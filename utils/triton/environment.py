@@ -1,0 +1,31 @@
+"""Print shell commands that put `tritonserver`, without the watchdog, and this Python's programs on PATH.
+
+eval "$(.venv/bin/python -m utils.triton.environment)"
+"""
+
+import shlex
+import sys
+from pathlib import Path
+
+from utils.settings import Settings, SettingsError
+from utils.triton import installation
+
+
+def commands() -> str:
+    """Return the shell commands.
+
+    Raises:
+        TritonSetupError: Triton cannot be set up on this machine.
+        SettingsError: a setting is not valid.
+    """
+    plain = installation.prepare(Settings.from_environment().cache_dir).with_name(installation.PLAIN)
+    folders = (plain, Path(sys.prefix) / "bin")
+    # BentoML sends usage data by default.
+    return f'export BENTOML_DO_NOT_TRACK=True PATH={":".join(shlex.quote(str(folder)) for folder in folders)}:"$PATH"'
+
+
+if __name__ == "__main__":
+    try:
+        print(commands())
+    except (SettingsError, installation.TritonSetupError) as error:
+        sys.exit(f"error: {error}")
