@@ -12,6 +12,7 @@ import pytest
 PACKAGES = {
     "chromium": "chromium",
     "go": "golang-go",
+    "haproxy": "haproxy",
     "java": "default-jdk-headless",
     "kubectl": "kubernetes-client",
     "libb64": "libb64-0d",

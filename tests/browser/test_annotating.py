@@ -1,8 +1,6 @@
 """One session from a folder of images to an export, with a reload and a killed service in the middle."""
 
 import io
-import os
-import signal
 import zipfile
 from pathlib import Path
 
@@ -89,8 +87,7 @@ def test_session_with_a_reload_and_a_killed_service_is_exported_as_on_the_screen
                 person.page.get_by_role("application").focus()
                 assert np.array_equal(person.visible_mask(), expected[name]["bar"])
             if index == 2 * IMAGES // 3:
-                os.killpg(server.process.pid, signal.SIGKILL)
-                server.process.wait()
+                server.kill()
                 server = start_server(tmp_path / "log2", port=server.port, MOBILE_SAM_MODEL_REPOSITORY=models)
         person.page.get_by_role("button", name="Project…").click()
         person.page.locator("#export-images").set_checked(True)

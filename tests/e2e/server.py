@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 import requests
 from onnx import TensorProto, helper, numpy_helper
@@ -86,10 +87,17 @@ class Server:
             except requests.RequestException:
                 pass
             time.sleep(0.1)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        self.kill()
         pytest.fail(f"the service did not become ready; its log:\n{self.log.read_text()[-5000:]}")
+
+    def kill(self) -> None:
+        """Kill all processes of the service, the main process first."""
+        if self.process.poll() is None:
+            main = psutil.Process(self.process.pid)
+            for process in [main, *main.children(recursive=True)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+        self.process.wait()
 
     def stop(self) -> int:
         """Send SIGTERM, wait for the process to exit and return its exit status."""
@@ -97,9 +105,13 @@ class Server:
         return self.process.wait(STOP_TIMEOUT_S)
 
     def request_stop(self) -> None:
-        """Send SIGTERM and return at once, as a stop takes seconds: `wait_for_stopped_servers` waits for the exit."""
-        self.process.send_signal(signal.SIGTERM)
-        _stopping.append(self)
+        """Send SIGTERM and return at once, as a stop takes seconds: `wait_for_stopped_servers` waits for the exit.
+
+        Does nothing after `kill`.
+        """
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+            _stopping.append(self)
 
 
 def wait_for_stopped_servers() -> dict[Path, int]:

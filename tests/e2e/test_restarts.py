@@ -1,4 +1,4 @@
-"""Stops, restarts and replicas: what is left behind, what survives, and what is shared."""
+"""Stops and restarts: what is left behind, and what survives."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from tests.e2e.server import (
     start_server,
     write_other_weights,
 )
-from tests.redis_server import redis_server
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -93,39 +92,6 @@ def test_service_without_a_writable_cache_works_and_warns_once(builtin_repositor
             assert answer.result["masks"]
         warnings = server.log.read_text().count("embeddings are not kept")
         max_warnings = 4  # one per encoding process: two for new images, one for long requests, one for /everything
-        assert 1 <= warnings <= max_warnings
-
-
-def test_replicas_share_embeddings_and_survive_the_loss_of_redis(builtin_repository, tmp_path):
-    with redis_server(tmp_path) as redis, ExitStack() as stack:
-
-        def launch(name: str) -> Server:
-            (tmp_path / name).mkdir()
-            server = launch_server(
-                tmp_path / name / "log",
-                MOBILE_SAM_MODEL_REPOSITORY=str(builtin_repository),
-                MOBILE_SAM_REDIS_URL=redis.url,
-            )
-            stack.callback(server.request_stop)
-            return server
-
-        one, other = (server.wait_until_ready() for server in [launch("first"), launch("second")])
-
-        answer = segmentation(one.post(input_image=as_base64(scene(50)), **CLICK, **NPY_ONLY))
-        wait_until(lambda: len(redis.names()) == 2)  # the other one is the watchdogs' test image
-        again = segmentation(other.post(image_id=answer.result["image_id"], **CLICK, **NPY_ONLY))
-        assert (again.masks == answer.masks).all()
-        assert again.result == answer.result
-        assert other.embeddings() == {"found": 0, "shared": 1, "encoded": 0}
-        segmentation(other.post(image_id=answer.result["image_id"], **CLICK, **NPY_ONLY))
-        assert other.embeddings() == {"found": 1, "shared": 1, "encoded": 0}
-
-        redis.stop()
-        for seed in range(51, 55):
-            assert segmentation(other.post(input_image=as_base64(scene(seed)), **CLICK, **NPY_ONLY))
-        assert other.embeddings()["encoded"] == 4
-        warnings = other.log.read_text().count("Redis cannot be used")
-        max_warnings = 3  # one per encoding process
         assert 1 <= warnings <= max_warnings
 
 

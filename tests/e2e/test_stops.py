@@ -6,7 +6,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
@@ -56,9 +56,7 @@ def launch(folder, builtin_repository) -> Iterator[Callable[[str], Server]]:
 
     yield launch
     for server in servers:
-        with suppress(ProcessLookupError):
-            os.killpg(server.process.pid, signal.SIGKILL)
-        server.process.wait()
+        server.kill()
 
 
 def wait_for(state: str, server: Server) -> list[psutil.Process]:

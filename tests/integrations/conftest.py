@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 import requests
 
+from tests import environments
 from tests.e2e.pictures import as_base64
 from tests.e2e.server import KEYS, Server
-from tools.environment import ROOT, install
-from tools.prerequisites import InstallationError
 
-ENVIRONMENTS = ROOT / ".venv-integrations"
 KEY = KEYS["tools"]
 
 
@@ -32,28 +30,19 @@ def tool_environment() -> Callable[..., Path]:
     """Return a function that returns the `bin` folder of a tool's environment, installing it if needed.
 
     The environment of `name` has the packages of `requirements/integrations-{name}.txt`. Without an index to install
-    them from, or Debian's packages without which its Python cannot run `statement`, the test is skipped, or fails where
-    the variable CI is set. Call it in a session fixture per tool, which then tries to install only once.
+    them from, or Debian's packages without which its Python cannot run `statement`, the test is skipped. Call it in a
+    session fixture per tool, which then tries to install only once.
     """
 
     def bin_folder(name: str, statement: str = "pass", debian: str = "", **environment: str) -> Path:
         if sys.version_info < (3, 11):
             pytest.skip("the tools need Python 3.11")
-        folder = ENVIRONMENTS / name
-        try:
-            install(folder, [f"integrations-{name}"])
-        except InstallationError as error:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip(f"{name}: {error}")
-        command = [folder / "bin" / "python", "-c", statement]
+        folder = environments.environment(name, f"integrations-{name}")
+        command = [folder / "python", "-c", statement]
         tried = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
         if tried.returncode:
-            message = f"{tried.stderr.splitlines()[-1]}; on Debian: apt-get install {debian}"
-            if os.environ.get("CI"):
-                pytest.fail(message)
-            pytest.skip(message)
-        return folder / "bin"
+            pytest.skip(f"{tried.stderr.splitlines()[-1]}; on Debian: apt-get install {debian}")
+        return folder
 
     return bin_folder
 

@@ -27,6 +27,8 @@ from graph_model import GraphModel, Signature, parameter
 
 Array = npt.NDArray[Any]
 
+ERROR = 3
+"""ONNX Runtime's log severity."""
 CUDA_OPTIONS: dict[str, dict[str, str]] = {
     "cudnn_conv_algo_search": {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"},
     "gpu_mem_limit": {},
@@ -61,7 +63,13 @@ class TritonPythonModel(GraphModel):
         """Load an ONNX file."""
         options = session_options(config)
         providers = execution_providers(config, args["model_instance_kind"], int(args["model_instance_device_id"]))
-        self.session = ort.InferenceSession(str(path), options, providers=providers)
+        # Otherwise a provider whose libraries are missing would be replaced by the CPU, with a page of messages.
+        ort.set_default_logger_severity(ERROR)
+        self.session = ort.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
+        if missing := [name for name, _ in providers if name not in self.session.get_providers()]:
+            raise pb_utils.TritonModelException(
+                f"onnxruntime {ort.__version__} cannot load {missing[0]}: its message above names the missing library"
+            )
         return signature(self.session.get_inputs()), signature(self.session.get_outputs())
 
     def run(self, feed: dict[str, Array], names: list[str]) -> list[Array]:
@@ -77,7 +85,7 @@ def session_options(config: dict[str, Any]) -> ort.SessionOptions:
     options.inter_op_num_threads = int(parameter(config, "inter_op_thread_count") or 0)
     if parameter(config, "execution_mode") == "1":
         options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
-    options.log_severity_level = 3
+    options.log_severity_level = ERROR
     # Waiting threads spin for 20 us, which is enough on an idle machine. Longer spinning makes a run three times slower
     # when others use the cores, as encoder, decoder and orchestrator do here.
     options.add_session_config_entry("session.intra_op.spin_duration_us", "20")

@@ -28,6 +28,15 @@ def test_gpu_instance_without_a_gpu_build_is_an_error(backend, tmp_path, monkeyp
         load(backend, tmp_path, config(), kind="GPU")
 
 
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_gpu_instance_without_the_libraries_of_cuda_is_an_error(backend, tmp_path, monkeypatch):
+    names = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(backend.ort, "get_available_providers", lambda: names)
+    write_model(tmp_path)
+    with pytest.raises(TritonModelException, match="cannot load CUDAExecutionProvider"):
+        load(backend, tmp_path, config(), kind="GPU")
+
+
 def test_gpu_options_and_accelerators_become_providers(backend, monkeypatch):
     names = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "OpenVINOExecutionProvider"]
     monkeypatch.setattr(backend.ort, "get_available_providers", lambda: names)
