@@ -9,6 +9,8 @@ starts the watchdog (`utils.triton.watchdog`). The watchdog runs `server`, which
 the binary.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import os
