@@ -67,7 +67,7 @@ def other_python(environment: Path) -> str:
         environment: folder of the environment, which may not exist yet.
     """
     minors = range(MAX_PYTHON[1], MIN_PYTHON[1] - 1, -1)
-    inside = [environment / "bin" / "python", *environment.glob(f"{DOWNLOADS}/cpython-*/bin/python3")]
+    inside = [environment / "bin" / "python", *environment.glob(f"{DOWNLOADS}/cpython-*/bin/python")]
     # pyenv has a program for each version that it has installed; those that are not activated fail.
     on_path = [f"python3.{minor}" for minor in minors]
     of_uv = (_output(["uv", "python", "find", "--system", "--no-python-downloads", f"3.{minor}"]) for minor in minors)

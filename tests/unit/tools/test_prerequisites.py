@@ -66,7 +66,7 @@ def write_program(path: Path, script: str) -> Path:
 def test_python_in_the_environment_is_used_first(programs):
     environment = programs / "env"
     write_program(programs / "python3.12", "echo /usr/bin/python3.12")
-    write_program(environment / "python" / "cpython-3.12.9-linux-x86_64-gnu" / "bin" / "python3", "echo /downloaded")
+    write_program(environment / "python" / "cpython-3.12.9-linux-x86_64-gnu" / "bin" / "python", "echo /downloaded")
     assert prerequisites.other_python(environment) == "/downloaded"
     write_program(environment / "bin" / "python", "echo /env/bin/python")
     assert prerequisites.other_python(environment) == "/env/bin/python"
