@@ -175,7 +175,7 @@ image: ## build the container image for HARDWARE (cpu or gpu) with WEIGHTS; BUIL
 image-test: env weights ## build and test the images, as root on Debian; needs debootstrap, buildah, podman, runc
 	@PYTHON=$(abspath $(BIN))/python deploy/image/test.sh
 
-fresh-test: env ## run README's commands, as committed, in an empty container, as root on Debian; needs debootstrap, docker.io
+fresh-test: env ## run README's commands, as committed, in an empty container, as root on Debian; needs debootstrap, docker.io; 5 minutes
 	@PYTHON=$(abspath $(BIN))/python deploy/image/fresh.sh
 
 # uv.lock names the index, so that it is not committed: the requirements files have its versions and hashes.
