@@ -23,7 +23,7 @@ trap clean_up EXIT
 
 if [ -z "${DOCKER_HOST:-}" ]; then
     export DOCKER_HOST=unix://$WORK/docker.sock
-    dockerd --iptables=false --bridge=none --host "$DOCKER_HOST" --data-root "$KEPT" --exec-root "$WORK/exec" \
+    dockerd --iptables=false --bridge=none --host "$DOCKER_HOST" --data-root "$KEPT/data" --exec-root "$KEPT/exec" \
         --pidfile "$WORK/docker.pid" >"$WORK/docker.log" 2>&1 &
     until docker info >/dev/null 2>&1; do
         kill -0 $! || { tail -n 5 "$WORK/docker.log" >&2; exit 1; }
