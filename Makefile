@@ -30,7 +30,7 @@ bentoml_runner_needs := weights
 # as tests also wait; with a service each needs about 2 GB of memory.
 E2E := tests/e2e tests/browser tests/integrations tests/storage tests/unit/deploy
 
-.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-wire bench-integrations bench-estimates bench-first-mask quality gate page-picture try-label-studio docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test lock clean
+.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-wire bench-integrations bench-estimates bench-first-mask quality gate page-picture try-label-studio docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test fresh-test lock clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -174,6 +174,9 @@ image: ## build the container image for HARDWARE (cpu or gpu) with WEIGHTS; BUIL
 
 image-test: env weights ## build and test the images, as root on Debian; needs debootstrap, buildah, podman, runc
 	@PYTHON=$(abspath $(BIN))/python deploy/image/test.sh
+
+fresh-test: env ## run README's commands, as committed, in an empty container, as root on Debian; needs debootstrap, docker.io; 5 minutes
+	@PYTHON=$(abspath $(BIN))/python deploy/image/fresh.sh
 
 # uv.lock names the index, so that it is not committed: the requirements files have its versions and hashes.
 EXPORT := uv export --quiet --frozen --no-header --no-annotate --no-emit-project --no-default-groups

@@ -1,14 +1,18 @@
 """Set up an environment from locked requirements: `python3 -m tools.environment .venv cpu client`.
 
-pip installs uv, and uv the rest; if uv cannot have pip's configuration, pip installs the rest. Their output goes to
-`install.log` in the environment. Standard library only.
+pip installs uv, and uv the rest; if uv cannot have pip's configuration, pip installs the rest. Where no Python is
+supported, uv downloads one first. Their output goes to `install.log` in the environment. Standard library only, for
+Python 3.9 or newer.
 """
+
+from __future__ import annotations
 
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import venv
@@ -17,12 +21,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tools import pip_config
-from tools.prerequisites import InstallationError, check_libpython, check_platform, supported_python
+from tools.prerequisites import DOWNLOADS, InstallationError, check_platform, check_python, other_python
 
 ROOT = Path(__file__).resolve().parent.parent
 MIN_FREE_DISK_BYTES = 2_000_000_000
 PROJECT = "client"
 """Requirements with a project folder of the same name, which is installed as editable."""
+DOWNLOADED_PYTHON = "3.12"
 MAX_LINES_SHOWN = 20
 """Lines of output that are shown of a failed command."""
 UNFINISHED = "unfinished"
@@ -230,6 +235,34 @@ def _install_uv(folder: Path, python: Path, log: Log) -> bool:
     return True
 
 
+def download_python(folder: Path, reason: InstallationError) -> str:
+    """Return a Python that uv downloads into an environment.
+
+    Args:
+        folder: the environment.
+        reason: why this Python is not supported.
+
+    Raises:
+        InstallationError: uv cannot be installed, or cannot download a Python.
+    """
+    with _locked(folder), tempfile.TemporaryDirectory() as temporary, _timed(f"Python {DOWNLOADED_PYTHON}"):
+        log, tools = Log(folder / "install.log"), Path(temporary)
+        _create(tools)
+        python = tools / "bin" / "python"
+        configured = _configuration_for_uv(python)
+        if configured and _install_uv(tools, python, log):
+            command = [str(tools / "bin" / "uv"), "python", "install", "--no-bin", DOWNLOADED_PYTHON]
+            log.record([*command, "--install-dir", str(folder / DOWNLOADS)], configured[1])
+            if found := other_python(folder):
+                return found
+        raise InstallationError(
+            f"{reason}; uv cannot download Python {DOWNLOADED_PYTHON} (see {folder / 'install.log'}): put it on PATH "
+            "with its shared library (Ubuntu: python3.12-venv and libpython3.12 of ppa:deadsnakes/ppa; Debian: "
+            "`PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install 3.12 && pyenv global 3.12`), or set "
+            "UV_PYTHON_INSTALL_MIRROR to a mirror of uv's builds"
+        )
+
+
 def _pip(python: Path, stamp: Stamp) -> list[str]:
     """Return a pip command; after an interrupted one it reinstalls packages that look installed."""
     command = [str(python), "-m", "pip", "install", "--no-deps", "--disable-pip-version-check"]
@@ -245,10 +278,13 @@ def main(arguments: Sequence[str]) -> int:
     """Set up an environment; return the exit status."""
     try:
         check_platform()
-        if (python := supported_python()) != sys.executable:
+        folder = Path(arguments[0])
+        try:
+            check_python()
+        except InstallationError as reason:
+            python = other_python(folder) or download_python(folder, reason)
             os.execv(python, [python, "-m", "tools.environment", *arguments])  # noqa: S606
-        check_libpython()
-        install(Path(arguments[0]), arguments[1:])
+        install(folder, arguments[1:])
     except InstallationError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

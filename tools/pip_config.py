@@ -3,6 +3,8 @@
 python3 -m tools.pip_config FOLDER      write `pip.conf` and `ca.crt` for image builds as this machine's pip has them
 """
 
+from __future__ import annotations
+
 import ast
 import os
 import re

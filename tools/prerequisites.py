@@ -1,15 +1,21 @@
-"""Prerequisites of the service: platform, C library and Python. Standard library only, for any Python 3."""
+"""Prerequisites of the service: platform, C library and Python. Standard library only, for Python 3.9 or newer."""
 
 import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
 
 from utils.triton import installation
 
 MIN_PYTHON, MAX_PYTHON = (3, 10), (3, 12)
 MIN_GLIBC = (2, 35)
+DOWNLOADS = "python"
+"""Folder in an environment for a Python that uv downloads: users without access to homes can run it."""
+CHECK = "import ensurepip, sys; from tools import prerequisites; prerequisites.check_python(); print(sys.executable)"
+"""Program that prints the path of the Python that runs it, and fails if this Python is not supported."""
 
 
 class InstallationError(Exception):
@@ -36,12 +42,16 @@ def check_platform() -> None:
         )
 
 
-def check_libpython() -> None:
-    """Check that this Python has the shared library that the wheel's Triton needs.
+def check_python() -> None:
+    """Check that this Python has a supported version and the shared library that the wheel's Triton needs.
 
     Raises:
-        InstallationError: it has none.
+        InstallationError: it has not.
     """
+    if not MIN_PYTHON <= sys.version_info[:2] <= MAX_PYTHON:
+        raise InstallationError(
+            f"Python 3.{MIN_PYTHON[1]} to 3.{MAX_PYTHON[1]} is required, this is {platform.python_version()}"
+        )
     if shutil.which(installation.LAUNCHER):
         return
     try:
@@ -50,25 +60,19 @@ def check_libpython() -> None:
         raise InstallationError(str(error)) from None
 
 
-def supported_python() -> str:
-    """Return a supported Python: this one, else one on PATH, else one that uv has installed.
+def other_python(environment: Path) -> str:
+    """Return a supported Python: one in the environment, else on PATH, else one that uv has installed, else "".
 
-    Raises:
-        InstallationError: there is none.
+    Args:
+        environment: folder of the environment, which may not exist yet.
     """
-    if MIN_PYTHON <= sys.version_info[:2] <= MAX_PYTHON:
-        return sys.executable
     minors = range(MAX_PYTHON[1], MIN_PYTHON[1] - 1, -1)
+    inside = [environment / "bin" / "python", *environment.glob(f"{DOWNLOADS}/cpython-*/bin/python")]
     # pyenv has a program for each version that it has installed; those that are not activated fail.
-    on_path = [[f"python3.{minor}", "-c", "import ensurepip, sys; print(sys.executable)"] for minor in minors]
-    of_uv = [["uv", "python", "find", "--system", "--no-python-downloads", f"3.{minor}"] for minor in minors]
-    for command in [*on_path, *of_uv]:
-        if found := _output(command):
-            return found
-    raise InstallationError(
-        f"Python 3.{MIN_PYTHON[1]} to 3.{MAX_PYTHON[1]} is required, this is {platform.python_version()}, and there "
-        "is no other: run `uv python install 3.12`, or install your system's python3.12 and python3.12-venv"
-    )
+    on_path = [f"python3.{minor}" for minor in minors]
+    of_uv = (_output(["uv", "python", "find", "--system", "--no-python-downloads", f"3.{minor}"]) for minor in minors)
+    programs = chain(map(str, inside), on_path, of_uv)
+    return next(filter(None, (_output([program, "-c", CHECK]) for program in programs)), "")
 
 
 def _output(command: Sequence[str]) -> str:

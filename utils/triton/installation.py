@@ -10,6 +10,8 @@ the binary. `plain/tritonserver` is a link to the latter, for commands and servi
 (`utils.triton.environment`).
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import os
