@@ -23,6 +23,7 @@ PACKAGES = {
 """Debian's package of each program or library."""
 ALLOWED_SKIPS = {
     "no reference data at": "it is not part of the repository",
+    "the checkout has other weights": "they are its user's",
     "this processor has no bfloat16": "processors differ",
 }
 """Starts of the reasons for which a test may skip everywhere, and why."""
