@@ -25,11 +25,11 @@ ROWS = {
     WITHOUT_TRITON: "the same code and engine without Triton",
 }
 """Rows of the summary table."""
-ROUND_TRIP = "about 6 ms of HTTP, BentoML, Triton and the mask as PNG, which do not grow with the model"
+ROUND_TRIP = "HTTP, BentoML, Triton and the mask as PNG, which do not grow with the model"
 ONE_PROCESS = (
     "one process hands nothing over; Triton isolates crashes, swaps models and shares the cores between callers"
 )
-QUEUES = "with a click in work, on average, on each core, a click waits for others; a new image takes both cores"
+QUEUES = "requests wait for each other, and a new image takes both cores"
 COLUMNS = {
     "new images, 1 caller": (COLD, 1),
     "new images, 8 callers": (COLD, 8),
