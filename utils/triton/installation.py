@@ -155,7 +155,7 @@ def _assemble(found: Installation, parent: Path) -> Path:
     files = dict(_layout(found))
     scripts = {LAUNCHER: _launcher_script(), SERVER: _server_script(found, own_backends=bool(files))}
     state = [(name, str(target), target.stat().st_size, target.stat().st_mtime_ns) for name, target in files.items()]
-    digest = hashlib.sha256(repr((state, scripts)).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(repr((state, scripts, PLAIN)).encode()).hexdigest()[:16]
     home = parent / digest
     if (home / LAUNCHER).is_file():
         return home
