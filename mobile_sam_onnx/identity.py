@@ -68,7 +68,7 @@ class Identity:
     name: str
     """`official`, `random`, or the name of a file."""
     sha256: str
-    """SHA-256 of the weights file in hex; of the tensors if there is no file."""
+    """SHA-256 of the weights' files in hex; of the tensors if there is no file."""
     trained: bool
     """False for random values."""
     note: str
@@ -100,10 +100,11 @@ def record_text(identity: Identity, source: str) -> str:
     return json.dumps({**asdict(identity), "fingerprint": fingerprint(source)}, indent=2) + "\n"
 
 
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hex; raise `OSError` if the file cannot be read."""
+def sha256_of(*paths: Path) -> str:
+    """Return the SHA-256 of a file, or of several in this order, in hex; raise `OSError` if one cannot be read."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(2**20):
-            digest.update(chunk)
+    for path in paths:
+        with path.open("rb") as file:
+            while chunk := file.read(2**20):
+                digest.update(chunk)
     return digest.hexdigest()

@@ -1,19 +1,20 @@
-"""Export of a state dict as ONNX models to a Triton model repository.
+"""Export of ONNX models to a Triton model repository: MobileSAM with the weights of a file, or the built-in networks.
 
-There are two architectures with the same signatures: MobileSAM, and the small one of the built-in weights. The keys
-of the state dict tell them apart.
+The built-in networks have MobileSAM's inputs and outputs.
 """
 
+import lzma
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
 
-from mobile_sam_onnx import builtin
 from mobile_sam_onnx.decoder import build_decoder_graph
 from mobile_sam_onnx.encoder import build_encoder_graph
 from mobile_sam_onnx.errors import ExportError
 from mobile_sam_onnx.identity import BUILDER_VERSION, Identity, VersionFolders, record_text
+from mobile_sam_onnx.sources import BUILTIN
 from mobile_sam_onnx.tensors import StateDict
 
 IR_VERSION = 9  # the one of opset 20; ONNX Runtime 1.19 reads up to 10
@@ -25,8 +26,7 @@ def build_encoder(state: StateDict) -> onnx.ModelProto:
     Raises:
         CheckpointError: a tensor is missing or does not fit.
     """
-    build = builtin.build_encoder if _is_builtin(state) else build_encoder_graph
-    return finish(build(state), "mobile_sam_encoder")
+    return finish(build_encoder_graph(state), "mobile_sam_encoder")
 
 
 def build_decoder(state: StateDict) -> onnx.ModelProto:
@@ -35,25 +35,33 @@ def build_decoder(state: StateDict) -> onnx.ModelProto:
     Raises:
         CheckpointError: a tensor is missing or does not fit.
     """
-    build = builtin.build_decoder if _is_builtin(state) else build_decoder_graph
-    return finish(build(state), "mobile_sam_decoder")
+    return finish(build_decoder_graph(state), "mobile_sam_decoder")
 
 
-def _is_builtin(state: StateDict) -> bool:
-    return bool(state) and all(key.startswith(("encoder.", "decoder.")) for key in state)
+def build(state: StateDict) -> list[onnx.ModelProto]:
+    """Build the encoder and the decoder.
+
+    Raises:
+        CheckpointError: a tensor is missing or does not fit.
+    """
+    return [build_encoder(state), build_decoder(state)]
 
 
-def export(state: StateDict, folders: VersionFolders, identity: Identity, source: str) -> None:
-    """Write both graphs and `weights.json`, and copy the code if this version has none.
+def builtin() -> list[onnx.ModelProto]:
+    """Read the built-in encoder and decoder."""
+    return [onnx.load_model_from_string(lzma.decompress(path.read_bytes())) for path in BUILTIN]
+
+
+def export(networks: Sequence[onnx.ModelProto], folders: VersionFolders, identity: Identity, source: str) -> None:
+    """Write an encoder, a decoder and `weights.json`, and copy the code if this version has none.
 
     Each file is replaced atomically, and `weights.json` is absent while the files do not match. `source` is the
     id of the weights in the fingerprint.
 
     Raises:
-        CheckpointError: a tensor is missing or does not fit.
         ExportError: a file cannot be written.
     """
-    models = {folders.encoder: build_encoder(state), folders.decoder: build_decoder(state)}
+    models = dict(zip((folders.encoder, folders.decoder), networks, strict=True))
     properties = {
         "weights_name": identity.name,
         "weights_sha256": identity.sha256,

@@ -50,4 +50,5 @@ OFFICIAL_PACKAGE = Package(
 )
 """Contains the same file as `OFFICIAL`; Apache-2.0."""
 
-BUILTIN = Path(__file__).parent / "builtin" / "weights.safetensors"
+BUILTIN = tuple(Path(__file__).parent / "builtin" / f"{network}.onnx.xz" for network in ("encoder", "decoder"))
+"""Files of the built-in networks."""

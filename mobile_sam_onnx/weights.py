@@ -5,13 +5,15 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mobile_sam_onnx.errors import CheckpointError, DownloadError, ExportError
 from mobile_sam_onnx.identity import Identity, VersionFolders, current_export, sha256_of
 from mobile_sam_onnx.sources import BUILTIN, OFFICIAL, OFFICIAL_PACKAGE
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from mobile_sam_onnx.tensors import StateDict
 
 RANDOM_SOURCE = "random:0"
@@ -56,7 +58,7 @@ class Preparer:
         except OSError as error:
             raise CheckpointError(f"cannot read the weights file {path}: {error.strerror or error}") from error
         identity = Identity(path.name, digest, trained=True, note=f"Weights from the file {path.name}.")
-        return self._export(_OFFICIAL_IDENTITY if digest == OFFICIAL.sha256 else identity, digest, lambda: _load(path))
+        return self._export(_OFFICIAL_IDENTITY if digest == OFFICIAL.sha256 else identity, digest, lambda: _built(path))
 
     def _auto(self) -> Identity:
         try:
@@ -70,14 +72,14 @@ class Preparer:
         if done := self._current(OFFICIAL.sha256):
             return done
         path: Path = import_module("mobile_sam_onnx.download").fetch_official(OFFICIAL, OFFICIAL_PACKAGE, self._report)
-        return self._export(_OFFICIAL_IDENTITY, OFFICIAL.sha256, lambda: _load(path))
+        return self._export(_OFFICIAL_IDENTITY, OFFICIAL.sha256, lambda: _built(path))
 
     def _builtin(self) -> Identity:
-        digest = sha256_of(BUILTIN)
+        digest = sha256_of(*BUILTIN)
         identity = Identity(
             "builtin", digest, trained=True, note=BUILTIN_NOTE, architecture="builtin", everything=BUILTIN_THRESHOLDS
         )
-        return self._export(identity, digest, lambda: _load(BUILTIN))
+        return self._export(identity, digest, lambda: _model().builtin())
 
     def _random(self) -> Identity:
         if done := self._current(RANDOM_SOURCE):
@@ -90,7 +92,7 @@ class Preparer:
             digest.update(value.tobytes())
         note = "Untrained random weights: answers have the right form, but the masks are meaningless."
         identity = Identity("random", digest.hexdigest(), trained=False, note=note)
-        return self._export(identity, RANDOM_SOURCE, lambda: state)
+        return self._export(identity, RANDOM_SOURCE, lambda: _model().build(state))
 
     def _current(self, source: str, identity: Identity | None = None) -> Identity | None:
         """Return the identity of the export in the repository if it matches `source` (and `identity`)."""
@@ -104,12 +106,11 @@ class Preparer:
         self._report(f"{self._location()} is up to date with {done.name} weights")
         return done
 
-    def _export(self, identity: Identity, source: str, load: "Callable[[], StateDict]") -> Identity:
+    def _export(self, identity: Identity, source: str, load: "Callable[[], list[ModelProto]]") -> Identity:
         if done := self._current(source, identity):
             return done
         started = time.monotonic()
-        state = load()
-        import_module("mobile_sam_onnx.model").export(state, self._folders, identity, source)
+        _model().export(load(), self._folders, identity, source)
         self._report(f"export: {time.monotonic() - started:.0f} s ({identity.name} weights to {self._location()})")
         if not self._folders.has_code():
             self._report(
@@ -123,6 +124,10 @@ class Preparer:
         return str(self._folders.repository) + (f" (version {version})" if version > 1 else "")
 
 
-def _load(path: Path) -> "StateDict":
-    state: StateDict = import_module("mobile_sam_onnx.checkpoint").load_checkpoint(path)
-    return state
+def _model() -> Any:
+    return import_module("mobile_sam_onnx.model")  # takes a second
+
+
+def _built(path: Path) -> "list[ModelProto]":
+    networks: list[ModelProto] = _model().build(import_module("mobile_sam_onnx.checkpoint").load_checkpoint(path))
+    return networks

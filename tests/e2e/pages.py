@@ -74,7 +74,13 @@ class Block:
 
 def pages() -> list[str]:
     """Return the paths of all documentation pages, relative to the repository root."""
-    folders = (ROOT / "client", ROOT / "docs", ROOT / "docs" / "integrations", ROOT / "examples", ROOT / "training")
+    folders = (
+        ROOT / "client",
+        ROOT / "docs",
+        ROOT / "docs" / "integrations",
+        ROOT / "examples",
+        ROOT / "mobile_sam_onnx" / "builtin",
+    )
     found = [ROOT / "README.md", *(page for folder in folders for page in sorted(folder.glob("*.md")))]
     found += sorted((ROOT / "examples").glob("*/README.md"))
     return [str(page.relative_to(ROOT)) for page in found]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -22,9 +23,8 @@ import requests
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.service import embedding_counts, free_ports
-from mobile_sam_onnx import Preparer
-from mobile_sam_onnx.checkpoint import load_checkpoint
-from mobile_sam_onnx.sources import BUILTIN
+from mobile_sam_onnx import Preparer, model
+from mobile_sam_onnx.identity import Identity, VersionFolders
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_TIMEOUT_S, STOP_TIMEOUT_S = 120, 40
@@ -162,10 +162,15 @@ def make_repository(folder: Path, weights: str) -> Path:
     return folder
 
 
-def write_other_weights(path: Path) -> Path:
-    """Write an `.npz` weights file that gives different masks from the built-in weights; return its path."""
-    np.savez(path, **{name: np.asarray(value, np.float32) * 1.01 for name, value in load_checkpoint(BUILTIN).items()})
-    return path
+def write_other_weights(repository: Path, version: int = 1, name: str = "other") -> str:
+    """Write weights of this name that give other masks than the built-in weights; return the name."""
+    networks = model.builtin()
+    for tensor in (tensor for network in networks for tensor in network.graph.initializer):
+        if (values := numpy_helper.to_array(tensor)).ndim > 1 and values.dtype == np.float32:
+            tensor.CopyFrom(numpy_helper.from_array(values * np.float32(1.01), tensor.name))
+    identity = Identity(name, hashlib.sha256(name.encode()).hexdigest(), trained=True, note="", architecture="builtin")
+    model.export(networks, VersionFolders(repository, version), identity, name)
+    return name
 
 
 def write_broken_encoder(repository: Path, version: int) -> None:
@@ -188,8 +193,8 @@ def write_broken_encoder(repository: Path, version: int) -> None:
             numpy_helper.from_array(np.array(embedding.shape[1:]), "sizes"),
         ],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, repository / "mobile_sam_encoder" / str(version) / "model.onnx")
+    broken = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(broken, repository / "mobile_sam_encoder" / str(version) / "model.onnx")
 
 
 def start_server(

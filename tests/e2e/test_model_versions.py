@@ -16,7 +16,6 @@ import pytest
 import requests
 from requests_toolbelt.multipart.decoder import MultipartDecoder
 
-from mobile_sam_onnx import Preparer
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import Server, make_repository, serving, write_broken_encoder, write_other_weights
 from tests.waiting import wait_until
@@ -43,14 +42,6 @@ def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         MOBILE_SAM_ADMIN_KEYS="ops:an-operators-own-key",
     ) as running:
         yield running
-
-
-def add_version(repository: Path, version: int, folder: Path) -> str:
-    """Add a version with other weights to the repository; return their name in responses."""
-    folder.mkdir(exist_ok=True)
-    path = write_other_weights(folder / f"{folder.name}-{version}.npz")
-    Preparer(repository, print, version=version).prepare(str(path))
-    return path.name
 
 
 def result_of(answer: requests.Response) -> dict[str, Any]:
@@ -104,12 +95,12 @@ class Callers:
             self.seen[answer.status_code, version_or_error] += 1
 
 
-def test_weights_are_swapped_under_load_without_errors(server, repository, tmp_path):
+def test_weights_are_swapped_under_load_without_errors(server, repository):
     image = as_base64(scene(90))
     first = result_of(server.post(input_image=image, **CLICK))
     assert (first["weights"]["name"], first["model_version"]) == ("builtin", 1)
     assert server.post(input_image=image, model_version=2, **CLICK).status_code == 422
-    name = add_version(repository, 2, tmp_path)
+    name = write_other_weights(repository, 2)
 
     with Callers(server) as callers:
         loaded = states(post_admin(server))
@@ -148,9 +139,9 @@ def processes(server: Server, name: str) -> list[psutil.Process]:
     return [child for child in psutil.Process(server.process.pid).children(recursive=True) if name in child.name()]
 
 
-def test_failed_load_keeps_the_old_models_even_after_restarts(server, repository, tmp_path):
+def test_failed_load_keeps_the_old_models_even_after_restarts(server, repository):
     before = result_of(server.post(input_image=as_base64(scene(91)), **CLICK))
-    add_version(repository, 3, tmp_path)
+    write_other_weights(repository, 3)
     decoder = repository / "mobile_sam_decoder" / "3" / "model.onnx"
     intact = decoder.read_bytes()
     for content, message in ((None, "decoder/3/model.onnx is missing"), (b"not a model", "mobile_sam_decoder")):
@@ -176,9 +167,9 @@ def test_failed_load_keeps_the_old_models_even_after_restarts(server, repository
     assert result_of(server.post(input_image=as_base64(scene(91)), **CLICK)) == before
 
 
-def test_version_whose_encoder_ignores_the_image_is_not_used(server, repository, tmp_path):
+def test_version_whose_encoder_ignores_the_image_is_not_used(server, repository):
     before = result_of(server.post(input_image=as_base64(scene(94)), **CLICK))
-    add_version(repository, 4, tmp_path)
+    write_other_weights(repository, 4)
     write_broken_encoder(repository, 4)
     answer = post_admin(server)
     assert answer.status_code == 409
@@ -206,10 +197,10 @@ def test_unloaded_model_gives_a_503_until_it_is_loaded_again(server):
     assert server.post("/everything", input_image=as_base64(scene(92)), points_per_side=2).ok
 
 
-def test_info_names_replaced_weights_after_they_are_loaded(server, repository, tmp_path):
+def test_info_names_replaced_weights_after_they_are_loaded(server, repository):
     before = requests.get(f"{server.url}/info", timeout=5).json()
     version = before["model_versions"][-1]
-    name = add_version(repository, version, tmp_path / "replaced")
+    name = write_other_weights(repository, version, "replaced")
     assert requests.get(f"{server.url}/info", timeout=5).json() == before
     states(post_admin(server))
     after = requests.get(f"{server.url}/info", timeout=5).json()

@@ -10,11 +10,9 @@ import openvino
 import pytest
 
 from mobile_sam_onnx import CheckpointError
+from mobile_sam_onnx import model as networks
 from mobile_sam_onnx.architecture import Architecture, random_state
 from mobile_sam_onnx.attention import relative_bias
-from mobile_sam_onnx.checkpoint import load_checkpoint
-from mobile_sam_onnx.model import build_decoder, build_encoder
-from mobile_sam_onnx.sources import BUILTIN
 from tests.unit.mobile_sam_onnx.conftest import session
 
 CLICKS_XY, CLICK_LABELS = (
@@ -48,19 +46,19 @@ class Model:
         )
 
 
-def built(state: Any, channels: int) -> Model:
-    graphs = {"encoder": build_encoder(state), "decoder": build_decoder(state)}
-    return Model(graphs, session(graphs["encoder"]), session(graphs["decoder"]), channels)
+def with_sessions(graphs: list[onnx.ModelProto], channels: int) -> Model:
+    encoder, decoder = graphs
+    return Model({"encoder": encoder, "decoder": decoder}, session(encoder), session(decoder), channels)
 
 
 @pytest.fixture(scope="module")
 def small(small_state: Any) -> Model:
-    return built(small_state, 64)
+    return with_sessions(networks.build(small_state), 64)
 
 
 @pytest.fixture(scope="module")
 def builtin() -> Model:
-    return built(load_checkpoint(BUILTIN), 256)
+    return with_sessions(networks.builtin(), 256)
 
 
 @pytest.fixture(scope="module", params=["small", "builtin"])
@@ -178,7 +176,7 @@ def test_relative_bias_depends_on_absolute_offsets():
 def test_too_few_down_samplings_are_rejected():
     shallow = Architecture(widths=(16, 32), depths=(1, 1), heads=(1, 2), windows=(7, 7), embedding=64)
     with pytest.raises(CheckpointError, match="down-samplings"):
-        build_encoder(random_state(shallow))
+        networks.build(random_state(shallow))
 
 
 def test_padding_point_has_no_coordinates_and_differs_from_an_absent_point(small):

@@ -188,14 +188,12 @@ def test_requests_of_many_shapes_do_not_grow_an_idle_decoder(tmp_path):
 import sys, time, types
 import numpy as np, onnx, psutil
 from pathlib import Path
-from mobile_sam_onnx.builtin import build_decoder
-from mobile_sam_onnx.checkpoint import load_checkpoint
-from mobile_sam_onnx.sources import BUILTIN
+from mobile_sam_onnx.model import builtin
 sys.modules["triton_python_backend_utils"] = types.SimpleNamespace(TritonModelException=Exception)
 sys.path.append({str(BACKENDS / "openvino")!r})
 import model as backend
 backend.MEMORY_KEPT_S = 6  # longer than between two large runs, also on a busy machine
-onnx.save(build_decoder(load_checkpoint(BUILTIN)), {str(tmp_path / "decoder.onnx")!r})
+onnx.save(builtin()[1], {str(tmp_path / "decoder.onnx")!r})
 model = backend.TritonPythonModel()
 model.load(Path({str(tmp_path / "decoder.onnx")!r}), {{}}, {{"model_instance_kind": "CPU"}})
 model.inputs = ["image_embeddings"]
