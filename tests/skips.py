@@ -11,6 +11,8 @@ import pytest
 
 PACKAGES = {
     "chromium": "chromium",
+    "debootstrap": "debootstrap",
+    "dockerd": "docker.io",
     "go": "golang-go",
     "java": "default-jdk-headless",
     "kubectl": "kubernetes-client",
