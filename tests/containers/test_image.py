@@ -54,16 +54,19 @@ def stop(container_id: str) -> None:
 
 def test_image_serves_a_foreign_user_and_recovers_and_stops(image, port):
     *command, _ = documented("docker run --detach", port)
-    with step("clicks, a killed Triton and a stop"), container([*command, "--user", FOREIGN_USER, image]) as name:
-        state = "{{.State.Health.Status}}"
-        wait_until(lambda: docker("inspect", "--format", state, name) == "healthy", 90)
-        assert docker("exec", name, "id", "--user") == FOREIGN_USER.partition(":")[0]
-        assert click(port) == "official"
-        docker("exec", name, *KILL_TRITON)
-        assert click(port) == "official"
-        assert "restarting Triton: " in docker("logs", name)
-        wait_until(lambda: docker("exec", name, *ZOMBIES) == "[]")
-        stop(name)
+    with container([*command, "--user", FOREIGN_USER, image]) as name:
+        with step("healthy, and a click"):
+            state = "{{.State.Health.Status}}"
+            wait_until(lambda: docker("inspect", "--format", state, name) == "healthy", 90)
+            assert docker("exec", name, "id", "--user") == FOREIGN_USER.partition(":")[0]
+            assert click(port) == "official"
+        with step("a killed Triton, and a click"):
+            docker("exec", name, *KILL_TRITON)
+            assert click(port) == "official"
+            assert "restarting Triton: " in docker("logs", name)
+            wait_until(lambda: docker("exec", name, *ZOMBIES) == "[]")
+        with step("a stop"):
+            stop(name)
 
 
 def test_default_size_of_shared_memory_ends_the_service_with_advice(image):
