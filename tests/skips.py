@@ -11,6 +11,8 @@ import pytest
 
 PACKAGES = {
     "chromium": "chromium",
+    "debootstrap": "debootstrap",
+    "dockerd": "docker.io",
     "go": "golang-go",
     "haproxy": "haproxy",
     "java": "default-jdk-headless",
