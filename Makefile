@@ -184,8 +184,8 @@ image-test: env-dev ## build and run the images with Docker, as root on Debian; 
 compose-test: env-compose ## run the services of docker-compose.yml, as image-test runs the images; 3 minutes
 	@$(RUN) pytest --capture=no tests/containers/test_compose.py
 
-fresh-test: env ## run README's commands, as committed, in an empty container, as root on Debian; needs debootstrap, docker.io; 5 minutes
-	@PYTHON=$(abspath $(BIN))/python deploy/image/fresh.sh
+fresh-test: env-dev ## run `make serve` and `make test`, as committed, in an empty Debian, as image-test runs the images; 8 minutes
+	@$(RUN) pytest --capture=no tests/containers/test_fresh.py
 
 # uv.lock names the index, so that it is not committed: the requirements files have its versions and hashes.
 EXPORT := uv export --quiet --frozen --no-header --no-annotate --no-emit-project --no-default-groups

@@ -4,18 +4,7 @@ import subprocess
 
 import pytest
 
-from mobile_sam_client import Client
-from tests.containers.docker import (
-    CLICK_XY,
-    KILL_TRITON,
-    PICTURE,
-    container,
-    docker,
-    documented,
-    run,
-    step,
-    succeeds,
-)
+from tests.containers.docker import KILL_TRITON, click, container, docker, documented, run, step, succeeds
 from tests.e2e.test_bento import BENTOML, build_bento
 from tests.waiting import wait_until
 
@@ -34,16 +23,6 @@ RUN cp /run/secrets/ca.crt /etc/ssl/certs/ca-certificates.crt
 RUN mkdir /etc/uv && echo 'native-tls = true' >/etc/uv/uv.toml
 """
 """Instead of BentoML's base `python:3.11-slim`: Python in /usr/local, with pip's configuration."""
-
-
-def click(port: int) -> str:
-    """Wait until a service is ready, check the mask of a click, and return the name of the weights."""
-    with Client(f"http://127.0.0.1:{port}", retries=15) as client:
-        found = client.segment(PICTURE, pos_coords=CLICK_XY)
-    x, y = CLICK_XY
-    assert found.mask.shape == (found.height, found.width)
-    assert found.mask[y, x]
-    return found.weights.name
 
 
 def stop(container_id: str) -> None:
