@@ -96,6 +96,13 @@ def container(command: list[str]) -> Iterator[str]:
         raise
     finally:
         docker("rm", "--force", "--volumes", identifier)
+        docker("volume", "rm", "--force", "mobile-sam-test-cache")
+
+
+def stop(container_id: str) -> None:
+    """Stop a container, as SIGTERM does within its time for a stop."""
+    docker("stop", container_id)
+    assert docker("inspect", "--format", "{{.State.ExitCode}}", container_id) == "0"
 
 
 @contextmanager

@@ -123,6 +123,7 @@ def test_text_generation_streams_a_text_to_its_client(image, secrets, tmp_path):
     with project(*files, PORT=port, MODEL=tmp_path, SECRETS=secrets) as compose:
         with step("build with PyTorch"):
             compose("build", "server")
+        tmp_path.chmod(0o777)
         program = ROOT / "tests" / "e2e" / "examples" / "tiny_gpt2.py"
         mounts = [f"--volume={program}:/tiny_gpt2.py:ro", f"--volume={tmp_path}:/model"]
         docker("run", "--rm", "--user=0", *mounts, "text-generation:cpu", "python", "/tiny_gpt2.py", "/model")

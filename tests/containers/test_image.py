@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.containers.docker import KILL_TRITON, click, container, docker, documented, run, step, succeeds
+from tests.containers.docker import KILL_TRITON, click, container, docker, documented, run, step, stop, succeeds
 from tests.e2e.test_bento import BENTOML, build_bento
 from tests.waiting import wait_until
 
@@ -23,12 +23,6 @@ RUN cp /run/secrets/ca.crt /etc/ssl/certs/ca-certificates.crt
 RUN mkdir /etc/uv && echo 'native-tls = true' >/etc/uv/uv.toml
 """
 """Instead of BentoML's base `python:3.11-slim`: Python in /usr/local, with pip's configuration."""
-
-
-def stop(container_id: str) -> None:
-    """Stop a container, as SIGTERM does within its time for a stop."""
-    docker("stop", container_id)
-    assert docker("inspect", "--format", "{{.State.ExitCode}}", container_id) == "0"
 
 
 def test_image_serves_a_foreign_user_and_recovers_and_stops(image, port):
