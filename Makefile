@@ -179,7 +179,7 @@ image: ## build the container image for HARDWARE (cpu or gpu) with WEIGHTS; BUIL
 
 # Their output is shown as it comes: seconds of each step.
 image-test: env-dev ## build and run the images with Docker, as root on Debian; needs docker.io, debootstrap; 4 minutes
-	@$(RUN) pytest --capture=no tests/containers/test_image.py
+	@$(RUN) pytest --capture=no tests/containers/test_image.py tests/containers/test_gpu.py
 
 compose-test: env-compose ## run the services of docker-compose.yml, as image-test runs the images; 3 minutes
 	@$(RUN) pytest --capture=no tests/containers/test_compose.py
