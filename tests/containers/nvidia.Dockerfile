@@ -2,7 +2,10 @@
 # entry point. Triton is the wheel's, the backends are the Python-based ones, and there is no CUDA.
 ARG BASE
 FROM ${BASE}
-RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates libpython3.11 python3 python3-pip && ldconfig
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends ca-certificates libpython3.11 python3 python3-pip \
+ && ldconfig \
+ && find /usr/local/bin -name 'pip*' -exec sed --in-place '1s|.*|#!/usr/bin/env python3|' {} +
 COPY requirements/cpu.txt /opt/
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.crt \
     sed --quiet '/^\(nvidia-pytriton\|onnxruntime\)==/,/[^\\]$/p' /opt/cpu.txt >/opt/wheels.txt \
