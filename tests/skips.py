@@ -11,6 +11,7 @@ import pytest
 
 PACKAGES = {
     "chromium": "chromium",
+    "curl": "curl",
     "debootstrap": "debootstrap",
     "dockerd": "docker.io",
     "go": "golang-go",
