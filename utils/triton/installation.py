@@ -121,7 +121,7 @@ def shared_libpython() -> Path:
     multiarch = sysconfig.get_config_var("MULTIARCH") or ""
     standard = [Path(sys.base_prefix) / "lib", Path("/usr/lib") / multiarch, Path("/usr/lib64"), Path("/usr/local/lib")]
     for folder in [*(Path(entry) for entry in configured if entry), *standard]:
-        if (folder / name).is_file():
+        if os.access(folder / name, os.R_OK):
             return folder / name
     raise TritonSetupError(
         f"no shared {name} for {sys.executable}: install it (Debian, Ubuntu: libpython3.{sys.version_info.minor}; "
