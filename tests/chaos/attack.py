@@ -15,6 +15,8 @@ WARM_UP_S = 5.0
 """Time of normal load before the attacks, so that memory is compared with that of a busy service."""
 REST_S = 60.0
 """Time after an attack in which memory must be back."""
+SAMPLES_EVERY_S = 2.0
+"""Time between two readings of the memory, which takes 0.07 s and stops the processes that are read."""
 MAX_SLOWDOWN, MIN_GOAL_MS = 4.0, 100.0
 
 
@@ -63,7 +65,7 @@ class Target:
         name = f"{name}, {connections} connections, {seconds:g} s"
         before = self._sizes()
         attacking = hostile.attacking(attempt, server.port, connections, seconds, requests)
-        with victims.sampling(self._sizes, 0.5) as sizes, self._innocent.clicking(), attacking as attack:
+        with victims.sampling(self._sizes, SAMPLES_EVERY_S) as sizes, self._innocent.clicking(), attacking as attack:
             counts = attack.result()
         taken = sum(count for result, count in counts.items() if "200" <= result < "500" or result == hostile.OPEN)
         yield Figure(name, f"requests of attackers taken ({listed(counts)})", taken, 1, at_least=True)
