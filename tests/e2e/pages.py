@@ -16,6 +16,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 
 from tests.e2e.server import ROOT
+from tests.skips import require
 
 URL = "http://127.0.0.1:3000"
 COMMANDS = {
@@ -129,11 +130,13 @@ class Reader:
             shutil.copy(picture, folder / SAMPLES)
 
     def run(self, block: Block) -> str:
-        """Run a block and return what it prints; fail unless it exits with status 0.
+        """Run a block and return what it prints; fail unless it exits with status 0, or skip the test without curl.
 
         Commands whose output the page does not show have a small grid of clicks, so that they take less time.
         """
         code = block.code.replace(URL, self._url)
+        if block.language == "sh" and "curl " in code:
+            require("curl")
         if not block.shows:
             code = GRID.sub("2", code)
         arguments = COMMANDS[block.language][1:]

@@ -25,6 +25,8 @@ from typing import Any
 
 # oneDNN's own cache of compiled primitives, which would keep those that OpenVINO's drops. Read as the library loads.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0")
+# With this package, OpenVINO sends usage data to Google Analytics whenever it is imported.
+sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
 
 import numpy as np
 import numpy.typing as npt

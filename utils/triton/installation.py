@@ -75,13 +75,15 @@ def prepare(cache_dir: Path) -> Path:
     Several processes may call this at once. Later calls are fast. Each combination of Triton and Python has a folder.
 
     Raises:
-        TritonSetupError: no usable Triton, no shared libpython, or the folder cannot be written.
+        TritonSetupError: no usable Triton, no shared libpython, or the folder is not for writing and executing files.
     """
     found = find_installation()
     try:
         home = _assemble(found, cache_dir / "triton")
     except OSError as error:
         raise TritonSetupError(f"cannot write Triton's folder {cache_dir / 'triton'}: {error.strerror}") from error
+    if not os.access(home / LAUNCHER, os.X_OK):
+        raise TritonSetupError(f"cannot execute files in {home}: mount it without noexec (Docker: `--tmpfs /tmp:exec`)")
     search = os.environ.get("PATH", "").split(os.pathsep)
     if str(home) not in search:
         os.environ["PATH"] = os.pathsep.join([str(home), *search])
@@ -119,7 +121,7 @@ def shared_libpython() -> Path:
     multiarch = sysconfig.get_config_var("MULTIARCH") or ""
     standard = [Path(sys.base_prefix) / "lib", Path("/usr/lib") / multiarch, Path("/usr/lib64"), Path("/usr/local/lib")]
     for folder in [*(Path(entry) for entry in configured if entry), *standard]:
-        if (folder / name).is_file():
+        if os.access(folder / name, os.R_OK):
             return folder / name
     raise TritonSetupError(
         f"no shared {name} for {sys.executable}: install it (Debian, Ubuntu: libpython3.{sys.version_info.minor}; "

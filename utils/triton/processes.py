@@ -45,10 +45,10 @@ def start_time(pid: int) -> int:
     return 0 if fields[0] in DEAD else int(fields[19])
 
 
-def descendants(pid: int, *, recursive: bool = True) -> Iterator[tuple[int, str, str]]:
-    """Yield process id, name and command line of each descendant, or only of each child."""
+def children(pid: int) -> Iterator[tuple[int, str, str]]:
+    """Yield process id, name and command line of each child."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        for child in psutil.Process(pid).children(recursive=recursive):
+        for child in psutil.Process(pid).children():
             with contextlib.suppress(psutil.NoSuchProcess):  # it has exited meanwhile
                 found = child.as_dict(["name", "cmdline"])
                 yield child.pid, found["name"] or "", " ".join(found["cmdline"] or [])

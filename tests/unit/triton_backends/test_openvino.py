@@ -228,3 +228,14 @@ with model.lock:
     busy, idle = map(int, ran.stdout.split())
     assert busy < 500  # 434 here; 647 if OpenVINO keeps 5,000 primitives, its default
     assert idle < 30  # 434 without the renewal
+
+
+def test_openvino_leaves_no_id_for_usage_data(tmp_path):
+    program = f"""
+import runpy, sys, types
+sys.modules["triton_python_backend_utils"] = types.ModuleType("stand-in")
+runpy.run_path({str(BACKENDS / "openvino" / "model.py")!r})
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "CI"} | {"HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    assert list(tmp_path.iterdir()) == []

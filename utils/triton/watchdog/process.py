@@ -82,9 +82,10 @@ class TritonServer:
     def update_stubs(self) -> None:
         """Record the current Python processes as the expected ones.
 
-        Triton reaps the processes that it ends itself. One that died on its own stays behind as a zombie.
+        Triton reaps the processes that it ends itself. One that died on its own stays behind as a zombie. A fork of one
+        has its name, but may end.
         """
-        running = processes.descendants(self.pid)
+        running = processes.children(self.pid)
         self._stubs = {pid for pid, name, _ in running if name.startswith(STUB_NAME)}
 
     def exit_status(self) -> int | None:

@@ -32,7 +32,7 @@ class Workers:
         """Kill each worker found stopped in `MIN_STOPPED_CHECKS` consecutive calls."""
         if time.monotonic() - self._searched_at > SEARCH_INTERVAL_S:
             self._searched_at = time.monotonic()
-            children = processes.descendants(self._manager, recursive=False)
+            children = processes.children(self._manager)
             pids = [pid for pid, _, command_line in children if WORKER_COMMAND in command_line]
             self._stopped_checks = {pid: self._stopped_checks.get(pid, 0) for pid in pids}
         if processes.state(self._manager) == "T":  # the whole service is suspended (Ctrl-Z): nothing would restart it

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.small_disk import small_disk
 from utils.triton import environment, installation
 from utils.triton.installation import TritonSetupError
 
@@ -140,6 +141,12 @@ def test_an_unwritable_folder_is_a_one_line_error(tmp_path):
     blocked.write_text("")
     with pytest.raises(TritonSetupError, match=r"cannot write Triton's folder .*: Not a directory"):
         installation.prepare(blocked)
+
+
+def test_a_disk_without_executable_files_is_a_one_line_error(tmp_path):
+    install_triton(tmp_path, "python")
+    with small_disk(tmp_path / "disk", 1, "noexec") as disk, pytest.raises(TritonSetupError, match="without noexec"):
+        installation.prepare(disk)
 
 
 @needs_wheel

@@ -26,7 +26,7 @@ def test_die_with_parent_ends_the_process_with_its_parent():
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         parent.stdout.readline()
-        ((child, _, _),) = processes.descendants(parent.pid)
+        ((child, _, _),) = processes.children(parent.pid)
         parent.kill()
         # The pipe closes when the last process with it has exited.
         assert parent.stdout.read() == b""
@@ -66,10 +66,10 @@ def test_start_time_and_command_line_end_with_the_process():
         assert processes.start_time(process.pid) >= own > 0
         lines: dict[int, str] = {}
         while not lines.get(process.pid):  # not set up yet
-            lines = {pid: line for pid, _, line in processes.descendants(os.getpid(), recursive=False)}
+            lines = {pid: line for pid, _, line in processes.children(os.getpid())}
         assert lines[process.pid].endswith("an argument")
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert processes.start_time(process.pid) == 0  # although it is still a zombie
     assert processes.start_time(process.pid) == 0
-    assert list(processes.descendants(process.pid)) == []
+    assert list(processes.children(process.pid)) == []

@@ -88,6 +88,8 @@ def start_child() -> int:
     if child == 0:
         ctypes.CDLL(None).prctl(PR_SET_NAME, b"triton_python_backend_stub")
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        if "FAKE_FORK" in os.environ and (fork := os.fork()):
+            (FOLDER / "fork").write_text(str(fork))
         signal.pause()
         os._exit(0)
     (FOLDER / "stub").write_text(str(child))

@@ -202,6 +202,14 @@ def test_triton_is_restarted_after_a_process_dies_or_is_stopped(watched, process
     assert not psutil.pid_exists(first)
 
 
+@pytest.mark.parametrize("settings", [{"FAKE_FORK": ""}], ids=["fork"])
+def test_a_fork_of_a_stub_may_end(watched):
+    os.kill(int((watched.folder / "fork").read_text()), signal.SIGKILL)
+    watched.wait_for_records()
+    assert watched.health.ready
+    assert not watched.health.restarts
+
+
 def test_triton_is_restarted_once_after_a_reported_fault(watched):
     health.report_fault(watched.shared)
     watched.wait_until(lambda: watched.health.ready and len(watched.starts()) == 2)

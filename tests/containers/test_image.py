@@ -1,0 +1,65 @@
+"""The image, and BentoML's image of a Bento, built and run by Docker with the commands in docs/containers.md."""
+
+import subprocess
+
+import pytest
+
+from tests.containers.docker import KILL_TRITON, click, container, docker, documented, run, step, stop, succeeds
+from tests.e2e.test_bento import BENTOML, build_bento
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+BENTO_BASE_IMAGE = "mobile-sam-test-python"
+FOREIGN_USER = "23456:0"
+ZOMBIES = ("python", "-c", "import psutil; print([p for p in psutil.process_iter() if p.status() == 'zombie'])")
+BENTO_BASE = """
+FROM {base}
+RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates libpython3.11 python3-venv
+RUN python3 -m venv /usr/local
+COPY pip.conf /etc/
+COPY ca.crt /run/secrets/
+RUN cp /run/secrets/ca.crt /etc/ssl/certs/ca-certificates.crt
+RUN mkdir /etc/uv && echo 'native-tls = true' >/etc/uv/uv.toml
+"""
+"""Instead of BentoML's base `python:3.11-slim`: Python in /usr/local, with pip's configuration."""
+
+
+def test_image_serves_a_foreign_user_and_recovers_and_stops(image, port):
+    *command, _ = documented("docker run --detach", port)
+    with container([*command, "--user", FOREIGN_USER, image]) as name:
+        with step("healthy, and a click"):
+            state = "{{.State.Health.Status}}"
+            wait_until(lambda: docker("inspect", "--format", state, name) == "healthy", 90)
+            assert docker("exec", name, "id", "--user") == FOREIGN_USER.partition(":")[0]
+            assert click(port) == "official"
+        with step("a killed Triton, and a click"):
+            docker("exec", name, *KILL_TRITON)
+            assert click(port) == "official"
+            assert "restarting Triton: " in docker("logs", name)
+            wait_until(lambda: docker("exec", name, *ZOMBIES) == "[]")
+        with step("a stop"):
+            stop(name)
+
+
+def test_default_size_of_shared_memory_ends_the_service_with_advice(image):
+    command = ["docker", "run", "--rm", "--read-only", "--tmpfs", "/tmp", image]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "--shm-size" in done.stdout + done.stderr
+
+
+def test_bentos_image_serves_and_stops(base, secrets, builtin_repository, port, tmp_path):
+    with step("base of the Bento's image"):
+        (secrets / "Dockerfile").write_text(BENTO_BASE.format(base=base))
+        docker("build", "--network", "host", "--tag", BENTO_BASE_IMAGE, secrets)
+    store = build_bento(builtin_repository, tmp_path, BENTO_BASE_IMAGE)
+    with step("the Bento's image"):
+        _, *arguments = documented(".venv/bin/bentoml containerize")
+        printed = run(BENTOML, *arguments, "--opt", "network=host", **store)
+        assert succeeds("docker", "image", "inspect", arguments[-1]), printed
+    command = documented("docker run --rm --publish 127.0.0.1:3000:3000 --shm-size", port)
+    command[command.index("--rm")] = "--detach"
+    with step("a click and a stop"), container(command) as name:
+        assert click(port) == "builtin"
+        stop(name)
