@@ -26,7 +26,7 @@ IDBFactory.prototype.open = function (...database) {
 };
 """
 PRESS_TWICE = """() => {
-  for (let count = 0; count < 2; count++) document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "d", bubbles: true }));
+  for (const key of ["d", "d"]) document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
 }"""
 NO_STORAGE = "Object.defineProperty(indexedDB, 'open', { value() { throw new Error('denied'); } });"
 
