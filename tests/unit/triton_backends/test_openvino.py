@@ -144,16 +144,16 @@ def test_model_in_use_is_renewed_only_after_large_runs(backend, model, monkeypat
     monkeypatch.setattr(backend, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=time.sleep))
     first = model.compiled
 
-    def use(*widths: int) -> None:
+    def renewed_by(*widths: int) -> bool:
+        """Run a request soon after the last one, and return whether the model is renewed."""
         clock.now += 0.6 * backend.MEMORY_KEPT_S
         run(model, *widths)
         time.sleep(backend.MEMORY_KEPT_S)  # time for checks
+        return model.compiled is not first
 
-    for _ in range(10):
-        use(10, 11)
-    assert model.compiled is first
-    use(80)
-    wait_until(lambda: use(10, 11) or model.compiled is not first)
+    assert not any(renewed_by(10, 11) for _ in range(10))
+    renewed_by(80)
+    wait_until(lambda: renewed_by(10, 11))
 
 
 def test_outputs_outlive_a_renewal(model):
