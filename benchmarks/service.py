@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import re
 import shutil
 import signal
@@ -21,6 +22,7 @@ from mobile_sam_onnx import Preparer
 
 ROOT = Path(__file__).resolve().parent.parent
 READY_TIMEOUT_S = 60
+SERVER_PORTS = 10_000, 32_768
 OFFICIAL, BUILTIN = "official", "builtin"
 """Weights of the measurements."""
 
@@ -152,18 +154,21 @@ def serving(name: str, command: Sequence[str], environment: Mapping[str, str]) -
 
 def embedding_counts(metrics_url: str) -> dict[str, int]:
     """Return the number of embeddings by source, from Triton's metrics: `found`, `shared`, `encoded`."""
-    text = requests.get(metrics_url, timeout=5).text
+    text = requests.get(metrics_url, timeout=60).text
     counted = re.findall(r'^mobile_sam_embeddings_total\{source="(\w+)"\} (\d+)', text, re.MULTILINE)
     return {"found": 0, "shared": 0, "encoded": 0} | {source: int(count) for source, count in counted}
 
 
 def free_ports(count: int) -> list[int]:
-    """Return unused ports of this machine."""
+    """Return unused ports of this machine, below those of outgoing connections: a server may bind them much later."""
+    ports: list[int] = []
     with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
+        while len(ports) < count:
+            port = random.randrange(*SERVER_PORTS)
+            with contextlib.suppress(OSError):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                ports.append(port)
+    return ports
 
 
 def _ready(url: str) -> bool:

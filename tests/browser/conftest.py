@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, Page, expect
 
 from benchmarks.browser import chromium, find_chromium
-from tests.browser.person import BALL, BALL_RADIUS, DISC, LARGE_SIZE, Person
+from tests.browser.person import BALL, BALL_RADIUS, DISC, LARGE_SIZE, TIMEOUT_S, Person
 from tests.e2e.server import Server
 from tests.skips import missing
 
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def browser() -> Iterator[Browser]:
     if find_chromium() is None:
         pytest.skip(missing("chromium"))
-    expect.set_options(timeout=15_000)  # everything in an image takes seconds on a busy machine
+    expect.set_options(timeout=1000 * TIMEOUT_S)
     with chromium() as browser:
         yield browser
 

@@ -24,6 +24,8 @@ from tests.e2e.server import Server
 DISC, RED, MEADOW = (150, 160), (350, 150), (240, 290)
 """Points of the fixture `photo`: on its disc, on its box, and below both."""
 LARGE_SIZE = (2400, 1600)
+TIMEOUT_S = 60
+"""Limit of every wait: on a busy machine, a process may not run for seconds."""
 BALL, BESIDE, BALL_RADIUS = (1210, 804), (1235, 790), 9
 """Centre of the disc of the fixture `large`, and a pixel beside it."""
 IMAGE_TO_SCREEN = """([x, y]) => {
@@ -50,7 +52,7 @@ class Person:
         """Open the page in a new browser context with `options`; fail on script errors and foreign requests."""
         settings = {"viewport": {"width": 1280, "height": 800}, "accept_downloads": True, **options}
         context = browser.new_context(**settings)
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(1000 * TIMEOUT_S)
         person = cls(context.new_page(), server)
         person.page.goto(f"{server.url}/ui")
         yield person
@@ -115,13 +117,13 @@ class Person:
     def wait_idle(self) -> None:
         """Wait until no request is in flight; `expect` would look only every 100 to 1000 ms."""
         view = self.page.locator("#view")
-        self.wait_for(lambda: view.get_attribute("aria-busy") != "true", 15)
+        self.wait_for(lambda: view.get_attribute("aria-busy") != "true")
 
-    def wait_for(self, condition: Callable[[], bool], seconds: float = 10) -> None:
+    def wait_for(self, condition: Callable[[], bool]) -> None:
         """Poll until the condition holds."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + TIMEOUT_S
         while not condition():
-            assert time.monotonic() < deadline, f"condition not met within {seconds:g} s"
+            assert time.monotonic() < deadline, f"condition not met within {TIMEOUT_S} s"
             self.page.wait_for_timeout(10)
 
     def answer(self, path: str, *answers: dict[str, Any]) -> list[Any]:

@@ -36,7 +36,7 @@ def show_next(person: Person, name: str) -> None:
 
 def wait_for_image(person: Person, name: str) -> None:
     person.expect_image(name)
-    person.page.wait_for_selector("#about:not(:empty)", timeout=60_000)
+    person.page.wait_for_selector("#about:not(:empty)")
 
 
 def annotate(person: Person, *, correct: bool) -> dict[str, np.ndarray]:
@@ -69,7 +69,7 @@ def test_session_with_a_reload_and_a_killed_service_is_exported_as_on_the_screen
     expected: dict[str, dict[str, np.ndarray]] = {}
     with Person.open_page(browser, server) as person:
         person.page.set_input_files("#folder", folder)
-        expect(person.page.locator("#image-list li")).to_have_count(IMAGES, timeout=60_000)
+        expect(person.page.locator("#image-list li")).to_have_count(IMAGES)
         wait_for_image(person, f"photos/{names[0]}")
         person.page.locator("#hover").set_checked(False)
         person.page.get_by_label("Name of the class object").fill(CLASSES[0])

@@ -79,9 +79,16 @@ def test_page_reconnects_and_repeats_what_failed_while_the_service_is_away(opene
 
 def test_busy_service_is_retried_after_retry_after(opened):
     busy = problem(503, "overloaded", "Busy", "too many", **{"Retry-After": "1"})
-    opened.answer("**/mobile_sam", busy, busy, {})  # the first is for the press, which the click repeats
+    held = opened.hold("**/mobile_sam")
     opened.page.mouse.click(*opened.screen_xy(*DISC))
+    for count in (1, 2):  # the first is for the press, which the click repeats
+        opened.wait_for(lambda: len(held) == count)  # noqa: B023
+        held[-1].fulfill(**busy)
     expect(opened.page.locator("#busy")).to_have_text("The service is busy. Retrying in 1 s")
+    opened.wait_for(lambda: len(held) == 3)
+    opened.page.wait_for_timeout(500)
+    expect(opened.page.locator("#busy")).to_have_text("The service is busy. Retrying in 1 s")
+    held[-1].continue_()
     opened.wait_for(lambda: opened.visible_mask().any())
     expect(opened.page.locator("#busy")).to_be_hidden()
     expect(opened.page.get_by_role("alert")).to_be_hidden()
@@ -135,14 +142,16 @@ def test_api_key_is_requested_used_and_stored_for_the_tab(person, photo):
 
 def test_preview_pauses_when_rate_limited_and_comes_back(opened):
     busy = problem(429, "too-many-requests", "Too many requests", "at most 60 per minute", **{"Retry-After": "30"})
-    bodies = opened.answer("**/mobile_sam", busy, {})
+    held = opened.hold("**/mobile_sam")
     opened.page.locator("#hover").set_checked(True)
     opened.page.mouse.move(*opened.screen_xy(*DISC))
-    expect(opened.page.locator("#hint")).to_have_text("The service is busy: previews pause and come back by themselves")
+    opened.wait_for(lambda: len(held) == 1)
+    bodies = opened.answer("**/mobile_sam", {})
     opened.page.mouse.move(*opened.screen_xy(*RED))
+    held[0].fulfill(**busy)
+    expect(opened.page.locator("#hint")).to_have_text("The service is busy: previews pause and come back by themselves")
     opened.wait_for(lambda: opened.visible_mask("preview").any())
-    assert bodies[-1]["pos_coords"] == [list(RED)]
-    assert len(bodies) == 2
+    assert [body["pos_coords"] for body in bodies] == [[list(RED)]]
     expect(opened.page.locator("#hover")).to_be_checked()
 
 

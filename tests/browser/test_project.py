@@ -12,6 +12,22 @@ from playwright.sync_api import expect
 from tests.browser.person import DISC, RED, Person
 
 PUT_FAILS = "IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError'); }; null"
+SLOW_STORAGE = """
+const { open } = IDBFactory.prototype;
+const released = new Promise((resolve) => (window.releaseStorage = resolve));
+IDBFactory.prototype.open = function (...database) {
+  const slow = {};
+  released.then(() => {
+    const request = open.apply(this, database);
+    for (const name of ["onupgradeneeded", "onsuccess", "onerror"]) request[name] = slow[name];
+    Object.defineProperty(slow, "result", { get: () => request.result });
+  });
+  return slow;
+};
+"""
+PRESS_TWICE = """() => {
+  for (const key of ["d", "d"]) document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+}"""
 NO_STORAGE = "Object.defineProperty(indexedDB, 'open', { value() { throw new Error('denied'); } });"
 
 
@@ -70,6 +86,30 @@ def test_objects_masks_classes_and_history_survive_a_reload_also_without_the_ser
         clicked.page.route(f"**/{path}", lambda route: route.abort())
     reload(clicked)
     clicked.wait_for(lambda: np.array_equal(clicked.visible_mask(), red))
+
+
+def test_image_opened_before_the_storage_is_ready_is_kept(open_page, photo):
+    with open_page() as person:
+        person.page.add_init_script(SLOW_STORAGE)
+        person.page.reload()
+        person.page.set_input_files("#file", photo)
+        expect(person.page.locator("#busy")).to_have_text("Loading the image")
+        person.page.wait_for_timeout(300)
+        person.page.evaluate("releaseStorage()")
+        person.wait_encoded(photo)
+        person.click(*DISC)
+        disc = person.visible_mask()
+        wait_saved(person)
+        person.page.reload()
+        person.page.evaluate("releaseStorage()")
+        person.expect_image("scene.png")
+        assert np.array_equal(person.visible_mask(), disc)
+
+
+def test_next_key_pressed_twice_at_once_opens_the_image_after_the_next(project):
+    project.page.evaluate(PRESS_TWICE)
+    project.expect_image("c.png")
+    expect(project.page.locator("#image-position")).to_have_text("3 of 4")
 
 
 def test_each_image_keeps_its_own_objects_until_it_is_removed(project):

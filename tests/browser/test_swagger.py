@@ -11,7 +11,7 @@ def test_swagger_example_returns_200_and_links_to_the_page(person):
     operation.get_by_role("button", name="Try it out").click()
     operation.get_by_role("button", name="Execute").click()
     status = operation.locator(".live-responses-table tbody .response-col_status").first
-    expect(status).to_have_text("200", timeout=20_000)
+    expect(status).to_have_text("200")
     person.page.locator("a[href='ui']").first.click()
     expect(person.page.get_by_role("heading", name="Click an object to segment it")).to_be_visible()
 

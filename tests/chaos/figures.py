@@ -144,6 +144,6 @@ def not_run(name: str, why: str) -> Figure:
 
 
 def _samples(server: Server, name: str) -> Iterator[tuple[dict[str, str], float]]:
-    text = requests.get(f"{server.url}/metrics", timeout=10).text
+    text = requests.get(f"{server.url}/metrics", timeout=60).text
     for labels, value in re.findall(rf"^{name}\{{(.*)\}} (\S+)", text, re.MULTILINE):
         yield dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,7 +29,7 @@ from mobile_sam_onnx import Preparer, model
 from mobile_sam_onnx.identity import Identity, VersionFolders
 
 ROOT = Path(__file__).resolve().parents[2]
-READY_TIMEOUT_S, STOP_TIMEOUT_S = 120, 40
+READY_TIMEOUT_S, STOP_TIMEOUT_S = 120, 60
 KEYS = {
     "alice": "alice-key-of-24-letters",
     "bob": "bobs-key-of-24-letters..",
@@ -65,14 +67,29 @@ class Server:
 
     def metric(self, name: str, model: str) -> int:
         """Return the value of one of Triton's counters."""
-        text = requests.get(self.metrics_url, timeout=5).text
+        text = requests.get(self.metrics_url, timeout=60).text
         (count,) = re.findall(rf'^{name}\{{model="{model}",version="1"\}} (\d+)', text, re.MULTILINE)
         return int(count)
+
+    def count(self, series: str) -> int:
+        """Return the value of a series of Triton's metrics, with its labels; 0 without it."""
+        text = requests.get(self.metrics_url, timeout=60).text
+        found = re.search(rf"^{re.escape(series)} (\d+)", text, re.MULTILINE)
+        return int(found[1]) if found else 0
+
+    @contextlib.contextmanager
+    def sending(self, path: str = "/mobile_sam", **fields) -> Iterator[socket.socket]:
+        """Send a request without waiting for the answer; yield its connection, which is closed at the end."""
+        body = json.dumps(fields).encode()
+        headers = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        with socket.create_connection(("127.0.0.1", self.port), READY_TIMEOUT_S) as connection:
+            connection.sendall(f"POST {path} HTTP/1.1\r\n{headers}\r\n\r\n".encode() + body)
+            yield connection
 
     def wait_for_metric(self, series: str) -> str:
         """Wait for a series in `/metrics` and return the whole text; stage times appear up to a second late."""
         deadline = time.monotonic() + READY_TIMEOUT_S
-        while series not in (text := requests.get(f"{self.url}/metrics", timeout=10).text):
+        while series not in (text := requests.get(f"{self.url}/metrics", timeout=60).text):
             assert time.monotonic() < deadline, f"no {series} in {text}"
             time.sleep(0.1)
         return text
@@ -82,7 +99,7 @@ class Server:
         deadline = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
-                if requests.get(f"{self.url}/readyz", timeout=5).ok:
+                if requests.get(f"{self.url}/readyz", timeout=60).ok:
                     return self
             except requests.RequestException:
                 pass

@@ -25,11 +25,11 @@ def test_probes_are_answered_despite_exhausted_file_descriptors(builtin_reposito
         open_connections.callback(server.request_stop)
         server.wait_until_ready()
         for number in range(HALF_OPEN_CONNECTIONS):
-            connection = open_connections.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            connection = open_connections.enter_context(socket.create_connection((host, int(port)), timeout=60))
             with suppress(ConnectionError):  # closed in favour of a newer one
                 connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: a\r\nX-Half: ")
             if number % CONNECTIONS_PER_PROBE == 0:
-                assert requests.get(f"{server.url}/readyz", timeout=10).status_code == 200
+                assert requests.get(f"{server.url}/readyz", timeout=60).status_code == 200
         workers = psutil.Process(server.process.pid).children(recursive=True)
         limits = {worker.rlimit(resource.RLIMIT_NOFILE) for worker in workers}
         assert limits == {(MAX_DESCRIPTORS, MAX_DESCRIPTORS)}

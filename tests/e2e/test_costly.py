@@ -4,25 +4,26 @@ import contextlib
 import io
 import json
 import re
-import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
-import requests
 from PIL import Image
 
 from tests.chaos import victims
 from tests.chaos.callers import click, photo
 from tests.e2e.pictures import as_base64
-from tests.e2e.server import READY_TIMEOUT_S, Server, serving
+from tests.e2e.server import Server, serving
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 TIMEOUT_S = 5
 MEBIBYTE = 2**20
+BEGUN = 'mobile_sam_stage_total{model="mobile_sam_costly",stage="cache"}'
+ABORTED = 'mobile_sam_given_up_total{model="mobile_sam_costly"}'
+"""Series that count the requests of the processes for long requests; `BEGUN` follows a second later."""
 LARGE = {"mask_format": "json", "segmented_image": "cutout"}
 """Fields of the largest admitted response for 25 megapixels: up to 150 MB."""
 
@@ -52,17 +53,6 @@ def objects(count: int) -> list[dict]:
     return [{"pos_coords": [[10 + 19 * (index % 256), 10 + 19 * (index // 256)]]} for index in range(count)]
 
 
-def aborted_count(server: Server) -> int:
-    """Return the number of requests aborted by the processes for long requests."""
-    text = requests.get(server.metrics_url, timeout=5).text
-    found = re.search(r'^mobile_sam_given_up_total\{model="mobile_sam_costly"\} (\d+)', text, re.MULTILINE)
-    return int(found[1]) if found else 0
-
-
-def wait_for_abort(server: Server, before: int) -> None:
-    wait_until(lambda: aborted_count(server) > before, what="the work was not aborted")
-
-
 @pytest.mark.parametrize("mask_format", ["polygon", "rle"])
 def test_request_that_would_take_minutes_is_rejected_with_the_limit(impatient, image_id, mask_format):
     answer = impatient.post(
@@ -87,20 +77,19 @@ def test_low_res_masks_count_towards_the_response_size_limit(impatient):
 
 
 def test_work_is_aborted_when_the_request_times_out(impatient, image_id):
-    before = aborted_count(impatient)
+    before = impatient.count(ABORTED)
     answer = impatient.post(image_id=image_id, prompts=objects(150), mask_format="rle", segmented_image="none")
     assert (answer.status_code, answer.json()["type"]) == (504, "urn:mobile-sam:inference-timeout")
-    wait_for_abort(impatient, before)
+    wait_until(lambda: impatient.count(ABORTED) > before, what="the work was not aborted")
     assert impatient.post(image_id=image_id, prompts=objects(5), mask_format="rle", segmented_image="none").ok
 
 
 def test_work_is_aborted_when_the_caller_disconnects(impatient, image_id):
-    before = aborted_count(impatient)
+    begun, aborted = impatient.count(BEGUN), impatient.count(ABORTED)
     ask = {"image_id": image_id, "prompts": objects(150), "mask_format": "rle", "segmented_image": "none"}
-    with contextlib.suppress(requests.Timeout):
-        requests.post(f"{impatient.url}/mobile_sam", json=ask, timeout=1)
-        pytest.fail("the request was answered")
-    wait_for_abort(impatient, before)
+    with impatient.sending(**ask):
+        wait_until(lambda: impatient.count(BEGUN) > begun)
+    wait_until(lambda: impatient.count(ABORTED) > aborted, what="the work was not aborted")
 
 
 def test_clicks_are_answered_during_many_long_requests(impatient, image_id):
@@ -116,20 +105,16 @@ def test_clicks_are_answered_during_many_long_requests(impatient, image_id):
 
 def test_large_responses_use_neither_shared_memory_nor_worker_memory(server):
     image_id = large_image_id(server)
-    body = json.dumps({"image_id": image_id, "pos_coords": [[2500, 2500]], **LARGE}).encode()
-    headers = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    ask = {"image_id": image_id, "pos_coords": [[2500, 2500]], **LARGE}
     shared = sum(region.stat().st_size for region in victims.regions(server))
     workers = victims.workers(server)
     with contextlib.ExitStack() as connections:
         before = [psutil.Process(worker.pid).memory_info().rss for worker in workers]
-        callers = [connections.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(2)]
-        for caller in callers:
-            caller.settimeout(READY_TIMEOUT_S)
-            caller.sendall(f"POST /mobile_sam HTTP/1.1\r\n{headers}\r\n\r\n".encode() + body)
+        callers = [connections.enter_context(server.sending(**ask)) for _ in range(2)]
         starts = [caller.recv(12) for caller in callers]  # and read no further
         grown = [worker.memory_info().rss - rss for worker, rss in zip(workers, before, strict=True)]
     assert starts == [b"HTTP/1.1 200"] * 2
     assert max(grown) < 50 * MEBIBYTE
     assert sum(region.stat().st_size for region in victims.regions(server)) - shared < 50 * MEBIBYTE
-    answer = server.post(image_id=image_id, pos_coords=[[2500, 2500]], **LARGE)
+    answer = server.post(**ask)
     assert len(answer.content) == int(answer.headers["Content-Length"]) > 50 * MEBIBYTE

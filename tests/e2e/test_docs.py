@@ -82,7 +82,7 @@ def test_cells_of_the_notebook_run_one_after_another(official_server, tmp_path):
 def test_openapi_examples_match_the_real_responses(official_server):
     segmented = segmentation(official_server.post(**{**examples.EXAMPLE, "mask_format": "npy"}))
     everything = official_server.post("/everything", **examples.EVERYTHING_REQUESTS["grid"]["value"]).json()
-    info = requests.get(f"{official_server.url}/info", timeout=10).json()
+    info = requests.get(f"{official_server.url}/info", timeout=60).json()
     for shown, real in ((examples.RESULT, segmented.result), (examples.EVERYTHING, everything), (examples.INFO, info)):
         assert pages.same_json(shown, real), real
     assert iou(segmented.masks, coco.decode(examples.RUN_LENGTHS).astype(bool)) > 0.98

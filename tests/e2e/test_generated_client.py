@@ -27,7 +27,7 @@ IMAGE = as_base64(scene(1))
 def models(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     """Generate the client; return its models. Its other modules can be imported while the fixture lives."""
     folder = tmp_path_factory.mktemp("generated")
-    (folder / "docs.json").write_bytes(requests.get(f"{server.url}/docs.json", timeout=5).content)
+    (folder / "docs.json").write_bytes(requests.get(f"{server.url}/docs.json", timeout=60).content)
     (folder / "config.json").write_text('{"post_hooks": []}')
     command = ["generate", "--path", "docs.json", "--config", "config.json", "--meta", "none", "--output-path", PACKAGE]
     done = subprocess.run(

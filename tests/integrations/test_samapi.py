@@ -21,7 +21,7 @@ IMAGE = scene(51)
 
 def ask(server, path: str, **fields: Any) -> list[dict[str, Any]]:
     """Send a request as the extension does, and return the features."""
-    (weights,) = requests.get(f"{server.url}/sam/weights/?type=vit_t", timeout=10).json()
+    (weights,) = requests.get(f"{server.url}/sam/weights/?type=vit_t", timeout=60).json()
     body = {"type": "vit_t", "b64img": as_base64(IMAGE), "checkpoint_url": weights["url"], **fields}
     headers = {"accept": "application/json", "Content-Type": "application/json; charset=utf-8"}
     answer = requests.post(f"{server.url}{path}", data=json.dumps(body), headers=headers, timeout=60)

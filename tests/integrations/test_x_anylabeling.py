@@ -159,7 +159,7 @@ def look(server, python, photo, tmp_path):
         (tmp_path / "home").mkdir()
         command = [python, SCRIPTS / "window.py", server.url, key, tmp_path / "home", image, f"{X},{Y}"]
         environment = {**os.environ, **OFFSCREEN, "HOME": str(tmp_path / "home")}
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=200)
         assert ended.returncode == 0, ended.stderr[-3000:]
         seen: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
         return seen

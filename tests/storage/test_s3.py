@@ -1,9 +1,10 @@
 """Models from an S3 stand-in in the real Triton, with a repository written by `python -m utils.triton.repository`."""
 
+import contextlib
 import shutil
+import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,6 +16,7 @@ import requests
 from benchmarks.service import free_ports
 from tests.e2e.pictures import as_base64, scene
 from tests.e2e.server import ROOT, base_environment, start_server
+from tests.waiting import wait_until
 
 boto3 = pytest.importorskip("boto3", reason="not installed: boto3: make env-storage")
 pytest.importorskip("moto", reason="not installed: moto: make env-storage")
@@ -38,20 +40,21 @@ CREDENTIALS: dict[str, Any] = {
 def storage(tmp_path: Path) -> Iterator[str]:
     """Run a server with the S3 API; return its address."""
     (port,) = free_ports(1)
-    server = str(Path(sys.executable).parent / "moto_server")
-    with (tmp_path / "storage.log").open("wb") as log:
-        process = subprocess.Popen([server, "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log)
-    address = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    log = tmp_path / "storage.log"
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
         try:
-            requests.get(address, timeout=2)
-            break
-        except requests.ConnectionError:
-            time.sleep(0.1)
-    yield address
-    process.terminate()
-    process.wait(10)
+            wait_until(lambda: listens(port) or process.poll() is not None, what="S3's stand-in does not listen")
+            assert process.poll() is None, log.read_text()
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+def listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
 def bucket_at(address: str) -> Any:
@@ -101,7 +104,7 @@ def test_triton_loads_a_written_repository_from_s3(builtin_repository, storage, 
     address = f"s3://{storage}/{BUCKET}/{FOLDER}"
     server = start_server(tmp_path / "remote" / "log", MOBILE_SAM_MODEL_REPOSITORY=address, **CREDENTIALS, **ADMIN)
     try:
-        info = requests.get(f"{server.url}/info", timeout=5).json()
+        info = requests.get(f"{server.url}/info", timeout=60).json()
         assert (info["weights"]["name"], info["model_versions"]) == ("builtin", [1])
         assert info["limits"]["max_image_pixels"] == 25_000_000
         answer = server.post(**click)
@@ -117,7 +120,7 @@ def test_triton_loads_a_written_repository_from_s3(builtin_repository, storage, 
             assert upload(model / "2", storage, prefix=f"{model.name}/2") > 0
         loaded = requests.post(f"{server.url}/admin/models/load", headers=KEY, timeout=120)
         assert loaded.status_code == 200, loaded.text
-        assert requests.get(f"{server.url}/info", timeout=5).json()["model_versions"] == [1, 2]
+        assert requests.get(f"{server.url}/info", timeout=60).json()["model_versions"] == [1, 2]
         versions: list[tuple[int, dict[str, Any]]] = [(2, {}), (1, {"model_version": 1})]
         for version, fields in versions:
             assert f'"model_version":{version}'.encode() in server.post(**click, **fields).content

@@ -85,8 +85,8 @@ def killed_worker(start: Start) -> Iterator[Figure]:
     with start(BENTOML_CONTAINERIZED="true") as server, crowd(server.port, mixed(), 4) as outcomes:
         count = len(victims.workers(server))
         wait_for_answers(outcomes)
-        moment = time.monotonic()
         victims.workers(server)[0].kill()
+        moment = time.monotonic()
         back = victims.until(lambda: len(victims.workers(server)) == count, 40)
         time.sleep(3)
     lost = outcomes.reasons()["lost"] + outcomes.reasons()["closed"]
@@ -138,7 +138,7 @@ def told_to_stop(start: Start, times: int = 20) -> Iterator[Figure]:
                     codes.add(-1)
                 slowest = max(slowest, time.monotonic() - began)
             all_outcomes.all += outcomes.all
-            left += len(victims.left_over(family, 2)) + len(victims.regions(server))
+            left += len(victims.left_over(family, 60)) + len(victims.regions(server))
     yield Figure(name, "slowest exit", slowest, 40, "s")
     yield unexpected_outcomes(name, all_outcomes, {"ok", "stopping", "refused"})
     yield Figure(name, "processes and regions left", left, 0)

@@ -49,7 +49,7 @@ def triton(serve, tmp_path_factory):
     ],
 )
 def test_config_is_completed_from_the_graph(triton, model, backend, completed):
-    config = requests.get(f"{triton}/v2/models/{model}/config", timeout=10).json()
+    config = requests.get(f"{triton}/v2/models/{model}/config", timeout=60).json()
     assert config["backend"] == backend
     found = {
         side: [(tensor["name"], tensor["data_type"], tensor["dims"]) for tensor in config[side]]
@@ -58,6 +58,6 @@ def test_config_is_completed_from_the_graph(triton, model, backend, completed):
     assert {"max_batch_size": config["max_batch_size"], **found} == completed
     assert ("dynamic_batching" in config) == (config["max_batch_size"] == 4)
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3], "data": [1, 2, 3, 4, 5, 6]}]}
-    answer = requests.post(f"{triton}/v2/models/{model}/infer", json=body, timeout=10).json()
+    answer = requests.post(f"{triton}/v2/models/{model}/infer", json=body, timeout=60).json()
     outputs = {output["name"]: output["data"] for output in answer["outputs"]}
     assert outputs["y"] == [2, 4, 6, 8, 10, 12]

@@ -66,7 +66,7 @@ def test_concurrent_requests_are_batched_and_get_their_own_masks(example, builti
         for _ in range(10):
             answers = list(callers.map(lambda file: ask(example, file=file), files))
             assert all(iou(mask_of(answer), mask) > 0.99 for answer, mask in zip(answers, expected, strict=True))
-            sizes = dict(BATCH_SIZE.findall(requests.get(f"{example.url}/metrics", timeout=10).text))
+            sizes = dict(BATCH_SIZE.findall(requests.get(f"{example.url}/metrics", timeout=60).text))
             batches, pictures = float(sizes["count"]), float(sizes["sum"])
             if batches < pictures:
                 break

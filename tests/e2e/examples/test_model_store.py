@@ -29,7 +29,8 @@ def environment(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
     subprocess.run([sys.executable, "-m", "tests.e2e.examples.tiny_gpt2", folder], cwd=ROOT, check=True, timeout=120)
     home = tmp_path_factory.mktemp("home")
-    return {"BENTOML_HOME": str(home), "TEXT_GENERATION_MODEL": str(folder), "HF_HUB_OFFLINE": "1"}
+    settings = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    return {"BENTOML_HOME": str(home), "TEXT_GENERATION_MODEL": str(folder), **settings}
 
 
 def run(environment, *command: str) -> str:
@@ -60,7 +61,10 @@ def test_commands_of_the_readme(example, environment, reader):
 def test_requests_of_several_callers_are_batched(example):
     def ask(number: int) -> str:
         body = {"texts": [f"caller {number} says"]}
-        answer = requests.post(f"{example.url}/generate", json=body, timeout=60)
+        for _ in range(20):  # on a busy machine, some would be answered later than `max_latency_ms`
+            answer = requests.post(f"{example.url}/generate", json=body, timeout=60)
+            if answer.status_code != 503:
+                break
         assert answer.status_code == 200, answer.text
         (text,) = answer.json()
         return str(text)
@@ -68,6 +72,6 @@ def test_requests_of_several_callers_are_batched(example):
     with ThreadPoolExecutor(CALLERS) as threads:
         answers = list(threads.map(ask, range(CALLERS)))
     assert all(text.startswith(f"caller {number} says") for number, text in enumerate(answers))
-    found = BATCHES.findall(requests.get(f"{example.url}/metrics", timeout=10).text)
+    found = BATCHES.findall(requests.get(f"{example.url}/metrics", timeout=60).text)
     texts, batches = (sum(float(value) for name, value in found if name == wanted) for wanted in ("sum", "count"))
     assert texts > batches

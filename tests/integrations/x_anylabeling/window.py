@@ -20,7 +20,7 @@ from PyQt6.QtTest import QTest
 from PyQt6.QtWidgets import QApplication
 
 WIDTH, HEIGHT = 1180, 720
-TIMEOUT_S, SETTLE_S = 30, 0.7
+TIMEOUT_S, SETTLE_ROUNDS = 60, 70
 
 url, key, home, image, *rest = sys.argv[1:]
 picture = None if "," in rest[-1] else rest.pop()
@@ -57,8 +57,9 @@ def wait(condition: Callable[[], object]) -> None:
 
 def settle() -> None:
     """Process events for a while: the window lays itself out."""
-    start = time.monotonic()
-    wait(lambda: time.monotonic() > start + SETTLE_S)
+    for _ in range(SETTLE_ROUNDS):
+        app.processEvents()
+        time.sleep(0.01)
 
 
 wait(lambda: view.image is not None and not view.image.isNull())

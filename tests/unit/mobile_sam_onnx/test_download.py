@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +18,7 @@ import pytest
 from mobile_sam_onnx import DownloadError, package_index
 from mobile_sam_onnx.download import cache_directory, cached, download, fetch_official
 from mobile_sam_onnx.sources import Package, Source
+from tests.waiting import wait_until
 
 CONTENT = bytes(range(256)) * 400
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -29,6 +30,8 @@ class Server(ThreadingHTTPServer):
     ranges: bool = True
     cut: int | None = None
     asked: list[str | None]
+    pause: Callable[[], None]
+    """Called before each answer."""
 
     def source(self, name: str = "weights.pt", digest: str = DIGEST) -> Source:
         """Return the server's file as a published source."""
@@ -41,6 +44,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         asked = self.headers.get("Range")
         self.server.asked.append(asked)
+        self.server.pause()
         if self.path != "/weights.pt":
             self.send_error(404)
             return
@@ -60,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[Server]:
     with Server(("127.0.0.1", 0), Handler) as running:
-        running.asked = []
+        running.asked, running.pause = [], lambda: None
         thread = Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield running
@@ -280,11 +284,13 @@ def test_altered_package_is_a_one_line_error(index, lines, bad, reason):
 
 @pytest.mark.usefixtures("index")
 def test_concurrent_fetches_download_once(server, lines):
+    waiting = "waiting for another process that fetches the official weights"
+    server.pause = lambda: wait_until(lambda: lines.count(waiting) == 2)
     with ThreadPoolExecutor(3) as threads:
         paths = list(threads.map(lambda _: fetch_official(server.source(), MISSING, lines.append), range(3)))
     assert len(set(paths)) == 1
     assert server.asked == [None]
-    assert lines.count("waiting for another process that fetches the official weights") == 2
+    assert lines.count(waiting) == 2
     assert sum("fetching failed" in line for line in lines) == 1
 
 

@@ -139,22 +139,21 @@ def test_model_is_renewed_after_runs_of_other_shapes(model):
     wait_until(lambda: model.compiled is not second)
 
 
-def run_until(model, seconds: float, *widths: int) -> None:
-    """Run requests until the time is over or the model is renewed."""
-    first, end = model.compiled, time.monotonic() + seconds
-    while time.monotonic() < end and model.compiled is first:
-        run(model, *widths)
-        time.sleep(0.01)
-
-
 def test_model_in_use_is_renewed_only_after_large_runs(backend, model, monkeypatch):
-    monkeypatch.setattr(backend, "MEMORY_KEPT_S", 0.5)
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(backend, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=time.sleep))
     first = model.compiled
-    run_until(model, 2, 10, 11)
-    assert model.compiled is first
-    run(model, 80)
-    run_until(model, 20, 10, 11)
-    assert model.compiled is not first
+
+    def renewed_by(*widths: int) -> bool:
+        """Run a request soon after the last one, and return whether the model is renewed."""
+        clock.now += 0.6 * backend.MEMORY_KEPT_S
+        run(model, *widths)
+        time.sleep(backend.MEMORY_KEPT_S)  # time for checks
+        return model.compiled is not first
+
+    assert not any(renewed_by(10, 11) for _ in range(10))
+    renewed_by(80)
+    wait_until(lambda: renewed_by(10, 11))
 
 
 def test_outputs_outlive_a_renewal(model):

@@ -65,6 +65,8 @@ let info = null;
 let session = null;
 /** Number of images requested so far: only the latest one is opened. */
 let openCount = 0;
+/** The image that `openImage` was called for last; if no other one was requested since, it is open, or will be. */
+let latest = { request: 0, id: null };
 /** @type {Map<number, Promise<any>>} responses of `/embed` for images that are not open yet, by id */
 const encodedAhead = new Map();
 
@@ -84,7 +86,7 @@ async function addImages(sources, retry = null) {
     const { name, allowCopy = false } = source;
     showBusy(sources.length > 1 ? `Adding image ${index + 1} of ${sources.length}` : "Loading the image");
     try {
-      await started; // for the limits
+      await Promise.all([started, loaded]); // for the limits, and for where images are kept
       const image = await prepareImage(await source.file, name, info?.limits, allowCopy);
       if (sources.length === 1 && request !== openCount) return; // another image was chosen instead
       const added = await project.add({ ...image, name, thumbnail: await thumbnailOf(image) });
@@ -120,6 +122,7 @@ function openSample({ file }) {
  */
 async function openImage(image) {
   const request = ++openCount;
+  latest = { request, id: image.id };
   if (image.id === session?.image.id) return;
   mend.settle();
   connection.drop(everything);
@@ -150,9 +153,10 @@ async function openImage(image) {
   }
 }
 
-/** Open the image that is `step` after the open one in the list. */
+/** Open the image that is `step` after the open one, or the one being opened, in the list. */
 function moveBy(step) {
-  const at = project.images.findIndex(({ id }) => id === session?.image.id);
+  const from = latest.request === openCount ? latest.id : session?.image.id;
+  const at = project.images.findIndex(({ id }) => id === from);
   const image = project.images[at + step];
   if (image && at >= 0) openImage(image);
 }
@@ -196,6 +200,7 @@ async function openAnnotations(files) {
   showBusy("Reading the files");
   let problem = null, result = "";
   try {
+    await loaded;
     await project.flush();
     if (open) closeImage();
     const { images, objects, warnings } = await importFiles(project, files);
@@ -262,7 +267,7 @@ async function segment(object, clickTime) {
   const current = session;
   const { masks, objects } = current;
   if (!isMarked(object) || masks.get(object) || masks.isPending(object)) return;
-  const busyTimer = setTimeout(() => current === session && showBusy("Segmenting"), BUSY_DELAY_MS);
+  const busyTimer = setTimeout(() => current === session && element("busy").hidden && showBusy("Segmenting"), BUSY_DELAY_MS);
   screen.stage.view.setAttribute("aria-busy", "true");
   try {
     const milliseconds = await masks.request(object);
@@ -553,7 +558,7 @@ async function start() {
 
 /** Open what the browser has stored. */
 async function resume() {
-  await project.load();
+  await loaded;
   imageList.show(project.images, null);
   showClasses();
   const image = project.images.find(({ id }) => id === project.imageId) ?? project.images[0];
@@ -605,5 +610,5 @@ connectExports(project, {
   importFiles: openAnnotations,
 });
 document.addEventListener("visibilitychange", () => project.flush());
-const started = start();
+const started = start(), loaded = project.load();
 resume();

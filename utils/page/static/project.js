@@ -6,7 +6,7 @@ import { MemoryStore, Store } from "./store.js";
 
 /** Time without changes after which the work is saved. */
 const SAVE_DELAY_MS = 300;
-const LOCK = "mobile-sam-project", LOCK_TIMEOUT_MS = 1000;
+const LOCK = "mobile-sam-project", LOCK_TIMEOUT_MS = 5000;
 
 /**
  * @typedef {import("./store.js").StoredImage} StoredImage
@@ -227,7 +227,7 @@ async function lock() {
   if (!navigator.locks) return; // without TLS, other than on this machine
   await new Promise((resolve, reject) => {
     const hold = () => (resolve(), new Promise(() => {}));
-    // After a reload, the lock of the page before is free a moment later.
+    // After a reload, the lock of the page before is free a moment later, on a busy machine seconds.
     navigator.locks.request(LOCK, { signal: AbortSignal.timeout(LOCK_TIMEOUT_MS) }, hold).catch(() => reject(new Error("the project is open in another tab")));
   });
 }

@@ -100,6 +100,7 @@ export class Session {
       await Promise.race([this.embedding, aborted(stop.signal)]);
       const fields = { points_per_side: perSide, ...smoothing(this) };
       const found = await this.#service.everything(this.remote, fields, onProgress, stop.signal);
+      stop.signal.throwIfAborted(); // the result may have arrived with the last progress
       return found.sort((one, other) => other.area - one.area);
     } finally {
       this.#everything = null;

@@ -58,6 +58,7 @@ class Service:
     max_requests: int = 2
     metrics_need_key: bool = False
     state: State = "ready"
+    answer_timeout_s: float = 0.2
     counts: FakeCounts = field(default_factory=FakeCounts)
     reached: list[str] = field(default_factory=list)
 
@@ -68,7 +69,7 @@ class Service:
             work_paths=frozenset({"/work", "/odd", "/broken", "/busy"}),
             file_paths=frozenset({"/static_content/a.css"}),
             pages={"/page": PlainTextResponse("a page")},
-            limits=Limits(MAX_BODY_BYTES, 0.2, 0.2),
+            limits=Limits(MAX_BODY_BYTES, 0.2, self.answer_timeout_s),
             keys=ApiKeys.of(self.keys, None),
             rate=RateLimit(self.rate, None) if self.rate else None,
             admission=self.admission,
@@ -94,16 +95,21 @@ class Service:
             description = {"body": body.decode(), "caller": CALLER.get(), "request": REQUEST_ID.get()}
             await JSONResponse(description)(scope, receive, send)
 
-    async def ask(self, path="/work", method="POST", chunks=(b"body",), headers=(), *, pause=0.0, client="10.0.0.1"):
-        """Send one request, in a context of its own, and return its answer; `chunks` loses what was read."""
+    async def ask(self, path="/work", method="POST", chunks=(b"body",), headers=(), *, client="10.0.0.1"):
+        """Send one request, in a context of its own, and return its answer.
+
+        `chunks` loses what was read; an event among the chunks is waited for.
+        """
         incoming = chunks if isinstance(chunks, list) else list(chunks)
         sent: list[dict] = []
 
         async def receive():
-            await asyncio.sleep(pause)
+            await asyncio.sleep(0)
             if not incoming:
                 await asyncio.Event().wait()
-            chunk = incoming.pop(0)
+            if isinstance(chunk := incoming.pop(0), asyncio.Event):
+                await chunk.wait()
+                chunk = incoming.pop(0)
             return {"type": "http.request", "body": chunk, "more_body": bool(incoming)}
 
         async def send(message):
@@ -164,7 +170,7 @@ async def test_refusal_closes_the_connection_if_much_of_the_body_is_unread(heade
 
 
 async def test_slow_body_is_a_408():
-    answer = await Service().ask(chunks=[b"a", b"b", b"c", b"d"], pause=0.08, headers=[("Content-Length", "4")])
+    answer = await Service().ask(chunks=[b"a", b"b", asyncio.Event(), b"cd"], headers=[("Content-Length", "4")])
     assert answer.problem == (408, "slow-body")
     assert "got 2 bytes" in json.loads(answer.body)["detail"]
 
@@ -293,9 +299,10 @@ async def test_refusals_of_an_immediate_retry_are_delayed_while_others_are_activ
     async def no_sleep(seconds: float) -> None:
         delays.append(seconds)
 
-    service = Service(max_requests=1)
+    service = Service(max_requests=1, answer_timeout_s=60)
     others = asyncio.ensure_future(service.ask("/busy", client="10.0.0.2"))
-    await asyncio.sleep(0.01)
+    while not service.reached:
+        await asyncio.sleep(0)
     monkeypatch.setattr("utils.edge.middleware.asyncio.sleep", no_sleep)
     answers = [await service.ask("/busy") for _ in range(MAX_PROMPT_REFUSALS + 2)]
     others.cancel()
@@ -306,12 +313,13 @@ async def test_refusals_of_an_immediate_retry_are_delayed_while_others_are_activ
 async def test_slow_bodies_take_bounded_memory_and_no_slots():
     service = Service(max_requests=1)
     headers = [("Content-Length", "90")]
-    slow = [
-        asyncio.ensure_future(service.ask(chunks=(b"a" * 45, b"a" * 45), headers=headers, pause=0.05))
-        for _ in range(30)
-    ]
-    await asyncio.sleep(0.01)
+    rest = asyncio.Event()
+    chunks = (b"a" * 45, rest, b"a" * 45)
+    slow = [asyncio.ensure_future(service.ask(chunks=chunks, headers=headers)) for _ in range(30)]
+    for _ in range(100):
+        await asyncio.sleep(0)
     assert (await service.ask()).status == 200
+    rest.set()
     slugs = {answer.problem[1] for answer in await asyncio.gather(*slow) if answer.status != 200}
     assert "overloaded" in slugs
     assert slugs <= {"overloaded", "slow-body", "body-too-large"}
@@ -490,9 +498,9 @@ async def test_work_after_the_complete_answer_is_not_cancelled():
 
 
 async def test_answer_is_sent_as_it_is_produced_without_time_limit_once_started():
-    work, visit, call = await start([START, LINE], [LINE, LAST], timeout_s=0.01)
+    work, visit, call = await start([START, LINE], [LINE, LAST], timeout_s=0.5)
     assert visit.sent == [START, LINE]
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.6)
     work.may_end.set()
     await call
     assert visit.body == b"line\nline\nlast"
