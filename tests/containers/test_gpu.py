@@ -30,7 +30,7 @@ True 0"""
 
 
 @pytest.fixture
-def python(base) -> str:
+def python(base: str) -> str:
     """Return an image with Python 3.12, as NVIDIA's container has, if pyenv has one; else with Debian's Python 3.11."""
     versions = sorted(PYTHONS.glob("3.12.*"))
     if not versions:
