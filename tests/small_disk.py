@@ -16,7 +16,7 @@ def small_disk(folder: Path, megabytes: int, option: str = "exec") -> Iterator[P
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=1777,{option}", "none", str(folder)]
     mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     if mounted.returncode:
-        pytest.skip(f"cannot mount a disk: {mounted.stderr.strip()}")
+        pytest.skip("mounting a disk is not allowed here")
     try:
         yield folder
     finally:
