@@ -45,7 +45,7 @@ def test_an_unsupported_version_of_python_is_rejected(monkeypatch, version):
 
 def test_a_python_without_shared_library_is_rejected(monkeypatch):
     monkeypatch.setattr("tools.prerequisites.shutil.which", lambda _: None)
-    monkeypatch.setattr("utils.triton.installation.Path.is_file", lambda _: False)
+    monkeypatch.setattr("utils.triton.installation.os.access", lambda *_: False)
     with pytest.raises(InstallationError, match=r"^no shared libpython3\.\d+\.so\.1\.0 for "):
         prerequisites.check_python()
 

@@ -130,7 +130,7 @@ def test_the_wheels_triton_rejects_numpy_2(monkeypatch):
 def test_a_missing_libpython_error_names_the_package_to_install(monkeypatch):
     monkeypatch.setattr("utils.triton.installation.sysconfig.get_config_var", lambda _: None)
     monkeypatch.setattr("utils.triton.installation.sys.base_prefix", "/nowhere")
-    monkeypatch.setattr(Path, "is_file", lambda _: False)
+    monkeypatch.setattr("utils.triton.installation.os.access", lambda *_: False)
     with pytest.raises(TritonSetupError, match=rf"Debian, Ubuntu: libpython3\.{sys.version_info.minor}"):
         installation.shared_libpython()
 
