@@ -39,7 +39,7 @@ MIN_IOU = 0.95
 
 Point = tuple[int, int]
 
-_numbers = itertools.count(time.time_ns())  # new images also differ from those of earlier runs, which a cache may hold
+_numbers = itertools.count(time.time_ns())  # new images also differ from earlier runs' images, which a cache may hold
 _points = itertools.cycle(POINTS)
 
 

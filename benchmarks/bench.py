@@ -60,7 +60,7 @@ def first_request(service: Service) -> float:
 
 
 def size_ratio(service: Service) -> float:
-    """Return the size of an answer with an RLE mask over that of one with a JSON mask; `photo()` must be known."""
+    """Return the ratio of an answer's size with an RLE mask to its size with a JSON mask; `photo()` must be known."""
     image_id = hashlib.sha256(photo()).hexdigest()
     rle, json = (
         json_request(image_id=image_id, pos_coords=[CLICK], mask_format=mask_format, segmented_image="none")
@@ -71,7 +71,7 @@ def size_ratio(service: Service) -> float:
 
 
 def select(planned: Mapping[Cell, int], only: str | None, raw: str) -> dict[Cell, int]:
-    """Return the cells to measure: all, or those of one workload for the service, the raw model and without Triton."""
+    """Return the cells to measure: all, or one workload for the service, the raw model and without Triton."""
     arms = {OURS, WITHOUT_TRITON, raw}
     return {cell: count for cell, count in planned.items() if not only or (cell.workload == only and cell.arm in arms)}
 

@@ -62,7 +62,7 @@ class Networks:
     def answer(
         self, labelled: LabelledObject, engines: Pair, clicks: Sequence[Click] = ()
     ) -> tuple[list[Masks], list[Click]]:
-        """Return the masks after each of `CLICKS` clicks, then those of the box, and the clicks.
+        """Return the masks after each of `CLICKS` clicks, then the box's masks, and the clicks.
 
         Args:
             labelled: object with its human mask.
@@ -139,8 +139,8 @@ def keeps_masks(agreed: Array, human: Array, human_f32: Array) -> bool:
     """Return whether an engine keeps the masks.
 
     For each click and the box, the mean IoU with float32 is at least `MIN_IOU`, for single masks and for candidates,
-    and at most `MAX_LOW_SHARE` of the single masks are below `LOW_IOU`. No mean IoU of single masks with human masks
-    falls by more than `MAX_DROP`, nor that of the first click's best candidate.
+    and at most `MAX_LOW_SHARE` of the single masks are below `LOW_IOU`. No mean IoU with human masks
+    falls by more than `MAX_DROP`, neither for single masks nor for the first click's best candidate.
 
     Args:
         agreed: (objects, `CLICKS` + 1, 4) IoU with float32's masks; the box is last.
@@ -178,7 +178,7 @@ def compare(weights: str, repository: Path, objects: Sequence[LabelledObject]) -
 
 
 def figures_of(agreed: Array, human: Array, human_f32: Array) -> list[list[str]]:
-    """Return an engine's rows in the order of `COLUMNS`; the arguments are those of `keeps_masks`."""
+    """Return an engine's rows in the order of `COLUMNS`; arguments as in `keeps_masks`."""
     kept = "yes" if keeps_masks(agreed, human, human_f32) else "no"
     figures = (
         ("single", agreed[..., 0], ".4f"),

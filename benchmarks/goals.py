@@ -60,7 +60,7 @@ class Extras:
 
     loops: list[OpenLoop] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
-    """Bytes of an answer with an RLE mask over those of one with a JSON mask."""
+    """Ratio of an answer's bytes with an RLE mask to its bytes with a JSON mask."""
     first_requests: list[float] = field(default_factory=list)
     """Latency of the first request after each start, on a new image, in seconds."""
 
@@ -77,7 +77,7 @@ def summary(cells: Cells) -> str:
 
 
 def goals(cells: Cells, raw: str, extras: Extras) -> list[Goal]:
-    """Return the goals whose cells were measured.
+    """Return the goals for the measured cells.
 
     Args:
         cells: results of the closed loop.

@@ -40,7 +40,7 @@ class Click:
     image_field: Callable[[str], Mapping[str, Any]]
     """Takes base64 of the file, returns the body's fields with it."""
     mask_format: str
-    """Mask format that the adapter asks for: that of its baseline."""
+    """Mask format that the adapter asks for, the same as its baseline."""
     success: bytes
     """Part of each answer with a mask: some tools have errors of status 200."""
     headers: Mapping[str, str] = field(default_factory=dict)

@@ -32,7 +32,7 @@ CALLERS = 2
 ROUNDS = 60
 OWN, ADAPTER = "click by image_id, /mobile_sam", "click, Label Studio"
 MIN_RATIO = 0.9
-"""Goal of the command's images per second over those of the loop."""
+"""Goal of the ratio of the command's images per second to the loop's."""
 POINT = {
     "id": "point",
     "type": "keypointlabels",

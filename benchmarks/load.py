@@ -1,4 +1,4 @@
-"""Load client for all servers, with keep-alive connections and prepared bodies; runs in a process of its own.
+"""Load client for all servers, with keep-alive connections and prepared bodies; runs in a separate process.
 
 Closed loop: each connection sends its next request once it has its answer. Open loop: each request is due at a fixed
 time, whatever the server does, and its latency counts from then.

@@ -160,7 +160,7 @@ def embedding_counts(metrics_url: str) -> dict[str, int]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return unused ports of this machine, below those of outgoing connections: a server may bind them much later."""
+    """Return unused ports below the range for outgoing connections, because a server may bind them much later."""
     ports: list[int] = []
     with contextlib.ExitStack() as stack:
         while len(ports) < count:

@@ -26,7 +26,7 @@ from mobile_sam_onnx.tensors import Array, Tensors
 def window_attention(tokens: Var, tensors: Tensors, channels: int, size: int) -> Var:
     """Apply self-attention within square windows; `tokens` and the result are (N, size**2, channels).
 
-    The biases are those of the official model after `.eval()`, which its README calls after loading. Without that call
+    The biases match the official model after `.eval()`, which its README calls after loading. Without that call
     it would run with the zeros of a new model.
     """
     table = tensors.get("attention_biases", None, None)

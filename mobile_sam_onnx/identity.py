@@ -76,7 +76,7 @@ class Identity:
     architecture: str = "mobile_sam"
     """Architecture of the networks, by which the service chooses engines: `mobile_sam` or `builtin`."""
     everything: dict[str, float] = field(default_factory=lambda: dict(SAM_THRESHOLDS))
-    """Default thresholds of automatic masks; those of Segment Anything unless set."""
+    """Default thresholds of automatic masks; Segment Anything's unless set."""
 
 
 def fingerprint(source: str) -> str:

@@ -97,7 +97,7 @@ def _pip() -> list[str]:
 
 def _run(command: list[str], environment: dict[str, str], log: int, package: Package, staging: Path) -> int:
     """Run pip with a progress bar and return its exit status; raise `DownloadError` if pip stalls."""
-    # A process group of its own, so that pip's children can be killed with it.
+    # A new process group, so that pip's children can be killed with it.
     process = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
     )

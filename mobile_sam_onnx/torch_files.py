@@ -1,7 +1,7 @@
 """Readers of PyTorch's two checkpoint formats that can build only numpy arrays.
 
-Since 1.6 `torch.save` writes a zip archive with a pickle, `<root>/data.pkl`, whose tensors refer to raw storages,
-`<root>/data/<key>`, by persistent id. The files of earlier versions, of which many are published, have five pickles: a
+Since 1.6 `torch.save` writes a zip archive with a pickle, `<root>/data.pkl`. Its tensors refer to raw storages,
+`<root>/data/<key>`, by persistent id. Earlier versions, which many published files come from, wrote five pickles: a
 magic number, the format's version, the machine's byte order and type sizes, the state dict, and the keys of its
 storages. The storages follow in the order of the keys, each after its length.
 """

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from mobile_sam_onnx.errors import CheckpointError
 
 MAX_PICKLE_BYTES = 4 * 2**20
-"""Size of a checkpoint's pickles, fifty times that of MobileSAM's."""
+"""Size of a checkpoint's pickles; MobileSAM's take a fiftieth."""
 MAX_ARGUMENTS = 8
 MAX_DIMENSIONS = 8
 NAMES = (
@@ -64,7 +64,7 @@ class _Dispatch(dict[int, Any]):
 
 
 class _Unpickler(pickle._Unpickler):
-    """Unpickler that allows only the names in `find_class`, whose objects are new for each file.
+    """Unpickler that allows only the names in `find_class`, and makes new objects for each file.
 
     It derives from the slower unpickler in Python: the one in C allocates as much memory as the pickle asks for (2^28
     memo entries, texts longer than the file), and its opcodes cannot be replaced. A state dict takes milliseconds.
@@ -180,7 +180,7 @@ def to_native(flat: npt.NDArray[np.generic], storage: Storage) -> npt.NDArray[np
 
 
 def array(key: str, tensor: Tensor, values: Callable[[Storage], npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
-    """Return a tensor as an array, which may share memory with others; `values` returns those of a storage, (N,).
+    """Return a tensor as an array, which may share memory with others; `values` reads a storage, (N,).
 
     Raises:
         CheckpointError: the tensor does not fit into its storage.

@@ -59,7 +59,7 @@ def self_attention(queries: Var, values: Var, absent: Var, tensors: Tensors, wid
 
 
 def tokens_to_image(queries: Var, positions: Var, placed: Var, tensors: Tensors, width: int) -> Var:
-    """Let tokens (N, T, width) attend to positions (M, 4096, width); `placed` is those plus their encoding.
+    """Let tokens (N, T, width) attend to positions (M, 4096, width); `placed` is positions plus their encoding.
 
     The key bias is left out: it adds one number to all scores of a query, which softmax ignores.
 
@@ -108,7 +108,7 @@ def _concat_heads(x: Var, width: int) -> Var:
 def two_way_transformer(tokens: Var, positions: Var, encoding: Array, absent: Var, tensors: Tensors) -> tuple[Var, Var]:
     """Let tokens (N, T, width) and positions (M, 4096, width) attend to each other; returns both with batch N.
 
-    `encoding` (4096, width) is that of the positions; `absent` (N, 1, 1, T) is 0, very negative for tokens to ignore.
+    `encoding` (4096, width) encodes the positions; `absent` (N, 1, 1, T) is 0, very negative for tokens to ignore.
     """
     width = encoding.shape[1]
     place = constant(encoding[None])

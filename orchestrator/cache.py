@@ -239,7 +239,7 @@ class EmbeddingCache:
         size = sum(len(piece) for piece in pieces)
         if size > self._max_bytes:
             return False
-        # Only one process writes at a time. So the size is bounded, and partial files are those of dead processes.
+        # Only one process writes at a time. So the size is bounded, and dead processes left the partial files.
         with self._lock("room"):
             self._evict(size, caller)
             with tempfile.NamedTemporaryFile(dir=self._folder, suffix=PARTIAL, delete=False) as file:

@@ -1,6 +1,6 @@
 """One request to the orchestrator: its inputs, its deadline, its stages, and the file that carries large values.
 
-The service gives each request a memory file of its own (memfd_create(2)), which both sides open by its name below
+The service creates a memory file for each request (memfd_create(2)), and both sides open it by its name below
 /proc. Large values take this way in both directions: Triton's shared memory grows with the largest value that
 crosses it and never shrinks, and HTTP copies a value several times. The service closes the file when the request ends,
 so that its absence means that nobody waits for the answer.
@@ -72,7 +72,7 @@ class Call:
         self._deadline = float(call.get("deadline", "inf"))
         self._inputs: dict[str, dict[str, Any]] = call.get("inputs", {})
         self.light: bool = call.get("light", False)
-        """Whether this model must refuse costly requests."""
+        """True if this model must refuse costly requests."""
         self.image_id: str | None = call.get("image_id")
         """SHA-256 of the image file. With a file, only the service's own is trusted."""
         self.owner: str = call.get("owner", "")
@@ -173,7 +173,7 @@ class Stages:
         """Make a timer without data.
 
         Args:
-            report: called in a thread of its own with a stage, the number of requests that entered it, and the seconds
+            report: called in a separate thread with a stage, the number of requests that entered it, and the seconds
                 spent in it, unfinished requests included.
         """
         self._report, self._lock = report, Lock()

@@ -61,7 +61,7 @@ class Workload:
     points: int = 0
     """Points of all objects together."""
     document: bool = False
-    """Whether the answer is one JSON document, with binary contents as base64."""
+    """True if the answer is one JSON document, with binary contents as base64."""
     threshold: float = 0.0
     """Masks are where the logits are above this."""
     min_region_area: int = 0
@@ -90,7 +90,7 @@ class Workload:
         return self.objects * PROMPT_S + self.points * POINT_S + 1e-9 * pixels * (once + each)
 
     def answer_bytes(self, pixels: int) -> int:
-        """Return the largest size of the answer, without the formats whose size depends on the mask."""
+        """Return the largest size of the answer, excluding formats with a mask-dependent size."""
         low_res = self.masks * LOW_RES_BYTES if self.low_res else 0
         masks = self.masks * FORMAT_BYTES[self.mask_format] * pixels
         binary = masks + PICTURE_BYTES[self.style] * pixels

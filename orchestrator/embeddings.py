@@ -151,7 +151,7 @@ class Embeddings:
         self._last.clear()
 
     def crop(self, image: EncodedImage, box_xyxy: tuple[int, int, int, int], caller: str = "") -> EncodedImage:
-        """Return a part of an image with an embedding of its own.
+        """Return a part of an image with a separate embedding.
 
         Args:
             image: the whole image.

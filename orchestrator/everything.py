@@ -1,7 +1,7 @@
 """A batch of automatic masks: a grid of clicks on one crop of an image, and the masks that reach the thresholds.
 
 The service sends one batch after another and combines the records. So clicks wait for one batch at most, not for a
-whole image, and a client that disconnects costs one batch. The steps and their thresholds are those of Segment
+whole image, and a client that disconnects costs one batch. Steps and thresholds are taken from Segment
 Anything's automatic mask generator (https://github.com/facebookresearch/segment-anything,
 `automatic_mask_generator.py` and `utils/amg.py`).
 """
@@ -21,7 +21,7 @@ from orchestrator.problems import INVALID_REQUEST, rejected
 
 OUTPUTS = ("records",)
 EDGE_MARGIN_PIXELS = 20
-"""A mask whose box comes this close to the edge of a crop is probably truncated there."""
+"""If a mask's box comes this close to the edge of a crop, the mask is probably truncated there."""
 
 Box = tuple[int, int, int, int]
 

@@ -29,7 +29,7 @@ FORMATS = ("PNG", "JPEG", "WEBP")
 FIELD, READABLE = "input_image", "a PNG, JPEG or WebP file"
 """Field that errors name, and what it should be."""
 MAX_SIDE_PIXELS = 65_535
-"""JPEG's own limit, and well below that of PNG encoders."""
+"""JPEG's own limit; PNG encoders accept much more."""
 ORIENTATION_TAG = 0x0112
 FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
 """Flip code of `cv2.flip` by EXIF orientation; orientations from 5 on are transposed first."""
@@ -158,7 +158,7 @@ def _decode_jpeg_fast(image: Image.Image) -> RGB | None:
     assert isinstance(image.fp, io.BytesIO)  # as `open_image` made it
     pixels = np.empty((image.height, image.width, 3), np.uint8)
     try:
-        # The buffer bounds the size of a file whose two headers disagree.
+        # The buffer bounds the decoded size if the file has two headers that disagree.
         decoded: RGB = simplejpeg.decode_jpeg(image.fp.getvalue(), buffer=pixels)
     except ValueError:
         return None

@@ -34,7 +34,7 @@ Mask = npt.NDArray[np.bool_]
 def upsample(logits: Logits, frame_hw: tuple[int, int], size_hw: tuple[int, int]) -> Logits:
     """Scale low-resolution logits to the size of the image; the mask is where they are above a threshold, by default 0.
 
-    The steps are those of the official predictor: bilinear to the 1024-frame, crop to the valid area, bilinear to the
+    The steps follow the official predictor: bilinear to the 1024-frame, crop to the valid area, bilinear to the
     image.
 
     Args:
@@ -200,7 +200,7 @@ class MaskPart:
         return memoryview(piece).nbytes
 
     def json_member(self, mask: Mask) -> bytes:
-        """Return a mask that is not part of the part, as a member of a JSON object: `"rle":{...}`; PNG as base64.
+        """Return a mask as a JSON member, for formats that carry masks in `result`: `"rle":{...}`; PNG as base64.
 
         Raises:
             Rejected: as `add`.

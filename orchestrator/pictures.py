@@ -22,7 +22,7 @@ COLOURS = ((30, 144, 255), (255, 99, 71), (50, 205, 50), (255, 193, 7), (186, 85
 
 WHITE = (255, 255, 255)
 MAX_KEPT_PIXELS = 12_500_000
-"""Largest image of which compressed strips are kept; they need up to as much memory as its pixels."""
+"""Largest image to keep compressed strips for; they need at most as much memory as its pixels."""
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 GREY = 0
@@ -135,9 +135,9 @@ def encode_png(
 
     Args:
         pixels: (H, W, 3) RGB or (H, W, 4) RGBA, uint8.
-        changed: (H,) bool, rows that differ from an image of which this is a copy; None for all.
-        kept: compressed strips of that image, by their first row. Those without a changed row are taken from it, or
-            added to it.
+        changed: (H,) bool, rows that differ from the original if this picture is a copy; None for all.
+        kept: compressed strips of the original, by their first row. A strip without a changed row is read from here,
+            or added.
     """
     height, width, channels = pixels.shape
     flat = pixels.reshape(height, width * channels)

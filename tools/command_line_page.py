@@ -62,7 +62,6 @@ def page() -> str:
 
 
 def _section(name: str, command: Any, rows: list[Row], shared: set[Row]) -> str:
-    """Return the section of a command."""
     _, *examples = command.epilog.split("\n\n")
     code = "\n".join(f".venv/bin/{example}" for example in examples)
     mark = f"<!-- not run: {NOT_RUN[name]} -->\n" if name in NOT_RUN else ""

@@ -113,7 +113,7 @@ def _may_exist(link: str) -> bool:
 
 
 def _certificates(configured: str | None) -> dict[str, str]:
-    """Return uv's variable for pip's certificates: the configured ones, else those of `requests`, else the system's."""
+    """Return uv's variable for pip's certificates: configured ones, else `requests`' variables, else the system's."""
     bundle = configured or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
     if bundle:
         path = Path(bundle).expanduser()

@@ -1,4 +1,4 @@
-"""Start Label Studio with a sample project whose clicks this service answers: `make try-label-studio`.
+"""Start Label Studio with a sample project; this service answers its clicks: `make try-label-studio`.
 
 Nothing is kept: the next run starts with an empty Label Studio. Both servers end with this process, however it ends.
 """
@@ -128,7 +128,7 @@ def keep_database(database: Path, copy: Path) -> None:
 
 @contextmanager
 def running(command: list[str], settings: dict[str, str], log: IO[bytes] | None) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server in a process group of its own until the end of the block, or of this process."""
+    """Run a server in a new process group until the block or this process ends."""
     process = subprocess.Popen(
         command,
         cwd=ROOT,

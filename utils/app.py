@@ -87,7 +87,7 @@ def build() -> App:
     served = _served_repository(source, plan, settings)
     need_key, metrics_need_key = keys is not None, settings.metrics == "key"
     service_info = describe(Path(served) if source else None, settings, key_needed=need_key)
-    # For the orchestrator, whose own default ignores `cache_dir`.
+    # For the orchestrator: its own default ignores `cache_dir`.
     os.environ.setdefault("MOBILE_SAM_EMBEDDING_CACHE_DIR", str(settings.cache_dir / "embeddings"))
     if source is None:  # the limit in a remote repository is unknown here; make the one in /info apply
         os.environ.setdefault("MOBILE_SAM_MAX_IMAGE_PIXELS", str(service_info["limits"]["max_image_pixels"]))

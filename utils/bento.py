@@ -38,7 +38,7 @@ class Hook:
     names: str
     """Attributes that are used, separated by spaces: of the class, or set by its `__init__`."""
     reason: str
-    """What the service does with it, and why no public setting does the same."""
+    """Purpose in the service, and why no public setting does the same."""
     since: str
     """Oldest version that has all names."""
 
@@ -82,7 +82,7 @@ HOOKS = (
     Hook(
         "bentoml.triton:Runner",
         "protocol_address",
-        "set for Tritons that people look at: BentoML chooses a random port",
+        "set when a person opens Triton's ports: BentoML chooses a random port",
         "bentoml 1.4",
     ),
     Hook(
@@ -145,7 +145,7 @@ STOP_RETRY_INTERVAL_S = 0.1
 
 
 def disable_bentoml_limits() -> None:
-    """Disable BentoML's timeout and concurrency limit, whose responses bypass the service's own limits and errors."""
+    """Disable BentoML's timeout and concurrency limit: their responses bypass the service's own limits and errors."""
     traffic = BentoMLContainer.api_server_config.traffic
     timeout, concurrency = traffic.timeout.get(), traffic.max_concurrency.get()
     if timeout not in {None, BENTOML_TIMEOUT_S} or concurrency is not None:

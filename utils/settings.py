@@ -154,7 +154,7 @@ class Settings:
     """
 
     model_repository: Annotated[Path | str, _repository] = Path("model_repository")
-    """Model repository: a folder, relative to that of `service.py`, or a URL in `REMOTE_REPOSITORIES`."""
+    """Model repository: a folder, relative to the folder of `service.py`, or a URL in `REMOTE_REPOSITORIES`."""
     model_control_mode: Annotated[str, _word("none, explicit or poll", "none", "explicit", "poll")] = "none"
     """Model control mode of Triton. `none`: load at start; `explicit`: also on operators' requests; `poll`: also when
     the repository changes, checked every 15 s."""
@@ -203,8 +203,8 @@ class Settings:
     integrations: Annotated[tuple[str, ...], _integrations] = DEFAULT_INTEGRATIONS
     """Annotation tools whose requests are answered: some of `INTEGRATIONS`, or `none`."""
     image_origins: Annotated[tuple[str, ...], _image_origins] = ()
-    """Origins from which images in annotation tools' requests are fetched, beside Label Studio's, and networks whose
-    private addresses their names may have: `https://images.example,10.20.0.0/16`."""
+    """Image origins that adapters may fetch from, besides Label Studio's. A network in the list allows private
+    addresses in it: `https://images.example,10.20.0.0/16`."""
     label_studio_url: Annotated[str | None, _http_url] = None
     """URL of the Label Studio server whose images are fetched."""
     label_studio_api_key: Annotated[str | None, str] = None

@@ -31,7 +31,7 @@ predictor = load(os.environ["OFFICIAL_CHECKPOINT"])
 lock = threading.Lock()
 isat = os.environ.get("ISAT_URL")
 shown: str | None = None
-"""SHA-256 of the image whose embedding the predictor holds; guarded by `lock`."""
+"""SHA-256 of the image that the predictor holds; guarded by `lock`."""
 
 
 @app.get("/readyz")

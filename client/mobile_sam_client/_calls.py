@@ -132,8 +132,8 @@ class Calls:
     ) -> list[Segmentation]:
         """Segment several objects in one request, with one result per prompt in the same order.
 
-        All results share one picture of all objects. The other arguments are those of `segment`. The number of prompts
-        is limited by `Info.max_objects`.
+        All results share one picture of all objects. `segment` describes the other arguments. `Info.max_objects` limits
+        the number of prompts.
         """
         prompts = list(prompts)
         if not prompts:

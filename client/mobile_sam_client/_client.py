@@ -128,7 +128,7 @@ class AsyncClient(Calls):
         proxy: str | httpx.Proxy | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """Create a client; nothing is sent yet. The arguments are those of `Client`."""
+        """Create a client; nothing is sent yet. `Client` describes the arguments."""
         settings = _http_settings(url, api_key, timeout, headers)
         self._http = httpx.AsyncClient(**settings, verify=verify, proxy=proxy, transport=transport)
         super().__init__(self._http, retries, model_version)

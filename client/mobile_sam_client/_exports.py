@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CHANNELS = 4
 LENGTH_BITS = (3, 4, 8, 16)
-"""Sizes of the lengths of runs, of which each run has the smallest that fits."""
+"""Bit widths of run lengths, smallest first."""
 MAX_LENGTHS = [2**bits for bits in LENGTH_BITS]
 
 

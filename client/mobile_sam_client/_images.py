@@ -24,7 +24,7 @@ ImageInput: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | npt.NDArr
 - a path or the bytes of a PNG, JPEG or WebP file: EXIF orientation is applied;
 - a PIL image: the pixels of `numpy.asarray(image)`, without EXIF orientation and transparency, so that masks fit
   `image.size`;
-- an array: (H, W, 3) uint8 RGB, (H, W) uint8 grey or (H, W, 4) uint8 RGBA, whose alpha is dropped;
+- an array: (H, W, 3) uint8 RGB, (H, W) uint8 grey or (H, W, 4) uint8 RGBA; alpha is dropped;
 - an `Embedding`, returned by `embed`.
 """
 

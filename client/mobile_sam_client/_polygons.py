@@ -45,7 +45,7 @@ def _rings(mask: Mask) -> list[tuple[Ring, int]]:
     south = np.concatenate([(left_below != right_below)[turns], ~falling, falling])
     order = np.lexsort((east, x, y))
     x, y, south = x[order], y[order], south[order]
-    # In this order the ends of a horizontal edge are neighbours; column by column, those of a vertical one.
+    # This order puts the ends of a horizontal edge side by side; column order does so for a vertical edge.
     down = np.lexsort((south, y, x))
     vertical = np.empty_like(down)
     vertical[down[::2]], vertical[down[1::2]] = down[1::2], down[::2]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 Row = dict[str, Any]
-"""Row of an image; its columns are those of `deploy.ray.results.SCHEMA`."""
+"""Row of an image, with the columns in `deploy.ray.results.SCHEMA`."""
 
 
 class BatchError(Exception):
@@ -30,7 +30,7 @@ def make_plan(
     weights: str,
     hashes: Callable[[list[str]], Iterable[str | None]],
 ) -> tuple[list[Image], dict[str, set[str]]]:
-    """Return the images to segment, sorted, and the images per part whose rows must be removed.
+    """Return the images to segment, sorted, and by part the images that must lose their rows.
 
     An image is finished if it has a row without an error for the same request, weights and file. A file with another
     size or time than before is hashed. Two rows of one image exist only if two batches wrote to the folder at once.

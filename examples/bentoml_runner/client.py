@@ -19,7 +19,7 @@ parser.add_argument("--url", default="http://127.0.0.1:3000", help="URL of the s
 options = parser.parse_args()
 click = {"input_image": options.picture, "pos_coords": [[options.x, options.y]]}
 try:
-    # BentoML's client waits for a service without a timeout of its own for 30 s.
+    # By default BentoML's client waits 30 s for a service that is not ready.
     with bentoml.SyncHTTPClient(options.url, server_ready_timeout=0) as client:
         mask = client.segment(**click)
         client.segmented_image(**click).save("segmented_image.png")

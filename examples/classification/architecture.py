@@ -16,7 +16,7 @@ BRANCH_SCALE = 0.25
 
 @dataclass(frozen=True)
 class Architecture:
-    """Dimensions of a network; the defaults are those of `wide_resnet101_2`."""
+    """Dimensions of a network; the defaults describe `wide_resnet101_2`."""
 
     stem: int = 64
     planes: tuple[int, ...] = (64, 128, 256, 512)

@@ -49,8 +49,8 @@ def prepare(choice: str, labels: Path | None, repository: Path) -> None:
         repository: model repository that already has the configurations.
 
     Raises:
-        CheckpointError: a tensor is missing or has the wrong shape, or the number of classes differs from that of
-            the labels or of config.pbtxt.
+        CheckpointError: a tensor is missing or has the wrong shape, or the labels or config.pbtxt have another number
+            of classes.
         DownloadError: the official weights are not available.
         ExportError: a file cannot be read or written.
     """
@@ -61,7 +61,7 @@ def prepare(choice: str, labels: Path | None, repository: Path) -> None:
     except DownloadError as error:
         if choice != "auto":
             raise
-        _report(f"warning: {error}; serving an untrained narrow network instead, whose answers are meaningless")
+        _report(f"warning: {error}; serving an untrained narrow network instead; its answers are meaningless")
         name = _export("random", labels, repository)
     _report(f"{repository} holds {name} weights")
 

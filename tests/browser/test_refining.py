@@ -104,7 +104,7 @@ def test_refined_object_survives_a_reload_and_is_exported(zoomed, large):
     assert np.array_equal(coco_mask.decode(json.loads(done.stdout)["masks"][0]["rle"]).astype(bool), part)
     code = copied(zoomed)
     compile(code, "copied", "exec")
-    assert f"# This mask is of a part of the image, whose first pixel is ({left}, {top})." in code
+    assert f"# This mask covers a part of the image. The part's first pixel is ({left}, {top})." in code
 
 
 def test_further_clicks_use_the_part_or_outside_of_it_the_whole_image(zoomed):

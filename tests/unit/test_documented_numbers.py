@@ -53,7 +53,7 @@ SENTENCES = [
     ("kubernetes.md", f"accepted ones get up to {FINISH_TIMEOUT_S:g} s"),
     ("security.md", f"keys of {MIN_KEY_LENGTH} characters or more"),
     ("troubleshooting.md", f"For {MAX_RECORD_AGE_S:g} s: the machine is out of memory"),
-    ("troubleshooting.md", f"One of which nothing is read for {ANSWER_STALL_TIMEOUT_S:g} s"),
+    ("troubleshooting.md", f"The service drops an answer if the caller reads nothing for {ANSWER_STALL_TIMEOUT_S:g} s"),
     ("security.md", f"images aside: [{MAX_TEXT_CHARS:,}]("),
     ("security.md", f"a URL to fetch: [{MAX_URL_CHARS:,}]("),
     ("security.md", f"of Label Studio: [{MAX_CONFIG_CHARS:,}]("),

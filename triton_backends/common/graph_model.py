@@ -39,8 +39,8 @@ class GraphModel:
     def auto_complete_config(cls, auto_complete_model_config: Any) -> Any:
         """Add what config.pbtxt leaves out: inputs, outputs and batching, as NVIDIA's backends do.
 
-        Triton calls it before `initialize`, in a process of its own, unless auto-complete is disabled. If config.pbtxt
-        declares no inputs, a graph whose tensors all have a variable first size, and others, is batched.
+        Triton calls it before `initialize`, in a separate process, unless auto-complete is disabled. If config.pbtxt
+        declares no inputs, a graph is batched if all its tensors have a variable first size and further ones.
         """
         completed = auto_complete_model_config
         config = completed.as_dict()
@@ -71,7 +71,7 @@ class GraphModel:
         self.inputs = list(inputs)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answer the requests, those of equal shapes in one run; a run that fails does not affect the others."""
+        """Answer the requests; equal shapes share a run, and a run that fails does not affect the others."""
         feeds = [
             {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self.inputs}
             for request in requests

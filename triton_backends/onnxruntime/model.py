@@ -63,7 +63,7 @@ class TritonPythonModel(GraphModel):
         """Load an ONNX file."""
         options = session_options(config)
         providers = execution_providers(config, args["model_instance_kind"], int(args["model_instance_device_id"]))
-        # Otherwise a provider whose libraries are missing would be replaced by the CPU, with a page of messages.
+        # Otherwise ONNX Runtime would replace a provider without its libraries by the CPU, with a page of messages.
         ort.set_default_logger_severity(ERROR)
         self.session = ort.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
         if missing := [name for name, _ in providers if name not in self.session.get_providers()]:

@@ -130,7 +130,7 @@ class TritonPythonModel(GraphModel):
         """Remember that a run of other shapes than the first, or a large one, has ended."""
         self.first_feed = self.first_feed or {name: np.zeros_like(array) for name, array in feed.items()}
         self.smallest = {name: min(array.size, self.smallest.get(name, array.size)) for name, array in feed.items()}
-        # The first shapes are those of Triton's warm-up, and of the watchdog's probes.
+        # The first shapes come from Triton's warm-up; the watchdog's probes use them too.
         if any(array.shape != self.first_feed[name].shape for name, array in feed.items()):
             self.last_other = time.monotonic()
         if any(array.size >= LARGE_RUN_FACTOR * self.smallest[name] for name, array in feed.items()):

@@ -119,7 +119,7 @@ async def json_lines(steps: AsyncIterator[dict[str, Any]]) -> Response:
 def problem_of(error: Exception) -> Problem:
     """Log an error, without values that the caller sent, and return its problem document.
 
-    The error loses its traceback, whose frames hold the request's body until the cyclic collector runs.
+    The error loses its traceback: the frames would hold the request's body until the cyclic collector runs.
     """
     address, request = ADDRESS.get(), f"{TARGET.get()} (request {REQUEST_ID.get()})"
     if isinstance(error, ServiceError):

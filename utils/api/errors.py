@@ -15,7 +15,7 @@
     ├── BodyTooLarge          413   the body has too many bytes
     ├── UnsupportedMedia      415   the Content-Type is none that the path takes
     ├── InvalidRequest        422   a field is missing, unknown, of the wrong type or out of range
-    │   └── ImageNotFetched         an image of another server could not be had, or may not be fetched
+    │   └── ImageNotFetched         an image URL was refused, or fetching it failed
     ├── AnswerTooLarge        422   the answer would have too many bytes
     ├── TooManyRequests       429   the caller exceeded the rate limit
     ├── HeadTooLarge          431   headers and trailers have too many bytes or fields
@@ -179,7 +179,7 @@ class InvalidRequest(ServiceError, status=422, slug="invalid-request", title="Th
 
     @classmethod
     def of(cls, errors: Sequence[FieldError]) -> InvalidRequest:
-        """Return an error whose detail is the summary of the fields."""
+        """Return an error with the summary of the fields as its detail."""
         return cls("", errors)
 
 
@@ -194,7 +194,7 @@ def unknown_version(model_version: int) -> InvalidRequest:
 
 
 class ImageNotFetched(InvalidRequest):
-    """An image of another server could not be had, or may not be fetched."""
+    """The service refused an image URL, or could not fetch the image."""
 
     answered: int | None = None
     """HTTP status of the other server's answer, if any."""
@@ -289,7 +289,7 @@ class AnswerTooLarge(ServiceError, status=422, slug="answer-too-large", title="T
 
     @classmethod
     def of(cls, limit: int) -> AnswerTooLarge:
-        """Return an error about an answer whose size is known only while it is made; the limit is in bytes."""
+        """Return an error about an answer that grew too large while it was made; the limit is in bytes."""
         error = FieldError("points_per_side", f"an answer of at most {limit} bytes (use fewer points or crops)", "more")
         return cls("", [error])
 

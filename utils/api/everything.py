@@ -1,6 +1,6 @@
 """Automatic masks of a whole image: batches of grid points on the image and on crops of it.
 
-The procedure is that of Segment Anything's automatic mask generator (https://github.com/facebookresearch/segment-anything,
+The procedure follows Segment Anything's automatic mask generator (https://github.com/facebookresearch/segment-anything,
 `automatic_mask_generator.py` and `utils/amg.py`). The model applies the thresholds; this module removes duplicates.
 """
 
@@ -37,7 +37,7 @@ INTERNAL_KEYS = ("box", "tidied")
 Box = tuple[int, int, int, int]
 Record = dict[str, Any]
 Step = dict[str, Any]
-"""Progress: `done` and `total` batches; the last one has the `result`: that of `embed`, and the records as `masks`."""
+"""Progress: `done` and `total` batches; the last one has the `result`: `embed`'s result with the records as `masks`."""
 
 
 async def everything(
@@ -213,7 +213,7 @@ def _remove_duplicates(records: list[Record], request: EverythingRequest, crops:
 
 
 def box_nms(records: list[Record], priority: list[float], threshold: float) -> list[Record]:
-    """Drop records whose box has an IoU above `threshold` with one of higher priority; sort by falling priority."""
+    """Drop records that overlap one of higher priority by a box IoU above `threshold`; sort by falling priority."""
     if not records:
         return []
     boxes = np.array([record["box"] for record in records], np.float32)

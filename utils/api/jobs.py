@@ -39,7 +39,7 @@ class Job:
     model_version: int | None = None
     """None: the newest loaded version."""
     document: bool = False
-    """Whether the result contains masks and picture."""
+    """True if the result contains masks and picture."""
 
 
 @dataclass(frozen=True)

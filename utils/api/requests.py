@@ -135,7 +135,7 @@ class SegmentRequest(SegmentOptions, PromptFields, ImageFields):
 
 
 class EverythingRequest(ImageFields):
-    """An image to segment completely. Parameter names and most defaults are those of Segment Anything's generator."""
+    """An image to segment completely. Parameter names and most defaults match Segment Anything's generator."""
 
     points_per_side: int = Field(default=32, ge=1, le=64, description="points along each side of the grid")
     pred_iou_thresh: Fraction | None = Field(

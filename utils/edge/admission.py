@@ -47,7 +47,7 @@ class ActiveCallers:
 
 
 class FairSemaphore:
-    """A semaphore whose waiting callers take turns, however many requests each of them has.
+    """A semaphore that lets waiting callers take turns, however many requests each of them has.
 
     While other callers are active, one caller gets at most half of the slots, so that the others wait less.
     """
@@ -145,7 +145,7 @@ class Admission:
         """Start without any requests. One caller gets at most three quarters of the requests and of the body bytes.
 
         Args:
-            max_requests: requests in progress, without those whose answer is being sent.
+            max_requests: requests in progress; a request stops counting when its answer begins.
             max_body_bytes: bytes of all bodies together, including those that are still arriving.
             max_answer_bytes: bytes of all answers that are being sent.
         """

@@ -27,7 +27,7 @@ CHECK_INTERVAL_S = 1.0
 """Time between two checks of the file for changes."""
 EXPECTED_KEY = "expected a header 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
 KEY_HEADERS = (b"x-api-key", b"token")
-"""Headers whose whole value is the key; annotation tools send the second one, or the key as a password."""
+"""Headers with the key as their whole value; annotation tools send the second one, or the key as a password."""
 
 Keys = tuple[tuple[bytes, str], ...]
 """SHA-256 digest and name of each key."""

@@ -153,7 +153,7 @@ class WorkerLifecycle:
         stop_listening(self._server)
 
     async def _abort_connections(self) -> None:
-        """Abort connections whose callers do not read their answers: the server would wait for them."""
+        """Abort connections with unread answers: the server would wait for them."""
         state = getattr(self._server, "server_state", None)
         if state is not None and not await _wait_for(lambda: not state.connections, CLOSE_TIMEOUT_S):
             for connection in list(state.connections):

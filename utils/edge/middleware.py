@@ -88,7 +88,7 @@ MAX_LARGE_BODIES = 2
 """Large bodies that a worker reads at once: they take much of the event loop's time."""
 MAX_HEALTH_AGE_S = 0.1
 CLIENT_CLOSED_REQUEST = 499
-"""nginx's status for requests whose caller disconnected; used in metrics only."""
+"""nginx's status for a caller that disconnected; used in metrics only."""
 
 
 @dataclass(frozen=True)
@@ -129,11 +129,11 @@ class Edge:
 
         Args:
             app: the application.
-            work_paths: the application's POST paths, which run inference; those of the adapters included.
+            work_paths: the application's POST paths, which run inference; includes the adapters' paths.
             file_paths: the application's static files.
             pages: handlers of further GET paths.
             check_room: functions by path that take a body; they raise `Overloaded` if it would be refused later.
-            keys: keys of which each request that runs inference needs one.
+            keys: API keys; each request that runs inference needs one.
             rate: limit for each key name, or without keys for each address.
             admin: the admin API, if there are admin keys.
             adapters: the application's paths in the languages of annotation tools.
@@ -277,7 +277,7 @@ class Edge:
                 self.counts.set_in_progress(self.admission.in_progress - 1)
 
     async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send, body: Body) -> None:
-        # Only pages send an Origin: they are not the path's tool, whose form of errors may have the status 200.
+        # Only pages send an Origin, never the path's tool: the tool's form of errors may have the status 200.
         is_page = isinstance(error, ForeignPage) and any(name == b"origin" for name, _ in scope["headers"])
         form = problem_response if is_page else partial(self.error_response, scope["path"])
         response = form(problem_of(error))
@@ -304,8 +304,8 @@ class AnswerSender:
     """The `send` of one request: adds headers to the answer, and counts it.
 
     Work in a slot is checked as well: error answers of other software become problem documents, and answers beyond the
-    bytes that may wait for their readers are refused before they start. Answers without a length are streams, of which
-    only one piece waits at a time.
+    bytes that may wait for their readers are refused before they start. Answers without a length are streams: only
+    one piece waits at a time.
     """
 
     def __init__(self, edge: Edge, path: str, send: Send) -> None:

@@ -28,7 +28,7 @@ DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
 class Origins:
-    """Origins and hosts whose requests may work or change anything."""
+    """Origins and hosts that may send work or change anything."""
 
     def __init__(self, origins: Collection[str] = (), hosts: Collection[str] | None = ()) -> None:
         """Allow requests to private hosts and from their own pages.
@@ -70,7 +70,7 @@ class Origins:
 
 
 def _is_own(origin: str, host: str) -> bool:
-    """Return whether an origin is that of the host, with any scheme: a proxy may terminate TLS."""
+    """Return whether an origin names the host, with any scheme: a proxy may terminate TLS."""
     scheme, _, rest = origin.lower().partition("://")
     default = f":{DEFAULT_PORTS.get(scheme)}"
     return rest != "" and rest.removesuffix(default) == host.removesuffix(default)

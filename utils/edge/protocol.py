@@ -1,6 +1,6 @@
 """uvicorn's HTTP protocol with limits on request heads, pipelined requests and connections.
 
-uvicorn accepts any number of connections, each of which keeps a file descriptor. It accepts heads and trailers of any
+uvicorn accepts any number of connections, and each one keeps a file descriptor. It accepts heads and trailers of any
 size, and copies an incomplete field whenever a piece of it arrives. Here bytes are counted before they are parsed
 further. A request that exceeds a limit or is not HTTP gets its refusal from the edge (`REFUSAL_EXTENSION` in the
 scope), after the answers to earlier requests.
@@ -209,7 +209,7 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(self._error or MalformedRequest("expected HTTP/1.1 or HTTP/1.0, got something else"))
         else:
-            # If a request ended in this slice, the rest belongs to the next one, whose fields are counted one by one.
+            # If a request ended in this slice, the rest belongs to the next one; its fields are counted one by one.
             if not self._ended:
                 self._raw_bytes += max(0, len(piece) - self._body_bytes - CHUNK_FRAMING_BYTES * self._pieces)
             if self._raw_bytes > MAX_HEAD_BYTES:
@@ -379,7 +379,7 @@ def _disconnect(cycle: RequestResponseCycle) -> None:
 
 
 def _with_backpressure(app: Any, cycle: RequestResponseCycle) -> ASGIApp:
-    """Return an application whose last `send` waits until the caller has read most of the answer.
+    """Return an application that waits in its last `send` until the caller has read most of the answer.
 
     For HTTP/1.0 it also sends answers without a length unchunked; the end of the connection ends them.
     """
@@ -426,7 +426,7 @@ def address(scope: Scope) -> str:
 
 
 def network(ip: str) -> str:
-    """Return the /64 network of an IPv6 address, whose owner has 2^64 addresses; return other texts unchanged."""
+    """Return the /64 network of an IPv6 address: its owner has 2^64 addresses. Return other texts unchanged."""
     try:
         parsed = ipaddress.ip_address(ip)
     except ValueError:

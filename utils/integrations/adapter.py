@@ -2,7 +2,7 @@
 
 An adapter is a table of routes. Each route has the model of a tool's request, and a handler that translates it into
 fields of `/mobile_sam`, `/embed` or `/everything`, and the answer into the tool's form. Requests pass the same edge as
-those of the service's own paths.
+requests to the service's own paths.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping

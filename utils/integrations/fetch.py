@@ -1,8 +1,8 @@
 """Files from other servers: from origins that the operator lists, within limits of size, time and number.
 
 Callers choose the addresses that are fetched, so each is checked, and so is each redirect. The connection goes to the
-address that was checked: the resolver of the connection does the check, so that there is no second look-up whose answer
-could differ.
+address that was checked: the resolver of the connection does the check. So no second look-up can
+give another answer.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ Headers = Callable[[URL], Mapping[str, str]]
 
 
 class Fetcher(AbstractResolver):
-    """Fetches files from allowed origins; the resolver of its own connections.
+    """Fetcher of files from allowed origins; also resolves names for its connections.
 
     Proxies of the environment are not used. Every response is taken as it is, without decompression.
     """
@@ -63,7 +63,7 @@ class Fetcher(AbstractResolver):
 
         Args:
             url: `http` or `https` URL.
-            headers: returns the headers for a URL, which can be that of a redirect.
+            headers: returns the headers for a URL, which may come from a redirect.
             method: HTTP method of the request.
             json: JSON body of the request.
 
@@ -174,7 +174,7 @@ def parsed_url(text: str) -> URL:
 
 
 def _never_allowed(address: Address) -> bool:
-    """Return whether an address is for the link (as that of a cloud's metadata), a group, or nobody."""
+    """Return whether an address is for the link (such as a cloud's metadata server), a group, or nobody."""
     address = _embedded(address)
     reserved = address.is_reserved and not address.is_loopback
     return address.is_link_local or address.is_multicast or address.is_unspecified or reserved

@@ -1,8 +1,8 @@
 """Label Studio: the protocol of its machine learning backends.
 
-Tested with Label Studio 1.23.2, whose side of it is in `label_studio/ml/api_connector.py`. Of errors it shows only the
-status and the URL, and its page shows no error of a click. So `/predict` answers errors with status 200, which reach
-the callers of Label Studio's API, and `/setup` redirects to a URL that has the sentence.
+Tested with Label Studio 1.23.2; `label_studio/ml/api_connector.py` is the other side. Label Studio shows only the
+status and URL of an error, and its page shows no error of a click. So `/predict` answers errors with status 200, which
+reach the callers of Label Studio's API, and `/setup` redirects to a URL that has the sentence.
 """
 
 import asyncio
@@ -228,8 +228,8 @@ async def _batch(call: Call, config: LabelConfig, tasks: list[Task]) -> dict[str
 async def _task(call: Call, config: LabelConfig, task: Task) -> dict[str, Any] | list[Any]:
     """Return the object in each box of a task.
 
-    Without boxes, return everything in its image if there is a tag for that; or else only encode the image, because
-    Label Studio also asks for predictions when a person opens a task, whose first click comes next.
+    Without boxes, return everything in its image if there is a tag for that; or else only encode the image: Label
+    Studio also asks for predictions when a person opens a task, and the first click comes next.
     """
     image, key = next(iter(config.images.items()))
     if boxes := list(task.boxes()):

@@ -19,7 +19,7 @@ Mask = npt.NDArray[np.bool_]
 
 MAX_CONFIG_CHARS = 200_000
 MAX_CONFIG_TAGS, MAX_CONFIG_DEPTH, MAX_OBJECT_TAGS = 10_000, 100, 100
-"""Maximum number of tags of a configuration, of those in one another, and of those for images and masks."""
+"""Maximum numbers of tags in a configuration: all, nested in one another, and tags for images and masks."""
 POLYGON_TOLERANCE_PIXELS = 1.0
 """Rings of Label Studio are mended by hand: fewer points than `/mobile_sam` gives are better."""
 MASK_TAGS = ("brushlabels", "polygonlabels")
@@ -51,9 +51,9 @@ class LabelConfig:
     """A project's labeling configuration."""
 
     images: dict[str, str] = field(default_factory=dict)
-    """Per name of an Image tag the key of its URL in the data of a task."""
+    """Key of the image's URL in a task's data, by name of the Image tag."""
     controls: list[Control] = field(default_factory=list)
-    """Those for masks first."""
+    """Tags with labels; tags for masks come first."""
 
     @classmethod
     def parse(cls, text: str) -> LabelConfig:
@@ -196,7 +196,7 @@ def from_rle(record: dict[str, Any]) -> Mask:
 def brush_rle(mask: Mask) -> bytes:
     """Return a mask, (H, W) bool, as Label Studio's brush encodes an RGBA picture that is white where the mask is.
 
-    The format is that of the package rle-pack: 32 bits for the number of values, 5 for the bits of a value less 1, 4
+    The package rle-pack defines the format: 32 bits for the number of values, 5 for the bits of a value less 1, 4
     for each of four lengths less 1; then per run a 1, 2 bits for the length's size, the length less 1, and the value.
     """
     _, top, _, rows = cv2.boundingRect(mask.view(np.uint8))

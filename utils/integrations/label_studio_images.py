@@ -57,7 +57,7 @@ class TaskImages:
             work: takes the image, and returns a document with its `image_id`; done again if that id is not cached.
 
         Raises:
-            ServiceError: the image could not be had, or the work failed.
+            ServiceError: fetching the image or the work failed.
         """
         owner = CALLER.get()
         if text.startswith("data:"):

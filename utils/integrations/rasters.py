@@ -78,5 +78,5 @@ def polygons_of(record: Mapping[str, Any], tolerance: float = TOLERANCE_PIXELS) 
 
 
 def closed(ring: Ring) -> Ring:
-    """Return a ring whose last point is the first."""
+    """Return a ring that ends with its first point."""
     return [*ring, ring[0]]

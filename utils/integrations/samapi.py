@@ -26,7 +26,7 @@ TYPE = "vit_t"
 SERVED_WEIGHTS = "weights of this service"
 """The extension shows this in its list of weights, and sends it as `checkpoint_url`."""
 EDGE_PIXELS = 20
-"""A box this close to all edges of the image is that of the whole image, as in samapi."""
+"""A box this close to all edges of the image stands for the whole image, as in samapi."""
 GRID_FIELDS = EverythingRequest.model_fields.keys() - {"input_image", "image_id", "model_version", "progress"}
 """Fields of `/sam/automask/` that are passed to `/everything`."""
 
@@ -42,7 +42,7 @@ class Body(ToolRequest):
         """Refuse other models and weights.
 
         Raises:
-            InvalidRequest: the model or the weights are not those of this service.
+            InvalidRequest: this service has another model or other weights.
         """
         if self.type != TYPE:
             raise invalid("type", f"{TYPE} (MobileSAM), the model of this service", quoted(self.type))

@@ -28,8 +28,8 @@ Record = dict[str, Any]
 GRID: Fields = {"points_per_side": 16}
 """Parameters of `/everything` for tools: a quarter of its points, so that an answer takes seconds on a CPU."""
 MAX_DOCUMENT_BYTES, MAX_POLYGON_BYTES = 64 * 2**20, 4 * 2**20
-"""Largest JSON document of `/mobile_sam` that a tool's answer is made of, without and with polygons, whose numbers take
-longer: parsing it takes 0.1 s of the event loop."""
+"""Largest JSON document of `/mobile_sam` that a tool's answer is made of, without and with polygons. Parsing takes
+0.1 s of the event loop; the numbers of polygons take longer per byte."""
 MAX_WAITING = 8
 """Requests that may wait until their masks are converted."""
 PAUSE_FACTOR = 4.0

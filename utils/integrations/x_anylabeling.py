@@ -34,7 +34,7 @@ REASONS = {
     "unauthorized": "the service needs an API key: choose the remote server again and enter it in the dialog",
     "inference-timeout": "no answer in time: the service is busy; try again later",
 }
-"""Texts of errors, by slug, in place of those that name headers and fields which the person does not see."""
+"""Error texts by slug; they replace texts about headers and fields that the person does not see."""
 
 PROMPT_WIDGETS = (
     "button_add_point",

@@ -38,7 +38,7 @@ def allocate_counters() -> None:
 
 
 def counter_file_class(sparse: Any) -> Any:
-    """Return a subclass of `sparse`, prometheus_client's `MmapedDict`, whose writes cannot kill the process."""
+    """Return a subclass of `sparse`, prometheus_client's `MmapedDict`, that cannot kill the process by a write."""
 
     class CounterFile(sparse):  # type: ignore[misc]
         """Counters of one kind and process."""

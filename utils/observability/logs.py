@@ -19,7 +19,7 @@ from utils.observability.context import REQUEST_ID, TRACE_ID
 VARIABLE = "MOBILE_SAM_LOG_FORMAT"
 """Environment variable of the log format."""
 DETAILS = ("bentoml.serving", "bentoml.mobile_sam.plan")
-"""Loggers whose INFO lines are not shown at a terminal, where one line says that the service is ready."""
+"""Loggers that omit INFO lines at a terminal: there one line says that the service is ready."""
 MAX_MESSAGE_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 4000, 20_000
 MAX_ADDRESSES = 100
 """Addresses counted at a time for each kind of repeated line."""

@@ -71,7 +71,7 @@ def forget_dead_workers() -> None:
 
 
 def health_metrics(health: Health) -> bytes:
-    """Return Triton's health in Prometheus' text format; the watchdog has no registry of its own."""
+    """Return Triton's health in Prometheus' text format; the watchdog has no metrics registry."""
     restarts = dict.fromkeys(RESTART_CAUSES, 0) | dict(health.restarts)
     lines = [
         "# HELP mobile_sam_ready Whether every model has completed an inference recently",

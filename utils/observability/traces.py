@@ -165,7 +165,7 @@ class TracingMiddleware:
 
 
 def _with_query(app: ASGIApp) -> ASGIApp:
-    """Return an application whose requests have the query again that was hidden from their spans."""
+    """Return an application that restores the query, which was hidden from the spans."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, "query_string": scope[QUERY]}, receive, send)

@@ -115,7 +115,7 @@ def report_fault(file: Path) -> None:
     """Have the watchdog restart Triton, which took a model's process for dead.
 
     It does so if the process did not run for a second, and frees the memory of its requests. If the process runs again,
-    it writes to that memory, and its late answer can become that of another request.
+    it writes to that memory, and its late answer can reach another request.
     """
     os.pwrite(_descriptor(file), FAULT.pack(time.monotonic()), SLOT_BYTES * len(SLOTS))
 

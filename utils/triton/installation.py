@@ -165,7 +165,7 @@ def _assemble(found: Installation, parent: Path) -> Path:
         for name, target in files.items():
             path = folder / "backends" / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Triton rejects a backend library whose real path is outside of the backend's folder. The stub finds its
+            # Triton rejects a backend library with a real path outside of the backend's folder. The stub finds its
             # libraries only relative to its installed path.
             if target.is_file() and target.name != STUB:
                 shutil.copy2(target, path)

@@ -1,4 +1,4 @@
-"""State and shared memory of a running service, whose first process creates the state; the others inherit it.
+"""State and shared memory of a running service. Its first process creates the state; the others inherit it.
 
 - The shared file is in memory: the first process holds it open, and the others open its descriptor. Neither cleaners of
   temporary folders nor a full disk affect it. It contains the health of Triton (`utils.triton.health`).
@@ -56,7 +56,7 @@ class Run:
     repository: str | None = None
     """Model repository that Triton reads, once it is deployed."""
     probe_models: bool = True
-    """Whether the watchdog probes MobileSAM's models, or only the server."""
+    """True if the watchdog probes MobileSAM's models; False for the server only."""
 
     @classmethod
     def current(cls) -> Run:
@@ -147,7 +147,7 @@ def remove_stale_folders() -> None:
         if not owner.isdigit() or (Path(f"/proc/{owner}").exists() and not is_predecessor):
             continue
         with contextlib.suppress(OSError):
-            # The lock shows owners in other containers, whose processes are not visible here.
+            # The lock shows owners in other containers; their processes are not visible here.
             descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -58,7 +58,7 @@ def server_flags(
 ) -> list[str]:
     """Return flags for `tritonserver`, in addition to BentoML's (repository, HTTP port and address).
 
-    The arguments are those of `make_runner`.
+    Arguments as in `make_runner`.
     """
     run = Run.current()
     return [

@@ -148,7 +148,7 @@ def serve(
     """Start the service by `make serve` in the project's checkout, and run it until Ctrl-C.
 
     The checkout is the current folder, or the one that this command is installed from.
-    The exit status is that of make.
+    The command exits with make's status.
     """
     command = serve_command(host, port)
     os.execve(command[0], command, serve_environment())  # noqa: S606 (no shell is needed)

@@ -202,7 +202,7 @@ class Batch:
 
     def _save(self, file: bytes, question: dict[str, Any], result: LabelledImage, known: bool) -> None:
         """Write overlay and record. The record comes last, so that an image interrupted between them is redone."""
-        # The overlay keeps the image's suffix, so that those of `a.png` and `a.jpg` do not collide.
+        # The overlay keeps the image's suffix, so that `a.png` and `a.jpg` do not collide.
         overlay = self.out / "overlays" / f"{result.file_name}.jpg"
         if self.draw and not (known and overlay.exists()):
             write_overlay(overlay, file, [fields["segmentation"] for fields in result.objects])

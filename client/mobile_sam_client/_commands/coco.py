@@ -116,7 +116,7 @@ def write_record(path: Path, question: dict[str, Any], image: LabelledImage) -> 
 
 
 def record_question(image: bytes, asked: dict[str, Any], weights: Weights | None) -> dict[str, Any]:
-    """Return the inputs of an image's result, of which a record is reused only if they are equal.
+    """Return what an image's result depends on; a record is reused only if it is unchanged.
 
     Args:
         image: the image file.

@@ -29,7 +29,7 @@ PROBE_TIMEOUT_S = 10
 
 @contextmanager
 def service_url(url: str, local: bool) -> Iterator[str]:
-    """Yield the URL of the service: `url`, or that of a local service that runs for the duration of the block."""
+    """Yield the URL of the service: `url`, or a local service's, which runs for the duration of the block."""
     if local:
         with local_service() as local_url:
             yield local_url

@@ -43,7 +43,7 @@ def convert(
     """Convert COCO annotations to YOLO, Pascal VOC or LabelMe.
 
     Masks become polygons: a cut joins a hole to its outline, and in YOLO and Pascal VOC
-    each island of a mask is an object of its own.
+    each island of a mask becomes a separate object.
     Needs the Python package supervision, and no service.
     """
     check_writable(out / "file")

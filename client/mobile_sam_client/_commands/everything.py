@@ -69,7 +69,7 @@ def everything(
 ) -> None:
     """Segment everything in images.
 
-    The options from --points-per-side to --min-area are those of Segment Anything's automatic mask generator.
+    The options from --points-per-side to --min-area work as in Segment Anything's automatic mask generator.
     """
     check_suffix(out, (".json",), "--out")
     check_suffix(picture, tuple(FORMATS), "--picture")

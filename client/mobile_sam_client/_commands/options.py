@@ -72,7 +72,7 @@ GENERATOR_OPTIONS = {
     ),
     "stability_score_offset": _number(float, "Shift of the threshold for the stability score, by default 1."),
     "box_nms_thresh": _number(
-        float, "Drop the lower-scored of two masks whose boxes have a higher IoU, by default 0.7.", min=0, max=1
+        float, "Drop the lower-scored of two masks if their boxes' IoU exceeds this, by default 0.7.", min=0, max=1
     ),
     "crop_n_layers": _number(
         int, "Segment enlarged crops too, 4^i of them in layer i, by default no layers.", min=0, max=3

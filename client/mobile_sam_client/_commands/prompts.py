@@ -101,7 +101,7 @@ def errors_in_options(ctx: typer.Context, objects: Sequence[TypedObject] = ()) -
     """Replace an `InvalidRequest` that names fields by a `CommandError` that names the options that were typed.
 
     Args:
-        ctx: context of the command, whose parameters are named as the fields of the request.
+        ctx: context of the command; its parameters have the names of the request's fields.
         objects: the objects of the request.
     """
     try:

@@ -90,7 +90,7 @@ def document(*, need_key: bool = False, metrics_need_key: bool = False, admin: b
 def pages(*, need_key: bool = False, metrics_need_key: bool = False, admin: bool = False) -> dict[str, Response]:
     """Return the responses for `/` and `/docs.json`, and for `/docs` and `/openapi.json`, where others look for them.
 
-    The arguments are those of `document`.
+    Arguments as in `document`.
     """
     text = orjson.dumps(document(need_key=need_key, metrics_need_key=metrics_need_key, admin=admin))
     page, described = HTMLResponse(PAGE), Response(text, media_type="application/json")

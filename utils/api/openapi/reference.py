@@ -46,7 +46,7 @@ BASES = {
     "Everything": "Image",
     "MaskWithContent": "Mask",
 }
-"""Schemas whose fields are partly those of another one, which describes them."""
+"""Schemas that share fields with another one, which describes these."""
 IMAGE_SLUGS = {each.slug for each in (*UNAUTHORIZED, *SERVICE_PROBLEMS, *IMAGE_PROBLEMS)}
 """Problems of every operation that takes an image."""
 OTHER_PROBLEMS = ((404, "`not-found`"), (405, "`method-not-allowed`"))
@@ -106,7 +106,7 @@ def _item(name: str, operation: dict[str, Any]) -> str:
 
 
 def _problem_names(operation: dict[str, Any]) -> str:
-    """Return the problems of an operation, in short for those of all operations that take an image."""
+    """Return the problems of an operation; it abbreviates the ones of all operations with an image."""
     errors = [error for status, error in operation["responses"].items() if status != "200"]
     slugs = {slug for error in errors for slug in error["content"][MEDIA_TYPE]["examples"]}
     problems = ["those marked with \\*"] if slugs >= IMAGE_SLUGS else []

@@ -14,7 +14,7 @@ def reference(name: str) -> Schema:
 
 
 def schemas(*, admin: bool) -> dict[str, Schema]:
-    """Return all schemas by name; those of admin operations only if `admin`."""
+    """Return all schemas by name; schemas of admin operations only if `admin`."""
     return {**_requests(), **RESPONSES, **(ADMIN_RESPONSES if admin else {})}
 
 
@@ -202,11 +202,11 @@ RESPONSES: dict[str, Schema] = {
             "version": _value("string", "version of the service"),
             "weights": {
                 "anyOf": [reference("Weights"), {"type": "null"}],
-                "description": "those of the newest loaded version",
+                "description": "weights of the newest loaded version",
             },
             "engine": {
                 "anyOf": [reference("Engine"), {"type": "null"}],
-                "description": "those of the newest loaded version",
+                "description": "engine of the newest loaded version",
             },
             "triton": {
                 "anyOf": [{"type": "string"}, {"type": "null"}],

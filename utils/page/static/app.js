@@ -417,7 +417,7 @@ function click(x, y, { label, newObject, pick, time }) {
   }
 }
 
-/** A press that may become a click: ask for its mask already. */
+/** Ask for the mask of a press that may become a click. */
 function press(x, y, { label, newObject, pick }) {
   const { objects } = session;
   if (pick || (objects.active.drawn && !newObject) || (!newObject && label !== 0 && selectable(x, y))) return;
@@ -471,7 +471,7 @@ function showClasses() {
   classList.show(project.classes, project.classId, (id) => project.countOf(id));
 }
 
-/** Make a class the one of new objects. */
+/** Use a class for new objects. */
 function useClass(id) {
   project.classId = id;
   project.saveProject();
@@ -482,7 +482,7 @@ function useClass(id) {
   showClasses();
 }
 
-/** Make a class the one of the active object and of new ones. */
+/** Use a class for the active object and for new ones. */
 function chooseClass(id) {
   useClass(id);
   if (!session) return;

@@ -4,7 +4,7 @@ import { element } from "./dom.js";
 import { rgbaWord } from "./layer.js";
 import { isPrompted } from "./objects.js";
 
-/** With a lower score of the automatic mask, the candidates are requested without being asked for. */
+/** If the automatic mask scores lower than this, the page requests the candidates unasked. */
 const LOW_SCORE = 0.75;
 const MARGIN_SHARE = 0.15, OPACITY = 0.6;
 

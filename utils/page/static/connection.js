@@ -19,7 +19,7 @@ export class Connection {
     window.addEventListener("online", () => this.check());
   }
 
-  /** Whether the service is away. */
+  /** Return whether the service is away. */
   get away() {
     return this.#failed.size > 0;
   }

@@ -101,7 +101,7 @@ function croppedImage(name, part) {
 
 function partNote(object) {
   const { part } = object;
-  return part ? [`# This mask is of a part of the image, whose first pixel is (${part[0]}, ${part[1]}).`] : [];
+  return part ? [`# This mask covers a part of the image. The part's first pixel is (${part[0]}, ${part[1]}).`] : [];
 }
 
 function clipNote({ clip, box }) {

@@ -7,7 +7,7 @@ const MAX_PAINTED_PIXELS = 4_000_000;
 export class Layer {
   #items = [];
   #step = 1;
-  /** Whether `paintPart` owns the layer. */
+  /** True while `paintPart` owns the layer. */
   #isDrawing = false;
   /** @type {WeakMap<object, {key: string, canvas: OffscreenCanvas, x: number, y: number}>} painted fills by mask */
   #fills = new WeakMap();
@@ -86,7 +86,7 @@ export class Layer {
     this.#items = [];
   }
 
-  /** Return the cached fill of a mask on a canvas of its own, which blends with others; null for an empty mask. */
+  /** Return the cached fill of a mask on a separate canvas, which blends with others; null for an empty mask. */
   #fillOf({ mask, colour }) {
     const key = `${this.#step} ${colour}`;
     const cached = this.#fills.get(mask);

@@ -71,7 +71,7 @@ export class Masks {
     for (const [id, record] of shown) this.#last.set(id, Mask.fromRecord(record));
   }
 
-  /** Whether a request is in flight. */
+  /** Return whether a request is in flight. */
   get pending() {
     return this.#requests.size > 0;
   }

@@ -98,7 +98,7 @@ export class Mend {
     hint(reason);
   }
 
-  /** The history of the polygon comes before that of the objects. */
+  /** Update undo and redo: the polygon's history comes before the objects'. */
   #showHistory() {
     const { objects } = this.#session;
     element("undo").toggleAttribute("disabled", !this.editor.isEdited && !objects.canUndo);

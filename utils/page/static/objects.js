@@ -195,7 +195,7 @@ export class Objects {
     this.#step(this.#marked(isNew ? this.#withNew() : this.now, { box }, false));
   }
 
-  /** Return a state whose active object has other clicks, or another box, in place of its mask. */
+  /** Return a state that replaces the active object's mask by other clicks or another box. */
   #marked(state, fields, isAhead) {
     const marked = withActiveFields(state, { ...fields, found: null, drawn: null, hidden: false });
     return withActiveFields(marked, { part: this.partOf(activeOf(marked), isAhead) });
@@ -277,7 +277,7 @@ export class Objects {
     this.#step({ list, activeId: this.now.activeId === id ? list[Math.min(index, list.length - 1)].id : this.now.activeId });
   }
 
-  /** Return a state whose active object is empty, with a new object if needed. */
+  /** Return a state with an empty active object, a new one if needed. */
   #withNew() {
     if (isEmpty(this.active)) return this.now;
     const list = this.#append(this.list, 1);

@@ -1,4 +1,4 @@
-// Parts of an image, each sent to the service as an image of its own: small objects get the model's whole resolution.
+// Parts of an image, each sent to the service as a separate image: small objects get the model's whole resolution.
 
 import { moved, scaled } from "./regions.js";
 import { RemoteImage } from "./service.js";
@@ -20,7 +20,7 @@ export class Part {
     this.y = y0;
     this.boxWidth = x1 - x0;
     this.boxHeight = y1 - y0;
-    /** Size in pixels as sent: those of the original, where the image is a smaller copy. */
+    /** Size as sent, in pixels of the original if the image is a smaller copy. */
     this.width = Math.round((this.boxWidth * width) / image.width);
     this.height = Math.round((this.boxHeight * height) / image.height);
     this.remote = new RemoteImage(() => this.#crop(file, width / image.width, height / image.height));
@@ -36,7 +36,7 @@ export class Part {
   }
 
   /**
-   * Return a pixel of the image in pixels of the part; those of a copy can be fractions.
+   * Return a pixel of the image in pixels of the part; with a smaller copy, they can be fractions.
    * @param {number[]} pixel x, y
    */
   pixel(pixel) {

@@ -53,7 +53,7 @@ export class PolygonEditor {
     element("detail").addEventListener("input", () => this.#retrace());
   }
 
-  /** Whether a point was changed. */
+  /** Return whether a point was changed. */
   get isEdited() {
     return this.#past.length > 0;
   }

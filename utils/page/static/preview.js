@@ -1,5 +1,5 @@
 // Masks before the click that takes them over: previews under the pointer, one request at a time and always for the
-// latest position; and the mask of a press, whose answer comes while the button is still down.
+// latest position; and the mask of a press, which arrives while the button is still down.
 
 import { isPrompted } from "./objects.js";
 import { Service } from "./service.js";

@@ -37,7 +37,7 @@ export class Project {
     this.onState = onState;
   }
 
-  /** Whether there is anything that the end of the page would lose. */
+  /** Return whether closing the page would lose anything. */
   get atRisk() {
     return this.state === "memory" ? this.images.some(({ counts }) => total(counts) > 0) : this.state !== "saved";
   }
@@ -138,7 +138,7 @@ export class Project {
     await this.#write(() => this.#store.saveProject(this.#record));
   }
 
-  /** What belongs to no single image, and the numbers of objects: as plain data. */
+  /** Return what belongs to no single image, and the numbers of objects, as plain data. */
   get #record() {
     const { classes, classId, imageId, images } = this;
     return { classes, classId, imageId, counts: Object.fromEntries(images.map(({ id, counts }) => [id, counts])) };
@@ -183,7 +183,7 @@ export class Project {
   /**
    * Remove a class, but not the last one; its objects in images that are not open get the first other class.
    * @param {number} id
-   * @param {Session | null} open the open session, whose objects the caller changes
+   * @param {Session | null} open the open session; the caller changes its objects
    * @returns {Promise<number>} id of the other class
    */
   async removeClass(id, open) {

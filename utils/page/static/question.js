@@ -2,7 +2,7 @@
 
 import { element } from "./dom.js";
 
-/** What had the focus before the question. */
+/** Element that had the focus before the question. */
 let previous = null;
 
 /**

@@ -22,7 +22,7 @@ export class Refine {
     stage.view.addEventListener("zoom", () => this.#update());
   }
 
-  /** Switch to a new session, whose objects ask for the part of their next request. */
+  /** Switch to a new session. Its objects ask here for the part of their next request. */
   use(session) {
     this.#session = session;
     this.#on = false;
@@ -30,7 +30,7 @@ export class Refine {
     this.#update();
   }
 
-  /** Whether the view shows a small part of an image whose pixels the model does not see all. */
+  /** Return whether the view shows a small part of an image that is larger than the model's input. */
   get isUseful() {
     if (!this.#session) return false;
     const { width, height, image } = this.#session, [x0, y0, x1, y1] = this.#visible();

@@ -90,7 +90,7 @@ export async function exportProject(project) {
   return pack({ format: null, project: null, files: [{ path: PROJECT_FILE, content: JSON.stringify(document) }, ...files] });
 }
 
-/** As JSON, each undo step would repeat all objects. */
+/** Return the work without its undo steps: as JSON, each of them would repeat all objects. */
 function withoutHistory(work) {
   return { ...work, objects: { ...work.objects, past: [], future: [] } };
 }

@@ -26,7 +26,7 @@ class Timings:
     idle_before_probe_s: float = 10.0
     """Time without a completed request before a model is probed."""
     encoder_idle_before_probe_s: float = 30.0
-    """The same for the encoder, whose probe occupies all cores."""
+    """The same for the encoder: its probe occupies all cores."""
     retry_interval_s: float = 1.0
     """Time from a failed probe to the next one."""
     startup_retry_interval_s: float = 0.4

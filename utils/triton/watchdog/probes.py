@@ -106,7 +106,7 @@ def decoder_probe(embedding: bytes, output: str) -> Probe:
 
 
 def probe_calls(key_header: Mapping[str, str], *, models: bool) -> dict[str, Callable[[int, float], object]]:
-    """Return the probe of each of MobileSAM's models, or that of `SERVER` if other models are served.
+    """Return the probe of each of MobileSAM's models, or only the probe of `SERVER` if other models are served.
 
     Each takes Triton's HTTP port and a socket timeout in seconds, and raises `ProbeError` or `OSError`.
     """

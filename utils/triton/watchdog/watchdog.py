@@ -1,7 +1,7 @@
 """Watchdog of Triton: BentoML starts it as `tritonserver`, and it runs the real server.
 
 BentoML alone restarts a dead Triton after ten seconds (in a container never). It does not notice a hung Triton, nor one
-whose Python processes have died, which reports itself ready while every inference fails. The watchdog
+without its Python processes, which reports itself ready while every inference fails. The watchdog
 
 - checks Triton's processes, the results of the engines at start-up, and every model without a recent request;
 - publishes the health for `/readyz` and for the API workers (`utils.triton.health`);

@@ -104,7 +104,7 @@ def test_failed_download_falls_back_to_a_narrow_network_with_a_warning(repositor
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("note: no LABELS file: classes are named by number")
     assert lines[1].startswith("warning: cannot download http://127.0.0.1:9/net.npz: cannot connect")
-    assert lines[1].endswith("serving an untrained narrow network instead, whose answers are meaningless")
+    assert lines[1].endswith("serving an untrained narrow network instead; its answers are meaningless")
     assert lines[2] == f"{repository} holds random weights"
     assert name_in(repository) == "random"
     untrained = [f"class {number} (untrained)" for number in range(1000)]

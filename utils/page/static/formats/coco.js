@@ -100,7 +100,7 @@ export function readCoco(document, builder) {
 function maskOf({ segmentation, bbox }, { width, height }, builder) {
   if (Array.isArray(segmentation?.counts) || typeof segmentation?.counts === "string") {
     if (segmentation.size?.[0] !== height || segmentation.size?.[1] !== width) {
-      throw new FormatError(`the mask's size is not that of the image, ${width} x ${height}`);
+      throw new FormatError(`the mask has another size than the image, ${width} x ${height}`);
     }
     return Spans.decode(segmentation);
   }

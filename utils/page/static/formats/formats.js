@@ -110,7 +110,7 @@ function tooLarge() {
   return new FormatError(`an annotation file may have at most ${MAX_FILE_BYTES / 2 ** 20} MB`);
 }
 
-/** Return the class names by index: of the data.yaml, or of the classes.txt. */
+/** Return the class names by index, from data.yaml or classes.txt. */
 async function readNames(sources, failures) {
   for (const [pattern, parse] of /** @type {[RegExp, (text: string) => Map<number, string> | null][]} */ ([
     [/\.ya?ml$/i, readDataYaml], [NAMES_FILE, readClassesTxt],

@@ -1,4 +1,4 @@
-// Label maps: PNG images whose pixels are category ids, and ones whose pixels are object numbers.
+// Label maps: PNG images with category ids as pixels, and PNG images with object numbers as pixels.
 
 import { colourOf } from "../colours.js";
 import { encodePng } from "./png.js";

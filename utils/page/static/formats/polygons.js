@@ -130,7 +130,7 @@ class Walk {
     this.isEdges = frame === "edges";
   }
 
-  /** Return the walk's points, split at the seams, whose ends must be kept. The last point is the first. */
+  /** Return the walk's points, split at the seams, to keep the seams' ends. The last point is the first. */
   from(start) {
     const { seams, next } = this;
     let edge = start;

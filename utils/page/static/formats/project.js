@@ -143,10 +143,10 @@ export class ProjectBuilder {
   /**
    * Return the image with this name, which is added if it is new. A known image keeps its name.
    * @param {string} name path of the image, or of its annotation file
-   * @param {unknown} [givenWidth] default: that of the known image
+   * @param {unknown} [givenWidth] default: the known image's
    * @param {unknown} [givenHeight] likewise
    * @returns {AnnotatedImage}
-   * @throws {FormatError} the size is invalid, or differs from that of the known image or in another file
+   * @throws {FormatError} the size is invalid, or differs from the known image or another file
    */
   image(name, givenWidth, givenHeight) {
     const size = this.known.find(name);

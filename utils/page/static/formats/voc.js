@@ -1,7 +1,7 @@
 // Pascal VOC: XML with a box per object and, as supervision writes and reads them, polygons.
 //
-// Boxes and polygons count pixels from 1. Each island of an object is a polygon of its own, with holes cut open by a seam;
-// the points are the outermost pixels.
+// Boxes and polygons count pixels from 1. Each island of an object is one polygon, with holes cut open by a seam. The
+// points are the outermost pixels.
 
 import { baseName, cleanPath, imagePaths } from "./project.js";
 import { polygonsOf } from "./polygons.js";

@@ -7,7 +7,7 @@ import triton_python_backend_utils as pb_utils  # exists inside Triton only
 
 
 class TritonPythonModel:
-    """Model without weights of its own: it calls another model of the same Triton (BLS)."""
+    """Model without weights: it calls another model in the same Triton (BLS)."""
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Return one response per request, in order."""
